@@ -1,0 +1,37 @@
+"""What all tests share: bounded BLAS threads, hypothesis profiles, stacks on demand.
+
+Fixtures come from the plugin, ``callboard.testing.plugin``.
+"""
+
+import faulthandler
+import os
+import signal
+import sys
+from collections.abc import Iterator
+
+# One BLAS thread per process: the tests run many processes on few cores. Set before NumPy is imported where possible
+# (children and xdist workers inherit it); `_one_blas_thread` limits what was loaded earlier.
+for _variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(_variable, "1")
+
+import hypothesis  # noqa: E402
+import pytest  # noqa: E402
+import threadpoolctl  # noqa: E402
+
+# No deadline: on a shared machine the time of one example says nothing. `derandomize`: the same examples each time.
+hypothesis.settings.register_profile("default", deadline=None)
+hypothesis.settings.register_profile("ci", deadline=None, max_examples=30, derandomize=True, print_blob=True)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not config.getoption("--hypothesis-profile", default=None):
+        hypothesis.settings.load_profile("ci" if os.environ.get("CI") == "true" else "default")
+    # pytest has enabled faulthandler for crashes; `kill -USR1 <pid>` also shows where a test is that seems to hang.
+    if hasattr(signal, "SIGUSR1") and sys.__stderr__ is not None:
+        faulthandler.register(signal.SIGUSR1, file=sys.__stderr__, all_threads=True)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_blas_thread() -> Iterator[None]:
+    with threadpoolctl.threadpool_limits(1):
+        yield
