@@ -31,6 +31,16 @@ def pytest_configure(config: pytest.Config) -> None:
         faulthandler.register(signal.SIGUSR1, file=sys.__stderr__, all_threads=True)
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Show what tests measured with ``record_property("measured", text)``; it reaches here from xdist workers too."""
+    reports = [report for kind in ("passed", "failed") for report in terminalreporter.getreports(kind)]
+    lines = sorted(text for report in reports for name, text in report.user_properties if name == "measured")
+    if lines:
+        terminalreporter.section("measured")
+        for line in lines:
+            terminalreporter.write_line(str(line))
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _one_blas_thread() -> Iterator[None]:
     with threadpoolctl.threadpool_limits(1):
