@@ -1,0 +1,219 @@
+"""The backend boundary: what an accelerator must offer so that everything above it works.
+
+A backend is found by entry point, enumerates devices without touching them, and opens one inside a context host, on the host's one
+admitting thread. From then on that thread makes every call here, except :meth:`AccelDevice.probe` and prepares, which may run on the
+host's helper thread.
+
+Asynchrony is real on every backend: ``launch``, ``record`` and ``wait`` return before the work is done; only ``query``,
+``synchronize`` and ``probe`` look at results. Errors are of :mod:`callboard.core.errors`; no vendor exception leaves a backend.
+"""
+
+import abc
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import msgspec
+
+from callboard.core.library import Library
+
+__all__ = ["AccelBackend", "AccelDevice", "AccelEvent", "AccelStream", "DeviceInfo", "Memory", "Readback"]
+
+
+class DeviceInfo(msgspec.Struct, frozen=True, array_like=True):
+    """A device as its backend lists it, before anything is opened.
+
+    Attributes:
+        backend: Name of the backend.
+        index: Position in the backend's list.
+        uuid: Identity, stable across processes and renumbering (``"GPU-…"``, ``"MIG-…"``, ``"CPU-…"``).
+        name: What people call it (``"NVIDIA H200"``).
+        total_bytes: Memory, 0 if unknown.
+        compute_capability: ``(major, minor)``; ``(0, 0)`` on a CPU.
+    """
+
+    backend: str
+    index: int
+    uuid: str
+    name: str
+    total_bytes: int
+    compute_capability: tuple[int, int] = (0, 0)
+
+
+class AccelBackend(abc.ABC):
+    """A kind of accelerator."""
+
+    name: ClassVar[str]
+    """``"cpu"``, ``"cuda"``."""
+
+    isolation: ClassVar[str]
+    """Where its context lives by default: ``"process"`` or ``"thread"``."""
+
+    @abc.abstractmethod
+    def devices(self) -> list[DeviceInfo]:
+        """All devices, without opening one and without loading the driver library into this process.
+
+        Raises:
+            BackendUnavailable: None can be used; the text says why and what to install.
+        """
+
+    @abc.abstractmethod
+    def environment(self, info: DeviceInfo) -> Mapping[str, str]:
+        """Environment of a child process that is to see this device only."""
+
+    @abc.abstractmethod
+    def libraries(self) -> Mapping[str, type[Library]]:
+        """The :class:`Library` class of each compute library, by its stem; importing them loads no vendor package."""
+
+    @abc.abstractmethod
+    def preload(self) -> None:
+        """Import what :meth:`open` needs, without creating a context (a warm standby does this ahead of time).
+
+        Raises:
+            BackendUnavailable: A package or the driver is missing.
+        """
+
+    @abc.abstractmethod
+    def open(self, info: DeviceInfo) -> "AccelDevice":
+        """Create the context; it becomes current on the calling thread.
+
+        Raises:
+            BackendUnavailable, OutOfMemory, DriverError
+        """
+
+
+class Memory:
+    """A block of device memory.
+
+    Attributes:
+        address: Of its first byte, a multiple of 256.
+        nbytes: Its size.
+        owner: Whatever the backend needs to keep it.
+    """
+
+    __slots__ = ("address", "nbytes", "owner")
+
+    def __init__(self, address: int, nbytes: int, owner: object = None) -> None:
+        self.address = address
+        self.nbytes = nbytes
+        self.owner = owner
+
+
+class AccelEvent(abc.ABC):
+    """A point in a stream."""
+
+    @abc.abstractmethod
+    def query(self) -> bool:
+        """Whether the stream has reached it.
+
+        Raises:
+            AccelError: The work before it failed: :class:`ContextPoisoned` for a sticky error.
+        """
+
+    @abc.abstractmethod
+    def synchronize(self) -> None:
+        """Block until the stream has reached it, without holding the GIL; raises as :meth:`query`."""
+
+
+class AccelStream(abc.ABC):
+    """A queue of work, executed in order; different streams run concurrently.
+
+    Attributes:
+        id: Small number, unique in the device.
+        native: The vendor's handle, 0 where there is none.
+    """
+
+    id: int
+    native: int
+
+    @abc.abstractmethod
+    def record(self) -> AccelEvent:
+        """An event behind all work enqueued so far."""
+
+    @abc.abstractmethod
+    def recycle(self, event: AccelEvent) -> None:
+        """Take back an event that :meth:`record` gave and that nobody will look at again."""
+
+    @abc.abstractmethod
+    def wait(self, event: AccelEvent) -> None:
+        """Make work enqueued from now on wait for an event of any stream."""
+
+    @abc.abstractmethod
+    def signal(self, semaphore: int) -> bool:
+        """Post the ``sem_t`` at this address when the work enqueued so far is done, without the GIL.
+
+        A stream with a sticky error may never post it, so whoever waits also looks at events now and then.
+
+        Returns:
+            False: this backend cannot.
+        """
+
+    @abc.abstractmethod
+    def synchronize(self) -> None:
+        """Block until all its work is done, without holding the GIL; raises as :meth:`AccelEvent.query`."""
+
+    @abc.abstractmethod
+    def close(self) -> None:
+        """Give it back; its work is done."""
+
+
+class Readback(abc.ABC):
+    """A few bytes on their way to the host, behind the work enqueued so far."""
+
+    @abc.abstractmethod
+    def take(self) -> bytes:
+        """The bytes; valid once the stream has passed the copy. Once."""
+
+
+class AccelDevice(abc.ABC):
+    """An open device: context, memory and streams."""
+
+    info: DeviceInfo
+
+    @abc.abstractmethod
+    def stream(self, priority: int = 0) -> AccelStream:
+        """A new stream; ``priority`` -1 is low, 0 normal, 1 high (a hint)."""
+
+    @abc.abstractmethod
+    def allocate(self, nbytes: int) -> Memory:
+        """A block straight from the driver (pooling is the caller's).
+
+        Raises:
+            OutOfMemory
+        """
+
+    @abc.abstractmethod
+    def release(self, memory: Memory) -> None:
+        """Give a block back; nothing uses it any more."""
+
+    @abc.abstractmethod
+    def memory_info(self) -> tuple[int, int]:
+        """Free and total bytes of the device, other processes' use included."""
+
+    @abc.abstractmethod
+    def trim(self) -> None:
+        """Give the caches of all loaded packages (CuPy's pool, torch's) back to the driver."""
+
+    @abc.abstractmethod
+    def register_host(self, address: int, nbytes: int) -> None:
+        """Page-lock a region of host memory, so that copies run at the speed of the link."""
+
+    @abc.abstractmethod
+    def unregister_host(self, address: int) -> None:
+        """Undo :meth:`register_host`."""
+
+    @abc.abstractmethod
+    def read_back(self, stream: AccelStream, address: int, nbytes: int) -> Readback:
+        """Copy up to 64 bytes to the host, behind the stream's work so far."""
+
+    @abc.abstractmethod
+    def probe(self) -> Exception | None:
+        """Wait for the device and say whether the context is dead: the sticky error as :class:`ContextPoisoned` (or
+        :class:`Unrecoverable`), None if it is well. Any thread."""
+
+    @abc.abstractmethod
+    def use(self) -> None:
+        """Make the context current on the calling thread (of the host's helper or a resident actor)."""
+
+    @abc.abstractmethod
+    def close(self) -> None:
+        """Destroy the context. All work is done; never called on a poisoned one."""

@@ -1,0 +1,118 @@
+"""Element types, by the names every backend shares.
+
+``f16 bf16 f32 f64 c64 c128 i8 i16 i32 i64 u8 u16 u32 u64 bool`` and the low-precision storage types ``f8_e4m3``, ``f8_e5m2`` and
+``f4_e2m1``. The encodings of the types NumPy lacks are those of :mod:`ml_dtypes` (round to nearest, ties to even).
+"""
+
+from functools import lru_cache
+from typing import Any, Literal
+
+import ml_dtypes
+import numpy as np
+
+__all__ = ["DTYPES", "DType", "DTypeLike", "as_dtype"]
+
+Kind = Literal["float", "complex", "int", "uint", "bool"]
+
+
+class DType:
+    """An element type. One instance each; compare with ``is`` or ``==``.
+
+    Attributes:
+        name: The field's short name (``"f32"``, ``"bf16"`` …).
+        code: Its number on the wire. Never reused.
+        np: The NumPy dtype of a host array that holds it.
+        itemsize: Bytes of one element (``f4_e2m1`` keeps one value a byte; see :func:`callboard.core.lowprec.pack_f4`).
+        kind: ``"float"``, ``"complex"``, ``"int"``, ``"uint"`` or ``"bool"``.
+    """
+
+    __slots__ = ("code", "itemsize", "kind", "name", "np")
+
+    def __init__(self, name: str, code: int, np_dtype: "np.dtype[Any]", kind: Kind) -> None:
+        self.name = name
+        self.code = code
+        self.np = np_dtype
+        self.itemsize: int = np_dtype.itemsize
+        self.kind: Kind = kind
+
+    @property
+    def is_float(self) -> bool:
+        """Real floating point, low precision included."""
+        return self.kind == "float"
+
+    @property
+    def is_complex(self) -> bool:
+        return self.kind == "complex"
+
+    @property
+    def is_integer(self) -> bool:
+        """Signed or unsigned integer; ``bool`` is not one."""
+        return self.kind in ("int", "uint")
+
+    @property
+    def is_signed(self) -> bool:
+        return self.kind in ("float", "complex", "int")
+
+    @property
+    def real(self) -> "DType":
+        """``f32`` for ``c64``, ``f64`` for ``c128``, else itself."""
+        return {"c64": DTYPES["f32"], "c128": DTYPES["f64"]}.get(self.name, self)
+
+    def __repr__(self) -> str:
+        return self.name
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return as_dtype, (self.name,)
+
+
+DTypeLike = DType | str | type | np.dtype[Any]
+
+_TABLE: tuple[tuple[str, Any, Kind], ...] = (
+    ("f16", np.float16, "float"),
+    ("bf16", ml_dtypes.bfloat16, "float"),
+    ("f32", np.float32, "float"),
+    ("f64", np.float64, "float"),
+    ("c64", np.complex64, "complex"),
+    ("c128", np.complex128, "complex"),
+    ("i8", np.int8, "int"),
+    ("i16", np.int16, "int"),
+    ("i32", np.int32, "int"),
+    ("i64", np.int64, "int"),
+    ("u8", np.uint8, "uint"),
+    ("u16", np.uint16, "uint"),
+    ("u32", np.uint32, "uint"),
+    ("u64", np.uint64, "uint"),
+    ("bool", np.bool_, "bool"),
+    ("f8_e4m3", ml_dtypes.float8_e4m3fn, "float"),
+    ("f8_e5m2", ml_dtypes.float8_e5m2, "float"),
+    ("f4_e2m1", ml_dtypes.float4_e2m1fn, "float"),
+)
+
+DTYPES: dict[str, DType] = {
+    name: DType(name, code, np.dtype(np_type), kind) for code, (name, np_type, kind) in enumerate(_TABLE)
+}
+"""Every dtype by name; the position is the wire code."""
+
+BY_CODE: tuple[DType, ...] = tuple(DTYPES.values())
+_BY_NUMPY: dict[Any, DType] = {d.np: d for d in BY_CODE}
+
+
+@lru_cache(maxsize=512)
+def _lookup(x: Any) -> DType:
+    if isinstance(x, str) and x in DTYPES:
+        return DTYPES[x]
+    try:
+        return _BY_NUMPY[np.dtype(x).newbyteorder("=")]
+    except (TypeError, KeyError):
+        raise TypeError(f"dtype {x!r} is not supported; use one of {', '.join(DTYPES)}") from None
+
+
+def as_dtype(x: DTypeLike) -> DType:
+    """The :class:`DType` that ``x`` names: itself, a name, a NumPy or ml_dtypes type.
+
+    Short names win over NumPy's codes of the same spelling (``"f4"`` and ``"f8"`` are NumPy's f32 and f64).
+
+    Raises:
+        TypeError: ``x`` names no supported type (``object``, strings, ``longdouble`` …).
+    """
+    return x if type(x) is DType else _lookup(x)

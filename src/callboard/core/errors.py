@@ -1,0 +1,137 @@
+"""One tree of errors, rooted in :class:`AccelError`. Every ask ends in a value or in one of these."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from callboard.actors.errors import AccelError, AskTimeout, MailboxFull, ReplyError
+
+__all__ = [
+    "AccelError",
+    "AskTimeout",
+    "BackendUnavailable",
+    "ContextLost",
+    "ContextPoisoned",
+    "DeviceMismatch",
+    "DeviceStopped",
+    "DriverError",
+    "GpuRefStale",
+    "LibraryError",
+    "MailboxFull",
+    "OutOfMemory",
+    "RemoteError",
+    "ReplyError",
+    "ShapeError",
+    "Suspect",
+    "Unrecoverable",
+    "UnsupportedOp",
+]
+
+
+class Suspect(NamedTuple):
+    """An op that was in flight when a context was lost."""
+
+    actor: str
+    op: str
+    request_key: str | None
+    where: str
+    """``file:line`` that created it."""
+
+
+class ContextLost(AccelError):
+    """Work or data was lost with a context. Retry with fresh refs (:func:`callboard.retrying`)."""
+
+    retryable = True
+
+
+class ContextPoisoned(ContextLost):
+    """The context died (illegal access, trap, host killed or hung) while this op was accepted and not answered.
+
+    Attributes:
+        suspects: The ops that were in flight, oldest first.
+    """
+
+    def __init__(self, message: str = "", suspects: Sequence[Suspect] = ()) -> None:
+        super().__init__(message)
+        self.suspects = tuple(suspects)
+
+
+class GpuRefStale(ContextLost):
+    """The ref belongs to a lost generation, was freed, or its device is gone.
+
+    Attributes:
+        reason: ``"context rebuilt"``, ``"freed"``, ``"device shutting down"`` or ``"device state dropped"``.
+    """
+
+    def __init__(self, message: str = "", reason: str = "") -> None:
+        super().__init__(message or reason)
+        self.reason = reason or message
+
+
+class OutOfMemory(AccelError, MemoryError):
+    """The device (or the memory limit of the configuration) has no room, after a flush, a trim and one retry."""
+
+
+class Unrecoverable(AccelError):
+    """The device cannot be used any more (ECC, NVLink, restart budget spent)."""
+
+
+class DeviceStopped(Unrecoverable):
+    """The device has stopped: closed, or given up by its supervisor."""
+
+
+class LibraryError(AccelError):
+    """A library call failed without harm to the context.
+
+    Attributes:
+        lib: ``"cublas"``, ``"scipy"`` …
+        code: The vendor's status, 0 where it has none.
+    """
+
+    def __init__(self, message: str = "", lib: str = "", code: int = 0) -> None:
+        super().__init__(message)
+        self.lib = lib
+        self.code = code
+
+
+class DriverError(AccelError):
+    """A driver call failed without harm to the context.
+
+    Attributes:
+        code: The driver's status (a ``CUresult``).
+    """
+
+    def __init__(self, message: str = "", code: int = 0) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class ShapeError(AccelError, ValueError):
+    """Shapes, dtypes, strides or aliasing do not fit. Raised at the call, before anything is sent."""
+
+
+class DeviceMismatch(AccelError, ValueError):
+    """A ref of another device was passed. Raised at the call."""
+
+
+class UnsupportedOp(AccelError, NotImplementedError):
+    """The backend does not execute this op (or not for this dtype); the text says why."""
+
+
+class BackendUnavailable(AccelError, ImportError):
+    """A backend or library cannot be used here; the text says what is missing and how to install it."""
+
+
+class RemoteError(AccelError):
+    """An exception of user code in a context host that cannot be rebuilt here.
+
+    Attributes:
+        type: Qualified name of its class.
+        message: Its text.
+        traceback: Its formatted traceback.
+    """
+
+    def __init__(self, type: str = "", message: str = "", traceback: str = "") -> None:
+        super().__init__(f"{type}: {message}")
+        self.type = type
+        self.message = message
+        self.traceback = traceback

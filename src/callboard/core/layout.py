@@ -1,0 +1,90 @@
+"""Layouts: dtype, shape and strides of an array, without its memory."""
+
+import math
+from collections.abc import Sequence
+from functools import lru_cache
+
+import msgspec
+
+from callboard.core.dtype import BY_CODE, DType
+
+__all__ = ["Layout", "layout_of"]
+
+
+class Layout:
+    """How elements lie in a buffer. Immutable; equal layouts are usually one object (see :func:`layout_of`).
+
+    Attributes:
+        dtype: Element type.
+        shape: Extent of each axis.
+        strides: Step of each axis in *elements*; may be 0 or negative (a view).
+        size: Number of elements.
+        nbytes: ``size * itemsize``.
+        first, last: Lowest and highest element offset reached, relative to element 0; ``(0, -1)`` when empty.
+        contiguous: Row-major without gaps.
+        wire: The layout as MessagePack; its identity wherever layouts are compared or sent.
+        raw: ``wire``, ready to stand inside another message.
+    """
+
+    __slots__ = ("contiguous", "dtype", "first", "last", "nbytes", "ndim", "raw", "shape", "size", "strides", "wire")
+
+    def __init__(self, dtype: DType, shape: tuple[int, ...], strides: tuple[int, ...]) -> None:
+        self.dtype = dtype
+        self.shape = shape
+        self.strides = strides
+        self.ndim = len(shape)
+        self.size = math.prod(shape)
+        self.nbytes = self.size * dtype.itemsize
+        if self.size:
+            reach = [(n - 1) * s for n, s in zip(shape, strides, strict=True)]
+            self.first = sum(r for r in reach if r < 0)
+            self.last = sum(r for r in reach if r > 0)
+        else:
+            self.first, self.last = 0, -1
+        dense = c_strides(shape)
+        self.contiguous = self.size == 0 or all(
+            n == 1 or s == d for n, s, d in zip(shape, strides, dense, strict=True)
+        )
+        self.wire: bytes = _encode((dtype.code, shape, () if strides == dense else strides))
+        self.raw = msgspec.Raw(self.wire)
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """First byte reached and the byte after the last one, relative to element 0."""
+        return self.first * self.dtype.itemsize, (self.last + 1) * self.dtype.itemsize
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, Layout) and self.wire == other.wire)
+
+    def __hash__(self) -> int:
+        return hash(self.wire)
+
+    def __repr__(self) -> str:
+        dense = "" if self.contiguous else f", strides {self.strides}"
+        return f"{self.dtype}[{', '.join(map(str, self.shape))}]{dense}"
+
+
+_encode = msgspec.msgpack.Encoder().encode
+
+
+def c_strides(shape: Sequence[int]) -> tuple[int, ...]:
+    """Row-major strides, in elements."""
+    out: list[int] = []
+    step = 1
+    for n in reversed(shape):
+        out.append(step)
+        step *= max(n, 1)
+    return tuple(reversed(out))
+
+
+@lru_cache(maxsize=16384)
+def layout_of(dtype: DType, shape: tuple[int, ...], strides: tuple[int, ...] | None = None) -> Layout:
+    """The layout; row-major without gaps when ``strides`` (in elements) is None."""
+    return Layout(dtype, shape, c_strides(shape) if strides is None else strides)
+
+
+def layout_from_wire(code: int, shape: Sequence[int], strides: Sequence[int]) -> Layout:
+    """The layout that :attr:`Layout.wire` holds, decoded."""
+    if not 0 <= code < len(BY_CODE):
+        raise ValueError(f"unknown dtype code {code}")
+    return layout_of(BY_CODE[code], tuple(shape), tuple(strides) if strides or not shape else None)

@@ -1,0 +1,133 @@
+"""``Library``: how a backend executes the ops of one compute library.
+
+A subclass serves an op with up to two methods, found by decorator::
+
+    class CudaBlas(Library):
+        @prepares(Gemm)                       # once per head: dtype, shapes, strides, settings
+        def plan_gemm(self, op): ...          # returns the plan; may raise UnsupportedOp
+
+        @launches(Gemm, dtypes=FLOATS)        # each call: enqueue only
+        def gemm(self, stream, plan, a, b, out, c, alpha, beta): ...
+"""
+
+import abc
+import inspect
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
+
+from callboard.core.dtype import DType
+from callboard.core.op import Op, info_of
+
+if TYPE_CHECKING:
+    from callboard.core.backend import AccelDevice, AccelStream
+
+__all__ = ["Launch", "Library", "Prepare", "launches", "prepares"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+AnyOp = Op[Any, Any]
+
+
+class Prepare(NamedTuple):
+    """How plans are made.
+
+    ``method(self, op) -> plan`` gets the op with placeholders for operands and 0 for numbers. ``inline`` plans are cheap (no I/O, no
+    compile, no vendor call that blocks) and are made on the admitting thread; others on the host's helper thread, while the op is
+    parked.
+    """
+
+    method: str
+    inline: bool
+
+
+class Launch(NamedTuple):
+    """How calls are enqueued.
+
+    ``method(self, stream, plan, *dynamic)``: one argument per operand and scalar, in order of declaration and under the field's name:
+    the address of an operand (an int), a number, None for an optional field left out, a tuple of addresses for ``tuple[In, ...]``.
+    The plan is the op itself where there is no prepare. It only enqueues: no allocation, no synchronisation, no handle creation. It may
+    return a ``Callable[[], None]`` that is run when the stream has passed the op and raises the op's own failure (a solver's info).
+    """
+
+    method: str
+    dtypes: frozenset[DType] | None
+    """Of the first operand; None when the op has no restriction of this kind."""
+    refuses: Callable[[AnyOp], str | None] | None
+
+
+def prepares(*ops: type[AnyOp], inline: bool = False) -> Callable[[F], F]:
+    """Declare the method that makes the plans of these ops (see :class:`Prepare`)."""
+
+    def mark(method: F) -> F:
+        method.__prepares__ = (ops, inline)  # type: ignore[attr-defined]
+        return method
+
+    return mark
+
+
+def launches(
+    *ops: type[AnyOp], dtypes: Collection[DType] | None = None, refuses: Callable[[Any], str | None] | None = None
+) -> Callable[[F], F]:
+    """Declare the method that enqueues these ops (see :class:`Launch`).
+
+    Args:
+        ops: Message classes.
+        dtypes: What the first operand may be.
+        refuses: Says why an op (with placeholders) is not supported, None if it is. Pure: it runs in the application too.
+    """
+
+    def mark(method: F) -> F:
+        method.__launches__ = (ops, None if dtypes is None else frozenset(dtypes), refuses)  # type: ignore[attr-defined]
+        return method
+
+    return mark
+
+
+class Library(abc.ABC):
+    """The executing half of a library actor: a vendor handle, its stream and its workspaces.
+
+    Made, used and closed on the admitting thread. ``__init__`` raises :class:`BackendUnavailable` when a package or symbol is missing;
+    vendor packages are imported there, not at the top of the module.
+    """
+
+    name: ClassVar[str]
+    """The stem, ``"blas"``."""
+    prepare_table: ClassVar[dict[type[AnyOp], Prepare]] = {}
+    launch_table: ClassVar[dict[type[AnyOp], Launch]] = {}
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        cls.prepare_table = dict(cls.prepare_table)
+        cls.launch_table = dict(cls.launch_table)
+        for attribute, method in vars(cls).items():
+            for op in getattr(method, "__prepares__", ((), False))[0]:
+                cls.prepare_table[op] = Prepare(attribute, method.__prepares__[1])
+            for op in getattr(method, "__launches__", ((), None, None))[0]:
+                _check_arguments(op, method)
+                cls.launch_table[op] = Launch(attribute, *method.__launches__[1:])
+
+    def __init__(self, device: "AccelDevice", stream: "AccelStream") -> None:
+        self.device = device
+        self.stream = stream
+
+    def close(self) -> None:  # noqa: B027 - most libraries hold nothing; those that do override it
+        """Destroy the handle; all work of the stream is done."""
+
+    @classmethod
+    def why_not(cls, op: AnyOp) -> str | None:
+        """Why this op (with these layouts and settings) is not supported, None if it is."""
+        launch = cls.launch_table.get(type(op))
+        if launch is None:
+            return "no implementation"
+        if launch.dtypes is not None:
+            info = info_of(type(op))
+            dtype = next(v.dtype for f in info.dynamic if (v := getattr(op, f.name)) is not None and hasattr(v, "dtype"))
+            if dtype not in launch.dtypes:
+                return f"dtype {dtype}; supported are {', '.join(sorted(d.name for d in launch.dtypes))}"
+        return launch.refuses(op) if launch.refuses is not None else None
+
+
+def _check_arguments(op: type[AnyOp], method: Callable[..., Any]) -> None:
+    wanted = ["self", "stream", "plan", *(f.name for f in info_of(op).dynamic)]
+    got = list(inspect.signature(method).parameters)
+    if got != wanted:
+        raise TypeError(f"{method.__qualname__} launches {op.__name__} and must take ({', '.join(wanted)}), not ({', '.join(got)})")

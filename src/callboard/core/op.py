@@ -1,0 +1,121 @@
+"""``Op``: a message that a library executes on a device."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+
+from callboard.actors.messages import MessageMeta, Request
+from callboard.core.errors import ShapeError
+from callboard.core.layout import Layout, layout_of
+from callboard.core.operand import Operand, Role
+from callboard.core.opinfo import OpInfo
+
+__all__ = ["OPS", "Op", "Outputs", "outputs_of"]
+
+A_contra = TypeVar("A_contra", contravariant=True)
+R_co = TypeVar("R_co", covariant=True)
+
+Outputs = Mapping[str, Layout]
+"""The layout of each ``Out`` field that the op will make (or has been given)."""
+
+OPS: dict[str, type["Op[Any, Any]"]] = {}
+"""Every op by tag: what a context host can be sent."""
+
+
+class OpMeta(MessageMeta):
+    """Registers each op class under its tag."""
+
+    def __new__(
+        mcls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], /, *, tag: str | None = None
+    ) -> "OpMeta":
+        cls = super().__new__(mcls, name, bases, namespace, tag=tag)
+        if tag is not None:
+            if tag in OPS and OPS[tag].__qualname__ != cls.__qualname__:
+                raise TypeError(f"tag {tag!r} of {name} is taken by {OPS[tag].__qualname__}")
+            OPS[tag] = cls  # type: ignore[assignment]
+        return cls  # type: ignore[return-value]
+
+
+class Op(Request[A_contra, R_co], Generic[A_contra, R_co], metaclass=OpMeta):
+    """A request to the library actor ``A``, answered with ``R``, whose operands live on a device.
+
+    A subclass declares its operands with roles (``a: In``), its numbers as ``Scalar`` and its settings as plain types, gives a tag
+    ``"<library>.<op>"`` and implements :meth:`infer`. It is checked when it is made: operands are :class:`GpuRef`, numbers become
+    ``float`` or ``complex``; ``TypeError`` names the field otherwise.
+
+    Class attributes:
+        returns: The fields whose refs are the reply (a NamedTuple when there are several).
+        value: The reply is the *value* of the only returned field, a 0-d array, when that field was left None.
+        overlaps: ``(output, input)`` pairs that may share memory, element for element.
+    """
+
+    returns: ClassVar[tuple[str, ...]] = ("out",)
+    value: ClassVar[bool] = False
+    overlaps: ClassVar[frozenset[tuple[str, str]]] = frozenset()
+
+    if TYPE_CHECKING:
+
+        def __init_subclass__(cls, *, tag: str | None = None) -> None: ...
+
+    def __post_init__(self) -> None:
+        info_of(type(self)).check(self)
+
+    def infer(self) -> Outputs:
+        """Layouts of all ``Out`` fields, from the operands and settings alone.
+
+        Raises:
+            ShapeError: The operands do not fit; names operand and value. Nothing has been sent.
+        """
+        raise NotImplementedError  # every tagged subclass implements it; a test runs over all of them
+
+
+def info_of(cls: type[Op[Any, Any]]) -> OpInfo:
+    """The :class:`OpInfo` of an op class, made on first use."""
+    info = _INFOS.get(cls)
+    if info is None:
+        tag = cls.__struct_config__.tag
+        if not isinstance(tag, str):
+            raise TypeError(f"{cls.__qualname__} has no tag; write class {cls.__name__}(Op[...], tag='library.op')")
+        info = _INFOS[cls] = OpInfo(cls, tag)
+    return info
+
+
+_INFOS: dict[type[Any], OpInfo] = {}
+
+
+def outputs_of(op: Op[Any, Any]) -> dict[str, Layout]:
+    """Infer and check: the layouts of the outputs that have to be *made* (the ones the caller left None).
+
+    A given output must have the inferred dtype and shape; it may be strided but must not overlap itself.
+
+    Raises:
+        ShapeError: Operands do not fit each other, a given output does not fit, or a 0-d operand is not 0-d.
+    """
+    info = info_of(type(op))
+    inferred = op.infer()
+    made: dict[str, Layout] = {}
+    for field in info.dynamic:
+        value = getattr(op, field.name)
+        if field.role is Role.SCALAR:
+            if isinstance(value, Operand) and value.ndim != 0:
+                raise ShapeError(f"{info.tag}: {field.name} is {value.layout!r}; pass a number or a 0-d array")
+        elif field.role is Role.OUT:
+            want = inferred[field.name]
+            if value is None:
+                made[field.name] = layout_of(want.dtype, want.shape)
+            elif value.dtype is not want.dtype or value.shape != want.shape:
+                raise ShapeError(f"{info.tag}: {field.name} is {value.layout!r}, expected {want!r}")
+        if field.role in (Role.OUT, Role.INOUT) and value is not None and not field.many and _self_overlap(value.layout):
+            raise ShapeError(f"{info.tag}: {field.name} is {value.layout!r}: its elements overlap; write to a copy")
+    return made
+
+
+def _self_overlap(layout: Layout) -> bool:
+    """Whether two indices may name one element (a broadcast or sliding-window view)."""
+    if layout.contiguous or layout.size <= 1:
+        return False
+    reach = 0
+    for stride, extent in sorted((abs(s), n) for n, s in zip(layout.shape, layout.strides, strict=True) if n > 1):
+        if stride <= reach:
+            return True
+        reach += stride * (extent - 1)
+    return False

@@ -1,0 +1,228 @@
+"""What a message class declares, found once per class: which fields are operands, numbers or settings.
+
+A message travels in two parts. The *head* is everything that decides how it is executed (tag, settings, layouts of the operands): equal
+heads mean equal plans, so a context host keys its plans by the bytes of the head and no cache can forget a field. The rest is what
+changes from call to call: buffer ids, offsets and numbers.
+"""
+
+import operator
+import types
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+import numpy as np
+
+from callboard.core.layout import layout_from_wire
+from callboard.core.operand import Operand, Placeholder, Role
+
+__all__ = ["OpField", "OpInfo", "Parts"]
+
+REAL, COMPLEX = 0, 1  # how a number is marked in the head
+
+
+class OpField(NamedTuple):
+    """A field that changes from call to call: an operand or a scalar."""
+
+    name: str
+    role: Role
+    optional: bool
+    many: bool
+    """``tuple[In, ...]``"""
+
+
+class Parts(NamedTuple):
+    """A message, taken apart."""
+
+    head: bytes
+    operands: list[Any]
+    """The operands that are there, in order of declaration."""
+    numbers: list[float]
+    """The numbers that are there; a complex number is two."""
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder().decode
+
+
+class OpInfo:
+    """The fields of one message class, and how to take messages of it apart and put them together again.
+
+    Attributes:
+        tag: The message's tag, ``"blas.gemm"``.
+        library: What comes before the dot.
+        dynamic: Operands and scalars, in order of declaration: the arguments of a launch.
+        statics: Names of the settings.
+    """
+
+    def __init__(self, cls: type[Any], tag: str) -> None:
+        self.tag = tag
+        self.library = tag.partition(".")[0]
+        hints = get_type_hints(cls, include_extras=True)
+        self.fields: tuple[str, ...] = cls.__struct_fields__
+        dynamic: list[OpField] = []
+        statics: list[str] = []
+        for name in self.fields:
+            field = _dynamic(name, hints[name])
+            if field is None:
+                statics.append(name)
+            else:
+                dynamic.append(field)
+        self.dynamic = tuple(dynamic)
+        self.statics = tuple(statics)
+        self.roles = {f.name: f.role for f in dynamic}
+        self._hints = {n: hints[n] for n in statics}
+        self._all = _getter(self.fields)
+        self._statics = _getter(self.statics)
+        self._dynamic = _getter(tuple(f.name for f in dynamic))
+        self._simple = not any(f.many for f in dynamic)
+        self._accepted: set[tuple[type, ...]] = set()
+        self._statics_type: Any = tuple[tuple(hints[n] for n in statics)] if statics else tuple[()]  # type: ignore[misc]
+
+    # -- checks ---------------------------------------------------------------------------------------------------------
+
+    def check(self, op: Any) -> None:
+        """Normalise numbers in place (``np.float64`` to ``float``); raise ``TypeError`` naming a field of the wrong type."""
+        kinds = tuple(map(type, self._all(op)))
+        if kinds in self._accepted:
+            return
+        for field in self.dynamic:
+            value = getattr(op, field.name)
+            fixed = _checked_operand(self.tag, field, value)
+            if fixed is not value:
+                msgspec.structs.force_setattr(op, field.name, fixed)
+        for name, hint in self._hints.items():
+            value = getattr(op, name)
+            fixed = _checked_static(self.tag, name, hint, value)
+            if fixed is not value:
+                msgspec.structs.force_setattr(op, name, fixed)
+        after = tuple(map(type, self._all(op)))
+        if after == kinds and not any(k in (tuple, str) for k in kinds) and len(self._accepted) < 256:
+            self._accepted.add(kinds)
+
+    # -- apart and together ---------------------------------------------------------------------------------------------
+
+    def split(self, op: Any) -> Parts:
+        """Take ``op`` apart (see the module's docstring)."""
+        skeleton: list[Any] = []
+        operands: list[Any] = []
+        numbers: list[float] = []
+        for value in self._dynamic(op):
+            kind = type(value)
+            if kind is float:
+                skeleton.append(REAL)
+                numbers.append(value)
+            elif value is None:
+                skeleton.append(None)
+            elif kind is complex:
+                skeleton.append(COMPLEX)
+                numbers += (value.real, value.imag)
+            elif kind is tuple:
+                skeleton.append([v.layout.raw for v in value])
+                operands += value
+            else:
+                skeleton.append(value.layout.raw)
+                operands.append(value)
+        return Parts(_encode((self.tag, self._statics(op), skeleton)), operands, numbers)
+
+    def join(self, cls: type[Any], statics: Sequence[Any], skeleton: Sequence[Any]) -> Any:
+        """A message whose operands are placeholders and whose numbers are 0; the inverse of :meth:`split` in a context host.
+
+        Raises:
+            ValueError: The parts do not fit the class (another version of it, or a broken frame).
+        """
+        if len(skeleton) != len(self.dynamic):
+            raise ValueError(f"{self.tag}: {len(skeleton)} operands and scalars, {len(self.dynamic)} expected")
+        try:
+            values = dict(zip(self.statics, msgspec.convert(statics, self._statics_type), strict=True))
+        except msgspec.ValidationError as e:
+            raise ValueError(f"{self.tag}: {e}") from e
+        for field, mark in zip(self.dynamic, skeleton, strict=True):
+            values[field.name] = _placeholder(field, mark)
+        return cls(**values)
+
+
+def read_head(head: bytes) -> tuple[str, Sequence[Any], Sequence[Any]]:
+    """Tag, settings and skeleton of a head.
+
+    Raises:
+        ValueError: Not a head.
+    """
+    try:
+        parts = _decode(head)
+    except msgspec.DecodeError as e:
+        raise ValueError(f"broken head: {e}") from e
+    match parts:
+        case [str(tag), list(statics), list(skeleton)]:
+            return tag, statics, skeleton
+    raise ValueError(f"broken head: {parts!r:.80}")
+
+
+def _placeholder(field: OpField, mark: Any) -> Any:
+    match mark:
+        case None if field.optional:
+            return None
+        case int(REAL) if field.role is Role.SCALAR:
+            return 0.0
+        case int(COMPLEX) if field.role is Role.SCALAR:
+            return 0j
+        case [int(code), list(shape), list(strides)]:
+            return Placeholder(layout_from_wire(code, shape, strides))
+        case list(many) if field.many:
+            return tuple(Placeholder(layout_from_wire(*m)) for m in many)
+    raise ValueError(f"{field.name}: {mark!r:.80} is no operand")
+
+
+def _getter(names: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:
+    if not names:
+        return lambda _: ()
+    if len(names) == 1:
+        one = operator.attrgetter(names[0])
+        return lambda op: (one(op),)
+    return operator.attrgetter(*names)
+
+
+def _dynamic(name: str, hint: Any) -> OpField | None:
+    """The field's role if its annotation has one: ``In``, ``In | None``, ``tuple[In, ...]``."""
+    origin = get_origin(hint)
+    if origin is Annotated:
+        role = next((m for m in get_args(hint)[1:] if isinstance(m, Role)), None)
+        return None if role is None else OpField(name, role, optional=False, many=False)
+    if origin is tuple:
+        inner = _dynamic(name, get_args(hint)[0]) if get_args(hint) else None
+        return None if inner is None else inner._replace(many=True)
+    if origin in (Union, types.UnionType):
+        args = get_args(hint)
+        inner = next((f for a in args if a is not type(None) if (f := _dynamic(name, a))), None)
+        return None if inner is None else inner._replace(optional=type(None) in args)
+    return None
+
+
+def _checked_operand(tag: str, field: OpField, value: Any) -> Any:
+    if field.many:
+        if not isinstance(value, tuple | list):
+            raise TypeError(f"{tag}: {field.name} is {type(value).__name__}; pass a tuple of GpuRefs")
+        one = field._replace(many=False)
+        return tuple(_checked_operand(tag, one, v) for v in value)
+    if isinstance(value, Operand) or (value is None and field.optional):
+        return value
+    if field.role is Role.SCALAR:
+        if isinstance(value, complex | np.complexfloating):
+            return complex(value)
+        if isinstance(value, int | float | np.number | np.bool_):
+            return float(value)
+        raise TypeError(f"{tag}: {field.name} is {type(value).__name__}; pass a number or a 0-d GpuRef")
+    raise TypeError(f"{tag}: {field.name} is {type(value).__name__}; pass a GpuRef (dev.put(array) makes one)")
+
+
+def _checked_static(tag: str, name: str, hint: Any, value: Any) -> Any:
+    if isinstance(value, np.generic):
+        value = value.item()
+    try:
+        return msgspec.convert(value, hint) if not _is_exact(hint, value) else value
+    except msgspec.ValidationError as e:
+        raise TypeError(f"{tag}: {name} = {value!r}: {e}") from None
+
+
+def _is_exact(hint: Any, value: Any) -> bool:
+    return isinstance(hint, type) and type(value) is hint

@@ -1,0 +1,290 @@
+"""``GpuRef``: a generation-checked handle of an array on a device, which may not have been computed yet."""
+
+from collections import deque
+from typing import Any, Protocol
+
+import msgspec
+import numpy as np
+
+from callboard.core.errors import GpuRefStale
+from callboard.core.layout import Layout, layout_of
+from callboard.core.operand import Operand
+from callboard.core.reply import Reply, ReplyPort
+from callboard.core.views import Index, indexed, reshaped
+
+__all__ = ["AccelRef", "Allocation", "GpuRef", "GpuToken", "RefPort"]
+
+
+class GpuToken(msgspec.Struct, frozen=True, array_like=True):
+    """A ref as plain data, for another actor or a journal; ``dev.resolve(token)`` gives the ref back.
+
+    Attributes:
+        device: UUID of the device.
+        generation: The generation that the buffer belongs to.
+        buffer: Id of the allocation.
+        offset: Bytes from its start to element 0.
+        dtype: Wire code of the dtype.
+        shape, strides: Layout, strides in elements.
+    """
+
+    device: str
+    generation: int
+    buffer: int
+    offset: int
+    dtype: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+
+class RefPort(ReplyPort, Protocol):
+    """What a ref needs of its device."""
+
+    @property
+    def uuid(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def generation(self) -> int:
+        """The generation that ops belong to now."""
+    @property
+    def stopped(self) -> str | None:
+        """Why the device takes no more work, None while it does."""
+    def get(self, ref: "GpuRef", out: "np.ndarray[Any, Any] | None") -> Reply["np.ndarray[Any, Any]"]: ...
+    def remember(self, allocation: "Allocation") -> None:
+        """Make the allocation resolvable from a token."""
+    def last_write_stream(self, buffer: int) -> int | None: ...
+    def raw_device_ptr(self, ref: "GpuRef") -> int: ...
+    def dlpack(self, ref: "GpuRef", **options: Any) -> Any: ...
+    def array_interface(self, ref: "GpuRef") -> dict[str, Any]: ...
+
+
+class Allocation:
+    """The one owner of a buffer on the device, shared by all refs and views of it."""
+
+    __slots__ = ("__weakref__", "freed", "id", "released")
+
+    def __init__(self, id: int, released: "deque[int]") -> None:
+        self.id = id
+        self.released = released
+        self.freed = False
+
+    def free(self) -> None:
+        """Give the buffer back; freeing twice is harmless."""
+        if not self.freed:
+            self.freed = True
+            self.released.append(self.id)
+
+    def __del__(self) -> None:  # runs anywhere, even inside a garbage collection: no lock, no loop, no log
+        if not self.freed:
+            self.released.append(self.id)
+
+
+class GpuRef(Operand, Reply["GpuRef"]):
+    """A handle of an array on a device: an operand at once, a reply when awaited.
+
+    ``await ref`` waits for the op that writes it, raises that op's error, and gives the ref itself. Slicing gives views that share
+    the memory. A ref is valid for one generation of its device's context.
+
+    Attributes:
+        layout, shape, strides, dtype, ndim, size, nbytes: Known at once; strides in elements.
+        offset: Bytes from the start of the allocation to element 0.
+        generation: The generation that it belongs to.
+    """
+
+    __slots__ = ("allocation", "generation", "layout", "offset", "owed_by")
+
+    _port: RefPort
+
+    def __init__(
+        self, port: RefPort, allocation: Allocation, layout: Layout, generation: int, offset: int = 0, owed_by: int = 0
+    ) -> None:
+        # Reply.__init__ and Operand.__init__ by hand: this runs once per op
+        self._port = port
+        self._state = 0
+        self._outcome = None
+        self._waiters = None
+        self.layout = layout
+        self.allocation = allocation
+        self.generation = generation
+        self.offset = offset
+        self.owed_by = owed_by
+
+    def _value(self) -> "GpuRef":
+        return self
+
+    # -- state ----------------------------------------------------------------------------------------------------------
+
+    @property
+    def device(self) -> str:
+        """Name of the device, ``"cuda:0"``."""
+        return self._port.name
+
+    @property
+    def device_id(self) -> str:
+        """UUID of the device."""
+        return self._port.uuid
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether :meth:`access` would raise."""
+        return self._why_stale() is not None
+
+    @property
+    def last_write_stream(self) -> int | None:
+        """Id of the stream that wrote it last, where the device runs in this process; else None."""
+        return self._port.last_write_stream(self.allocation.id)
+
+    def _why_stale(self) -> str | None:
+        if self._port.stopped is not None:
+            return "device shutting down"
+        if self.generation != self._port.generation:
+            return "context rebuilt"
+        return "freed" if self.allocation.freed else None
+
+    def access(self) -> "GpuRef":
+        """Check that the ref can be used now: device alive, generation current, not freed (in this order); gives itself.
+
+        Raises:
+            GpuRefStale: With ``.reason`` ``"device shutting down"``, ``"context rebuilt"`` or ``"freed"``.
+        """
+        reason = self._why_stale()
+        if reason is not None:
+            raise stale(self, reason)
+        return self
+
+    # -- data -----------------------------------------------------------------------------------------------------------
+
+    def get(self, out: "np.ndarray[Any, Any] | None" = None) -> "Reply[np.ndarray[Any, Any]]":
+        """Copy it to the host, in program order: the values after all ops called before.
+
+        Args:
+            out: A C-contiguous array of the same shape and dtype to fill; a new one otherwise. An array of ``dev.host_empty``
+                is filled by the device without a further copy.
+
+        Returns:
+            A reply whose value is the array; the caller owns it.
+
+        Raises:
+            GpuRefStale: At the call.
+            ShapeError: ``out`` does not fit; at the call.
+        """
+        return self._port.get(self, out)
+
+    def free(self) -> None:
+        """Give the memory back without waiting for the garbage collector. Later use of this ref or of a view of it raises
+        ``GpuRefStale("freed")``; ops already called are not disturbed; freeing twice is harmless."""
+        self.allocation.free()
+
+    def token(self) -> GpuToken:
+        """The ref as plain data; the buffer lives as long as some ref of it does."""
+        self.access()
+        self._port.remember(self.allocation)
+        layout = self.layout
+        return GpuToken(
+            self._port.uuid,
+            self.generation,
+            self.allocation.id,
+            self.offset,
+            layout.dtype.code,
+            layout.shape,
+            layout.strides,
+        )
+
+    def raw_device_ptr(self) -> int:
+        """Address of element 0 on the device.
+
+        Raises:
+            GpuRefStale: See :meth:`access`.
+            TypeError: Process isolation: the address means nothing in this process.
+        """
+        return self._port.raw_device_ptr(self.access())
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self._port.dlpack(self.access(), **options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        device: tuple[int, int] = self._port.dlpack(self.access(), device_only=True)
+        return device
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        return self._port.array_interface(self.access())
+
+    # -- views ----------------------------------------------------------------------------------------------------------
+
+    def _view(self, layout: Layout, offset: int) -> "GpuRef":
+        view = GpuRef(self._port, self.allocation, layout, self.generation, offset, self.owed_by)
+        if self._state:
+            view._state, view._outcome = self._state, self._outcome
+        else:
+            self._follow(view)
+        return view
+
+    def _follow(self, view: "GpuRef") -> None:
+        """Settle the view when this ref is settled."""
+        self._attach(_Follower(view, self))
+
+    def __getitem__(self, index: Index) -> "GpuRef":
+        """A view, as NumPy's basic indexing gives it (integers, slices, ``...``, None). Shares the memory.
+
+        Raises:
+            IndexError: Out of range, or too many indices.
+        """
+        layout, offset = indexed(self.layout, index)
+        return self._view(layout, self.offset + offset)
+
+    def reshape(self, *shape: int) -> "GpuRef":
+        """A view of another shape; one extent may be -1.
+
+        Raises:
+            ShapeError: Another size, or the strides allow no view (copy it first).
+        """
+        return self._view(reshaped(self.layout, shape), self.offset)
+
+    @property
+    def T(self) -> "GpuRef":
+        """The view with its axes reversed."""
+        layout = self.layout
+        return self._view(layout_of(layout.dtype, layout.shape[::-1], layout.strides[::-1]), self.offset)
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("len() of a 0-d GpuRef")
+        return self.shape[0]
+
+    def __repr__(self) -> str:
+        state = ("pending", "ready", "failed")[self._state]
+        reason = self._why_stale()
+        return f"<GpuRef {self.layout!r} on {self.device}, {'stale: ' + reason if reason else state}>"
+
+
+AccelRef = GpuRef
+"""The ref by its backend-neutral name."""
+
+
+class _Follower:
+    """Settles a view together with the ref that it was taken from."""
+
+    __slots__ = ("source", "view")
+
+    def __init__(self, view: GpuRef, source: GpuRef) -> None:
+        self.view = view
+        self.source = source
+
+    def done(self) -> bool:
+        return self.view.done()
+
+    def set_result(self, _: None) -> None:
+        if self.source._state == 1:
+            self.view._resolve()
+        else:
+            self.view._reject(self.source._outcome)
+
+
+def stale(ref: GpuRef, reason: str) -> GpuRefStale:
+    """The error for a ref that cannot be used any more."""
+    error = GpuRefStale(f"{ref.layout!r} on {ref.device}: {reason}", reason)
+    error.device, error.generation = ref.device, ref.generation
+    return error
+
+

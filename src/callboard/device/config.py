@@ -1,0 +1,61 @@
+"""Configuration of a device: argument, else environment, else default (docs/configuration.md is the one page)."""
+
+from typing import Literal
+
+import msgspec
+
+__all__ = ["DeviceConfig", "HostConfig"]
+
+
+class HostConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """What a context host is told when it opens.
+
+    Attributes:
+        memory_limit: Bytes that ops may allocate on the device; None: all there is.
+        completion: How the host waits for work in flight: ``"polled"``, ``"host_fn"`` or ``"sync"``.
+        spin: Seconds that a polling host goes on looking for new work after the last one finished.
+        streams: ``"per_actor"``, ``"single"`` or ``"pooled"``.
+        pooled_streams: How many, when pooled.
+        priorities: Stream priority of a library actor by its stem: -1 low, 0 normal, 1 high.
+        trace: Record every op (:class:`callboard.device.protocol.Traces`).
+        interval: Seconds between heartbeats.
+    """
+
+    memory_limit: int | None = None
+    completion: Literal["polled", "host_fn", "sync"] = "polled"
+    spin: float = 100e-6
+    streams: Literal["per_actor", "single", "pooled"] = "per_actor"
+    pooled_streams: int = 4
+    priorities: dict[str, int] = {}
+    trace: bool = False
+    interval: float = 1.0
+
+
+class DeviceConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """What a device is opened with.
+
+    Attributes:
+        isolation: ``"process"`` or ``"thread"``; None: as the backend prefers.
+        standby: ``"hot"`` (own context), ``"warm"`` (packages imported) or None (a cold spawn takes over). Process isolation only.
+        max_in_flight: Ops without a verdict before a call raises ``MailboxFull``.
+        max_staged_bytes: Bytes of host arrays in arenas before ``put`` and ``get`` raise ``MailboxFull``.
+        pending_capacity: Ops accepted while no context is ready.
+        hang_after: Seconds without a heartbeat before a host counts as hung.
+        max_restarts: Context losses allowed within ``within`` seconds; one more stops the device. None: no limit.
+        within: Seconds.
+        on_exhausted: ``"stop"`` or ``"half_open"`` (one attempt per ``within`` seconds).
+        close_timeout: Seconds that closing waits for work in flight.
+        host: For the context host.
+    """
+
+    isolation: Literal["process", "thread"] | None = None
+    standby: Literal["hot", "warm"] | None = "warm"
+    max_in_flight: int = 65_536
+    max_staged_bytes: int = 4 << 30
+    pending_capacity: int = 1024
+    hang_after: float = 30.0
+    max_restarts: int | None = 3
+    within: float = 60.0
+    on_exhausted: Literal["stop", "half_open"] = "stop"
+    close_timeout: float = 10.0
+    host: HostConfig = HostConfig()

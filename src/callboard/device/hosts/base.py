@@ -1,0 +1,66 @@
+"""``Host``: the application's end of a context host."""
+
+import abc
+import asyncio
+from collections.abc import Callable
+
+from callboard.device.protocol import FromHost, Plain
+
+__all__ = ["Host", "HostEnd"]
+
+OnMessage = Callable[[FromHost], None]
+
+
+class HostEnd(Exception):
+    """Why a host is gone.
+
+    Attributes:
+        reason: ``"closed"``, ``"exited"``, ``"killed"``, ``"hung"``, ``"broken"`` (the stream) or ``"failed to start"``.
+        detail: Exit code or signal, last lines of its stderr, the frame error …
+    """
+
+    def __init__(self, reason: str, detail: str = "") -> None:
+        super().__init__(f"{reason}: {detail}" if detail else reason)
+        self.reason = reason
+        self.detail = detail
+
+
+class Host(abc.ABC):
+    """Where a context lives. Belongs to one loop; every method but :meth:`post` is called on its thread.
+
+    A host is created started. It calls ``on_message(message)`` for each message in order and, once and last, ``on_end(HostEnd)``; both
+    on the loop's thread. :class:`Lost <callboard.device.protocol.Lost>` comes as a message, before the end.
+
+    Attributes:
+        pid: Process id; this process's own for a thread.
+        reaped: Resolves when nothing of the host can run or write any more (its process has been waited for, its thread joined).
+    """
+
+    pid: int
+    reaped: "asyncio.Future[None]"
+
+    @abc.abstractmethod
+    def post(self, message: Plain) -> None:
+        """Send a message; never blocks, never fails (a dead host has said, or will say, ``on_end``). Messages of one thread
+        arrive in order. Sent at once when called on the loop's thread."""
+
+    @abc.abstractmethod
+    def send_arena(self, arena: int, descriptor: int, nbytes: int, address: int) -> None:
+        """Let the host map an arena (a memfd); usable by messages posted afterwards."""
+
+    @property
+    @abc.abstractmethod
+    def unsent_bytes(self) -> int:
+        """Bytes that wait for the socket; 0 for a thread."""
+
+    @abc.abstractmethod
+    def pause_watch(self, paused: bool) -> None:
+        """An announced long step begins or ends: do not take silence for a hang meanwhile."""
+
+    @abc.abstractmethod
+    def kill(self, reason: str) -> None:
+        """End it now, without grace; ``on_end`` follows."""
+
+    @abc.abstractmethod
+    async def close(self, timeout: float) -> None:
+        """Ask it to leave (``Close``), wait up to ``timeout`` seconds, kill it then; returns when it is reaped."""

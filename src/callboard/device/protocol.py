@@ -1,0 +1,277 @@
+"""What the application and a context host say to each other. Plain data: what crosses the wire, and what a thread host is handed.
+
+Ids of ops, buffers and requests are minted by the application, from one counter per process, and never reused. Buffers that a host
+mints itself (results of resident actors) have negative ids.
+"""
+
+from typing import Any
+
+import msgspec
+
+__all__ = ["VERSION", "Call", "Failure", "FromHost", "ToHost"]
+
+VERSION = 1
+"""Raised with every change of a message here; both ends must agree before anything else is said."""
+
+
+class Plain(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """Base of everything here."""
+
+
+class Call(Plain):
+    """One op.
+
+    Attributes:
+        id: Of the op.
+        head: Tag, settings and layouts (:mod:`callboard.core.opinfo`).
+        places: ``[buffer, offset, …]`` of the operands that are there, in order; of a host operand, ``[arena, offset]``.
+        numbers: Of the scalars that are numbers.
+        made: Ids of the buffers to make, one for each ``Out`` field left out.
+        key: Request key of the caller, or None.
+    """
+
+    id: int
+    head: bytes
+    places: list[int]
+    numbers: list[float]
+    made: list[int]
+    key: str | None = None
+
+
+class Failure(Plain):
+    """An op that failed.
+
+    Attributes:
+        id: Of the op.
+        error: Name of the class in :mod:`callboard.core.errors`, or of a builtin exception.
+        message: Its text.
+        attributes: Its other attributes that can travel (``code``, ``lib``, ``reason`` …).
+        cause: Id of the op that failed first, when this one only read what that one owed; else 0.
+        notes: Lines added to the error.
+    """
+
+    id: int
+    error: str
+    message: str
+    attributes: dict[str, Any]
+    cause: int = 0
+    notes: list[str] = []
+
+
+# -- to the host --------------------------------------------------------------------------------------------------------------
+
+
+class Calls(Plain, tag=1):
+    """Ops, in program order."""
+
+    calls: list[Call]
+
+
+class Frees(Plain, tag=2):
+    """Buffers that nobody in the application can name any more; an op like any other in the one order."""
+
+    buffers: list[int]
+
+
+class Open(Plain, tag=3):
+    """First message: create the context and serve.
+
+    Attributes:
+        device: :class:`callboard.core.backend.DeviceInfo`, as a list.
+        generation: The generation that this context will be.
+        config: :class:`callboard.device.config.HostConfig`, encoded.
+    """
+
+    device: list[Any]
+    generation: int
+    config: bytes
+
+
+class MapArena(Plain, tag=4):
+    """Map shared memory; in a process host its descriptor follows on the control socket.
+
+    Attributes:
+        arena: Id.
+        nbytes: Size.
+        address: Where it lies, for a thread host; 0 for a process.
+    """
+
+    arena: int
+    nbytes: int
+    address: int = 0
+
+
+class UnmapArena(Plain, tag=5):
+    arena: int
+
+
+class Ask(Plain, tag=6):
+    """A control request (statistics, trim, trace …), answered in the one order by :class:`Answer`.
+
+    Attributes:
+        id: Of the request.
+        what: Name of the request.
+        argument: Its argument, MessagePack.
+    """
+
+    id: int
+    what: str
+    argument: bytes = b""
+
+
+class Turn(Plain, tag=7):
+    """A call of a resident actor's method.
+
+    Attributes:
+        id: Of the call.
+        actor: Id of the actor.
+        body: Method and arguments, encoded by :mod:`callboard.device.resident`.
+        places: Buffers that it may read or write, ``[buffer, offset, …]``.
+        layouts: Their layouts, each as in :attr:`Layout.wire`.
+        key: Request key of the caller, or None.
+    """
+
+    id: int
+    actor: int
+    body: bytes
+    places: list[int]
+    layouts: list[msgspec.Raw]
+    key: str | None = None
+
+
+class StartActor(Plain, tag=8):
+    """Start a resident actor (also sent to a standby, which runs its ``prepare`` only)."""
+
+    actor: int
+    name: str
+    body: bytes
+
+
+class StopActor(Plain, tag=9):
+    actor: int
+
+
+class Activate(Plain, tag=10):
+    """A hot or warm standby becomes the device's context, under this generation."""
+
+    generation: int
+
+
+class Close(Plain, tag=11):
+    """Finish what is in flight, say :class:`Closed`, leave."""
+
+
+class Withdraw(Plain, tag=12):
+    """Ops that were cancelled before they were sent: what they would have written fails for its readers."""
+
+    calls: list[int]
+    made: list[int]
+
+
+ToHost = Calls | Frees | Open | MapArena | UnmapArena | Ask | Turn | StartActor | StopActor | Activate | Close | Withdraw
+
+
+# -- from the host ------------------------------------------------------------------------------------------------------------
+
+
+class Hello(Plain, tag=1):
+    """First message of a process host."""
+
+    version: int
+    pid: int
+
+
+class Ready(Plain, tag=2):
+    """The context is there (or a warm standby has imported everything).
+
+    Attributes:
+        generation: 0 for a standby.
+        hot: Whether a context exists.
+        seconds: What it took: ``{"import": …, "open": …}``.
+        extra: ``compute_capability``, ``native`` handles and the like.
+    """
+
+    generation: int
+    hot: bool
+    seconds: dict[str, float]
+    extra: dict[str, Any]
+
+
+class Verdicts(Plain, tag=3):
+    """Ops that are done.
+
+    Attributes:
+        done: Ids of ops that succeeded.
+        values: ``[id, value]`` for those that are answered with a value; complex numbers are ``[re, im]``.
+        failed: The others.
+    """
+
+    done: list[int]
+    values: list[tuple[int, Any]]
+    failed: list[Failure]
+
+
+class Answer(Plain, tag=4):
+    """Reply to an :class:`Ask`; ``error`` is set when it failed."""
+
+    id: int
+    value: bytes
+    error: Failure | None = None
+
+
+class Lost(Plain, tag=5):
+    """The context is dead; the host leaves. Sent before its process exits, so that the takeover does not wait for that.
+
+    Attributes:
+        generation: Which context.
+        error: ``ContextPoisoned`` or ``Unrecoverable``.
+    """
+
+    generation: int
+    error: Failure
+
+
+class Flush(Plain, tag=6):
+    """Out of memory: send the frees you hold, then ask ``"flushed"``."""
+
+
+class TurnDone(Plain, tag=7):
+    """A resident actor's answer.
+
+    Attributes:
+        id: Of the call.
+        value: Encoded by :mod:`callboard.device.resident`; empty when it failed.
+        error: Set when it failed.
+    """
+
+    id: int
+    value: bytes
+    error: Failure | None = None
+
+
+class ActorEvent(Plain, tag=8):
+    """A resident actor is up (``"ready"``), was restarted (``"restarted"``) or gave up (``"stopped"``)."""
+
+    actor: int
+    event: str
+    error: Failure | None = None
+
+
+class Traces(Plain, tag=9):
+    """Records of ops, when a trace is installed: ``[op id, tag, stream, enqueued, launched, completed, ok]``, seconds of the
+    host's ``time.monotonic()``."""
+
+    records: list[tuple[int, str, int, float, float, float, bool]]
+
+
+class Unknown(Plain, tag=10):
+    """A message of a kind that this host does not know arrived in a sound frame; nothing else happened."""
+
+    kind: int
+
+
+class Closed(Plain, tag=11):
+    """Everything in flight is done; the host leaves."""
+
+
+FromHost = Hello | Ready | Verdicts | Answer | Lost | Flush | TurnDone | ActorEvent | Traces | Unknown | Closed

@@ -1,0 +1,105 @@
+"""``MemoryActor``: allocation, fills, copies. The face is the device handle itself (``dev.empty``, ``dev.fill``, ``dev.copy`` …)."""
+
+from typing import ClassVar
+
+from callboard.core.dtype import DTYPES
+from callboard.core.errors import ShapeError
+from callboard.core.layout import layout_of
+from callboard.core.op import Op, Outputs
+from callboard.core.operand import HostIn, HostOut, In, Out, Scalar
+from callboard.core.ref import GpuRef
+
+__all__ = ["Copy", "Download", "Empty", "Fill", "MemoryActor", "Upload"]
+
+
+class MemoryActor:
+    """Serves the memory messages of a device."""
+
+
+class Empty(Op["MemoryActor", GpuRef], tag="memory.empty"):
+    """A new array, not initialised.
+
+    Args:
+        shape: Extents, each >= 0.
+        dtype: Name of the dtype.
+        out: Left None.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+    out: Out | None = None
+
+    def infer(self) -> Outputs:
+        if any(n < 0 for n in self.shape):
+            raise ShapeError(f"memory.empty: shape {self.shape}: extents are >= 0")
+        return {"out": layout_of(DTYPES[self.dtype], self.shape)}
+
+
+class Fill(Op["MemoryActor", GpuRef], tag="memory.fill"):
+    """Set every element of ``out`` to ``value``, converted to its dtype as NumPy converts.
+
+    Args:
+        out: Any dtype, shape and strides.
+        value: A number; complex for complex arrays only. Integers beyond 2**53 are not exact.
+    """
+
+    out: Out
+    value: Scalar = 0.0
+
+    def infer(self) -> Outputs:
+        if isinstance(self.value, complex) and not self.out.dtype.is_complex:
+            raise ShapeError(f"memory.fill: value {self.value} is complex and out is {self.out.layout!r}")
+        return {"out": self.out.layout}
+
+
+class Copy(Op["MemoryActor", GpuRef], tag="memory.copy"):
+    """``out = src``, element by element, between any strides of one device and one dtype.
+
+    Args:
+        src: Any dtype, shape and strides.
+        out: Same dtype and shape; a new row-major array when None. Must not overlap ``src``.
+    """
+
+    src: In
+    out: Out | None = None
+
+    def infer(self) -> Outputs:
+        return {"out": layout_of(self.src.dtype, self.src.shape)}
+
+
+class Upload(Op["MemoryActor", GpuRef], tag="memory.upload"):
+    """``out = host``: from a region of an arena, row-major, to the device (``dev.put`` sends these).
+
+    Args:
+        host: Row-major region of an arena.
+        out: Contiguous; same dtype and shape; a new array when None.
+    """
+
+    host: HostIn
+    out: Out | None = None
+
+    def infer(self) -> Outputs:
+        if self.out is not None and not self.out.layout.contiguous:
+            raise ShapeError(f"memory.upload: out is {self.out.layout!r}; it must be contiguous (copy into a view with dev.copy)")
+        return {"out": layout_of(self.host.dtype, self.host.shape)}
+
+
+class Download(Op["MemoryActor", None], tag="memory.download"):
+    """``host = src``: from the device to a region of an arena (``ref.get`` sends these).
+
+    Args:
+        src: Contiguous.
+        host: Row-major region of an arena, same dtype and shape.
+    """
+
+    returns: ClassVar[tuple[str, ...]] = ()
+
+    src: In
+    host: HostOut
+
+    def infer(self) -> Outputs:
+        if not self.src.layout.contiguous:
+            raise ShapeError(f"memory.download: src is {self.src.layout!r}; it must be contiguous (dev.copy first)")
+        if self.src.dtype is not self.host.dtype or self.src.shape != self.host.shape:
+            raise ShapeError(f"memory.download: src is {self.src.layout!r}, host {self.host.layout!r}")
+        return {}
