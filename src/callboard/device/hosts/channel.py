@@ -1,0 +1,61 @@
+"""``Channel``: a context host's end of its line to the application."""
+
+import abc
+from collections.abc import Sequence
+
+from callboard.device.protocol import Plain, ToHost
+from callboard.device.wire import UnknownKind
+
+__all__ = ["Channel", "ChannelClosed"]
+
+
+class ChannelClosed(Exception):
+    """The application is gone, or its stream is broken: the host leaves at once."""
+
+
+class Channel(abc.ABC):
+    """Owned by the admitting thread, which makes every call but :meth:`send` and :meth:`wake`."""
+
+    @abc.abstractmethod
+    def receive(self, timeout: float | None) -> Sequence[ToHost | UnknownKind]:
+        """Messages that have arrived, in order; possibly none.
+
+        Args:
+            timeout: Seconds to wait for the first one; 0 only looks (one system call at most), None waits until something comes or
+                :meth:`wake` is called.
+
+        Raises:
+            ChannelClosed
+        """
+
+    @abc.abstractmethod
+    def send(self, message: Plain) -> None:
+        """Queue a message and send what the line takes; never blocks. Any thread."""
+
+    @abc.abstractmethod
+    def wake(self) -> None:
+        """Make a waiting :meth:`receive` return. Any thread, cheap when nobody waits."""
+
+    @abc.abstractmethod
+    def map_arena(self, arena: int, nbytes: int, address: int) -> int:
+        """The address, in this process, of the arena that a ``MapArena`` announced.
+
+        Raises:
+            ChannelClosed: Its descriptor did not come.
+        """
+
+    @abc.abstractmethod
+    def unmap_arena(self, arena: int) -> None:
+        """Forget the mapping; nothing uses it any more."""
+
+    @abc.abstractmethod
+    def busy(self, step: str | None) -> None:
+        """Announce a long step (import, open, prepare, setup) so that its silence is no hang; None ends it. Any thread."""
+
+    @abc.abstractmethod
+    def beat(self) -> None:
+        """Called on every round of the admitting loop: proof of life (cheap: an assignment)."""
+
+    @abc.abstractmethod
+    def leave(self, code: int) -> None:
+        """Send what is queued (bounded, 1 s) and end: ``os._exit(code)`` in a process, the end of the thread otherwise."""
