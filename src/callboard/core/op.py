@@ -21,6 +21,9 @@ OPS: dict[str, type["Op[Any, Any]"]] = {}
 """Every op by tag: what a context host can be sent."""
 
 
+CLASS_ATTRIBUTES = frozenset({"returns", "value", "overlaps"})
+
+
 class OpMeta(MessageMeta):
     """Registers each op class under its tag."""
 
@@ -31,6 +34,8 @@ class OpMeta(MessageMeta):
         if tag is not None:
             if tag in OPS and OPS[tag].__qualname__ != cls.__qualname__:
                 raise TypeError(f"tag {tag!r} of {name} is taken by {OPS[tag].__qualname__}")
+            if taken := CLASS_ATTRIBUTES.intersection(cls.__struct_fields__):
+                raise TypeError(f"{name}: {sorted(taken)} say how an op is answered; call the fields otherwise")
             OPS[tag] = cls  # type: ignore[assignment]
         return cls  # type: ignore[return-value]
 

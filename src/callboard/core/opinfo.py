@@ -162,10 +162,8 @@ def _placeholder(field: OpField, mark: Any) -> Any:
     match mark:
         case None if field.optional:
             return None
-        case int(REAL) if field.role is Role.SCALAR:
-            return 0.0
-        case int(COMPLEX) if field.role is Role.SCALAR:
-            return 0j
+        case int() if field.role is Role.SCALAR and mark in (REAL, COMPLEX):
+            return 0.0 if mark == REAL else 0j
         case [int(code), list(shape), list(strides)]:
             return Placeholder(layout_from_wire(code, shape, strides))
         case list(many) if field.many:

@@ -36,19 +36,19 @@ class Empty(Op["MemoryActor", GpuRef], tag="memory.empty"):
 
 
 class Fill(Op["MemoryActor", GpuRef], tag="memory.fill"):
-    """Set every element of ``out`` to ``value``, converted to its dtype as NumPy converts.
+    """Set every element of ``out`` to ``fill_value``, converted to its dtype as NumPy converts.
 
     Args:
         out: Any dtype, shape and strides.
-        value: A number; complex for complex arrays only. Integers beyond 2**53 are not exact.
+        fill_value: A number; complex for complex arrays only. Integers beyond 2**53 are not exact.
     """
 
     out: Out
-    value: Scalar = 0.0
+    fill_value: Scalar = 0.0
 
     def infer(self) -> Outputs:
-        if isinstance(self.value, complex) and not self.out.dtype.is_complex:
-            raise ShapeError(f"memory.fill: value {self.value} is complex and out is {self.out.layout!r}")
+        if isinstance(self.fill_value, complex) and not self.out.dtype.is_complex:
+            raise ShapeError(f"memory.fill: fill_value {self.fill_value} is complex and out is {self.out.layout!r}")
         return {"out": self.out.layout}
 
 

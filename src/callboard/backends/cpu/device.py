@@ -1,0 +1,163 @@
+"""The CPU as a device: the process's own memory, and streams that are threads."""
+
+import ctypes
+import os
+import platform
+from collections.abc import Mapping
+from functools import cache
+from itertools import count
+from typing import ClassVar
+
+import numpy as np
+
+from callboard.backends.cpu.stream import CpuStream
+from callboard.core.backend import AccelBackend, AccelDevice, AccelStream, DeviceInfo, Memory, Readback
+from callboard.core.errors import OutOfMemory
+from callboard.core.library import Library
+
+__all__ = ["CpuBackend", "CpuDevice"]
+
+ALIGNMENT = 256
+LARGE = 256 << 20
+"""Blocks of at least this many bytes are checked against the free memory: the kernel grants more than there is, and
+ends the process when it is touched."""
+
+
+class CpuBackend(AccelBackend):
+    """One device, ``CPU-0``."""
+
+    name: ClassVar[str] = "cpu"
+    isolation: ClassVar[str] = "thread"
+
+    def devices(self) -> list[DeviceInfo]:
+        return [DeviceInfo(self.name, 0, "CPU-0", _model(), memory()[1])]
+
+    def environment(self, info: DeviceInfo) -> Mapping[str, str]:
+        return {}
+
+    def libraries(self) -> Mapping[str, type[Library]]:
+        from callboard.backends.cpu.memory import CpuMemory
+
+        found: dict[str, type[Library]] = {"memory": CpuMemory}
+        try:
+            from callboard.backends.cpu.blas import CpuBlas
+        except ModuleNotFoundError:
+            return found
+        return {**found, "blas": CpuBlas}
+
+    def preload(self) -> None:
+        self.libraries()
+
+    def open(self, info: DeviceInfo) -> "CpuDevice":
+        return CpuDevice(info)
+
+
+class CpuReadback(Readback):
+    """Bytes that a stream's worker copies."""
+
+    __slots__ = ("_address", "_nbytes", "_taken")
+
+    def __init__(self, address: int, nbytes: int) -> None:
+        self._address = address
+        self._nbytes = nbytes
+        self._taken: bytes | None = None
+
+    def copy(self) -> None:
+        self._taken = ctypes.string_at(self._address, self._nbytes)
+
+    def take(self) -> bytes:
+        if self._taken is None:
+            raise RuntimeError("the stream has not passed the copy, or the bytes have been taken")
+        taken, self._taken = self._taken, None
+        return taken
+
+
+class CpuDevice(AccelDevice):
+    """The process's memory; any number of streams."""
+
+    def __init__(self, info: DeviceInfo) -> None:
+        self.info = info
+        self._ids = count()
+        self._streams: list[CpuStream] = []
+
+    def stream(self, priority: int = 0) -> CpuStream:
+        """A new worker thread; the priority is ignored: threads of a process are scheduled alike."""
+        stream = CpuStream(next(self._ids))
+        self._streams.append(stream)
+        return stream
+
+    def allocate(self, nbytes: int) -> Memory:
+        try:
+            if nbytes >= LARGE and nbytes > memory()[0] > 0:
+                raise MemoryError
+            block = np.empty(nbytes + ALIGNMENT, np.uint8)
+        except MemoryError:
+            raise OutOfMemory(f"{nbytes} bytes on {self.info.uuid}; {memory()[0]} are free") from None
+        return Memory(-(-block.ctypes.data // ALIGNMENT) * ALIGNMENT, nbytes, block)
+
+    def release(self, memory: Memory) -> None:
+        memory.owner = None
+
+    def memory_info(self) -> tuple[int, int]:
+        return memory()
+
+    def trim(self) -> None:
+        pass  # released blocks have gone back to the allocator already, and no package keeps a pool of its own
+
+    def register_host(self, address: int, nbytes: int) -> None:
+        pass  # copies from host memory are plain memory copies
+
+    def unregister_host(self, address: int) -> None:
+        pass
+
+    def read_back(self, stream: AccelStream, address: int, nbytes: int) -> CpuReadback:
+        if not isinstance(stream, CpuStream):
+            raise TypeError(f"stream is {type(stream).__name__}; a CPU device reads back on its own streams")
+        readback = CpuReadback(address, nbytes)
+        stream.submit(readback.copy)
+        return readback
+
+    def probe(self) -> Exception | None:
+        return None  # a process whose memory is spoilt does not live to be asked
+
+    def use(self) -> None:
+        pass  # memory and streams are the same from every thread
+
+    def close(self) -> None:
+        for stream in self._streams:
+            stream.close()
+        self._streams.clear()
+
+
+def memory() -> tuple[int, int]:
+    """Free and total bytes of the machine, 0 where it does not say.
+
+    ``MemAvailable`` of ``/proc/meminfo``; where that is missing, ``sysconf`` tells the total, all of which counts as free.
+    """
+    try:
+        with open("/proc/meminfo", encoding="ascii") as file:
+            fields = dict(line.split(":", 1) for line in file)
+        return _kib(fields["MemAvailable"]), _kib(fields["MemTotal"])
+    except (OSError, KeyError):
+        pass
+    try:
+        total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        total = 0
+    return total, total
+
+
+def _kib(text: str) -> int:
+    return int(text.split(maxsplit=1)[0]) << 10
+
+
+@cache
+def _model() -> str:
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
+            for line in file:
+                if line.startswith("model name"):
+                    return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
