@@ -48,6 +48,9 @@ class AccelBackend(abc.ABC):
     isolation: ClassVar[str]
     """Where its context lives by default: ``"process"`` or ``"thread"``."""
 
+    completion: ClassVar[str] = "host_fn"
+    """How its host waits by default; ``"polled"`` where looking at an event is cheap and burns no core that the work needs."""
+
     @abc.abstractmethod
     def devices(self) -> list[DeviceInfo]:
         """All devices, without opening one and without loading the driver library into this process.

@@ -109,6 +109,9 @@ class Library(abc.ABC):
         self.device = device
         self.stream = stream
 
+    def warm_up(self) -> None:  # noqa: B027 - only libraries that load code lazily have something to do
+        """Do once what a first op would pay for (lazy module loading); a hot standby calls it."""
+
     def close(self) -> None:  # noqa: B027 - most libraries hold nothing; those that do override it
         """Destroy the handle; all work of the stream is done."""
 

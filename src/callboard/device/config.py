@@ -12,22 +12,25 @@ class HostConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         memory_limit: Bytes that ops may allocate on the device; None: all there is.
-        completion: How the host waits for work in flight: ``"polled"``, ``"host_fn"`` or ``"sync"``.
+        completion: How the host waits for work in flight: ``"polled"``, ``"host_fn"`` or ``"sync"``; None: as the
+            backend prefers.
         spin: Seconds that a polling host goes on looking for new work after the last one finished.
         streams: ``"per_actor"``, ``"single"`` or ``"pooled"``.
         pooled_streams: How many, when pooled.
         priorities: Stream priority of a library actor by its stem: -1 low, 0 normal, 1 high.
         trace: Record every op (:class:`callboard.device.protocol.Traces`).
+        warm: Libraries whose handles and code a hot standby has ready.
         interval: Seconds between heartbeats.
     """
 
     memory_limit: int | None = None
-    completion: Literal["polled", "host_fn", "sync"] = "polled"
+    completion: Literal["polled", "host_fn", "sync"] | None = None
     spin: float = 100e-6
     streams: Literal["per_actor", "single", "pooled"] = "per_actor"
     pooled_streams: int = 4
     priorities: dict[str, int] = {}
     trace: bool = False
+    warm: tuple[str, ...] = ("memory", "blas")
     interval: float = 1.0
 
 

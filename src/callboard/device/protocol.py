@@ -14,7 +14,7 @@ VERSION = 1
 """Raised with every change of a message here; both ends must agree before anything else is said."""
 
 
-class Plain(msgspec.Struct, array_like=True, frozen=True, gc=False):
+class Plain(msgspec.Struct, array_like=True, gc=False):
     """Base of everything here."""
 
 
@@ -26,7 +26,7 @@ class Call(Plain):
         head: Tag, settings and layouts (:mod:`callboard.core.opinfo`).
         places: ``[buffer, offset, …]`` of the operands that are there, in order; of a host operand, ``[arena, offset]``.
         numbers: Of the scalars that are numbers.
-        made: Ids of the buffers to make, one for each ``Out`` field left out.
+        made: Ids of the buffers to make, one for each ``Out`` field left out. With an empty head: the buffers to free.
         key: Request key of the caller, or None.
     """
 
@@ -67,24 +67,20 @@ class Calls(Plain, tag=1):
     calls: list[Call]
 
 
-class Frees(Plain, tag=2):
-    """Buffers that nobody in the application can name any more; an op like any other in the one order."""
-
-    buffers: list[int]
-
-
 class Open(Plain, tag=3):
     """First message: create the context and serve.
 
     Attributes:
         device: :class:`callboard.core.backend.DeviceInfo`, as a list.
-        generation: The generation that this context will be.
+        generation: The generation that this context will be; 0 for a standby.
         config: :class:`callboard.device.config.HostConfig`, encoded.
+        hot: A standby that creates its context, handles and workspaces now.
     """
 
     device: list[Any]
     generation: int
     config: bytes
+    hot: bool = False
 
 
 class MapArena(Plain, tag=4):
@@ -168,7 +164,7 @@ class Withdraw(Plain, tag=12):
     made: list[int]
 
 
-ToHost = Calls | Frees | Open | MapArena | UnmapArena | Ask | Turn | StartActor | StopActor | Activate | Close | Withdraw
+ToHost = Calls | Open | MapArena | UnmapArena | Ask | Turn | StartActor | StopActor | Activate | Close | Withdraw
 
 
 # -- from the host ------------------------------------------------------------------------------------------------------------

@@ -1,0 +1,319 @@
+"""Admission: one op after the other, in program order, from message to launch.
+
+resolve -> generation and extents -> producers' failures -> waits -> launch -> ticket, for op *i* before op *i+1* is looked at. This is
+the hot path of a context host: a few microseconds per op, so it is one straight function.
+"""
+
+from collections.abc import Callable, Iterable
+
+from callboard.core.backend import AccelDevice, Memory
+from callboard.core.errors import AccelError, ContextPoisoned, GpuRefStale, LibraryError, OutOfMemory, ShapeError, Unrecoverable
+from callboard.device.context.blocks import Block, BlockPool
+from callboard.device.context.helper import Helper
+from callboard.device.context.libraries import Libraries
+from callboard.device.context.parking import Parking
+from callboard.device.context.pending import FAILED, FLYING, Pending
+from callboard.device.context.plans import Plan, read_plan
+from callboard.device.context.tracks import SEAL_EVERY
+from callboard.device.context.verdicts import Ledger
+from callboard.device.protocol import Call, Plain
+
+__all__ = ["Admission"]
+
+MAX_PLANS = 8192
+"""Plans kept; beyond that the older half is dropped and made again when needed."""
+
+
+class Admission:
+    """Admits calls and frees.
+
+    Attributes:
+        buffers: Block of every buffer that the application can name.
+        arenas: Address and size of every mapped arena.
+    """
+
+    def __init__(
+        self,
+        device: AccelDevice,
+        pool: BlockPool,
+        libraries: Libraries,
+        ledger: Ledger,
+        parking: Parking,
+        helper: Helper,
+        on_memory_short: Callable[[], None],
+    ) -> None:
+        self._device = device
+        self._pool = pool
+        self._libraries = libraries
+        self._ledger = ledger
+        self._parking = parking
+        self._helper = helper
+        self._on_memory_short = on_memory_short
+        self._plans: dict[bytes, Plan] = {}
+        self._last_chance = 0  # the op for which memory has been freed: it is not retried again
+        self.buffers: dict[int, Block] = {}
+        self.arenas: dict[int, tuple[int, int]] = {}
+
+    # -- entry points -----------------------------------------------------------------------------------------------------
+
+    def calls(self, calls: Iterable[Call]) -> None:
+        """Admit a batch.
+
+        Raises:
+            ContextPoisoned, Unrecoverable: The context is dead; nothing more can be admitted.
+        """
+        plans, parking, launch = self._plans, self._parking, self._launch
+        for call in calls:
+            plan = plans.get(call.head)
+            if plan is None or plan.launch is None or parking.active:
+                self._look(call)
+            else:
+                launch(call, plan)
+
+    def memory_was_freed(self) -> None:
+        """The application has sent its frees: retry what waits for memory, once."""
+        self._parking.closed = False
+        self._parking.retry()
+
+    # -- the careful path -------------------------------------------------------------------------------------------------
+
+    def _look(self, call: Call) -> None:
+        if not call.head:
+            self._free(call)
+            return
+        plan = self._plans.get(call.head) or self._plan(call.head)
+        if plan.error is not None:
+            self._refuse(call, plan.error)
+        elif plan.launch is None or (self._parking.active and self._parking.blocks(_named(call, plan), _stem(plan))):
+            self._park(call, plan)
+        else:
+            self._launch(call, plan)
+
+    def _park(self, call: Call, plan: Plan) -> None:
+        self._parking.park(call, self._again, _named(call, plan), _stem(plan))
+
+    def _again(self, message: Plain) -> None:
+        assert isinstance(message, Call)
+        self._look(message)
+
+    def _free(self, call: Call) -> None:
+        if self._parking.active and self._parking.blocks(call.made, None):
+            self._parking.park(call, self._again, call.made, None)
+            return
+        for buffer in call.made:
+            block = self.buffers.pop(buffer, None)
+            if block is not None and block.memory.nbytes:
+                self._pool.give(block)
+
+    def _plan(self, head: bytes) -> Plan:
+        if len(self._plans) >= MAX_PLANS:
+            for old in list(self._plans)[: MAX_PLANS // 2]:
+                del self._plans[old]
+        try:
+            plan = read_plan(head)
+        except (AccelError, ValueError, TypeError) as e:
+            return self._refused(head, e if isinstance(e, AccelError) else ShapeError(str(e)))
+        self._plans[head] = plan
+        try:
+            actor = self._libraries.serve(plan)
+            helper = actor.needs_helper(plan)
+            if helper is False:
+                actor.prepare(plan)
+        except Exception as e:  # noqa: BLE001 - classified, then answered
+            del self._plans[head]
+            plan.refuse(self._classified(e, plan))
+            return plan
+        if helper:
+            launch, plan.launch = plan.launch, None  # parked until the helper is done
+
+            def done(error: BaseException | None) -> None:
+                if error is None:
+                    plan.launch = launch
+                else:
+                    self._plans.pop(head, None)
+                    plan.refuse(self._classified(error, plan))
+                self._parking.retry()
+
+            self._helper.run(plan.tag, lambda: actor.prepare(plan), done)
+        return plan
+
+    def _refused(self, head: bytes, error: AccelError) -> Plan:
+        plan = Plan.__new__(Plan)
+        plan.error, plan.launch, plan.makes, plan.places, plan.tag = error, None, (), (), "?"
+        return plan
+
+    # -- the hot path -----------------------------------------------------------------------------------------------------
+
+    def _launch(self, call: Call, plan: Plan) -> None:
+        library = plan.library
+        assert library is not None
+        track = library.track
+        ticket = track.issued + 1
+        values = plan.blank.copy()
+        places = call.places
+        buffers = self.buffers
+        sources: list[Pending] = []
+        failed: Pending | None = None
+        blocks: list[tuple[Block, bool]] = []
+        if len(places) != 2 * len(plan.places) or len(call.made) != len(plan.makes):
+            self._refuse(call, ShapeError(f"{plan.tag}: the call brings {len(places) // 2} operands, {len(plan.places)} expected"))
+            return
+        i = 0
+        for at, item, host, reads, writes, whole, low, high, name in plan.places:
+            offset = places[i + 1]
+            if host:
+                base, size = self.arenas.get(places[i], (0, -1))
+            else:
+                block = buffers.get(places[i])
+                if block is None:
+                    self._refuse(call, GpuRefStale(f"{plan.tag}: {name} names no buffer of this context", "freed"))
+                    return
+                base, size = block.address, block.nbytes
+                source = block.source
+                if source is not None and (reads or whole != size):
+                    if source.state == FAILED:
+                        if reads:
+                            failed = failed or source
+                        else:
+                            sources.append(source)
+                    elif source.state == FLYING:
+                        sources.append(source)
+                blocks.append((block, writes))
+            if offset + low < 0 or offset + high > size:
+                self._refuse(
+                    call,
+                    ShapeError(f"{plan.tag}: {name} reaches bytes {offset + low}..{offset + high} of a buffer of {max(size, 0)}"),
+                )
+                return
+            i += 2
+            if item < 0:
+                values[at] = base + offset
+            elif item == 0:
+                values[at] = [base + offset]
+            else:
+                values[at].append(base + offset)
+        if failed is not None:
+            self._inherit(call, plan, failed)
+            return
+        if plan.numbers:
+            numbers = call.numbers
+            i = 0
+            for at, is_complex in plan.numbers:
+                if is_complex:
+                    values[at] = complex(numbers[i], numbers[i + 1])
+                    i += 2
+                else:
+                    values[at] = numbers[i]
+                    i += 1
+        if plan.makes:
+            made: list[Block] = []
+            try:
+                for at, layout in plan.makes:
+                    block = self._pool.take(layout.nbytes)
+                    made.append(block)
+                    values[at] = block.address
+            except OutOfMemory as e:
+                self._short(call, plan, made, e)
+                return
+            for buffer, block in zip(call.made, made, strict=True):
+                buffers[buffer] = block
+                blocks.append((block, True))
+        op = Pending(call.id, ticket, plan, sources)
+        for block, writes in blocks:
+            if writes:
+                block.before_write(track)
+            else:
+                block.before_read(track)
+        for block, writes in blocks:
+            if writes:
+                block.writer, block.wrote, block.source = track, ticket, op
+            else:
+                block.readers[track] = ticket
+        try:
+            track.issued = ticket
+            op.check = plan.launch(track.stream, plan.state, *values)  # type: ignore[misc]
+            if plan.value is not None:
+                op.readback = self._device.read_back(track.stream, values[plan.makes[0][0]], plan.value.nbytes)
+        except Exception as e:  # noqa: BLE001 - classified, then answered
+            self._ledger.refuse(op, self._classified(e, plan))
+            return
+        track.ops.append(op)
+        if ticket - track.sealed >= SEAL_EVERY:
+            track.seal()
+
+    # -- refusals ---------------------------------------------------------------------------------------------------------
+
+    def _refuse(self, call: Call, error: BaseException) -> None:
+        """Answer a call that is not launched; everything it would have written fails for its readers."""
+        op = Pending(call.id, 0, None, ())
+        self._ledger.refuse(op, error)
+        self._fail_outputs(call, op)
+
+    def _inherit(self, call: Call, plan: Plan, source: Pending) -> None:
+        op = Pending(call.id, 0, None, ())
+        self._ledger.inherit(op, source, f"{plan.tag} read what op {source.root} owed")
+        self._fail_outputs(call, op, plan)
+
+    def _fail_outputs(self, call: Call, op: Pending, plan: Plan | None = None) -> None:
+        plan = plan or self._plans.get(call.head)
+        for i, place in enumerate(plan.places if plan is not None else ()):
+            block = self.buffers.get(call.places[2 * i]) if place.writes and 2 * i < len(call.places) else None
+            if block is not None:
+                block.source = op
+        for buffer in call.made:
+            if buffer not in self.buffers:
+                block = self.buffers[buffer] = Block(NO_MEMORY, 0)
+                block.source = op
+
+    def _short(self, call: Call, plan: Plan, made: list[Block], error: OutOfMemory) -> None:
+        """No memory: have the application send its frees and try once more, then fail."""
+        for block in made:
+            self._pool.give(block)
+        if call.id == self._last_chance:
+            self._refuse(call, error)
+            return
+        self._last_chance = call.id
+        self._park(call, plan)
+        self._parking.closed = True
+        self._on_memory_short()
+
+    def _classified(self, error: BaseException, plan: Plan) -> AccelError:
+        """What an exception of a library means (DESIGN §7).
+
+        Raises:
+            ContextPoisoned, Unrecoverable: The context is dead.
+        """
+        if isinstance(error, ContextPoisoned | Unrecoverable):
+            raise error
+        if isinstance(error, AccelError) and not isinstance(error, LibraryError):
+            return error
+        dead = self._device.probe()
+        if dead is not None:
+            raise dead from error
+        if isinstance(error, LibraryError):
+            return error
+        stem = plan.tag.partition(".")[0]
+        actor = self._libraries.actors.get(stem)
+        if actor is not None:
+            self._forget(stem)
+            actor.restart()
+        return LibraryError(f"{plan.tag}: {type(error).__name__}: {error}; the {stem} handle was made again", stem)
+
+    def _forget(self, stem: str) -> None:
+        for head, plan in list(self._plans.items()):
+            if plan.tag.partition(".")[0] == stem:
+                del self._plans[head]
+
+
+def _stem(plan: Plan) -> str:
+    return plan.tag.partition(".")[0]
+
+
+def _named(call: Call, plan: Plan) -> list[int]:
+    """Buffers that a call names or makes."""
+    named = [call.places[2 * i] for i, place in enumerate(plan.places) if not place.host and 2 * i < len(call.places)]
+    return named + call.made
+
+
+NO_MEMORY = Memory(0, 0)
+"""Of a buffer whose op was refused: it can be named, and whoever reads it gets the op's error."""

@@ -1,0 +1,137 @@
+"""Blocks of device memory: a caching pool, and the hazards of each block.
+
+Hazards belong to the memory, not to the array in it: they stay with a block when it goes back to the pool, so whoever gets it next is
+just another writer and waits for the last users by the same rule. Nothing here ever waits on the host.
+"""
+
+from collections.abc import Iterator
+
+from callboard.core.backend import AccelDevice, Memory
+from callboard.core.errors import OutOfMemory
+from callboard.device.context.pending import Pending
+from callboard.device.context.tracks import Track
+
+__all__ = ["Block", "BlockPool", "size_class"]
+
+
+class Block:
+    """Memory, who used it last, and who owes its contents.
+
+    Attributes:
+        address, nbytes: Where; ``nbytes`` is what was asked for, the memory may be larger.
+        writer, wrote: Track and ticket of the last writer.
+        readers: Ticket of the last read since, by track.
+        source: The op that wrote it last, as long as that matters for verdicts.
+    """
+
+    __slots__ = ("address", "memory", "nbytes", "readers", "source", "writer", "wrote")
+
+    def __init__(self, memory: Memory, nbytes: int) -> None:
+        self.memory = memory
+        self.address = memory.address
+        self.nbytes = nbytes
+        self.writer: Track | None = None
+        self.wrote = 0
+        self.readers: dict[Track, int] = {}
+        self.source: Pending | None = None
+
+    def before_read(self, track: Track) -> None:
+        """Make ``track`` run after the last writer."""
+        if self.writer is not None and self.writer is not track:
+            track.follow(self.writer, self.wrote)
+
+    def before_write(self, track: Track) -> None:
+        """Make ``track`` run after the last writer and all readers since."""
+        self.before_read(track)
+        for reader, ticket in self.readers.items():
+            if reader is not track:
+                track.follow(reader, ticket)
+        self.readers.clear()
+
+    def idle(self) -> bool:
+        """Whether nothing in flight uses it."""
+        return (self.writer is None or self.wrote <= self.writer.completed) and all(
+            ticket <= track.completed for track, ticket in self.readers.items()
+        )
+
+
+class BlockPool:
+    """Takes blocks from the device and keeps those given back, by size class, last in first out.
+
+    Attributes:
+        limit: Bytes that may be in use at once, None for all there is.
+        used: Bytes in use (of whole blocks).
+        cached: Bytes kept for reuse.
+    """
+
+    def __init__(self, device: AccelDevice, limit: int | None) -> None:
+        self._device = device
+        self._free: dict[int, list[Block]] = {}
+        self.limit = limit
+        self.used = 0
+        self.cached = 0
+
+    def take(self, nbytes: int) -> Block:
+        """A block of at least ``nbytes``.
+
+        Raises:
+            OutOfMemory: Neither the cache nor the device has one, or the limit is reached.
+        """
+        size = size_class(nbytes)
+        if self.limit is not None and self.used + size > self.limit:
+            raise OutOfMemory(
+                f"{nbytes:,} bytes asked for, {self.used:,} in use, memory_limit is {self.limit:,}; free refs or raise the limit"
+            )
+        kept = self._free.get(size)
+        if kept:
+            block = kept.pop()
+            self.cached -= size
+            block.nbytes = nbytes
+        else:
+            block = Block(self._allocate(size), nbytes)
+        self.used += size
+        return block
+
+    def adopt(self, block: Block) -> None:
+        """Count a block that came from elsewhere as in use."""
+        self.used += block.memory.nbytes
+
+    def give(self, block: Block) -> None:
+        """Keep a block for reuse; its hazards stay with it."""
+        size = block.memory.nbytes
+        self.used -= size
+        self.cached += size
+        block.source = None
+        self._free.setdefault(size, []).append(block)
+
+    def trim(self) -> None:
+        """Give cached blocks that nothing in flight uses back to the device."""
+        for size, kept in list(self._free.items()):
+            busy = [b for b in kept if not b.idle()]
+            for block in kept:
+                if block not in busy:
+                    self.cached -= size
+                    self._device.release(block.memory)
+            if busy:
+                self._free[size] = busy
+            else:
+                del self._free[size]
+
+    def busy(self) -> Iterator[Block]:
+        """Cached blocks that something in flight still uses."""
+        return (b for kept in self._free.values() for b in kept if not b.idle())
+
+    def _allocate(self, size: int) -> Memory:
+        try:
+            return self._device.allocate(size)
+        except OutOfMemory:
+            self.trim()
+            return self._device.allocate(size)
+
+
+def size_class(nbytes: int) -> int:
+    """``nbytes`` rounded up to one of eight sizes per doubling (at most 12.5 % lost), at least 512."""
+    if nbytes <= 512:
+        return 512
+    step = max(1 << (nbytes - 1).bit_length() - 4, 256)
+    return -(-nbytes // step) * step

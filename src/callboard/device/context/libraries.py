@@ -1,0 +1,99 @@
+"""``LibraryActor``: the one generic actor that serves every compute library in a context host.
+
+It is a handle, a stream and a restart boundary, not a second mailbox: the host admits all ops in one order. A failing handle is closed
+and made again for the next op; its plans are dropped with it.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from callboard.core.backend import AccelDevice
+from callboard.core.errors import UnsupportedOp
+from callboard.core.library import Library
+from callboard.device.context.plans import Plan
+from callboard.device.context.streams import StreamAllocator
+from callboard.device.context.tracks import Track
+
+__all__ = ["Libraries", "LibraryActor"]
+
+
+class LibraryActor:
+    """One compute library on one device.
+
+    Attributes:
+        stem: ``"blas"``.
+        track: Its stream.
+        restarts: How often its handle was made again after a failure.
+    """
+
+    def __init__(self, stem: str, cls: type[Library], device: AccelDevice, track: Track) -> None:
+        self.stem = stem
+        self.track = track
+        self.restarts = 0
+        self.library: Library = cls(device, track.stream)
+        self._cls = cls
+        self._device = device
+
+    def bind(self, plan: Plan) -> None:
+        """Let the plan launch here; its state is made separately."""
+        plan.library = self
+        plan.launch = getattr(self.library, self._cls.launch_table[type(plan.op)].method)
+
+    def prepare(self, plan: Plan) -> None:
+        """Make the plan's state with the library's prepare; may block."""
+        prepare = self._cls.prepare_table[type(plan.op)]
+        plan.state = getattr(self.library, prepare.method)(plan.op)
+
+    def needs_helper(self, plan: Plan) -> bool | None:
+        """Whether the plan's prepare must run on the helper thread; None when there is none to run."""
+        prepare = self._cls.prepare_table.get(type(plan.op))
+        return None if prepare is None else not prepare.inline
+
+    def restart(self) -> None:
+        """Make the handle again."""
+        self.restarts += 1
+        self.track.stream.synchronize()
+        self.library.close()
+        self.library = self._cls(self._device, self.track.stream)
+
+    def close(self) -> None:
+        self.library.close()
+
+
+class Libraries:
+    """The library actors of a device, made when they are first needed."""
+
+    def __init__(self, device: AccelDevice, classes: Mapping[str, type[Library]], streams: StreamAllocator, name: str) -> None:
+        self._device = device
+        self._classes = classes
+        self._streams = streams
+        self._name = name
+        self.actors: dict[str, LibraryActor] = {}
+
+    def serve(self, plan: Plan) -> LibraryActor:
+        """The actor that executes this plan.
+
+        Raises:
+            UnsupportedOp: The backend does not execute the op, or not for these layouts and settings.
+            BackendUnavailable, OutOfMemory: The handle cannot be made.
+        """
+        stem = plan.tag.partition(".")[0]
+        cls = self._classes.get(stem)
+        reason = "the backend has no such library" if cls is None else cls.why_not(plan.op)
+        if cls is None or reason is not None:
+            raise UnsupportedOp(f"{self._name}, {plan.tag}: {reason}")
+        actor = self._actor(stem)
+        actor.bind(plan)
+        return actor
+
+    def warm_up(self, stems: Iterable[str]) -> None:
+        """Make these libraries' handles and load what their first ops need."""
+        for stem in stems:
+            if stem in self._classes:
+                self._actor(stem).library.warm_up()
+
+    def _actor(self, stem: str) -> LibraryActor:
+        actor = self.actors.get(stem)
+        if actor is None:
+            actor = LibraryActor(stem, self._classes[stem], self._device, self._streams.acquire(stem))
+            self.actors[stem] = actor
+        return actor

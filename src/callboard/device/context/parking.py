@@ -1,0 +1,78 @@
+"""Parking: ops that cannot be launched yet, and everything that has to stay behind them.
+
+An op is parked while its plan is being prepared, while a resident actor's turn holds one of its operands, or while memory is being
+freed for it. Later ops that touch its operands, and later ops of its library, park behind it; all else goes on.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from callboard.device.protocol import Plain
+
+__all__ = ["Parking"]
+
+
+class Parked(NamedTuple):
+    message: Plain
+    again: Callable[[Plain], None]
+
+
+class Parking:
+    """What is parked, in program order.
+
+    Attributes:
+        held: Buffers that running turns hold.
+        touched: Buffers that parked messages name or make.
+        stems: Libraries (or resident actors) with parked messages.
+        closed: Everything that is not a free parks (memory is being freed).
+    """
+
+    def __init__(self) -> None:
+        self._entries: list[Parked] = []
+        self.held: dict[int, int] = {}
+        self.touched: set[int] = set()
+        self.stems: set[str] = set()
+        self.closed = False
+
+    @property
+    def active(self) -> bool:
+        """Whether an op has to be looked at before it is launched."""
+        return bool(self._entries or self.held or self.closed)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def blocks(self, buffers: Iterable[int], stem: str | None) -> bool:
+        """Whether a message that names these buffers must park; ``stem`` is None for a free."""
+        if stem is not None and (self.closed or stem in self.stems):
+            return True
+        return any(b in self.touched or b in self.held for b in buffers)
+
+    def park(self, message: Plain, again: Callable[[Plain], None], buffers: Iterable[int], stem: str | None) -> None:
+        """Keep a message; ``again(message)`` is called by :meth:`retry`."""
+        self._entries.append(Parked(message, again))
+        self.touched.update(buffers)
+        if stem is not None:
+            self.stems.add(stem)
+
+    def hold(self, buffers: Iterable[int]) -> None:
+        """A turn begins to use these buffers."""
+        for b in buffers:
+            self.held[b] = self.held.get(b, 0) + 1
+
+    def release(self, buffers: Iterable[int]) -> None:
+        """The turn has ended."""
+        for b in buffers:
+            left = self.held[b] - 1
+            if left:
+                self.held[b] = left
+            else:
+                del self.held[b]
+
+    def retry(self) -> None:
+        """Something that was waited for is there: admit what can go on, in order; the rest parks again."""
+        entries, self._entries = self._entries, []
+        self.touched.clear()
+        self.stems.clear()
+        for entry in entries:
+            entry.again(entry.message)

@@ -1,0 +1,114 @@
+"""``serve``: the life of a context host, from the first message to the last."""
+
+import time
+
+import msgspec
+
+from callboard.core import registry
+from callboard.core.backend import DeviceInfo
+from callboard.core.errors import AccelError, ContextPoisoned, Unrecoverable
+from callboard.device.config import HostConfig
+from callboard.device.context.actor import ContextActor
+from callboard.device.context.failures import as_failure
+from callboard.device.hosts.channel import Channel, ChannelClosed
+from callboard.device.protocol import Activate, Close, Closed, Lost, Open, Plain, Ready, Unknown
+from callboard.device.wire import UnknownKind
+
+__all__ = ["POISONED", "serve"]
+
+POISONED = 70
+"""Exit code of a host that left because its context was dead."""
+
+
+def serve(channel: Channel) -> int:
+    """Serve until told to close, until the context dies, or until the application is gone.
+
+    Returns:
+        The exit code: 0, or :data:`POISONED`.
+    """
+    host = _ContextHost(channel)
+    try:
+        return host.run()
+    except ChannelClosed:
+        return 0
+    except Exception as e:  # noqa: BLE001 - whatever it is, the application must hear of it before the host leaves
+        host.lose(e)
+        return POISONED
+
+
+class _ContextHost:
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._context: ContextActor | None = None
+        self._open: Open | None = None
+        self._generation = 0
+        self._closing = False
+
+    def run(self) -> int:
+        channel = self._channel
+        timeout: float | None = None
+        while not self._closing:
+            channel.beat()
+            for message in channel.receive(timeout):
+                self._handle(message)
+            context = self._context
+            if context is None:
+                timeout = None
+                continue
+            flying = context.advance()
+            context.report()
+            timeout = context.completion.wait(flying)
+        if self._context is not None:
+            self._context.close()
+        channel.send(Closed())
+        return 0
+
+    def lose(self, error: BaseException) -> None:
+        """Say what is known, and that the context is dead."""
+        if self._context is not None:
+            self._context.report()
+        if not isinstance(error, ContextPoisoned | Unrecoverable):
+            lost = ContextPoisoned(f"the context host failed: {type(error).__name__}: {error}")
+            lost.__cause__ = error
+            error = lost if self._context is not None or not isinstance(error, AccelError) else error
+        self._channel.send(Lost(self._generation, as_failure(0, error)))
+
+    def _handle(self, message: Plain | UnknownKind) -> None:
+        match message:
+            case UnknownKind(kind):
+                self._channel.send(Unknown(kind))
+            case Open():
+                self._begin(message)
+            case Activate():
+                self._activate(message.generation)
+            case Close():
+                self._closing = True
+            case _ if self._context is not None:
+                self._context.receive(message)
+
+    def _begin(self, message: Open) -> None:
+        self._open = message
+        if message.generation or message.hot:
+            self._activate(message.generation)
+            return
+        started = time.monotonic()
+        self._channel.busy("import")
+        info = msgspec.convert(message.device, DeviceInfo)
+        registry.backend(info.backend).preload()
+        self._channel.busy(None)
+        self._channel.send(Ready(0, hot=False, seconds={"import": time.monotonic() - started}, extra={}))
+
+    def _activate(self, generation: int) -> None:
+        assert self._open is not None
+        started = time.monotonic()
+        self._generation = generation
+        if self._context is None:
+            self._channel.busy("open")
+            info = msgspec.convert(self._open.device, DeviceInfo)
+            config = msgspec.msgpack.decode(self._open.config, type=HostConfig)
+            self._context = ContextActor(self._channel, registry.backend(info.backend), info, config)
+            if not generation:
+                self._context.warm_up()
+            self._channel.busy(None)
+        extra = {"compute_capability": list(self._context.device.info.compute_capability)}
+        self._channel.send(Ready(generation, hot=True, seconds={"open": time.monotonic() - started}, extra=extra))

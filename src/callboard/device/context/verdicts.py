@@ -1,0 +1,102 @@
+"""Verdicts: which ops are done, and how."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from callboard.core.errors import AccelError, LibraryError
+from callboard.core.layout import Layout
+from callboard.device.context.failures import as_failure, same_for
+from callboard.device.context.pending import FAILED, FLYING, OK, Pending
+from callboard.device.context.tracks import Track
+from callboard.device.protocol import Failure, Verdicts
+
+__all__ = ["Ledger"]
+
+
+class Ledger:
+    """Collects verdicts until they are sent.
+
+    An op's verdict is its own status, then its producers': no op is settled before the ops whose results it reads.
+    """
+
+    def __init__(self) -> None:
+        self._done: list[int] = []
+        self._values: list[tuple[int, Any]] = []
+        self._failed: list[Failure] = []
+
+    def take(self) -> Verdicts | None:
+        """Everything since the last call, None when there is nothing."""
+        if not (self._done or self._values or self._failed):
+            return None
+        message = Verdicts(self._done, self._values, self._failed)
+        self._done, self._values, self._failed = [], [], []
+        return message
+
+    def refuse(self, op: Pending, error: BaseException) -> None:
+        """The op was not launched."""
+        op.fail(as_failure(op.id, error))
+        assert op.failure is not None
+        self._failed.append(op.failure)
+
+    def inherit(self, op: Pending, source: Pending, note: str) -> None:
+        """The op reads what a failed op owed."""
+        assert source.failure is not None
+        op.fail(same_for(op.id, source.failure, source.root, note))
+        assert op.failure is not None
+        self._failed.append(op.failure)
+
+    def settle(self, tracks: Iterable[Track]) -> bool:
+        """Settle every op that its track has passed; True while ops are in flight."""
+        again = True
+        while again:
+            again = False
+            flying = False
+            for track in tracks:
+                ops = track.ops
+                completed = track.completed
+                while ops and ops[0].ticket <= completed:
+                    if not self._settle(ops[0]):
+                        break  # its producer, on another track, is settled first
+                    ops.popleft()
+                    again = True
+                flying = flying or bool(ops)
+        return flying
+
+    def _settle(self, op: Pending) -> bool:
+        for source in op.sources:
+            if source.state == FLYING:
+                return False
+        try:
+            if op.check is not None:
+                op.check()
+        except Exception as error:  # noqa: BLE001 - whatever a library's check raises is the op's failure
+            self.refuse(op, error if isinstance(error, AccelError) else _wrapped(op, error))
+        else:
+            failed = next((s for s in op.sources if s.state == FAILED), None)
+            if failed is not None:
+                self.inherit(op, failed, f"{op.plan.tag if op.plan else 'op'} read what op {failed.root} owed")
+            else:
+                op.state = OK
+                if op.readback is not None:
+                    assert op.plan is not None
+                    assert op.plan.value is not None
+                    self._values.append((op.id, _value(op.readback.take(), op.plan.value)))
+                else:
+                    self._done.append(op.id)
+        op.sources = ()
+        op.check = op.readback = op.plan = None
+        return True
+
+
+def _wrapped(op: Pending, error: Exception) -> LibraryError:
+    lib = op.plan.tag.partition(".")[0] if op.plan else ""
+    return LibraryError(f"{lib}: {type(error).__name__}: {error}", lib)
+
+
+def _value(raw: bytes, layout: Layout) -> Any:
+    number = np.frombuffer(raw, layout.dtype.np, 1)[0]
+    if layout.dtype.is_complex:
+        return [float(number.real), float(number.imag)]
+    return int(number) if layout.dtype.is_integer or layout.dtype.kind == "bool" else float(number)
