@@ -132,7 +132,7 @@ class CpuDevice(AccelDevice):
 def memory() -> tuple[int, int]:
     """Free and total bytes of the machine, 0 where it does not say.
 
-    ``MemAvailable`` of ``/proc/meminfo``; where that is missing, ``sysconf`` tells the total, all of which counts as free.
+    ``MemAvailable`` of ``/proc/meminfo``; elsewhere ``sysconf`` tells the total, all of which counts as free.
     """
     try:
         with open("/proc/meminfo", encoding="ascii") as file:

@@ -1,0 +1,169 @@
+"""Which backends there are, and which device a name means.
+
+Backends are found by entry point (group ``callboard.backends``) and imported when they are first asked for.
+"""
+
+import functools
+import importlib
+import importlib.metadata
+import logging
+import os
+import re
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from callboard.core.backend import AccelBackend, DeviceInfo
+from callboard.core.errors import BackendUnavailable
+
+__all__ = ["backend", "names", "register", "resolve"]
+
+GROUP = "callboard.backends"
+# What the distribution's entry points say, for a source tree that is on the path without being installed.
+BUILT_IN = {"cpu": "callboard.backends.cpu:backend", "cuda": "callboard.backends.cuda:backend"}
+# By prefix: functions from a name with that prefix to a backend. They wrap other backends.
+WRAPPERS = {"faulty+": "callboard.testing.faulty:from_spec"}
+
+_log = logging.getLogger(__name__)
+_lock = threading.RLock()
+_found: dict[str, AccelBackend] = {}
+_warned = False
+
+_SPEC = re.compile(r"(?P<name>[^:?]+)(:(?P<index>\d+))?(?P<options>\?.*)?")
+
+
+def names() -> list[str]:
+    """Names of all backends that :func:`backend` can look for, whether or not they can be used here."""
+    with _lock:
+        return sorted({*BUILT_IN, *_entry_points(), *_found})
+
+
+def backend(name: str) -> AccelBackend:
+    """The backend of this name, imported on first use.
+
+    Args:
+        name: ``"cpu"``, ``"cuda"``, an entry point's name, or ``"faulty+cpu?seed=3"``
+            (:mod:`callboard.testing.faulty`).
+
+    Raises:
+        BackendUnavailable: There is none of this name, or its module cannot be imported.
+    """
+    with _lock:
+        found = _found.get(name)
+        if found is None:
+            found = _found[name] = _load(name)
+        return found
+
+
+def register(name: str, backend: AccelBackend) -> Callable[[], None]:
+    """Make a backend known to this process under ``name``, before any entry point of that name.
+
+    Returns:
+        A function that undoes it.
+    """
+    with _lock:
+        before = _found.get(name)
+        _found[name] = backend
+
+    def undo() -> None:
+        with _lock:
+            if before is None:
+                _found.pop(name, None)
+            else:
+                _found[name] = before
+
+    return undo
+
+
+def resolve(spec: str) -> tuple[AccelBackend, DeviceInfo]:
+    """The device that a name means.
+
+    Args:
+        spec: ``"auto"``: the first CUDA device that can be used, else the CPU, with one warning per process where an
+            NVIDIA device is present and cannot be used. ``"cpu"``, ``"cuda"``: the first device of that backend,
+            ``"cuda:1"`` its second. Or a UUID, ``"GPU-…"``.
+
+    ``CALLBOARD_REQUIRE=cuda`` in the environment keeps ``"auto"`` from choosing the CPU.
+
+    Raises:
+        BackendUnavailable: There is no such backend or device, or it cannot be used; the text says why.
+    """
+    if spec == "auto":
+        return _auto()
+    match = _SPEC.fullmatch(spec)
+    if match is None:
+        raise BackendUnavailable(f"device {spec!r}: say 'auto', 'cpu', 'cuda', 'cuda:1' or a UUID")
+    name = match["name"] + (match["options"] or "")
+    if match["name"] not in names() and not name.startswith(tuple(WRAPPERS)):
+        return _by_uuid(spec)
+    found = backend(name)
+    devices = found.devices()
+    index = int(match["index"] or 0)
+    for info in devices:
+        if info.index == index:
+            return found, info
+    there = ", ".join(f"{match['name']}:{info.index}" for info in devices) or "none"
+    raise BackendUnavailable(f"there is no device {spec!r}; there are: {there}")
+
+
+def _auto() -> tuple[AccelBackend, DeviceInfo]:
+    global _warned
+    try:
+        return resolve("cuda")
+    except BackendUnavailable as e:
+        if os.environ.get("CALLBOARD_REQUIRE") == "cuda":
+            raise BackendUnavailable(f"CALLBOARD_REQUIRE=cuda and no CUDA device can be used: {e}") from e
+        with _lock:
+            warn, _warned = not _warned and _nvidia_device_present(), True
+        if warn:
+            _log.warning("an NVIDIA device is present, but it cannot be used; 'auto' chooses the CPU: %s", e)
+    return resolve("cpu")
+
+
+def _by_uuid(uuid: str) -> tuple[AccelBackend, DeviceInfo]:
+    reasons = []
+    for name in names():
+        try:
+            found = backend(name)
+            for info in found.devices():
+                if info.uuid == uuid:
+                    return found, info
+        except BackendUnavailable as e:
+            reasons.append(f"{name} cannot be used: {e}")
+    why = "; ".join(reasons)
+    raise BackendUnavailable(
+        f"no device is called {uuid!r}; say 'auto', one of {', '.join(names())} with ':index' or not, or a UUID"
+        + (f" ({why})" if why else "")
+    )
+
+
+def _load(name: str) -> AccelBackend:
+    for prefix, target in WRAPPERS.items():
+        if name.startswith(prefix):
+            wrapped: AccelBackend = _named(target)(name)
+            return wrapped
+    target = _entry_points().get(name) or BUILT_IN.get(name, "")
+    if not target:
+        raise BackendUnavailable(f"there is no backend {name!r}; there are {', '.join(names())}")
+    try:
+        found: AccelBackend = _named(target)
+    except ImportError as e:
+        raise BackendUnavailable(f"backend {name!r} cannot be imported: {e}") from e
+    return found
+
+
+def _named(target: str) -> Any:
+    return importlib.metadata.EntryPoint("", target, GROUP).load()
+
+
+@functools.cache
+def _entry_points() -> dict[str, str]:
+    return {point.name: point.value for point in importlib.metadata.entry_points(group=GROUP)}
+
+
+def _nvidia_device_present() -> bool:
+    try:
+        return any(Path("/proc/driver/nvidia/gpus").iterdir())
+    except OSError:
+        return Path("/dev/nvidia0").exists()

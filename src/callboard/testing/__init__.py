@@ -1,0 +1,1 @@
+"""For tests, ours and users': sessions without an actor system, faults on demand, tolerances."""

@@ -1,0 +1,234 @@
+"""``LibrarySession``: execute ops on a backend one by one, without actors, hosts or a wire.
+
+It does what a context host does with an op, on the calling thread and synchronously: infer, take the message apart and
+put it together again, prepare once per head, allocate, launch, wait, check. Memory that it allocates is filled with
+``0xff`` (NaN in every floating type), so an op that leaves an element of its output unwritten, or multiplies it by 0,
+shows.
+"""
+
+from types import TracebackType
+from typing import Any, NamedTuple, Self, get_args
+
+import numpy as np
+
+from callboard.core import registry
+from callboard.core.backend import AccelBackend, AccelStream, Memory
+from callboard.core.dtype import DTYPES, DTypeLike, as_dtype
+from callboard.core.errors import UnsupportedOp
+from callboard.core.layout import Layout, layout_of
+from callboard.core.library import Library
+from callboard.core.op import OPS, Op, info_of, outputs_of
+from callboard.core.operand import Operand
+from callboard.core.opinfo import read_head
+from callboard.core.views import Index, indexed, reshaped
+from callboard.kernel.memory import Copy, Download, Fill, Upload
+
+__all__ = ["LibrarySession", "SessionArray"]
+
+
+class Block:
+    """Memory of a session, given back when no array names it any more."""
+
+    __slots__ = ("memory", "session")
+
+    def __init__(self, session: "LibrarySession", nbytes: int) -> None:
+        self.memory: Memory = session.device.allocate(nbytes)
+        self.session = session
+
+    def __del__(self) -> None:
+        # A session is synchronous: nothing is in flight. A failed allocation leaves a block without a session.
+        if hasattr(self, "session") and not self.session.closed:
+            self.session.device.release(self.memory)
+
+
+class SessionArray(Operand):
+    """An array on the session's device: an operand; slicing, ``.T`` and ``reshape`` give views, as of a ``GpuRef``."""
+
+    __slots__ = ("block", "layout", "offset")
+
+    def __init__(self, block: Block, layout: Layout, offset: int = 0) -> None:
+        self.block = block
+        self.layout = layout
+        self.offset = offset
+
+    @property
+    def address(self) -> int:
+        """Of element 0."""
+        return self.block.memory.address + self.offset
+
+    def __getitem__(self, index: Index) -> "SessionArray":
+        layout, offset = indexed(self.layout, index)
+        return SessionArray(self.block, layout, self.offset + offset)
+
+    def reshape(self, *shape: int) -> "SessionArray":
+        """A view of another shape; one extent may be -1."""
+        return SessionArray(self.block, reshaped(self.layout, shape), self.offset)
+
+    @property
+    def T(self) -> "SessionArray":  # noqa: N802 - NumPy's name
+        """The view with its axes reversed."""
+        layout = self.layout
+        return SessionArray(self.block, layout_of(layout.dtype, layout.shape[::-1], layout.strides[::-1]), self.offset)
+
+
+class HostArray(Operand):
+    """A row-major array in host memory."""
+
+    __slots__ = ("address", "array", "layout")
+
+    def __init__(self, array: "np.ndarray[Any, Any]") -> None:
+        self.array = array
+        self.layout = layout_of(as_dtype(array.dtype), array.shape)
+        self.address: int = array.ctypes.data
+
+
+class Plan(NamedTuple):
+    """What a head means on this backend."""
+
+    library: Library
+    launch: Any
+    state: Any
+
+
+class LibrarySession:
+    """A device of a backend, opened on this thread; use it there only. A context manager.
+
+    Args:
+        backend: Its name for the registry, or the backend itself.
+
+    Raises:
+        BackendUnavailable: It cannot be opened here.
+    """
+
+    def __init__(self, backend: str | AccelBackend = "cpu") -> None:
+        self.backend = registry.backend(backend) if isinstance(backend, str) else backend
+        self.classes = self.backend.libraries()
+        self.device = self.backend.open(self.backend.devices()[0])
+        self.closed = False
+        self._libraries: dict[str, Library] = {}
+        self._streams: list[AccelStream] = []
+        self._plans: dict[bytes, Plan] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # -- arrays -------------------------------------------------------------------------------------------------------
+
+    def put(self, array: Any, dtype: DTypeLike | None = None) -> SessionArray:
+        """A row-major copy of a host array (or of what ``numpy.asarray`` makes one of) on the device."""
+        host = HostArray(np.array(array, None if dtype is None else as_dtype(dtype).np, order="C"))
+        out = self._allocate(host.layout)
+        self.submit(Upload(host=host, out=out))
+        return out
+
+    def empty(self, shape: int | tuple[int, ...], dtype: DTypeLike = "f32") -> SessionArray:
+        """A new array; its bytes are ``0xff``."""
+        out = self._allocate(layout_of(as_dtype(dtype), (shape,) if isinstance(shape, int) else shape))
+        octets = SessionArray(out.block, layout_of(DTYPES["u8"], (out.nbytes,)))
+        self.submit(Fill(out=octets, fill_value=255))
+        return out
+
+    def get(self, ref: SessionArray) -> "np.ndarray[Any, Any]":
+        """A copy on the host; views of any strides."""
+        host = HostArray(np.empty(ref.shape, ref.dtype.np))
+        if not ref.layout.contiguous:
+            ref = self.submit(Copy(src=ref))
+        self.submit(Download(src=ref, host=host))
+        return host.array
+
+    # -- ops ----------------------------------------------------------------------------------------------------------
+
+    def why_not(self, op: Op[Any, Any]) -> str | None:
+        """Why the backend does not execute this op, None if it does."""
+        cls = self.classes.get(info_of(type(op)).library)
+        return "no such library" if cls is None else cls.why_not(op)
+
+    def submit(self, op: Op[Any, Any]) -> Any:
+        """Execute an op and wait for it.
+
+        Returns:
+            What the op says: the array, a NamedTuple of arrays, a number, or None.
+
+        Raises:
+            ShapeError: The operands do not fit.
+            UnsupportedOp: The backend does not execute it.
+            AccelError: It failed.
+        """
+        info = info_of(type(op))
+        outputs = outputs_of(op)
+        plan = self._plan(info.split(op).head)
+        made = {name: self.empty(layout.shape, layout.dtype) for name, layout in outputs.items()}
+        arguments = []
+        for field in info.dynamic:
+            value = getattr(op, field.name)
+            arguments.append(_argument(made.get(field.name) if value is None else value))
+        stream = plan.library.stream
+        check = plan.launch(stream, plan.state, *arguments)
+        stream.synchronize()
+        if check is not None:
+            check()
+        return self._answer(op, made)
+
+    def close(self) -> None:
+        """Close libraries, streams and device. Arrays cannot be used any more; closing twice is harmless."""
+        if self.closed:
+            return
+        self.closed = True
+        for library in self._libraries.values():
+            library.close()
+        for stream in self._streams:
+            stream.close()
+        self.device.close()
+
+    def _answer(self, op: Op[Any, Any], made: dict[str, SessionArray]) -> Any:
+        fields = type(op).returns
+        if type(op).value and fields[0] in made:
+            result = made[fields[0]]
+            stream = self._library(info_of(type(op)).library).stream
+            readback = self.device.read_back(stream, result.address, result.nbytes)
+            stream.synchronize()
+            return np.frombuffer(readback.take(), result.dtype.np)[0].item()
+        refs = [made.get(name, getattr(op, name)) for name in fields]
+        return _reply_class(type(op))(*refs) if len(refs) > 1 else refs[0] if refs else None
+
+    def _plan(self, head: bytes) -> Plan:
+        plan = self._plans.get(head)
+        if plan is None:
+            tag, statics, skeleton = read_head(head)
+            op = info_of(OPS[tag]).join(OPS[tag], statics, skeleton)
+            reason = self.why_not(op)
+            if reason is not None:
+                raise UnsupportedOp(f"{self.backend.name}, {tag}: {reason}")
+            library = self._library(tag.partition(".")[0])
+            prepare = library.prepare_table.get(type(op))
+            state = op if prepare is None else getattr(library, prepare.method)(op)
+            plan = Plan(library, getattr(library, library.launch_table[type(op)].method), state)
+            self._plans[head] = plan
+        return plan
+
+    def _library(self, stem: str) -> Library:
+        library = self._libraries.get(stem)
+        if library is None:
+            stream = self.device.stream()
+            self._streams.append(stream)
+            library = self._libraries[stem] = self.classes[stem](self.device, stream)
+        return library
+
+    def _allocate(self, layout: Layout) -> SessionArray:
+        return SessionArray(Block(self, layout.nbytes), layout)
+
+
+def _argument(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return tuple(v.address for v in value)
+    return value.address if isinstance(value, Operand) else value  # type: ignore[attr-defined]
+
+
+def _reply_class(cls: type[Op[Any, Any]]) -> Any:
+    """The NamedTuple that a class of several outputs names as its reply: ``Op["Actor", SvdResult]``."""
+    return next(get_args(base)[1] for base in cls.__orig_bases__ if len(get_args(base)) == 2)  # type: ignore[attr-defined]
