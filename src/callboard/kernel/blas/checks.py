@@ -1,0 +1,177 @@
+"""What the BLAS messages have in common when they check their operands. Every error names op, operand, value and cure."""
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from callboard.core.dtype import DTYPES, DType
+from callboard.core.errors import ShapeError
+from callboard.core.layout import Layout
+from callboard.core.op import Op
+from callboard.core.operand import Operand
+from callboard.core.ref import GpuRef
+from callboard.kernel.blas.strides import Matrix, Vector, matrix_of, vector_of
+
+__all__ = [
+    "ALL_FLOATS",
+    "BLAS_FLOATS",
+    "COMPLEXES",
+    "GEMM_RESULT",
+    "REALS",
+    "REAL_FLOATS",
+    "check_addend",
+    "check_addend_given",
+    "check_conj",
+    "check_gemm_numbers",
+    "check_scalars",
+    "check_square",
+    "check_tf32",
+    "dtype_of",
+    "matrix",
+    "refuse",
+    "same_memory",
+    "scale_dtype",
+    "vector",
+]
+
+AnyOp = Op[Any, Any]
+
+_HALVES = (DTYPES["f16"], DTYPES["bf16"])
+REALS = (DTYPES["f32"], DTYPES["f64"])
+"""The real types that classic BLAS has."""
+COMPLEXES = (DTYPES["c64"], DTYPES["c128"])
+REAL_FLOATS = (*_HALVES, *REALS)
+"""Real types, the halves included."""
+BLAS_FLOATS = (*REALS, *COMPLEXES)
+"""The four types of classic BLAS."""
+ALL_FLOATS = (*_HALVES, *BLAS_FLOATS)
+
+GEMM_RESULT: Mapping[DType, DType] = {**{d: d for d in ALL_FLOATS}, DTYPES["i8"]: DTYPES["i32"]}
+"""dtype of a matrix product by the dtype of its factors."""
+
+_COPY = "copy it first (dev.copy)"
+
+
+def scale_dtype(dtype: DType) -> DType:
+    """dtype of ``alpha`` and ``beta`` as 0-d arrays: f32 for f16 and bf16, i32 for i8, else the operands' own."""
+    if dtype in _HALVES:
+        return DTYPES["f32"]
+    return DTYPES["i32"] if dtype is DTYPES["i8"] else dtype
+
+
+def refuse(op: AnyOp, why: str) -> ShapeError:
+    """The error for ``op``, to be raised."""
+    return ShapeError(f"{type(op).__struct_config__.tag}: {why}")
+
+
+def dtype_of(op: AnyOp, accepted: Collection[DType], **operands: Operand) -> DType:
+    """The one dtype of the operands, which must be among ``accepted``."""
+    (first, reference), *rest = operands.items()
+    if reference.dtype not in accepted:
+        names = ", ".join(d.name for d in accepted)
+        raise refuse(op, f"{first} is {reference.layout!r}; its dtype must be one of {names}")
+    for name, operand in rest:
+        if operand.dtype is not reference.dtype:
+            raise refuse(
+                op,
+                f"{name} is {operand.layout!r} and {first} is {reference.layout!r}: convert one of them "
+                f"before dev.put, both must have one dtype",
+            )
+    return reference.dtype
+
+
+def matrix(op: AnyOp, name: str, layout: Layout) -> Matrix:
+    """The layout as a BLAS matrix."""
+    if layout.ndim != 2:
+        raise refuse(op, f"{name} is {layout!r}; it must have 2 axes (reshape it or index it with None)")
+    found = matrix_of(layout)
+    if found is None:
+        raise refuse(
+            op, f"{name} is {layout!r}: BLAS needs rows or columns without gaps, and steps of whole rows; {_COPY}"
+        )
+    return found
+
+
+def vector(op: AnyOp, name: str, layout: Layout) -> Vector:
+    """The layout as a BLAS vector, whatever its axes."""
+    found = vector_of(layout)
+    if found is None:
+        raise refuse(op, f"{name} is {layout!r}: BLAS needs evenly spaced, distinct elements; {_COPY}")
+    return found
+
+
+def check_square(op: AnyOp, name: str, layout: Layout, n: int | None = None) -> Matrix:
+    """A square matrix, of order ``n`` if given."""
+    form = matrix(op, name, layout)
+    order = form.rows if n is None else n
+    if (form.rows, form.cols) != (order, order):
+        raise refuse(op, f"{name} is {layout!r}; it must be {'square' if n is None else f'[{n}, {n}]'}")
+    return form
+
+
+def check_scalars(op: AnyOp, dtype: DType, **scalars: Any) -> None:
+    """Numbers must be real where the arrays are; 0-d arrays must have the scale dtype.
+
+    Looks at the kinds of the numbers, not at their values: what it finds is remembered for all messages of one head.
+    """
+    want = scale_dtype(dtype)
+    for name, value in scalars.items():
+        if isinstance(value, Operand):
+            if value.dtype is not want:
+                raise refuse(op, f"{name} is {value.layout!r}; beside arrays of {dtype} a 0-d array must be {want}")
+        elif isinstance(value, complex) and not dtype.is_complex:
+            raise refuse(op, f"{name} is complex and the arrays are {dtype}; pass a real number")
+
+
+def check_addend(op: AnyOp, name: str, addend: Operand | None, result: Layout) -> None:
+    """``c`` must look like the result."""
+    if addend is not None and (addend.dtype is not result.dtype or addend.shape != result.shape):
+        raise refuse(op, f"{name} is {addend.layout!r}, expected {result!r}")
+
+
+def check_addend_given(op: AnyOp, name: str, addend: Operand | None, beta: float | complex | Operand) -> None:
+    """``beta`` needs something to scale."""
+    if addend is None and beta != 0.0:
+        raise refuse(op, f"beta is {beta!r} and {name} is None; pass the {name} that beta scales, or leave beta out")
+
+
+def check_gemm_numbers(op: AnyOp, dtype: DType, **numbers: float | complex | Operand) -> None:
+    """Factors of an integer product are integers of 32 bits."""
+    if dtype is DTYPES["i8"]:
+        for name, value in numbers.items():
+            if isinstance(value, float) and not (value.is_integer() and -(2**31) <= value < 2**31):
+                raise refuse(op, f"{name} is {value!r}; beside i8 arrays it must be an integer of 32 bits")
+
+
+def check_tf32(op: AnyOp, tf32: bool | None, dtype: DType) -> None:
+    """The switch means something for f32 and c64 only."""
+    if tf32 is not None and dtype not in (DTYPES["f32"], DTYPES["c64"]):
+        raise refuse(op, f"tf32 is {tf32} and the arrays are {dtype}; leave it out, it applies to f32 and c64 only")
+
+
+def check_conj(op: AnyOp, name: str, form: Matrix, transpose: bool, conj: bool, out: Matrix | None) -> None:
+    """BLAS conjugates only while it transposes. Whether it transposes depends on how operand and result lie in memory.
+
+    Args:
+        op: The message.
+        name: Of the operand.
+        form: Of the operand, complex.
+        transpose: Whether its axes are exchanged.
+        conj: Whether its elements are conjugated.
+        out: Of the result; None: row-major.
+    """
+    if conj and (form.transposed ^ transpose ^ (out is not None and out.transposed)) is False:
+        raise refuse(
+            op,
+            f"conj of {name} without a transposition in memory is no BLAS operation; "
+            f"pass dev.copy({name}{'' if form.transposed else '.T'})"
+            f"{' in its place' if form.transposed else ' and the other value of its transpose flag'}",
+        )
+
+
+def same_memory(x: Operand | None, y: Operand | None) -> bool:
+    """Whether two refs name the same elements of one buffer (placeholders name none)."""
+    return (
+        isinstance(x, GpuRef)
+        and isinstance(y, GpuRef)
+        and (x is y or (x.allocation is y.allocation and x.offset == y.offset and x.layout == y.layout))
+    )

@@ -1,0 +1,152 @@
+"""BLAS level 2: a matrix and vectors.
+
+Matrices are row-major or column-major (a transposed view), rows or columns without gaps; vectors have one axis and any increment but 0.
+"""
+
+from typing import Any, ClassVar
+
+from callboard.core.dtype import DType
+from callboard.core.layout import layout_of
+from callboard.core.op import Op, Outputs
+from callboard.core.operand import In, InOut, Operand, Out, Scalar
+from callboard.core.ref import GpuRef
+from callboard.kernel.blas.actor import BlasActor
+from callboard.kernel.blas.checks import (
+    ALL_FLOATS,
+    COMPLEXES,
+    REALS,
+    check_addend,
+    check_addend_given,
+    check_scalars,
+    dtype_of,
+    matrix,
+    refuse,
+    vector,
+)
+
+__all__ = ["Gemv", "Ger", "Gerc", "Geru"]
+
+
+def _extent(op: Op[Any, Any], name: str, operand: Operand) -> int:
+    if operand.ndim != 1:
+        raise refuse(op, f"{name} is {operand.layout!r}; it must have 1 axis (index or reshape it)")
+    return vector(op, name, operand.layout).n
+
+
+class Gemv(Op[BlasActor, GpuRef], tag="blas.gemv"):
+    """``out = alpha * op(a) @ x + beta * y`` (``GemvRequest``).
+
+    Args:
+        a: ``[m, n]`` (``[n, m]`` when ``transpose``); f16, bf16, f32, f64, c64 or c128; row- or column-major.
+        x: ``[n]``, same dtype.
+        out: ``[m]``, same dtype; a new array when None. May be ``y``.
+        y: ``[m]``, same dtype; not read while ``beta`` is 0.
+        alpha, beta: Number or 0-d array (f32 beside f16 and bf16, else the arrays' dtype).
+        transpose: Use ``a.T``.
+        conj: Use the conjugate of ``a``; with ``transpose``, the conjugate transpose. No effect on real arrays.
+    """
+
+    overlaps: ClassVar[frozenset[tuple[str, str]]] = frozenset({("out", "y")})
+
+    a: In
+    x: In
+    out: Out | None = None
+    y: In | None = None
+    alpha: Scalar = 1.0
+    beta: Scalar = 0.0
+    transpose: bool = False
+    conj: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_addend_given(self, "y", self.y, self.beta)
+
+    def infer(self) -> Outputs:
+        dtype = dtype_of(self, ALL_FLOATS, a=self.a, x=self.x)
+        form = matrix(self, "a", self.a.layout)
+        m, n = (form.cols, form.rows) if self.transpose else (form.rows, form.cols)
+        if _extent(self, "x", self.x) != n:
+            raise refuse(self, f"x is {self.x.layout!r} and op(a) is [{m}, {n}]; x must have {n} elements")
+        result = layout_of(dtype, (m,))
+        check_addend(self, "y", self.y, result)
+        if self.y is not None:
+            vector(self, "y", self.y.layout)
+        if self.out is not None:
+            _extent(self, "out", self.out)
+        check_scalars(self, dtype, alpha=self.alpha, beta=self.beta)
+        return {"out": result}
+
+
+def _check_rank_1(
+    op: Op[Any, Any], accepted: tuple[DType, ...], x: Operand, y: Operand, a: Operand, alpha: object
+) -> Outputs:
+    dtype = dtype_of(op, accepted, a=a, x=x, y=y)
+    form = matrix(op, "a", a.layout)
+    m, n = _extent(op, "x", x), _extent(op, "y", y)
+    if (m, n) != (form.rows, form.cols):
+        raise refuse(op, f"a is {a.layout!r}; with x of {m} and y of {n} elements it must be [{m}, {n}]")
+    check_scalars(op, dtype, alpha=alpha)
+    return {}
+
+
+class Ger(Op[BlasActor, GpuRef], tag="blas.ger"):
+    """``a += alpha * outer(x, y)`` of real arrays (``GerRequest``); answers ``a``.
+
+    Args:
+        x: ``[m]``, f32 or f64.
+        y: ``[n]``, same dtype.
+        a: ``[m, n]``, same dtype; row- or column-major.
+        alpha: Real number or 0-d array of the arrays' dtype.
+    """
+
+    returns: ClassVar[tuple[str, ...]] = ("a",)
+
+    x: In
+    y: In
+    a: InOut
+    alpha: Scalar = 1.0
+
+    def infer(self) -> Outputs:
+        return _check_rank_1(self, REALS, self.x, self.y, self.a, self.alpha)
+
+
+class Geru(Op[BlasActor, GpuRef], tag="blas.geru"):
+    """``a += alpha * outer(x, y)`` of complex arrays; answers ``a``.
+
+    Args:
+        x: ``[m]``, c64 or c128.
+        y: ``[n]``, same dtype.
+        a: ``[m, n]``, same dtype; row- or column-major.
+        alpha: Number or 0-d array of the arrays' dtype.
+    """
+
+    returns: ClassVar[tuple[str, ...]] = ("a",)
+
+    x: In
+    y: In
+    a: InOut
+    alpha: Scalar = 1.0
+
+    def infer(self) -> Outputs:
+        return _check_rank_1(self, COMPLEXES, self.x, self.y, self.a, self.alpha)
+
+
+class Gerc(Op[BlasActor, GpuRef], tag="blas.gerc"):
+    """``a += alpha * outer(x, conj(y))``; answers ``a``.
+
+    Args:
+        x: ``[m]``, c64 or c128.
+        y: ``[n]``, same dtype; conjugated.
+        a: ``[m, n]``, same dtype; row- or column-major.
+        alpha: Number or 0-d array of the arrays' dtype.
+    """
+
+    returns: ClassVar[tuple[str, ...]] = ("a",)
+
+    x: In
+    y: In
+    a: InOut
+    alpha: Scalar = 1.0
+
+    def infer(self) -> Outputs:
+        return _check_rank_1(self, COMPLEXES, self.x, self.y, self.a, self.alpha)

@@ -1,0 +1,386 @@
+"""BLAS level 3: matrices.
+
+Matrices are row-major or column-major (a transposed view), rows or columns without gaps. What BLAS cannot do with the strides it is
+given is a ``ShapeError`` that says which copy to make; nothing is copied behind the caller's back.
+"""
+
+from typing import ClassVar
+
+from callboard.core.dtype import DType
+from callboard.core.layout import layout_of
+from callboard.core.op import Op, Outputs
+from callboard.core.operand import In, InOut, Operand, Out, Scalar
+from callboard.core.ref import GpuRef
+from callboard.kernel.blas.actor import BlasActor
+from callboard.kernel.blas.checks import (
+    BLAS_FLOATS,
+    COMPLEXES,
+    GEMM_RESULT,
+    AnyOp,
+    check_addend,
+    check_addend_given,
+    check_conj,
+    check_gemm_numbers,
+    check_scalars,
+    check_square,
+    check_tf32,
+    dtype_of,
+    matrix,
+    refuse,
+    same_memory,
+)
+from callboard.kernel.blas.strides import Matrix
+
+__all__ = ["Geam", "Gemm", "Hemm", "Herk", "Symm", "Syrk", "Trmm", "Trsm"]
+
+
+class Gemm(Op[BlasActor, GpuRef], tag="blas.gemm"):
+    """``out = alpha * op(a) @ op(b) + beta * c``, row-major like NumPy (``GemmRequest``).
+
+    Args:
+        a: ``[m, k]`` (``[k, m]`` when ``transpose_a``); f16, bf16, f32, f64, c64, c128 or i8; row- or column-major.
+        b: ``[k, n]`` (``[n, k]`` when ``transpose_b``), same dtype; row- or column-major.
+        out: ``[m, n]``, same dtype (i32 beside i8); a new row-major array when None. May be ``c``.
+        c: ``[m, n]``, dtype of ``out``; row- or column-major; not read while ``beta`` is 0.
+        alpha, beta: Number or 0-d array (f32 beside f16 and bf16, i32 beside i8, else the arrays' dtype). Beside i8: integers.
+        transpose_a, transpose_b: Use ``a.T``, ``b.T``.
+        conj_a, conj_b: Use the conjugate; with the transpose flag, the conjugate transpose. No effect on real arrays. BLAS
+            conjugates only what it transposes in memory: a row-major operand with its flag, a transposed view without it.
+        tf32: Whether f32 and c64 factors may be rounded to TF32 (10 bits of mantissa); None: as the library is set (cuBLAS: no).
+
+    f16 and bf16 are multiplied and summed in f32 and rounded once; i8 is summed in i32, which wraps around.
+    """
+
+    overlaps: ClassVar[frozenset[tuple[str, str]]] = frozenset({("out", "c")})
+
+    a: In
+    b: In
+    out: Out | None = None
+    c: In | None = None
+    alpha: Scalar = 1.0
+    beta: Scalar = 0.0
+    transpose_a: bool = False
+    transpose_b: bool = False
+    conj_a: bool = False
+    conj_b: bool = False
+    tf32: bool | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.beta != 0.0 or self.alpha != 1.0:
+            check_addend_given(self, "c", self.c, self.beta)
+            check_gemm_numbers(self, self.a.dtype, alpha=self.alpha, beta=self.beta)
+
+    def infer(self) -> Outputs:
+        dtype = dtype_of(self, GEMM_RESULT, a=self.a, b=self.b)
+        form_a, form_b = matrix(self, "a", self.a.layout), matrix(self, "b", self.b.layout)
+        m, k = (form_a.cols, form_a.rows) if self.transpose_a else (form_a.rows, form_a.cols)
+        k_b, n = (form_b.cols, form_b.rows) if self.transpose_b else (form_b.rows, form_b.cols)
+        if k != k_b:
+            raise refuse(
+                self,
+                f"a is {self.a.layout!r} and b is {self.b.layout!r}: op(a) is [{m}, {k}] and op(b) [{k_b}, {n}]; "
+                f"their inner extents must be equal (see transpose_a, transpose_b)",
+            )
+        result = layout_of(GEMM_RESULT[dtype], (m, n))
+        check_addend(self, "c", self.c, result)
+        if self.c is not None:
+            matrix(self, "c", self.c.layout)
+        out = None if self.out is None else matrix(self, "out", self.out.layout)
+        if dtype.is_complex:
+            check_conj(self, "a", form_a, self.transpose_a, self.conj_a, out)
+            check_conj(self, "b", form_b, self.transpose_b, self.conj_b, out)
+        check_scalars(self, dtype, alpha=self.alpha, beta=self.beta)
+        check_tf32(self, self.tf32, dtype)
+        return {"out": result}
+
+
+class Geam(Op[BlasActor, GpuRef], tag="blas.geam"):
+    """``out = alpha * op(a) + beta * op(b)`` (``GeamRequest``).
+
+    Args:
+        a: ``[m, n]`` (``[n, m]`` when ``transpose_a``); f32, f64, c64 or c128; row- or column-major.
+        b: ``[m, n]`` (``[n, m]`` when ``transpose_b``), same dtype; row- or column-major.
+        out: ``[m, n]``, same dtype; a new row-major array when None. May be ``a`` or ``b`` where that one is not transposed.
+        alpha, beta: Number or 0-d array of the arrays' dtype. What is multiplied by the number 0 is not read.
+        transpose_a, transpose_b: Use ``a.T``, ``b.T``.
+        conj_a, conj_b: Use the conjugate, as in :class:`Gemm`.
+    """
+
+    overlaps: ClassVar[frozenset[tuple[str, str]]] = frozenset({("out", "a"), ("out", "b")})
+
+    a: In
+    b: In
+    out: Out | None = None
+    alpha: Scalar = 1.0
+    beta: Scalar = 1.0
+    transpose_a: bool = False
+    transpose_b: bool = False
+    conj_a: bool = False
+    conj_b: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.out is not None:
+            for name, operand, transpose in (("a", self.a, self.transpose_a), ("b", self.b, self.transpose_b)):
+                if transpose and same_memory(self.out, operand):
+                    raise refuse(self, f"out is {name}, which is transposed; give another out")
+
+    def infer(self) -> Outputs:
+        dtype = dtype_of(self, BLAS_FLOATS, a=self.a, b=self.b)
+        form_a, form_b = matrix(self, "a", self.a.layout), matrix(self, "b", self.b.layout)
+        shape = (form_a.cols, form_a.rows) if self.transpose_a else (form_a.rows, form_a.cols)
+        shape_b = (form_b.cols, form_b.rows) if self.transpose_b else (form_b.rows, form_b.cols)
+        if shape != shape_b:
+            raise refuse(
+                self,
+                f"a is {self.a.layout!r} and b is {self.b.layout!r}: op(a) is {list(shape)} and op(b) {list(shape_b)}; "
+                f"their shapes must be equal (see transpose_a, transpose_b)",
+            )
+        out = None if self.out is None else matrix(self, "out", self.out.layout)
+        if dtype.is_complex:
+            check_conj(self, "a", form_a, self.transpose_a, self.conj_a, out)
+            check_conj(self, "b", form_b, self.transpose_b, self.conj_b, out)
+        check_scalars(self, dtype, alpha=self.alpha, beta=self.beta)
+        return {"out": layout_of(dtype, shape)}
+
+
+def _check_rank_k(op: AnyOp, dtype: DType, a: Operand, c: Operand, transpose: bool) -> tuple[Matrix, Matrix]:
+    form = matrix(op, "a", a.layout)
+    n = form.cols if transpose else form.rows
+    return form, check_square(op, "c", c.layout, n)
+
+
+class Syrk(Op[BlasActor, GpuRef], tag="blas.syrk"):
+    """One triangle of ``c = alpha * op(a) @ op(a).T + beta * c`` (``SyrkRequest``); answers ``c``.
+
+    Args:
+        a: ``[n, k]`` (``[k, n]`` when ``transpose``); f32, f64, c64 or c128; row- or column-major.
+        c: ``[n, n]``, same dtype. Only the triangle that ``lower`` names is written, and read unless ``beta`` is 0.
+        alpha, beta: Number or 0-d array of the arrays' dtype.
+        transpose: Use ``a.T``: ``c = alpha * a.T @ a + beta * c``.
+        lower: The lower triangle; else the upper one.
+    """
+
+    returns: ClassVar[tuple[str, ...]] = ("c",)
+
+    a: In
+    c: InOut
+    alpha: Scalar = 1.0
+    beta: Scalar = 0.0
+    transpose: bool = False
+    lower: bool = True
+
+    def infer(self) -> Outputs:
+        dtype = dtype_of(self, BLAS_FLOATS, a=self.a, c=self.c)
+        _check_rank_k(self, dtype, self.a, self.c, self.transpose)
+        check_scalars(self, dtype, alpha=self.alpha, beta=self.beta)
+        return {}
+
+
+class Herk(Op[BlasActor, GpuRef], tag="blas.herk"):
+    """One triangle of ``c = alpha * op(a) @ conj(op(a)).T + beta * c``, Hermitian; answers ``c``.
+
+    Args:
+        a: ``[n, k]`` (``[k, n]`` when ``transpose``); c64 or c128; row- or column-major, as ``c`` is.
+        c: ``[n, n]``, same dtype. Only the triangle that ``lower`` names is written, and read unless ``beta`` is 0; the imaginary
+            parts of its diagonal are taken as 0 and set to 0.
+        alpha, beta: Real number or 0-d array of the real dtype.
+        transpose: Use the conjugate transpose: ``c = alpha * conj(a).T @ a + beta * c``.
+        lower: The lower triangle; else the upper one.
+    """
+
+    returns: ClassVar[tuple[str, ...]] = ("c",)
+
+    a: In
+    c: InOut
+    alpha: Scalar = 1.0
+    beta: Scalar = 0.0
+    transpose: bool = False
+    lower: bool = True
+
+    def infer(self) -> Outputs:
+        dtype = dtype_of(self, COMPLEXES, a=self.a, c=self.c)
+        form, result = _check_rank_k(self, dtype, self.a, self.c, self.transpose)
+        if form.transposed != result.transposed:
+            raise refuse(
+                self,
+                f"a is {self.a.layout!r} and c is {self.c.layout!r}: both must be row-major or both column-major; "
+                f"copy a first (dev.copy)",
+            )
+        check_scalars(self, dtype.real, alpha=self.alpha, beta=self.beta)
+        return {}
+
+
+def _check_two_sided(
+    op: AnyOp,
+    accepted: tuple[DType, ...],
+    operands: tuple[Operand, Operand, Operand | None, Operand | None],
+    left: bool,
+    scalars: tuple[object, object],
+) -> tuple[Matrix, Matrix, Outputs]:
+    """``a`` square on the left or right of ``b``, result like ``b`` and stored as ``b`` is; forms of ``a`` and ``b``."""
+    a, b, out, c = operands
+    dtype = dtype_of(op, accepted, a=a, b=b)
+    form_b = matrix(op, "b", b.layout)
+    form_a = check_square(op, "a", a.layout, form_b.rows if left else form_b.cols)
+    result = layout_of(dtype, (form_b.rows, form_b.cols))
+    check_addend(op, "c", c, result)
+    if c is not None:
+        matrix(op, "c", c.layout)
+    if (out is not None and matrix(op, "out", out.layout).transposed) != form_b.transposed:
+        order = "column-major" if form_b.transposed else "row-major"
+        raise refuse(
+            op,
+            f"b is {b.layout!r}, {order}, and out is not; give an out that is {order}"
+            + (", or copy b first (dev.copy)" if form_b.transposed else ""),
+        )
+    check_scalars(op, dtype, alpha=scalars[0], beta=scalars[1])
+    return form_a, form_b, {"out": result}
+
+
+class Symm(Op[BlasActor, GpuRef], tag="blas.symm"):
+    """``out = alpha * a @ b + beta * c`` (``alpha * b @ a + beta * c`` unless ``left``) with a symmetric ``a``.
+
+    Args:
+        a: ``[m, m]`` (``[n, n]`` unless ``left``); f32, f64, c64 or c128; only the triangle that ``lower`` names is read.
+        b: ``[m, n]``, same dtype; row-major, or column-major with a column-major ``out``.
+        out: ``[m, n]``, same dtype; a new row-major array when None. May be ``c``.
+        c: ``[m, n]``, same dtype; row- or column-major; not read while ``beta`` is 0.
+        alpha, beta: Number or 0-d array of the arrays' dtype.
+        left: ``a`` stands on the left.
+        lower: The lower triangle of ``a`` holds it; else the upper one.
+    """
+
+    overlaps: ClassVar[frozenset[tuple[str, str]]] = frozenset({("out", "c")})
+
+    a: In
+    b: In
+    out: Out | None = None
+    c: In | None = None
+    alpha: Scalar = 1.0
+    beta: Scalar = 0.0
+    left: bool = True
+    lower: bool = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_addend_given(self, "c", self.c, self.beta)
+
+    def infer(self) -> Outputs:
+        operands = self.a, self.b, self.out, self.c
+        return _check_two_sided(self, BLAS_FLOATS, operands, self.left, (self.alpha, self.beta))[2]
+
+
+class Hemm(Op[BlasActor, GpuRef], tag="blas.hemm"):
+    """``out = alpha * a @ b + beta * c`` (``alpha * b @ a + beta * c`` unless ``left``) with a Hermitian ``a``.
+
+    Args:
+        a: ``[m, m]`` (``[n, n]`` unless ``left``); c64 or c128; row- or column-major as ``b`` is. Only the triangle that ``lower``
+            names is read, and of its diagonal the real parts only.
+        b: ``[m, n]``, same dtype; row-major, or column-major with a column-major ``out``.
+        out: ``[m, n]``, same dtype; a new row-major array when None. May be ``c``.
+        c: ``[m, n]``, same dtype; row- or column-major; not read while ``beta`` is 0.
+        alpha, beta: Number or 0-d array of the arrays' dtype.
+        left: ``a`` stands on the left.
+        lower: The lower triangle of ``a`` holds it; else the upper one.
+    """
+
+    overlaps: ClassVar[frozenset[tuple[str, str]]] = frozenset({("out", "c")})
+
+    a: In
+    b: In
+    out: Out | None = None
+    c: In | None = None
+    alpha: Scalar = 1.0
+    beta: Scalar = 0.0
+    left: bool = True
+    lower: bool = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_addend_given(self, "c", self.c, self.beta)
+
+    def infer(self) -> Outputs:
+        operands = self.a, self.b, self.out, self.c
+        form_a, form_b, outputs = _check_two_sided(self, COMPLEXES, operands, self.left, (self.alpha, self.beta))
+        if form_a.transposed != form_b.transposed:
+            raise refuse(
+                self,
+                f"a is {self.a.layout!r} and b is {self.b.layout!r}: both must be row-major or both column-major; "
+                f"copy a first (dev.copy)",
+            )
+        return outputs
+
+
+def _check_triangular(
+    op: AnyOp, a: Operand, b: Operand, left: bool, transpose: bool, conj: bool, alpha: object
+) -> Outputs:
+    dtype = dtype_of(op, BLAS_FLOATS, a=a, b=b)
+    form_b = matrix(op, "b", b.layout)
+    form_a = check_square(op, "a", a.layout, form_b.rows if left else form_b.cols)
+    if dtype.is_complex:
+        check_conj(op, "a", form_a, transpose, conj, form_b)
+    check_scalars(op, dtype, alpha=alpha)
+    return {}
+
+
+class Trsm(Op[BlasActor, GpuRef], tag="blas.trsm"):
+    """Solve ``op(a) @ x = alpha * b`` (``x @ op(a) = alpha * b`` unless ``left``) for a triangular ``a``; ``x`` takes the place of ``b``
+    (``TrsmRequest``); answers ``b``. A zero on the diagonal gives infinities and NaN, no error.
+
+    Args:
+        a: ``[m, m]`` (``[n, n]`` unless ``left``); f32, f64, c64 or c128; only the triangle that ``lower`` names is read.
+        b: ``[m, n]``, same dtype; row- or column-major.
+        alpha: Number or 0-d array of the arrays' dtype.
+        left: ``a`` stands on the left.
+        lower: ``a`` is lower triangular; else upper.
+        transpose: Use ``a.T``.
+        conj: Use the conjugate of ``a``; with ``transpose``, the conjugate transpose (strides as in :class:`Gemm`, with ``b`` for
+            ``out``).
+        unit_diagonal: Take the diagonal as ones, without reading it.
+    """
+
+    returns: ClassVar[tuple[str, ...]] = ("b",)
+
+    a: In
+    b: InOut
+    alpha: Scalar = 1.0
+    left: bool = True
+    lower: bool = True
+    transpose: bool = False
+    conj: bool = False
+    unit_diagonal: bool = False
+
+    def infer(self) -> Outputs:
+        return _check_triangular(self, self.a, self.b, self.left, self.transpose, self.conj, self.alpha)
+
+
+class Trmm(Op[BlasActor, GpuRef], tag="blas.trmm"):
+    """``b = alpha * op(a) @ b`` (``b = alpha * b @ op(a)`` unless ``left``) with a triangular ``a``, in place; answers ``b``.
+
+    Args:
+        a: ``[m, m]`` (``[n, n]`` unless ``left``); f32, f64, c64 or c128; only the triangle that ``lower`` names is read.
+        b: ``[m, n]``, same dtype; row- or column-major.
+        alpha: Number or 0-d array of the arrays' dtype.
+        left: ``a`` stands on the left.
+        lower: ``a`` is lower triangular; else upper.
+        transpose: Use ``a.T``.
+        conj: Use the conjugate of ``a``; with ``transpose``, the conjugate transpose (strides as in :class:`Gemm`, with ``b`` for
+            ``out``).
+        unit_diagonal: Take the diagonal as ones, without reading it.
+    """
+
+    returns: ClassVar[tuple[str, ...]] = ("b",)
+
+    a: In
+    b: InOut
+    alpha: Scalar = 1.0
+    left: bool = True
+    lower: bool = True
+    transpose: bool = False
+    conj: bool = False
+    unit_diagonal: bool = False
+
+    def infer(self) -> Outputs:
+        return _check_triangular(self, self.a, self.b, self.left, self.transpose, self.conj, self.alpha)
