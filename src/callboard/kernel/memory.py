@@ -80,7 +80,9 @@ class Upload(Op["MemoryActor", GpuRef], tag="memory.upload"):
 
     def infer(self) -> Outputs:
         if self.out is not None and not self.out.layout.contiguous:
-            raise ShapeError(f"memory.upload: out is {self.out.layout!r}; it must be contiguous (copy into a view with dev.copy)")
+            raise ShapeError(
+                f"memory.upload: out is {self.out.layout!r}; it must be contiguous (copy into a view with dev.copy)"
+            )
         return {"out": layout_of(self.host.dtype, self.host.shape)}
 
 
