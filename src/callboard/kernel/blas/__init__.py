@@ -1,7 +1,8 @@
 """BLAS: what can be asked of ``dev.blas``.
 
-Row-major like NumPy. Shapes come from the operands, so no message carries ``m``, ``n``, ``lda`` or ``incx``; transposed and strided views
-are passed as they are. Level 1 has vectors, level 2 a matrix and vectors, level 3 matrices.
+Row-major like NumPy. Shapes come from the operands, so no message carries ``m``, ``n``, ``lda`` or ``incx``;
+transposed and strided views are passed as they are. Level 1 has vectors, level 2 a matrix and vectors, level 3
+matrices.
 """
 
 from callboard.kernel.blas.actor import BlasActor

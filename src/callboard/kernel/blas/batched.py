@@ -53,8 +53,9 @@ class GemmStridedBatched(Op[BlasActor, GpuRef], tag="blas.gemm_strided_batched")
     """``out[i] = alpha * op(a[i]) @ op(b[i]) + beta * c[i]`` for stacks of matrices (``GemmStridedBatchedRequest``).
 
     Args:
-        a: ``[batch, m, k]`` (``[batch, k, m]`` when ``transpose_a``); dtypes of :class:`Gemm <callboard.kernel.blas.level3.Gemm>`;
-            each matrix row- or column-major. With a first extent of 1 the one matrix serves all (``a[None]``).
+        a: ``[batch, m, k]`` (``[batch, k, m]`` when ``transpose_a``); dtypes of
+            :class:`Gemm <callboard.kernel.blas.level3.Gemm>`; each matrix row- or column-major. With a first extent
+            of 1 the one matrix serves all (``a[None]``).
         b: ``[batch, k, n]`` (``[batch, n, k]`` when ``transpose_b``), same dtype; the rest as ``a``.
         out: ``[batch, m, n]``, same dtype (i32 beside i8); a new row-major array when None. May be ``c``.
         c: ``[batch, m, n]``, dtype of ``out``; not read while ``beta`` is 0.
@@ -114,7 +115,7 @@ def _check_count(op: AnyOp, a: tuple[Operand, ...], others: dict[str, tuple[Oper
 
 
 class GemmBatched(Op[BlasActor, GpuRef], tag="blas.gemm_batched"):
-    """``out[i] = alpha * op(a[i]) @ op(b[i]) + beta * c[i]`` for matrices of one shape that lie anywhere (pointer batched).
+    """``out[i] = alpha * op(a[i]) @ op(b[i]) + beta * c[i]`` for matrices of one shape that lie anywhere.
 
     Args:
         a: Matrices ``[m, k]`` (``[k, m]`` when ``transpose_a``), all of one layout; dtypes of
@@ -124,7 +125,7 @@ class GemmBatched(Op[BlasActor, GpuRef], tag="blas.gemm_batched"):
         c: ``[batch, m, n]``, dtype of ``out``; not read while ``beta`` is 0.
         alpha, beta, transpose_a, transpose_b, conj_a, conj_b, tf32: As for one product.
 
-    Results that lie apart: :class:`GemmGrouped`.
+    This is what BLAS libraries call pointer batched. Results that lie apart: :class:`GemmGrouped`.
     """
 
     overlaps: ClassVar[frozenset[tuple[str, str]]] = frozenset({("out", "c")})
@@ -175,15 +176,16 @@ class GemmBatched(Op[BlasActor, GpuRef], tag="blas.gemm_batched"):
 
 
 class GemmGrouped(Op[BlasActor, tuple[GpuRef, ...]], tag="blas.gemm_grouped"):
-    """``c[i] = alpha * op(a[i]) @ op(b[i]) + beta * c[i]`` for matrices of different shapes, in place; answers the tuple ``c``.
+    """``c[i] = alpha * op(a[i]) @ op(b[i]) + beta * c[i]`` for matrices of different shapes; answers the tuple ``c``.
 
     Args:
         a: Matrices ``[m_i, k_i]`` (``[k_i, m_i]`` when ``transpose_a``), all of one dtype of
             :class:`Gemm <callboard.kernel.blas.level3.Gemm>`; each row- or column-major.
         b: As many matrices ``[k_i, n_i]`` (``[n_i, k_i]`` when ``transpose_b``), same dtype.
-        c: As many matrices ``[m_i, n_i]``, same dtype (i32 beside i8); none may overlap another. Not read while ``beta`` is 0.
-        alpha, beta, transpose_a, transpose_b, conj_a, conj_b, tf32: As for one product; the same for all. (A transposed view among
-            the operands transposes just that one.)
+        c: As many matrices ``[m_i, n_i]``, same dtype (i32 beside i8); none may overlap another. Not read while
+            ``beta`` is 0.
+        alpha, beta, transpose_a, transpose_b, conj_a, conj_b, tf32: As for one product; the same for all. (A
+            transposed view among the operands transposes just that one.)
     """
 
     returns: ClassVar[tuple[str, ...]] = ("c",)

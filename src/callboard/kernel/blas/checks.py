@@ -1,4 +1,4 @@
-"""What the BLAS messages have in common when they check their operands. Every error names op, operand, value and cure."""
+"""What the BLAS messages check of their operands. Every error names op, operand, value and cure."""
 
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -46,13 +46,13 @@ BLAS_FLOATS = (*REALS, *COMPLEXES)
 ALL_FLOATS = (*_HALVES, *BLAS_FLOATS)
 
 GEMM_RESULT: Mapping[DType, DType] = {**{d: d for d in ALL_FLOATS}, DTYPES["i8"]: DTYPES["i32"]}
-"""dtype of a matrix product by the dtype of its factors."""
+"""The dtype of a matrix product by the dtype of its factors."""
 
 _COPY = "copy it first (dev.copy)"
 
 
 def scale_dtype(dtype: DType) -> DType:
-    """dtype of ``alpha`` and ``beta`` as 0-d arrays: f32 for f16 and bf16, i32 for i8, else the operands' own."""
+    """The dtype of ``alpha`` and ``beta`` as 0-d arrays: f32 for f16 and bf16, i32 for i8, else the operands' own."""
     if dtype in _HALVES:
         return DTYPES["f32"]
     return DTYPES["i32"] if dtype is DTYPES["i8"] else dtype

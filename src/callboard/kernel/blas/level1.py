@@ -1,8 +1,9 @@
 """BLAS level 1: vectors.
 
-Operands of any number of axes are taken as one vector in row-major order, if their elements are evenly spaced; two operands of an op
-have one shape. Increments may be negative (``x[::-1]``) where the docstring does not say otherwise. f16 and bf16 are computed in f32
-and rounded once. A number or a 0-d array stands for ``Scalar``; the dtype of such an array is the operands' own (f32 for f16 and bf16).
+Operands of any number of axes are taken as one vector in row-major order, if their elements are evenly spaced; two
+operands of an op have one shape. Increments may be negative (``x[::-1]``) where the docstring does not say otherwise.
+f16 and bf16 are computed in f32 and rounded once. A number or a 0-d array stands for ``Scalar``; the dtype of such an
+array is the operands' own (f32 for f16 and bf16).
 """
 
 from typing import Any, ClassVar, NamedTuple
@@ -65,7 +66,9 @@ class Axpy(Op[BlasActor, GpuRef], tag="blas.axpy"):
 
 
 class Scal(Op[BlasActor, GpuRef], tag="blas.scal"):
-    """``x *= alpha`` (``ScalRequest``); answers ``x``. NaN and infinities in ``x`` times 0 may give 0 or NaN, as the library has it.
+    """``x *= alpha`` (``ScalRequest``); answers ``x``.
+
+    With ``alpha`` 0, NaN and infinities in ``x`` become 0 or NaN, as the library has it.
 
     Args:
         x: f16, bf16, f32, f64, c64 or c128.
@@ -219,8 +222,9 @@ class Dotc(Op[BlasActor, complex], tag="blas.dotc"):
 
 
 class Nrm2(Op[BlasActor, float], tag="blas.nrm2"):
-    """Euclidean length ``sqrt(sum(abs(x) ** 2))``, safe against overflow and underflow of the squares (``Nrm2Request``); 0 for an
-    empty ``x``. Of a matrix it is the Frobenius norm. Answers the number, or ``out``.
+    """Euclidean length ``sqrt(sum(abs(x) ** 2))`` (``Nrm2Request``). Answers the number, or ``out``.
+
+    Of a matrix it is the Frobenius norm; of an empty ``x`` 0. The squares neither overflow nor underflow.
 
     Args:
         x: f16, bf16, f32, f64, c64 or c128.
@@ -239,8 +243,9 @@ class Nrm2(Op[BlasActor, float], tag="blas.nrm2"):
 
 
 class Asum(Op[BlasActor, float], tag="blas.asum"):
-    """``sum(abs(x))``, of complex vectors ``sum(abs(re) + abs(im))`` (``AsumRequest``); 0 for an empty ``x``. Answers the number, or
-    ``out``.
+    """``sum(abs(x))``, of complex vectors ``sum(abs(re) + abs(im))`` (``AsumRequest``). Answers the number, or ``out``.
+
+    Of an empty ``x`` it is 0.
 
     Args:
         x: f16, bf16, f32, f64, c64 or c128.
@@ -268,8 +273,10 @@ def _index(op: Op[Any, Any], x: Operand) -> Outputs:
 
 
 class Iamax(Op[BlasActor, int], tag="blas.iamax"):
-    """Position of the first element of the largest magnitude (``IamaxRequest``), counted from 0 in row-major order. The magnitude of a
-    complex number is ``abs(re) + abs(im)``. With NaN in ``x`` it is some valid position. Answers the number, or ``out``.
+    """Position of the first element of the largest magnitude (``IamaxRequest``). Answers the number, or ``out``.
+
+    Counted from 0, in row-major order. The magnitude of a complex number is ``abs(re) + abs(im)``. With NaN in ``x`` it
+    is some valid position.
 
     Args:
         x: At least one element; f16, bf16, f32, f64, c64 or c128; increment > 0.
@@ -286,7 +293,9 @@ class Iamax(Op[BlasActor, int], tag="blas.iamax"):
 
 
 class Iamin(Op[BlasActor, int], tag="blas.iamin"):
-    """Position of the first element of the smallest magnitude (``IaminRequest``); the rest as :class:`Iamax`.
+    """Position of the first element of the smallest magnitude (``IaminRequest``). Answers the number, or ``out``.
+
+    The rest as :class:`Iamax`.
 
     Args:
         x: At least one element; f16, bf16, f32, f64, c64 or c128; increment > 0.

@@ -1,6 +1,7 @@
 """BLAS level 2: a matrix and vectors.
 
-Matrices are row-major or column-major (a transposed view), rows or columns without gaps; vectors have one axis and any increment but 0.
+Matrices are row-major or column-major (a transposed view), rows or columns without gaps; vectors have one axis and
+any increment but 0.
 """
 
 from typing import Any, ClassVar

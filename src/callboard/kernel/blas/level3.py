@@ -1,7 +1,7 @@
 """BLAS level 3: matrices.
 
-Matrices are row-major or column-major (a transposed view), rows or columns without gaps. What BLAS cannot do with the strides it is
-given is a ``ShapeError`` that says which copy to make; nothing is copied behind the caller's back.
+Matrices are row-major or column-major (a transposed view), rows or columns without gaps. What BLAS cannot do with the
+strides it is given is a ``ShapeError`` that says which copy to make; nothing is copied behind the caller's back.
 """
 
 from typing import ClassVar
@@ -42,11 +42,14 @@ class Gemm(Op[BlasActor, GpuRef], tag="blas.gemm"):
         b: ``[k, n]`` (``[n, k]`` when ``transpose_b``), same dtype; row- or column-major.
         out: ``[m, n]``, same dtype (i32 beside i8); a new row-major array when None. May be ``c``.
         c: ``[m, n]``, dtype of ``out``; row- or column-major; not read while ``beta`` is 0.
-        alpha, beta: Number or 0-d array (f32 beside f16 and bf16, i32 beside i8, else the arrays' dtype). Beside i8: integers.
+        alpha, beta: Number or 0-d array (f32 beside f16 and bf16, i32 beside i8, else the arrays' dtype). Beside i8:
+            integers.
         transpose_a, transpose_b: Use ``a.T``, ``b.T``.
-        conj_a, conj_b: Use the conjugate; with the transpose flag, the conjugate transpose. No effect on real arrays. BLAS
-            conjugates only what it transposes in memory: a row-major operand with its flag, a transposed view without it.
-        tf32: Whether f32 and c64 factors may be rounded to TF32 (10 bits of mantissa); None: as the library is set (cuBLAS: no).
+        conj_a, conj_b: Use the conjugate; with the transpose flag, the conjugate transpose. No effect on real arrays.
+            BLAS conjugates only what it transposes in memory: a row-major operand with its flag, a transposed view
+            without it.
+        tf32: Whether f32 and c64 factors may be rounded to TF32 (10 bits of mantissa); None: as the library is set
+            (cuBLAS: no).
 
     f16 and bf16 are multiplied and summed in f32 and rounded once; i8 is summed in i32, which wraps around.
     """
@@ -101,7 +104,8 @@ class Geam(Op[BlasActor, GpuRef], tag="blas.geam"):
     Args:
         a: ``[m, n]`` (``[n, m]`` when ``transpose_a``); f32, f64, c64 or c128; row- or column-major.
         b: ``[m, n]`` (``[n, m]`` when ``transpose_b``), same dtype; row- or column-major.
-        out: ``[m, n]``, same dtype; a new row-major array when None. May be ``a`` or ``b`` where that one is not transposed.
+        out: ``[m, n]``, same dtype; a new row-major array when None. May be ``a`` or ``b`` where that one is not
+            transposed.
         alpha, beta: Number or 0-d array of the arrays' dtype. What is multiplied by the number 0 is not read.
         transpose_a, transpose_b: Use ``a.T``, ``b.T``.
         conj_a, conj_b: Use the conjugate, as in :class:`Gemm`.
@@ -183,8 +187,8 @@ class Herk(Op[BlasActor, GpuRef], tag="blas.herk"):
 
     Args:
         a: ``[n, k]`` (``[k, n]`` when ``transpose``); c64 or c128; row- or column-major, as ``c`` is.
-        c: ``[n, n]``, same dtype. Only the triangle that ``lower`` names is written, and read unless ``beta`` is 0; the imaginary
-            parts of its diagonal are taken as 0 and set to 0.
+        c: ``[n, n]``, same dtype. Only the triangle that ``lower`` names is written, and read unless ``beta`` is 0;
+            the imaginary parts of its diagonal are taken as 0 and set to 0.
         alpha, beta: Real number or 0-d array of the real dtype.
         transpose: Use the conjugate transpose: ``c = alpha * conj(a).T @ a + beta * c``.
         lower: The lower triangle; else the upper one.
@@ -219,7 +223,7 @@ def _check_two_sided(
     left: bool,
     scalars: tuple[object, object],
 ) -> tuple[Matrix, Matrix, Outputs]:
-    """``a`` square on the left or right of ``b``, result like ``b`` and stored as ``b`` is; forms of ``a`` and ``b``."""
+    """``a`` square on the left or right of ``b``, the result stored as ``b`` is; gives the forms of ``a`` and ``b``."""
     a, b, out, c = operands
     dtype = dtype_of(op, accepted, a=a, b=b)
     form_b = matrix(op, "b", b.layout)
@@ -243,7 +247,8 @@ class Symm(Op[BlasActor, GpuRef], tag="blas.symm"):
     """``out = alpha * a @ b + beta * c`` (``alpha * b @ a + beta * c`` unless ``left``) with a symmetric ``a``.
 
     Args:
-        a: ``[m, m]`` (``[n, n]`` unless ``left``); f32, f64, c64 or c128; only the triangle that ``lower`` names is read.
+        a: ``[m, m]`` (``[n, n]`` unless ``left``); f32, f64, c64 or c128; only the triangle that ``lower`` names is
+            read.
         b: ``[m, n]``, same dtype; row-major, or column-major with a column-major ``out``.
         out: ``[m, n]``, same dtype; a new row-major array when None. May be ``c``.
         c: ``[m, n]``, same dtype; row- or column-major; not read while ``beta`` is 0.
@@ -276,8 +281,8 @@ class Hemm(Op[BlasActor, GpuRef], tag="blas.hemm"):
     """``out = alpha * a @ b + beta * c`` (``alpha * b @ a + beta * c`` unless ``left``) with a Hermitian ``a``.
 
     Args:
-        a: ``[m, m]`` (``[n, n]`` unless ``left``); c64 or c128; row- or column-major as ``b`` is. Only the triangle that ``lower``
-            names is read, and of its diagonal the real parts only.
+        a: ``[m, m]`` (``[n, n]`` unless ``left``); c64 or c128; row- or column-major as ``b`` is. Only the triangle
+            that ``lower`` names is read, and of its diagonal the real parts only.
         b: ``[m, n]``, same dtype; row-major, or column-major with a column-major ``out``.
         out: ``[m, n]``, same dtype; a new row-major array when None. May be ``c``.
         c: ``[m, n]``, same dtype; row- or column-major; not read while ``beta`` is 0.
@@ -326,18 +331,21 @@ def _check_triangular(
 
 
 class Trsm(Op[BlasActor, GpuRef], tag="blas.trsm"):
-    """Solve ``op(a) @ x = alpha * b`` (``x @ op(a) = alpha * b`` unless ``left``) for a triangular ``a``; ``x`` takes the place of ``b``
-    (``TrsmRequest``); answers ``b``. A zero on the diagonal gives infinities and NaN, no error.
+    """Solve ``op(a) @ x = alpha * b`` for a triangular ``a``; ``x`` takes the place of ``b`` (``TrsmRequest``).
+
+    Unless ``left``, solve ``x @ op(a) = alpha * b``. Answers ``b``. A zero on the diagonal gives infinities and NaN, no
+    error.
 
     Args:
-        a: ``[m, m]`` (``[n, n]`` unless ``left``); f32, f64, c64 or c128; only the triangle that ``lower`` names is read.
+        a: ``[m, m]`` (``[n, n]`` unless ``left``); f32, f64, c64 or c128; only the triangle that ``lower`` names is
+            read.
         b: ``[m, n]``, same dtype; row- or column-major.
         alpha: Number or 0-d array of the arrays' dtype.
         left: ``a`` stands on the left.
         lower: ``a`` is lower triangular; else upper.
         transpose: Use ``a.T``.
-        conj: Use the conjugate of ``a``; with ``transpose``, the conjugate transpose (strides as in :class:`Gemm`, with ``b`` for
-            ``out``).
+        conj: Use the conjugate of ``a``; with ``transpose``, the conjugate transpose (strides as in :class:`Gemm`,
+            with ``b`` for ``out``).
         unit_diagonal: Take the diagonal as ones, without reading it.
     """
 
@@ -357,17 +365,20 @@ class Trsm(Op[BlasActor, GpuRef], tag="blas.trsm"):
 
 
 class Trmm(Op[BlasActor, GpuRef], tag="blas.trmm"):
-    """``b = alpha * op(a) @ b`` (``b = alpha * b @ op(a)`` unless ``left``) with a triangular ``a``, in place; answers ``b``.
+    """``b = alpha * op(a) @ b`` with a triangular ``a``, in place; answers ``b``.
+
+    Unless ``left``, ``b = alpha * b @ op(a)``.
 
     Args:
-        a: ``[m, m]`` (``[n, n]`` unless ``left``); f32, f64, c64 or c128; only the triangle that ``lower`` names is read.
+        a: ``[m, m]`` (``[n, n]`` unless ``left``); f32, f64, c64 or c128; only the triangle that ``lower`` names is
+            read.
         b: ``[m, n]``, same dtype; row- or column-major.
         alpha: Number or 0-d array of the arrays' dtype.
         left: ``a`` stands on the left.
         lower: ``a`` is lower triangular; else upper.
         transpose: Use ``a.T``.
-        conj: Use the conjugate of ``a``; with ``transpose``, the conjugate transpose (strides as in :class:`Gemm`, with ``b`` for
-            ``out``).
+        conj: Use the conjugate of ``a``; with ``transpose``, the conjugate transpose (strides as in :class:`Gemm`,
+            with ``b`` for ``out``).
         unit_diagonal: Take the diagonal as ones, without reading it.
     """
 

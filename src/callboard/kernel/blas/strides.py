@@ -1,6 +1,7 @@
 """How BLAS names the layout of an array: leading dimension and orientation of a matrix, increment of a vector.
 
-Messages refuse what cannot be named so; a backend gets the same answers from the same functions when it makes its plans.
+Messages refuse what cannot be named so; a backend gets the same answers from the same functions when it makes its
+plans.
 """
 
 from typing import NamedTuple
@@ -18,7 +19,8 @@ class Matrix(NamedTuple):
     Attributes:
         rows, cols: The shape.
         ld: Leading dimension in elements: ``>= max(1, cols)``, or ``>= max(1, rows)`` if ``transposed``.
-        transposed: The rows, not the columns, are adjacent in memory (a column-major array, or ``x.T`` of a row-major one).
+        transposed: The rows, not the columns, are adjacent in memory (a column-major array, or ``x.T`` of a row-major
+            one).
     """
 
     rows: int
@@ -33,7 +35,8 @@ class Vector(NamedTuple):
     Attributes:
         n: Number of elements.
         inc: Distance in elements; never 0, negative for a reversed view.
-        first: Offset in elements from element 0 to the lowest address; BLAS wants that address where ``inc`` is negative.
+        first: Offset in elements from element 0 to the lowest address; BLAS wants that address where ``inc`` is
+            negative.
     """
 
     n: int
