@@ -12,7 +12,7 @@ import msgspec
 
 from callboard.device.protocol import FromHost, Plain, ToHost
 
-__all__ = ["FrameError", "FrameReader", "UnknownKind", "encode_frame"]
+__all__ = ["FrameError", "FrameReader", "TruncatedStream", "UnknownKind", "encode_frame"]
 
 HEADER = Struct("<IB")
 MAX_FRAME = 64 << 20
@@ -23,6 +23,10 @@ M = TypeVar("M")
 
 class FrameError(Exception):
     """The stream is broken: a length, a kind's body or the end does not fit. The connection cannot go on."""
+
+
+class TruncatedStream(FrameError):
+    """The stream ended inside a frame."""
 
 
 class UnknownKind(msgspec.Struct, frozen=True):
@@ -38,7 +42,7 @@ _KINDS: dict[type[Any], int] = {
 
 
 def encode_frame(message: Plain) -> bytearray:
-    """One frame."""
+    """One frame. Any thread."""
     frame = bytearray(HEADER.size)
     _encoder.encode_into(message, frame, HEADER.size)
     HEADER.pack_into(frame, 0, len(frame) - HEADER.size, _KINDS[type(message)])
@@ -48,48 +52,60 @@ def encode_frame(message: Plain) -> bytearray:
 class FrameReader(Generic[M]):
     """Takes bytes as they come and gives messages. Sans-IO."""
 
-    __slots__ = ("_buffer", "_decoders")
+    __slots__ = ("_decoders", "_needed", "_rest")
 
     def __init__(self, union: Any) -> None:
-        self._buffer = bytearray()
+        self._rest = bytearray()  # the beginning of a frame whose end has not come
+        self._needed = 0  # bytes that it must have before it is looked at again
         self._decoders = {_KINDS[cls]: msgspec.msgpack.Decoder(cls).decode for cls in get_args(union)}
 
     def feed(self, data: bytes | bytearray | memoryview) -> Iterator[M | UnknownKind]:
-        """The messages that are now complete.
+        """The messages that are now complete; exhaust it before feeding more. ``data`` is read at the first step, not kept.
 
         Raises:
             FrameError: The stream is broken; messages before the break have been given.
         """
-        buffer = self._buffer
-        buffer += data
-        start, end = 0, len(buffer)
+        rest = self._rest
+        if rest:
+            rest += data
+            if len(rest) < self._needed:
+                return
+            # Immutable, because a decoded ``Raw`` refers to the bytes that it came from.
+            whole = bytes(rest)
+            rest.clear()
+        else:
+            whole = bytes(data)
+        start, end = 0, len(whole)
+        view = memoryview(whole)
         try:
-            while end - start >= HEADER.size:
-                length, kind = HEADER.unpack_from(buffer, start)
+            while end - start >= 5:
+                length, kind = HEADER.unpack_from(whole, start)
                 if length > MAX_FRAME:
-                    raise FrameError(f"frame of {length} bytes; at most {MAX_FRAME} are allowed")
-                stop = start + HEADER.size + length
+                    raise FrameError(f"a frame of {length} bytes; at most {MAX_FRAME} are allowed")
+                stop = start + 5 + length
                 if stop > end:
-                    return
-                decode = self._decoders.get(kind)
-                with memoryview(buffer) as view, view[start + HEADER.size : stop] as body:
-                    if decode is None:
-                        message: Any = UnknownKind(kind)
-                    else:
-                        try:
-                            message = decode(body)
-                        except msgspec.DecodeError as e:
-                            raise FrameError(f"frame of kind {kind}: {e}") from e
+                    break
+                body = view[start + 5 : stop]
                 start = stop
+                decode = self._decoders.get(kind)
+                if decode is None:
+                    yield UnknownKind(kind)
+                    continue
+                try:
+                    message = decode(body)
+                except (msgspec.DecodeError, RecursionError, MemoryError) as e:
+                    raise FrameError(f"frame of kind {kind}: {e}") from e
                 yield message
         finally:
-            del buffer[:start]
+            if start < end:
+                rest += view[start:]
+                self._needed = 5 if end - start < 5 else 5 + HEADER.unpack_from(whole, start)[0]
 
     def end(self) -> None:
         """The stream has ended.
 
         Raises:
-            FrameError: In the middle of a frame.
+            TruncatedStream: In the middle of a frame.
         """
-        if self._buffer:
-            raise FrameError(f"the stream ended inside a frame ({len(self._buffer)} bytes of it)")
+        if self._rest:
+            raise TruncatedStream(f"the stream ended inside a frame ({len(self._rest)} bytes of it came)")

@@ -1,0 +1,50 @@
+"""What ``os.fork`` leaves behind: in a forked child our descriptors are closed and our handles raise.
+
+A fork shares sockets, shared memory and event loops with its parent without owning any of them, and only the thread that forked goes
+on. Nothing here can work there, so it must fail at once and say why.
+"""
+
+import os
+import weakref
+from typing import Protocol
+
+__all__ = ["Guarded", "forked_error", "guard"]
+
+
+class Guarded(Protocol):
+    """Something that does not survive a fork."""
+
+    def after_fork(self) -> None:
+        """Runs in the child. Close descriptors with ``os.close`` and turn useless. Takes no lock (whoever held it is gone) and
+        touches no selector or event loop (their kernel side is shared with the parent)."""
+
+
+_guarded: dict[int, "weakref.ref[Guarded]"] = {}
+_registered = False
+
+
+def guard(thing: Guarded) -> None:
+    """Call ``thing.after_fork()`` in every forked child, as long as it lives. Any thread."""
+    global _registered
+    key = id(thing)
+    _guarded[key] = weakref.ref(thing, lambda _: _guarded.pop(key, None))
+    if not _registered:
+        _registered = True
+        os.register_at_fork(after_in_child=_after_fork)
+
+
+def forked_error(what: str) -> RuntimeError:
+    """The error of a handle that was made before a fork and is used after it."""
+    return RuntimeError(
+        f"{what} was opened in the process that forked this one (now {os.getpid()}) and cannot be used after os.fork(): "
+        "open the device in the process that uses it, after the fork (gunicorn: in post_fork or the app's lifespan, without "
+        '--preload; multiprocessing: in the worker, or use the "spawn" start method)'
+    )
+
+
+def _after_fork() -> None:
+    things = [reference() for reference in list(_guarded.values())]
+    _guarded.clear()
+    for thing in things:
+        if thing is not None:
+            thing.after_fork()

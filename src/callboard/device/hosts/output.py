@@ -1,0 +1,98 @@
+"""What a host prints and logs, on its way to the logger ``callboard.host``."""
+
+import logging
+import os
+from collections import deque
+from collections.abc import Callable, Iterator
+
+__all__ = ["LOGGER", "HostLog", "LineSplitter", "OutputPipe"]
+
+LOGGER = logging.getLogger("callboard.host")
+LOGGER.addHandler(logging.NullHandler())
+
+LONGEST_LINE = 8192
+TAIL = 20
+
+
+class LineSplitter:
+    """Takes bytes as they come and gives lines of text; a line without end is given in pieces."""
+
+    __slots__ = ("_rest",)
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def feed(self, data: bytes) -> Iterator[str]:
+        *lines, rest = (self._rest + data).split(b"\n")
+        while len(rest) >= LONGEST_LINE:
+            lines.append(rest[:LONGEST_LINE])
+            rest = rest[LONGEST_LINE:]
+        self._rest = rest
+        for line in lines:
+            yield line.decode(errors="replace").rstrip()
+
+    def end(self) -> Iterator[str]:
+        """The last line, if it had no end."""
+        rest, self._rest = self._rest, b""
+        if rest:
+            yield rest.decode(errors="replace").rstrip()
+
+
+class HostLog:
+    """The output of one host: its stdout (INFO) and stderr (WARNING) line by line, its log records with their own level.
+
+    Records carry ``host`` (the label), ``host_pid`` and ``host_logger`` (``"stdout"``, ``"stderr"`` or the name in the host).
+
+    Attributes:
+        tail: The last lines of its stderr.
+    """
+
+    def __init__(self, label: str, pid: int) -> None:
+        self._label = label
+        self._pid = pid
+        self.tail: deque[str] = deque(maxlen=TAIL)
+
+    def record(self, logger: str, level: int, text: str) -> None:
+        if LOGGER.isEnabledFor(level):
+            extra = {"host": self._label, "host_pid": self._pid, "host_logger": logger}
+            LOGGER.log(level, "[%s %d] %s: %s", self._label, self._pid, logger, text, extra=extra)
+
+    def stdout(self, line: str) -> None:
+        self.record("stdout", logging.INFO, line)
+
+    def stderr(self, line: str) -> None:
+        if line:
+            self.tail.append(line)
+        self.record("stderr", logging.WARNING, line)
+
+
+class OutputPipe:
+    """The reading end of a host's stdout or stderr; owns the descriptor and does not block."""
+
+    def __init__(self, descriptor: int, take: Callable[[str], None]) -> None:
+        os.set_blocking(descriptor, False)
+        self.descriptor = descriptor
+        self._take = take
+        self._lines = LineSplitter()
+
+    def read(self) -> bool:
+        """Pass on what is there, at most 64 KiB; False when there was nothing.
+
+        Raises:
+            EOFError: Nothing will come any more.
+        """
+        try:
+            data = os.read(self.descriptor, 1 << 16)
+        except BlockingIOError:
+            return False
+        if not data:
+            raise EOFError
+        for line in self._lines.feed(data):
+            self._take(line)
+        return True
+
+    def close(self) -> None:
+        """Pass on the rest and close."""
+        for line in self._lines.end():
+            self._take(line)
+        os.close(self.descriptor)

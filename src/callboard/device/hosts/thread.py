@@ -1,0 +1,271 @@
+"""``ThreadHost``: a context in a thread of this process. Lowest latency, no encoding; nobody can kill it."""
+
+import asyncio
+import contextlib
+import os
+import sys
+import threading
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from callboard.device import forkguard
+from callboard.device.hosts.base import Host, HostEnd
+from callboard.device.hosts.channel import Channel, ChannelClosed
+from callboard.device.hosts.output import LOGGER
+from callboard.device.protocol import Close, Closed, FromHost, MapArena, Plain, ToHost
+
+__all__ = ["ThreadChannel", "ThreadHost"]
+
+SWITCH_INTERVAL = 2e-5
+
+TURN = 1e-3
+"""Seconds of delivering messages before other callbacks of the loop get their turn."""
+
+
+class ThreadHost(Host):
+    """A thread that serves. Create it with :meth:`start`.
+
+    :meth:`kill` cannot interrupt what the thread is doing: it reports the end and makes the thread leave at its next receive;
+    ``reaped`` tells when it has.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        serve: Callable[[Channel], int],
+        on_message: Callable[[FromHost], None],
+        on_end: Callable[[HostEnd], None],
+        label: str,
+    ) -> None:
+        self.pid = os.getpid()
+        self.label = label
+        self.reaped = loop.create_future()
+        self._loop = loop
+        self._serve = serve
+        self._on_message = on_message
+        self._on_end: Callable[[HostEnd], None] | None = on_end
+        self._closing = False
+        self._alive = True
+        self._forked = False
+        self._cause: HostEnd | None = None
+        self._outbox: deque[FromHost] = deque()
+        self._channel = ThreadChannel(self._outbox, self._notify)
+        self._notified = False
+        self._thread = threading.Thread(target=self._run, name=f"callboard-host-{label}", daemon=True)
+        forkguard.guard(self)
+
+    @classmethod
+    async def start(
+        cls,
+        loop: asyncio.AbstractEventLoop,
+        on_message: Callable[[FromHost], None],
+        on_end: Callable[[HostEnd], None],
+        *,
+        label: str,
+        serve: Callable[[Channel], int] | None = None,
+    ) -> "ThreadHost":
+        """Start a thread. It says no :class:`Hello <callboard.device.protocol.Hello>`: there is one version in a process.
+
+        Args:
+            loop: The running loop.
+            on_message, on_end: As :class:`Host` says.
+            label: Name of the device, for logs and the thread's name.
+            serve: What runs in the thread; the context by default.
+        """
+        # A busy event loop starves a second Python thread for seconds at the default interval of 5 ms (DESIGN.md, 2.6). Only ever
+        # lowered: somebody else may need it lower still.
+        if sys.getswitchinterval() > SWITCH_INTERVAL:
+            sys.setswitchinterval(SWITCH_INTERVAL)
+        host = cls(loop, serve or _context_serve, on_message, on_end, label)
+        host._thread.start()
+        return host
+
+    # -- to the host ---------------------------------------------------------------------------------------------------
+
+    def post(self, message: Plain) -> None:
+        if self._alive:
+            self._channel.put(message)  # type: ignore[arg-type]
+        elif self._forked:
+            raise forkguard.forked_error(f"the host of {self.label}")
+
+    def send_arena(self, arena: int, descriptor: int, nbytes: int, address: int) -> None:
+        self.post(MapArena(arena, nbytes, address))
+
+    @property
+    def unsent_bytes(self) -> int:
+        return 0
+
+    def pause_watch(self, paused: bool) -> None:
+        """Nothing: a thread is not watched, for it could not be killed."""
+
+    def kill(self, reason: str) -> None:
+        self._abandon(HostEnd("killed", reason))
+
+    def _abandon(self, cause: HostEnd) -> None:
+        if self._cause is None and self._alive:
+            self._cause = cause
+            self._channel.close(cause.detail)
+            self._loop.call_soon(self._deliver_last)
+
+    async def close(self, timeout: float) -> None:
+        self._closing = True
+        self.post(Close())
+        await asyncio.wait([self.reaped], timeout=timeout)
+        if self.reaped.done():
+            return
+        self.kill(f"still busy {timeout:g} s after it was asked to close")
+        await asyncio.wait([self.reaped], timeout=timeout)
+        if not self.reaped.done():
+            LOGGER.error("[%s] the host's thread does not come back from a call and is left behind", self.label)
+
+    # -- the thread ----------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            code = self._serve(self._channel)
+            end = HostEnd("closed" if self._closing else "exited", f"exit code {code}")
+        except ChannelClosed as e:
+            end = HostEnd("closed" if self._closing else "killed", str(e))
+        except SystemExit as e:
+            end = HostEnd("closed" if self._closing and not e.code else "exited", f"exit code {e.code}")
+        except BaseException:
+            end = HostEnd("exited", traceback.format_exc())
+        self._channel.close("the host has ended")
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(self._reap, end)
+
+    def _reap(self, end: HostEnd) -> None:
+        self._thread.join()
+        self._cause = self._cause or end
+        self._deliver_last()
+
+    # -- from the host -------------------------------------------------------------------------------------------------
+
+    def _notify(self) -> None:
+        """A message lies in the outbox. Any thread; one wake-up of the loop per burst."""
+        if not self._notified:
+            self._notified = True
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                self._loop.call_soon_threadsafe(self._deliver)
+
+    def _deliver(self) -> None:
+        self._notified = False  # first: what comes from now on notifies again
+        if not self._deliver_some():
+            self._notify()
+
+    def _deliver_some(self) -> bool:
+        """Deliver for one turn; True when nothing is left."""
+        outbox = self._outbox
+        deadline = time.perf_counter() + TURN
+        while outbox:
+            message = outbox.popleft()
+            if type(message) is Closed:
+                self._closing = True
+            if not self._alive:
+                continue
+            try:
+                self._on_message(message)
+            except Exception as e:
+                # a bug of the receiver; the messages behind this one are other people's answers
+                context: dict[str, Any] = {"message": "callboard: a message of a host could not be handled", "exception": e}
+                self._loop.call_exception_handler(context)
+            if time.perf_counter() > deadline:
+                return not outbox
+        return True
+
+    def _deliver_last(self) -> None:
+        if not self._deliver_some():
+            self._loop.call_soon(self._deliver_last)
+            return
+        self._alive = False
+        on_end, self._on_end = self._on_end, None
+        if on_end is not None and self._cause is not None:
+            on_end(self._cause)
+        if not self._thread.is_alive() and not self.reaped.done():
+            self.reaped.set_result(None)
+
+    def after_fork(self) -> None:
+        self._alive = False
+        self._forked = True
+
+
+class ThreadChannel(Channel):
+    """Over two deques.
+
+    Args:
+        outbox: Messages for the application.
+        notify: Called after one was added.
+    """
+
+    def __init__(self, outbox: deque[FromHost], notify: Callable[[], None]) -> None:
+        self._inbox: deque[ToHost] = deque()
+        self._outbox = outbox
+        self._notify = notify
+        self._closed: str | None = None
+        self._woken = False
+        self._waiting = False
+        self._bell = threading.Lock()
+        self._bell.acquire()
+
+    def put(self, message: ToHost) -> None:
+        """A message from the application. Any thread."""
+        self._inbox.append(message)
+        if self._waiting:
+            self._ring()
+
+    def close(self, why: str) -> None:
+        """Let the next receive raise. Any thread."""
+        self._closed = why
+        self.wake()
+
+    def receive(self, timeout: float | None) -> Sequence[ToHost]:
+        if self._closed is not None:
+            raise ChannelClosed(self._closed)
+        inbox = self._inbox
+        if not inbox and timeout != 0:
+            self._waiting = True
+            # Looked at again after the flag is up: whoever put a message before that did not ring.
+            if not inbox and not self._woken:
+                self._bell.acquire(timeout=-1 if timeout is None else timeout)
+            self._waiting = False
+            self._woken = False
+            if self._closed is not None:
+                raise ChannelClosed(self._closed)
+        return [inbox.popleft() for _ in range(len(inbox))]
+
+    def send(self, message: Plain) -> None:
+        self._outbox.append(message)  # type: ignore[arg-type]
+        self._notify()
+
+    def wake(self) -> None:
+        self._woken = True
+        if self._waiting:
+            self._ring()
+
+    def _ring(self) -> None:
+        with contextlib.suppress(RuntimeError):  # it rings already
+            self._bell.release()
+
+    def map_arena(self, arena: int, nbytes: int, address: int) -> int:
+        return address
+
+    def unmap_arena(self, arena: int) -> None:
+        """Nothing: the memory is the application's own."""
+
+    def busy(self, step: str | None) -> None:
+        """Nothing: a thread is not watched."""
+
+    def beat(self) -> None:
+        """Nothing: a thread is not watched."""
+
+    def leave(self, code: int) -> None:
+        raise SystemExit(code)
+
+
+def _context_serve(channel: Channel) -> int:
+    from callboard.device.context import serve
+
+    return serve(channel)
