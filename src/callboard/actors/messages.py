@@ -2,16 +2,20 @@
 
 A message names *who understands it* and, for a request, *what it is answered with*::
 
-    class Read(Request["Counter", int]): ...        # ask(Read()) is an int, for Counters only
-    class Add(Msg["Counter"]):                      # tell only
+    class Read(Request["Counter", int]): ...  # ask(Read()) is an int, for Counters only
+
+
+    class Add(Msg["Counter"]):  # tell only
         amount: int
+
 
     class Counter(Actor):
         @Read.handles
         def read(self, m: Read) -> int: ...
 
-Messages are :class:`msgspec.Struct`: frozen, keyword-only, ``array_like``. One metaclass sets that, so no class can forget it.
-A message that crosses a process boundary also carries an explicit ``tag`` (``tag="blas.gemm"``): class names recur across libraries.
+Messages are :class:`msgspec.Struct`: frozen, keyword-only, ``array_like``. One metaclass sets that, so no class can
+forget it. A message that crosses a process boundary also carries an explicit ``tag`` (``tag="blas.gemm"``): class names
+recur across libraries.
 """
 
 from collections.abc import Awaitable, Callable
@@ -33,9 +37,7 @@ class MessageMeta(msgspec.StructMeta):
     def __new__(
         mcls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], /, *, tag: str | None = None
     ) -> "MessageMeta":
-        return super().__new__(
-            mcls, name, bases, namespace, frozen=True, kw_only=True, array_like=True, tag=tag
-        )
+        return super().__new__(mcls, name, bases, namespace, frozen=True, kw_only=True, array_like=True, tag=tag)
 
 
 class Message(msgspec.Struct, metaclass=MessageMeta):

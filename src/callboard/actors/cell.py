@@ -1,0 +1,440 @@
+"""The cell: what is behind an :class:`ActorRef`. Two lanes, one task, one dispatch table.
+
+Any thread appends to a lane and then reads ``awake``; the owner clears ``awake`` and then looks into the lanes again
+before it sleeps. One of the two always sees the other, so no message is overlooked and a wake-up is only paid when the
+actor sleeps.
+"""
+
+import asyncio
+import logging
+from asyncio import sleep
+from collections import deque
+from collections.abc import Callable
+from threading import get_ident
+from typing import TYPE_CHECKING, Any, Final
+
+from callboard.actors import completion, lifecycle
+from callboard.actors.actor import Actor
+from callboard.actors.background import Background
+from callboard.actors.children import Children
+from callboard.actors.clock import Cancellable
+from callboard.actors.current import CURRENT
+from callboard.actors.envelopes import Ask, Kill, Obituary, Poison, Tick, message_of
+from callboard.actors.errors import ActorKilled, DeathPact, MailboxFull, ReplyError
+from callboard.actors.props import Props
+from callboard.actors.refs import ActorRef
+from callboard.actors.stash import Stash
+from callboard.actors.supervision import RestartLog, Strategy, unwrap
+from callboard.actors.table import COROUTINE, bind, find
+from callboard.actors.timers import Timers
+from callboard.actors.watch import Terminated, Watches
+
+if TYPE_CHECKING:
+    from callboard.actors.port import Port
+    from callboard.actors.system import ActorSystem
+
+__all__ = ["THROUGHPUT", "Cell"]
+
+_log = logging.getLogger("callboard.actors")
+
+THROUGHPUT: Final = 128
+"""Messages handled in a row before other tasks of the loop get their turn."""
+
+TAKEN: Final = object()
+"""In ``Cell.current``: the message was stashed or forwarded, so its asker is no longer ours."""
+
+Handler = Callable[[Any], Any]
+
+
+class Cell:
+    """One actor: identity, lanes, task, and the current instance. Made by its parent, run on its port's thread."""
+
+    __slots__ = (
+        "actor",
+        "awake",
+        "background",
+        "behaviour",
+        "behaviours",
+        "cause",
+        "children",
+        "closed",
+        "constructing",
+        "current",
+        "force_timer",
+        "gone",
+        "group_log",
+        "incarnation",
+        "inflight",
+        "kinds",
+        "lane",
+        "listeners",
+        "name",
+        "parent",
+        "path",
+        "port",
+        "props",
+        "push",
+        "ref",
+        "restart_log",
+        "started",
+        "stash",
+        "stop_deadline",
+        "stopping",
+        "strategy",
+        "suspended",
+        "system",
+        "system_lane",
+        "table",
+        "taken",
+        "task",
+        "timers",
+        "uid",
+        "waiter",
+        "watches",
+    )
+
+    def __init__(
+        self,
+        system: "ActorSystem",
+        parent: "Cell | None",
+        props: Props[Any],
+        name: str,
+        port: "Port",
+        strategy: Strategy,
+    ) -> None:
+        self.system = system
+        self.parent = parent
+        self.props = props
+        self.name = name
+        self.path: str = f"{parent.path}/{name}" if parent is not None else f"/{name}"
+        self.uid: int = next(system.uids)
+        self.port = port
+        self.ref: ActorRef[Any] = ActorRef(self)
+        self.lane = props.mailbox.lane(self.path, self._rejected)
+        self.push = self.lane.push
+        self.system_lane: deque[tuple[Callable[..., Any], tuple[Any, ...]]] = deque()
+        self.awake = True  # until its task first sleeps, nobody needs to wake it
+        self.waiter: asyncio.Future[None] | None = None
+        self.closed = False
+        self.gone = False
+        self.cause: BaseException | None = None
+        self.task: asyncio.Task[None] | None = None
+        self.actor: Actor | None = None
+        self.constructing = False
+        self.started = False
+        self.stopping = False
+        self.suspended = False
+        self.incarnation = 0
+        self.table: dict[type, Handler] = {}
+        self.kinds = system.kinds
+        self.behaviour: Handler | None = None
+        self.behaviours: list[Handler | None] = []
+        self.taken = TAKEN
+        self.current: Any = TAKEN
+        self.inflight: set[Ask] = set()
+        self.strategy = strategy
+        self.restart_log = RestartLog()
+        self.group_log = RestartLog()
+        self.stop_deadline: float | None = None
+        self.force_timer: Cancellable | None = None
+        self.listeners: dict[Any, Callable[[BaseException | None], object]] = {}
+        self.children = Children(self)
+        self.watches = Watches(self)
+        self.stash = Stash(self)
+        self.timers = Timers(self)
+        self.background = Background(self)
+
+    # -- from any thread -----------------------------------------------------------------------------------------------
+
+    def wake(self) -> None:
+        """Make the task look into its lanes; after the end, empty them here."""
+        if self.closed:
+            self.drain()
+            if self.gone:
+                self._drain_system()
+        elif get_ident() == self.port.thread:
+            self.on_wake()
+        else:
+            self.awake = True
+            if not self.port.post(self.on_wake):
+                self.abandon()
+
+    def on_wake(self) -> None:
+        """Wake the task; on its thread."""
+        self.awake = True
+        waiter = self.waiter
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
+
+    def push_internal(self, item: Any) -> None:
+        """Queue a pill, tick or obituary, whatever the bound."""
+        self.lane.push_always(item)
+        if not self.awake:
+            self.wake()
+
+    def post_system(self, call: Callable[..., Any], *args: Any) -> None:
+        """Have ``call(cell, *args)`` made by the task before its next message."""
+        self.system_lane.append((call, args))
+        if not self.awake:
+            self.wake()
+
+    def dead(self, message: Any, reason: str) -> None:
+        """Publish a dead letter."""
+        self.system.dead_letters.publish(message, self.path, reason)
+
+    def discard(self, item: Any, reason: str = "stopped") -> None:
+        """Account for an item that will not be handled."""
+        if isinstance(item, Tick | Obituary | Poison | Kill):
+            return
+        self.dead(message_of(item), reason)
+        if isinstance(item, Ask) and item.is_open():
+            item.refuse(lifecycle.stopped_error(self), seen=True)
+
+    def _rejected(self, item: Any, reason: str) -> None:
+        self.dead(message_of(item), reason)
+        if isinstance(item, Ask):
+            item.refuse(MailboxFull(f"the mailbox of {self.path} is full ({self.lane.capacity} messages)"), seen=True)
+
+    def drain(self) -> None:
+        """Discard what is queued; any thread may do so once the cell is closed."""
+        while self.lane.items:
+            try:
+                item = self.lane.pop()
+            except IndexError:
+                return
+            self.discard(item)
+
+    def _drain_system(self) -> None:
+        while self.system_lane:
+            try:
+                call, args = self.system_lane.popleft()
+            except IndexError:
+                return
+            if call is lifecycle.on_listen:
+                args[1](self.cause)
+
+    def abandon(self) -> None:
+        """The loop is closed, so the task never runs again: fail whoever waits."""
+        self.closed = self.gone = True
+        self.awake = False
+        self.drain()
+        self._drain_system()
+        for listener in list(self.listeners.values()):
+            listener(self.cause)
+
+    def request_stop(self, timeout: float | None) -> None:
+        """Stop within ``timeout`` seconds (None: the system's), then cancel."""
+        seconds = self.system.stop_timeout if timeout is None else max(0.0, timeout)
+        if not self.gone and not self.port.run(self._begin_stop, seconds):
+            self.abandon()
+
+    def _begin_stop(self, seconds: float) -> None:
+        if self.gone:
+            return
+        deadline = self.port.clock.time() + seconds
+        if self.stop_deadline is None or deadline < self.stop_deadline:
+            self.stop_deadline = deadline
+            if self.force_timer is not None:
+                self.force_timer.cancel()
+            self.force_timer = self.port.clock.call_later(seconds, self._force)
+        self.post_system(lifecycle.on_stop)
+
+    def _force(self) -> None:
+        if self.task is not None and not self.stopping:
+            _log.warning("%s did not stop in time while handling %s: cancelled", self.path, self._doing())
+            self.task.cancel()
+
+    def _doing(self) -> str:
+        return "a hook" if self.current is TAKEN else type(message_of(self.current)).__qualname__
+
+    # -- the task ------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start the task; on the port's thread."""
+        self.task = self.port.loop.create_task(self._main(), name=self.path)
+
+    async def _main(self) -> None:
+        CURRENT.set(self)
+        cause: BaseException | None = None
+        try:
+            await lifecycle.first_start(self)
+            await self._serve()
+        except lifecycle.Stop as stop:
+            cause = stop.cause
+        except asyncio.CancelledError:
+            pass
+        except (KeyboardInterrupt, SystemExit) as error:
+            self.system.fatal(error)
+            cause = error
+        except BaseException as error:
+            _log.exception("defect in the actor runtime: %s stops", self.path)
+            cause = error
+        await lifecycle.finish(self, cause)
+
+    async def _serve(self) -> None:
+        lane, system_lane, kinds, here = self.lane, self.system_lane, self.kinds, self.port
+        items, pop = lane.items, lane.pop
+        create_future = self.port.loop.create_future
+        budget = THROUGHPUT
+        while True:
+            while system_lane:
+                await self._run_system()
+            if not items or self.suspended:
+                self.awake = False
+                if system_lane or (items and not self.suspended):
+                    self.awake = True
+                    continue
+                self.waiter = create_future()
+                await self.waiter
+                self.waiter = None
+                budget = THROUGHPUT
+                continue
+            if not budget:
+                budget = THROUGHPUT
+                await sleep(0)
+                continue
+            budget -= 1
+            try:
+                item = pop()
+            except IndexError:  # another thread dropped the oldest message
+                continue
+            if type(item) is Ask:
+                if item.future.cancelled():
+                    self.dead(item.message, "cancelled")
+                    continue
+                message = item.message
+                handler = self.table.get(type(message))
+                self.current = item
+                try:
+                    result = handler(message) if handler is not None else self.resolve(message)(message)
+                    kind = kinds[type(result)]
+                    if kind:
+                        if kind != COROUTINE:
+                            completion.follow(self, result, item)
+                            self.current = TAKEN
+                            continue
+                        result = await result
+                except BaseException as error:
+                    await self._failed(error, item)
+                else:
+                    if self.current is item:
+                        item.answer(result, here)
+            else:
+                handler = self.table.get(type(item))
+                self.current = item
+                try:
+                    result = handler(item) if handler is not None else self.resolve(item)(item)
+                    if result is not None:
+                        kind = kinds[type(result)]
+                        if kind == COROUTINE:
+                            await result
+                        elif kind:
+                            completion.follow(self, result, item)
+                except BaseException as error:
+                    await self._failed(error, item)
+            self.current = TAKEN
+            if self.timers.idle is not None:
+                self.timers.idle.touch(message_of(item))
+
+    async def _run_system(self) -> None:
+        call, args = self.system_lane.popleft()
+        try:
+            result = call(self, *args)
+            if asyncio.iscoroutine(result):
+                await result
+        except lifecycle.Stop:
+            raise
+        except Exception:
+            _log.exception("%s: a system message failed", self.path)
+
+    async def _failed(self, error: BaseException, item: Any) -> None:
+        """A handler raised: answer the asker, and let the supervisor decide unless the error is itself an answer."""
+        error = unwrap(error)
+        ask = item if type(item) is Ask and self.current is item else None
+        message = message_of(item)
+        if isinstance(error, asyncio.CancelledError):
+            if self.task is not None and self.task.cancelling():
+                if ask is not None:
+                    ask.refuse(lifecycle.stopped_error(self), seen=True)
+                raise error
+            error = completion.as_failure(error, self.path, message)
+        self.answer_error(error, ask, message)
+        self.current = TAKEN
+        if not isinstance(error, ReplyError):
+            await lifecycle.supervise(self, error, message)
+
+    def answer_error(self, error: BaseException, ask: Ask | None, message: Any) -> None:
+        """Pass an error to the asker.
+
+        An answer that has no asker is logged and dead-lettered, so that it is not lost.
+        """
+        if ask is not None:
+            answer = RuntimeError(f"a handler raised {error!r}") if isinstance(error, StopIteration) else error
+            ask.refuse(answer, seen=not isinstance(error, ReplyError))
+        elif isinstance(error, ReplyError):
+            _log.warning("%s answered %s, which nobody asked: %r", self.path, type(message).__qualname__, error)
+            self.dead(message, "reply_error")
+
+    def current_ask(self) -> Ask | None:
+        """The envelope of the message that is being handled, if somebody asked."""
+        return self.current if type(self.current) is Ask else None
+
+    # -- dispatch ------------------------------------------------------------------------------------------------------
+
+    def adopt(self, actor: Actor) -> None:
+        """Take a new instance: its table, its strategy."""
+        self.actor = actor
+        self.strategy = actor.supervision
+        self.behaviour = None
+        self.behaviours.clear()
+        self.retable()
+
+    def retable(self) -> None:
+        """Build the dispatch table for the current behaviour."""
+        table: dict[type, Handler] = {} if self.behaviour is not None or self.actor is None else bind(self.actor)
+        table[Tick] = self._on_tick
+        table[Obituary] = self._on_obituary
+        table[Poison] = self._on_poison
+        table[Kill] = self._on_kill
+        self.table = table
+
+    def resolve(self, message: Any) -> Handler:
+        """The handler of a message class that is not in the table yet."""
+        cls = type(message)
+        handler = self._behave if self.behaviour is not None else find(self.table, cls)
+        if handler is None:
+            handler = self._no_handler
+        self.table[cls] = handler
+        return handler
+
+    def _behave(self, message: Any) -> Any:
+        behaviour = self.behaviour
+        result = behaviour(message) if behaviour is not None else NotImplemented
+        return self._no_handler(message) if result is NotImplemented else result
+
+    def _no_handler(self, message: Any) -> Any:
+        if isinstance(message, Terminated):
+            raise DeathPact(
+                f"{self.path} watched {message.ref.path}, which stopped, and has no handler for Terminated"
+            ) from message.cause
+        assert self.actor is not None
+        return self.actor.unhandled(message)
+
+    def _inner(self, message: Any) -> Any:
+        handler = self.table.get(type(message)) or self.resolve(message)
+        return handler(message)
+
+    def _on_tick(self, tick: Tick) -> Any:
+        if not self.timers.accept(tick):
+            return None
+        self.current = tick.message
+        return self._inner(tick.message)
+
+    def _on_obituary(self, obituary: Obituary) -> Any:
+        return self._inner(obituary.message) if self.watches.accept(obituary) else None
+
+    def _on_poison(self, _: Poison) -> None:
+        self._begin_stop(self.system.stop_timeout)
+
+    def _on_kill(self, _: Kill) -> None:
+        raise ActorKilled(f"{self.path} was killed")

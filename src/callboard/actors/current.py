@@ -1,0 +1,11 @@
+"""Which actor's task is running."""
+
+from contextvars import ContextVar
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from callboard.actors.cell import Cell
+
+__all__ = ["CURRENT"]
+
+CURRENT: ContextVar["Cell | None"] = ContextVar("callboard_current_cell", default=None)

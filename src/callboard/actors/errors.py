@@ -1,0 +1,150 @@
+"""The root of the error tree, and the errors of the actor runtime.
+
+Every error of the project derives from :class:`AccelError`, so ``except AccelError`` catches all of them and nothing
+else. All of them pickle with their attributes, because they cross process boundaries.
+"""
+
+from typing import Any, Self
+
+__all__ = [
+    "AccelError",
+    "ActorInitError",
+    "ActorKilled",
+    "ActorStopped",
+    "AskTimeout",
+    "DeathPact",
+    "HandlerCancelled",
+    "MailboxFull",
+    "NameInUse",
+    "ReplyError",
+    "SelfAsk",
+    "ShutdownError",
+    "StashError",
+    "StashOverflow",
+    "UnhandledMessage",
+    "WatchConflict",
+    "WrongThread",
+]
+
+
+def _rebuild(cls: type["AccelError"], args: tuple[Any, ...], state: dict[str, Any]) -> "AccelError":
+    """Make an error again without calling ``__init__``: a subclass may have any signature."""
+    error = cls.__new__(cls, *args)
+    error.args = args
+    error.__dict__.update(state)
+    return error
+
+
+class AccelError(Exception):
+    """Base of every error of this project.
+
+    Attributes:
+        device: the device it happened on, or None.
+        generation: the generation of that device's context, or None.
+        op: the operation that failed, or None.
+        retryable: whether the same call may succeed when it is repeated (a property of the class).
+    """
+
+    device: Any = None
+    generation: int | None = None
+    op: str | None = None
+    retryable: bool = False
+
+    def __init__(self, *args: object, device: Any = None, generation: int | None = None, op: str | None = None) -> None:
+        super().__init__(*args)
+        if device is not None:
+            self.device = device
+        if generation is not None:
+            self.generation = generation
+        if op is not None:
+            self.op = op
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), self.args, dict(self.__dict__))
+
+
+class ReplyError(AccelError):
+    """An *answer*: it reaches the asker and nobody else; the actor goes on and no supervisor hears of it."""
+
+
+class UnhandledMessage(ReplyError):
+    """The target has no handler for this class of message."""
+
+
+class MailboxFull(AccelError):
+    """A bounded mailbox had no room. Nothing was queued; repeat later or use ``offer``."""
+
+    retryable = True
+
+
+class ActorStopped(AccelError):
+    """The target is stopped, or stopped before it answered."""
+
+
+class AskTimeout(AccelError, TimeoutError):
+    """No reply came within the timeout.
+
+    Attributes:
+        target: path of the actor that was asked.
+        timeout: seconds that were waited.
+        message_type: name of the request's class.
+        sender: path of the asking actor, or None when the asker is not an actor.
+    """
+
+    target: str | None = None
+    timeout: float | None = None
+    message_type: str | None = None
+    sender: str | None = None
+    retryable = True
+
+    @classmethod
+    def of(cls, target: str, timeout: float, message_type: str, sender: str | None) -> Self:
+        """Make one with its text."""
+        by = f" by {sender}" if sender else ""
+        error = cls(f"{target} did not answer {message_type} within {timeout:g} s (asked{by})")
+        error.target, error.timeout, error.message_type, error.sender = target, timeout, message_type, sender
+        return error
+
+
+class SelfAsk(AccelError, RuntimeError):
+    """An actor asked itself inside its handler, which could only end in the timeout."""
+
+
+class WrongThread(AccelError, RuntimeError):
+    """An actor's context was touched from a thread or loop that is not its own."""
+
+
+class NameInUse(AccelError, ValueError):
+    """A living sibling has this name."""
+
+
+class ActorInitError(AccelError):
+    """The constructor, ``pre_start`` or ``post_restart`` failed; ``__cause__`` is the original error."""
+
+
+class ActorKilled(AccelError):
+    """Somebody called ``ref.kill()``."""
+
+
+class DeathPact(AccelError):
+    """A watched actor stopped and this actor does not handle ``Terminated``."""
+
+
+class HandlerCancelled(AccelError):
+    """Something inside a handler was cancelled, though nobody stopped the actor."""
+
+
+class StashError(AccelError, RuntimeError):
+    """The current message was stashed or forwarded already, or there is none."""
+
+
+class StashOverflow(StashError):
+    """The stash has reached its capacity."""
+
+
+class WatchConflict(AccelError, ValueError):
+    """The actor is already watched with another message; ``unwatch`` it first."""
+
+
+class ShutdownError(AccelError):
+    """A shutdown phase failed or ran out of time and does not allow to recover."""

@@ -1,0 +1,269 @@
+"""ActorSystem: the root of a tree of actors, and everything its actors share."""
+
+import asyncio
+import itertools
+import logging
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar
+
+from callboard.actors.actor import Actor
+from callboard.actors.cell import Cell
+from callboard.actors.clock import Clock, LoopClock
+from callboard.actors.deadletters import DeadLetters
+from callboard.actors.dispatcher import PinnedThread
+from callboard.actors.port import Port
+from callboard.actors.props import Props
+from callboard.actors.refs import ActorRef
+from callboard.actors.shutdown import CoordinatedShutdown
+from callboard.actors.supervision import OneForOne, Strategy
+from callboard.actors.table import ResultKinds
+
+__all__ = ["ActorSystem"]
+
+_log = logging.getLogger("callboard.actors")
+
+A = TypeVar("A", bound=Actor)
+
+_THREAD_END: Final = 2.0
+
+
+class _Guardian(Actor):
+    """The parent of all actors that the application makes."""
+
+    def __init__(self, supervision: Strategy) -> None:
+        self.supervision = supervision  # type: ignore[misc]
+
+
+class ActorSystem:
+    """A tree of actors on one event loop, plus pinned threads.
+
+    An async context manager: leaving it stops everything and waits for it.
+
+    Args:
+        name: first part of every path.
+        supervision: for the actors at the top; by default as for any actor: exceptions restart, failed starts and kills
+            stop.
+        clock: where time comes from; tests give a ``ManualClock``.
+        stop_timeout: seconds an actor gets to stop before what it does is cancelled.
+        dead_letters: the store to use instead of a new one.
+
+    Attributes:
+        dead_letters: what could not be delivered.
+        shutdown: the phases of leaving; tasks can be added.
+        failure: what ended the system, if it did not end by itself.
+    """
+
+    def __init__(
+        self,
+        name: str = "callboard",
+        *,
+        supervision: Strategy | None = None,
+        clock: Clock | None = None,
+        stop_timeout: float = 10.0,
+        dead_letters: DeadLetters | None = None,
+    ) -> None:
+        self.name = name
+        self.clock = LoopClock() if clock is None else clock
+        self.stop_timeout = stop_timeout
+        self.dead_letters = DeadLetters() if dead_letters is None else dead_letters
+        self.failure: BaseException | None = None
+        self.uids = itertools.count(1)
+        self.kinds = ResultKinds()
+        self.is_stopping = False
+        self.shutdown = CoordinatedShutdown(self.clock)
+        self._supervision = OneForOne() if supervision is None else supervision
+        self._port: Port | None = None
+        self._ports: dict[asyncio.AbstractEventLoop, Port] = {}
+        self._threads: dict[str, PinnedThread] = {}
+        self._guardian: Cell | None = None
+        self._terminated: asyncio.Event | None = None
+        self._body: asyncio.Task[Any] | None = None
+        self._on_termination: list[Callable[[], object]] = []
+        self._stop_task: asyncio.Task[None] | None = None
+
+    # -- begin and end -------------------------------------------------------------------------------------------------
+
+    async def start(self) -> Self:
+        """Bind the system to the running loop; ``async with`` does this.
+
+        Raises:
+            RuntimeError: it was started before.
+        """
+        if self._port is not None:
+            raise RuntimeError(f"the system {self.name} was started before; make a new one")
+        self._port = self.port_of(asyncio.get_running_loop())
+        self._terminated = asyncio.Event()
+        self._guardian = Cell(self, None, Props(_Guardian, self._supervision), self.name, self._port, self._supervision)
+        self._guardian.start()
+        self.shutdown.add_task("actors", "stop all actors", self._stop_actors, timeout=self.stop_timeout + 5.0)
+        return self
+
+    async def stop(self, *, timeout: float | None = None) -> None:
+        """Run the shutdown phases, stop all actors, end the threads. Once: later calls wait for the first.
+
+        Args:
+            timeout: seconds the actors get; None for ``stop_timeout``.
+        """
+        if self._port is None:
+            return
+        if asyncio.get_running_loop() is not self._port.loop:
+            raise RuntimeError(f"the system {self.name} belongs to another loop")
+        if self._stop_task is None:
+            if timeout is not None:
+                self.stop_timeout = timeout
+            self._stop_task = self._port.loop.create_task(self._stop(), name=f"/{self.name} stop")
+        await asyncio.shield(self._stop_task)
+
+    async def _stop(self) -> None:
+        try:
+            await self.shutdown.run()
+        except Exception:
+            _log.exception("the shutdown of %s was not complete", self.name)
+        await self._stop_actors()
+        await asyncio.gather(*(self._end_thread(thread) for thread in self._threads.values()))
+        for port in list(self._ports.values()):
+            port.run(port.close)
+        assert self._terminated is not None
+        self._terminated.set()
+        for callback in reversed(self._on_termination):
+            try:
+                callback()
+            except Exception:
+                _log.exception("a termination callback failed")
+
+    async def _stop_actors(self) -> None:
+        guardian = self._guardian
+        assert guardian is not None
+        self.is_stopping = True
+        if not guardian.gone:
+            guardian.request_stop(self.stop_timeout)
+            try:
+                await guardian.ref.stopped(timeout=self.stop_timeout + 4.0)
+            except TimeoutError:
+                _log.error("%s did not stop in time", guardian.path)
+
+    async def _end_thread(self, thread: PinnedThread) -> None:
+        assert self._port is not None
+        ended: asyncio.Future[None] = self._port.loop.create_future()
+
+        def done() -> None:
+            if not ended.done():
+                ended.set_result(None)
+
+        thread.stop(lambda: self._port is not None and self._port.post(done))
+        timer = self._port.loop.call_later(_THREAD_END, done)
+        await ended
+        timer.cancel()
+        if thread.port.loop.is_running():
+            _log.error("thread %s does not end; it is left behind", thread.name)
+
+    async def terminated(self, *, timeout: float) -> None:
+        """Wait until the system has ended.
+
+        Raises:
+            TimeoutError: it did not end within ``timeout`` seconds.
+        """
+        if self._terminated is not None:
+            async with asyncio.timeout(timeout):
+                await self._terminated.wait()
+
+    def on_termination(self, callback: Callable[[], object]) -> None:
+        """Call ``callback()`` when the system has ended; the last one registered is called first."""
+        self._on_termination.append(callback)
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        self._body = asyncio.current_task()
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        body, self._body = self._body, None
+        await self.stop()
+        if self.failure is not None and (exc is None or isinstance(exc, asyncio.CancelledError)):
+            if isinstance(exc, asyncio.CancelledError) and body is not None:
+                body.uncancel()
+            raise self.failure
+
+    # -- actors --------------------------------------------------------------------------------------------------------
+
+    def actor_of(self, props: Props[A], name: str | None = None) -> ActorRef[A]:
+        """Make an actor at the top of the tree; on the system's own loop only.
+
+        Raises:
+            ValueError: the name is not valid.
+            NameInUse: a living actor at the top has it.
+            ActorStopped: the system is stopping.
+            RuntimeError: the system is not started, or this is another thread.
+        """
+        guardian = self._guardian
+        if guardian is None:
+            raise RuntimeError(f"the system {self.name} is not started; use 'async with'")
+        if not guardian.port.is_here():
+            raise RuntimeError(f"the system {self.name} belongs to another thread; make actors there")
+        return guardian.children.spawn(props, name).ref
+
+    spawn = actor_of
+
+    @property
+    def actors(self) -> list[ActorRef[Any]]:
+        """The living actors at the top, oldest first."""
+        return [] if self._guardian is None else [cell.ref for cell in self._guardian.children.cells()]
+
+    # -- for the runtime -----------------------------------------------------------------------------------------------
+
+    def new_cell(self, parent: Cell, props: Props[Any], name: str) -> Cell:
+        """Make a cell on the thread its Props name, or the parent's."""
+        port = parent.port
+        if props.dispatcher is not None:
+            key = props.dispatcher.key
+            assert self._port is not None
+            port = self._port if key is None else self._thread(key, props).port
+        return Cell(self, parent, props, name, port, Actor.supervision)
+
+    def _thread(self, key: str, props: Props[Any]) -> PinnedThread:
+        thread = self._threads.get(key)
+        if thread is None:
+            assert props.dispatcher is not None
+            started = props.dispatcher.start(self.clock)
+            assert started is not None
+            thread = self._threads.setdefault(key, started)
+            self._ports[thread.port.loop] = thread.port
+        return thread
+
+    def port_of(self, loop: asyncio.AbstractEventLoop) -> Port:
+        """The port of a loop; to be called on its thread."""
+        port = self._ports.get(loop)
+        if port is None:
+            for other in [other for other in list(self._ports) if other.is_closed()]:
+                self._ports.pop(other, None)
+            port = self._ports[loop] = Port(loop, self.clock)
+        return port
+
+    def fatal(self, error: BaseException) -> None:
+        """An actor raised KeyboardInterrupt or SystemExit: end the system and its ``async with`` body."""
+        if self._port is not None:
+            self._port.run(self._end_by, error)
+
+    def _end_by(self, error: BaseException) -> None:
+        if self.failure is None:
+            self.failure = error
+        if self._body is not None:
+            self._body.cancel()
+        elif self._stop_task is None and self._port is not None:
+            self._stop_task = self._port.loop.create_task(self._stop(), name=f"/{self.name} stop")
+
+    def gone(self, cell: Cell, cause: BaseException | None) -> None:
+        """A cell has ended; when it is the guardian, by a failure that nobody could handle, so does the system."""
+        if cell is not self._guardian:
+            return
+        self.is_stopping = True
+        if cause is not None and self.failure is None:
+            self.failure = cause
+        if self._stop_task is None and self._port is not None:
+            self._stop_task = self._port.loop.create_task(self._stop(), name=f"/{self.name} stop")
+
+    def __repr__(self) -> str:
+        return f"<ActorSystem {self.name}>"
