@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
-from callboard.actors.current import CURRENT
+from callboard.actors._runtime.current import CURRENT
 from callboard.actors.errors import MailboxFull, UnhandledMessage, WrongThread
 from callboard.actors.messages import Msg
 from callboard.actors.refs import ActorRef, cell_of
@@ -13,7 +13,7 @@ from callboard.actors.supervision import OneForOne, Strategy
 if TYPE_CHECKING:
     import asyncio
 
-    from callboard.actors.cell import Cell
+    from callboard.actors._runtime.cell import Cell
     from callboard.actors.props import Props
     from callboard.actors.system import ActorSystem
     from callboard.actors.timers import Timers

@@ -8,8 +8,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from callboard.actors._runtime.port import Port
 from callboard.actors.clock import Clock
-from callboard.actors.port import Port
 
 __all__ = ["CallerLoop", "Dispatcher", "Pinned", "PinnedThread"]
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import Any, Literal
 
-from callboard.actors.envelopes import Kill, Obituary, Poison, Tick, message_of
+from callboard.actors._runtime.envelopes import Kill, Obituary, Poison, Tick, message_of
 from callboard.actors.errors import MailboxFull
 
 __all__ = ["BoundedLane", "Mailbox", "PriorityLane", "UnboundedLane", "UserLane"]

@@ -9,14 +9,14 @@ from asyncio import current_task, get_running_loop
 from math import inf
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
-from callboard.actors import waiting
-from callboard.actors.current import CURRENT
-from callboard.actors.envelopes import Ask, Kill, Poison
+from callboard.actors._runtime import waiting
+from callboard.actors._runtime.current import CURRENT
+from callboard.actors._runtime.envelopes import Ask, Kill, Poison
 from callboard.actors.errors import AskTimeout, MailboxFull, SelfAsk
 from callboard.actors.messages import Msg, Request
 
 if TYPE_CHECKING:
-    from callboard.actors.cell import Cell
+    from callboard.actors._runtime.cell import Cell
 
 __all__ = ["ActorRef", "cell_of"]
 

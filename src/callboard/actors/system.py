@@ -7,17 +7,17 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
+from callboard.actors._runtime.cell import Cell
+from callboard.actors._runtime.port import Port
+from callboard.actors._runtime.table import ResultKinds
 from callboard.actors.actor import Actor
-from callboard.actors.cell import Cell
 from callboard.actors.clock import Clock, LoopClock
 from callboard.actors.deadletters import DeadLetters
 from callboard.actors.dispatcher import PinnedThread
-from callboard.actors.port import Port
 from callboard.actors.props import Props
 from callboard.actors.refs import ActorRef
 from callboard.actors.shutdown import CoordinatedShutdown
 from callboard.actors.supervision import OneForOne, Strategy
-from callboard.actors.table import ResultKinds
 
 __all__ = ["ActorSystem"]
 

@@ -5,13 +5,13 @@ A tick goes through the mailbox. One that is queued when its timer is cancelled 
 
 from typing import TYPE_CHECKING, Any, Final
 
+from callboard.actors._runtime.envelopes import Tick
 from callboard.actors.clock import Cancellable
-from callboard.actors.envelopes import Tick
 from callboard.actors.messages import Msg
 
 if TYPE_CHECKING:
+    from callboard.actors._runtime.cell import Cell
     from callboard.actors.actor import Actor  # noqa: F401 -- named in a base class below
-    from callboard.actors.cell import Cell
 
 __all__ = ["NotInfluenceReceiveTimeout", "ReceiveTimeout", "Timers"]
 

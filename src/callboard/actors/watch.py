@@ -3,15 +3,15 @@
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from callboard.actors import lifecycle
-from callboard.actors.envelopes import Obituary
+from callboard.actors._runtime import lifecycle
+from callboard.actors._runtime.envelopes import Obituary
 from callboard.actors.errors import WatchConflict
 from callboard.actors.messages import Msg
 from callboard.actors.refs import ActorRef
 
 if TYPE_CHECKING:
+    from callboard.actors._runtime.cell import Cell
     from callboard.actors.actor import Actor  # noqa: F401 -- named in a base class below
-    from callboard.actors.cell import Cell
 
 __all__ = ["Terminated", "Watches"]
 

@@ -16,7 +16,7 @@ from callboard.actors.supervision import Decision, Directive, unwrap
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from callboard.actors.cell import Cell
+    from callboard.actors._runtime.cell import Cell
 
 __all__ = ["Stop", "finish", "first_start", "supervise"]
 

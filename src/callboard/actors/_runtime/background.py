@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
-from callboard.actors import lifecycle
+from callboard.actors._runtime import lifecycle
 
 if TYPE_CHECKING:
-    from callboard.actors.cell import Cell
+    from callboard.actors._runtime.cell import Cell
 
 __all__ = ["Background"]
 

@@ -9,7 +9,7 @@ from callboard.actors.errors import ActorStopped, NameInUse
 from callboard.actors.props import Props
 
 if TYPE_CHECKING:
-    from callboard.actors.cell import Cell
+    from callboard.actors._runtime.cell import Cell
 
 __all__ = ["Children"]
 

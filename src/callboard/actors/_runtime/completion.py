@@ -5,13 +5,13 @@ import concurrent.futures
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from callboard.actors import lifecycle
-from callboard.actors.envelopes import Ask, message_of
+from callboard.actors._runtime import lifecycle
+from callboard.actors._runtime.envelopes import Ask, message_of
 from callboard.actors.errors import HandlerCancelled, ReplyError
 from callboard.actors.supervision import unwrap
 
 if TYPE_CHECKING:
-    from callboard.actors.cell import Cell
+    from callboard.actors._runtime.cell import Cell
 
 __all__ = ["as_failure", "follow"]
 

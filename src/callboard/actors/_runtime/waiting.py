@@ -4,11 +4,11 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from callboard.actors import lifecycle
+from callboard.actors._runtime import lifecycle
 from callboard.actors.errors import ActorStopped, MailboxFull
 
 if TYPE_CHECKING:
-    from callboard.actors.cell import Cell
+    from callboard.actors._runtime.cell import Cell
 
 __all__ = ["offer", "wait_stopped"]
 

@@ -6,8 +6,8 @@
 from collections import deque
 from math import inf
 
+from callboard.actors._runtime.envelopes import Ask
 from callboard.actors.clock import Cancellable, Clock
-from callboard.actors.envelopes import Ask
 
 __all__ = ["Deadlines"]
 

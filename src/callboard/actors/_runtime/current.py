@@ -4,7 +4,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from callboard.actors.cell import Cell
+    from callboard.actors._runtime.cell import Cell
 
 __all__ = ["CURRENT"]
 

@@ -3,11 +3,11 @@
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from callboard.actors.envelopes import message_of
+from callboard.actors._runtime.envelopes import message_of
 from callboard.actors.errors import StashError, StashOverflow
 
 if TYPE_CHECKING:
-    from callboard.actors.cell import Cell
+    from callboard.actors._runtime.cell import Cell
 
 __all__ = ["Stash"]
 

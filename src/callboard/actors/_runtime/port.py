@@ -10,8 +10,8 @@ from collections.abc import Callable
 from threading import get_ident
 from typing import Any
 
+from callboard.actors._runtime.deadlines import Deadlines
 from callboard.actors.clock import Clock
-from callboard.actors.deadlines import Deadlines
 
 __all__ = ["Port"]
 

@@ -9,8 +9,8 @@ import msgspec
 from callboard.actors.errors import ActorStopped, AskTimeout
 
 if TYPE_CHECKING:
-    from callboard.actors.cell import Cell
-    from callboard.actors.port import Port
+    from callboard.actors._runtime.cell import Cell
+    from callboard.actors._runtime.port import Port
 
 __all__ = ["Ask", "Kill", "Obituary", "Poison", "Tick", "message_of"]
 

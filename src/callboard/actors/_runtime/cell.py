@@ -13,24 +13,24 @@ from collections.abc import Callable
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final
 
-from callboard.actors import completion, lifecycle
+from callboard.actors._runtime import completion, lifecycle
+from callboard.actors._runtime.background import Background
+from callboard.actors._runtime.children import Children
+from callboard.actors._runtime.current import CURRENT
+from callboard.actors._runtime.envelopes import Ask, Kill, Obituary, Poison, Tick, message_of
+from callboard.actors._runtime.stash import Stash
+from callboard.actors._runtime.table import COROUTINE, bind, find
 from callboard.actors.actor import Actor
-from callboard.actors.background import Background
-from callboard.actors.children import Children
 from callboard.actors.clock import Cancellable
-from callboard.actors.current import CURRENT
-from callboard.actors.envelopes import Ask, Kill, Obituary, Poison, Tick, message_of
 from callboard.actors.errors import ActorKilled, DeathPact, MailboxFull, ReplyError
 from callboard.actors.props import Props
 from callboard.actors.refs import ActorRef
-from callboard.actors.stash import Stash
 from callboard.actors.supervision import RestartLog, Strategy, unwrap
-from callboard.actors.table import COROUTINE, bind, find
 from callboard.actors.timers import Timers
 from callboard.actors.watch import Terminated, Watches
 
 if TYPE_CHECKING:
-    from callboard.actors.port import Port
+    from callboard.actors._runtime.port import Port
     from callboard.actors.system import ActorSystem
 
 __all__ = ["THROUGHPUT", "Cell"]
