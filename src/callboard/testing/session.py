@@ -85,7 +85,7 @@ class HostArray(Operand):
 class Plan(NamedTuple):
     """What a head means on this backend."""
 
-    library: Library
+    stream: AccelStream
     launch: Any
     state: Any
 
@@ -106,7 +106,7 @@ class LibrarySession:
         self.device = self.backend.open(self.backend.devices()[0])
         self.closed = False
         self._libraries: dict[str, Library] = {}
-        self._streams: list[AccelStream] = []
+        self._streams: dict[str, AccelStream] = {}
         self._plans: dict[bytes, Plan] = {}
 
     def __enter__(self) -> Self:
@@ -167,9 +167,8 @@ class LibrarySession:
         for field in info.dynamic:
             value = getattr(op, field.name)
             arguments.append(_argument(made.get(field.name) if value is None else value))
-        stream = plan.library.stream
-        check = plan.launch(stream, plan.state, *arguments)
-        stream.synchronize()
+        check = plan.launch(plan.stream, plan.state, *arguments)
+        plan.stream.synchronize()
         if check is not None:
             check()
         return self._answer(op, made)
@@ -181,7 +180,7 @@ class LibrarySession:
         self.closed = True
         for library in self._libraries.values():
             library.close()
-        for stream in self._streams:
+        for stream in self._streams.values():
             stream.close()
         self.device.close()
 
@@ -189,7 +188,7 @@ class LibrarySession:
         fields = type(op).returns
         if type(op).value and fields[0] in made:
             result = made[fields[0]]
-            stream = self._library(info_of(type(op)).library).stream
+            stream = self._streams[info_of(type(op)).library]
             readback = self.device.read_back(stream, result.address, result.nbytes)
             stream.synchronize()
             return np.frombuffer(readback.take(), result.dtype.np)[0].item()
@@ -204,18 +203,18 @@ class LibrarySession:
             reason = self.why_not(op)
             if reason is not None:
                 raise UnsupportedOp(f"{self.backend.name}, {tag}: {reason}")
-            library = self._library(tag.partition(".")[0])
+            stem = tag.partition(".")[0]
+            library = self._library(stem)
             prepare = library.prepare_table.get(type(op))
             state = op if prepare is None else getattr(library, prepare.method)(op)
-            plan = Plan(library, getattr(library, library.launch_table[type(op)].method), state)
+            plan = Plan(self._streams[stem], getattr(library, library.launch_table[type(op)].method), state)
             self._plans[head] = plan
         return plan
 
     def _library(self, stem: str) -> Library:
         library = self._libraries.get(stem)
         if library is None:
-            stream = self.device.stream()
-            self._streams.append(stream)
+            stream = self._streams[stem] = self.device.stream()
             library = self._libraries[stem] = self.classes[stem](self.device, stream)
         return library
 

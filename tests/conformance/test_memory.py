@@ -1,0 +1,199 @@
+"""Fills and copies: every dtype, any strides, zero sizes, bits preserved."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from callboard.core.dtype import DTYPES, DType
+from callboard.core.errors import ShapeError, UnsupportedOp
+from callboard.core.op import OPS, Op
+from callboard.kernel.memory import Copy, Download, Empty, Fill, Upload
+
+ALL = [pytest.param(dtype, id=name) for name, dtype in DTYPES.items()]
+SHARED = settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40
+)  # the session is reusable
+VIEWS = [
+    pytest.param((slice(None), slice(None)), id="whole"),
+    pytest.param((slice(None, None, -1), slice(1, None, 2)), id="negative-and-step"),
+    pytest.param((2, ...), id="row"),
+    pytest.param((..., None, 3), id="column"),
+    pytest.param((slice(3, 3), slice(None)), id="no-rows"),
+    pytest.param((0, 0), id="0-d"),
+]
+
+
+def every_bit_pattern(dtype: DType, shape: tuple[int, ...]) -> "np.ndarray[Any, Any]":
+    """Arrays of bytes that mean something else in every type: NaNs with payloads, subnormals, negative zeros."""
+    count = math.prod(shape) * dtype.itemsize
+    octets = np.random.default_rng(7).integers(0, 256, count, np.uint8)
+    if dtype.name == "bool":
+        octets &= 1
+    return octets.view(dtype.np).reshape(shape)
+
+
+def octets_of(array: "np.ndarray[Any, Any]") -> bytes:
+    return np.ascontiguousarray(array).tobytes()
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (7,), (3, 5), (2, 3, 4), (0,), (3, 0, 2)])
+@pytest.mark.parametrize("dtype", ALL)
+def test_put_then_get_keeps_every_bit(session: Any, dtype: DType, shape: tuple[int, ...]) -> None:
+    array = every_bit_pattern(dtype, shape)
+    back = session.get(session.put(array))
+    assert (back.dtype, back.shape) == (dtype.np, shape)
+    assert octets_of(back) == octets_of(array)
+
+
+@pytest.mark.parametrize("index", VIEWS)
+@pytest.mark.parametrize("dtype", ALL)
+def test_copy_between_views_keeps_every_bit(session: Any, dtype: DType, index: Any) -> None:
+    array = every_bit_pattern(dtype, (4, 6))
+    source, target = session.put(array), session.put(np.zeros((4, 6), dtype.np))
+    result = session.submit(Copy(src=source[index], out=target[index]))
+    assert result.shape == array[index].shape
+    want = np.zeros((4, 6), dtype.np)
+    want[index] = array[index]
+    assert octets_of(session.get(target)) == octets_of(want), "the view is written and nothing beside it"
+    assert octets_of(session.get(source)) == octets_of(array)
+
+
+def test_copy_of_a_signalling_nan_stays_signalling(session: Any) -> None:
+    bits = np.array([0x7F800001, 0xFF800001, 0x7FC12345], np.uint32)
+    assert session.get(session.submit(Copy(src=session.put(bits.view(np.float32))))).view(np.uint32).tolist() == list(
+        bits
+    )
+
+
+def test_copy_without_out_is_row_major(session: Any) -> None:
+    array = np.arange(12, dtype=np.float32).reshape(3, 4)
+    out = session.submit(Copy(src=session.put(array).T))
+    assert out.layout.contiguous
+    np.testing.assert_array_equal(session.get(out), array.T)
+
+
+def test_copy_from_a_view_with_a_new_axis(session: Any) -> None:
+    row = session.put(np.arange(3, dtype=np.int32))[None]
+    np.testing.assert_array_equal(session.get(session.submit(Copy(src=row))), [[0, 1, 2]])
+
+
+@pytest.mark.parametrize("index", VIEWS)
+@pytest.mark.parametrize("dtype", ALL)
+def test_fill_writes_the_view_and_nothing_beside_it(session: Any, dtype: DType, index: Any) -> None:
+    array = every_bit_pattern(dtype, (4, 6))
+    target = session.put(array)
+    session.submit(Fill(out=target[index], fill_value=3.0))
+    array[index] = 3.0
+    assert octets_of(session.get(target)) == octets_of(array)
+
+
+@pytest.mark.parametrize(
+    "value", [0.0, -0.0, 1.0, 0.1, -2.5, 1e-7, 65519.0, 65520.0, 1e30, math.inf, -math.inf, math.nan]
+)
+@pytest.mark.parametrize("name", [name for name, dtype in DTYPES.items() if dtype.is_float or dtype.is_complex])
+def test_fill_converts_to_floating_types_as_numpy_does(session: Any, name: str, value: float) -> None:
+    want = np.zeros(2, DTYPES[name].np)
+    with np.errstate(all="ignore"):
+        want[...] = value
+    out = session.empty(2, name)
+    session.submit(Fill(out=out, fill_value=value))
+    got = session.get(out)
+    wide = np.complex128 if DTYPES[name].is_complex else np.float64
+    np.testing.assert_array_equal(got.astype(wide), want.astype(wide))
+    assert (np.signbit(got.real.astype(np.float64)) == np.signbit(want.real.astype(np.float64))).all()
+
+
+@pytest.mark.parametrize("value", [0.0, 1.0, 2.9, 127.0, True])
+@pytest.mark.parametrize("name", [name for name, dtype in DTYPES.items() if dtype.is_integer or name == "bool"])
+def test_fill_converts_to_integers_and_bool_as_numpy_does(session: Any, name: str, value: float) -> None:
+    out = session.empty(3, name)
+    session.submit(Fill(out=out, fill_value=value))
+    want = np.full(3, value).astype(DTYPES[name].np)
+    np.testing.assert_array_equal(session.get(out), want)
+
+
+def test_fill_with_a_complex_number(session: Any) -> None:
+    out = session.empty((2, 2), "c64")
+    session.submit(Fill(out=out, fill_value=1.5 - 2j))
+    np.testing.assert_array_equal(session.get(out), np.full((2, 2), 1.5 - 2j))
+
+
+@pytest.mark.parametrize("dtype", [p for p in ALL if not p.values[0].is_complex])
+def test_fill_with_a_number_on_the_device(session: Any, dtype: DType) -> None:
+    value = session.put(np.array([9, 1, 9], dtype.np))[1]
+    out = session.empty(3, "f32")
+    session.submit(Fill(out=out, fill_value=value))
+    np.testing.assert_array_equal(session.get(out), [1, 1, 1])
+
+
+def test_fill_refuses_complex_for_real(session: Any) -> None:
+    out = session.empty(3, "f32")
+    with pytest.raises(ShapeError, match=r"fill_value 1j is complex and out is f32\[3\]"):
+        session.submit(Fill(out=out, fill_value=1j))
+    with pytest.raises(UnsupportedOp, match=r"fill_value is c64\[\] and out is f32\[3\]; take its real part"):
+        session.submit(Fill(out=out, fill_value=session.put(np.complex64(1j))))
+
+
+def test_fill_takes_a_stride_of_0_on_an_extent_of_1(session: Any) -> None:
+    wide = session.put(np.zeros(3, np.float32))[None]
+    session.submit(Fill(out=wide, fill_value=4))
+    np.testing.assert_array_equal(session.get(wide), [[4, 4, 4]])
+
+
+def test_empty_has_the_shape_and_dtype(session: Any) -> None:
+    out = session.submit(Empty(shape=(2, 0, 3), dtype="bf16"))
+    assert (out.shape, out.dtype) == ((2, 0, 3), DTYPES["bf16"])
+
+
+@pytest.mark.parametrize(
+    "make, says",
+    [
+        (lambda a, b: Empty(shape=(2, -1), dtype="f32"), "shape (2, -1)"),
+        (lambda a, b: Copy(src=a, out=b), "out is f64[3, 4], expected f32[3, 4]"),
+        (lambda a, b: Copy(src=a, out=a[1:]), "out is f32[2, 4], expected f32[3, 4]"),
+        (lambda a, b: Upload(host=a, out=a.T), "it must be contiguous"),
+        (lambda a, b: Download(src=a.T, host=a), "it must be contiguous"),
+        (lambda a, b: Download(src=a, host=b), "src is f32[3, 4], host f64[3, 4]"),
+        (lambda a, b: Fill(out=a, fill_value=b), "pass a number or a 0-d array"),
+    ],
+)
+def test_what_does_not_fit_is_refused_by_name(session: Any, make: Any, says: str) -> None:
+    a, b = session.empty((3, 4), "f32"), session.empty((3, 4), "f64")
+    with pytest.raises(ShapeError) as caught:
+        session.submit(make(a, b))
+    assert says in str(caught.value)
+
+
+def test_an_op_nobody_executes_is_unsupported(session: Any) -> None:
+    class Unknown(Op["MemoryActor", None], tag="memory.test_unknown"):
+        returns = ()
+
+        def infer(self) -> dict[str, Any]:
+            return {}
+
+    try:
+        with pytest.raises(UnsupportedOp, match=r"memory.test_unknown: no implementation"):
+            session.submit(Unknown())
+    finally:
+        del OPS["memory.test_unknown"]
+
+
+slices = st.slices(5) | st.integers(-5, 4) | st.just(None)
+
+
+@SHARED
+@given(data=st.data(), dtype=st.sampled_from(["u8", "bf16", "f32", "c128"]))
+def test_any_view_reads_and_writes_as_numpys(session: Any, data: st.DataObject, dtype: str) -> None:
+    array = every_bit_pattern(DTYPES[dtype], (5, 5))
+    index = tuple(data.draw(st.lists(slices, max_size=3)))
+    if sum(i is not None for i in index) > 2:
+        index = index[:2]
+    ref, view = session.put(array), array[index]
+    assert octets_of(session.get(ref[index])) == octets_of(view)
+    session.submit(Copy(src=session.put(np.zeros_like(view, order="C")), out=ref[index]))
+    array[index] = np.zeros((), array.dtype)
+    assert octets_of(session.get(ref)) == octets_of(array)
