@@ -1,0 +1,161 @@
+"""``CpuBlas``: which plan serves which message."""
+
+from collections.abc import Callable
+from typing import Any
+
+from callboard.backends.cpu.blas import batched, level1, level2, level3
+from callboard.backends.cpu.blas.routines import INT_MAX, routine
+from callboard.backends.cpu.stream import CpuStream
+from callboard.core.backend import AccelDevice, AccelStream
+from callboard.core.library import Library, launches, prepares
+from callboard.core.op import Op, info_of
+from callboard.kernel.blas import (
+    Asum,
+    Axpy,
+    Copy,
+    Dot,
+    Dotc,
+    Dotu,
+    Geam,
+    Gemm,
+    GemmBatched,
+    GemmGrouped,
+    GemmStridedBatched,
+    Gemv,
+    Ger,
+    Gerc,
+    Geru,
+    Hemm,
+    Herk,
+    Iamax,
+    Iamin,
+    Nrm2,
+    Rot,
+    Scal,
+    Swap,
+    Symm,
+    Syrk,
+    Trmm,
+    Trsm,
+)
+
+__all__ = ["CpuBlas"]
+
+Plan = Callable[..., None]
+Check = Callable[[], None]
+
+PLANS: dict[type[Op[Any, Any]], Callable[[Any], Plan]] = {
+    Asum: level1.reduce,
+    Axpy: level1.axpy,
+    Copy: level1.copy,
+    Dot: level1.dot,
+    Dotc: level1.dot,
+    Dotu: level1.dot,
+    Geam: level3.geam,
+    Gemm: level3.gemm,
+    GemmBatched: batched.gemm_batched,
+    GemmGrouped: batched.gemm_grouped,
+    GemmStridedBatched: batched.gemm_strided_batched,
+    Gemv: level2.gemv,
+    Ger: level2.rank_1,
+    Gerc: level2.rank_1,
+    Geru: level2.rank_1,
+    Hemm: level3.symmetric,
+    Herk: level3.rank_k,
+    Iamax: level1.reduce,
+    Iamin: level1.reduce,
+    Nrm2: level1.reduce,
+    Rot: level1.rot,
+    Scal: level1.scal,
+    Swap: level1.swap,
+    Symm: level3.symmetric,
+    Syrk: level3.rank_k,
+    Trmm: level3.triangular,
+    Trsm: level3.triangular,
+}
+"""From the message, with placeholders for operands, to the work: a function of what its launch is given."""
+
+
+def too_large(op: Op[Any, Any]) -> str | None:
+    """The routines count in C ints."""
+    vectors = PLANS[type(op)].__module__ == level1.__name__
+    for field in info_of(type(op)).dynamic:
+        value = getattr(op, field.name)
+        for operand in value if isinstance(value, tuple) else (value,):
+            layout = getattr(operand, "layout", None)
+            if layout is None:
+                continue
+            largest = max((layout.size if vectors else 0, *layout.shape, *map(abs, layout.strides)), default=0)
+            if largest > INT_MAX:
+                return f"{field.name} is {layout!r}; SciPy's BLAS counts and steps at most {INT_MAX} elements"
+    return None
+
+
+class CpuBlas(Library):
+    """Serves :mod:`callboard.kernel.blas` with the BLAS that SciPy brings."""
+
+    name = "blas"
+
+    def __init__(self, device: AccelDevice, stream: AccelStream) -> None:
+        super().__init__(device, stream)
+        routine("dgemm")  # imports SciPy now and not inside the first op
+
+    @prepares(*PLANS, inline=True)
+    def plan(self, op: Op[Any, Any]) -> Plan:
+        return PLANS[type(op)](op)
+
+    @launches(Gemm, GemmStridedBatched, GemmBatched, Symm, Hemm, refuses=too_large)
+    def product(
+        self, stream: CpuStream, plan: Plan, a: Any, b: Any, out: int, c: int | None, alpha: Any, beta: Any
+    ) -> Check:
+        return stream.run("scipy", plan, a, b, out, c, alpha, beta)
+
+    @launches(GemmGrouped, refuses=too_large)
+    def products(self, stream: CpuStream, plan: Plan, a: Any, b: Any, c: Any, alpha: Any, beta: Any) -> Check:
+        return stream.run("scipy", plan, a, b, c, alpha, beta)
+
+    @launches(Geam, refuses=too_large)
+    def geam(self, stream: CpuStream, plan: Plan, a: int, b: int, out: int, alpha: Any, beta: Any) -> Check:
+        return stream.run("scipy", plan, a, b, out, alpha, beta)
+
+    @launches(Syrk, Herk, refuses=too_large)
+    def rank_k(self, stream: CpuStream, plan: Plan, a: int, c: int, alpha: Any, beta: Any) -> Check:
+        return stream.run("scipy", plan, a, c, alpha, beta)
+
+    @launches(Trsm, Trmm, refuses=too_large)
+    def triangular(self, stream: CpuStream, plan: Plan, a: int, b: int, alpha: Any) -> Check:
+        return stream.run("scipy", plan, a, b, alpha)
+
+    @launches(Gemv, refuses=too_large)
+    def gemv(
+        self, stream: CpuStream, plan: Plan, a: int, x: int, out: int, y: int | None, alpha: Any, beta: Any
+    ) -> Check:
+        return stream.run("scipy", plan, a, x, out, y, alpha, beta)
+
+    @launches(Ger, Geru, Gerc, refuses=too_large)
+    def rank_1(self, stream: CpuStream, plan: Plan, x: int, y: int, a: int, alpha: Any) -> Check:
+        return stream.run("scipy", plan, x, y, a, alpha)
+
+    @launches(Axpy, refuses=too_large)
+    def axpy(self, stream: CpuStream, plan: Plan, x: int, y: int, alpha: Any) -> Check:
+        return stream.run("scipy", plan, x, y, alpha)
+
+    @launches(Scal, refuses=too_large)
+    def scal(self, stream: CpuStream, plan: Plan, x: int, alpha: Any) -> Check:
+        return stream.run("scipy", plan, x, alpha)
+
+    @launches(Swap, refuses=too_large)
+    def swap(self, stream: CpuStream, plan: Plan, x: int, y: int) -> Check:
+        return stream.run("scipy", plan, x, y)
+
+    @launches(Rot, refuses=too_large)
+    def rot(self, stream: CpuStream, plan: Plan, x: int, y: int, c: Any, s: Any) -> Check:
+        return stream.run("scipy", plan, x, y, c, s)
+
+    @launches(Dot, Dotu, Dotc, refuses=too_large)
+    def dot(self, stream: CpuStream, plan: Plan, x: int, y: int, out: int) -> Check:
+        return stream.run("scipy", plan, x, y, out)
+
+    @launches(Copy, Nrm2, Asum, Iamax, Iamin, refuses=too_large)
+    def from_one(self, stream: CpuStream, plan: Plan, x: int, out: int) -> Check:
+        return stream.run("scipy", plan, x, out)
