@@ -1,7 +1,7 @@
 """What ``os.fork`` leaves behind: in a forked child our descriptors are closed and our handles raise.
 
-A fork shares sockets, shared memory and event loops with its parent without owning any of them, and only the thread that forked goes
-on. Nothing here can work there, so it must fail at once and say why.
+A fork shares sockets, shared memory and event loops with its parent without owning any of them, and only the thread
+that forked goes on. Nothing here can work there, so it must fail at once and say why.
 """
 
 import os
@@ -15,8 +15,11 @@ class Guarded(Protocol):
     """Something that does not survive a fork."""
 
     def after_fork(self) -> None:
-        """Runs in the child. Close descriptors with ``os.close`` and turn useless. Takes no lock (whoever held it is gone) and
-        touches no selector or event loop (their kernel side is shared with the parent)."""
+        """Runs in the child. Close descriptors with ``os.close`` and turn useless.
+
+        Takes no lock (whoever held it is gone) and touches no selector or event loop (their kernel side is the parent's
+        too).
+        """
 
 
 _guarded: dict[int, "weakref.ref[Guarded]"] = {}
@@ -36,9 +39,9 @@ def guard(thing: Guarded) -> None:
 def forked_error(what: str) -> RuntimeError:
     """The error of a handle that was made before a fork and is used after it."""
     return RuntimeError(
-        f"{what} was opened in the process that forked this one (now {os.getpid()}) and cannot be used after os.fork(): "
-        "open the device in the process that uses it, after the fork (gunicorn: in post_fork or the app's lifespan, without "
-        '--preload; multiprocessing: in the worker, or use the "spawn" start method)'
+        f"{what} was opened before os.fork() by another process and cannot be used in this one ({os.getpid()}): "
+        "open the device after the fork, in the process that uses it (gunicorn: in the worker, without --preload; "
+        'multiprocessing: in the worker, or use the "spawn" start method)'
     )
 
 

@@ -1,6 +1,7 @@
 """Frames: how :mod:`callboard.device.protocol` crosses a stream socket.
 
-``u32 length | u8 kind | MessagePack body``, little-endian, ``length`` counting the body only. The kind picks the decoder, so a sound
+``u32 length | u8 kind | MessagePack body``, little-endian, ``length`` counting the body only. The kind picks the
+decoder, so a sound
 frame of an unknown kind is told apart from a broken stream: the first is answered, the second ends the connection.
 """
 
@@ -60,7 +61,7 @@ class FrameReader(Generic[M]):
         self._decoders = {_KINDS[cls]: msgspec.msgpack.Decoder(cls).decode for cls in get_args(union)}
 
     def feed(self, data: bytes | bytearray | memoryview) -> Iterator[M | UnknownKind]:
-        """The messages that are now complete; exhaust it before feeding more. ``data`` is read at the first step, not kept.
+        """The messages that are now complete; exhaust it before feeding more. ``data`` is read at the first step.
 
         Raises:
             FrameError: The stream is broken; messages before the break have been given.

@@ -1,9 +1,7 @@
 """What child processes and threads of the tests serve instead of a context."""
 
-import os
-
 from callboard.device.hosts.channel import Channel
-from callboard.device.protocol import Ask, Answer, Calls, Close, Closed, Verdicts
+from callboard.device.protocol import Answer, Ask, Calls, Close, Closed, Verdicts
 
 
 def echo(channel: Channel) -> int:

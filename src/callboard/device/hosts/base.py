@@ -15,7 +15,8 @@ class HostEnd(Exception):
     """Why a host is gone.
 
     Attributes:
-        reason: ``"closed"``, ``"exited"``, ``"killed"``, ``"hung"``, ``"broken"`` (the stream) or ``"failed to start"``.
+        reason: ``"closed"``, ``"exited"``, ``"killed"``, ``"hung"``, ``"broken"`` (the stream) or
+            ``"failed to start"``.
         detail: Exit code or signal, last lines of its stderr, the frame error …
     """
 
@@ -28,12 +29,14 @@ class HostEnd(Exception):
 class Host(abc.ABC):
     """Where a context lives. Belongs to one loop; every method but :meth:`post` is called on its thread.
 
-    A host is created started. It calls ``on_message(message)`` for each message in order and, once and last, ``on_end(HostEnd)``; both
-    on the loop's thread. :class:`Lost <callboard.device.protocol.Lost>` comes as a message, before the end.
+    A host is created started. It calls ``on_message(message)`` for each message in order and, once and last,
+    ``on_end(HostEnd)``; both on the loop's thread. :class:`Lost <callboard.device.protocol.Lost>` comes as a message,
+    before the end.
 
     Attributes:
         pid: Process id; this process's own for a thread.
-        reaped: Resolves when nothing of the host can run or write any more (its process has been waited for, its thread joined).
+        reaped: Resolves when nothing of the host can run or write any more (its process has been waited for, its thread
+            joined).
     """
 
     pid: int
@@ -41,12 +44,24 @@ class Host(abc.ABC):
 
     @abc.abstractmethod
     def post(self, message: Plain) -> None:
-        """Send a message; never blocks, never fails (a dead host has said, or will say, ``on_end``). Messages of one thread
-        arrive in order. Sent at once when called on the loop's thread."""
+        """Send a message, at once when called on the loop's thread. Never blocks.
+
+        Messages of one thread arrive in order. A dead host's are dropped: it has said, or will say, ``on_end``.
+
+        Raises:
+            RuntimeError: In a forked process.
+        """
 
     @abc.abstractmethod
     def send_arena(self, arena: int, descriptor: int, nbytes: int, address: int) -> None:
-        """Let the host map an arena (a memfd); usable by messages posted afterwards."""
+        """Post :class:`MapArena <callboard.device.protocol.MapArena>`, and with it the descriptor where one is needed.
+
+        Args:
+            arena: Id.
+            descriptor: Of its memfd; may be closed afterwards. Not looked at by a thread.
+            nbytes: Size.
+            address: Where it lies in this process.
+        """
 
     @property
     @abc.abstractmethod

@@ -21,8 +21,8 @@ class Channel(abc.ABC):
         """Messages that have arrived, in order; possibly none.
 
         Args:
-            timeout: Seconds to wait for the first one; 0 only looks (one system call at most), None waits until something comes or
-                :meth:`wake` is called.
+            timeout: Seconds to wait for the first one; 0 only looks (one system call at most), None waits until
+                something comes or :meth:`wake` is called.
 
         Raises:
             ChannelClosed
@@ -50,7 +50,10 @@ class Channel(abc.ABC):
 
     @abc.abstractmethod
     def busy(self, step: str | None) -> None:
-        """Announce a long step (import, open, prepare, setup) so that its silence is no hang; None ends it. Any thread."""
+        """Announce a long step of the calling thread (import, open, prepare, setup), whose silence is no hang.
+
+        None ends it. Any thread.
+        """
 
     @abc.abstractmethod
     def beat(self) -> None:
@@ -58,4 +61,4 @@ class Channel(abc.ABC):
 
     @abc.abstractmethod
     def leave(self, code: int) -> None:
-        """Send what is queued (bounded, 1 s) and end: ``os._exit(code)`` in a process, the end of the thread otherwise."""
+        """Send what is queued (1 s at most) and end: ``os._exit(code)`` in a process, ``SystemExit`` in a thread."""

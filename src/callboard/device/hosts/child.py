@@ -1,4 +1,4 @@
-"""``python -m callboard.device.hosts.child``: the program of a process host. Started by :class:`ProcessHost`, never by hand.
+"""``python -m callboard.device.hosts.child``: the program of a process host, started by :class:`ProcessHost`.
 
 Imports little before it says Hello; the main thread is the admitting thread.
 """
@@ -34,7 +34,8 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(line_buffering=True, errors="backslashreplace")
-    # An admitting loop that polls keeps the GIL from the control thread for seconds at the default of 5 ms (DESIGN.md, 2.6).
+    # An admitting loop that polls keeps the GIL from the control thread for seconds at the default of 5 ms (DESIGN.md,
+    # 2.6).
     if sys.getswitchinterval() > SWITCH_INTERVAL:
         sys.setswitchinterval(SWITCH_INTERVAL)
     for descriptor in (arguments.op_fd, arguments.control_fd):
@@ -75,7 +76,7 @@ def _arguments() -> argparse.Namespace:
 
 
 def _restore_path() -> None:
-    """Import from where the application imports, and let our own children see the environment that it was started with."""
+    """Import from where the application imports, and let our own children see the environment that it has."""
     path, python_path = json.loads(os.environ.pop("CALLBOARD_CHILD_PATH"))
     sys.path[:] = path
     if python_path is None:

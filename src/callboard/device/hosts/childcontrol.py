@@ -10,7 +10,6 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
-
 from callboard.device.hosts.control import MAX_CONTROL, Beat, LogRecord, to_child, to_control
 from callboard.device.hosts.socketchannel import Pulse
 
@@ -22,8 +21,12 @@ MAX_QUEUED = 10_000
 
 
 def die_with(parent: int) -> int:
-    """Have the kernel kill this process when its parent dies, and give a pidfd of the parent to watch as well (the kernel's
-    signal belongs to the thread that spawned us, and is forgotten by some security modules)."""
+    """Have the kernel kill this process when its parent dies.
+
+    Returns:
+        A pidfd of the parent, to be watched as well: the kernel's signal belongs to the thread that spawned us, and
+        some security modules drop it.
+    """
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     try:
         pidfd = os.pidfd_open(parent)
@@ -46,7 +49,12 @@ class ControlThread:
     """
 
     def __init__(
-        self, sock: socket.socket, parent: int, pulse: Pulse, interval: float, take_descriptor: Callable[[int, int], None]
+        self,
+        sock: socket.socket,
+        parent: int,
+        pulse: Pulse,
+        interval: float,
+        take_descriptor: Callable[[int, int], None],
     ) -> None:
         sock.setblocking(False)
         self._sock = sock
@@ -66,7 +74,7 @@ class ControlThread:
         self._try_send(to_control(Beat(pulse.rounds, pulse.waiting, pulse.steps)))
 
     def log(self, record: LogRecord) -> None:
-        """Send a log record. Any thread; never blocks. The oldest of very many that the application does not read are lost."""
+        """Send a log record. Any thread; never blocks. Of very many that nobody reads, the oldest go."""
         body = to_control(record)
         if self._queue or not self._try_send(body):
             self._queue.append(body)

@@ -1,6 +1,7 @@
-"""The control socket of a process host: heartbeats and log records to the application, descriptors of arenas to the host.
+"""The control socket of a process host: heartbeats and log records one way, descriptors of arenas the other.
 
-A ``SOCK_SEQPACKET`` socket keeps datagrams whole, so each message is one MessagePack body and its descriptors belong to it.
+A ``SOCK_SEQPACKET`` socket keeps datagrams whole, so each message is one MessagePack body and its descriptors belong to
+it.
 """
 
 import socket

@@ -6,13 +6,14 @@ __all__ = ["Liveness"]
 class Liveness:
     """Judges one host.
 
-    A host is alive when its control thread beats *and* its admitting loop either waits for messages or makes rounds. An announced
-    step (an import may hold the GIL for minutes) and a paused watch excuse any silence.
+    A host is alive when its control thread beats *and* its admitting loop either waits for messages or makes rounds. An
+    announced step (an import may hold the GIL for minutes) and a paused watch excuse any silence.
 
     Args:
         hang_after: Seconds of silence that count as a hang.
-        at_most: Seconds that one :meth:`pass_time` may add. The watcher calls it at least that often, so a longer pause means that
-            this process itself did not run (a debugger, a frozen container), and that time is nobody's silence.
+        at_most: Seconds that one :meth:`pass_time` may add. The watcher calls it at least that often, so a longer pause
+            means that this process itself did not run (a debugger, a frozen container), and that time is nobody's
+            silence.
 
     Attributes:
         paused: Set by the application around a long step that it knows of.

@@ -1,6 +1,7 @@
 """The one thread of an application that listens to all its process hosts: heartbeats, logs and output.
 
-A thread rather than the event loop, because a loop that is busy for a while must neither stop a host that prints nor take it for dead.
+A thread rather than the event loop, because a loop that is busy for a while must neither stop a host that prints nor
+take it for dead.
 """
 
 import contextlib
@@ -30,7 +31,7 @@ PER_TURN = 256
 """Control messages of one host that are read before another's turn."""
 
 LAST_READS = 64
-"""Reads of each descriptor of a dead host: more than its pipes can hold, so the rest is written by processes that it left behind."""
+"""Reads of each descriptor of a dead host: more than a pipe holds; what comes after is of its forks."""
 
 
 class WatchedHost:

@@ -1,4 +1,4 @@
-"""The application's end of an op socket: writes at once what the socket takes, reads in portions that leave the loop its turns."""
+"""The application's end of an op socket: writes at once what the socket takes, reads without holding up the loop."""
 
 import asyncio
 import socket
@@ -27,7 +27,8 @@ class OpLine:
         loop: Running on the calling thread.
         sock: Connected, not blocking; owned from now on.
         on_message: Called for each message, in order.
-        on_end: Called once, when nothing will come any more: with the :class:`FrameError` that broke the stream, None at a clean end.
+        on_end: Called once, when nothing will come any more: with the :class:`FrameError` that broke the stream, None
+            at a clean end.
     """
 
     def __init__(
@@ -167,7 +168,7 @@ class OpLine:
             on_end(error)
 
     def drain(self) -> None:
-        """The other end is dead: read what it has sent, then end, though a process that it forked may hold its socket open."""
+        """The other end is dead: read what it has sent, then end; a process that it forked may hold its socket open."""
         if self._on_end is None:
             return
         if self._portion is None:

@@ -39,9 +39,10 @@ class LineSplitter:
 
 
 class HostLog:
-    """The output of one host: its stdout (INFO) and stderr (WARNING) line by line, its log records with their own level.
+    """The output of one host: stdout (INFO) and stderr (WARNING) line by line, log records with their own level.
 
-    Records carry ``host`` (the label), ``host_pid`` and ``host_logger`` (``"stdout"``, ``"stderr"`` or the name in the host).
+    Records carry ``host`` (the label), ``host_pid`` and ``host_logger`` (``"stdout"``, ``"stderr"`` or the name in the
+    host).
 
     Attributes:
         tail: The last lines of its stderr.

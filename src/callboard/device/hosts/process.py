@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 import os
+import platform
 import signal
 import socket
 import subprocess
@@ -30,7 +31,7 @@ EXIT_TIME = 5.0
 """Seconds between the end of a host's stream and the end of its process, before it is killed."""
 
 REAP_TIME = 2.0
-"""Seconds that a killed process gets to go; one that a driver call keeps alive is reported as ended then, and reaped later."""
+"""Seconds that a killed process gets to go. One held up by a driver call is reported as ended, reaped later."""
 
 
 class ProcessHost(Host):
@@ -332,7 +333,8 @@ def _check_platform() -> None:
     """Raises BackendUnavailable where a host cannot be started."""
     if not (hasattr(os, "pidfd_open") and hasattr(os, "memfd_create") and hasattr(signal, "pidfd_send_signal")):
         raise BackendUnavailable(
-            f'isolation="process" needs pidfd and memfd of Linux 5.4 or later, and this is {sys.platform}; use isolation="thread"'
+            'isolation="process" needs the pidfd and memfd of Linux 5.4 or later, and this is '
+            f'{sys.platform} {platform.release()}; use isolation="thread"'
         )
     if not sys.executable:
         raise BackendUnavailable(
@@ -342,7 +344,7 @@ def _check_platform() -> None:
 
 
 def _environment(backend_env: Mapping[str, str]) -> dict[str, str]:
-    """The child's: ours, the backend's, and our ``sys.path``, so that it imports what we import, also from a source tree."""
+    """The child's: ours, the backend's, and our ``sys.path``, so that it imports what we do, from a source tree too."""
     environment = {**os.environ, **backend_env}
     path = [os.path.abspath(entry) for entry in sys.path]
     environment["CALLBOARD_CHILD_PATH"] = json.dumps([path, environment.get("PYTHONPATH")])

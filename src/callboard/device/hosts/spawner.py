@@ -1,7 +1,7 @@
 """Starting child processes from one thread that lives as long as this process.
 
-``PR_SET_PDEATHSIG`` fires when the *thread* that spawned the child ends, not the process; a host spawned from a short-lived thread
-would be killed with it.
+``PR_SET_PDEATHSIG`` fires when the *thread* that spawned the child ends, not the process; a host spawned from a
+short-lived thread would be killed with it.
 """
 
 import asyncio
@@ -81,4 +81,3 @@ def spawner() -> Spawner:
         if _spawner is None:
             _spawner = Spawner()
         return _spawner
-

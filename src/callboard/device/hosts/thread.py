@@ -28,8 +28,8 @@ TURN = 1e-3
 class ThreadHost(Host):
     """A thread that serves. Create it with :meth:`start`.
 
-    :meth:`kill` cannot interrupt what the thread is doing: it reports the end and makes the thread leave at its next receive;
-    ``reaped`` tells when it has.
+    :meth:`kill` cannot interrupt what the thread is doing: it reports the end and makes the thread leave at its next
+    receive; ``reaped`` tells when it has.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class ThreadHost(Host):
         label: str,
         serve: Callable[[Channel], int] | None = None,
     ) -> "ThreadHost":
-        """Start a thread. It says no :class:`Hello <callboard.device.protocol.Hello>`: there is one version in a process.
+        """Start a thread. It says no :class:`Hello <callboard.device.protocol.Hello>`: one process has one version.
 
         Args:
             loop: The running loop.
@@ -75,8 +75,8 @@ class ThreadHost(Host):
             label: Name of the device, for logs and the thread's name.
             serve: What runs in the thread; the context by default.
         """
-        # A busy event loop starves a second Python thread for seconds at the default interval of 5 ms (DESIGN.md, 2.6). Only ever
-        # lowered: somebody else may need it lower still.
+        # A busy event loop starves a second Python thread for seconds at the default interval of 5 ms (DESIGN.md, 2.6).
+        # Only ever lowered: somebody else may need it lower still.
         if sys.getswitchinterval() > SWITCH_INTERVAL:
             sys.setswitchinterval(SWITCH_INTERVAL)
         host = cls(loop, serve or _context_serve, on_message, on_end, label)
@@ -170,7 +170,10 @@ class ThreadHost(Host):
                 self._on_message(message)
             except Exception as e:
                 # a bug of the receiver; the messages behind this one are other people's answers
-                context: dict[str, Any] = {"message": "callboard: a message of a host could not be handled", "exception": e}
+                context: dict[str, Any] = {
+                    "message": "callboard: a message of a host could not be handled",
+                    "exception": e,
+                }
                 self._loop.call_exception_handler(context)
             if time.perf_counter() > deadline:
                 return not outbox

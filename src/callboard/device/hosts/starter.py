@@ -1,0 +1,83 @@
+"""``HostStarter``: starts the hosts of one device, in its isolation."""
+
+import abc
+import asyncio
+from collections.abc import Callable, Mapping
+
+from callboard.device.config import DeviceConfig
+from callboard.device.hosts.base import Host, HostEnd
+from callboard.device.protocol import FromHost
+
+__all__ = ["HostStarter", "ProcessStarter", "ThreadStarter", "starter_for"]
+
+
+class HostStarter(abc.ABC):
+    """Starts hosts.
+
+    Attributes:
+        isolated: Hosts are processes: standbys make sense, and a lost context can be replaced.
+        recovers: A lost context can be replaced here.
+    """
+
+    isolated: bool
+    recovers: bool
+
+    @abc.abstractmethod
+    async def start(
+        self, on_message: Callable[[FromHost], None], on_end: Callable[[HostEnd], None], label: str
+    ) -> Host:
+        """A started host.
+
+        Raises:
+            HostEnd: It could not be started.
+            BackendUnavailable: Not on this platform.
+        """
+
+
+class ProcessStarter(HostStarter):
+    """Each host is a child process.
+
+    Args:
+        environment: Added to the child's environment.
+    """
+
+    isolated = True
+    recovers = True
+
+    def __init__(self, environment: Mapping[str, str], config: DeviceConfig) -> None:
+        self._environment = environment
+        self._config = config
+
+    async def start(
+        self, on_message: Callable[[FromHost], None], on_end: Callable[[HostEnd], None], label: str
+    ) -> Host:
+        from callboard.device.hosts.process import ProcessHost
+
+        return await ProcessHost.start(
+            asyncio.get_running_loop(),
+            self._environment,
+            on_message,
+            on_end,
+            hang_after=self._config.hang_after,
+            interval=self._config.host.interval,
+            label=label,
+        )
+
+
+class ThreadStarter(HostStarter):
+    """Each host is a thread of this process."""
+
+    isolated = False
+    recovers = False
+
+    async def start(
+        self, on_message: Callable[[FromHost], None], on_end: Callable[[HostEnd], None], label: str
+    ) -> Host:
+        from callboard.device.hosts.thread import ThreadHost
+
+        return await ThreadHost.start(asyncio.get_running_loop(), on_message, on_end, label=label)
+
+
+def starter_for(isolation: str, environment: Mapping[str, str], config: DeviceConfig) -> HostStarter:
+    """The starter of an isolation, ``"process"`` or ``"thread"``."""
+    return ProcessStarter(environment, config) if isolation == "process" else ThreadStarter()
