@@ -27,9 +27,15 @@ __all__ = [
 ]
 
 
+HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: a class made by a class statement
+
+
 def _rebuild(cls: type["AccelError"], args: tuple[Any, ...], state: dict[str, Any]) -> "AccelError":
     """Make an error again without calling ``__init__``: a subclass may have any signature."""
-    error = cls.__new__(cls, *args)
+    builtin: Any = cls
+    while builtin.__flags__ & HEAP_TYPE:
+        builtin = builtin.__base__  # whose memory layout the class has; cls.__new__ may be that of another base
+    error: AccelError = builtin.__new__(cls, *args)
     error.args = args
     error.__dict__.update(state)
     return error

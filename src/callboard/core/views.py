@@ -47,7 +47,7 @@ def indexed(layout: Layout, index: Index) -> tuple[Layout, int]:
                 n = len(range(start, stop, step))
                 offset += start * stride if n else 0
                 shape.append(n)
-                strides.append(stride * step)
+                strides.append(stride * step if n > 1 else stride)  # a step may be larger than any stride
             else:
                 try:
                     i = operator.index(item)
@@ -57,6 +57,8 @@ def indexed(layout: Layout, index: Index) -> tuple[Layout, int]:
                     raise IndexError(f"index {i} is out of range for axis {axis} of {layout!r}")
                 offset += (i % extent) * stride
             axis += 1
+    if 0 in shape:
+        offset = 0  # what has no elements lies anywhere, best inside the allocation
     return layout_of(layout.dtype, tuple(shape), tuple(strides)), offset * layout.dtype.itemsize
 
 

@@ -1,9 +1,9 @@
 """How far a result may be from a reference in higher precision: the one table.
 
 The bound on element *i* is ``factor * (unit * |want[i]| + sqrt(terms) * accumulator * scale[i])``: rounding of the
-result (``|want[i]|`` counts as the smallest normal number at least, since subnormals are evenly spaced) and of ``terms``
-partial sums (which grows with the square root for data that is not made to defeat it; Higham and Mary, "A New Approach
-to Probabilistic Rounding Error Analysis", SIAM J. Sci. Comput. 41, 2019).
+result (``|want[i]|`` counts as the smallest normal number at least, since subnormals are evenly spaced) and of
+``terms`` partial sums (which grows with the square root for data that is not made to defeat it; Higham and Mary,
+"A New Approach to Probabilistic Rounding Error Analysis", SIAM J. Sci. Comput. 41, 2019).
 """
 
 from typing import Any, Literal, NamedTuple
