@@ -2,24 +2,19 @@
 
 import asyncio
 import contextlib
-import json
 import os
-import platform
 import signal
 import socket
-import subprocess
-import sys
 from collections.abc import Callable, Mapping
 
-from callboard.core.errors import BackendUnavailable
 from callboard.device import forkguard
 from callboard.device.hosts.base import Host, HostEnd
-from callboard.device.hosts.control import ArenaDescriptor, control_pair, to_control
+from callboard.device.hosts.control import ArenaDescriptor, to_control
+from callboard.device.hosts.launch import Launched, launch, wait_status
 from callboard.device.hosts.liveness import Liveness
 from callboard.device.hosts.monitor import Monitor, WatchedHost, default_monitor
 from callboard.device.hosts.opline import OpLine
 from callboard.device.hosts.output import LOGGER, HostLog, OutputPipe
-from callboard.device.hosts.spawner import spawner
 from callboard.device.protocol import VERSION, Close, Closed, FromHost, Hello, MapArena, Plain
 from callboard.device.wire import FrameError, TruncatedStream, UnknownKind
 
@@ -40,10 +35,7 @@ class ProcessHost(Host):
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        child: "subprocess.Popen[bytes]",
-        pidfd: int,
-        ops: socket.socket,
-        control: socket.socket,
+        child: Launched,
         on_message: Callable[[FromHost], None],
         on_end: Callable[[HostEnd], None],
         liveness: Liveness,
@@ -51,19 +43,15 @@ class ProcessHost(Host):
         label: str,
         monitor: Monitor,
     ) -> None:
-        assert child.stdout is not None
-        assert child.stderr is not None
         self.pid = child.pid
         self.label = label
         self.reaped = loop.create_future()
         self._loop = loop
-        self._child = child
-        self._pidfd = pidfd
-        self._control = control
+        self._pidfd = child.pidfd
+        self._control = child.control
         self._on_message = on_message
         self._on_end: Callable[[HostEnd], None] | None = on_end
         self._liveness = liveness
-        self._log = HostLog(label, child.pid)
         self._greeted = False
         self._closing = False
         self._forked = False
@@ -74,16 +62,12 @@ class ProcessHost(Host):
         self._status: str | None = None  # how the process ended
         self._unsent_descriptors: list[tuple[bytes, int]] = []
         self._timers: list[asyncio.TimerHandle] = []
-        pipes = (
-            OutputPipe(os.dup(child.stdout.fileno()), self._log.stdout),
-            OutputPipe(os.dup(child.stderr.fileno()), self._log.stderr),
-        )
-        child.stdout.close()
-        child.stderr.close()
-        self._watch = WatchedHost(pidfd, control, pipes, self._log, liveness, interval, self._hung)
+        self._log = HostLog(label, child.pid)
+        pipes = (OutputPipe(child.stdout, self._log.stdout), OutputPipe(child.stderr, self._log.stderr))
+        self._watch = WatchedHost(child.pidfd, child.control, pipes, self._log, liveness, interval, self._hung)
         self._monitor = monitor
-        self._line = OpLine(loop, ops, self._take, self._stream_end)
-        loop.add_reader(pidfd, self._exited)
+        self._line = OpLine(loop, child.ops, self._take, self._stream_end)
+        loop.add_reader(child.pidfd, self._exited)
         monitor.add(self._watch)
         forkguard.guard(self)
 
@@ -117,37 +101,11 @@ class ProcessHost(Host):
             BackendUnavailable: This platform has no process isolation.
             HostEnd: ``"failed to start"``: no memory, no descriptors …
         """
-        _check_platform()
-        ops, their_ops = socket.socketpair()
-        control, their_control = control_pair()
-        pidfd = -1
-        try:
-            ops.setblocking(False)
-            command = [sys.executable, "-P", "-m", "callboard.device.hosts.child"]
-            command += ["--label", label, "--serve", serve, "--parent", str(os.getpid())]
-            command += ["--op-fd", str(their_ops.fileno()), "--control-fd", str(their_control.fileno())]
-            command += ["--interval", str(interval), "--log-level", str(LOGGER.getEffectiveLevel())]
-            child = await spawner().popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                pass_fds=(their_ops.fileno(), their_control.fileno()),
-                start_new_session=True,
-                env=_environment(backend_env),
-            )
-            pidfd = os.pidfd_open(child.pid)
-        except OSError as e:
-            raise HostEnd("failed to start", str(e)) from e
-        finally:
-            their_ops.close()
-            their_control.close()
-            if pidfd < 0:
-                ops.close()
-                control.close()
+        arguments = ["--label", label, "--serve", serve, "--parent", str(os.getpid())]
+        arguments += ["--interval", str(interval), "--log-level", str(LOGGER.getEffectiveLevel())]
+        child = await launch(arguments, backend_env)
         liveness = Liveness(hang_after, interval)
-        monitor = monitor or default_monitor()
-        return cls(loop, child, pidfd, ops, control, on_message, on_end, liveness, interval, label, monitor)
+        return cls(loop, child, on_message, on_end, liveness, interval, label, monitor or default_monitor())
 
     # -- to the host ---------------------------------------------------------------------------------------------------
 
@@ -251,8 +209,7 @@ class ProcessHost(Host):
     def _exited(self) -> None:
         """The process is gone; its exit status waits for us, and its last messages in the socket."""
         self._loop.remove_reader(self._pidfd)
-        self._status = _wait(self._pidfd)
-        self._child.returncode = 0  # waited for: Popen must not try
+        self._status = wait_status(self._pidfd)
         if self._stream_ended:
             self._hand_over()
         else:
@@ -310,43 +267,3 @@ class ProcessHost(Host):
         self._forked = True
         self._line.after_fork()
         self._watch.after_fork()
-        self._child.returncode = 0  # not this process's child
-
-
-def _wait(pidfd: int) -> str:
-    """Reap the process: ``"exit code 3"`` or ``"signal SIGSEGV"``."""
-    try:
-        result = os.waitid(os.P_PIDFD, pidfd, os.WEXITED | os.WNOHANG)
-    except ChildProcessError:  # somebody in this process waits for every child
-        result = None
-    if result is None:
-        return "exit status unknown"
-    if result.si_code == os.CLD_EXITED:
-        return f"exit code {result.si_status}"
-    try:
-        return f"signal {signal.Signals(result.si_status).name}"
-    except ValueError:
-        return f"signal {result.si_status}"
-
-
-def _check_platform() -> None:
-    """Raises BackendUnavailable where a host cannot be started."""
-    if not (hasattr(os, "pidfd_open") and hasattr(os, "memfd_create") and hasattr(signal, "pidfd_send_signal")):
-        raise BackendUnavailable(
-            'isolation="process" needs the pidfd and memfd of Linux 5.4 or later, and this is '
-            f'{sys.platform} {platform.release()}; use isolation="thread"'
-        )
-    if not sys.executable:
-        raise BackendUnavailable(
-            'isolation="process" starts a Python interpreter and sys.executable is empty (an embedded Python); '
-            'set sys.executable, or use isolation="thread"'
-        )
-
-
-def _environment(backend_env: Mapping[str, str]) -> dict[str, str]:
-    """The child's: ours, the backend's, and our ``sys.path``, so that it imports what we do, from a source tree too."""
-    environment = {**os.environ, **backend_env}
-    path = [os.path.abspath(entry) for entry in sys.path]
-    environment["CALLBOARD_CHILD_PATH"] = json.dumps([path, environment.get("PYTHONPATH")])
-    environment["PYTHONPATH"] = os.pathsep.join(path)
-    return environment

@@ -13,7 +13,7 @@ from typing import Any
 
 from callboard.device import forkguard
 
-__all__ = ["spawner"]
+__all__ = ["abandon", "spawner"]
 
 
 class Spawner:
@@ -34,7 +34,12 @@ class Spawner:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[subprocess.Popen[bytes]] = loop.create_future()
         self._jobs.put((loop, future, lambda: subprocess.Popen(arguments, **options)))
-        return await future
+        try:
+            return await future
+        except asyncio.CancelledError:
+            if future.done() and not future.cancelled() and future.exception() is None:
+                abandon(future.result())  # it came together with the cancellation
+            raise
 
     def _run(self) -> None:
         while True:
@@ -47,7 +52,7 @@ class Spawner:
             try:
                 loop.call_soon_threadsafe(_settle, future, child, error)
             except RuntimeError:  # the loop was closed meanwhile
-                _abandon(child)
+                abandon(child)
             del loop, future, job, child, error
 
     def after_fork(self) -> None:
@@ -57,14 +62,15 @@ class Spawner:
 
 def _settle(future: "asyncio.Future[Any]", child: "subprocess.Popen[bytes] | None", error: Exception | None) -> None:
     if future.cancelled():
-        _abandon(child)
+        abandon(child)
     elif error is not None:
         future.set_exception(error)
     else:
         future.set_result(child)
 
 
-def _abandon(child: "subprocess.Popen[bytes] | None") -> None:
+def abandon(child: "subprocess.Popen[bytes] | None") -> None:
+    """Kill a child that nobody will own, and wait for it."""
     if child is not None:
         with child:  # closes its pipes and waits
             child.kill()
