@@ -1,0 +1,158 @@
+"""callboard: typed, supervised actors for accelerator libraries, and arrays that know when their context was lost.
+
+::
+
+    import asyncio, numpy as np, callboard as cb
+
+    async def main() -> None:
+        async with cb.device("auto") as gpu:
+            a = gpu.put(np.random.rand(512, 512).astype("f4"))
+            print(await gpu.blas.gemm(a, a).get())
+
+    asyncio.run(main())
+
+Importing this package has no side effects and loads no vendor package; names are loaded on first use.
+"""
+
+import importlib
+import logging
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from callboard.actors import Actor, ActorRef, Directive, Mailbox, Msg, OneForOne, Props, Request
+    from callboard.core.dtype import DType, as_dtype
+    from callboard.core.errors import (
+        AccelError,
+        AskTimeout,
+        BackendUnavailable,
+        ContextLost,
+        ContextPoisoned,
+        DeviceMismatch,
+        DeviceStopped,
+        DriverError,
+        GpuRefStale,
+        LibraryError,
+        MailboxFull,
+        OutOfMemory,
+        RemoteError,
+        ReplyError,
+        ShapeError,
+        Unrecoverable,
+        UnsupportedOp,
+        Withdrawn,
+    )
+    from callboard.core.op import Op
+    from callboard.core.operand import In, InOut, Out, Scalar
+    from callboard.core.ref import AccelRef, GpuRef, GpuToken
+    from callboard.core.reply import Reply
+    from callboard.device.config import DeviceConfig, HostConfig
+    from callboard.device.handle import Device
+    from callboard.device.supervisor import DeviceSupervisor
+    from callboard.device.watch import Lost, Recovered, Stopped
+    from callboard.retry import request_key, retrying
+    from callboard.support import supports
+    from callboard.system import System, device
+
+_NAMES = {
+    "callboard.actors": ("Actor", "ActorRef", "Directive", "Mailbox", "Msg", "OneForOne", "Props", "Request"),
+    "callboard.core.dtype": ("DType", "as_dtype"),
+    "callboard.core.errors": (
+        "AccelError",
+        "AskTimeout",
+        "BackendUnavailable",
+        "ContextLost",
+        "ContextPoisoned",
+        "DeviceMismatch",
+        "DeviceStopped",
+        "DriverError",
+        "GpuRefStale",
+        "LibraryError",
+        "MailboxFull",
+        "OutOfMemory",
+        "RemoteError",
+        "ReplyError",
+        "ShapeError",
+        "Unrecoverable",
+        "UnsupportedOp",
+        "Withdrawn",
+    ),
+    "callboard.core.op": ("Op",),
+    "callboard.core.operand": ("In", "InOut", "Out", "Scalar"),
+    "callboard.core.ref": ("AccelRef", "GpuRef", "GpuToken"),
+    "callboard.core.reply": ("Reply",),
+    "callboard.device.config": ("DeviceConfig", "HostConfig"),
+    "callboard.device.handle": ("Device",),
+    "callboard.device.supervisor": ("DeviceSupervisor",),
+    "callboard.device.watch": ("Lost", "Recovered", "Stopped"),
+    "callboard.retry": ("request_key", "retrying"),
+    "callboard.support": ("supports",),
+    "callboard.system": ("System", "device"),
+}
+_WHERE = {name: module for module, names in _NAMES.items() for name in names}
+
+__all__ = [
+    "AccelError",
+    "AccelRef",
+    "Actor",
+    "ActorRef",
+    "AskTimeout",
+    "BackendUnavailable",
+    "ContextLost",
+    "ContextPoisoned",
+    "DType",
+    "Device",
+    "DeviceConfig",
+    "DeviceMismatch",
+    "DeviceStopped",
+    "DeviceSupervisor",
+    "Directive",
+    "DriverError",
+    "GpuRef",
+    "GpuRefStale",
+    "GpuToken",
+    "HostConfig",
+    "In",
+    "InOut",
+    "LibraryError",
+    "Lost",
+    "Mailbox",
+    "MailboxFull",
+    "Msg",
+    "OneForOne",
+    "Op",
+    "Out",
+    "OutOfMemory",
+    "Props",
+    "Recovered",
+    "RemoteError",
+    "Reply",
+    "ReplyError",
+    "Request",
+    "Scalar",
+    "ShapeError",
+    "Stopped",
+    "System",
+    "Unrecoverable",
+    "UnsupportedOp",
+    "Withdrawn",
+    "as_dtype",
+    "device",
+    "request_key",
+    "retrying",
+    "supports",
+]
+
+logging.getLogger("callboard").addHandler(logging.NullHandler())
+
+
+def __getattr__(name: str) -> Any:
+    module = _WHERE.get(name)
+    if module is None:
+        raise AttributeError(f"module 'callboard' has no attribute {name!r}")
+    value = getattr(importlib.import_module(module), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

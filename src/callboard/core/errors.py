@@ -24,6 +24,7 @@ __all__ = [
     "Suspect",
     "Unrecoverable",
     "UnsupportedOp",
+    "Withdrawn",
 ]
 
 
@@ -119,6 +120,10 @@ class UnsupportedOp(AccelError, NotImplementedError):
 
 class BackendUnavailable(AccelError, ImportError):
     """A backend or library cannot be used here; the text says what is missing and how to install it."""
+
+
+class Withdrawn(AccelError):
+    """The op was cancelled before it was sent; it has done nothing."""
 
 
 class RemoteError(AccelError):

@@ -49,11 +49,13 @@ class Op(Request[A_contra, R_co], Generic[A_contra, R_co], metaclass=OpMeta):
 
     Class attributes:
         returns: The fields whose refs are the reply (a NamedTuple when there are several).
+        results: The NamedTuple class of the reply when ``returns`` names several fields.
         value: The reply is the *value* of the only returned field, a 0-d array, when that field was left None.
         overlaps: ``(output, input)`` pairs that may share memory, element for element.
     """
 
     returns: ClassVar[tuple[str, ...]] = ("out",)
+    results: ClassVar[type[Any] | None] = None
     value: ClassVar[bool] = False
     overlaps: ClassVar[frozenset[tuple[str, str]]] = frozenset()
 

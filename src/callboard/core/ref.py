@@ -1,6 +1,5 @@
 """``GpuRef``: a generation-checked handle of an array on a device, which may not have been computed yet."""
 
-from collections import deque
 from typing import Any, Protocol
 
 import msgspec
@@ -58,12 +57,18 @@ class RefPort(ReplyPort, Protocol):
     def array_interface(self, ref: "GpuRef") -> dict[str, Any]: ...
 
 
+class Released(Protocol):
+    """Takes the ids of buffers that nobody can name any more."""
+
+    def append(self, id: int, /) -> None: ...
+
+
 class Allocation:
     """The one owner of a buffer on the device, shared by all refs and views of it."""
 
     __slots__ = ("__weakref__", "freed", "id", "released")
 
-    def __init__(self, id: int, released: "deque[int]") -> None:
+    def __init__(self, id: int, released: Released) -> None:
         self.id = id
         self.released = released
         self.freed = False
@@ -91,12 +96,12 @@ class GpuRef(Operand, Reply["GpuRef"]):
         generation: The generation that it belongs to.
     """
 
-    __slots__ = ("allocation", "generation", "layout", "offset", "owed_by")
+    __slots__ = ("allocation", "generation", "layout", "offset")
 
     _port: RefPort
 
     def __init__(
-        self, port: RefPort, allocation: Allocation, layout: Layout, generation: int, offset: int = 0, owed_by: int = 0
+        self, port: RefPort, allocation: Allocation, layout: Layout, generation: int, offset: int = 0, op: int = 0
     ) -> None:
         # Reply.__init__ and Operand.__init__ by hand: this runs once per op
         self._port = port
@@ -107,7 +112,7 @@ class GpuRef(Operand, Reply["GpuRef"]):
         self.allocation = allocation
         self.generation = generation
         self.offset = offset
-        self.owed_by = owed_by
+        self._op = op
 
     def _value(self) -> "GpuRef":
         return self
@@ -213,7 +218,7 @@ class GpuRef(Operand, Reply["GpuRef"]):
     # -- views ----------------------------------------------------------------------------------------------------------
 
     def _view(self, layout: Layout, offset: int) -> "GpuRef":
-        view = GpuRef(self._port, self.allocation, layout, self.generation, offset, self.owed_by)
+        view = GpuRef(self._port, self.allocation, layout, self.generation, offset, self._op)
         if self._state:
             view._state, view._outcome = self._state, self._outcome
         else:

@@ -8,7 +8,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from callboard.core.errors import AskTimeout
 
-__all__ = ["Reply", "ReplyPort"]
+__all__ = ["Cause", "Failure", "Reply", "ReplyPort"]
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -24,26 +24,36 @@ class ReplyPort(Protocol):
     def withdraw(self, reply: "Reply[Any]") -> bool:
         """Take the reply's op back if it has not been sent."""
 
-    def unretrieved(self, failure: "Failure") -> None:
+    def unretrieved(self, error: BaseException) -> None:
         """A failure was dropped without anybody having seen it."""
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop: ...
 
 
-class Failure:
-    """An error and whether somebody has seen it; shared by everything that fails from the same cause."""
+class Cause:
+    """Whether somebody has seen a failure, or something that failed from the same cause."""
 
-    __slots__ = ("error", "port", "seen")
+    __slots__ = ("seen",)
 
-    def __init__(self, error: BaseException, port: ReplyPort) -> None:
-        self.error = error
-        self.port = port
+    def __init__(self) -> None:
         self.seen = False
 
+
+class Failure:
+    """An error that a reply holds; dropped unseen, it is reported once per cause."""
+
+    __slots__ = ("cause", "error", "port")
+
+    def __init__(self, error: BaseException, port: ReplyPort, cause: Cause) -> None:
+        self.error = error
+        self.port = port
+        self.cause = cause
+
     def __del__(self) -> None:
-        if not self.seen:
-            self.port.unretrieved(self)
+        if not self.cause.seen:
+            self.cause.seen = True
+            self.port.unretrieved(self.error)
 
 
 class Reply(Generic[T_co]):
@@ -52,10 +62,11 @@ class Reply(Generic[T_co]):
     A cancelled or timed-out waiter detaches itself only; :meth:`cancel` withdraws the op if it has not been sent.
     """
 
-    __slots__ = ("__weakref__", "_outcome", "_port", "_state", "_waiters")
+    __slots__ = ("__weakref__", "_op", "_outcome", "_port", "_state", "_waiters")
 
-    def __init__(self, port: ReplyPort) -> None:
+    def __init__(self, port: ReplyPort, op: int = 0) -> None:
         self._port = port
+        self._op = op  # id of the op that owes it
         self._state = PENDING
         self._outcome: Any = None  # the value, or a Failure
         self._waiters: list[concurrent.futures.Future[None] | asyncio.Future[None]] | None = None
@@ -108,7 +119,7 @@ class Reply(Generic[T_co]):
             raise RuntimeError("the verdict is not known yet; await the reply first")
         if self._state == DONE:
             return None
-        self._outcome.seen = True
+        self._outcome.cause.seen = True
         error: BaseException = self._outcome.error
         return error
 
@@ -125,7 +136,7 @@ class Reply(Generic[T_co]):
         if self._state == DONE:
             return self._value()
         failure: Failure = self._outcome
-        failure.seen = True
+        failure.cause.seen = True
         raise failure.error
 
     # -- the device's side ----------------------------------------------------------------------------------------------

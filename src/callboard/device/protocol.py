@@ -27,7 +27,7 @@ class Call(Plain):
         places: ``[buffer, offset, …]`` of the operands that are there, in order; of a host operand, ``[arena, offset]``.
         numbers: Of the scalars that are numbers.
         made: Ids of the buffers to make, one for each ``Out`` field left out. With an empty head: the buffers to free.
-        key: Request key of the caller, or None.
+        withdrawn: Cancelled before it was sent: it is not launched, and what it would have written fails for its readers.
     """
 
     id: int
@@ -35,7 +35,7 @@ class Call(Plain):
     places: list[int]
     numbers: list[float]
     made: list[int]
-    key: str | None = None
+    withdrawn: bool = False
 
 
 class Failure(Plain):
@@ -157,14 +157,7 @@ class Close(Plain, tag=11):
     """Finish what is in flight, say :class:`Closed`, leave."""
 
 
-class Withdraw(Plain, tag=12):
-    """Ops that were cancelled before they were sent: what they would have written fails for its readers."""
-
-    calls: list[int]
-    made: list[int]
-
-
-ToHost = Calls | Open | MapArena | UnmapArena | Ask | Turn | StartActor | StopActor | Activate | Close | Withdraw
+ToHost = Calls | Open | MapArena | UnmapArena | Ask | Turn | StartActor | StopActor | Activate | Close
 
 
 # -- from the host ------------------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ the hot path of a context host: a few microseconds per op, so it is one straight
 from collections.abc import Callable, Iterable
 
 from callboard.core.backend import AccelDevice, Memory
-from callboard.core.errors import AccelError, ContextPoisoned, GpuRefStale, LibraryError, OutOfMemory, ShapeError, Unrecoverable
+from callboard.core.errors import AccelError, ContextPoisoned, GpuRefStale, LibraryError, OutOfMemory, ShapeError, Unrecoverable, Withdrawn
 from callboard.device.context.blocks import Block, BlockPool
 from callboard.device.context.helper import Helper
 from callboard.device.context.libraries import Libraries
@@ -65,7 +65,7 @@ class Admission:
         plans, parking, launch = self._plans, self._parking, self._launch
         for call in calls:
             plan = plans.get(call.head)
-            if plan is None or plan.launch is None or parking.active:
+            if plan is None or plan.launch is None or parking.active or call.withdrawn:
                 self._look(call)
             else:
                 launch(call, plan)
@@ -82,8 +82,8 @@ class Admission:
             self._free(call)
             return
         plan = self._plans.get(call.head) or self._plan(call.head)
-        if plan.error is not None:
-            self._refuse(call, plan.error)
+        if plan.error is not None or call.withdrawn:
+            self._refuse(call, plan.error or Withdrawn(f"{plan.tag} was cancelled before it was sent"))
         elif plan.launch is None or (self._parking.active and self._parking.blocks(_named(call, plan), _stem(plan))):
             self._park(call, plan)
         else:

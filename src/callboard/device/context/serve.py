@@ -11,7 +11,7 @@ from callboard.device.config import HostConfig
 from callboard.device.context.actor import ContextActor
 from callboard.device.context.failures import as_failure
 from callboard.device.hosts.channel import Channel, ChannelClosed
-from callboard.device.protocol import Activate, Close, Closed, Lost, Open, Plain, Ready, Unknown
+from callboard.device.protocol import Activate, Close, Closed, Lost, MapArena, Open, Plain, Ready, Unknown, UnmapArena
 from callboard.device.wire import UnknownKind
 
 __all__ = ["POISONED", "serve"]
@@ -43,6 +43,7 @@ class _ContextHost:
         self._open: Open | None = None
         self._generation = 0
         self._closing = False
+        self._early: list[Plain] = []  # arenas that were announced to a standby before it had a context
 
     def run(self) -> int:
         channel = self._channel
@@ -85,6 +86,8 @@ class _ContextHost:
                 self._closing = True
             case _ if self._context is not None:
                 self._context.receive(message)
+            case MapArena() | UnmapArena():
+                self._early.append(message)
 
     def _begin(self, message: Open) -> None:
         self._open = message
@@ -107,6 +110,9 @@ class _ContextHost:
             info = msgspec.convert(self._open.device, DeviceInfo)
             config = msgspec.msgpack.decode(self._open.config, type=HostConfig)
             self._context = ContextActor(self._channel, registry.backend(info.backend), info, config)
+            for early in self._early:
+                self._context.receive(early)
+            self._early.clear()
             if not generation:
                 self._context.warm_up()
             self._channel.busy(None)

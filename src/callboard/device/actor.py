@@ -1,0 +1,352 @@
+"""``DeviceActor``: the stable address of a device. It outlives every context.
+
+It starts context hosts, keeps a standby beside the active one, and replaces the active one when it is lost: the next generation opens
+when the loss is *detected* (ops called from then on wait for it) and is published when its context is ready. It never awaits a context.
+"""
+
+import asyncio
+import concurrent.futures
+import logging
+import time
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from callboard.actors import Actor, DeadLetterSuppression, Msg
+from callboard.core.backend import AccelBackend, DeviceInfo
+from callboard.core.errors import AccelError, BackendUnavailable, ContextPoisoned, DeviceStopped, Unrecoverable
+from callboard.device.arena import Arena, ArenaPool
+from callboard.device.config import DeviceConfig
+from callboard.device.context.failures import as_error
+from callboard.device.generations import Ordinals, next_generation
+from callboard.device.hosts.base import Host, HostEnd
+from callboard.device.hosts.starter import HostStarter
+from callboard.device.lifecycle import Event, State, after
+from callboard.device.port import OpPort
+from callboard.device.protocol import Activate, Flush, FromHost, Open, Ready, UnmapArena, Verdicts
+from callboard.device.protocol import Lost as LostMessage
+from callboard.device.standby import Standby
+from callboard.device.supervisor import DeviceSupervisor
+from callboard.device.watch import EventFeed, GenerationWatch, Lost, Recovered, Stopped
+
+__all__ = ["DeviceActor"]
+
+log = logging.getLogger("callboard.device")
+
+LEAVE_TIME = 1.0
+"""Seconds that a poisoned host gets to leave by itself before it is killed."""
+
+
+class HostSaid(Msg["DeviceActor"], DeadLetterSuppression):
+    """A message of a host that is not on the hot path."""
+
+    host: Any
+    message: Any
+
+
+class HostEnded(Msg["DeviceActor"], DeadLetterSuppression):
+    host: Any
+    end: Any
+
+
+class StartDue(Msg["DeviceActor"]):
+    """Start the active host (again)."""
+
+
+class DeviceActor(Actor):
+    """One device.
+
+    Args:
+        info: Which.
+        backend: Of which kind.
+        config: How.
+        supervisor: What failures mean.
+        starter: Starts hosts.
+        port: The op line.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        info: DeviceInfo,
+        backend: AccelBackend,
+        config: DeviceConfig,
+        supervisor: DeviceSupervisor,
+        starter: HostStarter,
+        port: OpPort,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.info = info
+        self.backend = backend
+        self.config = config
+        self.supervisor = supervisor
+        self.port = port
+        self.arenas = ArenaPool(config.max_staged_bytes, self.announce, self.retire, shared=starter.isolated)
+        self.state = State.STARTING
+        self.watch_generation = GenerationWatch()
+        self.events = EventFeed()
+        self.ordinals = Ordinals()
+        self.restarts = 0
+        self.error: AccelError | None = None
+        self.host: Host | None = None
+        self.on_answer: Callable[[FromHost], None] = lambda _: None
+        self.on_loss: Callable[[AccelError], None] = lambda _: None
+        self.compute_capability = info.compute_capability
+        self.isolated = starter.isolated
+        self._starter = starter
+        self._clock = clock
+        self._took_over = "cold"
+        self._lost_at = 0.0
+        self._standby = Standby(self._start, self._configured_standby, log)
+        self._ready: list[asyncio.Future[None]] = []
+        self._retired: set[Host] = set()
+
+    # -- life -------------------------------------------------------------------------------------------------------------
+
+    def pre_start(self) -> None:
+        self.port.generation = next_generation()
+        self.ordinals.of(self.port.generation)
+        self.ref.tell(StartDue())
+
+    async def post_stop(self) -> None:
+        """End all hosts, in order: nothing of the device is left when this returns."""
+        if self.state is not State.STOPPED:
+            self._stop(DeviceStopped(f"{self.port.name} was closed"), Event.STOP, "device shutting down")
+        hosts = [h for h in (self.host, self._standby.host, *self._retired) if h is not None]
+        await asyncio.gather(*(h.close(self.config.close_timeout) for h in hosts))
+        self.host = None
+        self.arenas.close()
+        self.port.close()
+
+    async def until_ready(self) -> None:
+        """Wait until a context is ready.
+
+        Raises:
+            DeviceStopped, BackendUnavailable: It will not be.
+        """
+        while self.state is not State.READY:
+            if self.state is State.STOPPED:
+                raise self.error or DeviceStopped(self.port.name)
+            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._ready.append(future)
+            await future
+
+    # -- hosts ------------------------------------------------------------------------------------------------------------
+
+    @StartDue.handles
+    async def start_due(self, _: StartDue) -> None:
+        if self.state is State.HALF_OPEN:
+            self._enter(Event.RETRY_DUE)
+        if self.state not in (State.STARTING, State.REBUILDING) or self.host is not None:
+            return
+        self._took_over = "cold"
+        try:
+            host = await self._start("active")
+        except (HostEnd, AccelError) as e:
+            self._lose(e if isinstance(e, AccelError) else ContextPoisoned(f"{self.port.name}: {e}"))
+            return
+        self._activate(host, Open(self._info(), self.port.generation, self._host_config()))
+
+    async def _start(self, role: str) -> Host:
+        """Start a host; what it says comes to this actor, verdicts go straight to the op line."""
+        cell: list[Host] = []
+        port, ref = self.port, self.ref
+
+        def on_message(message: FromHost) -> None:
+            host = cell[0]
+            if type(message) is Verdicts:
+                if host is self.host:
+                    port.verdicts(message)
+            else:
+                ref.tell(HostSaid(host=host, message=message))
+
+        def on_end(end: HostEnd) -> None:
+            ref.tell(HostEnded(host=cell[0], end=end))
+
+        host = await self._starter.start(on_message, on_end, f"{self.port.name}/{role}")
+        cell.append(host)
+        for arena in self.arenas.arenas:
+            host.send_arena(arena.id, arena.descriptor, arena.nbytes, arena.address)
+        return host
+
+    def announce(self, arena: Arena) -> None:
+        """A new arena: every host maps it (a hot standby page-locks it ahead of time). Any thread; back when it is sent."""
+        loop = self.port.loop
+        if asyncio._get_running_loop() is loop:
+            self._announce(arena)
+            return
+        sent: concurrent.futures.Future[None] = concurrent.futures.Future()
+        loop.call_soon_threadsafe(lambda: sent.set_result(self._announce(arena)))
+        sent.result(10.0)  # calls that name the arena must not overtake it
+
+    def _announce(self, arena: Arena) -> None:
+        for host in (self.host, self._standby.host):
+            if host is not None:
+                host.send_arena(arena.id, arena.descriptor, arena.nbytes, arena.address)
+
+    def retire(self, arena: Arena) -> None:
+        """The pool gives an arena up."""
+        for host in (self.host, self._standby.host):
+            if host is not None:
+                host.post(UnmapArena(arena.id))
+
+    def _activate(self, host: Host, message: Open | Activate) -> None:
+        self.host = host
+        host.post(message)
+
+    def _configured_standby(self) -> Open | None:
+        """What a standby host is told; None where there is none."""
+        if self.config.standby is None or not self._starter.isolated:
+            return None
+        return Open(self._info(), 0, self._host_config(), hot=self.config.standby == "hot")
+
+    def _info(self) -> list[Any]:
+        return list(msgspec.to_builtins(self.info))
+
+    def _host_config(self) -> bytes:
+        return msgspec.msgpack.encode(self.config.host)
+
+    # -- what hosts say ---------------------------------------------------------------------------------------------------
+
+    @HostSaid.handles
+    def host_said(self, m: HostSaid) -> None:
+        host, message = m.host, m.message
+        if host is self._standby.host:
+            if isinstance(message, Ready):
+                self._standby.is_ready()
+            elif isinstance(message, LostMessage):
+                self._standby.failed(str(as_error(message.error)))
+            return
+        if host is not self.host:
+            return  # a report of a generation that is gone
+        match message:
+            case Ready():
+                self._context_ready(message)
+            case LostMessage():
+                error = as_error(message.error)
+                self._lose(error if isinstance(error, AccelError) else ContextPoisoned(str(error)))
+            case Flush():
+                self.port.flush()
+                self.on_answer(message)
+            case _:
+                self.on_answer(message)
+
+    @HostEnded.handles
+    def host_ended(self, m: HostEnded) -> None:
+        self.arenas.release(m.host)
+        self._retired.discard(m.host)
+        if m.host is self._standby.host:
+            self._standby.failed(str(m.end))
+        elif m.host is self.host:
+            self._lose(ContextPoisoned(f"{self.port.name}: the context host ended ({m.end})"))
+
+    def _context_ready(self, message: Ready) -> None:
+        if message.generation != self.port.generation or not self._enter(Event.CONTEXT_READY):
+            return
+        assert self.host is not None
+        given = message.extra.get("compute_capability")
+        self.compute_capability = tuple(given) if given else self.info.compute_capability
+        self._publish_ready()
+
+    def _publish_ready(self) -> None:
+        assert self.host is not None
+        self.port.ready(self.host)
+        generation = self.port.generation
+        self.watch_generation.publish(generation)
+        now = self._clock()
+        if self.restarts:
+            took = now - self._lost_at
+            self.events.publish(Recovered(generation, self._took_over, took, now))
+            number = self.ordinals.of(generation)
+            log.warning("%s: generation %d is ready after %.3f s (%s)", self.port.name, number, took, self._took_over)
+        self._wake_ready()
+        self._standby.ensure()
+
+    # -- loss and recovery ------------------------------------------------------------------------------------------------
+
+    def _lose(self, error: AccelError) -> None:
+        """The active context is gone: open the next generation, fail what was accepted, let the standby take over."""
+        now = self._clock()
+        self._lost_at = now
+        old, self.host = self.host, None
+        if old is not None:
+            self._retire(old)
+        if isinstance(error, BackendUnavailable):
+            self._stop(error, Event.UNRECOVERABLE, str(error))
+            return
+        if not isinstance(error, ContextPoisoned | Unrecoverable):
+            error = ContextPoisoned(f"{self.port.name}: the context could not be opened: {error}")
+        if not self._starter.recovers and isinstance(error, ContextPoisoned) and old is not None:
+            text = f"{self.port.name}: {error}. A context that lives in a thread of this process cannot be replaced; " + (
+                "restart the process, or open the device with isolation='process'"
+            )
+            self._stop(Unrecoverable(text), Event.UNRECOVERABLE, text)
+            return
+        event = self.supervisor.on_loss(error, now)
+        if event is Event.UNRECOVERABLE:
+            budget = f"more than {self.supervisor.max_restarts} contexts lost within {self.supervisor.within} s; last: "
+            text = f"{self.port.name}: {'' if isinstance(error, Unrecoverable) else budget}{error}"
+            self._stop(DeviceStopped(text), event, text)
+            return
+        lost = self.port.generation
+        failed = self.port.lose(error, next_generation())
+        self.on_loss(error)
+        self.restarts += 1
+        self._enter(event)
+        log.error("%s: generation %d is lost, %d ops failed: %s", self.port.name, self.ordinals.of(lost), failed, error)
+        self.ordinals.of(self.port.generation)
+        self.events.publish(Lost(lost, error, failed, now))
+        if event is Event.BUDGET_SPENT:
+            self.timers.start_once("retry", StartDue(), self.supervisor.within)
+            return
+        self._take_over()
+
+    def _take_over(self) -> None:
+        host, kind = self._standby.take()
+        if host is None:
+            self.ref.tell(StartDue())
+            return
+        self._took_over = kind
+        self._activate(host, Activate(self.port.generation))
+        if kind == "hot":  # its context exists: what follows in its socket is executed behind the Activate
+            self._enter(Event.CONTEXT_READY)
+            self._publish_ready()
+
+    def _retire(self, host: Host) -> None:
+        """A lost host leaves by itself, or is made to; what it could still write is not reused before it is gone."""
+        self._retired.add(host)
+        self.arenas.quarantine(host)
+        asyncio.get_running_loop().call_later(LEAVE_TIME, lambda: host.reaped.done() or host.kill("lost"))
+
+    def _stop(self, error: AccelError, event: Event, reason: str) -> None:
+        if self._enter(event):
+            self.error = error
+            failed = self.port.stop(reason, error if isinstance(error, Unrecoverable) else DeviceStopped(str(error)))
+            self.on_loss(error)
+            if event is not Event.STOP:
+                log.error("%s has stopped, %d ops failed: %s", self.port.name, failed, error)
+            self.watch_generation.close()
+            self.events.publish(Stopped(error, self._clock()))
+            self._standby.stop()
+            self._wake_ready()
+
+    # -- state ------------------------------------------------------------------------------------------------------------
+
+    def _enter(self, event: Event) -> bool:
+        state = after(self.state, event)
+        if state is None or (state is State.STOPPED and self.state is State.STOPPED):
+            return False
+        self.state = state
+        return True
+
+    def _wake_ready(self) -> None:
+        waiting, self._ready = self._ready, []
+        for future in waiting:
+            if not future.done():
+                future.set_result(None)
+
+    @property
+    def standby_state(self) -> str:
+        """``"none"``, ``"starting"``, ``"ready"`` or ``"failed"``."""
+        return self._standby.state

@@ -1,0 +1,110 @@
+"""Forms: what the application knows of a head, worked out once: outputs to make and how the reply is built."""
+
+from typing import Any
+
+import numpy as np
+
+from callboard.core.errors import ShapeError, UnsupportedOp
+from callboard.core.layout import Layout
+from callboard.core.op import Op, info_of, outputs_of
+from callboard.core.operand import Role
+from callboard.core.ref import GpuRef
+
+__all__ = ["Form", "check_overlaps"]
+
+
+class Form:
+    """One head, as the application sees it.
+
+    Attributes:
+        tag: Of the op.
+        made: Layouts of the outputs to make.
+        writes: Operands given by the caller are written (and may overlap others).
+        value: The reply is a value.
+        single: Position of the only returned ref among the made ones; -1 when it is a given one.
+        returned: For each returned field: its position among the made outputs, -1 when it is given.
+    """
+
+    __slots__ = ("made", "returned", "single", "tag", "value", "writes")
+
+    def __init__(self, op: Op[Any, Any]) -> None:
+        info = info_of(type(op))
+        made = outputs_of(op)
+        self.tag = info.tag
+        self.made: tuple[Layout, ...] = tuple(made.values())
+        self.writes = any(
+            f.role in (Role.OUT, Role.INOUT) and getattr(op, f.name) is not None for f in info.dynamic
+        )
+        order = list(made)
+        self.value = op.value and len(op.returns) == 1 and op.returns[0] in made
+        self.returned = tuple(order.index(name) if name in made else -1 for name in op.returns)
+        self.single = self.returned[0] if len(self.returned) == 1 else -2
+
+
+def unsupported(backend: str, op: Op[Any, Any], why: str) -> UnsupportedOp:
+    """The error for an op that the backend does not execute."""
+    return UnsupportedOp(f"{backend}, {info_of(type(op)).tag}: {why}")
+
+
+def check_overlaps(op: Op[Any, Any]) -> None:
+    """Refuse an output that shares elements with another operand, unless the op declares it safe.
+
+    Raises:
+        ShapeError: Naming both.
+    """
+    info = info_of(type(op))
+    flat: list[tuple[str, Role, GpuRef]] = []
+    for field in info.dynamic:
+        value = getattr(op, field.name)
+        for one in value if isinstance(value, tuple) else (value,):
+            if isinstance(one, GpuRef):
+                flat.append((field.name, field.role, one))
+    for i, (name, role, ref) in enumerate(flat):
+        if role not in (Role.OUT, Role.INOUT):
+            continue
+        for j, (other_name, other_role, other) in enumerate(flat):
+            if i == j or (j < i and other_role in (Role.OUT, Role.INOUT)) or other.allocation is not ref.allocation:
+                continue
+            if (name, other_name) in op.overlaps and _same(ref, other):
+                continue
+            if _share(ref, other):
+                raise ShapeError(
+                    f"{info.tag}: {name} {ref.layout!r} shares memory with {other_name} {other.layout!r}; write to another array"
+                )
+
+
+def _same(a: GpuRef, b: GpuRef) -> bool:
+    return a.offset == b.offset and a.layout == b.layout
+
+
+def _share(a: GpuRef, b: GpuRef) -> bool:
+    if not (a.size and b.size):
+        return False
+    (a_low, a_high), (b_low, b_high) = a.layout.span, b.layout.span
+    if a.offset + a_high <= b.offset + b_low or b.offset + b_high <= a.offset + a_low:
+        return False
+    try:  # NumPy solves the strided case exactly, within a bounded effort; the memory is never touched
+        shared: bool = np.shares_memory(_shadow(a), _shadow(b), max_work=100_000)
+    except np.exceptions.TooHardError:
+        return True
+    return shared
+
+
+def _shadow(ref: GpuRef) -> "np.ndarray[Any, Any]":
+    base = np.empty(1, np.uint8)
+    interface = {
+        "version": 3,
+        "shape": ref.shape,
+        "typestr": f"|V{ref.dtype.itemsize}",
+        "strides": tuple(s * ref.dtype.itemsize for s in ref.strides),
+        "data": ((1 << 40) + ref.offset, True),
+    }
+    return np.asarray(_Interface(interface, base))
+
+
+class _Interface:
+    def __init__(self, interface: dict[str, Any], base: object) -> None:
+        self.__array_interface__ = interface
+        self.base = base
+
+

@@ -1,0 +1,334 @@
+"""``Device``: what users hold. Typed faces of the libraries, memory, and what the device tells about itself."""
+
+import asyncio
+import weakref
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+
+from callboard.actors import ActorRef
+from callboard.core.dtype import DTypeLike, as_dtype
+from callboard.core.errors import DeviceMismatch, GpuRefStale, ShapeError
+from callboard.core.layout import layout_from_wire
+from callboard.core.op import Op
+from callboard.core.ref import Allocation, GpuRef, GpuToken
+from callboard.device.actor import DeviceActor
+from callboard.device.answers import Answers
+from callboard.device.config import DeviceConfig
+from callboard.device.interop import refuse
+from callboard.device.lifecycle import State
+from callboard.device.port import OpPort
+from callboard.device.status import DeviceHealth, DeviceStats
+from callboard.device.transfers import Transfers
+from callboard.device.watch import DeviceEvent, GenerationWatch
+from callboard.kernel.blas.face import BlasFace
+from callboard.kernel.memory import Copy, Empty, Fill
+
+__all__ = ["Device", "PerGeneration"]
+
+R = TypeVar("R")
+T = TypeVar("T")
+Array = np.ndarray[Any, Any]
+Shape = int | Sequence[int]
+
+CONTROL_TIMEOUT = 5.0
+"""Seconds for control requests; ops have no timeout."""
+
+
+class Device:
+    """A handle of a device. Methods accept at once and return refs; awaiting a ref waits for its value.
+
+    Ops may be called from any thread, in program order per thread; awaiting and control belong to the system's loop.
+
+    Attributes:
+        blas: BLAS ops (:class:`callboard.kernel.blas.BlasFace`).
+    """
+
+    def __init__(self, ref: "ActorRef[DeviceActor]", actor: DeviceActor, transfers: Transfers) -> None:
+        self.ref = ref
+        self._actor = actor
+        self._port: OpPort = actor.port
+        self._transfers = transfers
+        self._answers = Answers(actor)
+        self._known: weakref.WeakValueDictionary[int, Allocation] = weakref.WeakValueDictionary()
+        self._port.bind(self)
+        self.blas = BlasFace(self._port.submit)
+
+    # -- messages ---------------------------------------------------------------------------------------------------------
+
+    def ask(self, op: Op[Any, R]) -> Any:
+        """Accept an op given as a message; its reply at once: a ref, a tuple of refs or a :class:`Reply`, all awaitable.
+
+        Raises:
+            ShapeError, UnsupportedOp, DeviceMismatch, GpuRefStale, MailboxFull, DeviceStopped: At the call; nothing was sent.
+        """
+        return self._port.submit(op)
+
+    def tell(self, op: Op[Any, Any]) -> None:
+        """Accept an op and forget its reply; a failure goes to dead letters. Raises as :meth:`ask`."""
+        self._port.submit(op)
+
+    # -- memory -----------------------------------------------------------------------------------------------------------
+
+    def put(self, array: Any, *, dtype: DTypeLike | None = None, non_blocking: bool = False) -> GpuRef:
+        """Copy a host array to the device.
+
+        Args:
+            array: Anything NumPy understands, of a supported dtype, any strides. An array of :meth:`host_empty` is read by the
+                device directly and must stay unchanged until the reply.
+            dtype: Convert first.
+            non_blocking: Copy off the calling thread; ``array`` must stay unchanged until the reply. Later calls queue behind it.
+
+        Returns:
+            A row-major array of the same shape. ``array`` has been read when this returns, unless said otherwise above.
+
+        Raises:
+            TypeError: A dtype that no device holds, or an array of another device under process isolation.
+            MailboxFull: ``max_in_flight`` ops or ``max_staged_bytes`` wait.
+        """
+        return self._transfers.put(array, dtype, non_blocking)
+
+    def empty(self, shape: Shape, dtype: DTypeLike = "f32") -> GpuRef:
+        """A new array, not initialised."""
+        return self._port.submit(Empty(shape=_shape(shape), dtype=as_dtype(dtype).name))  # type: ignore[no-any-return]
+
+    def full(self, shape: Shape, value: complex, dtype: DTypeLike = "f32") -> GpuRef:
+        """A new array with every element ``value``."""
+        out: GpuRef = self._port.submit(Empty(shape=_shape(shape), dtype=as_dtype(dtype).name))
+        return self._port.submit(Fill(out=out, value=value))  # type: ignore[no-any-return]
+
+    def zeros(self, shape: Shape, dtype: DTypeLike = "f32") -> GpuRef:
+        """A new array of zeros."""
+        out: GpuRef = self._port.submit(Empty(shape=_shape(shape), dtype=as_dtype(dtype).name))
+        return self._port.submit(Fill(out=out, value=0.0))  # type: ignore[no-any-return]
+
+    def fill(self, out: GpuRef, value: complex) -> GpuRef:
+        """Set every element of ``out``; gives ``out``, owed by this op."""
+        return self._port.submit(Fill(out=out, value=value))  # type: ignore[no-any-return]
+
+    def copy(self, src: GpuRef, out: GpuRef | None = None) -> GpuRef:
+        """``out = src`` on the device, any strides; a new row-major array when ``out`` is None."""
+        return self._port.submit(Copy(src=src, out=out))  # type: ignore[no-any-return]
+
+    def view(self, ref: GpuRef, shape: Shape | None = None, dtype: DTypeLike | None = None) -> GpuRef:
+        """Another look at the same memory: reshaped, or its bytes taken as another dtype (last axis rescaled).
+
+        Raises:
+            ShapeError: The strides or the extents allow no such view.
+        """
+        if dtype is not None:
+            ref = ref.reinterpret(as_dtype(dtype))
+        return ref if shape is None else ref.reshape(*_shape(shape))
+
+    def host_empty(self, shape: Shape, dtype: DTypeLike = "f32") -> Array:
+        """A leased, page-locked host array: ``put`` and ``get(out=...)`` move it without a copy on the host.
+
+        It is an ordinary NumPy array; its memory goes back when the array and all its views are gone.
+
+        Raises:
+            MailboxFull: ``max_staged_bytes`` is reached.
+        """
+        return self._transfers.host_empty(_shape(shape), as_dtype(dtype))
+
+    def resolve(self, token: GpuToken) -> GpuRef:
+        """The ref that a token was made of.
+
+        Raises:
+            DeviceMismatch: The token names another device.
+            GpuRefStale: Its generation is gone, or nobody holds the buffer any more.
+        """
+        if token.device != self._port.uuid:
+            raise DeviceMismatch(f"the token names device {token.device}, this is {self._port.uuid}")
+        layout = layout_from_wire(token.dtype, token.shape, token.strides)
+        allocation = self._known.get(token.buffer)
+        if token.generation != self._port.generation:
+            raise GpuRefStale(f"token of {layout!r}: context rebuilt", "context rebuilt")
+        if allocation is None or allocation.freed:
+            raise GpuRefStale(f"token of {layout!r}: freed", "freed")
+        ref = GpuRef(self._port, allocation, layout, token.generation, token.offset)
+        ref._resolve()
+        return ref
+
+    def remember(self, allocation: Allocation) -> None:
+        """Make an allocation resolvable from tokens (:meth:`GpuRef.token` calls it)."""
+        self._known[allocation.id] = allocation
+
+    def fetch(self, ref: GpuRef, out: Array | None) -> Any:
+        """What :meth:`GpuRef.get` does."""
+        return self._transfers.get(ref, out)
+
+    def last_write_stream(self, buffer: int) -> int | None:
+        """Stream id of the last writer; None where the host is another process."""
+        return None
+
+    def raw_device_ptr(self, ref: GpuRef) -> int:
+        """What :meth:`GpuRef.raw_device_ptr` does."""
+        refuse(ref, "the address", TypeError)
+
+    def dlpack(self, ref: GpuRef, **options: Any) -> Any:
+        """What :meth:`GpuRef.__dlpack__` does."""
+        refuse(ref, "DLPack", BufferError)
+
+    def array_interface(self, ref: GpuRef) -> dict[str, Any]:
+        """What :attr:`GpuRef.__cuda_array_interface__` does."""
+        refuse(ref, "__cuda_array_interface__", AttributeError)
+
+    # -- flow -------------------------------------------------------------------------------------------------------------
+
+    async def ready(self) -> "Device":
+        """Wait until a context is ready; gives the handle.
+
+        Raises:
+            DeviceStopped, BackendUnavailable: It will not be.
+        """
+        await self._actor.until_ready()
+        return self
+
+    async def room(self, n: int = 1) -> None:
+        """Wait until ``n`` more ops can be called without ``MailboxFull``."""
+        await self._port.room(n)
+
+    async def drain(self) -> None:
+        """Wait until every op called before has its verdict (failures stay with their refs)."""
+        await self._port.drain()
+
+    # -- what it tells ----------------------------------------------------------------------------------------------------
+
+    @property
+    def name(self) -> str:
+        """``"cpu:0"``, ``"cuda:1"``."""
+        return self._port.name
+
+    @property
+    def uuid(self) -> str:
+        """Identity of the device."""
+        return self._port.uuid
+
+    @property
+    def backend(self) -> str:
+        return self._actor.backend.name
+
+    @property
+    def isolation(self) -> str:
+        """``"process"`` or ``"thread"``."""
+        return "process" if self._actor.isolated else "thread"
+
+    @property
+    def config(self) -> DeviceConfig:
+        """What it was opened with."""
+        return self._actor.config
+
+    @property
+    def stopped(self) -> bool:
+        """Whether it takes no more work."""
+        return self._port.stopped is not None
+
+    @property
+    def generation(self) -> int:
+        """The generation that ops belong to now."""
+        return self._port.generation
+
+    async def stats(self) -> DeviceStats:
+        """Figures of device and host, asked of the host (within 5 s)."""
+        plain = await self._answers.ask("stats", timeout=CONTROL_TIMEOUT)
+        actor, port = self._actor, self._port
+        return DeviceStats(
+            name=port.name,
+            uuid=port.uuid,
+            backend=self.backend,
+            isolation=self.isolation,
+            generation=port.generation,
+            ordinal=actor.ordinals.of(port.generation),
+            restarts=actor.restarts,
+            compute_capability=tuple(plain["compute_capability"]),
+            free_bytes=plain["free_bytes"],
+            total_bytes=plain["total_bytes"],
+            used_bytes=plain["used_bytes"],
+            cached_bytes=plain["cached_bytes"],
+            staged_bytes=actor.arenas.stats.used,
+            buffers=plain["buffers"],
+            queue_depth=port.queued,
+            in_flight=port.in_flight,
+            parked=plain["parked"],
+            live_streams=plain["live_streams"],
+            completed=port.completed,
+            failed=port.failed,
+        )
+
+    def health(self) -> DeviceHealth:
+        """What is known without asking the host; never waits."""
+        actor = self._actor
+        return DeviceHealth(
+            state=actor.state.value,
+            ok=actor.state is State.READY,
+            generation=self._port.generation,
+            restarts=actor.restarts,
+            standby=actor.standby_state,
+            host_pid=actor.host.pid if actor.host is not None else None,
+            error=None if actor.error is None else str(actor.error),
+        )
+
+    def watch_generation(self) -> GenerationWatch:
+        """The generation as a watchable value: ``.value``, ``await .changed()``, ``async for``."""
+        return self._actor.watch_generation
+
+    def events(self) -> AsyncIterator[DeviceEvent]:
+        """``Lost``, ``Recovered`` and ``Stopped`` from now on; ends after ``Stopped``."""
+        return self._actor.events.subscribe()
+
+    async def trim(self) -> None:
+        """Give cached device memory back to the driver."""
+        self._port.flush()
+        await self._answers.ask("trim", timeout=CONTROL_TIMEOUT)
+
+    def per_generation(self, make: "Callable[[Device], T | Awaitable[T]]") -> "PerGeneration[T]":
+        """``make(device)``, made again on first use in each generation: ``weights = dev.per_generation(lambda d: d.put(w))``,
+        then ``await weights()``."""
+        return PerGeneration(self, make)
+
+    async def close(self) -> None:
+        """End the device: nothing of it is left when this returns. Ops in flight fail with ``DeviceStopped``."""
+        await self.ref.stop_and_wait(timeout=self._actor.config.close_timeout + 10.0)
+        self._transfers.close()
+
+    def __repr__(self) -> str:
+        number = self._actor.ordinals.of(self._port.generation)
+        return f"<Device {self.name} ({self.isolation}), {self._actor.state.value}, generation {number}>"
+
+
+class PerGeneration(Generic[T]):
+    """A value that is made again on first use in each generation. Concurrent first uses share one making."""
+
+    def __init__(self, device: Device, make: Callable[[Device], T | Awaitable[T]]) -> None:
+        self._device = device
+        self._make = make
+        self._generation = 0
+        self._task: asyncio.Future[T] | None = None
+
+    async def __call__(self) -> T:
+        """The value of the current generation."""
+        if self._task is None or self._generation != self._device.generation or _failed(self._task):
+            self._generation = self._device.generation
+            self._task = asyncio.ensure_future(self._run())
+        return await asyncio.shield(self._task)
+
+    async def _run(self) -> T:
+        value = self._make(self._device)
+        if isinstance(value, Awaitable):
+            made: T = await value
+            return made
+        return value
+
+
+def _failed(task: "asyncio.Future[Any]") -> bool:
+    return task.done() and (task.cancelled() or task.exception() is not None)
+
+
+def _shape(shape: Shape) -> tuple[int, ...]:
+    if isinstance(shape, int | np.integer):
+        return (int(shape),)
+    try:
+        return tuple(int(n) for n in shape)
+    except (TypeError, ValueError):
+        raise ShapeError(f"shape {shape!r}: pass an int or a sequence of ints") from None

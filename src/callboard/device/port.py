@@ -1,0 +1,558 @@
+"""``OpPort``: the application's end of the op line: mints ids, queues calls, settles replies.
+
+The hot path of the application: a few microseconds per op. A call never waits and never does I/O beyond one non-blocking send.
+"""
+
+import asyncio
+import contextvars
+import itertools
+import sys
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable, Mapping
+from types import CodeType
+from typing import Any, NamedTuple, Protocol
+
+from callboard.core.errors import (
+    AccelError,
+    ContextPoisoned,
+    DeviceMismatch,
+    DeviceStopped,
+    GpuRefStale,
+    MailboxFull,
+    Suspect,
+)
+from callboard.core.library import Library
+from callboard.core.op import Op, info_of
+from callboard.core.ref import Allocation, GpuRef, stale
+from callboard.core.reply import Cause, Failure, Reply
+from callboard.device.config import DeviceConfig
+from callboard.device.context.failures import as_error
+from callboard.device.forms import Form, check_overlaps, unsupported
+from callboard.device.hosts.base import Host
+from callboard.device.protocol import Call, Calls, Verdicts
+from callboard.device.protocol import Failure as PlainFailure
+from callboard.device.releases import Releases
+
+__all__ = ["Entry", "Gate", "OpPort", "Settled", "request_key"]
+
+request_key: contextvars.ContextVar[str | None] = contextvars.ContextVar("callboard_request_key", default=None)
+"""Key of the request that ops are called for; see :func:`callboard.request_key`."""
+
+BATCH = 64
+"""Calls that are queued before a burst is sent without waiting for the loop's next turn."""
+FRAME = 2048
+"""Calls in one frame at most, so that a frame stays small."""
+
+_ids = itertools.count(1)  # ops and buffers of this process; never reused
+
+
+class Settled(Protocol):
+    """Something that is told when an op has its verdict (a staged array gives its slot back)."""
+
+    def settled(self, ok: bool) -> None: ...
+
+
+class RefServices(Protocol):
+    """What the device does for its refs."""
+
+    def fetch(self, ref: GpuRef, out: Any) -> Reply[Any]: ...
+    def remember(self, allocation: Allocation) -> None: ...
+    def last_write_stream(self, buffer: int) -> int | None: ...
+    def raw_device_ptr(self, ref: GpuRef) -> int: ...
+    def dlpack(self, ref: GpuRef, **options: Any) -> Any: ...
+    def array_interface(self, ref: GpuRef) -> dict[str, Any]: ...
+
+
+class Gate:
+    """Holds back what is queued behind it until it is open (a host array is still being copied)."""
+
+    __slots__ = ("is_open",)
+
+    def __init__(self) -> None:
+        self.is_open = False
+
+
+class Entry(NamedTuple):
+    """An op without a verdict."""
+
+    reply: Callable[[], Any]
+    """Gives the reply, or None when nobody holds it any more: an op must not keep its result's memory alive."""
+    tag: str
+    key: str | None
+    code: CodeType
+    at: int
+    """Instruction in ``code``; with it, the line that made the op."""
+    extra: Any
+    """A :class:`Settled`, or something to keep until the verdict."""
+
+    @property
+    def where(self) -> str:
+        line = next((n for start, end, n in self.code.co_lines() if start <= self.at < end and n), 0)
+        return f"{self.code.co_filename}:{line}"
+
+
+class OpPort:
+    """Ops of one device, across its generations.
+
+    Attributes:
+        name, uuid: Of the device.
+        generation: The one that ops belong to now.
+        stopped: Why the device takes no more work; None while it does.
+        host: Where calls go; None while no context is ready.
+        refused: Counter of failed asks.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        name: str,
+        uuid: str,
+        backend: str,
+        libraries: Mapping[str, type[Library]],
+        config: DeviceConfig,
+        report: Callable[[BaseException], None],
+    ) -> None:
+        self.loop = loop
+        self.name = name
+        self.uuid = uuid
+        self.generation = 0
+        self.stopped: str | None = None
+        self.host: Host | None = None
+        self.failed = 0
+        self.completed = 0
+        self._backend = backend
+        self._libraries = libraries
+        self._config = config
+        self._report = report
+        self._thread = threading.get_ident()
+        self._forms: dict[bytes, Form] = {}
+        self._queue: deque[Call | Gate] = deque()
+        self._pending: dict[int, Entry] = {}
+        self._room = config.pending_capacity
+        self._released = Releases()
+        loop.add_reader(self._released, self._on_release)
+        self._scheduled = False
+        self._causes: dict[int, Cause] = {}
+        self._unclaimed: list[Failure] = []
+        self._waiting_for_room: list[tuple[int, asyncio.Future[None]]] = []
+
+    # -- calls ------------------------------------------------------------------------------------------------------------
+
+    def submit(self, op: Op[Any, Any], extra: Any = None, keep: Any = None, depth: int = 2) -> Any:
+        """Accept an op; its reply at once.
+
+        Args:
+            op: The message.
+            extra: Told when the verdict is there.
+            keep: Resolve this instead of a reply made here.
+            depth: How many frames up the caller is, for the creation line.
+
+        Raises:
+            ShapeError, UnsupportedOp, DeviceMismatch, GpuRefStale, MailboxFull, DeviceStopped: Nothing has been sent.
+        """
+        info = info_of(type(op))
+        head, operands, numbers = info.split(op)
+        form = self._forms.get(head)
+        if form is None:
+            form = self._form(head, op)
+        pending = self._pending
+        if len(pending) >= self._room or self.stopped is not None:
+            raise self._no_room()
+        generation = self.generation
+        places: list[int] = []
+        for ref in operands:
+            allocation = ref.allocation
+            if ref.generation != generation or allocation.freed or ref._port is not self:
+                raise self._unusable(form.tag, op, ref)
+            places += (allocation.id, ref.offset)
+        if form.writes:
+            buffers = places[::2]
+            if len(set(buffers)) != len(buffers):
+                check_overlaps(op)
+        op_id = next(_ids)
+        released = self._released
+        made: list[int] = []
+        if form.single >= 0 and not form.value:
+            layout = form.made[0]
+            buffer = next(_ids)
+            made.append(buffer)
+            reply: Any = GpuRef(self, Allocation(buffer, released), layout, generation, 0, op_id)
+            target: Callable[[], Any] = weakref.ref(reply)
+        else:
+            reply, target, extra = self._other_reply(form, op, op_id, made, extra)
+        if keep is not None:
+            reply, target = keep, lambda: keep
+        frame = sys._getframe(depth)
+        pending[op_id] = Entry(target, form.tag, request_key.get(), frame.f_code, frame.f_lasti, extra)
+        queue = self._queue
+        if released:
+            self._free_now()
+        queue.append(Call(op_id, head, places, numbers, made))
+        if not self._scheduled:
+            self._schedule()
+        elif len(queue) >= BATCH and self.host is not None and threading.get_ident() == self._thread:
+            self.flush()
+        return reply
+
+    def _other_reply(
+        self, form: Form, op: Op[Any, Any], op_id: int, made: list[int], extra: Any
+    ) -> tuple[Any, Callable[[], Any], Any]:
+        generation = self.generation
+        owners = []
+        for _ in form.made:
+            buffer = next(_ids)
+            made.append(buffer)
+            owners.append(Allocation(buffer, self._released))
+        if form.value:
+            reply: Any = Reply(self, op_id)
+            return reply, weakref.ref(reply), (owners, extra)
+        refs: list[GpuRef] = []
+        for name, at in zip(op.returns, form.returned, strict=True):
+            if at >= 0:
+                refs.append(GpuRef(self, owners[at], form.made[at], generation, 0, op_id))
+            else:
+                given = getattr(op, name)
+                several = given if isinstance(given, tuple) else (given,)
+                refs += (GpuRef(self, g.allocation, g.layout, generation, g.offset, op_id) for g in several)
+        if not refs:
+            reply = Reply(self, op_id)
+            return reply, weakref.ref(reply), extra
+        if len(refs) == 1 and op.results is None:
+            return refs[0], weakref.ref(refs[0]), extra
+        weak = [weakref.ref(r) for r in refs]
+        answer = tuple(refs) if op.results is None else op.results(*refs)
+        return answer, lambda: _Several([r for w in weak if (r := w()) is not None]), extra
+
+    def _form(self, head: bytes, op: Op[Any, Any]) -> Form:
+        form = Form(op)
+        library = self._libraries.get(form.tag.partition(".")[0])
+        why = "the backend has no such library" if library is None else library.why_not(op)
+        if why is not None:
+            raise self._marked(unsupported(self._backend, op, why), form.tag)
+        if len(self._forms) >= 8192:
+            self._forms.clear()
+        self._forms[head] = form
+        return form
+
+    # -- what refs ask for ------------------------------------------------------------------------------------------------
+
+    def bind(self, device: "RefServices") -> None:
+        """Let refs reach what serves them."""
+        self._services = device
+
+    def get(self, ref: GpuRef, out: Any) -> Reply[Any]:
+        return self._services.fetch(ref, out)
+
+    def remember(self, allocation: Allocation) -> None:
+        self._services.remember(allocation)
+
+    def last_write_stream(self, buffer: int) -> int | None:
+        return self._services.last_write_stream(buffer)
+
+    def raw_device_ptr(self, ref: GpuRef) -> int:
+        return self._services.raw_device_ptr(ref)
+
+    def dlpack(self, ref: GpuRef, **options: Any) -> Any:
+        return self._services.dlpack(ref, **options)
+
+    def array_interface(self, ref: GpuRef) -> dict[str, Any]:
+        return self._services.array_interface(ref)
+
+    # -- the queue --------------------------------------------------------------------------------------------------------
+
+    def _schedule(self) -> None:
+        self._scheduled = True
+        if threading.get_ident() == self._thread:
+            self.loop.call_soon(self.flush)
+        else:
+            self.loop.call_soon_threadsafe(self.flush)
+
+    def flush(self) -> None:
+        """Send what is queued, if a context is there; on another thread, have the loop do it."""
+        if threading.get_ident() != self._thread:
+            if not self._scheduled:
+                self._schedule()
+            return
+        self._scheduled = False
+        if self._released:
+            self._free_now()
+        host = self.host
+        if host is None:
+            return
+        queue = self._queue
+        while queue:
+            calls: list[Call] = []
+            while queue and len(calls) < FRAME:
+                item = queue.popleft()
+                if type(item) is Gate:
+                    if not item.is_open:
+                        queue.appendleft(item)
+                        break
+                else:
+                    calls.append(item)  # type: ignore[arg-type]
+            if not calls:
+                return
+            host.post(Calls(calls))
+
+    def hold(self, gate: Gate) -> None:
+        """Nothing queued from now on is sent before the gate is open."""
+        self._queue.append(gate)
+
+    def open(self, gate: Gate) -> None:
+        """Open a gate; any thread."""
+        gate.is_open = True
+        self.loop.call_soon_threadsafe(self.flush)
+
+    def also(self, op_id: int, reply: Reply[Any]) -> None:
+        """Settle this reply with the op, too."""
+        entry = self._pending.get(op_id)
+        if entry is not None:
+            first, second = entry.reply, weakref.ref(reply)
+            self._pending[op_id] = entry._replace(
+                reply=lambda: _Several([r for r in (first(), second()) if r is not None])
+            )
+
+    def _free_now(self) -> None:
+        """Queue the buffers that nobody can name any more, behind every call that named them."""
+        released = self._released.ids
+        buffers = []
+        try:
+            while True:
+                buffers.append(released.popleft())
+        except IndexError:
+            pass
+        if buffers:
+            self._queue.append(Call(0, b"", [], [], buffers))
+
+    def _on_release(self) -> None:
+        self._released.rearm()
+        if not self._scheduled:
+            self.flush()
+
+    def close(self) -> None:
+        """Let go of the loop."""
+        self.loop.remove_reader(self._released)
+        self._released.close()
+
+    def withdraw(self, reply: Reply[Any]) -> bool:
+        """Take an unsent op back; it fails with ``Withdrawn``, and so does who reads what it would have written."""
+        for i, call in enumerate(self._queue):
+            if isinstance(call, Call) and call.id == reply._op and call.head:
+                self._queue[i] = Call(call.id, call.head, call.places, [0.0] * len(call.numbers), call.made, withdrawn=True)
+                return True
+        return False
+
+    # -- verdicts ---------------------------------------------------------------------------------------------------------
+
+    def verdicts(self, message: Verdicts) -> None:
+        """Settle the replies."""
+        pop = self._pending.pop
+        for op_id in message.done:
+            entry = pop(op_id, None)
+            if entry is not None:
+                reply = entry[0]()
+                if reply is not None:
+                    reply._resolve()
+                if entry[5] is not None:
+                    _settle(entry[5], ok=True)
+        for op_id, value in message.values:
+            entry = pop(op_id, None)
+            if entry is not None:
+                reply = entry.reply()
+                if reply is not None:
+                    reply._resolve(complex(*value) if isinstance(value, list) else value)
+        for failure in message.failed:
+            entry = pop(failure.id, None)
+            if entry is not None:
+                self.failed += 1
+                self._reject(entry, self._error(failure, entry), failure.cause or failure.id)
+        self.completed += len(message.done) + len(message.values)
+        if self._waiting_for_room:
+            self._make_room()
+        if self._unclaimed and not self._pending:
+            self._unclaimed.clear()  # nothing is left that could still fail from the same cause and be seen
+            self._causes.clear()
+
+    def _error(self, failure: PlainFailure, entry: Entry) -> Exception:
+        error = self._marked(as_error(failure), entry.tag)
+        error.add_note(f"{entry.tag}, made at {entry.where}" + (f", request {entry.key}" if entry.key else ""))
+        return error
+
+    def _reject(self, entry: Entry, error: BaseException, cause: int) -> None:
+        failure = Failure(error, self, self._causes.setdefault(cause, Cause()))
+        reply = entry.reply()
+        if reply is not None:
+            reply._reject(failure)
+        self._unclaimed.append(failure)
+        if entry.extra is not None:
+            _settle(entry.extra, ok=False)
+
+    def unretrieved(self, error: BaseException) -> None:
+        """A failure that nobody awaited: to dead letters, logged once per cause."""
+        if self.loop.is_closed():
+            self._report(error)
+        else:
+            try:
+                self.loop.call_soon_threadsafe(self._report, error)
+            except RuntimeError:
+                self._report(error)
+
+    # -- generations ------------------------------------------------------------------------------------------------------
+
+    def ready(self, host: Host) -> None:
+        """A context is there: send what was accepted meanwhile."""
+        self._room = self._config.max_in_flight
+        self.host = host
+        self.flush()
+        self._make_room()
+
+    def lose(self, error: AccelError, generation: int) -> int:
+        """The context is lost: everything accepted and not answered fails, sent or not; new ops belong to ``generation``.
+
+        Returns:
+            How many ops failed.
+        """
+        lost, self._pending = self._pending, {}
+        self._queue.clear()
+        self._released.ids.clear()
+        self.host = None
+        self._room = self._config.pending_capacity
+        old, self.generation = self.generation, generation
+        suspects = self.suspects(lost)
+        cause = next(_ids)
+        for entry in lost.values():
+            self.failed += 1
+            one = type(error)(str(error))
+            vars(one).update(vars(error))
+            if isinstance(one, ContextPoisoned):
+                one.suspects = suspects
+            one.generation = old
+            one.__cause__ = error.__cause__
+            one.add_note(f"{entry.tag}, made at {entry.where}" + (f", request {entry.key}" if entry.key else ""))
+            self._reject(entry, self._marked(one, entry.tag), cause)
+        self._unclaimed.clear()
+        self._causes.clear()
+        return len(lost)
+
+    def suspects(self, entries: Mapping[int, Entry] | None = None) -> tuple[Suspect, ...]:
+        """The ops in flight, oldest first (at most 64)."""
+        entries = self._pending if entries is None else entries
+        return tuple(
+            Suspect(e.tag.partition(".")[0], e.tag, e.key, e.where) for e in itertools.islice(entries.values(), 64)
+        )
+
+    def stop(self, reason: str, error: AccelError) -> int:
+        """No more work; what waits fails."""
+        self.stopped = reason
+        failed = self.lose(error, self.generation)
+        self._make_room()
+        return failed
+
+    # -- room -------------------------------------------------------------------------------------------------------------
+
+    @property
+    def in_flight(self) -> int:
+        """Ops without a verdict."""
+        return len(self._pending)
+
+    @property
+    def queued(self) -> int:
+        """Calls that have not been sent."""
+        return len(self._queue)
+
+    async def room(self, n: int) -> None:
+        """Wait until ``n`` more ops can be called.
+
+        Raises:
+            ValueError: More than there will ever be room for.
+            DeviceStopped
+        """
+        if n > self._config.max_in_flight:
+            raise ValueError(f"room for {n} ops; max_in_flight is {self._config.max_in_flight}")
+        self.flush()
+        while self.stopped is None and len(self._pending) + n > self._room:
+            future: asyncio.Future[None] = self.loop.create_future()
+            self._waiting_for_room.append((n, future))
+            await future
+        if self.stopped is not None:
+            raise DeviceStopped(f"{self.name}: {self.stopped}")
+
+    async def drain(self) -> None:
+        """Wait until no op is without a verdict."""
+        self.flush()
+        while self._pending and self.stopped is None:
+            future: asyncio.Future[None] = self.loop.create_future()
+            self._waiting_for_room.append((self._room, future))
+            await future
+
+    def _make_room(self) -> None:
+        waiting, self._waiting_for_room = self._waiting_for_room, []
+        for n, future in waiting:
+            if self.stopped is not None or len(self._pending) + n <= self._room:
+                if not future.done():
+                    future.set_result(None)
+            elif not future.done():
+                self._waiting_for_room.append((n, future))
+
+    def _no_room(self) -> AccelError:
+        if self.stopped is not None:
+            return self._marked(DeviceStopped(f"{self.name}: {self.stopped}"), None)
+        if self.host is None:
+            limit, name = self._config.pending_capacity, "pending_capacity"
+            text = f"{self.name}: no context is ready and {limit} ops wait for it ({name}); await dev.ready() or dev.room(n)"
+        else:
+            limit, name = self._config.max_in_flight, "max_in_flight"
+            text = f"{self.name}: {limit} ops are in flight ({name}); await dev.room(n), or results, before calling more"
+        return self._marked(MailboxFull(text), None)
+
+    def _unusable(self, tag: str, op: Op[Any, Any], ref: GpuRef) -> AccelError:
+        name = next(
+            (f for f in type(op).__struct_fields__ if (v := getattr(op, f)) is ref or (isinstance(v, tuple) and ref in v)), "?"
+        )
+        if not isinstance(ref, GpuRef):
+            return self._marked(DeviceMismatch(f"{tag}: {name} is {type(ref).__name__}; pass a GpuRef of {self.name}"), tag)
+        if ref._port is not self:
+            text = f"{tag}: {name} {ref.layout!r} is on {ref.device}, the op on {self.name}; copy it through the host (get, put)"
+            return self._marked(DeviceMismatch(text), tag)
+        reason = ref._why_stale() or "context rebuilt"
+        error = stale(ref, reason)
+        text = f"{tag}: {name} is {error}; " + (
+            "use it before free()" if reason == "freed" else "put or compute it again in this generation"
+        )
+        again = GpuRefStale(text, reason)
+        again.device, again.generation = self.name, ref.generation
+        return self._marked(again, tag)
+
+    def _marked(self, error: Any, tag: str | None) -> Any:
+        error.device = self.name
+        error.op = tag or getattr(error, "op", None)
+        if getattr(error, "generation", None) is None:
+            error.generation = self.generation
+        return error
+
+class _Several:
+    """Settles all refs of one op together."""
+
+    __slots__ = ("refs",)
+
+    def __init__(self, refs: list[GpuRef]) -> None:
+        self.refs = refs
+
+    def _resolve(self) -> None:
+        for ref in self.refs:
+            ref._resolve()
+
+    def _reject(self, failure: Failure) -> None:
+        for ref in self.refs:
+            ref._reject(failure)
+
+
+def _settle(extra: Any, ok: bool) -> None:
+    settled = getattr(extra, "settled", None)
+    if settled is not None:
+        settled(ok)
+    elif isinstance(extra, tuple) and extra[-1] is not None:
+        _settle(extra[-1], ok)
+

@@ -1,0 +1,97 @@
+"""``Standby``: the host that waits to take over."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from callboard.actors import AccelError
+from callboard.device.hosts.base import Host, HostEnd
+from callboard.device.protocol import Open
+
+__all__ = ["Standby"]
+
+DELAYS = (0.0, 0.5, 2.0, 10.0, 30.0)
+"""Seconds before a standby that keeps dying is started again: it costs nobody but itself, so it is never given up."""
+
+
+class Standby:
+    """Keeps one spare host: ``ensure`` starts it, ``take`` hands it over.
+
+    Args:
+        start: Starts a host.
+        configured: What the host is told; None where no standby is wanted.
+        log: For its failures; they fail no op and spend no budget.
+    """
+
+    def __init__(
+        self, start: Callable[[str], Awaitable[Host]], configured: Callable[[], Open | None], log: logging.Logger
+    ) -> None:
+        self._start = start
+        self._configured = configured
+        self._log = log
+        self._task: asyncio.Task[None] | None = None
+        self._failures = 0
+        self._stopped = False
+        self._hot = False
+        self._is_ready = False
+        self.host: Host | None = None
+
+    @property
+    def state(self) -> str:
+        """``"none"``, ``"starting"``, ``"ready"`` or ``"failed"`` (and to be started again)."""
+        if self.host is not None:
+            return "ready" if self._is_ready else "starting"
+        if self._task is not None:
+            return "failed" if self._failures else "starting"
+        return "none"
+
+    def ensure(self) -> None:
+        """Start a spare host unless there is one."""
+        if self._stopped or self.host is not None or self._task is not None or self._configured() is None:
+            return
+        self._task = asyncio.get_running_loop().create_task(self._run(), name="callboard-standby")
+
+    def is_ready(self) -> None:
+        """It has imported everything (and, hot, has its context)."""
+        self._is_ready = True
+        self._failures = 0
+
+    def failed(self, why: str) -> None:
+        """It has died; start another, later if that happens again and again."""
+        host, self.host, self._is_ready = self.host, None, False
+        if host is not None and not host.reaped.done():
+            host.kill("standby failed")
+        if not self._stopped:
+            self._failures += 1
+            self._log.warning("a standby host has died (%s); another is started", why)
+            self.ensure()
+
+    def take(self) -> tuple[Host | None, str]:
+        """The spare host, ready or still starting, and what it is: ``"hot"`` or ``"warm"``; None when there is none."""
+        host, self.host = self.host, None
+        hot, self._hot = self._hot and self._is_ready, False
+        self._is_ready = False
+        return host, "hot" if hot else "warm"
+
+    def stop(self) -> None:
+        """Start no more."""
+        self._stopped = True
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _run(self) -> None:
+        try:
+            delay = DELAYS[min(self._failures, len(DELAYS) - 1)]
+            if delay:
+                await asyncio.sleep(delay)
+            message = self._configured()
+            if message is None:
+                return
+            host = await self._start("standby")
+            self.host, self._hot = host, message.hot
+            host.post(message)
+        except (HostEnd, AccelError) as e:
+            self._task = None
+            self.failed(str(e))
+        finally:
+            self._task = None

@@ -1,0 +1,69 @@
+"""What a device tells about itself, as plain data."""
+
+import msgspec
+
+__all__ = ["DeviceHealth", "DeviceStats"]
+
+
+class DeviceStats(msgspec.Struct, frozen=True, kw_only=True):
+    """Figures of a device and its context host (the seeds' ``DeviceLoad`` and more).
+
+    Attributes:
+        name, uuid, backend, isolation: Which device, and where its context lives.
+        generation: Of the context; ``ordinal`` is 1 for the first.
+        restarts: Contexts lost so far.
+        compute_capability: ``(major, minor)``; ``(0, 0)`` on a CPU.
+        free_bytes, total_bytes: Of the device, other processes' use included.
+        used_bytes: Held by our buffers.
+        cached_bytes: Kept by our pool for reuse.
+        staged_bytes: Host memory in arenas that is in use.
+        buffers: Arrays on the device.
+        queue_depth: Calls not yet sent.
+        in_flight: Ops without a verdict.
+        parked: Ops that wait in the host for a plan, a turn or memory.
+        live_streams: Streams of the context.
+        completed, failed: Ops, over all generations.
+    """
+
+    name: str
+    uuid: str
+    backend: str
+    isolation: str
+    generation: int
+    ordinal: int
+    restarts: int
+    compute_capability: tuple[int, int]
+    free_bytes: int
+    total_bytes: int
+    used_bytes: int
+    cached_bytes: int
+    staged_bytes: int
+    buffers: int
+    queue_depth: int
+    in_flight: int
+    parked: int
+    live_streams: int
+    completed: int
+    failed: int
+
+
+class DeviceHealth(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether a device works.
+
+    Attributes:
+        state: ``"starting"``, ``"ready"``, ``"rebuilding"``, ``"half_open"`` or ``"stopped"``.
+        ok: It is ready.
+        generation: The one that ops belong to.
+        restarts: Contexts lost so far.
+        standby: ``"none"``, ``"starting"``, ``"ready"`` or ``"failed"``.
+        host_pid: Process of the active context; this process's own under thread isolation.
+        error: Why it has stopped.
+    """
+
+    state: str
+    ok: bool
+    generation: int
+    restarts: int
+    standby: str
+    host_pid: int | None
+    error: str | None

@@ -1,0 +1,262 @@
+"""Transfers: host arrays to the device and back, through arenas.
+
+A host array is copied into shared, page-locked memory by the caller (``put``) or by the copying thread (large ``get``,
+``put(non_blocking=True)``), in chunks, so that the device copies one chunk while the next is being copied on the host.
+"""
+
+import asyncio
+import concurrent.futures
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from callboard.core.dtype import DType, DTypeLike, as_dtype
+from callboard.core.errors import ShapeError
+from callboard.core.layout import Layout, layout_of
+from callboard.core.ref import GpuRef
+from callboard.core.reply import Failure, Reply
+from callboard.device.arena import ArenaPool, Slot
+from callboard.device.port import Gate, OpPort
+from callboard.device.regions import HostRegion
+from callboard.kernel.memory import Copy, Download, Empty, Upload
+
+__all__ = ["Transfers"]
+
+Array = np.ndarray[Any, Any]
+
+CHUNK = 8 << 20
+"""Bytes of a chunk: long enough that an op's cost vanishes, short enough that copy and transfer overlap."""
+INLINE = 1 << 20
+"""Up to this many bytes are copied on the loop's thread (80 µs at 12 GB/s); more on the copying thread."""
+
+
+class Transfers:
+    """Copies between host arrays and one device."""
+
+    def __init__(self, port: OpPort, arenas: ArenaPool) -> None:
+        self._port = port
+        self._arenas = arenas
+        self._copier: concurrent.futures.ThreadPoolExecutor | None = None
+
+    # -- to the device ----------------------------------------------------------------------------------------------------
+
+    def put(self, array: Any, dtype: DTypeLike | None, non_blocking: bool, depth: int = 4) -> GpuRef:
+        """See :meth:`callboard.Device.put`."""
+        source = np.asarray(array, None if dtype is None else as_dtype(dtype).np)
+        layout = layout_of(as_dtype(source.dtype), source.shape)
+        if source.nbytes == 0:
+            return self._empty(layout, depth)
+        leased = self._arenas.find(source)
+        if leased is not None:  # the device reads the caller's page-locked memory itself
+            region = HostRegion(self._port, *leased, layout, self._port.generation)
+            done: GpuRef = self._port.submit(Upload(host=region), extra=_Keep(source), depth=depth)
+            return done
+        if source.nbytes <= CHUNK and not non_blocking:
+            slot = self._arenas.take(source.nbytes)
+            np.copyto(slot.as_array(layout.dtype.np, layout.shape), source)
+            lease = _Lease(self._arenas, slot)
+            region = HostRegion(self._port, slot.arena_id, slot.offset, layout, self._port.generation)
+            ref: GpuRef = self._port.submit(Upload(host=region), extra=lease, depth=depth)
+            return ref
+        return self._put_chunks(source, layout, non_blocking, depth + 1)
+
+    def _put_chunks(self, source: Array, layout: Layout, non_blocking: bool, depth: int) -> GpuRef:
+        whole = self._empty(layout, depth)
+        if source.flags.c_contiguous:
+            source, target = source.reshape(-1), whole.reshape(-1)
+        else:
+            target = whole
+        slot = self._arenas.take(source.nbytes)
+        staged = slot.as_array(layout.dtype.np, source.shape)
+        last = whole
+        row = source.nbytes // source.shape[0]
+        parts = list(_parts(source))
+        for a, b in parts:
+            view = target[a:b]
+            region = HostRegion(self._port, slot.arena_id, slot.offset + a * row, view.layout, whole.generation)
+            gate = None
+            if non_blocking:
+                gate = Gate()
+                self._port.hold(gate)
+                self._run(_copy_then, staged[a:b], source[a:b], functools.partial(self._port.open, gate))
+            else:
+                np.copyto(staged[a:b], source[a:b])
+            lease = _Lease(self._arenas, slot) if b == parts[-1][1] else None  # verdicts come in order
+            last = self._port.submit(Upload(host=region, out=view), extra=lease, depth=depth)
+            if gate is None:
+                self._port.flush()
+        # the last chunk's verdict includes those of the chunks before it: they wrote parts of the same buffer
+        result = GpuRef(self._port, whole.allocation, layout, whole.generation, 0, last._op)
+        self._port.also(last._op, result)
+        return result
+
+    def _empty(self, layout: Layout, depth: int) -> GpuRef:
+        ref: GpuRef = self._port.submit(Empty(shape=layout.shape, dtype=layout.dtype.name), depth=depth + 1)
+        return ref
+
+    # -- to the host ------------------------------------------------------------------------------------------------------
+
+    def get(self, ref: GpuRef, out: Array | None, depth: int = 4) -> "Reply[Array]":
+        """See :meth:`GpuRef.get`."""
+        ref.access()
+        layout = layout_of(ref.dtype, ref.shape)
+        if out is not None and (out.dtype != ref.dtype.np or out.shape != ref.shape or not out.flags.c_contiguous):
+            raise ShapeError(
+                f"get: out is {out.dtype}{list(out.shape)}, the array is {ref.layout!r}; pass a C-contiguous array of that dtype and shape"
+            )
+        if out is not None and not out.flags.writeable:
+            raise ShapeError("get: out is read-only; pass an array that can be written")
+        reply: Reply[Array] = Reply(self._port)
+        if layout.nbytes == 0:
+            self._port.submit(Copy(src=ref), depth=depth, keep=_Whole(reply, np.empty(layout.shape, layout.dtype.np) if out is None else out))
+            return reply
+        source: GpuRef = ref if ref.layout.contiguous else self._port.submit(Copy(src=ref), depth=depth)
+        leased = self._arenas.find(out) if out is not None else None
+        if leased is not None and out is not None:
+            region = HostRegion(self._port, *leased, layout, ref.generation)
+            self._port.submit(Download(src=source, host=region), keep=_Whole(reply, out), depth=depth)
+            return reply
+        flat = source.reshape(-1)
+        parts = list(_parts(flat))
+        slot = self._arenas.take(layout.nbytes)
+        fetch = _Fetch(self, reply, out, layout, slot, len(parts))
+        for a, b in parts:
+            view = flat[a:b]
+            offset = slot.offset + a * layout.dtype.itemsize
+            region = HostRegion(self._port, slot.arena_id, offset, view.layout, ref.generation)
+            self._port.submit(Download(src=view, host=region), keep=_FetchPart(fetch, a, b), depth=depth)
+        return reply
+
+    # -- the copying thread -----------------------------------------------------------------------------------------------
+
+    def _run(self, job: Callable[..., None], *args: Any) -> None:
+        if self._copier is None:
+            self._copier = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="callboard-copies")
+        self._copier.submit(job, *args)
+
+    def host_empty(self, shape: tuple[int, ...], dtype: DType) -> Array:
+        """See :meth:`callboard.Device.host_empty`."""
+        return self._arenas.lease(shape, dtype.np)
+
+    def give(self, slot: Slot) -> None:
+        """A slot is free again."""
+        self._arenas.give(slot)
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        return self._port.loop
+
+    def copy(self, target: Array, source: Array, then: Callable[[], None]) -> None:
+        """Copy now if it is short, else on the copying thread; ``then`` runs on the loop."""
+        if source.nbytes <= INLINE:
+            np.copyto(target, source)
+            then()
+        else:
+            self._run(_copy_then, target, source, lambda: self.loop.call_soon_threadsafe(then))
+
+    def close(self) -> None:
+        """End the copying thread; its copies are finished first."""
+        if self._copier is not None:
+            self._copier.shutdown(wait=True)
+
+
+class _Keep:
+    """Keeps an array alive until the verdict."""
+
+    def __init__(self, array: Array) -> None:
+        self.array: Array | None = array
+
+    def settled(self, ok: bool) -> None:
+        self.array = None
+
+
+class _Lease:
+    """Gives a slot back with the verdict."""
+
+    __slots__ = ("_arenas", "_slot")
+
+    def __init__(self, arenas: ArenaPool, slot: Slot) -> None:
+        self._arenas = arenas
+        self._slot = slot
+
+    def settled(self, ok: bool) -> None:
+        self._arenas.give(self._slot)
+
+
+class _Whole:
+    """A download straight into the caller's array."""
+
+    __slots__ = ("_array", "_reply")
+
+    def __init__(self, reply: "Reply[Array]", array: Array) -> None:
+        self._reply = reply
+        self._array = array
+
+    def _resolve(self) -> None:
+        self._reply._resolve(self._array)
+
+    def _reject(self, failure: Failure) -> None:
+        self._reply._reject(failure)
+
+
+class _Fetch:
+    """A download in parts, into one array of the caller's."""
+
+    def __init__(
+        self, transfers: Transfers, reply: "Reply[Array]", out: Array | None, layout: Layout, slot: Slot, parts: int
+    ) -> None:
+        self._transfers = transfers
+        self._reply = reply
+        self._array = np.empty(layout.shape, layout.dtype.np) if out is None else out
+        self._flat = self._array.reshape(-1)
+        self._slot = slot
+        self._staged = slot.as_array(layout.dtype.np, self._flat.shape)
+        self._left = parts
+        self._failure: Failure | None = None
+
+    def arrived(self, a: int, b: int) -> None:
+        self._transfers.copy(self._flat[a:b], self._staged[a:b], self._end)
+
+    def lost(self, failure: Failure) -> None:
+        self._failure = self._failure or failure
+        self._end()
+
+    def _end(self) -> None:
+        self._left -= 1
+        if self._left:
+            return
+        self._transfers.give(self._slot)
+        if self._failure is not None:
+            self._reply._reject(self._failure)
+        else:
+            self._reply._resolve(self._array)
+
+
+class _FetchPart:
+    __slots__ = ("_a", "_b", "_fetch")
+
+    def __init__(self, fetch: _Fetch, a: int, b: int) -> None:
+        self._fetch = fetch
+        self._a = a
+        self._b = b
+
+    def _resolve(self) -> None:
+        self._fetch.arrived(self._a, self._b)
+
+    def _reject(self, failure: Failure) -> None:
+        self._fetch.lost(failure)
+
+
+def _parts(array: "Array | GpuRef") -> Iterator[tuple[int, int]]:
+    """Ranges of the first axis of about :data:`CHUNK` bytes."""
+    rows = array.shape[0]
+    step = max(1, CHUNK * rows // max(array.nbytes, 1))
+    for a in range(0, rows, step):
+        yield a, min(a + step, rows)
+
+
+def _copy_then(target: Array, source: Array, then: Callable[[], None]) -> None:
+    np.copyto(target, source)
+    then()
