@@ -96,16 +96,16 @@ class Device:
     def full(self, shape: Shape, value: complex, dtype: DTypeLike = "f32") -> GpuRef:
         """A new array with every element ``value``."""
         out: GpuRef = self._port.submit(Empty(shape=_shape(shape), dtype=as_dtype(dtype).name))
-        return self._port.submit(Fill(out=out, value=value))  # type: ignore[no-any-return]
+        return self._port.submit(Fill(out=out, fill_value=value))  # type: ignore[no-any-return]
 
     def zeros(self, shape: Shape, dtype: DTypeLike = "f32") -> GpuRef:
         """A new array of zeros."""
         out: GpuRef = self._port.submit(Empty(shape=_shape(shape), dtype=as_dtype(dtype).name))
-        return self._port.submit(Fill(out=out, value=0.0))  # type: ignore[no-any-return]
+        return self._port.submit(Fill(out=out, fill_value=0.0))  # type: ignore[no-any-return]
 
     def fill(self, out: GpuRef, value: complex) -> GpuRef:
         """Set every element of ``out``; gives ``out``, owed by this op."""
-        return self._port.submit(Fill(out=out, value=value))  # type: ignore[no-any-return]
+        return self._port.submit(Fill(out=out, fill_value=value))  # type: ignore[no-any-return]
 
     def copy(self, src: GpuRef, out: GpuRef | None = None) -> GpuRef:
         """``out = src`` on the device, any strides; a new row-major array when ``out`` is None."""
