@@ -4,10 +4,12 @@
 
     import asyncio, numpy as np, callboard as cb
 
+
     async def main() -> None:
         async with cb.device("auto") as gpu:
             a = gpu.put(np.random.rand(512, 512).astype("f4"))
             print(await gpu.blas.gemm(a, a).get())
+
 
     asyncio.run(main())
 

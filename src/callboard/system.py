@@ -2,8 +2,8 @@
 
 import asyncio
 import logging
-from contextlib import asynccontextmanager
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 from callboard.actors import ActorSystem, Props
@@ -54,8 +54,8 @@ class System(ActorSystem):
         Args:
             which: ``"auto"`` (first usable CUDA device, else CPU), ``"cpu"``, ``"cuda"``, ``"cuda:1"`` or a UUID.
             supervisor: What failures mean; by the configuration otherwise.
-            config: All settings; ``options`` override single ones (``isolation="process"``, ``standby="hot"`` …: the fields of
-                :class:`DeviceConfig` and, by name, of :class:`HostConfig`).
+            config: All settings; ``options`` override single ones (``isolation="process"``, ``standby="hot"`` …: the
+                fields of :class:`DeviceConfig` and, by name, of :class:`HostConfig`).
             wait: Return when the context is ready, not before.
 
         Raises:
@@ -67,11 +67,15 @@ class System(ActorSystem):
         settings = device_config(backend.isolation, config, options)
         key = (backend.name, info.uuid)
         task = self._devices.get(key)
-        if task is None or (task.done() and not task.cancelled() and task.exception() is None and task.result().stopped):
+        if task is None or (
+            task.done() and not task.cancelled() and task.exception() is None and task.result().stopped
+        ):
             task = self._devices[key] = asyncio.ensure_future(self._open(backend, info, settings, supervisor))
         opened = await asyncio.shield(task)
         if options and opened.config != settings:
-            raise ValueError(f"{opened.name} is open with other settings ({opened.config}); close it first, or pass the same")
+            raise ValueError(
+                f"{opened.name} is open with other settings ({opened.config}); close it first, or pass the same"
+            )
         return await opened.ready() if wait else opened
 
     async def _open(self, backend: Any, info: Any, config: DeviceConfig, supervisor: DeviceSupervisor | None) -> Device:

@@ -1,16 +1,17 @@
 """The backend boundary: what an accelerator must offer so that everything above it works.
 
-A backend is found by entry point, enumerates devices without touching them, and opens one inside a context host, on the host's one
-admitting thread. From then on that thread makes every call here, except :meth:`AccelDevice.probe` and prepares, which may run on the
-host's helper thread.
+A backend is found by entry point, enumerates devices without touching them, and opens one inside a context host, on the
+host's one admitting thread. From then on that thread makes every call here, except :meth:`AccelDevice.probe` and
+prepares, which may run on the host's helper thread.
 
 Asynchrony is real on every backend: ``launch``, ``record`` and ``wait`` return before the work is done; only ``query``,
-``synchronize`` and ``probe`` look at results. Errors are of :mod:`callboard.core.errors`; no vendor exception leaves a backend.
+``synchronize`` and ``probe`` look at results. Errors are of :mod:`callboard.core.errors`; no vendor exception leaves a
+backend.
 """
 
 import abc
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import msgspec
 
@@ -49,7 +50,8 @@ class AccelBackend(abc.ABC):
     """Where its context lives by default: ``"process"`` or ``"thread"``."""
 
     completion: ClassVar[str] = "host_fn"
-    """How its host waits by default; ``"polled"`` where looking at an event is cheap and burns no core that the work needs."""
+    """How its host waits by default; ``"polled"`` where looking at an event is cheap and burns no core that the work
+    needs."""
 
     @abc.abstractmethod
     def devices(self) -> list[DeviceInfo]:
@@ -211,7 +213,8 @@ class AccelDevice(abc.ABC):
     @abc.abstractmethod
     def probe(self) -> Exception | None:
         """Wait for the device and say whether the context is dead: the sticky error as :class:`ContextPoisoned` (or
-        :class:`Unrecoverable`), None if it is well. Any thread."""
+        :class:`Unrecoverable`), None if it is well. Any thread.
+        """
 
     @abc.abstractmethod
     def use(self) -> None:

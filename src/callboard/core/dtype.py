@@ -1,7 +1,8 @@
 """Element types, by the names every backend shares.
 
 ``f16 bf16 f32 f64 c64 c128 i8 i16 i32 i64 u8 u16 u32 u64 bool`` and the low-precision storage types ``f8_e4m3``,
-``f8_e5m2`` and ``f4_e2m1``. The encodings of the types NumPy lacks are those of :mod:`ml_dtypes` (round to nearest, ties to even).
+``f8_e5m2`` and ``f4_e2m1``. The encodings of the types NumPy lacks are those of :mod:`ml_dtypes` (round to nearest,
+ties to even).
 """
 
 from functools import lru_cache

@@ -42,9 +42,7 @@ class Layout:
         else:
             self.first, self.last = 0, -1
         dense = c_strides(shape)
-        self.contiguous = self.size == 0 or all(
-            n == 1 or s == d for n, s, d in zip(shape, strides, dense, strict=True)
-        )
+        self.contiguous = self.size == 0 or all(n == 1 or s == d for n, s, d in zip(shape, strides, dense, strict=True))
         self.wire: bytes = _encode((dtype.code, shape, () if strides == dense else strides))
         self.raw = msgspec.Raw(self.wire)
 
@@ -84,7 +82,15 @@ def layout_of(dtype: DType, shape: tuple[int, ...], strides: tuple[int, ...] | N
 
 
 def layout_from_wire(code: int, shape: Sequence[int], strides: Sequence[int]) -> Layout:
-    """The layout that :attr:`Layout.wire` holds, decoded."""
+    """The layout that :attr:`Layout.wire` holds, decoded.
+
+    Raises:
+        ValueError: It holds none.
+    """
     if not 0 <= code < len(BY_CODE):
         raise ValueError(f"unknown dtype code {code}")
+    if any(type(n) is not int for n in (*shape, *strides)) or min(shape, default=0) < 0:
+        raise ValueError(f"shape {shape}, strides {strides}: not those of an array")
+    if strides and len(strides) != len(shape):
+        raise ValueError(f"shape {shape} has {len(shape)} axes, strides {strides}")
     return layout_of(BY_CODE[code], tuple(shape), tuple(strides) if strides or not shape else None)

@@ -3,10 +3,10 @@
 A subclass serves an op with up to two methods, found by decorator::
 
     class CudaBlas(Library):
-        @prepares(Gemm)                       # once per head: dtype, shapes, strides, settings
-        def plan_gemm(self, op): ...          # returns the plan; may raise UnsupportedOp
+        @prepares(Gemm)  # once per head: dtype, shapes, strides, settings
+        def plan_gemm(self, op): ...  # returns the plan; may raise UnsupportedOp
 
-        @launches(Gemm, dtypes=FLOATS)        # each call: enqueue only
+        @launches(Gemm, dtypes=FLOATS)  # each call: enqueue only
         def gemm(self, stream, plan, a, b, out, c, alpha, beta): ...
 """
 
@@ -30,9 +30,9 @@ AnyOp = Op[Any, Any]
 class Prepare(NamedTuple):
     """How plans are made.
 
-    ``method(self, op) -> plan`` gets the op with placeholders for operands and 0 for numbers. ``inline`` plans are cheap (no I/O, no
-    compile, no vendor call that blocks) and are made on the admitting thread; others on the host's helper thread, while the op is
-    parked.
+    ``method(self, op) -> plan`` gets the op with placeholders for operands and 0 for numbers. ``inline`` plans are
+    cheap (no I/O, no compile, no vendor call that blocks) and are made on the admitting thread; others on the host's
+    helper thread, while the op is parked.
     """
 
     method: str
@@ -42,10 +42,11 @@ class Prepare(NamedTuple):
 class Launch(NamedTuple):
     """How calls are enqueued.
 
-    ``method(self, stream, plan, *dynamic)``: one argument per operand and scalar, in order of declaration and under the field's name:
-    the address of an operand (an int), a number, None for an optional field left out, a tuple of addresses for ``tuple[In, ...]``.
-    The plan is the op itself where there is no prepare. It only enqueues: no allocation, no synchronisation, no handle creation. It may
-    return a ``Callable[[], None]`` that is run when the stream has passed the op and raises the op's own failure (a solver's info).
+    ``method(self, stream, plan, *dynamic)``: one argument per operand and scalar, in order of declaration and under the
+    field's name: the address of an operand (an int), a number, None for an optional field left out, a tuple of
+    addresses for ``tuple[In, ...]``. The plan is the op itself where there is no prepare. It only enqueues: no
+    allocation, no synchronisation, no handle creation. It may return a ``Callable[[], None]`` that is run when the
+    stream has passed the op and raises the op's own failure (a solver's info).
     """
 
     method: str
@@ -72,7 +73,8 @@ def launches(
     Args:
         ops: Message classes.
         dtypes: What the first operand may be.
-        refuses: Says why an op (with placeholders) is not supported, None if it is. Pure: it runs in the application too.
+        refuses: Says why an op (with placeholders) is not supported, None if it is. Pure: it runs in the application
+            too.
     """
 
     def mark(method: F) -> F:
@@ -85,8 +87,8 @@ def launches(
 class Library(abc.ABC):
     """The executing half of a library actor: a vendor handle, its stream and its workspaces.
 
-    Made, used and closed on the admitting thread. ``__init__`` raises :class:`BackendUnavailable` when a package or symbol is missing;
-    vendor packages are imported there, not at the top of the module.
+    Made, used and closed on the admitting thread. ``__init__`` raises :class:`BackendUnavailable` when a package or
+    symbol is missing; vendor packages are imported there, not at the top of the module.
     """
 
     name: ClassVar[str]
@@ -109,10 +111,10 @@ class Library(abc.ABC):
         self.device = device
         self.stream = stream
 
-    def warm_up(self) -> None:  # noqa: B027 - only libraries that load code lazily have something to do
+    def warm_up(self) -> None:
         """Do once what a first op would pay for (lazy module loading); a hot standby calls it."""
 
-    def close(self) -> None:  # noqa: B027 - most libraries hold nothing; those that do override it
+    def close(self) -> None:
         """Destroy the handle; all work of the stream is done."""
 
     @classmethod
@@ -123,7 +125,9 @@ class Library(abc.ABC):
             return "no implementation"
         if launch.dtypes is not None:
             info = info_of(type(op))
-            dtype = next(v.dtype for f in info.dynamic if (v := getattr(op, f.name)) is not None and hasattr(v, "dtype"))
+            dtype = next(
+                v.dtype for f in info.dynamic if (v := getattr(op, f.name)) is not None and hasattr(v, "dtype")
+            )
             if dtype not in launch.dtypes:
                 return f"dtype {dtype}; supported are {', '.join(sorted(d.name for d in launch.dtypes))}"
         return launch.refuses(op) if launch.refuses is not None else None
@@ -133,4 +137,6 @@ def _check_arguments(op: type[AnyOp], method: Callable[..., Any]) -> None:
     wanted = ["self", "stream", "plan", *(f.name for f in info_of(op).dynamic)]
     got = list(inspect.signature(method).parameters)
     if got != wanted:
-        raise TypeError(f"{method.__qualname__} launches {op.__name__} and must take ({', '.join(wanted)}), not ({', '.join(got)})")
+        raise TypeError(
+            f"{method.__qualname__} launches {op.__name__} and must take ({', '.join(wanted)}), not ({', '.join(got)})"
+        )

@@ -43,9 +43,9 @@ class OpMeta(MessageMeta):
 class Op(Request[A_contra, R_co], Generic[A_contra, R_co], metaclass=OpMeta):
     """A request to the library actor ``A``, answered with ``R``, whose operands live on a device.
 
-    A subclass declares its operands with roles (``a: In``), its numbers as ``Scalar`` and its settings as plain types, gives a tag
-    ``"<library>.<op>"`` and implements :meth:`infer`. It is checked when it is made: operands are :class:`GpuRef`, numbers become
-    ``float`` or ``complex``; ``TypeError`` names the field otherwise.
+    A subclass declares its operands with roles (``a: In``), its numbers as ``Scalar`` and its settings as plain types,
+    gives a tag ``"<library>.<op>"`` and implements :meth:`infer`. It is checked when it is made: operands are
+    :class:`GpuRef`, numbers become ``float`` or ``complex``; ``TypeError`` names the field otherwise.
 
     Class attributes:
         returns: The fields whose refs are the reply (a NamedTuple when there are several).
@@ -111,7 +111,12 @@ def outputs_of(op: Op[Any, Any]) -> dict[str, Layout]:
                 made[field.name] = layout_of(want.dtype, want.shape)
             elif value.dtype is not want.dtype or value.shape != want.shape:
                 raise ShapeError(f"{info.tag}: {field.name} is {value.layout!r}, expected {want!r}")
-        if field.role in (Role.OUT, Role.INOUT) and value is not None and not field.many and _self_overlap(value.layout):
+        if (
+            field.role in (Role.OUT, Role.INOUT)
+            and value is not None
+            and not field.many
+            and _self_overlap(value.layout)
+        ):
             raise ShapeError(f"{info.tag}: {field.name} is {value.layout!r}: its elements overlap; write to a copy")
     return made
 

@@ -1,7 +1,7 @@
 """Operands: what an op reads and writes, and in which role.
 
-``In``, ``Out`` and ``InOut`` annotate the fields of a message. Validation, generations, stream waits, keep-alive and verdicts all
-derive from them, so a backend never repeats any of it.
+``In``, ``Out`` and ``InOut`` annotate the fields of a message. Validation, generations, stream waits, keep-alive and
+verdicts all derive from them, so a backend never repeats any of it.
 """
 
 import enum

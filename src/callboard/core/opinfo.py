@@ -1,8 +1,8 @@
 """What a message class declares, found once per class: which fields are operands, numbers or settings.
 
-A message travels in two parts. The *head* is everything that decides how it is executed (tag, settings, layouts of the operands): equal
-heads mean equal plans, so a context host keys its plans by the bytes of the head and no cache can forget a field. The rest is what
-changes from call to call: buffer ids, offsets and numbers.
+A message travels in two parts. The *head* is everything that decides how it is executed (tag, settings, layouts of the
+operands): equal heads mean equal plans, so a context host keys its plans by the bytes of the head and no cache can
+forget a field. The rest is what changes from call to call: buffer ids, offsets and numbers.
 """
 
 import operator
@@ -75,14 +75,19 @@ class OpInfo:
         self._all = _getter(self.fields)
         self._statics = _getter(self.statics)
         self._dynamic = _getter(tuple(f.name for f in dynamic))
-        self._simple = not any(f.many for f in dynamic)
+        # Whether the types of the fields alone tell that a message is right: then they are looked at once.
+        self._by_type = not any(f.many for f in dynamic) and all(map(_decided_by_type, self._hints.values()))
         self._accepted: set[tuple[type, ...]] = set()
         self._statics_type: Any = tuple[tuple(hints[n] for n in statics)] if statics else tuple[()]  # type: ignore[misc]
 
-    # -- checks ---------------------------------------------------------------------------------------------------------
+    # -- checks -------------------------------------------------------------------------------------------------------
 
     def check(self, op: Any) -> None:
-        """Normalise numbers in place (``np.float64`` to ``float``); raise ``TypeError`` naming a field of the wrong type."""
+        """Normalise numbers in place (``np.float64`` to ``float``).
+
+        Raises:
+            TypeError: A field is of the wrong type; names it.
+        """
         kinds = tuple(map(type, self._all(op)))
         if kinds in self._accepted:
             return
@@ -96,11 +101,10 @@ class OpInfo:
             fixed = _checked_static(self.tag, name, hint, value)
             if fixed is not value:
                 msgspec.structs.force_setattr(op, name, fixed)
-        after = tuple(map(type, self._all(op)))
-        if after == kinds and not any(k in (tuple, str) for k in kinds) and len(self._accepted) < 256:
+        if self._by_type and len(self._accepted) < 256 and kinds == tuple(map(type, self._all(op))):
             self._accepted.add(kinds)
 
-    # -- apart and together ---------------------------------------------------------------------------------------------
+    # -- apart and together -------------------------------------------------------------------------------------------
 
     def split(self, op: Any) -> Parts:
         """Take ``op`` apart (see the module's docstring)."""
@@ -126,7 +130,7 @@ class OpInfo:
         return Parts(_encode((self.tag, self._statics(op), skeleton)), operands, numbers)
 
     def join(self, cls: type[Any], statics: Sequence[Any], skeleton: Sequence[Any]) -> Any:
-        """A message whose operands are placeholders and whose numbers are 0; the inverse of :meth:`split` in a context host.
+        """The inverse of :meth:`split` in a context host: a message whose operands are placeholders, its numbers 0.
 
         Raises:
             ValueError: The parts do not fit the class (another version of it, or a broken frame).
@@ -164,10 +168,11 @@ def _placeholder(field: OpField, mark: Any) -> Any:
             return None
         case int() if field.role is Role.SCALAR and mark in (REAL, COMPLEX):
             return 0.0 if mark == REAL else 0j
-        case [int(code), list(shape), list(strides)]:
+        case [int(code), list(shape), list(strides)] if not field.many:
             return Placeholder(layout_from_wire(code, shape, strides))
         case list(many) if field.many:
-            return tuple(Placeholder(layout_from_wire(*m)) for m in many)
+            one = field._replace(many=False)
+            return tuple(_placeholder(one, m) for m in many)
     raise ValueError(f"{field.name}: {mark!r:.80} is no operand")
 
 
@@ -220,6 +225,12 @@ def _checked_static(tag: str, name: str, hint: Any, value: Any) -> Any:
         return msgspec.convert(value, hint) if not _is_exact(hint, value) else value
     except msgspec.ValidationError as e:
         raise TypeError(f"{tag}: {name} = {value!r}: {e}") from None
+
+
+def _decided_by_type(hint: Any) -> bool:
+    if get_origin(hint) in (Union, types.UnionType):
+        return all(map(_decided_by_type, get_args(hint)))
+    return hint in (bool, int, float, str, type(None))
 
 
 def _is_exact(hint: Any, value: Any) -> bool:

@@ -45,12 +45,15 @@ class RefPort(ReplyPort, Protocol):
     @property
     def generation(self) -> int:
         """The generation that ops belong to now."""
+
     @property
     def stopped(self) -> str | None:
         """Why the device takes no more work, None while it does."""
+
     def get(self, ref: "GpuRef", out: "np.ndarray[Any, Any] | None") -> Reply["np.ndarray[Any, Any]"]: ...
     def remember(self, allocation: "Allocation") -> None:
         """Make the allocation resolvable from a token."""
+
     def last_write_stream(self, buffer: int) -> int | None: ...
     def raw_device_ptr(self, ref: "GpuRef") -> int: ...
     def dlpack(self, ref: "GpuRef", **options: Any) -> Any: ...
@@ -87,8 +90,8 @@ class Allocation:
 class GpuRef(Operand, Reply["GpuRef"]):
     """A handle of an array on a device: an operand at once, a reply when awaited.
 
-    ``await ref`` waits for the op that writes it, raises that op's error, and gives the ref itself. Slicing gives views that share
-    the memory. A ref is valid for one generation of its device's context.
+    ``await ref`` waits for the op that writes it, raises that op's error, and gives the ref itself. Slicing gives views
+    that share the memory. A ref is valid for one generation of its device's context.
 
     Attributes:
         layout, shape, strides, dtype, ndim, size, nbytes: Known at once; strides in elements.
@@ -117,7 +120,7 @@ class GpuRef(Operand, Reply["GpuRef"]):
     def _value(self) -> "GpuRef":
         return self
 
-    # -- state ----------------------------------------------------------------------------------------------------------
+    # -- state ---------------------------------------------------------------------------------------------------------
 
     @property
     def device(self) -> str:
@@ -147,7 +150,8 @@ class GpuRef(Operand, Reply["GpuRef"]):
         return "freed" if self.allocation.freed else None
 
     def access(self) -> "GpuRef":
-        """Check that the ref can be used now: device alive, generation current, not freed (in this order); gives itself.
+        """Check that the ref can be used now: device alive, generation current, not freed (in this order); gives
+        itself.
 
         Raises:
             GpuRefStale: With ``.reason`` ``"device shutting down"``, ``"context rebuilt"`` or ``"freed"``.
@@ -157,14 +161,14 @@ class GpuRef(Operand, Reply["GpuRef"]):
             raise stale(self, reason)
         return self
 
-    # -- data -----------------------------------------------------------------------------------------------------------
+    # -- data ----------------------------------------------------------------------------------------------------------
 
     def get(self, out: "np.ndarray[Any, Any] | None" = None) -> "Reply[np.ndarray[Any, Any]]":
         """Copy it to the host, in program order: the values after all ops called before.
 
         Args:
-            out: A C-contiguous array of the same shape and dtype to fill; a new one otherwise. An array of ``dev.host_empty``
-                is filled by the device without a further copy.
+            out: A C-contiguous array of the same shape and dtype to fill; a new one otherwise. An array of
+                ``dev.host_empty`` is filled by the device without a further copy.
 
         Returns:
             A reply whose value is the array; the caller owns it.
@@ -176,8 +180,9 @@ class GpuRef(Operand, Reply["GpuRef"]):
         return self._port.get(self, out)
 
     def free(self) -> None:
-        """Give the memory back without waiting for the garbage collector. Later use of this ref or of a view of it raises
-        ``GpuRefStale("freed")``; ops already called are not disturbed; freeing twice is harmless."""
+        """Give the memory back without waiting for the garbage collector. Later use of this ref or of a view of it
+        raises ``GpuRefStale("freed")``; ops already called are not disturbed; freeing twice is harmless.
+        """
         self.allocation.free()
 
     def token(self) -> GpuToken:
@@ -215,7 +220,7 @@ class GpuRef(Operand, Reply["GpuRef"]):
     def __cuda_array_interface__(self) -> dict[str, Any]:
         return self._port.array_interface(self.access())
 
-    # -- views ----------------------------------------------------------------------------------------------------------
+    # -- views ---------------------------------------------------------------------------------------------------------
 
     def _view(self, layout: Layout, offset: int) -> "GpuRef":
         view = GpuRef(self._port, self.allocation, layout, self.generation, offset, self._op)
@@ -291,5 +296,3 @@ def stale(ref: GpuRef, reason: str) -> GpuRefStale:
     error = GpuRefStale(f"{ref.layout!r} on {ref.device}: {reason}", reason)
     error.device, error.generation = ref.device, ref.generation
     return error
-
-

@@ -71,7 +71,7 @@ class Reply(Generic[T_co]):
         self._outcome: Any = None  # the value, or a Failure
         self._waiters: list[concurrent.futures.Future[None] | asyncio.Future[None]] | None = None
 
-    # -- the asker's side -----------------------------------------------------------------------------------------------
+    # -- the asker's side ----------------------------------------------------------------------------------------------
 
     def done(self) -> bool:
         """Whether the verdict is known."""
@@ -98,7 +98,9 @@ class Reply(Generic[T_co]):
         """
         if self._state == PENDING:
             if _on_loop(self._port.loop):
-                raise RuntimeError("result() on the thread of the device's loop would dead-lock; await the reply instead")
+                raise RuntimeError(
+                    "result() on the thread of the device's loop would dead-lock; await the reply instead"
+                )
             future: concurrent.futures.Future[None] = concurrent.futures.Future()
             self._attach(future)
             self._port.flush()
@@ -124,7 +126,8 @@ class Reply(Generic[T_co]):
         return error
 
     def cancel(self) -> bool:
-        """Withdraw the op if it has not been sent; what it would have written fails for its readers. True if withdrawn."""
+        """Withdraw the op if it has not been sent; what it would have written fails for its readers. True if
+        withdrawn."""
         return self._state == PENDING and self._port.withdraw(self)
 
     def _value(self) -> T_co:
@@ -139,7 +142,7 @@ class Reply(Generic[T_co]):
         failure.cause.seen = True
         raise failure.error
 
-    # -- the device's side ----------------------------------------------------------------------------------------------
+    # -- the device's side ---------------------------------------------------------------------------------------------
 
     def _resolve(self, value: Any = None) -> None:
         self._outcome = value

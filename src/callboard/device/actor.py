@@ -1,7 +1,8 @@
 """``DeviceActor``: the stable address of a device. It outlives every context.
 
-It starts context hosts, keeps a standby beside the active one, and replaces the active one when it is lost: the next generation opens
-when the loss is *detected* (ops called from then on wait for it) and is published when its context is ready. It never awaits a context.
+It starts context hosts, keeps a standby beside the active one, and replaces the active one when it is lost: the next
+generation opens when the loss is *detected* (ops called from then on wait for it) and is published when its context is
+ready. It never awaits a context.
 """
 
 import asyncio
@@ -102,7 +103,7 @@ class DeviceActor(Actor):
         self._ready: list[asyncio.Future[None]] = []
         self._retired: set[Host] = set()
 
-    # -- life -------------------------------------------------------------------------------------------------------------
+    # -- life ----------------------------------------------------------------------------------------------------------
 
     def pre_start(self) -> None:
         self.port.generation = next_generation()
@@ -132,7 +133,7 @@ class DeviceActor(Actor):
             self._ready.append(future)
             await future
 
-    # -- hosts ------------------------------------------------------------------------------------------------------------
+    # -- hosts ---------------------------------------------------------------------------------------------------------
 
     @StartDue.handles
     async def start_due(self, _: StartDue) -> None:
@@ -171,13 +172,19 @@ class DeviceActor(Actor):
         return host
 
     def announce(self, arena: Arena) -> None:
-        """A new arena: every host maps it (a hot standby page-locks it ahead of time). Any thread; back when it is sent."""
+        """A new arena: every host maps it (a hot standby page-locks it ahead of time). Any thread; back when it is
+        sent."""
         loop = self.port.loop
         if asyncio._get_running_loop() is loop:
             self._announce(arena)
             return
         sent: concurrent.futures.Future[None] = concurrent.futures.Future()
-        loop.call_soon_threadsafe(lambda: sent.set_result(self._announce(arena)))
+
+        def send() -> None:
+            self._announce(arena)
+            sent.set_result(None)
+
+        loop.call_soon_threadsafe(send)
         sent.result(10.0)  # calls that name the arena must not overtake it
 
     def _announce(self, arena: Arena) -> None:
@@ -207,7 +214,7 @@ class DeviceActor(Actor):
     def _host_config(self) -> bytes:
         return msgspec.msgpack.encode(self.config.host)
 
-    # -- what hosts say ---------------------------------------------------------------------------------------------------
+    # -- what hosts say ------------------------------------------------------------------------------------------------
 
     @HostSaid.handles
     def host_said(self, m: HostSaid) -> None:
@@ -263,7 +270,7 @@ class DeviceActor(Actor):
         self._wake_ready()
         self._standby.ensure()
 
-    # -- loss and recovery ------------------------------------------------------------------------------------------------
+    # -- loss and recovery ---------------------------------------------------------------------------------------------
 
     def _lose(self, error: AccelError) -> None:
         """The active context is gone: open the next generation, fail what was accepted, let the standby take over."""
@@ -278,8 +285,9 @@ class DeviceActor(Actor):
         if not isinstance(error, ContextPoisoned | Unrecoverable):
             error = ContextPoisoned(f"{self.port.name}: the context could not be opened: {error}")
         if not self._starter.recovers and isinstance(error, ContextPoisoned) and old is not None:
-            text = f"{self.port.name}: {error}. A context that lives in a thread of this process cannot be replaced; " + (
-                "restart the process, or open the device with isolation='process'"
+            text = (
+                f"{self.port.name}: {error}. A context that lives in a thread of this process cannot be replaced; "
+                + ("restart the process, or open the device with isolation='process'")
             )
             self._stop(Unrecoverable(text), Event.UNRECOVERABLE, text)
             return
@@ -331,7 +339,7 @@ class DeviceActor(Actor):
             self._standby.stop()
             self._wake_ready()
 
-    # -- state ------------------------------------------------------------------------------------------------------------
+    # -- state ---------------------------------------------------------------------------------------------------------
 
     def _enter(self, event: Event) -> bool:
         state = after(self.state, event)

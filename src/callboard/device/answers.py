@@ -54,7 +54,9 @@ class Answers:
         """The context that was asked is gone."""
         for future in self._waiting.values():
             if not future.done():
-                future.set_exception(ContextLost(f"{self._actor.port.name}: the context was lost before it answered: {error}"))
+                future.set_exception(
+                    ContextLost(f"{self._actor.port.name}: the context was lost before it answered: {error}")
+                )
 
     def take(self, message: FromHost) -> None:
         """A message that may be an answer."""

@@ -39,7 +39,8 @@ class DeviceConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         isolation: ``"process"`` or ``"thread"``; None: as the backend prefers.
-        standby: ``"hot"`` (own context), ``"warm"`` (packages imported) or None (a cold spawn takes over). Process isolation only.
+        standby: ``"hot"`` (own context), ``"warm"`` (packages imported) or None (a cold spawn takes over). Process
+            isolation only.
         max_in_flight: Ops without a verdict before a call raises ``MailboxFull``.
         max_staged_bytes: Bytes of host arrays in arenas before ``put`` and ``get`` raise ``MailboxFull``.
         pending_capacity: Ops accepted while no context is ready.

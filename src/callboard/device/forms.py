@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from callboard.core.errors import ShapeError, UnsupportedOp
+from callboard.core.errors import ShapeError
 from callboard.core.layout import Layout
 from callboard.core.op import Op, info_of, outputs_of
 from callboard.core.operand import Role
@@ -32,18 +32,11 @@ class Form:
         made = outputs_of(op)
         self.tag = info.tag
         self.made: tuple[Layout, ...] = tuple(made.values())
-        self.writes = any(
-            f.role in (Role.OUT, Role.INOUT) and getattr(op, f.name) is not None for f in info.dynamic
-        )
+        self.writes = any(f.role in (Role.OUT, Role.INOUT) and getattr(op, f.name) is not None for f in info.dynamic)
         order = list(made)
         self.value = op.value and len(op.returns) == 1 and op.returns[0] in made
         self.returned = tuple(order.index(name) if name in made else -1 for name in op.returns)
         self.single = self.returned[0] if len(self.returned) == 1 else -2
-
-
-def unsupported(backend: str, op: Op[Any, Any], why: str) -> UnsupportedOp:
-    """The error for an op that the backend does not execute."""
-    return UnsupportedOp(f"{backend}, {info_of(type(op)).tag}: {why}")
 
 
 def check_overlaps(op: Op[Any, Any]) -> None:
@@ -84,7 +77,7 @@ def _share(a: GpuRef, b: GpuRef) -> bool:
     if a.offset + a_high <= b.offset + b_low or b.offset + b_high <= a.offset + a_low:
         return False
     try:  # NumPy solves the strided case exactly, within a bounded effort; the memory is never touched
-        shared: bool = np.shares_memory(_shadow(a), _shadow(b), max_work=100_000)
+        shared: bool = np.shares_memory(_shadow(a), _shadow(b), max_work=100_000)  # type: ignore[arg-type]
     except np.exceptions.TooHardError:
         return True
     return shared
@@ -106,5 +99,3 @@ class _Interface:
     def __init__(self, interface: dict[str, Any], base: object) -> None:
         self.__array_interface__ = interface
         self.base = base
-
-

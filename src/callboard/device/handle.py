@@ -55,13 +55,15 @@ class Device:
         self._port.bind(self)
         self.blas = BlasFace(self._port.submit)
 
-    # -- messages ---------------------------------------------------------------------------------------------------------
+    # -- messages ------------------------------------------------------------------------------------------------------
 
     def ask(self, op: Op[Any, R]) -> Any:
-        """Accept an op given as a message; its reply at once: a ref, a tuple of refs or a :class:`Reply`, all awaitable.
+        """Accept an op given as a message; its reply at once: a ref, a tuple of refs or a :class:`Reply`, all
+        awaitable.
 
         Raises:
-            ShapeError, UnsupportedOp, DeviceMismatch, GpuRefStale, MailboxFull, DeviceStopped: At the call; nothing was sent.
+            ShapeError, UnsupportedOp, DeviceMismatch, GpuRefStale, MailboxFull, DeviceStopped: At the call; nothing was
+                sent.
         """
         return self._port.submit(op)
 
@@ -69,16 +71,17 @@ class Device:
         """Accept an op and forget its reply; a failure goes to dead letters. Raises as :meth:`ask`."""
         self._port.submit(op)
 
-    # -- memory -----------------------------------------------------------------------------------------------------------
+    # -- memory --------------------------------------------------------------------------------------------------------
 
     def put(self, array: Any, *, dtype: DTypeLike | None = None, non_blocking: bool = False) -> GpuRef:
         """Copy a host array to the device.
 
         Args:
-            array: Anything NumPy understands, of a supported dtype, any strides. An array of :meth:`host_empty` is read by the
-                device directly and must stay unchanged until the reply.
+            array: Anything NumPy understands, of a supported dtype, any strides. An array of :meth:`host_empty` is read
+                by the device directly and must stay unchanged until the reply.
             dtype: Convert first.
-            non_blocking: Copy off the calling thread; ``array`` must stay unchanged until the reply. Later calls queue behind it.
+            non_blocking: Copy off the calling thread; ``array`` must stay unchanged until the reply. Later calls queue
+                behind it.
 
         Returns:
             A row-major array of the same shape. ``array`` has been read when this returns, unless said otherwise above.
@@ -174,7 +177,7 @@ class Device:
         """What :attr:`GpuRef.__cuda_array_interface__` does."""
         refuse(ref, "__cuda_array_interface__", AttributeError)
 
-    # -- flow -------------------------------------------------------------------------------------------------------------
+    # -- flow ----------------------------------------------------------------------------------------------------------
 
     async def ready(self) -> "Device":
         """Wait until a context is ready; gives the handle.
@@ -193,7 +196,7 @@ class Device:
         """Wait until every op called before has its verdict (failures stay with their refs)."""
         await self._port.drain()
 
-    # -- what it tells ----------------------------------------------------------------------------------------------------
+    # -- what it tells -------------------------------------------------------------------------------------------------
 
     @property
     def name(self) -> str:
@@ -283,8 +286,9 @@ class Device:
         await self._answers.ask("trim", timeout=CONTROL_TIMEOUT)
 
     def per_generation(self, make: "Callable[[Device], T | Awaitable[T]]") -> "PerGeneration[T]":
-        """``make(device)``, made again on first use in each generation: ``weights = dev.per_generation(lambda d: d.put(w))``,
-        then ``await weights()``."""
+        """``make(device)``, made again on first use in each generation: ``weights = dev.per_generation(lambda d:
+        d.put(w))``, then ``await weights()``.
+        """
         return PerGeneration(self, make)
 
     async def close(self) -> None:

@@ -1,6 +1,7 @@
 """``OpPort``: the application's end of the op line: mints ids, queues calls, settles replies.
 
-The hot path of the application: a few microseconds per op. A call never waits and never does I/O beyond one non-blocking send.
+The hot path of the application: a few microseconds per op. A call never waits and never does I/O beyond one
+non-blocking send.
 """
 
 import asyncio
@@ -11,31 +12,24 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Mapping
-from types import CodeType
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
-from callboard.core.errors import (
-    AccelError,
-    ContextPoisoned,
-    DeviceMismatch,
-    DeviceStopped,
-    GpuRefStale,
-    MailboxFull,
-    Suspect,
-)
+from callboard.core.errors import AccelError, ContextPoisoned, DeviceStopped, Suspect
 from callboard.core.library import Library
 from callboard.core.op import Op, info_of
-from callboard.core.ref import Allocation, GpuRef, stale
+from callboard.core.ref import Allocation, GpuRef
 from callboard.core.reply import Cause, Failure, Reply
+from callboard.device import refusals
 from callboard.device.config import DeviceConfig
 from callboard.device.context.failures import as_error
-from callboard.device.forms import Form, check_overlaps, unsupported
+from callboard.device.entries import Entry, Gate, RefServices, Several, settle
+from callboard.device.forms import Form, check_overlaps
 from callboard.device.hosts.base import Host
 from callboard.device.protocol import Call, Calls, Verdicts
 from callboard.device.protocol import Failure as PlainFailure
 from callboard.device.releases import Releases
 
-__all__ = ["Entry", "Gate", "OpPort", "Settled", "request_key"]
+__all__ = ["OpPort", "request_key"]
 
 request_key: contextvars.ContextVar[str | None] = contextvars.ContextVar("callboard_request_key", default=None)
 """Key of the request that ops are called for; see :func:`callboard.request_key`."""
@@ -48,51 +42,6 @@ FRAME = 2048
 _ids = itertools.count(1)  # ops and buffers of this process; never reused
 
 
-class Settled(Protocol):
-    """Something that is told when an op has its verdict (a staged array gives its slot back)."""
-
-    def settled(self, ok: bool) -> None: ...
-
-
-class RefServices(Protocol):
-    """What the device does for its refs."""
-
-    def fetch(self, ref: GpuRef, out: Any) -> Reply[Any]: ...
-    def remember(self, allocation: Allocation) -> None: ...
-    def last_write_stream(self, buffer: int) -> int | None: ...
-    def raw_device_ptr(self, ref: GpuRef) -> int: ...
-    def dlpack(self, ref: GpuRef, **options: Any) -> Any: ...
-    def array_interface(self, ref: GpuRef) -> dict[str, Any]: ...
-
-
-class Gate:
-    """Holds back what is queued behind it until it is open (a host array is still being copied)."""
-
-    __slots__ = ("is_open",)
-
-    def __init__(self) -> None:
-        self.is_open = False
-
-
-class Entry(NamedTuple):
-    """An op without a verdict."""
-
-    reply: Callable[[], Any]
-    """Gives the reply, or None when nobody holds it any more: an op must not keep its result's memory alive."""
-    tag: str
-    key: str | None
-    code: CodeType
-    at: int
-    """Instruction in ``code``; with it, the line that made the op."""
-    extra: Any
-    """A :class:`Settled`, or something to keep until the verdict."""
-
-    @property
-    def where(self) -> str:
-        line = next((n for start, end, n in self.code.co_lines() if start <= self.at < end and n), 0)
-        return f"{self.code.co_filename}:{line}"
-
-
 class OpPort:
     """Ops of one device, across its generations.
 
@@ -101,7 +50,7 @@ class OpPort:
         generation: The one that ops belong to now.
         stopped: Why the device takes no more work; None while it does.
         host: Where calls go; None while no context is ready.
-        refused: Counter of failed asks.
+        completed, failed: Counters of verdicts.
     """
 
     def __init__(
@@ -138,7 +87,7 @@ class OpPort:
         self._unclaimed: list[Failure] = []
         self._waiting_for_room: list[tuple[int, asyncio.Future[None]]] = []
 
-    # -- calls ------------------------------------------------------------------------------------------------------------
+    # -- calls ---------------------------------------------------------------------------------------------------------
 
     def submit(self, op: Op[Any, Any], extra: Any = None, keep: Any = None, depth: int = 2) -> Any:
         """Accept an op; its reply at once.
@@ -223,20 +172,22 @@ class OpPort:
             return refs[0], weakref.ref(refs[0]), extra
         weak = [weakref.ref(r) for r in refs]
         answer = tuple(refs) if op.results is None else op.results(*refs)
-        return answer, lambda: _Several([r for w in weak if (r := w()) is not None]), extra
+        return answer, lambda: Several([r for w in weak if (r := w()) is not None]), extra
 
     def _form(self, head: bytes, op: Op[Any, Any]) -> Form:
         form = Form(op)
         library = self._libraries.get(form.tag.partition(".")[0])
         why = "the backend has no such library" if library is None else library.why_not(op)
         if why is not None:
-            raise self._marked(unsupported(self._backend, op, why), form.tag)
+            raise refusals.marked(
+                refusals.unsupported(self._backend, form.tag, why), self.name, self.generation, form.tag
+            )
         if len(self._forms) >= 8192:
             self._forms.clear()
         self._forms[head] = form
         return form
 
-    # -- what refs ask for ------------------------------------------------------------------------------------------------
+    # -- what refs ask for ---------------------------------------------------------------------------------------------
 
     def bind(self, device: "RefServices") -> None:
         """Let refs reach what serves them."""
@@ -260,7 +211,7 @@ class OpPort:
     def array_interface(self, ref: GpuRef) -> dict[str, Any]:
         return self._services.array_interface(ref)
 
-    # -- the queue --------------------------------------------------------------------------------------------------------
+    # -- the queue -----------------------------------------------------------------------------------------------------
 
     def _schedule(self) -> None:
         self._scheduled = True
@@ -311,7 +262,7 @@ class OpPort:
         if entry is not None:
             first, second = entry.reply, weakref.ref(reply)
             self._pending[op_id] = entry._replace(
-                reply=lambda: _Several([r for r in (first(), second()) if r is not None])
+                reply=lambda: Several([r for r in (first(), second()) if r is not None])
             )
 
     def _free_now(self) -> None:
@@ -340,11 +291,13 @@ class OpPort:
         """Take an unsent op back; it fails with ``Withdrawn``, and so does who reads what it would have written."""
         for i, call in enumerate(self._queue):
             if isinstance(call, Call) and call.id == reply._op and call.head:
-                self._queue[i] = Call(call.id, call.head, call.places, [0.0] * len(call.numbers), call.made, withdrawn=True)
+                self._queue[i] = Call(
+                    call.id, call.head, call.places, [0.0] * len(call.numbers), call.made, withdrawn=True
+                )
                 return True
         return False
 
-    # -- verdicts ---------------------------------------------------------------------------------------------------------
+    # -- verdicts ------------------------------------------------------------------------------------------------------
 
     def verdicts(self, message: Verdicts) -> None:
         """Settle the replies."""
@@ -356,7 +309,7 @@ class OpPort:
                 if reply is not None:
                     reply._resolve()
                 if entry[5] is not None:
-                    _settle(entry[5], ok=True)
+                    settle(entry[5], ok=True)
         for op_id, value in message.values:
             entry = pop(op_id, None)
             if entry is not None:
@@ -376,7 +329,7 @@ class OpPort:
             self._causes.clear()
 
     def _error(self, failure: PlainFailure, entry: Entry) -> Exception:
-        error = self._marked(as_error(failure), entry.tag)
+        error = refusals.marked(as_error(failure), self.name, self.generation, entry.tag)
         error.add_note(f"{entry.tag}, made at {entry.where}" + (f", request {entry.key}" if entry.key else ""))
         return error
 
@@ -387,7 +340,7 @@ class OpPort:
             reply._reject(failure)
         self._unclaimed.append(failure)
         if entry.extra is not None:
-            _settle(entry.extra, ok=False)
+            settle(entry.extra, ok=False)
 
     def unretrieved(self, error: BaseException) -> None:
         """A failure that nobody awaited: to dead letters, logged once per cause."""
@@ -399,7 +352,7 @@ class OpPort:
             except RuntimeError:
                 self._report(error)
 
-    # -- generations ------------------------------------------------------------------------------------------------------
+    # -- generations ---------------------------------------------------------------------------------------------------
 
     def ready(self, host: Host) -> None:
         """A context is there: send what was accepted meanwhile."""
@@ -409,7 +362,8 @@ class OpPort:
         self._make_room()
 
     def lose(self, error: AccelError, generation: int) -> int:
-        """The context is lost: everything accepted and not answered fails, sent or not; new ops belong to ``generation``.
+        """The context is lost: everything accepted and not answered fails, sent or not; new ops belong to
+        ``generation``.
 
         Returns:
             How many ops failed.
@@ -431,7 +385,7 @@ class OpPort:
             one.generation = old
             one.__cause__ = error.__cause__
             one.add_note(f"{entry.tag}, made at {entry.where}" + (f", request {entry.key}" if entry.key else ""))
-            self._reject(entry, self._marked(one, entry.tag), cause)
+            self._reject(entry, refusals.marked(one, self.name, old, entry.tag), cause)
         self._unclaimed.clear()
         self._causes.clear()
         return len(lost)
@@ -450,7 +404,7 @@ class OpPort:
         self._make_room()
         return failed
 
-    # -- room -------------------------------------------------------------------------------------------------------------
+    # -- room ----------------------------------------------------------------------------------------------------------
 
     @property
     def in_flight(self) -> int:
@@ -496,63 +450,12 @@ class OpPort:
             elif not future.done():
                 self._waiting_for_room.append((n, future))
 
+    # -- refusals ------------------------------------------------------------------------------------------------------
+
     def _no_room(self) -> AccelError:
-        if self.stopped is not None:
-            return self._marked(DeviceStopped(f"{self.name}: {self.stopped}"), None)
-        if self.host is None:
-            limit, name = self._config.pending_capacity, "pending_capacity"
-            text = f"{self.name}: no context is ready and {limit} ops wait for it ({name}); await dev.ready() or dev.room(n)"
-        else:
-            limit, name = self._config.max_in_flight, "max_in_flight"
-            text = f"{self.name}: {limit} ops are in flight ({name}); await dev.room(n), or results, before calling more"
-        return self._marked(MailboxFull(text), None)
+        error = refusals.no_room(self.name, self.stopped, self.host is not None, self._config)
+        return refusals.marked(error, self.name, self.generation)
 
-    def _unusable(self, tag: str, op: Op[Any, Any], ref: GpuRef) -> AccelError:
-        name = next(
-            (f for f in type(op).__struct_fields__ if (v := getattr(op, f)) is ref or (isinstance(v, tuple) and ref in v)), "?"
-        )
-        if not isinstance(ref, GpuRef):
-            return self._marked(DeviceMismatch(f"{tag}: {name} is {type(ref).__name__}; pass a GpuRef of {self.name}"), tag)
-        if ref._port is not self:
-            text = f"{tag}: {name} {ref.layout!r} is on {ref.device}, the op on {self.name}; copy it through the host (get, put)"
-            return self._marked(DeviceMismatch(text), tag)
-        reason = ref._why_stale() or "context rebuilt"
-        error = stale(ref, reason)
-        text = f"{tag}: {name} is {error}; " + (
-            "use it before free()" if reason == "freed" else "put or compute it again in this generation"
-        )
-        again = GpuRefStale(text, reason)
-        again.device, again.generation = self.name, ref.generation
-        return self._marked(again, tag)
-
-    def _marked(self, error: Any, tag: str | None) -> Any:
-        error.device = self.name
-        error.op = tag or getattr(error, "op", None)
-        if getattr(error, "generation", None) is None:
-            error.generation = self.generation
-        return error
-
-class _Several:
-    """Settles all refs of one op together."""
-
-    __slots__ = ("refs",)
-
-    def __init__(self, refs: list[GpuRef]) -> None:
-        self.refs = refs
-
-    def _resolve(self) -> None:
-        for ref in self.refs:
-            ref._resolve()
-
-    def _reject(self, failure: Failure) -> None:
-        for ref in self.refs:
-            ref._reject(failure)
-
-
-def _settle(extra: Any, ok: bool) -> None:
-    settled = getattr(extra, "settled", None)
-    if settled is not None:
-        settled(ok)
-    elif isinstance(extra, tuple) and extra[-1] is not None:
-        _settle(extra[-1], ok)
-
+    def _unusable(self, tag: str, op: Op[Any, Any], ref: Any) -> AccelError:
+        error = refusals.unusable(self, tag, op, ref)
+        return refusals.marked(error, self.name, self.generation, tag)

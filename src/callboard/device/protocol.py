@@ -1,7 +1,8 @@
-"""What the application and a context host say to each other. Plain data: what crosses the wire, and what a thread host is handed.
+"""What the application and a context host say to each other. Plain data: what crosses the wire, and what a thread host
+is handed.
 
-Ids of ops, buffers and requests are minted by the application, from one counter per process, and never reused. Buffers that a host
-mints itself (results of resident actors) have negative ids.
+Ids of ops, buffers and requests are minted by the application, from one counter per process, and never reused. Buffers
+that a host mints itself (results of resident actors) have negative ids.
 """
 
 from typing import Any
@@ -24,10 +25,12 @@ class Call(Plain):
     Attributes:
         id: Of the op.
         head: Tag, settings and layouts (:mod:`callboard.core.opinfo`).
-        places: ``[buffer, offset, …]`` of the operands that are there, in order; of a host operand, ``[arena, offset]``.
+        places: ``[buffer, offset, …]`` of the operands that are there, in order; of a host operand, ``[arena,
+            offset]``.
         numbers: Of the scalars that are numbers.
         made: Ids of the buffers to make, one for each ``Out`` field left out. With an empty head: the buffers to free.
-        withdrawn: Cancelled before it was sent: it is not launched, and what it would have written fails for its readers.
+        withdrawn: Cancelled before it was sent: it is not launched, and what it would have written fails for its
+            readers.
     """
 
     id: int
@@ -58,7 +61,7 @@ class Failure(Plain):
     notes: list[str] = []
 
 
-# -- to the host --------------------------------------------------------------------------------------------------------------
+# -- to the host -------------------------------------------------------------------------------------------------------
 
 
 class Calls(Plain, tag=1):
@@ -160,7 +163,7 @@ class Close(Plain, tag=11):
 ToHost = Calls | Open | MapArena | UnmapArena | Ask | Turn | StartActor | StopActor | Activate | Close
 
 
-# -- from the host ------------------------------------------------------------------------------------------------------------
+# -- from the host -----------------------------------------------------------------------------------------------------
 
 
 class Hello(Plain, tag=1):
@@ -247,8 +250,9 @@ class ActorEvent(Plain, tag=8):
 
 
 class Traces(Plain, tag=9):
-    """Records of ops, when a trace is installed: ``[op id, tag, stream, enqueued, launched, completed, ok]``, seconds of the
-    host's ``time.monotonic()``."""
+    """Records of ops, when a trace is installed: ``[op id, tag, stream, enqueued, launched, completed, ok]``, seconds
+    of the host's ``time.monotonic()``.
+    """
 
     records: list[tuple[int, str, int, float, float, float, bool]]
 

@@ -9,8 +9,9 @@ __all__ = ["Releases"]
 class Releases:
     """A deque of buffer ids that wakes the loop once per burst.
 
-    :meth:`append` is called by ``__del__``: on any thread, at any moment, also inside a garbage collection. So it takes no lock, touches
-    no loop and logs nothing; a descriptor that the loop reads is written instead, when nobody has done so yet.
+    :meth:`append` is called by ``__del__``: on any thread, at any moment, also inside a garbage collection. So it takes
+    no lock, touches no loop and logs nothing; a descriptor that the loop reads is written instead, when nobody has done
+    so yet.
     """
 
     __slots__ = ("_armed", "_read", "_write", "ids")

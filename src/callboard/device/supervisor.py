@@ -28,8 +28,8 @@ class DeviceSupervisor:
     def decide(self, error: BaseException) -> Directive:
         """What a failure calls for.
 
-        ``RESTART`` replaces the context host (for :class:`ContextPoisoned`) or the library's handle (for everything that is no
-        :class:`AccelError`), ``RESUME`` means that the error is an answer, ``STOP`` ends the device.
+        ``RESTART`` replaces the context host (for :class:`ContextPoisoned`) or the library's handle (for everything
+        that is no :class:`AccelError`), ``RESUME`` means that the error is an answer, ``STOP`` ends the device.
         """
         match error:
             case ContextPoisoned():

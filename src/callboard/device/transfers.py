@@ -18,7 +18,8 @@ from callboard.core.layout import Layout, layout_of
 from callboard.core.ref import GpuRef
 from callboard.core.reply import Failure, Reply
 from callboard.device.arena import ArenaPool, Slot
-from callboard.device.port import Gate, OpPort
+from callboard.device.entries import Gate
+from callboard.device.port import OpPort
 from callboard.device.regions import HostRegion
 from callboard.kernel.memory import Copy, Download, Empty, Upload
 
@@ -40,7 +41,7 @@ class Transfers:
         self._arenas = arenas
         self._copier: concurrent.futures.ThreadPoolExecutor | None = None
 
-    # -- to the device ----------------------------------------------------------------------------------------------------
+    # -- to the device -------------------------------------------------------------------------------------------------
 
     def put(self, array: Any, dtype: DTypeLike | None, non_blocking: bool, depth: int = 4) -> GpuRef:
         """See :meth:`callboard.Device.put`."""
@@ -96,7 +97,7 @@ class Transfers:
         ref: GpuRef = self._port.submit(Empty(shape=layout.shape, dtype=layout.dtype.name), depth=depth + 1)
         return ref
 
-    # -- to the host ------------------------------------------------------------------------------------------------------
+    # -- to the host ---------------------------------------------------------------------------------------------------
 
     def get(self, ref: GpuRef, out: Array | None, depth: int = 4) -> "Reply[Array]":
         """See :meth:`GpuRef.get`."""
@@ -110,7 +111,11 @@ class Transfers:
             raise ShapeError("get: out is read-only; pass an array that can be written")
         reply: Reply[Array] = Reply(self._port)
         if layout.nbytes == 0:
-            self._port.submit(Copy(src=ref), depth=depth, keep=_Whole(reply, np.empty(layout.shape, layout.dtype.np) if out is None else out))
+            self._port.submit(
+                Copy(src=ref),
+                depth=depth,
+                keep=_Whole(reply, np.empty(layout.shape, layout.dtype.np) if out is None else out),
+            )
             return reply
         source: GpuRef = ref if ref.layout.contiguous else self._port.submit(Copy(src=ref), depth=depth)
         leased = self._arenas.find(out) if out is not None else None
@@ -129,7 +134,7 @@ class Transfers:
             self._port.submit(Download(src=view, host=region), keep=_FetchPart(fetch, a, b), depth=depth)
         return reply
 
-    # -- the copying thread -----------------------------------------------------------------------------------------------
+    # -- the copying thread --------------------------------------------------------------------------------------------
 
     def _run(self, job: Callable[..., None], *args: Any) -> None:
         if self._copier is None:

@@ -94,7 +94,7 @@ class FrameReader(Generic[M]):
                     continue
                 try:
                     message = decode(body)
-                except (msgspec.DecodeError, RecursionError, MemoryError) as e:
+                except Exception as e:  # msgspec's own, and what Unicode, nesting or unhashable keys raise through it
                     raise FrameError(f"frame of kind {kind}: {e}") from e
                 yield message
         finally:

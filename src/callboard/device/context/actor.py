@@ -61,12 +61,13 @@ class ContextActor:
         }
 
     def warm_up(self) -> None:
-        """What a hot standby does ahead of time: handles, workspaces and lazily loaded code of the configured libraries."""
+        """What a hot standby does ahead of time: handles, workspaces and lazily loaded code of the configured
+        libraries."""
         self.libraries.warm_up(self.config.warm)
         for track in self.streams.tracks:
             track.stream.synchronize()
 
-    # -- one round of the admitting loop ----------------------------------------------------------------------------------
+    # -- one round of the admitting loop -------------------------------------------------------------------------------
 
     def receive(self, message: Plain) -> None:
         """Act on one message.
@@ -127,7 +128,7 @@ class ContextActor:
             track.stream.close()
         self.device.close()
 
-    # -- control requests -------------------------------------------------------------------------------------------------
+    # -- control requests ----------------------------------------------------------------------------------------------
 
     def _answer(self, ask: Ask) -> None:
         handler = self._asks.get(ask.what)

@@ -1,13 +1,22 @@
 """Admission: one op after the other, in program order, from message to launch.
 
-resolve -> generation and extents -> producers' failures -> waits -> launch -> ticket, for op *i* before op *i+1* is looked at. This is
-the hot path of a context host: a few microseconds per op, so it is one straight function.
+resolve -> generation and extents -> producers' failures -> waits -> launch -> ticket, for op *i* before op *i+1* is
+looked at. This is the hot path of a context host: a few microseconds per op, so it is one straight function.
 """
 
 from collections.abc import Callable, Iterable
 
 from callboard.core.backend import AccelDevice, Memory
-from callboard.core.errors import AccelError, ContextPoisoned, GpuRefStale, LibraryError, OutOfMemory, ShapeError, Unrecoverable, Withdrawn
+from callboard.core.errors import (
+    AccelError,
+    ContextPoisoned,
+    GpuRefStale,
+    LibraryError,
+    OutOfMemory,
+    ShapeError,
+    Unrecoverable,
+    Withdrawn,
+)
 from callboard.device.context.blocks import Block, BlockPool
 from callboard.device.context.helper import Helper
 from callboard.device.context.libraries import Libraries
@@ -54,7 +63,7 @@ class Admission:
         self.buffers: dict[int, Block] = {}
         self.arenas: dict[int, tuple[int, int]] = {}
 
-    # -- entry points -----------------------------------------------------------------------------------------------------
+    # -- entry points --------------------------------------------------------------------------------------------------
 
     def calls(self, calls: Iterable[Call]) -> None:
         """Admit a batch.
@@ -75,7 +84,7 @@ class Admission:
         self._parking.closed = False
         self._parking.retry()
 
-    # -- the careful path -------------------------------------------------------------------------------------------------
+    # -- the careful path ----------------------------------------------------------------------------------------------
 
     def _look(self, call: Call) -> None:
         if not call.head:
@@ -119,7 +128,7 @@ class Admission:
             helper = actor.needs_helper(plan)
             if helper is False:
                 actor.prepare(plan)
-        except Exception as e:  # noqa: BLE001 - classified, then answered
+        except Exception as e:
             del self._plans[head]
             plan.refuse(self._classified(e, plan))
             return plan
@@ -142,7 +151,7 @@ class Admission:
         plan.error, plan.launch, plan.makes, plan.places, plan.tag = error, None, (), (), "?"
         return plan
 
-    # -- the hot path -----------------------------------------------------------------------------------------------------
+    # -- the hot path --------------------------------------------------------------------------------------------------
 
     def _launch(self, call: Call, plan: Plan) -> None:
         library = plan.library
@@ -156,7 +165,10 @@ class Admission:
         failed: Pending | None = None
         blocks: list[tuple[Block, bool]] = []
         if len(places) != 2 * len(plan.places) or len(call.made) != len(plan.makes):
-            self._refuse(call, ShapeError(f"{plan.tag}: the call brings {len(places) // 2} operands, {len(plan.places)} expected"))
+            self._refuse(
+                call,
+                ShapeError(f"{plan.tag}: the call brings {len(places) // 2} operands, {len(plan.places)} expected"),
+            )
             return
         i = 0
         for at, item, host, reads, writes, whole, low, high, name in plan.places:
@@ -182,7 +194,9 @@ class Admission:
             if offset + low < 0 or offset + high > size:
                 self._refuse(
                     call,
-                    ShapeError(f"{plan.tag}: {name} reaches bytes {offset + low}..{offset + high} of a buffer of {max(size, 0)}"),
+                    ShapeError(
+                        f"{plan.tag}: {name} reaches bytes {offset + low}..{offset + high} of a buffer of {max(size, 0)}"
+                    ),
                 )
                 return
             i += 2
@@ -234,14 +248,14 @@ class Admission:
             op.check = plan.launch(track.stream, plan.state, *values)  # type: ignore[misc]
             if plan.value is not None:
                 op.readback = self._device.read_back(track.stream, values[plan.makes[0][0]], plan.value.nbytes)
-        except Exception as e:  # noqa: BLE001 - classified, then answered
+        except Exception as e:
             self._ledger.refuse(op, self._classified(e, plan))
             return
         track.ops.append(op)
         if ticket - track.sealed >= SEAL_EVERY:
             track.seal()
 
-    # -- refusals ---------------------------------------------------------------------------------------------------------
+    # -- refusals ------------------------------------------------------------------------------------------------------
 
     def _refuse(self, call: Call, error: BaseException) -> None:
         """Answer a call that is not launched; everything it would have written fails for its readers."""

@@ -1,7 +1,7 @@
 """Blocks of device memory: a caching pool, and the hazards of each block.
 
-Hazards belong to the memory, not to the array in it: they stay with a block when it goes back to the pool, so whoever gets it next is
-just another writer and waits for the last users by the same rule. Nothing here ever waits on the host.
+Hazards belong to the memory, not to the array in it: they stay with a block when it goes back to the pool, so whoever
+gets it next is just another writer and waits for the last users by the same rule. Nothing here ever waits on the host.
 """
 
 from collections.abc import Iterator

@@ -1,7 +1,7 @@
 """Completion: how the admitting thread waits while it has nothing to admit.
 
-All strategies learn the outcome in the same way, by querying events on the admitting thread, so each reports the stream's error; they
-differ in what wakes that thread.
+All strategies learn the outcome in the same way, by querying events on the admitting thread, so each reports the
+stream's error; they differ in what wakes that thread.
 """
 
 import abc
@@ -35,12 +35,13 @@ class Completion(abc.ABC):
     def watch(self, tracks: Sequence[Track]) -> None:
         """New work has been enqueued and sealed on these tracks."""
 
-    def close(self) -> None:  # noqa: B027 - only strategies with a thread have something to end
+    def close(self) -> None:
         """End what the strategy started."""
 
 
 class PolledCompletion(Completion):
-    """Spin while work is in flight, and ``spin`` seconds longer; block when idle. The fastest where polling is cheap (CUDA).
+    """Spin while work is in flight, and ``spin`` seconds longer; block when idle. The fastest where polling is cheap
+    (CUDA).
 
     Args:
         spin: Seconds.
@@ -68,8 +69,8 @@ class PolledCompletion(Completion):
 class HostFnCompletion(Completion):
     """The stream posts a semaphore (by a C function, without the GIL) and a waiting thread wakes the admitting one.
 
-    Leaves the core to others while work is in flight, at the price of two thread switches. A stream with a sticky error may post
-    nothing, hence the watchdog.
+    Leaves the core to others while work is in flight, at the price of two thread switches. A stream with a sticky error
+    may post nothing, hence the watchdog.
     """
 
     def __init__(self, wake: Callable[[], None]) -> None:
@@ -78,7 +79,9 @@ class HostFnCompletion(Completion):
         for name in ("sem_init", "sem_wait", "sem_post"):
             getattr(self._libc, name).restype = ctypes.c_int
         self._libc.sem_init.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_uint]
-        self._libc.sem_wait.argtypes = self._libc.sem_post.argtypes = [ctypes.c_void_p]  # else a pointer is cut to 32 bits
+        self._libc.sem_wait.argtypes = self._libc.sem_post.argtypes = [
+            ctypes.c_void_p
+        ]  # else a pointer is cut to 32 bits
         self._memory = ctypes.create_string_buffer(64)  # sem_t is 32 bytes on glibc
         self._semaphore = ctypes.addressof(self._memory)
         self._libc.sem_init(self._semaphore, 0, 0)

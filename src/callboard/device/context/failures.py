@@ -23,10 +23,14 @@ def as_failure(id: int, error: BaseException, cause: int = 0) -> Failure:
         return Failure(id, name, str(error), attributes, cause, notes)
     if getattr(builtins, name, None) is type(error) and isinstance(error, Exception):
         return Failure(id, name, str(error), {}, cause, notes)
-    import traceback  # noqa: PLC0415 - only failures of user code come here, and it is slow to import
+    import traceback
 
     text = "".join(traceback.format_exception(error))
-    attributes = {"type": f"{type(error).__module__}.{type(error).__qualname__}", "message": str(error), "traceback": text}
+    attributes = {
+        "type": f"{type(error).__module__}.{type(error).__qualname__}",
+        "message": str(error),
+        "traceback": text,
+    }
     return Failure(id, "RemoteError", str(error), attributes, cause, notes)
 
 
@@ -50,5 +54,6 @@ def as_error(failure: Failure) -> Exception:
 
 
 def same_for(id: int, failure: Failure, cause: int, note: str) -> Failure:
-    """The failure of an op that read what a failed op owed: same class and text, and a note that says how it got there."""
+    """The failure of an op that read what a failed op owed: same class and text, and a note that says how it got
+    there."""
     return msgspec.structs.replace(failure, id=id, cause=cause, notes=[*failure.notes, note])

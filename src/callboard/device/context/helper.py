@@ -56,7 +56,7 @@ class Helper:
                     self._enter()
                     entered = True
                 job()
-            except BaseException as e:  # noqa: BLE001 - handed to the admitting thread, which classifies it
+            except BaseException as e:
                 error = e
             finally:
                 self._busy(None)

@@ -1,7 +1,7 @@
 """``LibraryActor``: the one generic actor that serves every compute library in a context host.
 
-It is a handle, a stream and a restart boundary, not a second mailbox: the host admits all ops in one order. A failing handle is closed
-and made again for the next op; its plans are dropped with it.
+It is a handle, a stream and a restart boundary, not a second mailbox: the host admits all ops in one order. A failing
+handle is closed and made again for the next op; its plans are dropped with it.
 """
 
 from collections.abc import Iterable, Mapping
@@ -62,7 +62,9 @@ class LibraryActor:
 class Libraries:
     """The library actors of a device, made when they are first needed."""
 
-    def __init__(self, device: AccelDevice, classes: Mapping[str, type[Library]], streams: StreamAllocator, name: str) -> None:
+    def __init__(
+        self, device: AccelDevice, classes: Mapping[str, type[Library]], streams: StreamAllocator, name: str
+    ) -> None:
         self._device = device
         self._classes = classes
         self._streams = streams

@@ -1,7 +1,8 @@
 """Parking: ops that cannot be launched yet, and everything that has to stay behind them.
 
-An op is parked while its plan is being prepared, while a resident actor's turn holds one of its operands, or while memory is being
-freed for it. Later ops that touch its operands, and later ops of its library, park behind it; all else goes on.
+An op is parked while its plan is being prepared, while a resident actor's turn holds one of its operands, or while
+memory is being freed for it. Later ops that touch its operands, and later ops of its library, park behind it; all else
+goes on.
 """
 
 from collections.abc import Callable, Iterable

@@ -17,7 +17,8 @@ FLYING, OK, FAILED = 0, 1, 2
 class Pending:
     """An op that has been accepted: its own status, and the ops whose results it reads.
 
-    It outlives its verdict while a buffer names it as its last writer, so that whoever reads that buffer later gets the root cause.
+    It outlives its verdict while a buffer names it as its last writer, so that whoever reads that buffer later gets the
+    root cause.
 
     Attributes:
         id: Of the op.

@@ -57,7 +57,20 @@ class Plan:
         error: Why this head cannot be executed.
     """
 
-    __slots__ = ("blank", "error", "groups", "launch", "library", "makes", "numbers", "op", "places", "state", "tag", "value")
+    __slots__ = (
+        "blank",
+        "error",
+        "groups",
+        "launch",
+        "library",
+        "makes",
+        "numbers",
+        "op",
+        "places",
+        "state",
+        "tag",
+        "value",
+    )
 
     def __init__(self, op: Op[Any, Any]) -> None:
         info = info_of(type(op))

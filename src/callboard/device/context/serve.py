@@ -31,7 +31,7 @@ def serve(channel: Channel) -> int:
         return host.run()
     except ChannelClosed:
         return 0
-    except Exception as e:  # noqa: BLE001 - whatever it is, the application must hear of it before the host leaves
+    except Exception as e:
         host.lose(e)
         return POISONED
 

@@ -1,7 +1,8 @@
 """Tracks: a stream with its tickets, and how one track waits for another.
 
-Every op that is launched takes the next ticket of its track. A stream finishes tickets in order, so "ticket 7 is done" answers for all
-before it. Events are recorded once per batch, every ``SEAL_EVERY`` ops, or when another track needs a ticket; not per op.
+Every op that is launched takes the next ticket of its track. A stream finishes tickets in order, so "ticket 7 is done"
+answers for all before it. Events are recorded once per batch, every ``SEAL_EVERY`` ops, or when another track needs a
+ticket; not per op.
 """
 
 from collections import deque
@@ -15,7 +16,8 @@ if TYPE_CHECKING:
 __all__ = ["Track"]
 
 SEAL_EVERY = 16
-"""Ops between events inside a batch: bounds how late the verdict of a long batch's first op is, at about 1 µs per event."""
+"""Ops between events inside a batch: bounds how late the verdict of a long batch's first op is, at about 1 µs per
+event."""
 
 
 class Track:

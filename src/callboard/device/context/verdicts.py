@@ -71,7 +71,7 @@ class Ledger:
         try:
             if op.check is not None:
                 op.check()
-        except Exception as error:  # noqa: BLE001 - whatever a library's check raises is the op's failure
+        except Exception as error:
             self.refuse(op, error if isinstance(error, AccelError) else _wrapped(op, error))
         else:
             failed = next((s for s in op.sources if s.state == FAILED), None)

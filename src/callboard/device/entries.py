@@ -1,0 +1,80 @@
+"""What the application keeps of an op until its verdict is there."""
+
+from collections.abc import Callable
+from types import CodeType
+from typing import Any, NamedTuple, Protocol
+
+from callboard.core.ref import Allocation, GpuRef
+from callboard.core.reply import Failure, Reply
+
+__all__ = ["Entry", "Gate", "RefServices", "Settled", "Several", "settle"]
+
+
+class Settled(Protocol):
+    """Something that is told when an op has its verdict (a staged array gives its slot back)."""
+
+    def settled(self, ok: bool) -> None: ...
+
+
+class RefServices(Protocol):
+    """What the device does for its refs."""
+
+    def fetch(self, ref: GpuRef, out: Any) -> Reply[Any]: ...
+    def remember(self, allocation: Allocation) -> None: ...
+    def last_write_stream(self, buffer: int) -> int | None: ...
+    def raw_device_ptr(self, ref: GpuRef) -> int: ...
+    def dlpack(self, ref: GpuRef, **options: Any) -> Any: ...
+    def array_interface(self, ref: GpuRef) -> dict[str, Any]: ...
+
+
+class Gate:
+    """Holds back what is queued behind it until it is open (a host array is still being copied)."""
+
+    __slots__ = ("is_open",)
+
+    def __init__(self) -> None:
+        self.is_open = False
+
+
+class Entry(NamedTuple):
+    """An op without a verdict."""
+
+    reply: Callable[[], Any]
+    """Gives the reply, or None when nobody holds it any more: an op must not keep its result's memory alive."""
+    tag: str
+    key: str | None
+    code: CodeType
+    at: int
+    """Instruction in ``code``; with it, the line that made the op."""
+    extra: Any
+    """A :class:`Settled`, or something to keep until the verdict."""
+
+    @property
+    def where(self) -> str:
+        line = next((n for start, end, n in self.code.co_lines() if start <= self.at < end and n), 0)
+        return f"{self.code.co_filename}:{line}"
+
+
+class Several:
+    """Settles all refs of one op together."""
+
+    __slots__ = ("refs",)
+
+    def __init__(self, refs: list[Reply[Any]]) -> None:
+        self.refs = refs
+
+    def _resolve(self) -> None:
+        for ref in self.refs:
+            ref._resolve()
+
+    def _reject(self, failure: Failure) -> None:
+        for ref in self.refs:
+            ref._reject(failure)
+
+
+def settle(extra: Any, ok: bool) -> None:
+    settled = getattr(extra, "settled", None)
+    if settled is not None:
+        settled(ok)
+    elif isinstance(extra, tuple) and extra[-1] is not None:
+        settle(extra[-1], ok)

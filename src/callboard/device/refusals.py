@@ -1,0 +1,61 @@
+"""Errors of calls that are refused in the application, before anything is sent."""
+
+from typing import Any, TypeVar
+
+from callboard.core.errors import AccelError, DeviceMismatch, DeviceStopped, GpuRefStale, MailboxFull, UnsupportedOp
+from callboard.core.op import Op
+from callboard.core.ref import GpuRef, RefPort
+from callboard.device.config import DeviceConfig
+
+__all__ = ["marked", "no_room", "unsupported", "unusable"]
+
+E = TypeVar("E", bound=BaseException)
+
+
+def marked(error: E, device: str, generation: int, tag: str | None = None) -> E:
+    """The error with ``device``, ``generation`` and ``op`` set (errors of user code that are no AccelError, too)."""
+    if isinstance(error, AccelError):
+        error.device = device
+        error.op = tag or error.op
+        if error.generation is None:
+            error.generation = generation
+    return error
+
+
+def unsupported(backend: str, tag: str, why: str) -> UnsupportedOp:
+    """The backend does not execute the op."""
+    return UnsupportedOp(f"{backend}, {tag}: {why}")
+
+
+def no_room(name: str, stopped: str | None, ready: bool, config: DeviceConfig) -> AccelError:
+    """The device has stopped, or as many ops wait as may."""
+    if stopped is not None:
+        return DeviceStopped(f"{name}: {stopped}")
+    if not ready:
+        return MailboxFull(
+            f"{name}: no context is ready and {config.pending_capacity} ops wait for it (pending_capacity); "
+            "await dev.ready() or dev.room(n)"
+        )
+    return MailboxFull(
+        f"{name}: {config.max_in_flight} ops are in flight (max_in_flight); await dev.room(n), or results, before calling more"
+    )
+
+
+def unusable(port: RefPort, tag: str, op: Op[Any, Any], ref: Any) -> AccelError:
+    """An operand that is stale, freed or on another device."""
+    name = next((f for f in type(op).__struct_fields__ if _names(getattr(op, f), ref)), "?")
+    if not isinstance(ref, GpuRef):
+        return DeviceMismatch(f"{tag}: {name} is {type(ref).__name__}; pass a GpuRef of {port.name}")
+    if ref._port is not port:
+        return DeviceMismatch(
+            f"{tag}: {name} {ref.layout!r} is on {ref.device}, the op on {port.name}; copy it through the host (get, put)"
+        )
+    reason = ref._why_stale() or "context rebuilt"
+    cure = "use it before free()" if reason == "freed" else "put or compute it again in this generation"
+    error = GpuRefStale(f"{tag}: {name} {ref.layout!r} on {ref.device}: {reason}; {cure}", reason)
+    error.generation = ref.generation
+    return error
+
+
+def _names(value: Any, ref: Any) -> bool:
+    return value is ref or (isinstance(value, tuple) and any(v is ref for v in value))
