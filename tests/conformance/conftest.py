@@ -1,12 +1,16 @@
 """What the conformance suites run over: the fixture ``session``, once for every backend."""
 
 import os
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from callboard.core.errors import BackendUnavailable
 from callboard.testing.session import LibrarySession
+
+sys.path.insert(0, str(Path(__file__).parent))  # importlib mode has no package to import blas_lab from
 
 SESSIONS = [
     pytest.param("library:cpu", id="library-cpu"),
