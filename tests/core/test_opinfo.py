@@ -1,0 +1,311 @@
+import importlib
+import math
+import pkgutil
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import assume, given, reject
+from hypothesis import strategies as st
+
+import callboard.kernel
+from callboard.core.dtype import DTYPES
+from callboard.core.errors import ShapeError
+from callboard.core.layout import Layout, layout_of
+from callboard.core.op import OPS, Op, info_of
+from callboard.core.operand import HostIn, HostOut, In, InOut, Operand, Out, Placeholder, Role, Scalar
+from callboard.core.opinfo import OpField, Parts, read_head
+
+for module in pkgutil.walk_packages(callboard.kernel.__path__, "callboard.kernel."):
+    importlib.import_module(module.name)  # registers its messages
+MESSAGES = [pytest.param(cls, id=tag) for tag, cls in sorted(OPS.items())]
+
+AnyOp = Op[Any, Any]
+
+
+class Everything(Op["ToyActor", None], tag="toy.everything"):
+    """Every kind of field."""
+
+    returns = ()
+
+    a: In
+    many: tuple[In, ...]
+    host: HostIn
+    sink: HostOut
+    state: InOut
+    out: Out | None = None
+    extra: In | None = None
+    alpha: Scalar = 1.0
+    beta: Scalar | None = None
+    flag: bool = False
+    count: int = 3
+    rate: float = 0.5
+    mode: Literal["fast", "exact"] = "fast"
+    level: Literal[1, 2] = 1
+    axes: tuple[int, ...] = ()
+    limit: int | None = None
+
+    def infer(self) -> dict[str, Layout]:
+        return {"out": self.a.layout}
+
+
+del OPS["toy.everything"]  # other modules look at all messages that there are
+
+layouts = st.builds(
+    lambda dtype, axes: layout_of(dtype, tuple(n for n, _ in axes), tuple(s for _, s in axes)),
+    st.sampled_from(list(DTYPES.values())),
+    st.lists(st.tuples(st.integers(0, 5), st.integers(-40, 40)), max_size=4),
+)
+operands = st.builds(Placeholder, layouts)
+numbers = (
+    st.floats(allow_nan=False)
+    | st.complex_numbers(allow_nan=False)
+    | st.builds(lambda d: Placeholder(layout_of(d, ())), st.sampled_from(list(DTYPES.values())))
+)
+sizes = st.integers(-(2**63), 2**63 - 1)  # what MessagePack carries
+st.register_type_strategy(int, sizes)
+
+
+def values(field: OpField, length: int) -> st.SearchStrategy[Any]:
+    one = numbers if field.role is Role.SCALAR else operands
+    one = st.tuples(*[one] * length) if field.many else one
+    return st.none() | one if field.optional else one
+
+
+@st.composite
+def messages(draw: st.DrawFn, cls: type[AnyOp]) -> AnyOp:
+    info = info_of(cls)
+    length = draw(st.integers(0, 4))  # tuples of one message belong together
+    dynamic = {field.name: draw(values(field, length)) for field in info.dynamic}
+    statics = {name: draw(st.from_type(info._hints[name])) for name in info.statics}
+    assume(not any(isinstance(v, float) and math.isnan(v) for v in statics.values()))
+    try:
+        return cls(**dynamic, **statics)
+    except ShapeError:  # fields that may not stand together
+        reject()
+
+
+def leaves(op: AnyOp) -> Iterator[Any]:
+    """Operands and numbers, in order of declaration."""
+    for field in info_of(type(op)).dynamic:
+        value = getattr(op, field.name)
+        yield from value if isinstance(value, tuple) else [value]
+
+
+def check_round_trip(op: AnyOp) -> None:
+    info = info_of(type(op))
+    parts = info.split(op)
+    tag, statics, skeleton = read_head(parts.head)
+    again = info.join(type(op), statics, skeleton)
+    assert tag == info.tag
+    for name in info.statics:
+        assert getattr(again, name) == getattr(op, name)
+        assert type(getattr(again, name)) is type(getattr(op, name))
+    for before, after in zip(leaves(op), leaves(again), strict=True):
+        if isinstance(before, Operand):
+            assert isinstance(after, Placeholder)
+            assert after.layout == before.layout
+        else:
+            assert type(after) is type(before)
+            assert not after
+    assert info.split(again).head == parts.head
+    assert parts.operands == [v for v in leaves(op) if isinstance(v, Operand)]
+    wanted: list[float] = []
+    for v in leaves(op):
+        wanted += [v] if isinstance(v, float) else [v.real, v.imag] if isinstance(v, complex) else []
+    assert parts.numbers == wanted
+
+
+@pytest.mark.parametrize("cls", MESSAGES)
+@given(data=st.data())
+def test_every_message_comes_back_from_its_head(cls: type[AnyOp], data: st.DataObject) -> None:
+    check_round_trip(data.draw(messages(cls)))
+
+
+@given(messages(Everything))
+def test_every_kind_of_field_comes_back(op: AnyOp) -> None:
+    check_round_trip(op)
+
+
+@given(messages(Everything), messages(Everything))
+def test_heads_are_equal_where_all_but_the_numbers_is(one: Any, other: Any) -> None:
+    def fixed(op: Any) -> list[Any]:
+        kinds = [v.layout.wire if isinstance(v, Operand) else type(v) for v in leaves(op)]
+        return [*kinds, len(op.many), *(getattr(op, name) for name in info_of(Everything).statics)]
+
+    info = info_of(Everything)
+    assert (info.split(one).head == info.split(other).head) == (fixed(one) == fixed(other))
+
+
+@pytest.mark.parametrize("cls", MESSAGES)
+def test_every_message_says_how_it_is_answered(cls: type[AnyOp]) -> None:
+    info = info_of(cls)
+    writes = {field.name for field in info.dynamic if field.role in (Role.OUT, Role.INOUT)}
+    reads = {field.name for field in info.dynamic if field.role is not Role.OUT}
+    assert set(cls.returns) <= writes
+    assert not cls.value or len(cls.returns) == 1
+    assert {pair for pair in cls.overlaps if pair[0] not in writes or pair[1] not in reads} == set()
+    assert cls.infer is not Op.infer
+    assert cls.__doc__ != Op.__doc__
+
+
+# -- fields -----------------------------------------------------------------------------------------------------------
+
+
+def test_roles_and_order() -> None:
+    info = info_of(Everything)
+    assert (info.tag, info.library) == ("toy.everything", "toy")
+    assert [(f.name, f.role.value, f.optional, f.many) for f in info.dynamic] == [
+        ("a", "in", False, False),
+        ("many", "in", False, True),
+        ("host", "host_in", False, False),
+        ("sink", "host_out", False, False),
+        ("state", "inout", False, False),
+        ("out", "out", True, False),
+        ("extra", "in", True, False),
+        ("alpha", "scalar", False, False),
+        ("beta", "scalar", True, False),
+    ]
+    assert info.statics == ("flag", "count", "rate", "mode", "level", "axes", "limit")
+
+
+A = Placeholder(layout_of(DTYPES["f32"], (2, 3)))
+
+
+def make(**changes: Any) -> Any:
+    return Everything(**{"a": A, "many": (A,), "host": A, "sink": A, "state": A, **changes})
+
+
+@pytest.mark.parametrize(
+    "given, want",
+    [
+        *((1, 1.0), (np.float32(0.5), 0.5), (np.float64(2), 2.0), (np.int8(-3), -3.0), (True, 1.0), (np.True_, 1.0)),
+        *((1j, 1j), (np.complex64(1 + 2j), 1 + 2j)),
+    ],
+)
+def test_numbers_become_floats_and_complexes(given: Any, want: Any) -> None:
+    for field in ("alpha", "beta"):
+        value = getattr(make(**{field: given}), field)
+        assert value == want
+        assert type(value) is type(want)
+
+
+def test_settings_are_normalised() -> None:
+    op = make(count=np.int64(4), flag=np.True_, rate=2, axes=[1, 0], many=[A, A])
+    assert (op.count, op.flag, op.rate, op.axes, op.many) == (4, True, 2.0, (1, 0), (A, A))
+    assert [type(v) for v in (op.count, op.flag, op.rate, op.axes, op.many)] == [int, bool, float, tuple, tuple]
+
+
+@pytest.mark.parametrize(
+    "field, value, says",
+    [
+        ("a", np.zeros(3), "toy.everything: a is ndarray; pass a GpuRef (dev.put(array) makes one)"),
+        ("a", None, "toy.everything: a is NoneType; pass a GpuRef"),
+        ("a", 1.0, "a is float; pass a GpuRef"),
+        ("extra", "x", "extra is str; pass a GpuRef"),
+        ("many", A, "many is Placeholder; pass a tuple of GpuRefs"),
+        ("many", (A, 1), "many is int; pass a GpuRef"),
+        ("alpha", "x", "alpha is str; pass a number or a 0-d GpuRef"),
+        ("alpha", None, "alpha is NoneType; pass a number"),
+        ("count", "x", "count = 'x': Expected `int`, got `str`"),
+        ("count", 1.5, "count = 1.5: Expected `int`, got `float`"),
+        ("count", True, "count = True: Expected `int`, got `bool`"),
+        ("mode", "slow", "mode = 'slow': Invalid enum value 'slow'"),
+        ("level", 3, "level = 3: Invalid enum value 3"),
+        ("axes", (1, "x"), "axes = (1, 'x'): Expected `int`"),
+    ],
+)
+def test_a_wrong_field_is_named(field: str, value: Any, says: str) -> None:
+    for _ in range(2):  # the second time, types that were right before are remembered
+        with pytest.raises(TypeError) as caught:
+            make(**{field: value})
+        assert says in str(caught.value)
+        make(level=1, count=1)
+
+
+class Level(Op["ToyActor", None], tag="toy.level"):
+    """Its types are the same for right and wrong values."""
+
+    returns = ()
+
+    a: In
+    level: Literal[1, 2] = 1
+
+    def infer(self) -> dict[str, Layout]:
+        return {}
+
+
+del OPS["toy.level"]
+
+
+def test_a_right_value_does_not_vouch_for_another_of_its_type() -> None:
+    Level(a=A, level=1)
+    with pytest.raises(TypeError, match="level = 3"):
+        Level(a=A, level=3)  # type: ignore[arg-type]
+
+
+# -- what comes from elsewhere ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "head",
+    [b"", b"\xc1", msgspec.msgpack.encode(3), msgspec.msgpack.encode(["a", []]), msgspec.msgpack.encode([1, [], []])],
+)
+def test_a_broken_head_is_refused(head: bytes) -> None:
+    with pytest.raises(ValueError, match="broken head"):
+        read_head(head)
+
+
+SKELETON = read_head(info_of(Everything).split(make()).head)[2]
+
+
+@pytest.mark.parametrize(
+    "at, mark, says",
+    [
+        (0, None, "a: None is no operand"),
+        (0, 0, "a: 0 is no operand"),
+        (0, [99, [1], []], "unknown dtype code 99"),
+        (0, [[2, [1], []]], "a: [[2, [1], []]] is no operand"),
+        (0, [2, [-1], []], "shape [-1], strides []: not those of an array"),
+        (0, [2, ["x"], []], "not those of an array"),
+        (0, [2, [3, 4], [1]], "shape [3, 4] has 2 axes, strides [1]"),
+        (1, [2, [1], []], "many: 2 is no operand"),
+        (1, [[2, [1]]], "many: [2, [1]] is no operand"),
+        (1, [2, 3], "many: 2 is no operand"),
+        (7, 2, "alpha: 2 is no operand"),
+        (7, None, "alpha: None is no operand"),
+        (7, "x", "alpha: 'x' is no operand"),
+    ],
+)
+def test_a_wrong_skeleton_is_refused(at: int, mark: Any, says: str) -> None:
+    info = info_of(Everything)
+    statics = read_head(info.split(make()).head)[1]
+    with pytest.raises(ValueError) as caught:
+        info.join(Everything, statics, [*SKELETON[:at], mark, *SKELETON[at + 1 :]])
+    assert says in str(caught.value)
+
+
+def test_wrong_numbers_of_parts_are_refused() -> None:
+    info = info_of(Everything)
+    statics = read_head(info.split(make()).head)[1]
+    with pytest.raises(ValueError, match="operands and scalars, 9 expected"):
+        info.join(Everything, statics, SKELETON[:-1])
+    with pytest.raises(ValueError, match=r"toy\.everything"):
+        info.join(Everything, statics[:-1], SKELETON)
+    with pytest.raises(ValueError, match=r"toy\.everything"):
+        info.join(Everything, ["x", *statics[1:]], SKELETON)
+
+
+def test_parts_of_a_message_without_fields() -> None:
+    class Nothing(Op["ToyActor", None], tag="toy.nothing"):
+        returns = ()
+
+        def infer(self) -> dict[str, Layout]:
+            return {}
+
+    del OPS["toy.nothing"]
+    parts = info_of(Nothing).split(Nothing())
+    assert parts == Parts(msgspec.msgpack.encode(["toy.nothing", [], []]), [], [])
+    assert info_of(Nothing).join(Nothing, [], []) == Nothing()
