@@ -134,7 +134,7 @@ def test_backoff_row_ends_after_quiet_time() -> None:
 
 @pytest.mark.parametrize("arguments", [(0.0, 1.0), (2.0, 1.0), (1.0, 2.0, -0.1)])
 def test_backoff_refuses_nonsense(arguments: tuple[float, ...]) -> None:
-    with pytest.raises(ValueError, match="minimum|jitter"):
+    with pytest.raises(ValueError, match=r"minimum|jitter"):
         Backoff(*arguments)
 
 
