@@ -1,0 +1,162 @@
+"""Frames: any split gives the same messages, garbage is refused and nothing else."""
+
+import struct
+from itertools import pairwise
+from typing import Any, get_args, get_origin
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from callboard.device import protocol as p
+from callboard.device.protocol import FromHost, ToHost
+from callboard.device.wire import MAX_FRAME, FrameError, FrameReader, TruncatedStream, UnknownKind, encode_frame
+
+
+def example(hint: Any) -> Any:
+    """A value of a field's type."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is list:
+        return [example(arguments[0])] * 3
+    if origin is dict:
+        return {example(arguments[0]): example(arguments[1])}
+    if origin is tuple:
+        return tuple(example(argument) for argument in arguments)
+    if origin is not None:  # a union
+        return example(arguments[0])
+    if isinstance(hint, type) and issubclass(hint, p.Plain):
+        return hint(*(example(field.type) for field in msgspec.structs.fields(hint)))
+    samples = {int: 1 << 40, float: 1.5, str: "Äb", bytes: b"x" * 300, bool: True, Any: [0.5, None]}
+    return msgspec.Raw(b"\x93\x01\x02\x03") if hint is msgspec.Raw else samples[hint]
+
+
+TO_HOST: list[Any] = [example(cls) for cls in get_args(ToHost)]
+FROM_HOST: list[Any] = [example(cls) for cls in get_args(FromHost)]
+FLUSH = p.Flush()
+
+
+def plain(message: Any) -> Any:
+    """Comparable: Raw compares by identity."""
+    return msgspec.msgpack.decode(msgspec.msgpack.encode(message)) if isinstance(message, p.Plain) else message
+
+
+def read(union: Any, *pieces: bytes) -> list[Any]:
+    reader: FrameReader[Any] = FrameReader(union)
+    got = [message for piece in pieces for message in reader.feed(piece)]
+    reader.end()
+    return got
+
+
+@pytest.mark.parametrize("union, messages", [(ToHost, TO_HOST), (FromHost, FROM_HOST)])
+def test_every_message_comes_back(union: Any, messages: list[Any]) -> None:
+    got = read(union, b"".join(encode_frame(message) for message in messages))
+    assert [type(message) for message in got] == [type(message) for message in messages]
+    assert [plain(message) for message in got] == [plain(message) for message in messages]
+
+
+def test_raw_fields_survive_the_next_portion() -> None:
+    reader: FrameReader[ToHost] = FrameReader(ToHost)
+    frame = bytearray(encode_frame(example(p.Turn)))
+    (turn,) = reader.feed(frame)
+    frame[:] = bytes(len(frame))
+    list(reader.feed(encode_frame(example(p.Calls))))
+    assert isinstance(turn, p.Turn)
+    assert [bytes(layout) for layout in turn.layouts] == [b"\x93\x01\x02\x03"] * 3
+
+
+@given(cuts=st.lists(st.integers(0, 2000), max_size=40))
+def test_any_split_gives_the_same(cuts: list[int]) -> None:
+    stream = b"".join(encode_frame(message) for message in FROM_HOST)
+    places = sorted({0, len(stream), *(cut % len(stream) for cut in cuts)})
+    pieces = [stream[a:b] for a, b in pairwise(places)]
+    assert [plain(message) for message in read(FromHost, *pieces)] == [plain(message) for message in FROM_HOST]
+
+
+def test_byte_by_byte() -> None:
+    stream = b"".join(encode_frame(message) for message in FROM_HOST)
+    got = read(FromHost, *(stream[i : i + 1] for i in range(len(stream))))
+    assert [plain(message) for message in got] == [plain(message) for message in FROM_HOST]
+
+
+def test_a_long_frame_in_pieces_is_put_together_once() -> None:
+    frame = encode_frame(p.Answer(1, bytes(8 << 20)))
+    reader: FrameReader[FromHost] = FrameReader(FromHost)
+    got = [m for i in range(0, len(frame), 65536) for m in reader.feed(frame[i : i + 65536])]
+    assert [type(message) for message in got] == [p.Answer]
+
+
+def consume(data: list[bytes], union: Any) -> list[Any]:
+    """What comes before the break, if there is one."""
+    reader: FrameReader[Any] = FrameReader(union)
+    got: list[Any] = []
+    try:
+        for piece in data:
+            got.extend(reader.feed(piece))
+        reader.end()
+    except FrameError:
+        pass
+    return got
+
+
+@given(data=st.lists(st.binary(max_size=400), max_size=5))
+def test_garbage_raises_frame_errors_only(data: list[bytes]) -> None:
+    consume(data, FromHost)
+    consume(data, ToHost)
+
+
+@given(kind=st.integers(1, 12), body=st.binary(max_size=300))
+def test_garbage_in_a_sound_frame(kind: int, body: bytes) -> None:
+    for union in (FromHost, ToHost):
+        consume([struct.pack("<IB", len(body), kind) + body], union)
+
+
+@given(which=st.sampled_from(FROM_HOST), at=st.integers(0, 500), bit=st.integers(0, 7))
+def test_a_flipped_bit(which: Any, at: int, bit: int) -> None:
+    frame = bytearray(encode_frame(which))
+    frame[at % len(frame)] ^= 1 << bit
+    consume([bytes(frame), bytes(encode_frame(p.Flush()))], FromHost)
+
+
+BOMBS = {
+    "a list of 2**32 - 1": b"\x94\x03\xdd\xff\xff\xff\xff",
+    "a list of 2**28": b"\x94\x03\x90\x90\xdd\x0f\xff\xff\xff",
+    "deep nesting": b"\x94\x03\x90\x91\x92\x01" + b"\x91" * 100_000,
+    "text that is none": b"\x94\x03\x90\x91\x92\x01\xa1\xc3\x90",
+    "a map as a key": b"\x94\x03\x90\x91\x92\x01\x81\x80\x01\x90",
+    "a long value": b"\x94\x03\x90\x91\x92\x01\xc6\xff\xff\xff\xff",
+}
+
+
+@pytest.mark.parametrize("body", BOMBS.values(), ids=BOMBS.keys())
+def test_decode_bombs_are_refused(body: bytes) -> None:
+    tracemalloc = pytest.importorskip("tracemalloc")
+    tracemalloc.start()
+    try:
+        with pytest.raises(FrameError):
+            read(FromHost, struct.pack("<IB", len(body), 3) + body)
+        assert tracemalloc.get_traced_memory()[1] < 16 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_messages_before_the_break_are_given() -> None:
+    reader: FrameReader[FromHost] = FrameReader(FromHost)
+    messages = reader.feed(encode_frame(p.Flush()) + struct.pack("<IB", MAX_FRAME + 1, 3))
+    assert type(next(messages)) is p.Flush
+    with pytest.raises(FrameError, match="at most"):
+        next(messages)
+
+
+def test_an_unknown_kind_does_not_break_the_stream() -> None:
+    got = read(FromHost, struct.pack("<IB", 3, 200) + b"abc" + bytes(encode_frame(p.Flush())))
+    assert [type(message) for message in got] == [UnknownKind, p.Flush]
+    assert got[0].kind == 200
+
+
+@pytest.mark.parametrize("missing", [1, 4, 10])
+def test_an_end_inside_a_frame(missing: int) -> None:
+    reader: FrameReader[FromHost] = FrameReader(FromHost)
+    assert list(reader.feed(encode_frame(p.Answer(1, bytes(20)))[:-missing])) == []
+    with pytest.raises(TruncatedStream, match="inside a frame"):
+        reader.end()
