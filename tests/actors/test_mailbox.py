@@ -372,7 +372,7 @@ async def test_no_message_is_lost_when_the_actor_stops_meanwhile() -> None:
                 return 200
 
             sending = [asyncio.create_task(asyncio.to_thread(send)) for _ in range(2)]
-            asks = [ref.ask(Do(call=lambda _: handled.append(1))) for _ in range(50)]
+            asks = [ref.ask(Do(call=lambda _, handled=handled: handled.append(1))) for _ in range(50)]
             ref.stop()
             sent = sum([await task for task in sending]) + len(asks)
             await ref.stopped()

@@ -282,7 +282,7 @@ async def test_terminated_follows_what_the_actor_told_before(system: ActorSystem
     watcher, journal = mourner(system)
     target = system.actor_of(Props(Lab), "target")
     await watch(watcher, target)
-    await target.ask(Do(call=lambda a: [watcher.tell(Note(text="last words")), a.stop()] and None))
+    await target.ask(Do(call=lambda a: watcher.tell(Note(text="last words")) or a.stop()))
     await target.stopped()
     await barrier(watcher)
     assert journal == ["start", "last words", "target NoneType"]

@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Coroutine
 from threading import get_ident
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from callboard.actors._runtime.current import CURRENT
 from callboard.actors.errors import MailboxFull, UnhandledMessage, WrongThread
@@ -37,10 +37,10 @@ class Actor:
     Apart from :attr:`ref`, everything here is for the actor's own thread; elsewhere it raises :class:`WrongThread`.
     """
 
-    supervision: ClassVar[Strategy] = OneForOne()
-    """What happens to children that fail; may also be set on the instance, in ``__init__``."""
+    supervision: Strategy = OneForOne()
+    """What happens to children that fail; set it in the class body or in ``__init__``."""
 
-    stash_capacity: ClassVar[int | None] = None
+    stash_capacity: int | None = None
     """Messages that may be stashed; None for any number."""
 
     _cell: "Cell"

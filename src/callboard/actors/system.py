@@ -32,7 +32,7 @@ class _Guardian(Actor):
     """The parent of all actors that the application makes."""
 
     def __init__(self, supervision: Strategy) -> None:
-        self.supervision = supervision  # type: ignore[misc]
+        self.supervision = supervision
 
 
 class ActorSystem:
