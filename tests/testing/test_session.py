@@ -20,6 +20,7 @@ class Halves(NamedTuple):
 
 class Split(Op["ToyActor", Halves], tag="toy.split"):
     returns: ClassVar[tuple[str, ...]] = ("low", "high")
+    results: ClassVar[type[Any] | None] = Halves
 
     src: In
     low: Out | None = None

@@ -20,8 +20,7 @@ Outputs = Mapping[str, Layout]
 OPS: dict[str, type["Op[Any, Any]"]] = {}
 """Every op by tag: what a context host can be sent."""
 
-
-CLASS_ATTRIBUTES = frozenset({"returns", "value", "overlaps"})
+CLASS_ATTRIBUTES = frozenset({"returns", "results", "value", "overlaps"})
 
 
 class OpMeta(MessageMeta):

@@ -7,7 +7,7 @@ shows.
 """
 
 from types import TracebackType
-from typing import Any, NamedTuple, Self, get_args
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -193,7 +193,10 @@ class LibrarySession:
             stream.synchronize()
             return np.frombuffer(readback.take(), result.dtype.np)[0].item()
         refs = [made.get(name, getattr(op, name)) for name in fields]
-        return _reply_class(type(op))(*refs) if len(refs) > 1 else refs[0] if refs else None
+        results = type(op).results
+        if results is not None:
+            return results(*refs)
+        return refs[0] if refs else None
 
     def _plan(self, head: bytes) -> Plan:
         plan = self._plans.get(head)
@@ -226,8 +229,3 @@ def _argument(value: Any) -> Any:
     if isinstance(value, tuple):
         return tuple(v.address for v in value)
     return value.address if isinstance(value, Operand) else value  # type: ignore[attr-defined]
-
-
-def _reply_class(cls: type[Op[Any, Any]]) -> Any:
-    """The NamedTuple that a class of several outputs names as its reply: ``Op["Actor", SvdResult]``."""
-    return next(get_args(base)[1] for base in cls.__orig_bases__ if len(get_args(base)) == 2)  # type: ignore[attr-defined]

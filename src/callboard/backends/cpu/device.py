@@ -36,14 +36,11 @@ class CpuBackend(AccelBackend):
         return {}
 
     def libraries(self) -> Mapping[str, type[Library]]:
+        # Here, because a process that only lists devices needs no library.
+        from callboard.backends.cpu.blas import CpuBlas
         from callboard.backends.cpu.memory import CpuMemory
 
-        found: dict[str, type[Library]] = {"memory": CpuMemory}
-        try:
-            from callboard.backends.cpu.blas import CpuBlas
-        except ModuleNotFoundError:
-            return found
-        return {**found, "blas": CpuBlas}
+        return {"memory": CpuMemory, "blas": CpuBlas}
 
     def preload(self) -> None:
         self.libraries()
