@@ -175,3 +175,8 @@ def test_the_probe_can_fail(tmp_path: Path, statement: str, shown_by: str) -> No
     result, _ = probe(tmp_path, PROBE.replace("import callboard", statement))
     seen = {event for event, _ in result["events"]} | set(result["changed"]) | top_level(result["modules"])
     assert shown_by in seen
+
+
+def test_device_stays_the_function_whatever_is_imported_first() -> None:
+    code = "import callboard.device.config, callboard as cb, types; assert isinstance(cb.device, types.FunctionType)"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=30)

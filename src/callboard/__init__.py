@@ -18,6 +18,8 @@ Importing this package has no side effects and loads no vendor package; names ar
 
 import importlib
 import logging
+import sys
+import types
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -158,3 +160,14 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
+
+
+class _Package(types.ModuleType):
+    """Keeps ``cb.device`` the function: importing the package of that name would bind the module in its place."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name != "device" or not isinstance(value, types.ModuleType):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package
