@@ -7,7 +7,7 @@ import numpy as np
 from callboard.core.errors import ShapeError
 from callboard.core.layout import Layout
 from callboard.core.op import Op, info_of, outputs_of
-from callboard.core.operand import Role
+from callboard.core.operand import Operand, Role
 from callboard.core.ref import GpuRef
 
 __all__ = ["Form", "check_overlaps"]
@@ -19,24 +19,40 @@ class Form:
     Attributes:
         tag: Of the op.
         made: Layouts of the outputs to make.
-        writes: Operands given by the caller are written (and may overlap others).
+        written: Positions, among the operands, of those that the caller gave to be written.
         value: The reply is a value.
-        single: Position of the only returned ref among the made ones; -1 when it is a given one.
+        one_made: The reply is the only made output.
+        one_given: The reply is the operand at this position; -1 when it is something else.
         returned: For each returned field: its position among the made outputs, -1 when it is given.
     """
 
-    __slots__ = ("made", "returned", "single", "tag", "value", "writes")
+    __slots__ = ("made", "one_given", "one_made", "returned", "tag", "value", "written")
 
     def __init__(self, op: Op[Any, Any]) -> None:
         info = info_of(type(op))
         made = outputs_of(op)
         self.tag = info.tag
         self.made: tuple[Layout, ...] = tuple(made.values())
-        self.writes = any(f.role in (Role.OUT, Role.INOUT) and getattr(op, f.name) is not None for f in info.dynamic)
+        written: list[int] = []
+        places: dict[str, int] = {}
+        count = 0
+        for field in info.dynamic:
+            value = getattr(op, field.name)
+            several = value if isinstance(value, tuple) else (value,)
+            for one in several:
+                if isinstance(one, Operand):
+                    if field.role in (Role.OUT, Role.INOUT):
+                        written.append(count)
+                    if not isinstance(value, tuple):
+                        places[field.name] = count
+                    count += 1
+        self.written = tuple(written)
         order = list(made)
         self.value = op.value and len(op.returns) == 1 and op.returns[0] in made
         self.returned = tuple(order.index(name) if name in made else -1 for name in op.returns)
-        self.single = self.returned[0] if len(self.returned) == 1 else -2
+        single = len(self.returned) == 1 and op.results is None and not self.value
+        self.one_made = single and self.returned[0] == 0 and len(self.made) == 1
+        self.one_given = places.get(op.returns[0], -1) if single and self.returned[0] < 0 and not self.made else -1
 
 
 def check_overlaps(op: Op[Any, Any]) -> None:

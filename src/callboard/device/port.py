@@ -39,6 +39,7 @@ BATCH = 64
 FRAME = 2048
 """Calls in one frame at most, so that a frame stays small."""
 
+_entry = tuple.__new__  # a NamedTuple's own constructor costs twice as much
 _ids = itertools.count(1)  # ops and buffers of this process; never reused
 
 
@@ -116,25 +117,30 @@ class OpPort:
             if ref.generation != generation or allocation.freed or ref._port is not self:
                 raise self._unusable(form.tag, op, ref)
             places += (allocation.id, ref.offset)
-        if form.writes:
+        if form.written:
             buffers = places[::2]
-            if len(set(buffers)) != len(buffers):
-                check_overlaps(op)
+            for at in form.written:
+                if buffers.count(buffers[at]) > 1:
+                    check_overlaps(op)
+                    break
         op_id = next(_ids)
         released = self._released
         made: list[int] = []
-        if form.single >= 0 and not form.value:
-            layout = form.made[0]
+        if form.one_made:
             buffer = next(_ids)
             made.append(buffer)
-            reply: Any = GpuRef(self, Allocation(buffer, released), layout, generation, 0, op_id)
+            reply: Any = GpuRef(self, Allocation(buffer, released), form.made[0], generation, 0, op_id)
             target: Callable[[], Any] = weakref.ref(reply)
+        elif form.one_given >= 0:
+            given = operands[form.one_given]
+            reply = GpuRef(self, given.allocation, given.layout, generation, given.offset, op_id)
+            target = weakref.ref(reply)
         else:
             reply, target, extra = self._other_reply(form, op, op_id, made, extra)
         if keep is not None:
             reply, target = keep, lambda: keep
         frame = sys._getframe(depth)
-        pending[op_id] = Entry(target, form.tag, request_key.get(), frame.f_code, frame.f_lasti, extra)
+        pending[op_id] = _entry(Entry, (target, form.tag, request_key.get(), frame.f_code, frame.f_lasti, extra))
         queue = self._queue
         if released:
             self._free_now()

@@ -93,21 +93,21 @@ class Admission:
         plan = self._plans.get(call.head) or self._plan(call.head)
         if plan.error is not None or call.withdrawn:
             self._refuse(call, plan.error or Withdrawn(f"{plan.tag} was cancelled before it was sent"))
-        elif plan.launch is None or (self._parking.active and self._parking.blocks(_named(call, plan), _stem(plan))):
+        elif plan.launch is None or (self._parking.active and self._parking.blocks(*_named(call, plan), _stem(plan))):
             self._park(call, plan)
         else:
             self._launch(call, plan)
 
     def _park(self, call: Call, plan: Plan) -> None:
-        self._parking.park(call, self._again, _named(call, plan), _stem(plan))
+        self._parking.park(call, self._again, *_named(call, plan), _stem(plan))
 
     def _again(self, message: Plain) -> None:
         assert isinstance(message, Call)
         self._look(message)
 
     def _free(self, call: Call) -> None:
-        if self._parking.active and self._parking.blocks(call.made, None):
-            self._parking.park(call, self._again, call.made, None)
+        if self._parking.active and self._parking.blocks((), call.made, None):
+            self._parking.park(call, self._again, (), call.made, None)
             return
         for buffer in call.made:
             block = self.buffers.pop(buffer, None)
@@ -323,10 +323,14 @@ def _stem(plan: Plan) -> str:
     return plan.tag.partition(".")[0]
 
 
-def _named(call: Call, plan: Plan) -> list[int]:
-    """Buffers that a call names or makes."""
-    named = [call.places[2 * i] for i, place in enumerate(plan.places) if not place.host and 2 * i < len(call.places)]
-    return named + call.made
+def _named(call: Call, plan: Plan) -> tuple[list[int], list[int]]:
+    """Buffers that a call reads only; those that it writes or makes."""
+    reads: list[int] = []
+    writes = list(call.made)
+    for place, buffer in zip(plan.places, call.places[::2], strict=False):
+        if not place.host:
+            (writes if place.writes else reads).append(buffer)
+    return reads, writes
 
 
 NO_MEMORY = Memory(0, 0)

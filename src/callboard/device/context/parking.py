@@ -1,8 +1,8 @@
 """Parking: ops that cannot be launched yet, and everything that has to stay behind them.
 
 An op is parked while its plan is being prepared, while a resident actor's turn holds one of its operands, or while
-memory is being freed for it. Later ops that touch its operands, and later ops of its library, park behind it; all else
-goes on.
+memory is being freed for it. Later ops that read what it writes or write what it touches, and later ops of its library,
+park behind it; all else goes on.
 """
 
 from collections.abc import Callable, Iterable
@@ -23,7 +23,7 @@ class Parking:
 
     Attributes:
         held: Buffers that running turns hold.
-        touched: Buffers that parked messages name or make.
+        reads, writes: Buffers that parked messages read; that they write, make or free.
         stems: Libraries (or resident actors) with parked messages.
         closed: Everything that is not a free parks (memory is being freed).
     """
@@ -31,7 +31,8 @@ class Parking:
     def __init__(self) -> None:
         self._entries: list[Parked] = []
         self.held: dict[int, int] = {}
-        self.touched: set[int] = set()
+        self.reads: set[int] = set()
+        self.writes: set[int] = set()
         self.stems: set[str] = set()
         self.closed = False
 
@@ -43,16 +44,26 @@ class Parking:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def blocks(self, buffers: Iterable[int], stem: str | None) -> bool:
-        """Whether a message that names these buffers must park; ``stem`` is None for a free."""
+    def blocks(self, reads: Iterable[int], writes: Iterable[int], stem: str | None) -> bool:
+        """Whether a message that reads and writes these buffers must park; ``stem`` is None for a free."""
         if stem is not None and (self.closed or stem in self.stems):
             return True
-        return any(b in self.touched or b in self.held for b in buffers)
+        return any(b in self.writes or b in self.held for b in reads) or any(
+            b in self.writes or b in self.reads or b in self.held for b in writes
+        )
 
-    def park(self, message: Plain, again: Callable[[Plain], None], buffers: Iterable[int], stem: str | None) -> None:
+    def park(
+        self,
+        message: Plain,
+        again: Callable[[Plain], None],
+        reads: Iterable[int],
+        writes: Iterable[int],
+        stem: str | None,
+    ) -> None:
         """Keep a message; ``again(message)`` is called by :meth:`retry`."""
         self._entries.append(Parked(message, again))
-        self.touched.update(buffers)
+        self.reads.update(reads)
+        self.writes.update(writes)
         if stem is not None:
             self.stems.add(stem)
 
@@ -73,7 +84,8 @@ class Parking:
     def retry(self) -> None:
         """Something that was waited for is there: admit what can go on, in order; the rest parks again."""
         entries, self._entries = self._entries, []
-        self.touched.clear()
+        self.reads.clear()
+        self.writes.clear()
         self.stems.clear()
         for entry in entries:
             entry.again(entry.message)
