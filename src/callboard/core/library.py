@@ -124,12 +124,9 @@ class Library(abc.ABC):
         if launch is None:
             return "no implementation"
         if launch.dtypes is not None:
-            info = info_of(type(op))
-            dtype = next(
-                v.dtype for f in info.dynamic if (v := getattr(op, f.name)) is not None and hasattr(v, "dtype")
-            )
-            if dtype not in launch.dtypes:
-                return f"dtype {dtype}; supported are {', '.join(sorted(d.name for d in launch.dtypes))}"
+            operands = info_of(type(op)).split(op).operands
+            if operands and operands[0].dtype not in launch.dtypes:
+                return f"dtype {operands[0].dtype}; supported are {', '.join(sorted(d.name for d in launch.dtypes))}"
         return launch.refuses(op) if launch.refuses is not None else None
 
 

@@ -1,0 +1,120 @@
+from typing import Any
+
+import pytest
+
+from callboard.core.dtype import DTYPES
+from callboard.core.layout import Layout, layout_of
+from callboard.core.library import Launch, Library, Prepare, launches, prepares
+from callboard.core.op import OPS, Op
+from callboard.core.operand import In, Operand, Out, Placeholder, Scalar
+
+F32, F64 = DTYPES["f32"], DTYPES["f64"]
+
+
+class Add(Op["ToyActor", Operand], tag="toy.add"):
+    a: In
+    b: In | None = None
+    alpha: Scalar = 1.0
+    fast: bool = False
+    out: Out | None = None
+
+    def infer(self) -> dict[str, Layout]:
+        return {"out": self.a.layout}
+
+
+class Sum(Op["ToyActor", Operand], tag="toy.sum"):
+    scale: Scalar
+    parts: tuple[In, ...]
+    out: Out | None = None
+
+    def infer(self) -> dict[str, Layout]:
+        return {"out": layout_of(F32, ())}
+
+
+class Other(Op["ToyActor", Operand], tag="toy.other"):
+    a: In
+
+    def infer(self) -> dict[str, Layout]:
+        return {}
+
+
+for tag in ("toy.add", "toy.sum", "toy.other"):
+    del OPS[tag]  # other modules look at all messages that there are
+
+
+class Toy(Library):
+    name = "toy"
+
+    @prepares(Add, Sum, inline=True)
+    def plan(self, op: Any) -> Any:
+        return op
+
+    @launches(Add, dtypes=[F32, F64], refuses=lambda op: "fast is not there" if op.fast else None)
+    def add(self, stream: Any, plan: Any, a: int, b: int | None, alpha: float, out: int) -> None:
+        """Nothing."""
+
+    @launches(Sum, dtypes=[F32])
+    def sum(self, stream: Any, plan: Any, scale: float, parts: tuple[int, ...], out: int) -> None:
+        """Nothing."""
+
+
+def of(dtype: str) -> Placeholder:
+    return Placeholder(layout_of(DTYPES[dtype], (3,)))
+
+
+def test_tables_are_found_by_decorator() -> None:
+    assert Toy.prepare_table == {Add: Prepare("plan", True), Sum: Prepare("plan", True)}
+    assert list(Toy.launch_table) == [Add, Sum]
+    assert Toy.launch_table[Sum] == Launch("sum", frozenset({F32}), None)
+    assert Library.launch_table == Library.prepare_table == {}
+
+
+def test_a_subclass_adds_to_its_own_tables_and_may_override() -> None:
+    class Wider(Toy):
+        def add(self, stream: Any, plan: Any, *dynamic: Any) -> None:
+            """As the base is decorated."""
+
+        @launches(Other)
+        def other(self, stream: Any, plan: Any, a: int) -> None:
+            """Nothing."""
+
+    assert Wider.launch_table[Add] == Toy.launch_table[Add]
+    assert Other in Wider.launch_table
+    assert Other not in Toy.launch_table
+
+
+@pytest.mark.parametrize(
+    "op, why",
+    [
+        (Add(a=of("f32")), None),
+        (Add(a=of("f64"), fast=False), None),
+        (Add(a=of("i8")), "dtype i8; supported are f32, f64"),
+        (Add(a=of("f32"), fast=True), "fast is not there"),
+        (Other(a=of("f32")), "no implementation"),
+        (Sum(scale=1.0, parts=(of("f32"), of("f64"))), None),
+        (Sum(scale=1.0, parts=(of("f64"),)), "dtype f64; supported are f32"),
+        (Sum(scale=1.0, parts=()), None),
+    ],
+)
+def test_why_not(op: Op[Any, Any], why: str | None) -> None:
+    assert Toy.why_not(op) == why
+
+
+def test_a_launch_takes_what_the_message_declares() -> None:
+    with pytest.raises(
+        TypeError, match=r"wrong launches Other and must take \(self, stream, plan, a\), not \(self, s\)"
+    ):
+
+        class Wrong(Library):
+            @launches(Other)
+            def wrong(self, s: Any) -> None:
+                """Nothing."""
+
+
+def test_a_library_knows_its_device_and_stream() -> None:
+    device: Any = object()
+    stream: Any = object()
+    toy = Toy(device, stream)
+    assert (toy.device, toy.stream) == (device, stream)
+    toy.warm_up()
+    toy.close()
