@@ -21,7 +21,7 @@ from callboard.device.context.blocks import Block, BlockPool
 from callboard.device.context.helper import Helper
 from callboard.device.context.libraries import Libraries
 from callboard.device.context.parking import Parking
-from callboard.device.context.pending import FAILED, FLYING, Pending
+from callboard.device.context.pending import FAILED, OK, Pending
 from callboard.device.context.plans import Plan, read_plan
 from callboard.device.context.tracks import SEAL_EVERY
 from callboard.device.context.verdicts import Ledger
@@ -170,8 +170,9 @@ class Admission:
                 ShapeError(f"{plan.tag}: the call brings {len(places) // 2} operands, {len(plan.places)} expected"),
             )
             return
-        i = 0
+        i = -2
         for at, item, host, reads, writes, whole, low, high, name in plan.places:
+            i += 2
             offset = places[i + 1]
             if host:
                 base, size = self.arenas.get(places[i], (0, -1))
@@ -183,12 +184,10 @@ class Admission:
                 base, size = block.address, block.nbytes
                 source = block.source
                 if source is not None and (reads or whole != size):
-                    if source.state == FAILED:
-                        if reads:
-                            failed = failed or source
-                        else:
-                            sources.append(source)
-                    elif source.state == FLYING:
+                    if source.state == FAILED and reads:
+                        failed = failed or source
+                        continue
+                    if source.state != OK:
                         sources.append(source)
                 blocks.append((block, writes))
             if offset + low < 0 or offset + high > size:
@@ -199,7 +198,6 @@ class Admission:
                     ),
                 )
                 return
-            i += 2
             if item < 0:
                 values[at] = base + offset
             elif item == 0:
