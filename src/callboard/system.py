@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -93,7 +94,8 @@ class System(ActorSystem):
             made.set_result(actor)
             return actor
 
-        ref = self.actor_of(Props(make), f"device-{backend.name}-{info.index}")
+        label = re.sub(r"[^\w.:@+=~-]+", "-", backend.name, flags=re.ASCII)
+        ref = self.actor_of(Props(make), f"device-{label}-{info.index}")
         actor = await made
         return Device(ref, actor, Transfers(port, actor.arenas))
 

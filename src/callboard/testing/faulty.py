@@ -6,9 +6,10 @@ for :func:`callboard.core.registry.resolve` and so for whoever opens devices by 
 
 import os
 import random
+import signal
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import parse_qsl, urlencode
 from zlib import crc32
 
@@ -16,7 +17,7 @@ import msgspec
 
 from callboard.core import registry
 from callboard.core.backend import AccelBackend, AccelDevice, AccelEvent, AccelStream, DeviceInfo, Memory, Readback
-from callboard.core.errors import AccelError, ContextPoisoned, LibraryError, OutOfMemory
+from callboard.core.errors import AccelError, ContextPoisoned, GpuRefStale, LibraryError, OutOfMemory
 from callboard.core.library import Library
 
 __all__ = ["Fault", "FaultyBackend", "FaultyDevice", "FaultyEvent", "FaultyStream", "from_spec"]
@@ -33,7 +34,10 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         hang_at: The op behind which its stream stands still until :meth:`FaultyDevice.release_hang`.
         fail_at: The op that fails with :class:`LibraryError` when it is done.
         crash_at: The op whose launch raises ``RuntimeError``.
-        exit_at: The op whose launch ends the process at once, as a kill would.
+        exit_at: The op whose launch ends the process at once, by ``os._exit(86)``.
+        kill_at: The op whose launch kills the process by SIGKILL (with thread isolation: the application).
+        slow_at: The op behind which its stream stands still for ``delay`` seconds.
+        refuse_at: The op that is refused, without a further effect, with the error that ``refuse_with`` names.
         oom_at: The first allocation that fails with :class:`OutOfMemory` …
         oom: … and how many do in a row.
         once: Path of a file: the faults above (not the delays) strike in one context only, the first to come to one, of
@@ -48,6 +52,10 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     fail_at: int = 0
     crash_at: int = 0
     exit_at: int = 0
+    kill_at: int = 0
+    slow_at: int = 0
+    refuse_at: int = 0
+    refuse_with: Literal["OutOfMemory", "GpuRefStale"] = "OutOfMemory"
     oom_at: int = 1
     oom: int = 0
     once: str = ""
@@ -158,12 +166,18 @@ class FaultyDevice(AccelDevice):
         fault, n, where = self.fault, self._ops, f"injected at op {self._ops}, {name}"
         if n == fault.exit_at and self._strikes():
             os._exit(86)
+        if n == fault.kill_at and self._strikes():
+            os.kill(os.getpid(), signal.SIGKILL)
+        if n == fault.refuse_at and self._strikes():
+            raise OutOfMemory(where) if fault.refuse_with == "OutOfMemory" else GpuRefStale(where, "context rebuilt")
         if n == fault.crash_at and self._strikes():
             raise RuntimeError(where)
         stream.delay()
         check = launch()
         if n == fault.fail_at and self._strikes():
             return lambda: _fail(LibraryError(where, "faulty", 86))
+        if n == fault.slow_at and self._strikes():
+            stream.block(lambda: _never.wait(fault.delay))
         if n == fault.hang_at and self._strikes():
             stream.block(self._hang)
         if n == fault.poison_at and self._strikes():

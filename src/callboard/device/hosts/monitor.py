@@ -154,6 +154,11 @@ class Monitor:
         """Read what is left, close its descriptors, then call ``done`` on the monitor's thread. Any thread."""
         self._command(lambda: self._remove(host, done))
 
+    @property
+    def descriptors(self) -> frozenset[int]:
+        """Its own, which stay open as long as the process lives."""
+        return frozenset({self._bell, self._selector.fileno()})
+
     def turn(self, timeout: float | None) -> None:
         """Wait up to ``timeout`` seconds for something, and deal with it."""
         for key, _ in self._selector.select(timeout):

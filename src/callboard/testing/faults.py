@@ -1,0 +1,100 @@
+"""``Faults``: opens devices on which one thing goes wrong, at a chosen op."""
+
+import os
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
+
+if TYPE_CHECKING:
+    from callboard.device.handle import Device
+
+__all__ = ["FaultKind", "Faults", "open_faulty"]
+
+FaultKind = Literal["context_poisoned", "oom", "hang", "host_killed", "slow", "stale"]
+
+STILL = 0.25
+"""Seconds that a ``slow`` op takes longer, unless ``delay`` says otherwise."""
+
+CLOSE = 0.5
+"""Seconds that closing waits for a stream that stands still in a process host, which is killed then."""
+
+
+class Faults(Protocol):
+    """The fixture ``fault``: :func:`open_faulty`, with a place for its notes."""
+
+    def __call__(
+        self, kind: FaultKind, *, at: int = 1, backend: str = "cpu", isolation: str = "process", **options: Any
+    ) -> "AbstractAsyncContextManager[Device]": ...
+
+
+@asynccontextmanager
+async def open_faulty(
+    kind: FaultKind,
+    *,
+    at: int = 1,
+    backend: str = "cpu",
+    isolation: str = "process",
+    delay: float = STILL,
+    **options: Any,
+) -> "AsyncIterator[Device]":
+    """A device on which one thing goes wrong, once.
+
+    ``async with open_faulty("host_killed", at=3) as dev``: an opened device, to be used as any other.
+
+    * ``context_poisoned``: behind op ``at`` the context is dead: ops without a verdict fail with ``ContextPoisoned``.
+    * ``oom``: op ``at`` fails with ``OutOfMemory``.
+    * ``hang``: the stream of op ``at`` stands still behind it until the device is closed.
+    * ``host_killed``: the host gets SIGKILL when it launches op ``at``; process isolation only.
+    * ``slow``: the stream of op ``at`` stands still behind it for ``delay`` seconds.
+    * ``stale``: op ``at`` is answered ``GpuRefStale`` (``"context rebuilt"``) by the host.
+
+    Args:
+        kind: What.
+        at: The op, counted from 1 in the context that is hit first; ``put``, ``get`` and fills count.
+        backend: On which backend; ``hang`` and ``slow`` need ``"cpu"``.
+        isolation: ``"process"`` (the context is replaced) or ``"thread"`` (a lost context ends the device).
+        delay: Seconds.
+        options: As :func:`callboard.device`; there is no standby unless ``standby`` is given.
+
+    Raises:
+        ValueError: No such kind, or one that needs another isolation.
+    """
+    import callboard as cb
+    from callboard.core import registry
+
+    if kind not in get_args(FaultKind):
+        raise ValueError(f"fault {kind!r}; there are {', '.join(get_args(FaultKind))}")
+    if kind == "host_killed" and isolation != "process":
+        raise ValueError("fault 'host_killed' would kill the test itself under thread isolation; use 'process'")
+    options = {"standby": None, **options}
+    if kind == "hang":
+        options.setdefault("close_timeout", CLOSE)
+    with tempfile.TemporaryDirectory(prefix="callboard-fault-") as folder:
+        once = os.path.join(folder, "struck")
+        faulty = _backend(kind, at, backend, delay, once)
+        undo = registry.register(faulty.spec, faulty)
+        try:
+            async with cb.System("faulty") as system:
+                device = await system.device(faulty.spec, isolation=isolation, **options)
+                try:
+                    yield device
+                finally:
+                    for opened in faulty.opened:
+                        opened.release_hang()
+        finally:
+            undo()
+
+
+def _backend(kind: FaultKind, at: int, backend: str, delay: float, once: str) -> Any:
+    from callboard.testing.faulty import FaultyBackend
+
+    faults: dict[FaultKind, dict[str, Any]] = {
+        "context_poisoned": {"poison_at": at},
+        "oom": {"refuse_at": at, "refuse_with": "OutOfMemory"},
+        "hang": {"hang_at": at},
+        "host_killed": {"kill_at": at},
+        "slow": {"slow_at": at, "delay": delay},
+        "stale": {"refuse_at": at, "refuse_with": "GpuRefStale"},
+    }
+    return FaultyBackend(backend, once=once, **faults[kind])
