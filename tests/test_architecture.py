@@ -47,7 +47,9 @@ VENDORS = {
     *("pynvml", "ray", "tensorrt", "torch", "triton", "warp"),
 }
 # File under src/callboard: (packages that it may import inside functions, why).
-LAZY_VENDOR_IMPORTS: dict[str, tuple[set[str], str]] = {}
+LAZY_VENDOR_IMPORTS: dict[str, tuple[set[str], str]] = {
+    "cli/demo/torch_pca.py": ({"torch"}, "`demo --versus torch` is that job in plain torch, in a process of its own"),
+}
 
 # Public modules of kernel/ that are not compute libraries: why they need no backend module of their name.
 NOT_LIBRARIES: dict[str, str] = {

@@ -1,0 +1,1 @@
+"""``callboard demo``: a real job that loses its context in the middle and goes on."""
