@@ -166,6 +166,8 @@ class ProcessHost(Host):
 
     def _take(self, message: FromHost | UnknownKind) -> None:
         if not self._greeted:
+            if self._stream_ended:
+                return  # what came together with a wrong beginning
             if type(message) is not Hello or message.version != VERSION:
                 self._stream_ended = True
                 self._line.close()
