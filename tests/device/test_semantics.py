@@ -329,3 +329,22 @@ async def test_tokens_lead_back_to_their_ref(dev: cb.Device) -> None:
     gc.collect()
     with pytest.raises(cb.GpuRefStale, match="freed"):
         dev.resolve(token)
+
+
+async def test_a_trace_sees_every_op_and_costs_nothing_when_it_is_gone(dev: cb.Device) -> None:
+    seen = []
+    x = dev.put(ones())
+    await x
+    remove = await dev.trace(seen.append)
+    bad = dev.ask(Add(x=x, error="library"))
+    y = dev.ask(Slow(x=x))
+    await y
+    with pytest.raises(cb.LibraryError):
+        await bad
+    await dev.stats()
+    await remove()
+    await dev.ask(Add(x=x))
+    await dev.stats()
+    assert [(r.tag, r.ok) for r in sorted(seen)] == [("probe.add", False), ("other.slow", True)]
+    assert len({r.stream for r in seen}) == 2
+    assert all(r.began <= r.enqueued <= r.completed for r in seen)

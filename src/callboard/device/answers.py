@@ -2,13 +2,15 @@
 
 import asyncio
 import itertools
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from callboard.core.errors import AccelError, AskTimeout, ContextLost
 from callboard.device.context.failures import as_error
-from callboard.device.protocol import Answer, Ask, Flush, FromHost
+from callboard.device.protocol import Answer, Ask, Flush, FromHost, Traces
+from callboard.device.status import TraceRecord
 
 if TYPE_CHECKING:
     from callboard.device.actor import DeviceActor
@@ -22,6 +24,7 @@ class Answers:
     def __init__(self, actor: "DeviceActor") -> None:
         self._actor = actor
         self._ids = itertools.count(1)
+        self.traces: list[Callable[[TraceRecord], None]] = []
         self._waiting: dict[int, asyncio.Future[Any]] = {}
         actor.on_answer = self.take
         actor.on_loss = self.lost
@@ -67,5 +70,9 @@ class Answers:
                     future.set_exception(as_error(message.error))
                 else:
                     future.set_result(msgspec.msgpack.decode(message.value))
+        elif isinstance(message, Traces):
+            for record in message.records:
+                for hook in self.traces:
+                    hook(TraceRecord(*record))
         elif isinstance(message, Flush) and self._actor.host is not None:
             self._actor.host.post(Ask(0, "flushed"))

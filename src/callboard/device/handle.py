@@ -19,7 +19,7 @@ from callboard.device.config import DeviceConfig
 from callboard.device.interop import refuse
 from callboard.device.lifecycle import State
 from callboard.device.port import OpPort
-from callboard.device.status import DeviceHealth, DeviceStats
+from callboard.device.status import DeviceHealth, DeviceStats, TraceRecord
 from callboard.device.transfers import Transfers
 from callboard.device.watch import DeviceEvent, GenerationWatch
 from callboard.kernel.blas.face import BlasFace
@@ -279,6 +279,25 @@ class Device:
     def events(self) -> AsyncIterator[DeviceEvent]:
         """``Lost``, ``Recovered`` and ``Stopped`` from now on; ends after ``Stopped``."""
         return self._actor.events.subscribe()
+
+    async def trace(self, hook: Callable[[TraceRecord], None]) -> Callable[[], Awaitable[None]]:
+        """Have ``hook`` called, on the loop, with a record of every op that gets its verdict from now on.
+
+        Records come in batches with the verdicts. The trace belongs to the current context; install it again after
+        ``Recovered`` (or open the device with ``trace=True``).
+
+        Returns:
+            An async function that removes it.
+        """
+        self._answers.traces.append(hook)
+        await self._answers.ask("trace", True, timeout=CONTROL_TIMEOUT)
+
+        async def remove() -> None:
+            self._answers.traces.remove(hook)
+            if not self._answers.traces and not self.stopped:
+                await self._answers.ask("trace", False, timeout=CONTROL_TIMEOUT)
+
+        return remove
 
     async def trim(self) -> None:
         """Give cached device memory back to the driver."""

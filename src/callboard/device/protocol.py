@@ -250,8 +250,9 @@ class ActorEvent(Plain, tag=8):
 
 
 class Traces(Plain, tag=9):
-    """Records of ops, when a trace is installed: ``[op id, tag, stream, enqueued, launched, completed, ok]``, seconds
-    of the host's ``time.monotonic()``.
+    """Records of ops, while a trace is installed: ``[op id, tag, stream, began, enqueued, completed, ok]``.
+
+    Times are seconds of the host's ``time.monotonic()`` (on Linux the same clock in all processes).
     """
 
     records: list[tuple[int, str, int, float, float, float, bool]]

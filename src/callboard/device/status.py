@@ -1,8 +1,10 @@
 """What a device tells about itself, as plain data."""
 
+from typing import NamedTuple
+
 import msgspec
 
-__all__ = ["DeviceHealth", "DeviceStats"]
+__all__ = ["DeviceHealth", "DeviceStats", "TraceRecord"]
 
 
 class DeviceStats(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,3 +69,23 @@ class DeviceHealth(msgspec.Struct, frozen=True, kw_only=True):
     standby: str
     host_pid: int | None
     error: str | None
+
+
+class TraceRecord(NamedTuple):
+    """One op, as a trace saw it in the context host.
+
+    Attributes:
+        op: Id of the op.
+        tag: ``"blas.gemm"``.
+        stream: Id of the stream.
+        began, enqueued, completed: Monotonic seconds: admission began, the launch returned, the verdict was known.
+        ok: Whether it succeeded.
+    """
+
+    op: int
+    tag: str
+    stream: int
+    began: float
+    enqueued: float
+    completed: float
+    ok: bool

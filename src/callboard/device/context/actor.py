@@ -17,9 +17,10 @@ from callboard.device.context.helper import Helper
 from callboard.device.context.libraries import Libraries
 from callboard.device.context.parking import Parking
 from callboard.device.context.streams import allocator_for
+from callboard.device.context.trace import KernelTrace
 from callboard.device.context.verdicts import Ledger
 from callboard.device.hosts.channel import Channel
-from callboard.device.protocol import Answer, Ask, Calls, Flush, MapArena, Plain, UnmapArena
+from callboard.device.protocol import Answer, Ask, Calls, Flush, MapArena, Plain, Traces, UnmapArena
 
 __all__ = ["ContextActor"]
 
@@ -53,11 +54,14 @@ class ContextActor:
             self.helper,
             lambda: channel.send(Flush()),
         )
+        if config.trace:
+            self.ledger.trace = KernelTrace()
         self._asks: dict[str, Callable[[Any], Any]] = {
             "stats": self._stats,
             "flushed": self._flushed,
             "trim": self._trim,
             "probe": self._probe,
+            "trace": self._trace,
         }
 
     def warm_up(self) -> None:
@@ -109,6 +113,9 @@ class ContextActor:
         verdicts = self.ledger.take()
         if verdicts is not None:
             self._channel.send(verdicts)
+            trace = self.ledger.trace
+            if trace is not None and (records := trace.take()):
+                self._channel.send(Traces(records))
 
     def close(self) -> None:
         """Finish what is in flight and destroy the context."""
@@ -169,6 +176,9 @@ class ContextActor:
     def _trim(self, _: Any) -> None:
         self.pool.trim()
         self.device.trim()
+
+    def _trace(self, install: Any) -> None:
+        self.ledger.trace = KernelTrace() if install else None
 
     def _probe(self, _: Any) -> None:
         dead = self.device.probe()

@@ -71,7 +71,8 @@ class Admission:
         Raises:
             ContextPoisoned, Unrecoverable: The context is dead; nothing more can be admitted.
         """
-        plans, parking, launch = self._plans, self._parking, self._launch
+        plans, parking = self._plans, self._parking
+        launch = self._launch if self._ledger.trace is None else self._launch_traced
         for call in calls:
             plan = plans.get(call.head)
             if plan is None or plan.launch is None or parking.active or call.withdrawn:
@@ -96,7 +97,18 @@ class Admission:
         elif plan.launch is None or (self._parking.active and self._parking.blocks(*_named(call, plan), _stem(plan))):
             self._park(call, plan)
         else:
-            self._launch(call, plan)
+            (self._launch if self._ledger.trace is None else self._launch_traced)(call, plan)
+
+    def _launch_traced(self, call: Call, plan: Plan) -> None:
+        trace = self._ledger.trace
+        assert trace is not None
+        assert plan.library is not None
+        began = trace.clock()
+        track = plan.library.track
+        before = track.issued
+        self._launch(call, plan)
+        if track.issued > before:
+            trace.enqueued(call.id, plan.tag, track.stream.id, began)
 
     def _park(self, call: Call, plan: Plan) -> None:
         self._parking.park(call, self._again, *_named(call, plan), _stem(plan))

@@ -9,6 +9,7 @@ from callboard.core.errors import AccelError, LibraryError
 from callboard.core.layout import Layout
 from callboard.device.context.failures import as_failure, same_for
 from callboard.device.context.pending import FAILED, FLYING, OK, Pending
+from callboard.device.context.trace import KernelTrace
 from callboard.device.context.tracks import Track
 from callboard.device.protocol import Failure, Verdicts
 
@@ -18,10 +19,14 @@ __all__ = ["Ledger"]
 class Ledger:
     """Collects verdicts until they are sent.
 
+    Attributes:
+        trace: Told of every verdict, while one is installed.
+
     An op's verdict is its own status, then its producers': no op is settled before the ops whose results it reads.
     """
 
     def __init__(self) -> None:
+        self.trace: KernelTrace | None = None
         self._done: list[int] = []
         self._values: list[tuple[int, Any]] = []
         self._failed: list[Failure] = []
@@ -85,6 +90,8 @@ class Ledger:
                     self._values.append((op.id, _value(op.readback.take(), op.plan.value)))
                 else:
                     self._done.append(op.id)
+        if self.trace is not None:
+            self.trace.completed(op.id, op.state == OK)
         op.sources = ()
         op.check = op.readback = op.plan = None
         return True
