@@ -29,6 +29,7 @@ from callboard.actors import (
     SelfAsk,
     UnhandledMessage,
 )
+from callboard.actors.refs import cell_of
 
 
 class Refused(ReplyError):
@@ -459,6 +460,17 @@ async def test_failing_completion_fails_the_actor_once(system: ActorSystem) -> N
             await reply
     await barrier(ref)
     assert journal == ["start", "stop", "start"]
+
+
+async def test_completed_asks_are_forgotten(system: ActorSystem) -> None:
+    ref = system.actor_of(Props(Lab))
+    future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    reply = ref.ask(Do(call=lambda _: future))
+    await barrier(ref)
+    assert len(cell_of(ref).inflight) == 1
+    future.set_result(1)
+    await reply
+    assert len(cell_of(ref).inflight) == 0
 
 
 async def test_completion_of_an_old_incarnation_is_ignored(system: ActorSystem) -> None:

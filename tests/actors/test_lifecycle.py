@@ -301,6 +301,22 @@ async def test_stop_cancels_a_handler_that_takes_too_long(system: ActorSystem, c
     assert journal == ["start", "cancelled", "stop"]
 
 
+async def test_no_post_stop_for_an_instance_that_never_started(system: ActorSystem, clock: ManualClock) -> None:
+    """Row 11, when pre_start is cancelled because the time to stop is over."""
+    journal: list[str] = []
+
+    class Stuck(Lab):
+        async def pre_start(self) -> None:
+            await asyncio.get_running_loop().create_future()
+
+    ref = system.actor_of(Props(Stuck, journal))
+    await turns()
+    ref.stop(timeout=1.0)
+    clock.advance(1.0)
+    await ref.stopped()
+    assert journal == []
+
+
 async def test_stop_that_takes_too_long_does_not_take_for_ever(system: ActorSystem, clock: ManualClock) -> None:
     """A post_stop that hangs is cancelled when time and grace are over."""
 

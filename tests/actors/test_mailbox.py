@@ -3,6 +3,7 @@
 import asyncio
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -22,7 +23,8 @@ from callboard.actors import (
     Terminated,
 )
 from callboard.actors._runtime.envelopes import Kill, Obituary, Poison, Tick
-from callboard.actors.mailbox import UserLane
+from callboard.actors.mailbox import UnboundedLane, UserLane
+from callboard.actors.refs import cell_of
 
 
 def lane(mailbox: Mailbox, rejected: Callable[[Any, str], None] | None = None) -> UserLane:
@@ -379,3 +381,35 @@ async def test_no_message_is_lost_when_the_actor_stops_meanwhile() -> None:
             results = await asyncio.gather(*asks, return_exceptions=True)
             assert all(r is None or isinstance(r, ActorStopped) for r in results)
             assert len(handled) + system.dead_letters.counts.get("stopped", 0) == sent
+
+
+async def test_message_that_comes_while_the_actor_falls_asleep_is_not_overlooked(system: ActorSystem) -> None:
+    """The race of the wake-up protocol, made certain: another thread appends after the owner looked and before it
+    declares itself asleep; it reads ``awake`` and so does not wake anybody.
+    """
+
+    class Racing(deque[Any]):
+        hook: Callable[[], None] | None = None
+
+        def __bool__(self) -> bool:
+            seen = len(self) > 0
+            if not seen and self.hook is not None:
+                hook, self.hook = self.hook, None
+                hook()
+            return seen
+
+    class RacingLane(UnboundedLane):
+        def __init__(self) -> None:
+            super().__init__()
+            self.items = Racing()
+            self.push, self.pop = self.items.append, self.items.popleft
+
+    class RacingMailbox(Mailbox):
+        def lane(self, path: str, rejected: Any) -> UserLane:
+            return RacingLane()
+
+    journal: list[str] = []
+    ref = system.actor_of(Props(Lab, journal).with_mailbox(RacingMailbox()))
+    lane = cell_of(ref).lane
+    lane.items.hook = lambda: ref.tell(Note(text="raced"))
+    await until(lambda: "raced" in journal, limit=100)

@@ -1,6 +1,5 @@
 """The stash."""
 
-
 import pytest
 from actor_lab import Do, Lab, barrier, failing, until
 

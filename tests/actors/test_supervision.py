@@ -356,6 +356,23 @@ async def test_awaiting_parent_cannot_dead_lock_the_restart(system: ActorSystem)
     assert await parent.ask(Do(call=ask_twice)) == "restarted"
 
 
+async def test_escalation_of_a_child_that_was_stopped_meanwhile_is_void(system: ActorSystem) -> None:
+    """The parent failed by its own handler with the same error: one restart, not two."""
+    top: list[str] = []
+    grandparent = await parent_of(system, OneForOne({Worse: RESTART}))
+    parent = await child_of(grandparent, Props(Lab, top, OneForOne({Worse: ESCALATE})))
+    child = await child_of(parent, Props(Lab))
+
+    async def ask_child(_: Lab) -> None:
+        await child.ask(Fail(error=Worse("shared")))
+
+    with pytest.raises(Worse):
+        await parent.ask(Do(call=ask_child))
+    await barrier(parent)
+    await turns()
+    assert top == ["start", "stop", "start"]
+
+
 # -- starting ----------------------------------------------------------------------------------------------------------
 
 
@@ -433,6 +450,23 @@ async def test_children_of_a_failed_start_are_stopped(system: ActorSystem) -> No
     ref = system.actor_of(Props(Bad))
     await ref.stopped()
     assert low in (["start", "stop"], [])
+
+
+async def test_children_of_a_failed_start_are_gone_before_the_next_try(system: ActorSystem) -> None:
+    """Otherwise the second instance would find its children's names in use."""
+    left = [1]
+
+    class Flaky(Lab):
+        def __init__(self) -> None:
+            super().__init__()
+            self.actor_of(Props(Lab), "child")
+            if left[0]:
+                left[0] -= 1
+                raise OSError("once")
+
+    parent = await parent_of(system, OneForOne({ActorInitError: RESTART}, max_restarts=1))
+    child = await child_of(parent, Props(Flaky))
+    assert await child.ask(Do(call=lambda a: len(a.children))) == 1
 
 
 async def test_factory_must_make_a_new_instance(system: ActorSystem) -> None:

@@ -1,6 +1,7 @@
 """The system: its begin, its end, and what ends it."""
 
 import asyncio
+import concurrent.futures
 import pickle
 from typing import Any
 
@@ -200,6 +201,27 @@ def test_loop_that_ends_without_leaving_the_system() -> None:
     refs[0].tell(Note(text="to nobody"))
     with pytest.raises(ActorStopped):
         refs[0].ask_blocking(Do(call=lambda _: 1), timeout=5.0)
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_loop_that_is_closed_under_its_actors(elsewhere: bool) -> None:
+    """Nobody can run them any more, so whoever asks is told at once, on the loop's old thread and on others."""
+    loop = asyncio.new_event_loop()
+
+    async def make() -> tuple[ActorSystem, Any]:
+        system = await ActorSystem("test").start()
+        ref = system.actor_of(Props(Lab))
+        await barrier(ref)
+        return system, ref
+
+    system, ref = loop.run_until_complete(make())
+    loop.close()
+    ref.tell(Note(text="to nobody"))
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        ask = pool.submit if elsewhere else lambda call, *args, **kwargs: call(*args, **kwargs)
+        with pytest.raises(ActorStopped):
+            ask(ref.ask_blocking, Do(call=lambda _: 1), timeout=5.0).result()
+    assert system.dead_letters.counts["stopped"] == 2
 
 
 async def test_dead_letters_are_shared_by_the_system(system: ActorSystem) -> None:

@@ -215,7 +215,8 @@ class BoundedLane(UserLane):
 
     def wait_for_room(self, item: Any, admitted: Callable[[bool], object]) -> bool:
         with self._lock:
-            if not self._waiting and len(self.items) < self._bound:
+            # While somebody waits there is no room: whoever makes room admits the first who waits.
+            if len(self.items) < self._bound:
                 self.items.append(item)
                 return True
             self._waiting.append((item, admitted))

@@ -40,6 +40,8 @@ class MessageMeta(msgspec.StructMeta):
         return super().__new__(mcls, name, bases, namespace, frozen=True, kw_only=True, array_like=True, tag=tag)
 
 
+# Said again, because both checkers look at the bases, Struct with other defaults among them, before the metaclass.
+@dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(msgspec.field,))
 class Message(msgspec.Struct, metaclass=MessageMeta):
     """Base of all messages; derive from :class:`Msg` or :class:`Request`."""
 

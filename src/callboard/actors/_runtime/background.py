@@ -30,7 +30,7 @@ class Background:
         def ended(task: asyncio.Task[Any]) -> None:
             self._tasks.discard(task)
             error = None if task.cancelled() else task.exception()
-            if error is not None and incarnation == self._owner.incarnation and not self._owner.closed:
+            if error is not None:
                 self._owner.post_system(lifecycle.on_failure, incarnation, error, None)
 
         task.add_done_callback(ended)

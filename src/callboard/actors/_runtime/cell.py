@@ -10,7 +10,6 @@ import logging
 from asyncio import sleep
 from collections import deque
 from collections.abc import Callable
-from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final
 
 from callboard.actors._runtime import completion, lifecycle
@@ -152,12 +151,14 @@ class Cell:
             self.drain()
             if self.gone:
                 self._drain_system()
-        elif get_ident() == self.port.thread:
-            self.on_wake()
-        else:
-            self.awake = True
-            if not self.port.post(self.on_wake):
-                self.abandon()
+            return
+        self.awake = True  # before the hand-over: after it, the owner may already have gone to sleep again
+        try:
+            reached = self.port.run(self.on_wake)
+        except RuntimeError:  # this thread's loop is closed
+            reached = False
+        if not reached:
+            self.abandon()
 
     def on_wake(self) -> None:
         """Wake the task; on its thread."""
@@ -217,6 +218,7 @@ class Cell:
         """The loop is closed, so the task never runs again: fail whoever waits."""
         self.closed = self.gone = True
         self.awake = False
+        self.lane.close()
         self.drain()
         self._drain_system()
         for listener in list(self.listeners.values()):
@@ -263,6 +265,9 @@ class Cell:
             cause = stop.cause
         except asyncio.CancelledError:
             pass
+        except GeneratorExit:  # the loop was closed and forgot this task
+            self.abandon()
+            raise
         except (KeyboardInterrupt, SystemExit) as error:
             self.system.fatal(error)
             cause = error
@@ -349,6 +354,8 @@ class Cell:
 
     async def _failed(self, error: BaseException, item: Any) -> None:
         """A handler raised: answer the asker, and let the supervisor decide unless the error is itself an answer."""
+        if isinstance(error, GeneratorExit):
+            raise error
         error = unwrap(error)
         ask = item if type(item) is Ask and self.current is item else None
         message = message_of(item)

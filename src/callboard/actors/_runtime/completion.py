@@ -43,8 +43,7 @@ def _completed(cell: "Cell", ask: Ask | None, message: Any, incarnation: int, fu
         return
     error = as_failure(unwrap(error), cell.path, message)
     cell.answer_error(error, ask, message)
-    # What an old incarnation began says nothing about the present one.
-    if not isinstance(error, ReplyError) and incarnation == cell.incarnation and not cell.closed:
+    if not isinstance(error, ReplyError):
         cell.post_system(lifecycle.on_failure, incarnation, error, message)
 
 

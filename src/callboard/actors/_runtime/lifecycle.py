@@ -218,7 +218,7 @@ async def on_backoff_over(cell: "Cell", incarnation: int, error: BaseException) 
 
 
 async def on_failure(cell: "Cell", incarnation: int, error: BaseException, message: Any) -> None:
-    """A completion or a background task failed."""
+    """A completion or a background task failed; that of an old incarnation says nothing about the present one."""
     if incarnation == cell.incarnation:
         await supervise(cell, error, message)
 
@@ -284,11 +284,8 @@ def _close(cell: "Cell") -> None:
     cell.awake = False
     cell.lane.close()
     cell.timers.cancel_all()
-    current, cell.current = cell.current, None
-    for ask in [*cell.inflight, current]:
-        refuse = getattr(ask, "refuse", None)
-        if refuse is not None:
-            refuse(stopped_error(cell), seen=True)
+    for ask in cell.inflight:
+        ask.refuse(stopped_error(cell), seen=True)
     cell.inflight.clear()
     cell.stash.drop()
     cell.drain()
