@@ -1,0 +1,8 @@
+"""The CUDA backend: NVIDIA GPUs through the driver, cuBLAS and NVRTC."""
+
+from callboard.backends.cuda.backend import CudaBackend
+
+__all__ = ["backend"]
+
+backend = CudaBackend()
+"""What the entry point ``cuda`` names."""

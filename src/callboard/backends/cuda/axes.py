@@ -1,0 +1,60 @@
+"""Axes of strided work: the fewest that reach the same elements."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from callboard.core.layout import Layout
+
+__all__ = ["AXES", "Axes", "joint_axes"]
+
+AXES = 8
+"""As many as the kernels take."""
+
+
+class Axes(NamedTuple):
+    """Axes of an element-wise transfer, the one with the longest steps in ``out`` first.
+
+    Attributes:
+        extents: Of each axis, > 1.
+        src: Step of each axis in the source, in elements.
+        out: Step of each axis in the destination, in elements, > 0.
+        src_first, out_first: Offset in elements from element 0 to where the steps start.
+    """
+
+    extents: tuple[int, ...]
+    src: tuple[int, ...]
+    out: tuple[int, ...]
+    src_first: int
+    out_first: int
+
+
+def joint_axes(out: Layout, src: Sequence[int] | None = None) -> Axes:
+    """Walk ``out`` in the order of its memory: backward axes turned round, extents of 1 dropped, neighbours merged.
+
+    Args:
+        out: The destination; its elements do not overlap.
+        src: Steps of the source for the same axes; all 0 when None (one element for all).
+    """
+    steps = src if src is not None else (0,) * out.ndim
+    src_first = out_first = 0
+    axes = []
+    for extent, step, out_step in zip(out.shape, steps, out.strides, strict=True):
+        if extent == 1:
+            continue
+        if out_step < 0:
+            src_first += (extent - 1) * step
+            out_first += (extent - 1) * out_step
+            step, out_step = -step, -out_step
+        axes.append((out_step, step, extent))
+    axes.sort(key=lambda axis: -axis[0])
+    merged: list[tuple[int, int, int]] = []
+    for out_step, step, extent in axes:
+        if merged:
+            wide_out, wide, wide_extent = merged[-1]
+            if wide_out == out_step * extent and wide == step * extent:
+                merged[-1] = (out_step, step, wide_extent * extent)
+                continue
+        merged.append((out_step, step, extent))
+    return Axes(
+        tuple(a[2] for a in merged), tuple(a[1] for a in merged), tuple(a[0] for a in merged), src_first, out_first
+    )

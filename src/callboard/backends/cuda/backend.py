@@ -1,0 +1,54 @@
+"""``CudaBackend``: the kind of device that NVIDIA's GPUs are."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, ClassVar
+
+from callboard.backends.cuda.devices import cuda_devices, missing_packages
+from callboard.backends.cuda.driver import load_driver
+from callboard.core.backend import AccelBackend, DeviceInfo
+from callboard.core.errors import BackendUnavailable
+from callboard.core.library import Library
+
+if TYPE_CHECKING:
+    from callboard.backends.cuda.device import CudaDevice
+
+__all__ = ["CudaBackend"]
+
+
+class CudaBackend(AccelBackend):
+    """NVIDIA GPUs and MIG slices, each by its UUID.
+
+    Contexts live in child processes by default: a poisoned one cannot be replaced inside its process.
+    """
+
+    name: ClassVar[str] = "cuda"
+    isolation: ClassVar[str] = "process"
+    completion: ClassVar[str] = "polled"
+
+    def devices(self) -> list[DeviceInfo]:
+        return cuda_devices()
+
+    def environment(self, info: DeviceInfo) -> Mapping[str, str]:
+        # A UUID means the same device whatever CUDA_DEVICE_ORDER says. Modules load lazily by default since CUDA 12.2.
+        return {"CUDA_VISIBLE_DEVICES": info.uuid}
+
+    def libraries(self) -> Mapping[str, type[Library]]:
+        from callboard.backends.cuda.blas import CudaBlas
+        from callboard.backends.cuda.memory import CudaMemory
+
+        return {"blas": CudaBlas, "memory": CudaMemory}
+
+    def preload(self) -> None:
+        missing = missing_packages()
+        if missing:
+            raise BackendUnavailable(f'missing Python packages: {", ".join(missing)}; pip install "callboard[cuda13]"')
+        load_driver()
+        from callboard.backends.cuda.blas.cublas import load_cublas
+
+        load_cublas()
+        self.libraries()
+
+    def open(self, info: DeviceInfo) -> "CudaDevice":
+        from callboard.backends.cuda.device import CudaDevice
+
+        return CudaDevice(info)

@@ -1,0 +1,232 @@
+"""``CudaBlas``: BLAS on a GPU through cuBLAS."""
+
+from typing import TYPE_CHECKING, Any
+
+from callboard.backends.cuda.blas import batched, level1, level2, level3
+from callboard.backends.cuda.blas.cublas import Cublas, Run
+from callboard.backends.cuda.stream import CudaStream
+from callboard.core.dtype import DTYPES
+from callboard.core.library import Library, launches, prepares
+from callboard.kernel.blas import (
+    Asum,
+    Axpy,
+    Copy,
+    Dot,
+    Dotc,
+    Dotu,
+    Geam,
+    Gemm,
+    GemmBatched,
+    GemmGrouped,
+    GemmStridedBatched,
+    Gemv,
+    Ger,
+    Gerc,
+    Geru,
+    Hemm,
+    Herk,
+    Iamax,
+    Iamin,
+    Nrm2,
+    Rot,
+    Scal,
+    Swap,
+    Symm,
+    Syrk,
+    Trmm,
+    Trsm,
+)
+
+if TYPE_CHECKING:
+    from callboard.backends.cuda.device import CudaDevice
+
+__all__ = ["CudaBlas"]
+
+
+class CudaBlas(Library):
+    """Serves :mod:`callboard.kernel.blas`: one handle with a workspace of its own.
+
+    A plan is the finished call, ``plan(stream, *dynamic)``. Making one costs microseconds, so plans are made inline,
+    but for those that need a kernel of ours.
+    """
+
+    name = "blas"
+
+    def __init__(self, device: "CudaDevice", stream: CudaStream) -> None:
+        super().__init__(device, stream)
+        self.cublas = Cublas(device, stream)
+
+    def warm_up(self) -> None:
+        """Load our kernels and multiply once, which loads cuBLAS's."""
+        device, cublas = self.cublas.device, self.cublas
+        device.kernels.get("blas", "decrement")
+        device.kernels.get("memory", "copy_4")
+        matrices = cublas.allocate(3 * 4 * 64 * 64)
+        cublas.point(1)
+        one, zero = cublas.one(DTYPES["f32"]), cublas.zero()
+        sides = (matrices, 64, matrices + 4 * 64 * 64, 64)
+        run = cublas.guarded(cublas.library.sgemm, "cublasSgemm")
+        run(self.stream, cublas.handle, 0, 0, 64, 64, 64, one, *sides, zero, matrices + 8 * 64 * 64, 64)
+
+    def close(self) -> None:
+        self.cublas.close()
+
+    # -- level 1 -------------------------------------------------------------------------------------------------------
+
+    @prepares(Axpy, inline=True)
+    def plan_axpy(self, op: Axpy) -> Run:
+        return self.cublas.guarded(level1.axpy(self.cublas, op), "axpy")
+
+    @launches(Axpy)
+    def axpy(self, stream: CudaStream, plan: Run, x: int, y: int, alpha: Any) -> None:
+        plan(stream, x, y, alpha)
+
+    @prepares(Scal, inline=True)
+    def plan_scal(self, op: Scal) -> Run:
+        return self.cublas.guarded(level1.scal(self.cublas, op), "scal")
+
+    @launches(Scal)
+    def scal(self, stream: CudaStream, plan: Run, x: int, alpha: Any) -> None:
+        plan(stream, x, alpha)
+
+    @prepares(Copy, inline=True)
+    def plan_copy(self, op: Copy) -> Run:
+        return self.cublas.guarded(level1.copy(self.cublas, op), "copy")
+
+    @launches(Copy)
+    def copy(self, stream: CudaStream, plan: Run, x: int, out: int) -> None:
+        plan(stream, x, out)
+
+    @prepares(Swap, inline=True)
+    def plan_swap(self, op: Swap) -> Run:
+        return self.cublas.guarded(level1.swap(self.cublas, op), "swap")
+
+    @launches(Swap)
+    def swap(self, stream: CudaStream, plan: Run, x: int, y: int) -> None:
+        plan(stream, x, y)
+
+    @prepares(Rot, inline=True)
+    def plan_rot(self, op: Rot) -> Run:
+        return self.cublas.guarded(level1.rot(self.cublas, op), "rot")
+
+    @launches(Rot)
+    def rot(self, stream: CudaStream, plan: Run, x: int, y: int, c: Any, s: Any) -> None:
+        plan(stream, x, y, c, s)
+
+    @prepares(Dot, Dotu, Dotc, inline=True)
+    def plan_dot(self, op: Dot | Dotu | Dotc) -> Run:
+        return self.cublas.guarded(level1.dot(self.cublas, op), "dot")
+
+    @launches(Dot, Dotu, Dotc)
+    def dot(self, stream: CudaStream, plan: Run, x: int, y: int, out: int) -> None:
+        plan(stream, x, y, out)
+
+    @prepares(Nrm2, Asum, inline=True)
+    def plan_norm(self, op: Nrm2 | Asum) -> Run:
+        return self.cublas.guarded(level1.norm(self.cublas, op), "nrm2")
+
+    @prepares(Iamax, Iamin)
+    def plan_index(self, op: Iamax | Iamin) -> Run:
+        return self.cublas.guarded(level1.index(self.cublas, op), "iamax")
+
+    @launches(Nrm2, Asum, Iamax, Iamin)
+    def reduction(self, stream: CudaStream, plan: Run, x: int, out: int) -> None:
+        plan(stream, x, out)
+
+    # -- level 2 -------------------------------------------------------------------------------------------------------
+
+    @prepares(Gemv, inline=True)
+    def plan_gemv(self, op: Gemv) -> Run:
+        return self.cublas.guarded(level2.gemv(self.cublas, op), "gemv")
+
+    @launches(Gemv)
+    def gemv(
+        self, stream: CudaStream, plan: Run, a: int, x: int, out: int, y: int | None, alpha: Any, beta: Any
+    ) -> None:
+        plan(stream, a, x, out, y, alpha, beta)
+
+    @prepares(Ger, Geru, Gerc, inline=True)
+    def plan_ger(self, op: Ger | Geru | Gerc) -> Run:
+        return self.cublas.guarded(level2.ger(self.cublas, op), "ger")
+
+    @launches(Ger, Geru, Gerc)
+    def ger(self, stream: CudaStream, plan: Run, x: int, y: int, a: int, alpha: Any) -> None:
+        plan(stream, x, y, a, alpha)
+
+    # -- level 3 -------------------------------------------------------------------------------------------------------
+
+    @prepares(Gemm, inline=True)
+    def plan_gemm(self, op: Gemm) -> Run:
+        return level3.gemm(self.cublas, op)
+
+    @launches(Gemm)
+    def gemm(
+        self, stream: CudaStream, plan: Run, a: int, b: int, out: int, c: int | None, alpha: Any, beta: Any
+    ) -> None:
+        plan(stream, a, b, out, c, alpha, beta)
+
+    @prepares(Geam, inline=True)
+    def plan_geam(self, op: Geam) -> Run:
+        return self.cublas.guarded(level3.geam(self.cublas, op), "geam")
+
+    @launches(Geam)
+    def geam(self, stream: CudaStream, plan: Run, a: int, b: int, out: int, alpha: Any, beta: Any) -> None:
+        plan(stream, a, b, out, alpha, beta)
+
+    @prepares(Syrk, Herk, inline=True)
+    def plan_rank_k(self, op: Syrk | Herk) -> Run:
+        return self.cublas.guarded(level3.rank_k(self.cublas, op), "syrk")
+
+    @launches(Syrk, Herk)
+    def rank_k(self, stream: CudaStream, plan: Run, a: int, c: int, alpha: Any, beta: Any) -> None:
+        plan(stream, a, c, alpha, beta)
+
+    @prepares(Symm, Hemm, inline=True)
+    def plan_two_sided(self, op: Symm | Hemm) -> Run:
+        return self.cublas.guarded(level3.two_sided(self.cublas, op), "symm")
+
+    @launches(Symm, Hemm)
+    def two_sided(
+        self, stream: CudaStream, plan: Run, a: int, b: int, out: int, c: int | None, alpha: Any, beta: Any
+    ) -> None:
+        plan(stream, a, b, out, c, alpha, beta)
+
+    @prepares(Trsm, Trmm, inline=True)
+    def plan_triangular(self, op: Trsm | Trmm) -> Run:
+        return self.cublas.guarded(level3.triangular(self.cublas, op), "trsm")
+
+    @launches(Trsm, Trmm)
+    def triangular(self, stream: CudaStream, plan: Run, a: int, b: int, alpha: Any) -> None:
+        plan(stream, a, b, alpha)
+
+    # -- batches -------------------------------------------------------------------------------------------------------
+
+    @prepares(GemmStridedBatched, inline=True)
+    def plan_strided_batched(self, op: GemmStridedBatched) -> Run:
+        return self.cublas.guarded(batched.strided_batched(self.cublas, op), "gemm_strided_batched_ex")
+
+    @launches(GemmStridedBatched)
+    def strided_batched(
+        self, stream: CudaStream, plan: Run, a: int, b: int, out: int, c: int | None, alpha: Any, beta: Any
+    ) -> None:
+        plan(stream, a, b, out, c, alpha, beta)
+
+    @prepares(GemmBatched)
+    def plan_pointer_batched(self, op: GemmBatched) -> Run:
+        return self.cublas.guarded(batched.pointer_batched(self.cublas, op), "gemm_batched_ex")
+
+    @launches(GemmBatched)
+    def pointer_batched(
+        self, stream: CudaStream, plan: Run, a: list[int], b: list[int], out: int, c: int | None, alpha: Any, beta: Any
+    ) -> None:
+        plan(stream, a, b, out, c, alpha, beta)
+
+    @prepares(GemmGrouped)
+    def plan_grouped(self, op: GemmGrouped) -> Run:
+        return self.cublas.guarded(batched.grouped(self.cublas, op), "gemm_grouped_batched_ex")
+
+    @launches(GemmGrouped)
+    def grouped(
+        self, stream: CudaStream, plan: Run, a: list[int], b: list[int], c: list[int], alpha: Any, beta: Any
+    ) -> None:
+        plan(stream, a, b, c, alpha, beta)

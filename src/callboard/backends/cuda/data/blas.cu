@@ -1,0 +1,145 @@
+// What cuBLAS has no call for: a product of any strides with a conjugate of either factor, and indices counted from 0.
+// No headers: NVRTC finds CUDA's only where a toolkit is installed.
+
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef long long i64;
+
+extern "C" __global__ void decrement(i64* index) {
+    *index -= 1;
+}
+
+template <typename R>
+struct Complex {
+    R re, im;
+};
+
+template <typename R>
+__device__ Complex<R> operator+(Complex<R> x, Complex<R> y) {
+    return {x.re + y.re, x.im + y.im};
+}
+template <typename R>
+__device__ Complex<R> operator*(Complex<R> x, Complex<R> y) {
+    return {x.re * y.re - x.im * y.im, x.re * y.im + x.im * y.re};
+}
+
+template <typename T>
+__device__ T conjugate(T x) {
+    return x;
+}
+template <typename R>
+__device__ Complex<R> conjugate(Complex<R> x) {
+    return {x.re, -x.im};
+}
+
+template <typename T>
+__device__ bool is_zero(T x) {
+    return x == T(0);
+}
+template <typename R>
+__device__ bool is_zero(Complex<R> x) {
+    return x.re == R(0) && x.im == R(0);
+}
+
+struct Half { u16 bits; };
+struct Brain { u16 bits; };
+
+// A: type of sums and factors. The sums of i8 wrap around, hence unsigned.
+template <typename A, typename T>
+__device__ A widen(T x) {
+    return (A)x;
+}
+template <>
+__device__ float widen<float, Half>(Half x) {
+    float f;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"(x.bits));
+    return f;
+}
+template <>
+__device__ float widen<float, Brain>(Brain x) {
+    return __uint_as_float((u32)x.bits << 16);
+}
+template <>
+__device__ u32 widen<u32, signed char>(signed char x) {
+    return (u32)(int)x;
+}
+
+template <typename T, typename A>
+__device__ T narrow(A x) {
+    return (T)x;
+}
+template <>
+__device__ Half narrow<Half, float>(float x) {
+    Half half;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(half.bits) : "f"(x));
+    return half;
+}
+template <>
+__device__ Brain narrow<Brain, float>(float x) {  // to nearest, ties to even
+    const u32 bits = __float_as_uint(x);
+    return {x != x ? (u16)0x7fc0 : (u16)((bits + 0x7fff + (bits >> 16 & 1)) >> 16)};
+}
+
+struct ProductArgs {  // steps in elements, of any sign
+    const void *a, *b, *c;
+    void* out;
+    const void *alpha, *beta;  // on the device
+    i64 m, n, k, batch;
+    i64 a_row, a_col, a_batch;
+    i64 b_row, b_col, b_batch;
+    i64 c_row, c_col, c_batch;
+    i64 out_row, out_col, out_batch;
+    int conj_a, conj_b;
+};
+
+// out = alpha * a @ b + beta * c; c is not read while beta is 0. Block (16, 16), tiles of k through shared memory.
+template <typename T, typename R, typename A>
+__device__ void product(const ProductArgs& p) {
+    __shared__ A tile_a[16][17], tile_b[16][17];
+    const A alpha = *(const A*)p.alpha, beta = *(const A*)p.beta;
+    const i64 across = (p.n + 15) / 16, tiles = (p.m + 15) / 16 * across;
+    const int x = threadIdx.x, y = threadIdx.y;
+#pragma unroll 1
+    for (i64 work = blockIdx.x; work < tiles * p.batch; work += gridDim.x) {
+        const i64 which = work / tiles, i = work % tiles / across * 16 + y, j = work % tiles % across * 16 + x;
+        const T* a = (const T*)p.a + which * p.a_batch;
+        const T* b = (const T*)p.b + which * p.b_batch;
+        A sum = A{};
+#pragma unroll 1
+        for (i64 k0 = 0; k0 < p.k; k0 += 16) {
+            A left = A{}, right = A{};
+            if (i < p.m && k0 + x < p.k) {
+                left = widen<A, T>(a[i * p.a_row + (k0 + x) * p.a_col]);
+            }
+            if (k0 + y < p.k && j < p.n) {
+                right = widen<A, T>(b[(k0 + y) * p.b_row + j * p.b_col]);
+            }
+            tile_a[y][x] = p.conj_a ? conjugate(left) : left;
+            tile_b[y][x] = p.conj_b ? conjugate(right) : right;
+            __syncthreads();
+            for (int l = 0; l < 16; l++) {
+                sum = sum + tile_a[y][l] * tile_b[l][x];
+            }
+            __syncthreads();
+        }
+        if (i < p.m && j < p.n) {
+            A result = is_zero(alpha) ? A{} : alpha * sum;
+            if (!is_zero(beta)) {
+                const R* c = (const R*)p.c + which * p.c_batch;
+                result = result + beta * widen<A, R>(c[i * p.c_row + j * p.c_col]);
+            }
+            ((R*)p.out)[which * p.out_batch + i * p.out_row + j * p.out_col] = narrow<R, A>(result);
+        }
+    }
+}
+
+#define PRODUCT(NAME, T, R, A) \
+    extern "C" __global__ void product_##NAME(const __grid_constant__ ProductArgs p) { product<T, R, A>(p); }
+
+PRODUCT(f16, Half, Half, float)
+PRODUCT(bf16, Brain, Brain, float)
+PRODUCT(f32, float, float, float)
+PRODUCT(f64, double, double, double)
+PRODUCT(c64, Complex<float>, Complex<float>, Complex<float>)
+PRODUCT(c128, Complex<double>, Complex<double>, Complex<double>)
+PRODUCT(i8, signed char, u32, u32)

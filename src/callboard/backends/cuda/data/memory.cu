@@ -1,0 +1,211 @@
+// Strided fills and copies for items of 1, 2, 4, 8 and 16 bytes and up to 8 axes, and the conversion of one element.
+// No headers: NVRTC finds CUDA's only where a toolkit is installed.
+
+typedef unsigned char u8;
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+typedef long long i64;
+
+struct Pair {  // 16 bytes of the alignment of their halves: a complex128 need not lie at a multiple of 16
+    u64 low, high;
+};
+
+const int AXES = 8;
+
+struct FillArgs {  // strides in items
+    char* out;
+    i64 count;
+    Pair value;
+    i64 extent[AXES], step[AXES];
+    int axes;
+};
+
+struct CopyArgs {
+    const char* src;
+    char* out;
+    i64 count;
+    i64 extent[AXES], src_step[AXES], out_step[AXES];
+    int axes;
+};
+
+// Axes "row" (adjacent in src) and "col" (adjacent in out) are exchanged tile by tile; the others are a batch.
+struct TransposeArgs {
+    const char* src;
+    char* out;
+    i64 rows, cols;
+    i64 src_row, src_col, out_row, out_col;
+    i64 batch;
+    i64 extent[AXES], src_step[AXES], out_step[AXES];
+    int axes;
+};
+
+template <typename T>
+__device__ T item_of(const Pair& value) {
+    return (T)value.low;
+}
+template <>
+__device__ Pair item_of<Pair>(const Pair& value) {
+    return value;
+}
+
+// I: type of the linear index; 32-bit divisions are several times faster than 64-bit ones.
+template <typename T, typename I>
+__device__ void fill(const FillArgs& a) {
+    const T value = item_of<T>(a.value);
+    const i64 threads = (i64)gridDim.x * blockDim.x;
+#pragma unroll 1
+    for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < a.count; i += threads) {
+        I rest = (I)i;
+        i64 to = 0;
+#pragma unroll 1
+        for (int k = a.axes - 1; k > 0; k--) {
+            const I next = rest / (I)a.extent[k];
+            to += (i64)(rest - next * (I)a.extent[k]) * a.step[k];
+            rest = next;
+        }
+        to += (i64)rest * a.step[0];
+        ((T*)a.out)[to] = value;
+    }
+}
+
+template <typename T, typename I>
+__device__ void copy(const CopyArgs& a) {
+    const i64 threads = (i64)gridDim.x * blockDim.x;
+#pragma unroll 1
+    for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < a.count; i += threads) {
+        I rest = (I)i;
+        i64 from = 0, to = 0;
+#pragma unroll 1
+        for (int k = a.axes - 1; k > 0; k--) {
+            const I next = rest / (I)a.extent[k];
+            const i64 at = (i64)(rest - next * (I)a.extent[k]);
+            from += at * a.src_step[k];
+            to += at * a.out_step[k];
+            rest = next;
+        }
+        from += (i64)rest * a.src_step[0];
+        to += (i64)rest * a.out_step[0];
+        ((T*)a.out)[to] = ((const T*)a.src)[from];
+    }
+}
+
+// 32 x 32 tiles through shared memory, so that both the reads and the writes of a warp are adjacent. Block (32, 8).
+template <typename T>
+__device__ void transpose(const TransposeArgs& a) {
+    __shared__ T tile[32][33];
+    const i64 across = (a.cols + 31) / 32;
+    const i64 tiles = (a.rows + 31) / 32 * across;
+#pragma unroll 1
+    for (i64 work = blockIdx.x; work < tiles * a.batch; work += gridDim.x) {
+        i64 rest = work / tiles, from = 0, to = 0;
+#pragma unroll 1
+        for (int k = a.axes - 1; k >= 0; k--) {
+            const i64 next = rest / a.extent[k], at = rest - next * a.extent[k];
+            from += at * a.src_step[k];
+            to += at * a.out_step[k];
+            rest = next;
+        }
+        const i64 row0 = work % tiles / across * 32, col0 = work % tiles % across * 32;
+        for (int j = threadIdx.y; j < 32; j += 8) {
+            const i64 row = row0 + threadIdx.x, col = col0 + j;
+            if (row < a.rows && col < a.cols) {
+                tile[j][threadIdx.x] = ((const T*)a.src)[from + row * a.src_row + col * a.src_col];
+            }
+        }
+        __syncthreads();
+        for (int j = threadIdx.y; j < 32; j += 8) {
+            const i64 row = row0 + j, col = col0 + threadIdx.x;
+            if (row < a.rows && col < a.cols) {
+                ((T*)a.out)[to + row * a.out_row + col * a.out_col] = tile[threadIdx.x][j];
+            }
+        }
+        __syncthreads();
+    }
+}
+
+#define KERNELS(SIZE, T)                                                                                          \
+    extern "C" __global__ void fill_##SIZE(const __grid_constant__ FillArgs a) { fill<T, u32>(a); }               \
+    extern "C" __global__ void fill_##SIZE##_wide(const __grid_constant__ FillArgs a) { fill<T, u64>(a); }        \
+    extern "C" __global__ void copy_##SIZE(const __grid_constant__ CopyArgs a) { copy<T, u32>(a); }               \
+    extern "C" __global__ void copy_##SIZE##_wide(const __grid_constant__ CopyArgs a) { copy<T, u64>(a); }        \
+    extern "C" __global__ void transpose_##SIZE(const __grid_constant__ TransposeArgs a) { transpose<T>(a); }
+
+KERNELS(1, u8)
+KERNELS(2, u16)
+KERNELS(4, u32)
+KERNELS(8, u64)
+KERNELS(16, Pair)
+
+// -- one element from one type to another ------------------------------------------------------------------------------
+
+// The numbers are those of callboard.core.dtype.
+enum Type { F16, BF16, F32, F64, C64, C128, I8, I16, I32, I64, U8, U16, U32, U64, BOOL };
+
+struct Number {
+    double re, im;  // of floating and complex types
+    u64 whole;      // of integers, sign extended
+    bool is_whole, is_signed;
+};
+
+__device__ Number load(const void* p, int type) {
+    Number n = {0.0, 0.0, 0, false, false};
+    switch (type) {
+        case F16: {
+            float f;
+            asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"(*(const u16*)p));
+            n.re = f;
+            return n;
+        }
+        case BF16: n.re = __uint_as_float((u32)*(const u16*)p << 16); return n;
+        case F32: n.re = *(const float*)p; return n;
+        case F64: n.re = *(const double*)p; return n;
+        case C64: n.re = ((const float*)p)[0]; n.im = ((const float*)p)[1]; return n;
+        case C128: n.re = ((const double*)p)[0]; n.im = ((const double*)p)[1]; return n;
+    }
+    n.is_whole = true;
+    n.is_signed = type >= I8 && type <= I64;
+    switch (type) {
+        case I8: n.whole = (u64)(i64)*(const signed char*)p; break;
+        case I16: n.whole = (u64)(i64)*(const short*)p; break;
+        case I32: n.whole = (u64)(i64)*(const int*)p; break;
+        case I64: case U64: n.whole = *(const u64*)p; break;
+        case U8: case BOOL: n.whole = *(const u8*)p; break;
+        case U16: n.whole = *(const u16*)p; break;
+        case U32: n.whole = *(const u32*)p; break;
+    }
+    return n;
+}
+
+__device__ u16 to_bf16(float f) {  // to nearest, ties to even
+    const u32 bits = __float_as_uint(f);
+    return f != f ? (u16)0x7fc0 : (u16)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+extern "C" __global__ void convert(const void* src, void* out, int from, int to) {
+    const Number n = load(src, from);
+    const double re = !n.is_whole ? n.re : n.is_signed ? (double)(i64)n.whole : (double)n.whole;
+    const float single = !n.is_whole ? (float)n.re : n.is_signed ? (float)(i64)n.whole : (float)n.whole;
+    u64 whole = n.whole;
+    if (!n.is_whole) {
+        whole = to == U64 && re >= 9223372036854775808.0 ? (u64)re : (u64)(i64)re;
+    }
+    switch (to) {
+        case F16: {
+            u16 half;
+            asm("cvt.rn.f16.f64 %0, %1;" : "=h"(half) : "d"(re));
+            *(u16*)out = half;
+            break;
+        }
+        case BF16: *(u16*)out = to_bf16(single); break;
+        case F32: *(float*)out = single; break;
+        case F64: *(double*)out = re; break;
+        case C64: ((float*)out)[0] = single; ((float*)out)[1] = (float)n.im; break;
+        case C128: ((double*)out)[0] = re; ((double*)out)[1] = n.im; break;
+        case I8: case U8: *(u8*)out = (u8)whole; break;
+        case I16: case U16: *(u16*)out = (u16)whole; break;
+        case I32: case U32: *(u32*)out = (u32)whole; break;
+        case I64: case U64: *(u64*)out = whole; break;
+        case BOOL: *(u8*)out = n.is_whole ? n.whole != 0 : n.re != 0.0 || n.im != 0.0; break;
+    }
+}

@@ -1,0 +1,195 @@
+"""An open CUDA device: its primary context, memory and streams."""
+
+import ctypes
+import logging
+import sys
+from ctypes import c_int, c_size_t, c_void_p
+from itertools import count
+from typing import Any
+
+from callboard.backends.cuda.driver import HOST_REGISTER_PORTABLE, Driver, load_driver
+from callboard.backends.cuda.errors import INVALID_CONTEXT
+from callboard.backends.cuda.kernels import Kernels
+from callboard.backends.cuda.readback import SLOT, CudaReadback, Slots
+from callboard.backends.cuda.stream import CudaStream
+from callboard.core.backend import AccelDevice, AccelStream, DeviceInfo, Memory
+from callboard.core.errors import AccelError, BackendUnavailable, ContextPoisoned, DriverError, OutOfMemory
+
+__all__ = ["CudaDevice"]
+
+COMPUTE_CAPABILITY_MAJOR, COMPUTE_CAPABILITY_MINOR = 75, 76  # CUdevice_attribute
+CAPTURE_ERRORS = range(900, 909)
+
+_log = logging.getLogger("callboard.cuda")
+
+
+class CudaDevice(AccelDevice):
+    """A GPU or MIG slice, through its primary context, which CuPy, PyTorch and cuBLAS use too.
+
+    Args:
+        info: Which one, by its UUID.
+        driver: What to call; the machine's own driver when None.
+
+    Attributes:
+        driver: What it calls.
+        kernels: Its own kernels, compiled on first use.
+        native: Ordinal of the device among those that this process sees.
+
+    Raises:
+        BackendUnavailable: No driver, or this process does not see the device.
+        OutOfMemory: No room for the context.
+        DriverError, ContextPoisoned, Unrecoverable
+    """
+
+    def __init__(self, info: DeviceInfo, driver: Driver | None = None) -> None:
+        self.driver = driver = driver or load_driver()
+        try:
+            driver.init(0)
+        except AccelError as e:
+            raise BackendUnavailable(f"the CUDA driver cannot be used: {e}") from e
+        self.native = _ordinal(driver, info.uuid)
+        context = c_void_p()
+        try:
+            driver.primary_retain(ctypes.byref(context), self.native)
+        except DriverError as e:
+            raise BackendUnavailable(f"{info.uuid}: no context can be made: {e}") from e
+        self._context: int = context.value or 0
+        self.use()
+        capability = (
+            self._attribute(COMPUTE_CAPABILITY_MAJOR),
+            self._attribute(COMPUTE_CAPABILITY_MINOR),
+        )
+        self.info = DeviceInfo(info.backend, info.index, info.uuid, info.name, info.total_bytes, capability)
+        self.kernels = Kernels(driver, capability)
+        self._slots = Slots(driver)
+        self._streams: list[CudaStream] = []
+        self._ids = count()
+        least, greatest = c_int(), c_int()
+        driver.priority_range(ctypes.byref(least), ctypes.byref(greatest))
+        # CUDA's default is its lowest priority; "normal" is one step above, so that "low" means something.
+        self._priorities = {-1: least.value, 0: max(least.value - 1, greatest.value), 1: greatest.value}
+
+    def stream(self, priority: int = 0) -> CudaStream:
+        stream = CudaStream(self.driver, next(self._ids), self._priorities[max(-1, min(priority, 1))])
+        self._streams.append(stream)
+        return stream
+
+    # -- memory --------------------------------------------------------------------------------------------------------
+
+    def allocate(self, nbytes: int) -> Memory:
+        # cuMemAlloc and not a stream-ordered pool: only its memory can be exported by cuIpcGetMemHandle, and the caller
+        # keeps blocks with their own order already, so it is called seldom.
+        address = c_void_p()
+        try:
+            self.driver.mem_alloc(ctypes.byref(address), max(nbytes, 1))
+        except OutOfMemory:
+            free, total = self.memory_info()
+            raise OutOfMemory(
+                f"{nbytes:,} bytes on {self.info.uuid}: {free:,} of {total:,} are free (CUDA_ERROR_OUT_OF_MEMORY)"
+            ) from None
+        return Memory(address.value or 0, nbytes)
+
+    def release(self, memory: Memory) -> None:
+        self.driver.mem_free(memory.address)
+
+    def memory_info(self) -> tuple[int, int]:
+        free, total = c_size_t(), c_size_t()
+        self.driver.mem_info(ctypes.byref(free), ctypes.byref(total))
+        return free.value, total.value
+
+    def trim(self) -> None:
+        for empty in (_empty_torch, _empty_cupy):
+            try:
+                empty(sys.modules)
+            except Exception as e:  # theirs; what it means for the context shows at the next call
+                _log.warning("a package's memory pool could not be emptied: %s: %s", type(e).__name__, e)
+
+    def register_host(self, address: int, nbytes: int) -> None:
+        # Portable: also for contexts of other devices in this process (thread isolation with several devices).
+        self.driver.host_register(address, nbytes, HOST_REGISTER_PORTABLE)
+
+    def unregister_host(self, address: int) -> None:
+        self.driver.host_unregister(address)
+
+    def read_back(self, stream: AccelStream, address: int, nbytes: int) -> CudaReadback:
+        if nbytes > SLOT:
+            raise ValueError(f"nbytes is {nbytes}; a readback brings at most {SLOT}")
+        slot = self._slots.take()
+        code = self.driver.memcpy_dtoh(slot, address, nbytes, stream.native)
+        if code:
+            self._slots.free.append(slot)
+            raise self.driver.error(code, "cuMemcpyDtoHAsync")
+        return CudaReadback(self._slots, slot, nbytes)
+
+    # -- the context ---------------------------------------------------------------------------------------------------
+
+    def probe(self) -> Exception | None:
+        try:
+            self.use()
+        except AccelError as e:
+            return _sticky(e)
+        code = self.driver.ctx_synchronize()
+        if code == 0 or code in CAPTURE_ERRORS:
+            return None
+        return _sticky(self.driver.error(code, "cuCtxSynchronize"))
+
+    def use(self) -> None:
+        self.driver.set_current(self._context)
+
+    def close(self) -> None:
+        if not self._context:
+            return
+        self.use()
+        for stream in self._streams:
+            stream.close()
+        self._streams.clear()
+        self.kernels.close()
+        self._slots.close()
+        self._context = 0
+        self.driver.primary_release(self.native)
+
+    def _attribute(self, attribute: int) -> int:
+        value = c_int()
+        self.driver.device_attribute(ctypes.byref(value), attribute, self.native)
+        return value.value
+
+
+def _ordinal(driver: Driver, uuid: str) -> int:
+    """Ordinal of the device with this UUID among those that the process sees."""
+    number = c_int()
+    driver.device_count(ctypes.byref(number))
+    seen = []
+    for ordinal in range(number.value):
+        device = c_int()
+        driver.device_get(ctypes.byref(device), ordinal)
+        raw = ctypes.create_string_buffer(16)
+        driver.device_uuid(raw, device.value)
+        seen.append(raw.raw.hex())
+        if seen[-1] == uuid.partition("-")[2].replace("-", "").lower():
+            return device.value
+    raise BackendUnavailable(
+        f"{uuid} is not among the {number.value} device(s) that this process sees; "
+        f"CUDA_VISIBLE_DEVICES must name it before CUDA is first used in the process"
+    )
+
+
+def _sticky(error: AccelError) -> Exception | None:
+    """What an error of a call that can have no fault of its own says about the context."""
+    if isinstance(error, OutOfMemory):
+        return None
+    if isinstance(error, DriverError) and error.code != INVALID_CONTEXT:
+        _log.warning("probe: %s; taken for a dead context", error)
+    return ContextPoisoned(str(error)) if isinstance(error, DriverError) else error
+
+
+def _empty_torch(modules: Any) -> None:
+    torch = modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        torch.cuda.empty_cache()
+
+
+def _empty_cupy(modules: Any) -> None:
+    cupy = modules.get("cupy")
+    if cupy is not None:
+        cupy.get_default_memory_pool().free_all_blocks()
+        cupy.get_default_pinned_memory_pool().free_all_blocks()

@@ -1,0 +1,178 @@
+"""Kernels of our own: CUDA C++ in ``data/``, compiled by NVRTC for the device on first use.
+
+A compile takes a few tenths of a second; the binary is kept on disk, keyed by source, architecture and compiler, so
+that the next process loads it within a millisecond.
+"""
+
+import ctypes
+import hashlib
+import logging
+import os
+import threading
+from ctypes import c_void_p
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from callboard.backends.cuda.driver import Driver
+from callboard.core.errors import BackendUnavailable, LibraryError
+
+__all__ = ["Kernels", "compiled"]
+
+_log = logging.getLogger("callboard.cuda")
+
+
+class Kernels:
+    """The kernels of a device. Any thread on which its context is current.
+
+    Args:
+        driver: What to call.
+        capability: Compute capability of the device.
+    """
+
+    def __init__(self, driver: Driver, capability: tuple[int, int]) -> None:
+        self._driver = driver
+        self._capability = capability
+        self._lock = threading.Lock()
+        self._modules: dict[str, int] = {}
+        self._functions: dict[tuple[str, str], int] = {}
+
+    def get(self, source: str, name: str) -> int:
+        """The ``CUfunction`` of kernel ``name`` in ``data/<source>.cu``.
+
+        The first call for a source may compile: not for a launch.
+
+        Raises:
+            BackendUnavailable: NVRTC is not installed.
+            LibraryError: It refuses the source.
+        """
+        found = self._functions.get((source, name))
+        if found is not None:
+            return found
+        with self._lock:
+            module = self._modules.get(source)
+            if module is None:
+                module = self._modules[source] = self._load(source)
+            function = c_void_p()
+            self._driver.module_get_function(ctypes.byref(function), module, name.encode())
+            found = self._functions[source, name] = function.value or 0
+            return found
+
+    def close(self) -> None:
+        """Unload all; nothing of them runs."""
+        with self._lock:
+            for module in self._modules.values():
+                self._driver.module_unload(module)
+            self._modules.clear()
+            self._functions.clear()
+
+    def _load(self, source: str) -> int:
+        module = c_void_p()
+        image = compiled(source, self._capability)
+        self._driver.module_load_data(ctypes.byref(module), image)
+        return module.value or 0
+
+
+def compiled(source: str, capability: tuple[int, int], cache: Path | None = None) -> bytes:
+    """The binary (a cubin; PTX where NVRTC is older than the device) of ``data/<source>.cu``.
+
+    Args:
+        source: Stem of the file.
+        capability: Of the device.
+        cache: Folder of the binaries; :func:`cache_folder` when None.
+
+    Raises:
+        BackendUnavailable: NVRTC is not installed.
+        LibraryError: It refuses the source.
+    """
+    text = (resources.files(__package__) / "data" / f"{source}.cu").read_bytes()
+    nvrtc = load_nvrtc()
+    version = ".".join(str(n) for n in _checked(nvrtc, nvrtc.nvrtcVersion(), "nvrtcVersion"))
+    architecture, binary = _architecture(nvrtc, capability)
+    key = hashlib.sha256(b"\0".join((text, architecture.encode(), version.encode()))).hexdigest()[:32]
+    kept = (cache_folder() if cache is None else cache) / f"{source}-{key}.bin"
+    try:
+        return kept.read_bytes()
+    except OSError:
+        pass
+    image = _compile(nvrtc, source, text, architecture, binary)
+    _keep(kept, image)
+    return image
+
+
+def cache_folder() -> Path:
+    """``$CALLBOARD_CACHE_DIR/cuda``, else the user's cache folder."""
+    own = os.environ.get("CALLBOARD_CACHE_DIR")
+    base = Path(own) if own else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "callboard"
+    return base / "cuda"
+
+
+def load_nvrtc() -> Any:
+    """NVIDIA's binding of NVRTC; its library is found through ``cuda.pathfinder``.
+
+    Raises:
+        BackendUnavailable: It is not installed.
+    """
+    try:
+        from cuda.bindings import nvrtc
+
+        nvrtc.nvrtcVersion()
+    except Exception as e:  # cuda.bindings raises RuntimeError, pathfinder its own, the import ImportError
+        raise BackendUnavailable(f'NVRTC cannot be loaded: {e}; pip install "callboard[cuda13]"') from e
+    return nvrtc
+
+
+def _architecture(nvrtc: Any, capability: tuple[int, int]) -> tuple[str, bool]:
+    (supported,) = _checked(nvrtc, nvrtc.nvrtcGetNumSupportedArchs(), "nvrtcGetNumSupportedArchs")
+    (numbers,) = _checked(nvrtc, nvrtc.nvrtcGetSupportedArchs(), "nvrtcGetSupportedArchs")
+    wanted = capability[0] * 10 + capability[1]
+    known = [n for n in list(numbers)[:supported] if n <= wanted]
+    if not known:
+        raise BackendUnavailable(
+            f"NVRTC does not compile for compute capability {capability[0]}.{capability[1]}; it needs at least "
+            f"{min(numbers) // 10}.{min(numbers) % 10} (install CUDA 12's packages for older GPUs)"
+        )
+    if wanted in known:
+        return f"sm_{wanted}", True
+    return f"compute_{max(known)}", False  # PTX, which the driver compiles for the newer device
+
+
+def _compile(nvrtc: Any, source: str, text: bytes, architecture: str, binary: bool) -> bytes:
+    (program,) = _checked(
+        nvrtc, nvrtc.nvrtcCreateProgram(text, f"{source}.cu".encode(), 0, [], []), "nvrtcCreateProgram"
+    )
+    try:
+        options = [f"--gpu-architecture={architecture}".encode(), b"--std=c++17"]
+        status = nvrtc.nvrtcCompileProgram(program, len(options), options)[0]
+        if int(status):
+            (size,) = _checked(nvrtc, nvrtc.nvrtcGetProgramLogSize(program), "nvrtcGetProgramLogSize")
+            log = b" " * size
+            nvrtc.nvrtcGetProgramLog(program, log)
+            raise LibraryError(f"NVRTC refuses {source}.cu: {log.decode(errors='replace')}", "nvrtc", int(status))
+        get_size, get = (
+            (nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN) if binary else (nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX)
+        )
+        (size,) = _checked(nvrtc, get_size(program), "nvrtcGetCUBINSize")
+        image = b" " * size
+        _checked(nvrtc, get(program, image), "nvrtcGetCUBIN")
+        return bytes(image)
+    finally:
+        nvrtc.nvrtcDestroyProgram(program)
+
+
+def _checked(nvrtc: Any, answer: tuple[Any, ...], call: str) -> tuple[Any, ...]:
+    status, *values = answer
+    if int(status):
+        raise LibraryError(f"{call}: {status!r}", "nvrtc", int(status))
+    return tuple(values)
+
+
+def _keep(path: Path, image: bytes) -> None:
+    """Write it whole or not at all: other processes read."""
+    partial = path.with_suffix(f".{os.getpid()}.{threading.get_ident()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial.write_bytes(image)
+        partial.replace(path)
+    except OSError as e:  # a read-only home: the next process compiles again
+        _log.debug("%s is not kept: %s", path.name, e)

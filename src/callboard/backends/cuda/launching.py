@@ -1,0 +1,93 @@
+"""Launch shapes and argument structures of the strided kernels in ``data/memory.cu``."""
+
+import ctypes
+from collections.abc import Callable
+from ctypes import c_int, c_int64, c_uint64, c_void_p
+
+from callboard.backends.cuda.axes import AXES
+from callboard.backends.cuda.driver import Driver
+
+__all__ = ["CopyArgs", "FillArgs", "TransposeArgs", "kernel_launcher", "linear_grid", "suffix"]
+
+THREADS = 256
+MAX_BLOCKS = 1 << 14
+"""Enough to fill any GPU several times; the kernels step over the rest."""
+
+_Steps = c_int64 * AXES
+
+
+class FillArgs(ctypes.Structure):
+    """``FillArgs`` of the kernels."""
+
+    _fields_ = (
+        ("out", c_void_p),
+        ("count", c_int64),
+        ("value", c_uint64 * 2),
+        ("extent", _Steps),
+        ("step", _Steps),
+        ("axes", c_int),
+    )
+
+
+class CopyArgs(ctypes.Structure):
+    """``CopyArgs`` of the kernels."""
+
+    _fields_ = (
+        ("src", c_void_p),
+        ("out", c_void_p),
+        ("count", c_int64),
+        ("extent", _Steps),
+        ("src_step", _Steps),
+        ("out_step", _Steps),
+        ("axes", c_int),
+    )
+
+
+class TransposeArgs(ctypes.Structure):
+    """``TransposeArgs`` of the kernels."""
+
+    _fields_ = (
+        ("src", c_void_p),
+        ("out", c_void_p),
+        ("rows", c_int64),
+        ("cols", c_int64),
+        ("src_row", c_int64),
+        ("src_col", c_int64),
+        ("out_row", c_int64),
+        ("out_col", c_int64),
+        ("batch", c_int64),
+        ("extent", _Steps),
+        ("src_step", _Steps),
+        ("out_step", _Steps),
+        ("axes", c_int),
+    )
+
+
+def linear_grid(count: int) -> int:
+    """Blocks of :data:`THREADS` for ``count`` items."""
+    return max(1, min(-(-count // THREADS), MAX_BLOCKS))
+
+
+def suffix(itemsize: int, count: int) -> str:
+    """Which kernel: ``"4"``, or ``"4_wide"`` where 32 bits cannot count the items (steps have 64 bits in both)."""
+    return str(itemsize) if count < 1 << 32 else f"{itemsize}_wide"
+
+
+def kernel_launcher(
+    driver: Driver, function: int, grid: int, block: tuple[int, int], args: ctypes.Structure
+) -> Callable[[int], None]:
+    """A function that launches the kernel on a stream with what ``args`` holds then.
+
+    The driver copies the arguments at the call, so the structure can be changed for the next one.
+    """
+    launch = driver.launch_kernel
+    x, y = block
+    params = (c_void_p * 1)(ctypes.addressof(args))
+
+    def run(stream: int) -> None:
+        code = launch(function, grid, 1, 1, x, y, 1, 0, stream, params, None)
+        if code:
+            raise driver.error(code, "cuLaunchKernel")
+
+    run.keeps = args  # type: ignore[attr-defined] # params points into it
+    return run
