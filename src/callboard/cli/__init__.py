@@ -1,4 +1,4 @@
-"""The command line, ``callboard``: demo, doctor, bench, coverage."""
+"""The command line, ``callboard``: demo, doctor, bench."""
 
 from callboard.cli.main import main
 

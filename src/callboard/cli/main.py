@@ -6,7 +6,9 @@ import os
 import signal
 from collections.abc import Sequence
 
+from callboard.cli.bench import add_bench
 from callboard.cli.demo.command import add_demo
+from callboard.cli.doctor.command import add_doctor
 
 __all__ = ["main", "version"]
 
@@ -26,6 +28,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"callboard {version()}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     add_demo(commands)
+    add_doctor(commands)
+    add_bench(commands)
     return parser
 
 

@@ -2,7 +2,8 @@
 
 Orthogonal iteration (Golub and Van Loan, Matrix Computations, 4th ed., 8.2.4): the block is multiplied by the
 covariance and its rows are made orthonormal again, by classical Gram-Schmidt done twice (Giraud et al., Numer. Math.
-101, 2005). Every number stays on the device: lengths are 0-d arrays, and a row is divided by its length with a 1 x 1 ``trsm``.
+101, 2005). Every number stays on the device: lengths are 0-d arrays, and a row is divided by its length with a 1 x 1
+``trsm``.
 """
 
 from typing import Any, NamedTuple

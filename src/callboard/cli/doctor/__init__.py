@@ -1,0 +1,1 @@
+"""``callboard doctor``: what can be used on this machine, and why not."""

@@ -1,0 +1,81 @@
+"""What the doctor learns from context hosts: each device is opened in one, and each library tried with one op."""
+
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import numpy as np
+
+from callboard.cli.doctor.findings import BackendFinding, DeviceFinding, LibraryFinding
+from callboard.core import registry
+from callboard.core.backend import AccelBackend, DeviceInfo
+from callboard.core.errors import AccelError, BackendUnavailable
+from callboard.device.handle import Device
+from callboard.system import System
+
+__all__ = ["PROBES", "backend_findings"]
+
+
+async def _try_memory(device: Device) -> None:
+    found = await device.full((3, 5), 2.5, "f64").get()
+    if not (found == 2.5).all():
+        raise ValueError(f"an array of 2.5 came back as {found.ravel()[:3]}")
+
+
+async def _try_blas(device: Device) -> None:
+    a = np.arange(6.0, dtype=np.float32).reshape(2, 3)
+    found = await device.blas.gemm(device.put(a), device.put(a), transpose_b=True).get()
+    if not np.allclose(found, a @ a.T):
+        raise ValueError(f"a product came back as {found.tolist()}")
+
+
+PROBES: dict[str, Callable[[Device], Awaitable[None]]] = {"blas": _try_blas, "memory": _try_memory}
+"""One op of each library, by its stem: raises when it fails or its result is wrong."""
+
+
+async def backend_findings(isolation: str | None = None) -> list[BackendFinding]:
+    """Open every device of every backend, one after the other.
+
+    Args:
+        isolation: ``"process"`` or ``"thread"``; None: as each backend prefers, CUDA never in this process.
+    """
+    return [await _backend(name, isolation) for name in registry.names()]
+
+
+async def _backend(name: str, isolation: str | None) -> BackendFinding:
+    try:
+        backend = registry.backend(name)
+        devices = backend.devices()
+    except BackendUnavailable as e:
+        return BackendFinding(name=name, error=str(e))
+    return BackendFinding(name=name, devices=[await _device(backend, info, isolation) for info in devices])
+
+
+async def _device(backend: AccelBackend, info: DeviceInfo, isolation: str | None) -> DeviceFinding:
+    name = f"{backend.name}:{info.index}"
+    started = time.monotonic()
+    options: dict[str, Any] = {"standby": None, "isolation": isolation or backend.isolation}
+    try:
+        async with System("doctor") as system:
+            device = await system.device(name, **options)
+            opened = time.monotonic() - started
+            stats = await device.stats()
+            detail = f"{info.name}, {stats.free_bytes / 2**30:.1f} of {stats.total_bytes / 2**30:.1f} GiB free, "
+            if stats.compute_capability > (0, 0):
+                detail += "compute capability {}.{}, ".format(*stats.compute_capability)
+            detail += f"isolation {device.isolation}, opened in {opened:.2f} s"
+            libraries = [await _library(device, stem) for stem in sorted(backend.libraries())]
+            return DeviceFinding(name=name, uuid=info.uuid, detail=detail, libraries=libraries)
+    except AccelError as e:
+        return DeviceFinding(name=name, uuid=info.uuid, detail=info.name, error=f"{type(e).__name__}: {e}")
+
+
+async def _library(device: Device, stem: str) -> LibraryFinding:
+    probe = PROBES.get(stem)
+    if probe is None:
+        return LibraryFinding(name=stem, detail="not tried: the doctor has no op for it")
+    try:
+        await probe(device)
+    except (AccelError, ValueError) as e:
+        return LibraryFinding(name=stem, error=f"{type(e).__name__}: {e}")
+    return LibraryFinding(name=stem)

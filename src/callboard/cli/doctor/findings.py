@@ -1,0 +1,72 @@
+"""What the doctor finds, as plain data."""
+
+import msgspec
+
+__all__ = ["BackendFinding", "DeviceFinding", "Finding", "Findings", "LibraryFinding"]
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that works or does not.
+
+    Attributes:
+        name: Of what.
+        error: Why it does not work, with the cure; None: it works.
+        detail: More about it.
+    """
+
+    name: str
+    error: str | None = None
+    detail: str = ""
+
+
+class LibraryFinding(Finding, frozen=True, kw_only=True):
+    """A compute library, tried with one op."""
+
+
+class DeviceFinding(Finding, frozen=True, kw_only=True):
+    """A device, opened in a context host.
+
+    Attributes:
+        uuid: Its identity.
+        libraries: Tried on it.
+    """
+
+    uuid: str
+    libraries: list[LibraryFinding] = []
+
+
+class BackendFinding(Finding, frozen=True, kw_only=True):
+    """A backend; ``error`` says why it has no device.
+
+    Attributes:
+        devices: That it lists.
+    """
+
+    devices: list[DeviceFinding] = []
+
+
+class Findings(msgspec.Struct, frozen=True, kw_only=True):
+    """All of it.
+
+    Attributes:
+        platform: System, machine, Python.
+        packages: Version by distribution; None: not installed.
+        driver: NVIDIA's, as NVML tells it.
+        backends: And their devices.
+        limits: Of this process, and what the kernel offers.
+    """
+
+    platform: dict[str, str]
+    packages: dict[str, str | None]
+    driver: Finding
+    backends: list[BackendFinding]
+    limits: list[Finding]
+
+    def usable(self, backend: str) -> bool:
+        """Whether a device of this backend works with all its libraries."""
+        return any(
+            device.error is None and all(library.error is None for library in device.libraries)
+            for found in self.backends
+            if found.name == backend
+            for device in found.devices
+        )
