@@ -218,6 +218,12 @@ def test_symm_in_place_of_c(session: Any, cls: Any) -> None:
     assert_close(session.get(ref), wide(a) @ wide(b) + 2 * wide(c), dtype, 6, scale=abs(a) @ abs(b) + 2 * abs(c))
 
 
+def test_hemm_refuses_different_orders_by_name(session: Any) -> None:
+    a, b = session.put(np.eye(4, dtype="c8")), session.put(np.ones((4, 3), "c8"))
+    with pytest.raises(ShapeError, match=r"blas.hemm: a is .* and b is .*; copy a first \(dev.copy\)"):
+        session.submit(Hemm(a=a.T, b=b))
+
+
 def test_symm_refuses_different_orders_by_name(session: Any) -> None:
     a, b = session.put(np.eye(4, dtype="f4")), session.put(np.ones((3, 4), "f4"))
     with pytest.raises(ShapeError, match=r"blas.symm: b is .*, column-major, and out is not; .* copy b first"):

@@ -1,0 +1,146 @@
+"""What users write type-checks, and what is wrong does not, in mypy and in pyright alike."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[3] / "src"
+
+GOOD = """
+from typing import TypeVar, assert_type
+
+from callboard.actors.messages import Request
+from callboard.core.ref import GpuRef
+from callboard.core.reply import Reply
+from callboard.kernel.blas import BlasActor, Dot, Dotc, Gemm, GemmGrouped, Iamax, Rot, VectorPair
+from callboard.kernel.blas.face import BlasFace
+
+R = TypeVar("R")
+
+
+def ask(message: Request[BlasActor, R]) -> R:
+    raise NotImplementedError
+
+
+def faces(blas: BlasFace, a: GpuRef, s: GpuRef) -> None:
+    assert_type(blas.gemm(a, a), GpuRef)
+    assert_type(blas.gemm(a, a, c=a, alpha=0.5, beta=s, transpose_a=True, tf32=True), GpuRef)
+    assert_type(blas.gemm(a, a, alpha=2, beta=1j), GpuRef)
+    assert_type(blas.gemm_batched([a, a], (a, a)), GpuRef)
+    assert_type(blas.gemm_grouped([a], [a], [a]), tuple[GpuRef, ...])
+    assert_type(blas.dot(a, a), Reply[float])
+    assert_type(blas.dot(a, a, out=s), GpuRef)
+    assert_type(blas.dotc(a, a), Reply[complex])
+    assert_type(blas.iamax(a), Reply[int])
+    assert_type(blas.iamin(a, out=s), GpuRef)
+    assert_type(blas.swap(a, a), VectorPair)
+    x, y = blas.rot(a, a, c=0.6, s=0.8)
+    assert_type(x, GpuRef)
+    assert_type(blas.trsm(a, a, left=False, unit_diagonal=True), GpuRef)
+
+
+async def replies(blas: BlasFace, a: GpuRef) -> None:
+    assert_type(await blas.nrm2(a), float)
+    assert_type(await blas.iamax(a), int)
+    assert_type(await blas.gemv(a, a), GpuRef)
+
+
+def messages(a: GpuRef) -> None:
+    assert_type(ask(Gemm(a=a, b=a, alpha=a)), GpuRef)
+    assert_type(ask(Dot(x=a, y=a)), float)
+    assert_type(ask(Dotc(x=a, y=a)), complex)
+    assert_type(ask(Iamax(x=a)), int)
+    assert_type(ask(Rot(x=a, y=a, c=1, s=0)), VectorPair)
+    assert_type(ask(GemmGrouped(a=(a,), b=(a,), c=(a,))), tuple[GpuRef, ...])
+"""
+
+BAD = """
+from typing import TypeVar
+
+import numpy as np
+
+from callboard.actors.messages import Request
+from callboard.core.ref import GpuRef
+from callboard.kernel.blas import Dot, Gemm, GemmBatched, Scal
+from callboard.kernel.blas.face import BlasFace
+
+R = TypeVar("R")
+
+
+class OtherActor: ...
+
+
+def ask_other(message: Request[OtherActor, R]) -> R:
+    raise NotImplementedError
+
+
+def wrong(blas: BlasFace, a: GpuRef) -> None:
+    blas.gemm(a)  # E
+    blas.gemm(a, np.ones((3, 3)))  # E
+    blas.gemm(a, a, a)  # E
+    blas.gemm(a, a, transposed=True)  # E
+    blas.gemm(a, a, alpha="2")  # E
+    blas.gemm(a, a, tf32="yes")  # E
+    blas.gemm_grouped(1, 2, 3)  # E
+    blas.scal(a)  # E
+    blas.dot(a, a, out=1.0)  # E
+    number: float = blas.dot(a, a)  # E
+    string: str = blas.iamax(a)  # E
+    Gemm(a, a)  # E
+    Gemm(a=a)  # E
+    Gemm(a=a, b=None)  # E
+    Gemm(a=a, b=a, lda=3)  # E
+    Gemm(a=a, b=a).alpha = 2.0  # E
+    GemmBatched(a=a, b=a)  # E
+    Scal(x=a, alpha=None)  # E
+    ask_other(Dot(x=a, y=a))  # E
+"""
+
+CHECKERS = {
+    "mypy": ["-m", "mypy", "--strict", "--no-error-summary", "--no-pretty", "--config-file="],
+    "pyright": ["-m", "pyright", "--pythonpath", sys.executable],
+}
+
+
+def check(checker: str, path: Path) -> dict[int, str]:
+    """The errors of a checker by line."""
+    options = ["--cache-dir", str(path.parent / "cache")] if checker == "mypy" else []
+    done = subprocess.run(
+        [sys.executable, *CHECKERS[checker], *options, path.name],
+        cwd=path.parent,
+        env={"PATH": "/usr/bin:/bin", "HOME": str(Path.home()), "MYPYPATH": str(SOURCE), "PYTHONPATH": str(SOURCE)},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode in (0, 1), done.stdout + done.stderr
+    errors: dict[int, str] = {}
+    for line in done.stdout.splitlines():
+        if path.name in line and "error" in line:
+            number = line.partition(path.name + ":")[2].partition(":")[0]
+            errors[int(number)] = line
+    return errors
+
+
+@pytest.fixture
+def sources(tmp_path: Path) -> Path:
+    """A project of its own, so that the checkers look at nothing else."""
+    (tmp_path / "pyrightconfig.json").write_text(f'{{"extraPaths": ["{SOURCE}"]}}')
+    (tmp_path / "good.py").write_text(GOOD)
+    (tmp_path / "bad.py").write_text(BAD)
+    return tmp_path
+
+
+@pytest.mark.typing
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("checker", CHECKERS)
+def test_good_passes_and_bad_does_not(sources: Path, checker: str) -> None:
+    pytest.importorskip(checker)
+    assert check(checker, sources / "good.py") == {}
+    wanted = {number for number, line in enumerate(BAD.splitlines(), 1) if line.endswith("# E")}
+    got = check(checker, sources / "bad.py")
+    assert set(got) == wanted, [got.get(n) or BAD.splitlines()[n - 1] for n in set(got) ^ wanted]
