@@ -21,6 +21,9 @@ class ReplyPort(Protocol):
     def flush(self) -> None:
         """Send what is queued, from the loop's thread; from another thread, ask the loop to."""
 
+    def awaited(self, reply: "Reply[Any]") -> None:
+        """Somebody is about to wait for this reply: :meth:`flush`, and whatever makes it come sooner."""
+
     def withdraw(self, reply: "Reply[Any]") -> bool:
         """Take the reply's op back if it has not been sent."""
 
@@ -79,7 +82,7 @@ class Reply(Generic[T_co]):
 
     def __await__(self) -> Generator[Any, None, T_co]:
         if self._state == PENDING:
-            self._port.flush()
+            self._port.awaited(self)
             if self._state == PENDING:
                 future = asyncio.get_running_loop().create_future()
                 self._attach(future)

@@ -39,6 +39,8 @@ class DeviceConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         isolation: ``"process"`` or ``"thread"``; None: as the backend prefers.
+        dispatcher: Under thread isolation, the thread that launches: ``"own"``, or ``"caller"`` for the loop that the
+            device is used on (lowest latency; see :mod:`callboard.device.hosts.loop`).
         standby: ``"hot"`` (own context), ``"warm"`` (packages imported) or None (a cold spawn takes over). Process
             isolation only.
         max_in_flight: Ops without a verdict before a call raises ``MailboxFull``.
@@ -53,6 +55,7 @@ class DeviceConfig(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     isolation: Literal["process", "thread"] | None = None
+    dispatcher: Literal["own", "caller"] = "own"
     standby: Literal["hot", "warm"] | None = "warm"
     max_in_flight: int = 65_536
     max_staged_bytes: int = 4 << 30

@@ -84,6 +84,7 @@ class OpPort:
         self._released = Releases()
         loop.add_reader(self._released, self._on_release)
         self._scheduled = False
+        self._linger: Callable[[Reply[Any]], None] | None = None
         self._causes: dict[int, Cause] = {}
         self._unclaimed: list[Failure] = []
         self._waiting_for_room: list[tuple[int, asyncio.Future[None]]] = []
@@ -253,6 +254,12 @@ class OpPort:
                 return
             host.post(Calls(calls))
 
+    def awaited(self, reply: Reply[Any]) -> None:
+        """Send what is queued; where the context lives on this loop, look for the verdict for a moment."""
+        self.flush()
+        if self._linger is not None and not reply.done():
+            self._linger(reply)
+
     def hold(self, gate: Gate) -> None:
         """Nothing queued from now on is sent before the gate is open."""
         self._queue.append(gate)
@@ -364,6 +371,7 @@ class OpPort:
         """A context is there: send what was accepted meanwhile."""
         self._room = self._config.max_in_flight
         self.host = host
+        self._linger = getattr(host, "linger", None)
         self.flush()
         self._make_room()
 

@@ -14,7 +14,7 @@ from callboard.device.hosts.channel import Channel, ChannelClosed
 from callboard.device.protocol import Activate, Close, Closed, Lost, MapArena, Open, Plain, Ready, Unknown, UnmapArena
 from callboard.device.wire import UnknownKind
 
-__all__ = ["POISONED", "serve"]
+__all__ = ["POISONED", "ContextHost", "serve"]
 
 POISONED = 70
 """Exit code of a host that left because its context was dead."""
@@ -26,7 +26,7 @@ def serve(channel: Channel) -> int:
     Returns:
         The exit code: 0, or :data:`POISONED`.
     """
-    host = _ContextHost(channel)
+    host = ContextHost(channel)
     try:
         return host.run()
     except ChannelClosed:
@@ -36,33 +36,47 @@ def serve(channel: Channel) -> int:
         return POISONED
 
 
-class _ContextHost:
+class ContextHost:
+    """What the messages of the application do to a context, from ``Open`` to ``Close``.
+
+    Attributes:
+        closing: ``Close`` has come; call :meth:`close`.
+    """
+
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
         self._context: ContextActor | None = None
         self._open: Open | None = None
         self._generation = 0
-        self._closing = False
         self._early: list[Plain] = []  # arenas that were announced to a standby before it had a context
+        self.closing = False
 
     def run(self) -> int:
+        """Receive and serve until closed; gives the exit code."""
         channel = self._channel
         timeout: float | None = None
-        while not self._closing:
+        while not self.closing:
             channel.beat()
             for message in channel.receive(timeout):
-                self._handle(message)
-            context = self._context
-            if context is None:
-                timeout = None
-                continue
-            flying = context.advance()
-            context.report()
-            timeout = context.completion.wait(flying)
+                self.handle(message)
+            timeout = self.advance()
+        self.close()
+        return 0
+
+    def advance(self) -> float | None:
+        """Look at what is in flight and report; gives the seconds to wait for messages, None: until woken."""
+        context = self._context
+        if context is None:
+            return None
+        flying = context.advance()
+        context.report()
+        return context.completion.wait(flying)
+
+    def close(self) -> None:
+        """Finish what is in flight, destroy the context and say so."""
         if self._context is not None:
             self._context.close()
-        channel.send(Closed())
-        return 0
+        self._channel.send(Closed())
 
     def lose(self, error: BaseException) -> None:
         """Say what is known, and that the context is dead."""
@@ -74,7 +88,8 @@ class _ContextHost:
             error = lost if self._context is not None or not isinstance(error, AccelError) else error
         self._channel.send(Lost(self._generation, as_failure(0, error)))
 
-    def _handle(self, message: Plain | UnknownKind) -> None:
+    def handle(self, message: Plain | UnknownKind) -> None:
+        """Act on one message."""
         match message:
             case UnknownKind(kind):
                 self._channel.send(Unknown(kind))
@@ -83,7 +98,7 @@ class _ContextHost:
             case Activate():
                 self._activate(message.generation)
             case Close():
-                self._closing = True
+                self.closing = True
             case _ if self._context is not None:
                 self._context.receive(message)
             case MapArena() | UnmapArena():

@@ -8,7 +8,7 @@ from callboard.device.config import DeviceConfig
 from callboard.device.hosts.base import Host, HostEnd
 from callboard.device.protocol import FromHost
 
-__all__ = ["HostStarter", "ProcessStarter", "ThreadStarter", "starter_for"]
+__all__ = ["HostStarter", "LoopStarter", "ProcessStarter", "ThreadStarter", "starter_for"]
 
 
 class HostStarter(abc.ABC):
@@ -78,6 +78,17 @@ class ThreadStarter(HostStarter):
         return await ThreadHost.start(asyncio.get_running_loop(), on_message, on_end, label=label)
 
 
+class LoopStarter(ThreadStarter):
+    """The host is the caller's own loop."""
+
+    async def start(self, on_message: Callable[[FromHost], None], on_end: Callable[[HostEnd], None], label: str) -> Host:
+        from callboard.device.hosts.loop import LoopHost  # noqa: PLC0415 - only where it is used
+
+        return LoopHost(asyncio.get_running_loop(), on_message, on_end, label)
+
+
 def starter_for(isolation: str, environment: Mapping[str, str], config: DeviceConfig) -> HostStarter:
     """The starter of an isolation, ``"process"`` or ``"thread"``."""
-    return ProcessStarter(environment, config) if isolation == "process" else ThreadStarter()
+    if isolation == "process":
+        return ProcessStarter(environment, config)
+    return LoopStarter() if config.dispatcher == "caller" else ThreadStarter()

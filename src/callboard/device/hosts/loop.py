@@ -1,0 +1,140 @@
+"""``LoopHost``: a context on the caller's own loop. No thread, no hand-over: every op is launched inside the call's flush.
+
+The lowest latency there is, for code that lives on the dispatcher's loop: a service whose loop does little else, or actors
+pinned to a thread of their own. The loop polls while work is in flight, and opening blocks it.
+"""
+
+import asyncio
+import os
+import time
+from collections.abc import Callable, Sequence
+
+from callboard.core.reply import Reply
+from callboard.device.hosts.base import Host, HostEnd
+from callboard.device.hosts.channel import Channel
+from callboard.device.protocol import Close, FromHost, MapArena, Plain, ToHost
+
+__all__ = ["LoopHost"]
+
+LINGER = 50e-6
+"""Seconds that an awaited op's verdict is looked for before the loop goes on: short ops end within one turn of it."""
+
+
+class LoopHost(Host):
+    """A context served by the running loop.
+
+    Args:
+        loop: The running loop.
+        on_message, on_end: As :class:`Host` says.
+        label: Name of the device.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        on_message: Callable[[FromHost], None],
+        on_end: Callable[[HostEnd], None],
+        label: str,
+    ) -> None:
+        from callboard.device.context.serve import ContextHost  # noqa: PLC0415 - the host side, where it is wanted
+
+        self.pid = os.getpid()
+        self.label = label
+        self.reaped = loop.create_future()
+        self._loop = loop
+        self._on_end = on_end
+        self._context = ContextHost(_LoopChannel(loop, on_message, self._look))
+        self._timer: asyncio.Handle | None = None
+        self._ended = False
+
+    def post(self, message: Plain) -> None:
+        if asyncio._get_running_loop() is not self._loop:
+            self._loop.call_soon_threadsafe(self.post, message)
+        elif not self._ended:
+            self._guarded(lambda: self._context.handle(message))
+
+    def linger(self, reply: Reply[object]) -> None:
+        """Look for the verdict of an op that somebody awaits, for :data:`LINGER` seconds at most."""
+        until = time.perf_counter() + LINGER
+        while not reply.done() and not self._ended and time.perf_counter() < until:
+            self._guarded(lambda: None)
+
+    def _look(self) -> None:
+        self._timer = None
+        if not self._ended:
+            self._guarded(lambda: None)
+
+    def _guarded(self, step: Callable[[], None]) -> None:
+        try:
+            step()
+            wait = self._context.advance()
+            if self._context.closing:
+                self._context.close()
+                self._finish(HostEnd("closed"))
+                return
+        except Exception as e:
+            self._context.lose(e)
+            self._finish(HostEnd("exited", str(e)))
+            return
+        if self._timer is None and wait is not None:
+            self._timer = self._loop.call_later(wait, self._look) if wait else self._loop.call_soon(self._look)
+
+    def _finish(self, end: HostEnd) -> None:
+        self._ended = True
+        if self._timer is not None:
+            self._timer.cancel()
+        if not self.reaped.done():
+            self.reaped.set_result(None)
+            self._loop.call_soon(self._on_end, end)
+
+    def send_arena(self, arena: int, descriptor: int, nbytes: int, address: int) -> None:
+        self.post(MapArena(arena, nbytes, address))
+
+    @property
+    def unsent_bytes(self) -> int:
+        return 0
+
+    def pause_watch(self, paused: bool) -> None:
+        """Nothing: the loop is not watched by itself."""
+
+    def kill(self, reason: str) -> None:
+        self._finish(HostEnd("killed", reason))
+
+    async def close(self, timeout: float) -> None:
+        self.post(Close())
+        await self.reaped
+
+
+class _LoopChannel(Channel):
+    """Hands messages straight to the application."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, on_message: Callable[[FromHost], None], look: Callable[[], None]
+    ) -> None:
+        self._loop = loop
+        self._on_message = on_message
+        self._look = look
+
+    def receive(self, timeout: float | None) -> Sequence[ToHost]:
+        raise AssertionError("messages are handed over, not received")
+
+    def send(self, message: Plain) -> None:
+        self._on_message(message)  # type: ignore[arg-type]
+
+    def wake(self) -> None:
+        self._loop.call_soon_threadsafe(self._look)
+
+    def map_arena(self, arena: int, nbytes: int, address: int) -> int:
+        return address
+
+    def unmap_arena(self, arena: int) -> None:
+        """Nothing: the memory is the application's own."""
+
+    def busy(self, step: str | None) -> None:
+        """Nothing: nobody watches."""
+
+    def beat(self) -> None:
+        """Nothing: nobody watches."""
+
+    def leave(self, code: int) -> None:
+        raise SystemExit(code)
