@@ -53,6 +53,7 @@ LAZY_VENDOR_IMPORTS: dict[str, tuple[set[str], str]] = {
 
 # Public modules of kernel/ that are not compute libraries: why they need no backend module of their name.
 NOT_LIBRARIES: dict[str, str] = {
+    "face": "the base of what stands behind dev.<library>",
     "memory": "buffers belong to the device itself: every AccelDevice allocates, fills and copies",
 }
 

@@ -175,7 +175,7 @@ class OpPort:
         if not refs:
             reply = Reply(self, op_id)
             return reply, weakref.ref(reply), extra
-        if len(refs) == 1 and op.results is None:
+        if len(refs) == 1 and op.results is None and not isinstance(getattr(op, op.returns[0]), tuple):
             return refs[0], weakref.ref(refs[0]), extra
         weak = [weakref.ref(r) for r in refs]
         answer = tuple(refs) if op.results is None else op.results(*refs)
