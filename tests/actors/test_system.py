@@ -155,6 +155,9 @@ async def test_interrupts_end_the_system(error: type[BaseException], where: str)
 
     with pytest.raises(error):
         await body()
+    task = asyncio.current_task()
+    assert task is not None
+    assert task.cancelling() == 0  # the system took back what it did to this task
     assert journal == ["start", "stop"]
 
 

@@ -3,7 +3,6 @@
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from callboard.actors._runtime.envelopes import message_of
 from callboard.actors.errors import StashError, StashOverflow
 
 if TYPE_CHECKING:
@@ -55,7 +54,3 @@ class Stash:
         """The actor stops: dead letters."""
         while self._items:
             self._owner.discard(self._items.popleft())
-
-    def messages(self) -> list[Any]:
-        """The stashed messages, oldest first."""
-        return [message_of(item) for item in self._items]
