@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from callboard.core.dtype import DTYPES
 from callboard.core.errors import ShapeError
 from callboard.core.layout import Layout, layout_of
-from callboard.core.views import indexed, reshaped
+from callboard.core.views import indexed, reinterpreted, reshaped
 
 Array = np.ndarray[Any, Any]
 
@@ -175,3 +175,45 @@ def test_an_empty_array_leaves_an_unknown_extent_open(shape: tuple[int, ...]) ->
     """NumPy refuses it too: any number would do."""
     with pytest.raises(ShapeError, match="cannot be viewed"):
         reshaped(layout_of(DTYPES["f32"], shape), (0, -1))
+
+
+@given(st.data(), shapes, st.sampled_from(["u8", "i16", "f32", "i32", "f64", "c128"]))
+def test_another_dtype_is_numpys_view(data: st.DataObject, shape: tuple[int, ...], name: str) -> None:
+    dtype = DTYPES[name]
+    base = base_of(shape)
+    view = base[: math.prod(shape)].reshape(shape)
+    if data.draw(st.booleans()):
+        view = np.asarray(view[data.draw(indices(shape))])
+    layout, offset = of(base, view)
+    try:
+        want = view.view(dtype.np)
+    except ValueError:
+        with pytest.raises(ShapeError):
+            reinterpreted(layout, dtype, offset)
+        return
+    steps = [s for s, n in zip(want.strides, want.shape, strict=True) if n > 1]
+    if offset % dtype.itemsize or (want.size and any(s % dtype.itemsize for s in steps)):
+        with pytest.raises(ShapeError, match="multiple of"):  # NumPy counts strides in bytes; we in elements
+            reinterpreted(layout, dtype, offset)
+        return
+    got = reinterpreted(layout, dtype, offset)
+    assert (got.dtype, got.shape) == (dtype, want.shape)
+    strides = tuple(s * dtype.itemsize for s in got.strides)
+    seen = np.ndarray(got.shape, dtype.np, base.data, offset, strides)
+    assert seen.tobytes() == want.tobytes()
+
+
+@pytest.mark.parametrize(
+    "shape, strides, to, says",
+    [
+        ((), (), "f64", "0-d array has no axis"),
+        ((4, 4), (4, 2), "u8", "last axis has gaps"),
+        ((4, 3), (3, 1), "f64", "12 bytes of the last axis are no multiple of 8"),
+        ((4, 2), (3, 1), "f64", "a step of 12 bytes on axis 0 is no multiple of 8"),
+    ],
+)
+def test_a_view_as_another_dtype_says_what_does_not_fit(
+    shape: tuple[int, ...], strides: tuple[int, ...], to: str, says: str
+) -> None:
+    with pytest.raises(ShapeError, match=says):
+        reinterpreted(layout_of(DTYPES["f32"], shape, strides), DTYPES[to])

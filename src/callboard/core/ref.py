@@ -1,15 +1,17 @@
 """``GpuRef``: a generation-checked handle of an array on a device, which may not have been computed yet."""
 
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, overload
 
 import msgspec
 import numpy as np
 
+from callboard.core.dtype import DTypeLike, as_dtype
 from callboard.core.errors import GpuRefStale
 from callboard.core.layout import Layout, layout_of
+from callboard.core.mode import Asynchronous, Blocking, Mode
 from callboard.core.operand import Operand
 from callboard.core.reply import Reply, ReplyPort
-from callboard.core.views import Index, indexed, reshaped
+from callboard.core.views import Index, indexed, reinterpreted, reshaped
 
 __all__ = ["AccelRef", "Allocation", "GpuRef", "GpuToken", "RefPort"]
 
@@ -50,14 +52,16 @@ class RefPort(ReplyPort, Protocol):
     def stopped(self) -> str | None:
         """Why the device takes no more work, None while it does."""
 
-    def get(self, ref: "GpuRef", out: "np.ndarray[Any, Any] | None") -> Reply["np.ndarray[Any, Any]"]: ...
+    def get(self, ref: "GpuRef[Any]", out: "np.ndarray[Any, Any] | None") -> Any:
+        """The array, or a reply whose value it is, as the mode of the device's refs says."""
+
     def remember(self, allocation: "Allocation") -> None:
         """Make the allocation resolvable from a token."""
 
     def last_write_stream(self, buffer: int) -> int | None: ...
-    def raw_device_ptr(self, ref: "GpuRef") -> int: ...
-    def dlpack(self, ref: "GpuRef", **options: Any) -> Any: ...
-    def array_interface(self, ref: "GpuRef") -> dict[str, Any]: ...
+    def raw_device_ptr(self, ref: "GpuRef[Any]") -> int: ...
+    def dlpack(self, ref: "GpuRef[Any]", **options: Any) -> Any: ...
+    def array_interface(self, ref: "GpuRef[Any]") -> dict[str, Any]: ...
 
 
 class Released(Protocol):
@@ -87,7 +91,7 @@ class Allocation:
             self.released.append(self.id)
 
 
-class GpuRef(Operand, Reply["GpuRef"]):
+class GpuRef(Operand, Reply["GpuRef[Mode]"], Generic[Mode]):
     """A handle of an array on a device: an operand at once, a reply when awaited.
 
     ``await ref`` waits for the op that writes it, raises that op's error, and gives the ref itself. Slicing gives views
@@ -117,7 +121,7 @@ class GpuRef(Operand, Reply["GpuRef"]):
         self.offset = offset
         self._op = op
 
-    def _value(self) -> "GpuRef":
+    def _value(self) -> "GpuRef[Mode]":
         return self
 
     # -- state ---------------------------------------------------------------------------------------------------------
@@ -149,7 +153,7 @@ class GpuRef(Operand, Reply["GpuRef"]):
             return "context rebuilt"
         return "freed" if self.allocation.freed else None
 
-    def access(self) -> "GpuRef":
+    def access(self) -> "GpuRef[Mode]":
         """Check that the ref can be used now: device alive, generation current, not freed (in this order); gives
         itself.
 
@@ -163,7 +167,13 @@ class GpuRef(Operand, Reply["GpuRef"]):
 
     # -- data ----------------------------------------------------------------------------------------------------------
 
-    def get(self, out: "np.ndarray[Any, Any] | None" = None) -> "Reply[np.ndarray[Any, Any]]":
+    @overload
+    def get(
+        self: "GpuRef[Asynchronous]", out: "np.ndarray[Any, Any] | None" = None
+    ) -> "Reply[np.ndarray[Any, Any]]": ...
+    @overload
+    def get(self: "GpuRef[Blocking]", out: "np.ndarray[Any, Any] | None" = None) -> "np.ndarray[Any, Any]": ...
+    def get(self, out: "np.ndarray[Any, Any] | None" = None) -> "Reply[np.ndarray[Any, Any]] | np.ndarray[Any, Any]":
         """Copy it to the host, in program order: the values after all ops called before.
 
         Args:
@@ -171,13 +181,14 @@ class GpuRef(Operand, Reply["GpuRef"]):
                 ``dev.host_empty`` is filled by the device without a further copy.
 
         Returns:
-            A reply whose value is the array; the caller owns it.
+            A reply whose value is the array, which the caller owns; of a :mod:`callboard.sync` device, the array.
 
         Raises:
             GpuRefStale: At the call.
             ShapeError: ``out`` does not fit; at the call.
         """
-        return self._port.get(self, out)
+        got: Reply[np.ndarray[Any, Any]] | np.ndarray[Any, Any] = self._port.get(self, out)
+        return got
 
     def free(self) -> None:
         """Give the memory back without waiting for the garbage collector. Later use of this ref or of a view of it
@@ -222,19 +233,19 @@ class GpuRef(Operand, Reply["GpuRef"]):
 
     # -- views ---------------------------------------------------------------------------------------------------------
 
-    def _view(self, layout: Layout, offset: int) -> "GpuRef":
-        view = GpuRef(self._port, self.allocation, layout, self.generation, offset, self._op)
+    def _view(self, layout: Layout, offset: int) -> "GpuRef[Mode]":
+        view: GpuRef[Mode] = GpuRef(self._port, self.allocation, layout, self.generation, offset, self._op)
         if self._state:
             view._state, view._outcome = self._state, self._outcome
         else:
             self._follow(view)
         return view
 
-    def _follow(self, view: "GpuRef") -> None:
+    def _follow(self, view: "GpuRef[Mode]") -> None:
         """Settle the view when this ref is settled."""
         self._attach(_Follower(view, self))
 
-    def __getitem__(self, index: Index) -> "GpuRef":
+    def __getitem__(self, index: Index) -> "GpuRef[Mode]":
         """A view, as NumPy's basic indexing gives it (integers, slices, ``...``, None). Shares the memory.
 
         Raises:
@@ -243,7 +254,7 @@ class GpuRef(Operand, Reply["GpuRef"]):
         layout, offset = indexed(self.layout, index)
         return self._view(layout, self.offset + offset)
 
-    def reshape(self, *shape: int) -> "GpuRef":
+    def reshape(self, *shape: int) -> "GpuRef[Mode]":
         """A view of another shape; one extent may be -1.
 
         Raises:
@@ -251,8 +262,17 @@ class GpuRef(Operand, Reply["GpuRef"]):
         """
         return self._view(reshaped(self.layout, shape), self.offset)
 
+    def reinterpret(self, dtype: DTypeLike) -> "GpuRef[Mode]":
+        """A view of the same bytes as another dtype, as ``ndarray.view`` gives it; the last axis is rescaled.
+
+        Raises:
+            ShapeError: 0-d or with gaps in the last axis where the element size changes; or the last axis, or the
+                place of element 0, is no multiple of the new size.
+        """
+        return self._view(reinterpreted(self.layout, as_dtype(dtype), self.offset), self.offset)
+
     @property
-    def T(self) -> "GpuRef":
+    def T(self) -> "GpuRef[Mode]":
         """The view with its axes reversed."""
         layout = self.layout
         return self._view(layout_of(layout.dtype, layout.shape[::-1], layout.strides[::-1]), self.offset)
@@ -277,7 +297,7 @@ class _Follower:
 
     __slots__ = ("source", "view")
 
-    def __init__(self, view: GpuRef, source: GpuRef) -> None:
+    def __init__(self, view: GpuRef[Any], source: GpuRef[Any]) -> None:
         self.view = view
         self.source = source
 
@@ -291,7 +311,7 @@ class _Follower:
             self.view._reject(self.source._outcome)
 
 
-def stale(ref: GpuRef, reason: str) -> GpuRefStale:
+def stale(ref: GpuRef[Any], reason: str) -> GpuRefStale:
     """The error for a ref that cannot be used any more."""
     error = GpuRefStale(f"{ref.layout!r} on {ref.device}: {reason}", reason)
     error.device, error.generation = ref.device, ref.generation

@@ -4,10 +4,11 @@ import operator
 from collections.abc import Sequence
 from types import EllipsisType
 
+from callboard.core.dtype import DType
 from callboard.core.errors import ShapeError
 from callboard.core.layout import Layout, c_strides, layout_of
 
-__all__ = ["Index", "indexed", "reshaped"]
+__all__ = ["Index", "indexed", "reinterpreted", "reshaped"]
 
 BasicIndex = int | slice | EllipsisType | None
 Index = BasicIndex | tuple[BasicIndex, ...]
@@ -104,3 +105,44 @@ def reshaped(layout: Layout, shape: Sequence[int]) -> Layout:
             step *= shape[b]
         i = last + 1
     return layout_of(layout.dtype, shape, tuple(strides))
+
+
+def reinterpreted(layout: Layout, dtype: DType, offset: int = 0) -> Layout:
+    """The layout of the same bytes taken as another dtype, by the rules of NumPy's ``ndarray.view``.
+
+    Strides count elements, so unlike NumPy's they must stay whole when elements get larger.
+
+    Args:
+        layout: Of the array.
+        dtype: To take it as.
+        offset: Bytes from the start of the allocation to element 0, which stays where it is.
+
+    Raises:
+        ShapeError: Naming what does not fit.
+    """
+    old, new = layout.dtype.itemsize, dtype.itemsize
+    if offset % new:
+        raise ShapeError(f"{layout!r} begins {offset} bytes into its buffer, and {dtype} needs a multiple of {new}")
+    if old == new:
+        return layout_of(dtype, layout.shape, layout.strides)
+    if not layout.ndim:
+        raise ShapeError(
+            f"{layout!r} cannot be viewed as {dtype}: a 0-d array has no axis to rescale (reshape(1) first)"
+        )
+    extent = layout.shape[-1]
+    if layout.size > 1 and extent != 1 and layout.strides[-1] != 1:
+        raise ShapeError(f"{layout!r} cannot be viewed as {dtype}: its last axis has gaps; copy it first (dev.copy)")
+    if extent * old % new:
+        raise ShapeError(
+            f"{layout!r} cannot be viewed as {dtype}: {extent * old} bytes of the last axis are no multiple of {new}"
+        )
+    steps = [s * old for s in layout.strides[:-1]]
+    for axis, step in enumerate(steps):
+        if step % new and layout.size and layout.shape[axis] > 1:
+            raise ShapeError(
+                f"{layout!r} cannot be viewed as {dtype}: a step of {step} bytes on axis {axis} is no multiple of {new}"
+            )
+    shape = (*layout.shape[:-1], extent * old // new)
+    if layout.contiguous:
+        return layout_of(dtype, shape)
+    return layout_of(dtype, shape, (*(step // new for step in steps), 1))

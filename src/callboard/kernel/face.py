@@ -1,7 +1,8 @@
 """``Face``: base of the typed faces behind ``dev.<library>``."""
 
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol
 
+from callboard.core.mode import Mode
 from callboard.core.op import Op
 
 __all__ = ["Face", "Submit"]
@@ -24,8 +25,11 @@ class Submit(Protocol):
     def __call__(self, op: Op[Any, Any]) -> Any: ...
 
 
-class Face:
-    """One method per message of a library: it makes the message and submits it."""
+class Face(Generic[Mode]):
+    """One method per message of a library: it makes the message and submits it.
+
+    Refs are ``GpuRef[Mode]`` in its signatures, so that one face serves :mod:`callboard.sync`, too.
+    """
 
     __slots__ = ("_submit",)
 

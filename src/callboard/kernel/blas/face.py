@@ -9,6 +9,7 @@ Everything raises at the call ``TypeError`` (not a ref, not a number), ``ShapeEr
 from collections.abc import Sequence
 from typing import overload
 
+from callboard.core.mode import Mode
 from callboard.core.operand import Scalar
 from callboard.core.ref import GpuRef
 from callboard.core.reply import Reply
@@ -35,7 +36,7 @@ from callboard.kernel.face import Face
 __all__ = ["BlasFace"]
 
 
-class BlasFace(Face):
+class BlasFace(Face[Mode]):
     """BLAS on a device."""
 
     __slots__ = ()
@@ -44,11 +45,11 @@ class BlasFace(Face):
 
     def gemm(
         self,
-        a: GpuRef,
-        b: GpuRef,
+        a: GpuRef[Mode],
+        b: GpuRef[Mode],
         *,
-        out: GpuRef | None = None,
-        c: GpuRef | None = None,
+        out: GpuRef[Mode] | None = None,
+        c: GpuRef[Mode] | None = None,
         alpha: Scalar = 1.0,
         beta: Scalar = 0.0,
         transpose_a: bool = False,
@@ -56,9 +57,9 @@ class BlasFace(Face):
         conj_a: bool = False,
         conj_b: bool = False,
         tf32: bool | None = None,
-    ) -> GpuRef:
+    ) -> GpuRef[Mode]:
         """``out = alpha * op(a) @ op(b) + beta * c``, row-major like NumPy."""
-        answer: GpuRef = self._submit(
+        answer: GpuRef[Mode] = self._submit(
             Gemm(
                 a=a,
                 b=b,
@@ -77,11 +78,11 @@ class BlasFace(Face):
 
     def gemm_strided_batched(
         self,
-        a: GpuRef,
-        b: GpuRef,
+        a: GpuRef[Mode],
+        b: GpuRef[Mode],
         *,
-        out: GpuRef | None = None,
-        c: GpuRef | None = None,
+        out: GpuRef[Mode] | None = None,
+        c: GpuRef[Mode] | None = None,
         alpha: Scalar = 1.0,
         beta: Scalar = 0.0,
         transpose_a: bool = False,
@@ -89,9 +90,9 @@ class BlasFace(Face):
         conj_a: bool = False,
         conj_b: bool = False,
         tf32: bool | None = None,
-    ) -> GpuRef:
+    ) -> GpuRef[Mode]:
         """``out[i] = alpha * op(a[i]) @ op(b[i]) + beta * c[i]`` for stacks of matrices."""
-        answer: GpuRef = self._submit(
+        answer: GpuRef[Mode] = self._submit(
             GemmStridedBatched(
                 a=a,
                 b=b,
@@ -110,11 +111,11 @@ class BlasFace(Face):
 
     def gemm_batched(
         self,
-        a: Sequence[GpuRef],
-        b: Sequence[GpuRef],
+        a: Sequence[GpuRef[Mode]],
+        b: Sequence[GpuRef[Mode]],
         *,
-        out: GpuRef | None = None,
-        c: GpuRef | None = None,
+        out: GpuRef[Mode] | None = None,
+        c: GpuRef[Mode] | None = None,
         alpha: Scalar = 1.0,
         beta: Scalar = 0.0,
         transpose_a: bool = False,
@@ -122,9 +123,9 @@ class BlasFace(Face):
         conj_a: bool = False,
         conj_b: bool = False,
         tf32: bool | None = None,
-    ) -> GpuRef:
+    ) -> GpuRef[Mode]:
         """``out[i] = alpha * op(a[i]) @ op(b[i]) + beta * c[i]`` for matrices of one shape that lie anywhere."""
-        answer: GpuRef = self._submit(
+        answer: GpuRef[Mode] = self._submit(
             GemmBatched(
                 a=tuple(a),
                 b=tuple(b),
@@ -143,9 +144,9 @@ class BlasFace(Face):
 
     def gemm_grouped(
         self,
-        a: Sequence[GpuRef],
-        b: Sequence[GpuRef],
-        c: Sequence[GpuRef],
+        a: Sequence[GpuRef[Mode]],
+        b: Sequence[GpuRef[Mode]],
+        c: Sequence[GpuRef[Mode]],
         *,
         alpha: Scalar = 1.0,
         beta: Scalar = 0.0,
@@ -154,9 +155,9 @@ class BlasFace(Face):
         conj_a: bool = False,
         conj_b: bool = False,
         tf32: bool | None = None,
-    ) -> tuple[GpuRef, ...]:
+    ) -> tuple[GpuRef[Mode], ...]:
         """``c[i] = alpha * op(a[i]) @ op(b[i]) + beta * c[i]``, each of its own shape; answers the tuple ``c``."""
-        answer: tuple[GpuRef, ...] = self._submit(
+        answer: tuple[GpuRef[Mode], ...] = self._submit(
             GemmGrouped(
                 a=tuple(a),
                 b=tuple(b),
@@ -174,19 +175,19 @@ class BlasFace(Face):
 
     def geam(
         self,
-        a: GpuRef,
-        b: GpuRef,
+        a: GpuRef[Mode],
+        b: GpuRef[Mode],
         *,
-        out: GpuRef | None = None,
+        out: GpuRef[Mode] | None = None,
         alpha: Scalar = 1.0,
         beta: Scalar = 1.0,
         transpose_a: bool = False,
         transpose_b: bool = False,
         conj_a: bool = False,
         conj_b: bool = False,
-    ) -> GpuRef:
+    ) -> GpuRef[Mode]:
         """``out = alpha * op(a) + beta * op(b)``."""
-        answer: GpuRef = self._submit(
+        answer: GpuRef[Mode] = self._submit(
             Geam(
                 a=a,
                 b=b,
@@ -203,68 +204,72 @@ class BlasFace(Face):
 
     def syrk(
         self,
-        a: GpuRef,
-        c: GpuRef,
+        a: GpuRef[Mode],
+        c: GpuRef[Mode],
         *,
         alpha: Scalar = 1.0,
         beta: Scalar = 0.0,
         transpose: bool = False,
         lower: bool = True,
-    ) -> GpuRef:
+    ) -> GpuRef[Mode]:
         """One triangle of ``c = alpha * op(a) @ op(a).T + beta * c``; answers ``c``."""
-        answer: GpuRef = self._submit(Syrk(a=a, c=c, alpha=alpha, beta=beta, transpose=transpose, lower=lower))
+        answer: GpuRef[Mode] = self._submit(Syrk(a=a, c=c, alpha=alpha, beta=beta, transpose=transpose, lower=lower))
         return answer
 
     def herk(
         self,
-        a: GpuRef,
-        c: GpuRef,
+        a: GpuRef[Mode],
+        c: GpuRef[Mode],
         *,
         alpha: Scalar = 1.0,
         beta: Scalar = 0.0,
         transpose: bool = False,
         lower: bool = True,
-    ) -> GpuRef:
+    ) -> GpuRef[Mode]:
         """One triangle of ``c = alpha * op(a) @ conj(op(a)).T + beta * c``, Hermitian; answers ``c``."""
-        answer: GpuRef = self._submit(Herk(a=a, c=c, alpha=alpha, beta=beta, transpose=transpose, lower=lower))
+        answer: GpuRef[Mode] = self._submit(Herk(a=a, c=c, alpha=alpha, beta=beta, transpose=transpose, lower=lower))
         return answer
 
     def symm(
         self,
-        a: GpuRef,
-        b: GpuRef,
+        a: GpuRef[Mode],
+        b: GpuRef[Mode],
         *,
-        out: GpuRef | None = None,
-        c: GpuRef | None = None,
+        out: GpuRef[Mode] | None = None,
+        c: GpuRef[Mode] | None = None,
         alpha: Scalar = 1.0,
         beta: Scalar = 0.0,
         left: bool = True,
         lower: bool = True,
-    ) -> GpuRef:
+    ) -> GpuRef[Mode]:
         """``out = alpha * a @ b + beta * c`` (``alpha * b @ a + beta * c`` unless ``left``) with a symmetric ``a``."""
-        answer: GpuRef = self._submit(Symm(a=a, b=b, out=out, c=c, alpha=alpha, beta=beta, left=left, lower=lower))
+        answer: GpuRef[Mode] = self._submit(
+            Symm(a=a, b=b, out=out, c=c, alpha=alpha, beta=beta, left=left, lower=lower)
+        )
         return answer
 
     def hemm(
         self,
-        a: GpuRef,
-        b: GpuRef,
+        a: GpuRef[Mode],
+        b: GpuRef[Mode],
         *,
-        out: GpuRef | None = None,
-        c: GpuRef | None = None,
+        out: GpuRef[Mode] | None = None,
+        c: GpuRef[Mode] | None = None,
         alpha: Scalar = 1.0,
         beta: Scalar = 0.0,
         left: bool = True,
         lower: bool = True,
-    ) -> GpuRef:
+    ) -> GpuRef[Mode]:
         """``out = alpha * a @ b + beta * c`` (``alpha * b @ a + beta * c`` unless ``left``) with a Hermitian ``a``."""
-        answer: GpuRef = self._submit(Hemm(a=a, b=b, out=out, c=c, alpha=alpha, beta=beta, left=left, lower=lower))
+        answer: GpuRef[Mode] = self._submit(
+            Hemm(a=a, b=b, out=out, c=c, alpha=alpha, beta=beta, left=left, lower=lower)
+        )
         return answer
 
     def trsm(
         self,
-        a: GpuRef,
-        b: GpuRef,
+        a: GpuRef[Mode],
+        b: GpuRef[Mode],
         *,
         alpha: Scalar = 1.0,
         left: bool = True,
@@ -272,9 +277,9 @@ class BlasFace(Face):
         transpose: bool = False,
         conj: bool = False,
         unit_diagonal: bool = False,
-    ) -> GpuRef:
+    ) -> GpuRef[Mode]:
         """Solve ``op(a) @ x = alpha * b`` for a triangular ``a``; ``x`` takes the place of ``b``."""
-        answer: GpuRef = self._submit(
+        answer: GpuRef[Mode] = self._submit(
             Trsm(
                 a=a,
                 b=b,
@@ -290,8 +295,8 @@ class BlasFace(Face):
 
     def trmm(
         self,
-        a: GpuRef,
-        b: GpuRef,
+        a: GpuRef[Mode],
+        b: GpuRef[Mode],
         *,
         alpha: Scalar = 1.0,
         left: bool = True,
@@ -299,9 +304,9 @@ class BlasFace(Face):
         transpose: bool = False,
         conj: bool = False,
         unit_diagonal: bool = False,
-    ) -> GpuRef:
+    ) -> GpuRef[Mode]:
         """``b = alpha * op(a) @ b`` with a triangular ``a``, in place; answers ``b``."""
-        answer: GpuRef = self._submit(
+        answer: GpuRef[Mode] = self._submit(
             Trmm(
                 a=a,
                 b=b,
@@ -319,123 +324,127 @@ class BlasFace(Face):
 
     def gemv(
         self,
-        a: GpuRef,
-        x: GpuRef,
+        a: GpuRef[Mode],
+        x: GpuRef[Mode],
         *,
-        out: GpuRef | None = None,
-        y: GpuRef | None = None,
+        out: GpuRef[Mode] | None = None,
+        y: GpuRef[Mode] | None = None,
         alpha: Scalar = 1.0,
         beta: Scalar = 0.0,
         transpose: bool = False,
         conj: bool = False,
-    ) -> GpuRef:
+    ) -> GpuRef[Mode]:
         """``out = alpha * op(a) @ x + beta * y``."""
-        answer: GpuRef = self._submit(
+        answer: GpuRef[Mode] = self._submit(
             Gemv(a=a, x=x, out=out, y=y, alpha=alpha, beta=beta, transpose=transpose, conj=conj)
         )
         return answer
 
-    def ger(self, x: GpuRef, y: GpuRef, a: GpuRef, *, alpha: Scalar = 1.0) -> GpuRef:
+    def ger(self, x: GpuRef[Mode], y: GpuRef[Mode], a: GpuRef[Mode], *, alpha: Scalar = 1.0) -> GpuRef[Mode]:
         """``a += alpha * outer(x, y)`` of real arrays; answers ``a``."""
-        answer: GpuRef = self._submit(Ger(x=x, y=y, a=a, alpha=alpha))
+        answer: GpuRef[Mode] = self._submit(Ger(x=x, y=y, a=a, alpha=alpha))
         return answer
 
-    def geru(self, x: GpuRef, y: GpuRef, a: GpuRef, *, alpha: Scalar = 1.0) -> GpuRef:
+    def geru(self, x: GpuRef[Mode], y: GpuRef[Mode], a: GpuRef[Mode], *, alpha: Scalar = 1.0) -> GpuRef[Mode]:
         """``a += alpha * outer(x, y)`` of complex arrays; answers ``a``."""
-        answer: GpuRef = self._submit(Geru(x=x, y=y, a=a, alpha=alpha))
+        answer: GpuRef[Mode] = self._submit(Geru(x=x, y=y, a=a, alpha=alpha))
         return answer
 
-    def gerc(self, x: GpuRef, y: GpuRef, a: GpuRef, *, alpha: Scalar = 1.0) -> GpuRef:
+    def gerc(self, x: GpuRef[Mode], y: GpuRef[Mode], a: GpuRef[Mode], *, alpha: Scalar = 1.0) -> GpuRef[Mode]:
         """``a += alpha * outer(x, conj(y))``; answers ``a``."""
-        answer: GpuRef = self._submit(Gerc(x=x, y=y, a=a, alpha=alpha))
+        answer: GpuRef[Mode] = self._submit(Gerc(x=x, y=y, a=a, alpha=alpha))
         return answer
 
     # -- vectors -------------------------------------------------------------------------------------------------------
 
-    def axpy(self, x: GpuRef, y: GpuRef, *, alpha: Scalar = 1.0) -> GpuRef:
+    def axpy(self, x: GpuRef[Mode], y: GpuRef[Mode], *, alpha: Scalar = 1.0) -> GpuRef[Mode]:
         """``y += alpha * x``; answers ``y``."""
-        answer: GpuRef = self._submit(Axpy(x=x, y=y, alpha=alpha))
+        answer: GpuRef[Mode] = self._submit(Axpy(x=x, y=y, alpha=alpha))
         return answer
 
-    def scal(self, x: GpuRef, alpha: Scalar) -> GpuRef:
+    def scal(self, x: GpuRef[Mode], alpha: Scalar) -> GpuRef[Mode]:
         """``x *= alpha``; answers ``x``."""
-        answer: GpuRef = self._submit(Scal(x=x, alpha=alpha))
+        answer: GpuRef[Mode] = self._submit(Scal(x=x, alpha=alpha))
         return answer
 
-    def copy(self, x: GpuRef, *, out: GpuRef | None = None) -> GpuRef:
+    def copy(self, x: GpuRef[Mode], *, out: GpuRef[Mode] | None = None) -> GpuRef[Mode]:
         """``out = x``. For strides that BLAS does not know, and for other dtypes, there is ``dev.copy``."""
-        answer: GpuRef = self._submit(Copy(x=x, out=out))
+        answer: GpuRef[Mode] = self._submit(Copy(x=x, out=out))
         return answer
 
-    def swap(self, x: GpuRef, y: GpuRef) -> VectorPair:
+    def swap(self, x: GpuRef[Mode], y: GpuRef[Mode]) -> VectorPair[Mode]:
         """Exchange the elements of ``x`` and ``y``; answers both."""
-        answer: VectorPair = self._submit(Swap(x=x, y=y))
+        answer: VectorPair[Mode] = self._submit(Swap(x=x, y=y))
         return answer
 
-    def rot(self, x: GpuRef, y: GpuRef, c: Scalar, s: Scalar) -> VectorPair:
+    def rot(self, x: GpuRef[Mode], y: GpuRef[Mode], c: Scalar, s: Scalar) -> VectorPair[Mode]:
         """Plane rotation ``x, y = c * x + s * y, c * y - conj(s) * x``; answers both."""
-        answer: VectorPair = self._submit(Rot(x=x, y=y, c=c, s=s))
+        answer: VectorPair[Mode] = self._submit(Rot(x=x, y=y, c=c, s=s))
         return answer
 
     @overload
-    def dot(self, x: GpuRef, y: GpuRef, *, out: None = None) -> Reply[float]: ...
+    def dot(self, x: GpuRef[Mode], y: GpuRef[Mode], *, out: None = None) -> Reply[float]: ...
     @overload
-    def dot(self, x: GpuRef, y: GpuRef, *, out: GpuRef) -> GpuRef: ...
-    def dot(self, x: GpuRef, y: GpuRef, *, out: GpuRef | None = None) -> Reply[float] | GpuRef:
+    def dot(self, x: GpuRef[Mode], y: GpuRef[Mode], *, out: GpuRef[Mode]) -> GpuRef[Mode]: ...
+    def dot(self, x: GpuRef[Mode], y: GpuRef[Mode], *, out: GpuRef[Mode] | None = None) -> Reply[float] | GpuRef[Mode]:
         """``sum(x * y)`` of real vectors; 0 for empty ones. Answers the number, or ``out``."""
-        answer: Reply[float] | GpuRef = self._submit(Dot(x=x, y=y, out=out))
+        answer: Reply[float] | GpuRef[Mode] = self._submit(Dot(x=x, y=y, out=out))
         return answer
 
     @overload
-    def dotu(self, x: GpuRef, y: GpuRef, *, out: None = None) -> Reply[complex]: ...
+    def dotu(self, x: GpuRef[Mode], y: GpuRef[Mode], *, out: None = None) -> Reply[complex]: ...
     @overload
-    def dotu(self, x: GpuRef, y: GpuRef, *, out: GpuRef) -> GpuRef: ...
-    def dotu(self, x: GpuRef, y: GpuRef, *, out: GpuRef | None = None) -> Reply[complex] | GpuRef:
+    def dotu(self, x: GpuRef[Mode], y: GpuRef[Mode], *, out: GpuRef[Mode]) -> GpuRef[Mode]: ...
+    def dotu(
+        self, x: GpuRef[Mode], y: GpuRef[Mode], *, out: GpuRef[Mode] | None = None
+    ) -> Reply[complex] | GpuRef[Mode]:
         """``sum(x * y)`` of complex vectors; 0 for empty ones. Answers the number, or ``out``."""
-        answer: Reply[complex] | GpuRef = self._submit(Dotu(x=x, y=y, out=out))
+        answer: Reply[complex] | GpuRef[Mode] = self._submit(Dotu(x=x, y=y, out=out))
         return answer
 
     @overload
-    def dotc(self, x: GpuRef, y: GpuRef, *, out: None = None) -> Reply[complex]: ...
+    def dotc(self, x: GpuRef[Mode], y: GpuRef[Mode], *, out: None = None) -> Reply[complex]: ...
     @overload
-    def dotc(self, x: GpuRef, y: GpuRef, *, out: GpuRef) -> GpuRef: ...
-    def dotc(self, x: GpuRef, y: GpuRef, *, out: GpuRef | None = None) -> Reply[complex] | GpuRef:
+    def dotc(self, x: GpuRef[Mode], y: GpuRef[Mode], *, out: GpuRef[Mode]) -> GpuRef[Mode]: ...
+    def dotc(
+        self, x: GpuRef[Mode], y: GpuRef[Mode], *, out: GpuRef[Mode] | None = None
+    ) -> Reply[complex] | GpuRef[Mode]:
         """``sum(conj(x) * y)`` of complex vectors; 0 for empty ones. Answers the number, or ``out``."""
-        answer: Reply[complex] | GpuRef = self._submit(Dotc(x=x, y=y, out=out))
+        answer: Reply[complex] | GpuRef[Mode] = self._submit(Dotc(x=x, y=y, out=out))
         return answer
 
     @overload
-    def nrm2(self, x: GpuRef, *, out: None = None) -> Reply[float]: ...
+    def nrm2(self, x: GpuRef[Mode], *, out: None = None) -> Reply[float]: ...
     @overload
-    def nrm2(self, x: GpuRef, *, out: GpuRef) -> GpuRef: ...
-    def nrm2(self, x: GpuRef, *, out: GpuRef | None = None) -> Reply[float] | GpuRef:
+    def nrm2(self, x: GpuRef[Mode], *, out: GpuRef[Mode]) -> GpuRef[Mode]: ...
+    def nrm2(self, x: GpuRef[Mode], *, out: GpuRef[Mode] | None = None) -> Reply[float] | GpuRef[Mode]:
         """Euclidean length ``sqrt(sum(abs(x) ** 2))``. Answers the number, or ``out``."""
-        answer: Reply[float] | GpuRef = self._submit(Nrm2(x=x, out=out))
+        answer: Reply[float] | GpuRef[Mode] = self._submit(Nrm2(x=x, out=out))
         return answer
 
     @overload
-    def asum(self, x: GpuRef, *, out: None = None) -> Reply[float]: ...
+    def asum(self, x: GpuRef[Mode], *, out: None = None) -> Reply[float]: ...
     @overload
-    def asum(self, x: GpuRef, *, out: GpuRef) -> GpuRef: ...
-    def asum(self, x: GpuRef, *, out: GpuRef | None = None) -> Reply[float] | GpuRef:
+    def asum(self, x: GpuRef[Mode], *, out: GpuRef[Mode]) -> GpuRef[Mode]: ...
+    def asum(self, x: GpuRef[Mode], *, out: GpuRef[Mode] | None = None) -> Reply[float] | GpuRef[Mode]:
         """``sum(abs(x))``, of complex vectors ``sum(abs(re) + abs(im))``. Answers the number, or ``out``."""
-        answer: Reply[float] | GpuRef = self._submit(Asum(x=x, out=out))
+        answer: Reply[float] | GpuRef[Mode] = self._submit(Asum(x=x, out=out))
         return answer
 
     @overload
-    def iamax(self, x: GpuRef, *, out: None = None) -> Reply[int]: ...
+    def iamax(self, x: GpuRef[Mode], *, out: None = None) -> Reply[int]: ...
     @overload
-    def iamax(self, x: GpuRef, *, out: GpuRef) -> GpuRef: ...
-    def iamax(self, x: GpuRef, *, out: GpuRef | None = None) -> Reply[int] | GpuRef:
+    def iamax(self, x: GpuRef[Mode], *, out: GpuRef[Mode]) -> GpuRef[Mode]: ...
+    def iamax(self, x: GpuRef[Mode], *, out: GpuRef[Mode] | None = None) -> Reply[int] | GpuRef[Mode]:
         """Position of the first element of the largest magnitude. Answers the number, or ``out``."""
-        answer: Reply[int] | GpuRef = self._submit(Iamax(x=x, out=out))
+        answer: Reply[int] | GpuRef[Mode] = self._submit(Iamax(x=x, out=out))
         return answer
 
     @overload
-    def iamin(self, x: GpuRef, *, out: None = None) -> Reply[int]: ...
+    def iamin(self, x: GpuRef[Mode], *, out: None = None) -> Reply[int]: ...
     @overload
-    def iamin(self, x: GpuRef, *, out: GpuRef) -> GpuRef: ...
-    def iamin(self, x: GpuRef, *, out: GpuRef | None = None) -> Reply[int] | GpuRef:
+    def iamin(self, x: GpuRef[Mode], *, out: GpuRef[Mode]) -> GpuRef[Mode]: ...
+    def iamin(self, x: GpuRef[Mode], *, out: GpuRef[Mode] | None = None) -> Reply[int] | GpuRef[Mode]:
         """Position of the first element of the smallest magnitude. Answers the number, or ``out``."""
-        answer: Reply[int] | GpuRef = self._submit(Iamin(x=x, out=out))
+        answer: Reply[int] | GpuRef[Mode] = self._submit(Iamin(x=x, out=out))
         return answer

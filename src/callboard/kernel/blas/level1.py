@@ -6,10 +6,11 @@ f16 and bf16 are computed in f32 and rounded once. A number or a 0-d array stand
 array is the operands' own (f32 for f16 and bf16).
 """
 
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Generic, NamedTuple
 
 from callboard.core.dtype import DTYPES, DType
 from callboard.core.layout import layout_of
+from callboard.core.mode import Mode
 from callboard.core.op import Op, Outputs
 from callboard.core.operand import In, InOut, Operand, Out, Scalar
 from callboard.core.ref import GpuRef
@@ -28,11 +29,11 @@ from callboard.kernel.blas.checks import (
 __all__ = ["Asum", "Axpy", "Copy", "Dot", "Dotc", "Dotu", "Iamax", "Iamin", "Nrm2", "Rot", "Scal", "Swap", "VectorPair"]
 
 
-class VectorPair(NamedTuple):
+class VectorPair(NamedTuple, Generic[Mode]):
     """Two vectors that an op has changed."""
 
-    x: GpuRef
-    y: GpuRef
+    x: GpuRef[Mode]
+    y: GpuRef[Mode]
 
 
 def _same_shape(op: Op[Any, Any], x: Operand, y: Operand, name: str = "y") -> None:

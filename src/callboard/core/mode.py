@@ -1,0 +1,24 @@
+"""Modes: whether ``ref.get()`` gives a reply to await, or waits and gives the array (:mod:`callboard.sync`).
+
+Known to type checkers only: the classes of refs and faces are the same in both, so an op is written once.
+"""
+
+from typing import TYPE_CHECKING, TypeVar
+
+__all__ = ["Asynchronous", "Blocking", "Mode"]
+
+
+class Asynchronous:
+    """Methods return at once; replies are awaited. What ``GpuRef`` alone means."""
+
+
+class Blocking:
+    """What has to wait, waits, on the calling thread."""
+
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar as TypeVarWithDefault  # typing's own has defaults from Python 3.13 on
+
+    Mode = TypeVarWithDefault("Mode", default=Asynchronous)
+else:
+    Mode = TypeVar("Mode")
