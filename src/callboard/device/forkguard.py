@@ -4,6 +4,7 @@ A fork shares sockets, shared memory and event loops with its parent without own
 that forked goes on. Nothing here can work there, so it must fail at once and say why.
 """
 
+import contextlib
 import os
 import weakref
 from typing import Protocol
@@ -50,4 +51,5 @@ def _after_fork() -> None:
     _guarded.clear()
     for thing in things:
         if thing is not None:
-            thing.after_fork()
+            with contextlib.suppress(Exception):  # of one that was ending just then; the others still must hear of it
+                thing.after_fork()

@@ -27,6 +27,7 @@ def main() -> None:
     """Set the process up as a good citizen, serve, leave."""
     arguments = _arguments()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the application; it closes us
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # blocked by the spawner until here
     parent = die_with(arguments.parent)
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1, all_threads=True)

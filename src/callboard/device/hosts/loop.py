@@ -36,7 +36,7 @@ class LoopHost(Host):
         on_end: Callable[[HostEnd], None],
         label: str,
     ) -> None:
-        from callboard.device.context.serve import ContextHost  # noqa: PLC0415 - the host side, where it is wanted
+        from callboard.device.context.serve import ContextHost
 
         self.pid = os.getpid()
         self.label = label

@@ -60,6 +60,7 @@ class WatchedHost:
         self.pidfd = pidfd
         self.control = control
         self.pipes = pipes
+        self._descriptors = [pidfd, *(pipe.descriptor for pipe in pipes)]
         self.log = log
         self.liveness = liveness
         self.interval = interval
@@ -115,15 +116,17 @@ class WatchedHost:
                     if not read():
                         break
         for pipe in self.pipes:
-            pipe.close()
-        self.control.close()
-        os.close(self.pidfd)
+            pipe.end()
+        self._close_descriptors()
 
     def after_fork(self) -> None:
-        """In a forked child: only close."""
-        for descriptor in (self.pidfd, *(pipe.descriptor for pipe in self.pipes)):
-            os.close(descriptor)
+        """In a forked child: only close what was open."""
+        self._close_descriptors()
+
+    def _close_descriptors(self) -> None:
         self.control.close()
+        while self._descriptors:  # each leaves the list first: a fork in between must not close another's
+            os.close(self._descriptors.pop())
 
 
 class Monitor:

@@ -68,7 +68,7 @@ class HostLog:
 
 
 class OutputPipe:
-    """The reading end of a host's stdout or stderr; owns the descriptor and does not block."""
+    """The reading end of a host's stdout or stderr; does not block."""
 
     def __init__(self, descriptor: int, take: Callable[[str], None]) -> None:
         os.set_blocking(descriptor, False)
@@ -92,8 +92,7 @@ class OutputPipe:
             self._take(line)
         return True
 
-    def close(self) -> None:
-        """Pass on the rest and close."""
+    def end(self) -> None:
+        """Pass on a last line that has no end."""
         for line in self._lines.end():
             self._take(line)
-        os.close(self.descriptor)

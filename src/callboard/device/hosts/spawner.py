@@ -6,6 +6,7 @@ short-lived thread would be killed with it.
 
 import asyncio
 import queue
+import signal
 import subprocess
 import threading
 from collections.abc import Callable
@@ -42,6 +43,8 @@ class Spawner:
             raise
 
     def _run(self) -> None:
+        # Inherited by the children: a Ctrl-C that comes before they ignore it must not end them.
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         while True:
             loop, future, job = self._jobs.get()
             child, error = None, None

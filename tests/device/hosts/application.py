@@ -1,0 +1,47 @@
+"""An application in a process of its own: it starts a host, says its pid, and does what it is told."""
+
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent))  # has no __main__ guard below, as scripts often have none
+
+from callboard.device.hosts.process import ProcessHost
+from callboard.device.protocol import Answer, Ask
+
+
+async def main(*steps: str) -> None:
+    loop = asyncio.get_running_loop()
+    answers: asyncio.Queue[bytes] = asyncio.Queue()
+    ended = loop.create_future()
+
+    def take(message: Any) -> None:
+        if type(message) is Answer:
+            answers.put_nowait(message.value)
+
+    options: dict[str, Any] = {"hang_after": 30.0, "interval": 0.2, "label": "test", "serve": "standin:serve"}
+    host = await ProcessHost.start(loop, {}, take, ended.set_result, **options)
+    for step in steps:
+        match step:
+            case "sibling":  # holds all our descriptors, so that no end of file tells the host of our end
+                if os.fork() == 0:
+                    signal.signal(signal.SIGINT, signal.SIG_IGN)
+                    while True:
+                        signal.pause()
+            case "catch":
+                signal.signal(signal.SIGINT, lambda *_: print("interrupted", flush=True))
+            case "pause":
+                print(host.pid, flush=True)
+                await loop.run_in_executor(None, sys.stdin.readline)
+            case "close":
+                await host.close(20.0)
+                print((await ended).reason, flush=True)
+            case _:
+                host.post(Ask(1, step, b"hello"))
+                print((await answers.get()).decode(), flush=True)
+
+
+asyncio.run(main(*sys.argv[1:]))
