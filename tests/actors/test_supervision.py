@@ -1,4 +1,4 @@
-"""Strategies as pure functions, and what the runtime makes of them."""
+"""What the runtime makes of strategies: restart, resume, stop, escalate."""
 
 import asyncio
 import logging
@@ -8,134 +8,23 @@ import pytest
 from actor_lab import Do, Fail, Lab, Note, barrier, child_of, failing, turns, until
 
 from callboard.actors import (
-    ActorInitError,
     ActorKilled,
     ActorRef,
     ActorSystem,
     AllForOne,
     Backoff,
-    DeathPact,
     Directive,
     ManualClock,
     OneForOne,
     Props,
     Strategy,
 )
-from callboard.actors.supervision import RestartLog, unwrap
 
 RESUME, RESTART, STOP, ESCALATE = Directive.RESUME, Directive.RESTART, Directive.STOP, Directive.ESCALATE
 
 
 class Worse(Exception):
     pass
-
-
-class EvenWorse(Worse):
-    pass
-
-
-# -- pure --------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "error, expected",
-    [
-        (ActorInitError("x"), STOP),
-        (ActorKilled("x"), STOP),
-        (DeathPact("x"), STOP),
-        (ValueError("x"), RESTART),
-        (BaseException("x"), ESCALATE),
-        (GeneratorExit(), ESCALATE),
-    ],
-)
-def test_default_decider(error: BaseException, expected: Directive) -> None:
-    """FaultHandling docs: the default decider; what it does not cover escalates."""
-    assert OneForOne().directive(error) is expected
-
-
-@pytest.mark.parametrize(
-    "error, expected", [(EvenWorse(), STOP), (Worse(), RESUME), (ValueError(), ESCALATE), (KeyError(), RESTART)]
-)
-def test_most_specific_rule_wins(error: BaseException, expected: Directive) -> None:
-    """SupervisorStrategySpec: sort the rules so that specific ones come first, whatever their order."""
-    rules = {Worse: RESUME, LookupError: RESTART, EvenWorse: STOP}
-    assert OneForOne(rules).directive(error) is expected
-
-
-def test_default_directive_and_function_rules() -> None:
-    assert OneForOne({Worse: RESUME}, default=STOP).directive(ValueError()) is STOP
-    by_function = OneForOne(lambda e: RESUME if isinstance(e, Worse) else None, default=RESTART)
-    assert by_function.directive(EvenWorse()) is RESUME
-    assert by_function.directive(ValueError()) is RESTART
-
-
-def test_group_is_decided_by_its_worst_leaf() -> None:
-    rules = OneForOne({Worse: RESUME, KeyError: STOP, ValueError: RESTART})
-    group = ExceptionGroup("g", [Worse(), ExceptionGroup("inner", [KeyError(), ValueError()])])
-    assert rules.directive(group) is STOP
-    assert rules.directive(ExceptionGroup("g", [Worse(), ValueError()])) is RESTART
-
-
-def test_unwrap_takes_a_single_leaf_out() -> None:
-    leaf = Worse()
-    assert unwrap(ExceptionGroup("a", [ExceptionGroup("b", [leaf])])) is leaf
-    pair = ExceptionGroup("a", [leaf, Worse()])
-    assert unwrap(pair) is pair
-
-
-@pytest.mark.parametrize(
-    "limit, within, times, permitted",
-    [
-        (None, None, range(50), [True] * 50),
-        (0, None, [0.0], [False]),
-        (2, None, [0, 1000, 100_000], [True, True, False]),
-        (3, 60.0, [0, 1, 2, 3], [True, True, True, False]),
-        (3, 60.0, [0, 30, 59, 60, 61], [True, True, True, True, False]),
-        (1, 10.0, [0, 10, 20, 25], [True, True, True, False]),
-        (2, 30 * 86400.0, [0, 29 * 86400, 29.5 * 86400, 31 * 86400], [True, True, False, True]),
-    ],
-)
-def test_budget(limit: int | None, within: float | None, times: Any, permitted: list[bool]) -> None:
-    """SupervisorSpec: the maxNrOfRetries / withinTimeRange cases; a window beyond 24.8 days must not overflow."""
-    log = RestartLog()
-    strategy = OneForOne(max_restarts=limit, within=within)
-    decisions = [strategy.decide(ValueError(), log, float(t)) for t in times]
-    assert [d.directive is RESTART for d in decisions] == permitted
-    assert [d.exhausted for d in decisions] == [not p for p in permitted]
-
-
-def test_budget_counts_restarts_only() -> None:
-    log, strategy = RestartLog(), OneForOne({Worse: RESUME, ValueError: RESTART}, max_restarts=1)
-    assert all(strategy.decide(Worse(), log, 0.0).directive is RESUME for _ in range(5))
-    assert strategy.decide(ValueError(), log, 0.0).directive is RESTART
-    assert strategy.decide(ValueError(), log, 0.0).directive is STOP
-
-
-@pytest.mark.parametrize("arguments", [{"max_restarts": -1}, {"within": 0.0}, {"within": -1.0}])
-def test_strategy_refuses_nonsense(arguments: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="must"):
-        OneForOne(**arguments)
-
-
-@pytest.mark.parametrize("n, expected", [(0, 1.0), (1, 2.0), (3, 8.0), (4, 10.0), (100, 10.0), (10_000, 10.0)])
-def test_backoff_delay(n: int, expected: float) -> None:
-    """BackoffOnRestart: calculateDelay; a huge count does not overflow."""
-    backoff = Backoff(1.0, 10.0, jitter=0.5)
-    assert backoff.delay(n) == expected
-    assert backoff.delay(n, random=1.0) == pytest.approx(expected * 1.5)
-
-
-def test_backoff_row_ends_after_quiet_time() -> None:
-    """BackoffSupervisorSpec: reset the count after (min + max) / 2 without failure."""
-    log, strategy = RestartLog(), OneForOne(backoff=Backoff(1.0, 9.0))
-    delays = [strategy.decide(ValueError(), log, t).delay for t in (0.0, 1.0, 5.9, 10.9, 11.0)]
-    assert delays == [1.0, 2.0, 4.0, 1.0, 2.0]
-
-
-@pytest.mark.parametrize("arguments", [(0.0, 1.0), (2.0, 1.0), (1.0, 2.0, -0.1)])
-def test_backoff_refuses_nonsense(arguments: tuple[float, ...]) -> None:
-    with pytest.raises(ValueError, match=r"minimum|jitter"):
-        Backoff(*arguments)
 
 
 # -- one child ---------------------------------------------------------------------------------------------------------
@@ -371,111 +260,6 @@ async def test_escalation_of_a_child_that_was_stopped_meanwhile_is_void(system: 
     await barrier(parent)
     await turns()
     assert top == ["start", "stop", "start"]
-
-
-# -- starting ----------------------------------------------------------------------------------------------------------
-
-
-class Refuses(Lab):
-    """Fails in a place, the first ``times`` times."""
-
-    left: int = 0
-
-    def __init__(self, journal: list[str], place: str, box: list[int]) -> None:
-        super().__init__(journal)
-        self.place, self.box = place, box
-        self.trip("constructor")
-
-    def trip(self, place: str) -> None:
-        if place == self.place and self.box[0] > 0:
-            self.box[0] -= 1
-            raise OSError(f"no {place}")
-
-    def pre_start(self) -> None:
-        super().pre_start()
-        self.trip("pre_start")
-
-
-@pytest.mark.parametrize("place", ["constructor", "pre_start"])
-async def test_failed_start_stops_by_default(system: ActorSystem, place: str) -> None:
-    """SupervisorSpec: supervise exceptions on child initialize; no post_stop for an instance that never started."""
-    journal: list[str] = []
-    ref = system.actor_of(Props(Refuses, journal, place, [1]))
-    cause = await ref.stopped()
-    assert isinstance(cause, ActorInitError)
-    assert isinstance(cause.__cause__, OSError)
-    assert "stop" not in journal
-
-
-@pytest.mark.parametrize("directive", [RESTART, RESUME])
-@pytest.mark.parametrize("place", ["constructor", "pre_start"])
-async def test_failed_start_can_be_tried_again(system: ActorSystem, place: str, directive: Directive) -> None:
-    """SupervisorHierarchySpec: handle failure in creation when supervision strategy returns Resume and Restart."""
-    parent = await parent_of(system, OneForOne({ActorInitError: directive}))
-    child = await child_of(parent, Props(Refuses, [], place, [2]))
-    assert await child.ask(Do(call=lambda _: "alive")) == "alive"
-
-
-async def test_failed_starts_count_against_the_budget(system: ActorSystem) -> None:
-    """Row 12: ActorInitError is counted when it leads to a restart."""
-    box = [100]
-    parent = await parent_of(system, OneForOne({ActorInitError: RESTART}, max_restarts=3))
-    child = await child_of(parent, Props(Refuses, [], "constructor", box))
-    await child.stopped()
-    assert box == [96]
-
-
-async def test_failure_during_restart_is_a_further_failure(system: ActorSystem) -> None:
-    """SupervisorSpec: attempt restart when exception during restart."""
-    box = [0]
-    parent = await parent_of(system, OneForOne({ValueError: RESTART, ActorInitError: RESTART}, max_restarts=5))
-    child = await child_of(parent, Props(Refuses, [], "pre_start", box))
-    await barrier(child)
-    box[0] = 2
-    await failing(child, ValueError("x"))
-    assert await child.ask(Do(call=lambda _: "alive")) == "alive"
-    assert box == [0]
-
-
-async def test_children_of_a_failed_start_are_stopped(system: ActorSystem) -> None:
-    """typed SupervisionSpec: stop children when the deferred factory throws."""
-    low: list[str] = []
-
-    class Bad(Lab):
-        def __init__(self) -> None:
-            super().__init__()
-            self.actor_of(Props(Lab, low))
-            raise OSError("no")
-
-    ref = system.actor_of(Props(Bad))
-    await ref.stopped()
-    assert low in (["start", "stop"], [])
-
-
-async def test_children_of_a_failed_start_are_gone_before_the_next_try(system: ActorSystem) -> None:
-    """Otherwise the second instance would find its children's names in use."""
-    left = [1]
-
-    class Flaky(Lab):
-        def __init__(self) -> None:
-            super().__init__()
-            self.actor_of(Props(Lab), "child")
-            if left[0]:
-                left[0] -= 1
-                raise OSError("once")
-
-    parent = await parent_of(system, OneForOne({ActorInitError: RESTART}, max_restarts=1))
-    child = await child_of(parent, Props(Flaky))
-    assert await child.ask(Do(call=lambda a: len(a.children))) == 1
-
-
-async def test_factory_must_make_a_new_instance(system: ActorSystem) -> None:
-    """ActorRefSpec: actors are made by the runtime, once each."""
-    kept = await system.actor_of(Props(Lab)).ask(Do(call=lambda a: [a]))
-    ref = system.actor_of(Props(lambda: kept[0]))
-    cause = await ref.stopped()
-    assert isinstance(cause, ActorInitError)
-    assert isinstance(cause.__cause__, TypeError)
 
 
 # -- backoff -----------------------------------------------------------------------------------------------------------

@@ -1,6 +1,5 @@
 """Supervision: what to do with an actor that failed. Pure: no I/O and no clock, time is an argument."""
 
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
@@ -88,7 +87,7 @@ class RestartLog:
     __slots__ = ("in_a_row", "last", "times")
 
     def __init__(self) -> None:
-        self.times: deque[float] = deque()
+        self.times: list[float] = []
         self.in_a_row = 0
         self.last: float | None = None
 
@@ -97,8 +96,7 @@ class RestartLog:
         if max_restarts is None:
             return True
         if within is not None:
-            while self.times and now - self.times[0] >= within:
-                self.times.popleft()
+            self.times = [time for time in self.times if now - time < within]
         if len(self.times) >= max_restarts:
             return False
         self.times.append(now)

@@ -1,6 +1,5 @@
 """Stash: set messages aside and take them back later, in their order, in front of the others."""
 
-from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from callboard.actors.errors import StashError, StashOverflow
@@ -18,7 +17,7 @@ class Stash:
 
     def __init__(self, owner: "Cell") -> None:
         self._owner = owner
-        self._items: deque[Any] = deque()
+        self._items: list[Any] = []
 
     def __len__(self) -> int:
         return len(self._items)
@@ -52,5 +51,6 @@ class Stash:
 
     def drop(self) -> None:
         """The actor stops: dead letters."""
-        while self._items:
-            self._owner.discard(self._items.popleft())
+        items, self._items = self._items, []
+        for item in items:
+            self._owner.discard(item)
