@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from callboard.backends.cpu.blas import CpuBlas
-from callboard.backends.cpu.blas.routines import INT_MAX, integer, letter, number, routine
+from callboard.backends.cpu.blas.routines import INT_MAX, routine
 from callboard.backends.cpu.stream import CpuStream
 from callboard.core.backend import AccelDevice, DeviceInfo
 from callboard.core.dtype import DTYPES
@@ -70,27 +70,10 @@ def test_a_factor_on_the_device_is_read_when_its_turn_comes(library: CpuBlas, st
     assert x.tolist() == [7, 7, 7]
 
 
-def test_the_gil_is_free_while_a_routine_works() -> None:
-    """A thread counts while one product runs, which under the GIL would be one step."""
-    n = 1000
-    a, b, c = (np.ones((n, n)) for _ in range(3))
-    of, no, real = integer(n), letter("N"), number(DTYPES["f64"])
-    running, counted = threading.Event(), 0
-
-    def multiply() -> None:
-        running.set()
-        routine("dgemm")(
-            no, no, of, of, of, real(1.0), a.ctypes.data, of, b.ctypes.data, of, real(0.0), c.ctypes.data, of
-        )
-
-    thread = threading.Thread(target=multiply)
-    thread.start()
-    assert running.wait(10)
-    while thread.is_alive():
-        counted += 1
-    thread.join()
-    assert counted > 1000
-    assert (c == n).all()
+def test_routines_are_called_without_the_gil() -> None:
+    """Else a large product would stop the host's admitting thread, and a whole thread-isolated application."""
+    python_api = type(ctypes.PYFUNCTYPE(None)())._flags_  # type: ignore[attr-defined]
+    assert type(routine("dgemm"))._flags_ != python_api  # type: ignore[attr-defined]
 
 
 def test_a_product_writes_where_it_is_told_without_a_copy() -> None:
