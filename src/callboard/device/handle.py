@@ -2,41 +2,37 @@
 
 import asyncio
 import weakref
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Generic, TypeVar
 
 import numpy as np
 
 from callboard.actors import ActorRef
-from callboard.core.dtype import DTypeLike, as_dtype
-from callboard.core.errors import DeviceMismatch, GpuRefStale, ShapeError
+from callboard.core.errors import DeviceMismatch, GpuRefStale
 from callboard.core.layout import layout_from_wire
-from callboard.core.op import Op
+from callboard.core.mode import Asynchronous
 from callboard.core.ref import Allocation, GpuRef, GpuToken
 from callboard.device.actor import DeviceActor
 from callboard.device.answers import Answers
 from callboard.device.config import DeviceConfig
+from callboard.device.faces import Faces
 from callboard.device.interop import refuse
 from callboard.device.lifecycle import State
 from callboard.device.port import OpPort
 from callboard.device.status import DeviceHealth, DeviceStats, TraceRecord
 from callboard.device.transfers import Transfers
 from callboard.device.watch import DeviceEvent, GenerationWatch
-from callboard.kernel.blas.face import BlasFace
-from callboard.kernel.memory import Copy, Empty, Fill
 
 __all__ = ["Device", "PerGeneration"]
 
-R = TypeVar("R")
 T = TypeVar("T")
 Array = np.ndarray[Any, Any]
-Shape = int | Sequence[int]
 
 CONTROL_TIMEOUT = 5.0
 """Seconds for control requests; ops have no timeout."""
 
 
-class Device:
+class Device(Faces[Asynchronous]):
     """A handle of a device. Methods accept at once and return refs; awaiting a ref waits for its value.
 
     Ops may be called from any thread, in program order per thread; awaiting and control belong to the system's loop.
@@ -46,93 +42,15 @@ class Device:
     """
 
     def __init__(self, ref: "ActorRef[DeviceActor]", actor: DeviceActor, transfers: Transfers) -> None:
+        super().__init__(actor.port.submit, transfers)
         self.ref = ref
         self._actor = actor
         self._port: OpPort = actor.port
-        self._transfers = transfers
         self._answers = Answers(actor)
         self._known: weakref.WeakValueDictionary[int, Allocation] = weakref.WeakValueDictionary()
         self._port.bind(self)
-        self.blas = BlasFace(self._port.submit)
 
-    # -- messages ------------------------------------------------------------------------------------------------------
-
-    def ask(self, op: Op[Any, R]) -> Any:
-        """Accept an op given as a message; its reply at once: a ref, a tuple of refs or a :class:`Reply`, all
-        awaitable.
-
-        Raises:
-            ShapeError, UnsupportedOp, DeviceMismatch, GpuRefStale, MailboxFull, DeviceStopped: At the call; nothing was
-                sent.
-        """
-        return self._port.submit(op)
-
-    def tell(self, op: Op[Any, Any]) -> None:
-        """Accept an op and forget its reply; a failure goes to dead letters. Raises as :meth:`ask`."""
-        self._port.submit(op)
-
-    # -- memory --------------------------------------------------------------------------------------------------------
-
-    def put(self, array: Any, *, dtype: DTypeLike | None = None, non_blocking: bool = False) -> GpuRef:
-        """Copy a host array to the device.
-
-        Args:
-            array: Anything NumPy understands, of a supported dtype, any strides. An array of :meth:`host_empty` is read
-                by the device directly and must stay unchanged until the reply.
-            dtype: Convert first.
-            non_blocking: Copy off the calling thread; ``array`` must stay unchanged until the reply. Later calls queue
-                behind it.
-
-        Returns:
-            A row-major array of the same shape. ``array`` has been read when this returns, unless said otherwise above.
-
-        Raises:
-            TypeError: A dtype that no device holds, or an array of another device under process isolation.
-            MailboxFull: ``max_in_flight`` ops or ``max_staged_bytes`` wait.
-        """
-        return self._transfers.put(array, dtype, non_blocking)
-
-    def empty(self, shape: Shape, dtype: DTypeLike = "f32") -> GpuRef:
-        """A new array, not initialised."""
-        return self._port.submit(Empty(shape=_shape(shape), dtype=as_dtype(dtype).name))  # type: ignore[no-any-return]
-
-    def full(self, shape: Shape, value: complex, dtype: DTypeLike = "f32") -> GpuRef:
-        """A new array with every element ``value``."""
-        out: GpuRef = self._port.submit(Empty(shape=_shape(shape), dtype=as_dtype(dtype).name))
-        return self._port.submit(Fill(out=out, fill_value=value))  # type: ignore[no-any-return]
-
-    def zeros(self, shape: Shape, dtype: DTypeLike = "f32") -> GpuRef:
-        """A new array of zeros."""
-        out: GpuRef = self._port.submit(Empty(shape=_shape(shape), dtype=as_dtype(dtype).name))
-        return self._port.submit(Fill(out=out, fill_value=0.0))  # type: ignore[no-any-return]
-
-    def fill(self, out: GpuRef, value: complex) -> GpuRef:
-        """Set every element of ``out``; gives ``out``, owed by this op."""
-        return self._port.submit(Fill(out=out, fill_value=value))  # type: ignore[no-any-return]
-
-    def copy(self, src: GpuRef, out: GpuRef | None = None) -> GpuRef:
-        """``out = src`` on the device, any strides; a new row-major array when ``out`` is None."""
-        return self._port.submit(Copy(src=src, out=out))  # type: ignore[no-any-return]
-
-    def view(self, ref: GpuRef, shape: Shape | None = None, dtype: DTypeLike | None = None) -> GpuRef:
-        """Another look at the same memory: reshaped, or its bytes taken as another dtype (last axis rescaled).
-
-        Raises:
-            ShapeError: The strides or the extents allow no such view.
-        """
-        if dtype is not None:
-            ref = ref.reinterpret(as_dtype(dtype))
-        return ref if shape is None else ref.reshape(*_shape(shape))
-
-    def host_empty(self, shape: Shape, dtype: DTypeLike = "f32") -> Array:
-        """A leased, page-locked host array: ``put`` and ``get(out=...)`` move it without a copy on the host.
-
-        It is an ordinary NumPy array; its memory goes back when the array and all its views are gone.
-
-        Raises:
-            MailboxFull: ``max_staged_bytes`` is reached.
-        """
-        return self._transfers.host_empty(_shape(shape), as_dtype(dtype))
+    # -- refs ----------------------------------------------------------------------------------------------------------
 
     def resolve(self, token: GpuToken) -> GpuRef:
         """The ref that a token was made of.
@@ -346,12 +264,3 @@ class PerGeneration(Generic[T]):
 
 def _failed(task: "asyncio.Future[Any]") -> bool:
     return task.done() and (task.cancelled() or task.exception() is not None)
-
-
-def _shape(shape: Shape) -> tuple[int, ...]:
-    if isinstance(shape, int | np.integer):
-        return (int(shape),)
-    try:
-        return tuple(int(n) for n in shape)
-    except (TypeError, ValueError):
-        raise ShapeError(f"shape {shape!r}: pass an int or a sequence of ints") from None

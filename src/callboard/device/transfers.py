@@ -43,7 +43,7 @@ class Transfers:
 
     # -- to the device -------------------------------------------------------------------------------------------------
 
-    def put(self, array: Any, dtype: DTypeLike | None, non_blocking: bool, depth: int = 4) -> GpuRef:
+    def put(self, array: Any, dtype: DTypeLike | None, non_blocking: bool, depth: int = 4) -> GpuRef[Any]:
         """See :meth:`callboard.Device.put`."""
         source = np.asarray(array, None if dtype is None else as_dtype(dtype).np)
         layout = layout_of(as_dtype(source.dtype), source.shape)

@@ -1,0 +1,121 @@
+"""``Faces``: what a device accepts, the same for the async handle and for the blocking one of :mod:`callboard.sync`."""
+
+from collections.abc import Sequence
+from typing import Any, Generic
+
+import numpy as np
+
+from callboard.core.dtype import DTypeLike, as_dtype
+from callboard.core.errors import ShapeError
+from callboard.core.mode import Mode
+from callboard.core.op import Op
+from callboard.core.ref import GpuRef
+from callboard.device.transfers import Transfers
+from callboard.kernel.blas.face import BlasFace
+from callboard.kernel.face import Submit
+from callboard.kernel.memory import Copy, Empty, Fill
+
+__all__ = ["Faces", "Shape"]
+
+Array = np.ndarray[Any, Any]
+Shape = int | Sequence[int]
+
+
+class Faces(Generic[Mode]):
+    """Messages, memory, and the faces of the libraries.
+
+    Attributes:
+        blas: BLAS ops (:class:`callboard.kernel.blas.BlasFace`).
+    """
+
+    def __init__(self, submit: Submit, transfers: Transfers) -> None:
+        self._submit = submit
+        self._transfers = transfers
+        self.blas: BlasFace[Mode] = BlasFace(submit)
+
+    # -- messages ------------------------------------------------------------------------------------------------------
+
+    def ask(self, op: Op[Any, Any]) -> Any:
+        """Accept an op given as a message; its reply at once: a ref, a tuple of refs or a :class:`Reply`.
+
+        Raises:
+            ShapeError, UnsupportedOp, DeviceMismatch, GpuRefStale, MailboxFull, DeviceStopped: At the call; nothing was
+                sent.
+        """
+        return self._submit(op)
+
+    def tell(self, op: Op[Any, Any]) -> None:
+        """Accept an op and forget its reply; a failure goes to dead letters. Raises as :meth:`ask`."""
+        self._submit(op)
+
+    # -- memory --------------------------------------------------------------------------------------------------------
+
+    def put(self, array: Any, *, dtype: DTypeLike | None = None, non_blocking: bool = False) -> GpuRef[Mode]:
+        """Copy a host array to the device.
+
+        Args:
+            array: Anything NumPy understands, of a supported dtype, any strides. An array of :meth:`host_empty` is read
+                by the device directly and must stay unchanged until the reply.
+            dtype: Convert first.
+            non_blocking: Copy off the calling thread; ``array`` must stay unchanged until the reply. Later calls queue
+                behind it.
+
+        Returns:
+            A row-major array of the same shape. ``array`` has been read when this returns, unless said otherwise above.
+
+        Raises:
+            TypeError: A dtype that no device holds, or an array of another device under process isolation.
+            MailboxFull: ``max_in_flight`` ops or ``max_staged_bytes`` wait.
+        """
+        return self._transfers.put(array, dtype, non_blocking)
+
+    def empty(self, shape: Shape, dtype: DTypeLike = "f32") -> GpuRef[Mode]:
+        """A new array, not initialised."""
+        return self._submit(Empty(shape=_shape(shape), dtype=as_dtype(dtype).name))  # type: ignore[no-any-return]
+
+    def full(self, shape: Shape, value: complex, dtype: DTypeLike = "f32") -> GpuRef[Mode]:
+        """A new array with every element ``value``."""
+        out: GpuRef[Mode] = self._submit(Empty(shape=_shape(shape), dtype=as_dtype(dtype).name))
+        return self._submit(Fill(out=out, fill_value=value))  # type: ignore[no-any-return]
+
+    def zeros(self, shape: Shape, dtype: DTypeLike = "f32") -> GpuRef[Mode]:
+        """A new array of zeros."""
+        out: GpuRef[Mode] = self._submit(Empty(shape=_shape(shape), dtype=as_dtype(dtype).name))
+        return self._submit(Fill(out=out, fill_value=0.0))  # type: ignore[no-any-return]
+
+    def fill(self, out: GpuRef[Mode], value: complex) -> GpuRef[Mode]:
+        """Set every element of ``out``; gives ``out``, owed by this op."""
+        return self._submit(Fill(out=out, fill_value=value))  # type: ignore[no-any-return]
+
+    def copy(self, src: GpuRef[Mode], out: GpuRef[Mode] | None = None) -> GpuRef[Mode]:
+        """``out = src`` on the device, any strides; a new row-major array when ``out`` is None."""
+        return self._submit(Copy(src=src, out=out))  # type: ignore[no-any-return]
+
+    def view(self, ref: GpuRef[Mode], shape: Shape | None = None, dtype: DTypeLike | None = None) -> GpuRef[Mode]:
+        """Another look at the same memory: reshaped, or its bytes taken as another dtype (last axis rescaled).
+
+        Raises:
+            ShapeError: The strides or the extents allow no such view.
+        """
+        if dtype is not None:
+            ref = ref.reinterpret(as_dtype(dtype))
+        return ref if shape is None else ref.reshape(*_shape(shape))
+
+    def host_empty(self, shape: Shape, dtype: DTypeLike = "f32") -> Array:
+        """A leased, page-locked host array: ``put`` and ``get(out=...)`` move it without a copy on the host.
+
+        It is an ordinary NumPy array; its memory goes back when the array and all its views are gone.
+
+        Raises:
+            MailboxFull: ``max_staged_bytes`` is reached.
+        """
+        return self._transfers.host_empty(_shape(shape), as_dtype(dtype))
+
+
+def _shape(shape: Shape) -> tuple[int, ...]:
+    if isinstance(shape, int | np.integer):
+        return (int(shape),)
+    try:
+        return tuple(int(n) for n in shape)
+    except (TypeError, ValueError):
+        raise ShapeError(f"shape {shape!r}: pass an int or a sequence of ints") from None
