@@ -1,0 +1,69 @@
+"""Subject: SciPy's BLAS (what callboard's CPU backend calls) or NumPy, called directly; and memcpy."""
+
+import statistics
+import sys
+import time
+
+import numpy as np
+from _worker import serve
+from scipy.linalg.blas import sgemm
+
+clock = time.perf_counter
+
+
+def _matrices(n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(1)
+    # Column-major, as the Fortran routine takes it without a copy.
+    a, b, out = (np.asfortranarray(rng.random((n, n), np.float32)) for _ in range(3))
+    return a, b, out
+
+
+def _product_scipy(a: np.ndarray, b: np.ndarray, out: np.ndarray) -> None:
+    sgemm(1.0, a, b, 0.0, out, overwrite_c=1)
+
+
+def _product_numpy(a: np.ndarray, b: np.ndarray, out: np.ndarray) -> None:
+    np.matmul(a, b, out=out)
+
+
+product = _product_numpy if sys.argv[1:] == ["numpy"] else _product_scipy
+
+
+def ask(n: int, count: int) -> float:
+    """Median seconds of one product."""
+    a, b, out = _matrices(n)
+    for _ in range(20):
+        product(a, b, out)
+    times = []
+    for _ in range(count):
+        start = clock()
+        product(a, b, out)
+        times.append(clock() - start)
+    return statistics.median(times)
+
+
+def pipelined(n: int, count: int) -> float:
+    """Seconds per product, one after the other."""
+    a, b, out = _matrices(n)
+    product(a, b, out)
+    start = clock()
+    for _ in range(count):
+        product(a, b, out)
+    return (clock() - start) / count
+
+
+_arrays: dict[int, tuple[np.ndarray, np.ndarray]] = {}
+
+
+def memcpy(nbytes: int) -> float:
+    """Seconds of one thread's copy between two arrays that have been touched before."""
+    if nbytes not in _arrays:
+        _arrays[nbytes] = np.full(nbytes // 4, 0.5, np.float32), np.zeros(nbytes // 4, np.float32)
+    source, target = _arrays[nbytes]
+    start = clock()
+    np.copyto(target, source)
+    return clock() - start
+
+
+if __name__ == "__main__":
+    serve({"ask": ask, "pipelined": pipelined, "memcpy": memcpy})

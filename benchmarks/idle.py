@@ -1,0 +1,135 @@
+"""What an idle system costs: memory and CPU of the application and its hosts; and growth over many asks.
+
+    python benchmarks/idle.py --json idle.json
+    python benchmarks/idle.py --full        # growth over 1,000,000 asks instead of 100,000
+
+One device, process isolation, warm standby. CPU use is what the kernel counted (user and system) over the idle time;
+memory is PSS, in which pages shared by several processes count once in all, and RSS. Linux only.
+"""
+
+import argparse
+import asyncio
+import gc
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from _harness import Bar, arguments, kind_of, save, tell_bars
+
+import callboard as cb
+from callboard.cli.demo.fault import standby_ready
+from callboard.cli.progress import Progress
+
+MIB = 1 << 20
+GROWTH = 8.0
+"""MiB in all processes together that count as no growth: allocators keep what they once had."""
+
+
+def _extend(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--seconds", type=float, help="idle time (20; with --quick 5)")
+    parser.add_argument("--full", action="store_true", help="1,000,000 asks")
+
+
+def _children() -> list[int]:
+    tasks = Path("/proc/self/task").iterdir()
+    return sorted(int(pid) for task in tasks for pid in (task / "children").read_text("ascii").split())
+
+
+def _memory(pid: int) -> dict[str, float]:
+    """MiB."""
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text("ascii").splitlines()
+    found = {line.split(":")[0]: int(line.split()[1]) / 1024 for line in lines if line.startswith(("Rss:", "Pss:"))}
+    return {"rss": found["Rss"], "pss": found["Pss"]}
+
+
+def _cpu(pid: int) -> float:
+    """Seconds, user and system."""
+    fields = Path(f"/proc/{pid}/stat").read_text("ascii").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+async def _idle(processes: dict[str, int], seconds: float) -> dict[str, dict[str, float]]:
+    before = {name: _cpu(pid) for name, pid in processes.items()}
+    start = time.monotonic()
+    await asyncio.sleep(seconds)
+    took = time.monotonic() - start
+    return {
+        name: {**_memory(pid), "cpu_percent": (_cpu(pid) - before[name]) / took * 100}
+        for name, pid in processes.items()
+    }
+
+
+async def _asks(device: cb.Device, count: int) -> None:
+    a = device.put(np.ones((8, 8), np.float32))
+    with Progress("asks", count) as progress:
+        for i in range(0, count, 10_000):
+            n = min(10_000, count - i)
+            refs = [device.blas.gemm(a, a) for _ in range(n)]
+            await refs[-1]
+            await device.drain()
+            progress.show(i + n)
+
+
+def _total(processes: dict[str, int], what: str) -> float:
+    return sum(_memory(pid)[what] for pid in processes.values())
+
+
+async def _measure(given: Any) -> dict[str, Any]:
+    seconds = given.seconds or (5.0 if given.quick else 20.0)
+    count = 1_000_000 if given.full else 20_000 if given.quick else 100_000
+    bare = _memory(os.getpid())
+    async with cb.device(given.device, isolation="process", standby="warm") as device:
+        await standby_ready(device)
+        host = device.health().host_pid
+        processes = {"application": os.getpid(), "host": host}
+        standby = [pid for pid in _children() if pid != host]
+        if len(standby) != 1:
+            raise RuntimeError(f"one standby is expected; the children are {standby}")
+        processes["standby"] = standby[0]
+        await _asks(device, 10_000)
+        await asyncio.sleep(1.0)  # what was freed has left
+        idle = await _idle(processes, seconds)
+        await _asks(device, 20_000)
+        gc.collect()
+        before = _total(processes, "pss")
+        start = time.monotonic()
+        await _asks(device, count)
+        took = time.monotonic() - start
+        gc.collect()
+        await asyncio.sleep(0.5)
+        growth = _total(processes, "pss") - before
+        stats = await device.stats()
+    return {
+        "bare": bare,
+        "idle": idle,
+        "seconds": seconds,
+        "asks": count,
+        "growth": growth,
+        "asks_per_second": count / took,
+        "buffers_left": stats.buffers,
+    }
+
+
+def main() -> None:
+    given: Any = arguments(__doc__, rounds=1, extend=_extend)
+    found = asyncio.run(_measure(given))
+    print(f"\nidle for {found['seconds']:g} s")
+    print(f"  {'':12} {'RSS, MiB':>10} {'PSS, MiB':>10} {'CPU, % of a core':>18}")
+    for name, one in found["idle"].items():
+        print(f"  {name:12} {one['rss']:10.1f} {one['pss']:10.1f} {one['cpu_percent']:18.2f}")
+    cpu = sum(one["cpu_percent"] for one in found["idle"].values())
+    memory = sum(one["pss"] for one in found["idle"].values())
+    print(f"  {'all':12} {'':10} {memory:10.1f} {cpu:18.2f}")
+    print(f"  {'before':12} {found['bare']['rss']:10.1f} {found['bare']['pss']:10.1f}")
+    print(f"growth over {found['asks']:,} asks: {found['growth']:+.2f} MiB; {found['buffers_left']} buffers are left")
+    bars = [
+        Bar("CPU use of an idle system, % of a core", cpu, 0.5, False),
+        Bar(f"growth over {found['asks']:,} asks, MiB", found["growth"], GROWTH, False),
+    ]
+    save(given.json, "idle", given, found, tell_bars(bars if kind_of(given.device) == "cpu" else bars[1:]))
+
+
+if __name__ == "__main__":
+    main()
