@@ -81,7 +81,7 @@ async def test_stacks_are_logged_before_the_kill(start: Start, watch: Watch, cap
     for _ in range(200):
         watch.now += 0.01
         watch.monitor.turn(1.0)  # until the next heartbeat
-        if "hang" in caplog.text or "no round" in caplog.text:
+        if "no round" in caplog.text:
             break
     assert "its admitting loop made no round for 0.3 s; its stacks follow" in caplog.text
     await watch.turn_until(lambda: "do_stick" in caplog.text and "childcontrol.py" in caplog.text)
@@ -100,7 +100,7 @@ async def test_a_thread_that_keeps_the_gil_is_a_hang(
     talk.ask_later("hold_gil")
     await talk.until(lambda: any(getattr(message, "value", b"") == b"holding" for message in talk.messages))
     watch.monitor.turn(0)
-    for _ in range(200):
+    while "no heartbeat" not in caplog.text:
         watch.now += 0.2
         watch.monitor.turn(0)
     await watch.turn_until(lambda: "do_hold_gil" in caplog.text)

@@ -218,11 +218,11 @@ class ArenaPool:
         wanted = least if reserved >= LARGE else max(FIRST, min(LARGEST, self._bytes))
         if self._bytes + wanted > self._limit:
             gone = self._drop_free()
-            left = self._limit - self._bytes
-            if left < least:
-                return None, gone
-            # Half of what is left: several threads may be here at once, and each must find something.
-            wanted = max(least, min(wanted, left // 2 // PAGE * PAGE))
+        left = self._limit - self._bytes
+        if left < least:
+            return None, gone
+        # At most half of what is left: several threads may be here at once, and each must find something.
+        wanted = max(least, min(wanted, left // 2 // PAGE * PAGE))
         self._bytes += wanted
         return wanted, gone
 
