@@ -1,0 +1,68 @@
+"""The CUDA backend on stand-ins for driver and cuBLAS that execute on host memory."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))  # tests are no package
+
+from host_cublas import HostCublas
+from host_driver import UUID, HostDriver, HostKernels
+
+from callboard.backends.cuda.backend import CudaBackend
+from callboard.backends.cuda.blas import cublas
+from callboard.backends.cuda.device import CudaDevice
+from callboard.core.backend import DeviceInfo
+from callboard.testing.session import LibrarySession
+
+INFO = DeviceInfo("cuda", 0, f"GPU-{UUID.hex()}", "host memory", 1 << 34, (0, 0))
+
+
+class HostCudaBackend(CudaBackend):
+    """The real backend over a :class:`HostDriver`."""
+
+    def __init__(self, driver: HostDriver) -> None:
+        self.driver = driver
+
+    def devices(self) -> list[DeviceInfo]:
+        return [INFO]
+
+    def open(self, info: DeviceInfo) -> CudaDevice:
+        device = CudaDevice(info, self.driver)  # type: ignore[arg-type]
+        device.kernels = HostKernels(self.driver)  # type: ignore[assignment]
+        return device
+
+
+@pytest.fixture
+def driver() -> HostDriver:
+    return HostDriver()
+
+
+@pytest.fixture
+def binding(driver: HostDriver, monkeypatch: pytest.MonkeyPatch) -> HostCublas:
+    """In place of ``nvmath.bindings.cublas``."""
+    stand_in = HostCublas(driver)
+    monkeypatch.setattr(cublas, "load_cublas", lambda: stand_in)
+    return stand_in
+
+
+@pytest.fixture
+def device(driver: HostDriver) -> Iterator[CudaDevice]:
+    opened = HostCudaBackend(driver).open(INFO)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def session(driver: HostDriver, binding: HostCublas) -> Iterator[LibrarySession]:
+    with LibrarySession(HostCudaBackend(driver)) as opened:
+        yield opened
+
+
+@pytest.fixture
+def anything() -> Any:
+    """Stands for an argument that a stand-in ignores."""
+    return object()

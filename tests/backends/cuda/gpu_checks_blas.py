@@ -1,0 +1,169 @@
+"""Every BLAS op on a GPU, in its main forms."""
+
+import itertools
+from typing import Any
+
+import numpy as np
+from gpu_checks import check, close, each, same_bytes, spaced, values, wide
+
+from callboard.core.dtype import DTYPES
+from callboard.kernel import blas
+from callboard.testing.session import LibrarySession
+
+FLOATS = ("f32", "f64", "c64", "c128")
+HALVES = ("f16", "bf16")
+
+
+@each([*HALVES, *FLOATS, "i8"])
+def gemm(s: LibrarySession, dtype: str) -> None:
+    result = "i32" if dtype == "i8" else dtype
+    for m, n, k in ((64, 64, 64), (5, 3, 7), (1, 33, 100), (128, 4, 12)):
+        for ta, tb, row in itertools.product((False, True), (False, True), (False, True)):
+            a, b = values((k, m) if ta else (m, k), dtype), values((n, k) if tb else (k, n), dtype)
+            c = values((m, n), result)
+            want = 2 * wide(a.T if ta else a) @ wide(b.T if tb else b) - 3 * wide(c)
+            theirs = s.put(c) if row else s.put(c.T.copy()).T
+            op = blas.Gemm(a=s.put(a), b=s.put(b), c=theirs, alpha=2, beta=-3, transpose_a=ta, transpose_b=tb)
+            close(s.get(s.submit(op)), want, result, 4 * k)
+
+
+@each([*HALVES, *FLOATS, "i8"])
+def gemm_of_nothing_and_device_factors(s: LibrarySession, dtype: str) -> None:
+    result, scale = ("i32", "i32") if dtype == "i8" else (dtype, {"f16": "f32", "bf16": "f32"}.get(dtype, dtype))
+    c = values((4, 8), result)
+    a0, b0 = s.empty((4, 0), dtype), s.empty((0, 8), dtype)
+    close(s.get(s.submit(blas.Gemm(a=a0, b=b0, c=s.put(c), beta=2))), 2 * wide(c), result)
+    close(s.get(s.submit(blas.Gemm(a=a0, b=b0))), np.zeros((4, 8)), result)
+    a, b = values((4, 16), dtype), values((16, 8), dtype)
+    for on_device in itertools.product((False, True), (False, True)):
+        alpha, beta = (s.put(np.asarray(v), scale) if d else v for v, d in zip((2, -1), on_device, strict=True))
+        got = s.get(s.submit(blas.Gemm(a=s.put(a), b=s.put(b), c=s.put(c), alpha=alpha, beta=beta)))
+        close(got, 2 * wide(a) @ wide(b) - wide(c), result, 64)
+
+
+@check
+def tf32_rounds_and_f32_does_not(s: LibrarySession) -> str:
+    a, b = values((256, 256), "f32"), values((256, 256), "f32")
+    want = wide(a) @ wide(b)
+    errors = []
+    for tf32 in (None, False, True):
+        got = s.get(s.submit(blas.Gemm(a=s.put(a), b=s.put(b), tf32=tf32)))
+        errors.append(float(np.abs(got - want).max()))
+    assert errors[0] < 1e-4
+    assert errors[1] < 1e-4
+    assert 1e-4 < errors[2] < 1e-1
+    return f"largest errors {errors}"
+
+
+@each([*HALVES, *FLOATS])
+def level_1(s: LibrarySession, dtype: str) -> None:
+    for incx, incy in itertools.product((1, 2, -1, -3), (1, -2)):
+        u, v = values(30, dtype), values(30, dtype)
+        x, y = spaced(s, u, incx), spaced(s, v, incy)
+        s.submit(blas.Axpy(x=x, y=y, alpha=-1.5))
+        close(s.get(y), wide(v) - 1.5 * wide(u), dtype)
+        v = s.get(y)
+        same_bytes(s.get(s.submit(blas.Copy(x=x))), u)
+        if DTYPES[dtype].is_complex:
+            close(s.submit(blas.Dotc(x=x, y=y)), np.sum(wide(u).conj() * wide(v)), dtype, 30)
+            close(s.submit(blas.Dotu(x=x, y=y)), np.sum(wide(u) * wide(v)), dtype, 30)
+        else:
+            close(s.submit(blas.Dot(x=x, y=y)), np.sum(wide(u) * wide(v)), dtype, 100)
+        close(s.submit(blas.Nrm2(x=x)), np.linalg.norm(wide(u)), dtype, 30)
+        close(s.submit(blas.Asum(x=x)), np.sum(np.abs(wide(u).real) + np.abs(wide(u).imag)), dtype, 100)
+        if incx > 0:
+            size = np.abs(wide(u).real) + np.abs(wide(u).imag)
+            assert s.submit(blas.Iamax(x=x)) == np.argmax(size)
+            assert s.submit(blas.Iamin(x=x)) == np.argmin(size)
+        s.submit(blas.Swap(x=x, y=y))
+        same_bytes(s.get(x), v)
+        same_bytes(s.get(y), u)
+        s.submit(blas.Copy(x=x, out=y))
+        same_bytes(s.get(y), v)
+        s.submit(blas.Scal(x=x, alpha=s.put(np.asarray(2), {"f16": "f32", "bf16": "f32"}.get(dtype, dtype))))
+        close(s.get(x), 2 * wide(v), dtype)
+        if dtype in FLOATS:
+            u, v = s.get(x), s.get(y)
+            s.submit(blas.Rot(x=x, y=y, c=0.6, s=0.8))
+            close(s.get(x), 0.6 * wide(u) + 0.8 * wide(v), dtype)
+            close(s.get(y), 0.6 * wide(v) - 0.8 * wide(u), dtype)
+
+
+@each([*HALVES, *FLOATS])
+def level_2(s: LibrarySession, dtype: str) -> None:
+    is_complex = DTYPES[dtype].is_complex
+    for row, transpose, conj, inc in itertools.product(
+        (True, False), (False, True), (False, True) if is_complex else (False,), (1, 2, -1)
+    ):
+        a = values((12, 9), dtype)
+        m, n = (9, 12) if transpose else (12, 9)
+        u, v = values(n, dtype), values(m, dtype)
+        mine = s.put(a) if row else s.put(a.T.copy()).T
+        x, y = spaced(s, u, inc), spaced(s, v, inc)
+        w = wide(a.T if transpose else a)
+        want = 2 * (w.conj() if conj else w) @ wide(u) - wide(v)
+        close(
+            s.get(s.submit(blas.Gemv(a=mine, x=x, y=y, alpha=2, beta=-1, transpose=transpose, conj=conj))),
+            want,
+            dtype,
+            30,
+        )
+    if dtype in HALVES:
+        return
+    for op, row, inc in itertools.product(
+        (blas.Geru, blas.Gerc) if is_complex else (blas.Ger,), (True, False), (1, -2)
+    ):
+        a, u, v = values((6, 5), dtype), values(6, dtype), values(5, dtype)
+        mine = s.put(a) if row else s.put(a.T.copy()).T
+        x = spaced(s, u, inc)
+        second = wide(v).conj() if op is blas.Gerc else wide(v)
+        close(s.get(s.submit(op(x=x, y=s.put(v), a=mine, alpha=2))), wide(a) + 2 * np.outer(wide(u), second), dtype)
+
+
+@each(FLOATS)
+def level_3(s: LibrarySession, dtype: str) -> None:
+    a, b, c = values((6, 6), dtype), values((6, 4), dtype), values((6, 6), dtype)
+    wa, wb, wc = wide(a), wide(b), wide(c)
+    mask = np.tri(6, dtype=bool)
+    close(s.get(s.submit(blas.Geam(a=s.put(a), b=s.put(c), beta=-2, transpose_b=True))), wa - 2 * wc.T, dtype)
+    got = s.get(s.submit(blas.Syrk(a=s.put(b), c=s.put(c), beta=1.0)))
+    close(got, np.where(mask, wb @ wb.T + wc, wc), dtype, 6)
+    full = np.tril(wa) + np.tril(wa, -1).T
+    close(s.get(s.submit(blas.Symm(a=s.put(a), b=s.put(b)))), full @ wb, dtype, 6)
+    tri = np.tril(wa) + 6 * np.eye(6)
+    mine = s.put(tri.astype(DTYPES[dtype].np))
+    for transpose in (False, True):
+        t = tri.T if transpose else tri
+        x = s.get(s.submit(blas.Trsm(a=mine, b=s.put(b), transpose=transpose)))
+        close(t @ wide(x), wb, dtype, 30)
+        close(s.get(s.submit(blas.Trmm(a=mine, b=s.put(b), transpose=transpose))), t @ wb, dtype, 30)
+    if DTYPES[dtype].is_complex:
+        got = s.get(s.submit(blas.Herk(a=s.put(b), c=s.put(c))))
+        close(got, np.where(mask, wb @ wb.conj().T, wc), dtype, 6)
+        half = np.tril(wa)
+        np.fill_diagonal(half, half.diagonal().real)
+        full = half + np.tril(wa, -1).conj().T
+        close(s.get(s.submit(blas.Hemm(a=s.put(a), b=s.put(b)))), full @ wb, dtype, 6)
+
+
+@each([*HALVES, *FLOATS, "i8"])
+def batches(s: LibrarySession, dtype: str) -> None:
+    result = "i32" if dtype == "i8" else dtype
+    for m, n, k in ((8, 4, 16), (5, 3, 7)):
+        a, b, c = values((6, m, k), dtype), values((6, k, n), dtype), values((6, m, n), result)
+        want = 2 * wide(a) @ wide(b) - wide(c)
+        x, y, z = s.put(a), s.put(b), s.put(c)
+        op: Any = blas.GemmStridedBatched(a=x, b=y, c=z, alpha=2, beta=-1)
+        close(s.get(s.submit(op)), want, result, 4 * k)
+        one = blas.GemmStridedBatched(a=x[:1], b=y)
+        close(s.get(s.submit(one)), wide(a)[:1] @ wide(b), result, 4 * k)
+        op = blas.GemmBatched(a=tuple(x[i] for i in range(6)), b=tuple(y[i] for i in range(6)), c=z, alpha=2, beta=-1)
+        for _ in range(3):
+            close(s.get(s.submit(op)), want, result, 4 * k)
+    shapes = [(8, 8, 8), (5, 3, 7), (8, 8, 8), (4, 4, 0), (0, 3, 2), (16, 4, 8)]
+    lefts, rights = [values((m, k), dtype) for m, _, k in shapes], [values((k, n), dtype) for _, n, k in shapes]
+    addends = [values((m, n), result) for m, n, _ in shapes]
+    outs = tuple(s.put(c) for c in addends)
+    s.submit(blas.GemmGrouped(a=tuple(map(s.put, lefts)), b=tuple(map(s.put, rights)), c=outs, alpha=2, beta=-1))
+    for a, b, c, out in zip(lefts, rights, addends, outs, strict=True):
+        close(s.get(out), 2 * wide(a) @ wide(b) - wide(c), result, 32)

@@ -1,0 +1,311 @@
+"""A stand-in for the CUDA driver whose device memory is host memory and whose streams execute at once.
+
+It emulates our kernels from their argument structures, so that everything but the CUDA C++ itself is exercised.
+"""
+
+import ctypes
+import itertools
+from typing import Any
+
+import numpy as np
+
+from callboard.backends.cuda.blas.products import ProductArgs
+from callboard.backends.cuda.driver import Memcpy2D
+from callboard.backends.cuda.errors import error_of
+from callboard.backends.cuda.launching import CopyArgs, FillArgs, TransposeArgs
+from callboard.core.dtype import BY_CODE, DTYPES
+from callboard.core.errors import AccelError
+
+UUID = bytes(range(16))
+
+
+def array_at(address: int, dtype: Any, shape: tuple[int, ...], steps: tuple[int, ...]) -> "np.ndarray[Any, Any]":
+    """The array whose element 0 lies at ``address``; steps in elements, of any sign."""
+    item = np.dtype(dtype).itemsize
+    low = sum((n - 1) * s for n, s in zip(shape, steps, strict=True) if s < 0 and n) * item
+    high = sum((n - 1) * s for n, s in zip(shape, steps, strict=True) if s > 0 and n) * item + item
+    if 0 in shape:
+        return np.empty(shape, dtype)
+    buffer = (ctypes.c_char * (high - low)).from_address(address + low)
+    return np.ndarray(shape, dtype, buffer, -low, tuple(s * item for s in steps))
+
+
+class HostDriver:
+    """Has the methods of :class:`callboard.backends.cuda.driver.Driver`.
+
+    Attributes:
+        blocks: Device memory by address.
+        statuses: By name of a method: the status that it answers from now on.
+        calls: Names of the asynchronous calls made, in order.
+    """
+
+    def __init__(self) -> None:
+        self.blocks: dict[int, np.ndarray[Any, Any]] = {}
+        self.pinned: dict[int, np.ndarray[Any, Any]] = {}
+        self.registered: dict[int, int] = {}
+        self.statuses: dict[str, int] = {}
+        self.calls: list[str] = []
+        self.destroyed: list[int] = []
+        self.priorities: list[int] = []
+        self.current: int | None = None
+        self._ids = itertools.count(0x1000)
+        self.functions: dict[int, str] = {}
+
+    def error(self, code: int, call: str) -> AccelError:
+        return error_of(code, call)
+
+    def check(self, code: int, call: str) -> None:
+        if code:
+            raise self.error(code, call)
+
+    def _checked(self, name: str) -> None:
+        self.check(self.statuses.get(name, 0), name)
+
+    def _hot(self, name: str) -> int:
+        self.calls.append(name)
+        return self.statuses.get(name, 0)
+
+    def on_device(self, address: int, nbytes: int = 1) -> bool:
+        """Whether these bytes are device memory."""
+        return any(a <= address and address + nbytes <= a + b.nbytes for a, b in self.blocks.items())
+
+    # -- device and context ----------------------------------------------------------------------------------------
+
+    def init(self, flags: int) -> None:
+        self._checked("init")
+
+    def device_count(self, out: Any) -> None:
+        out._obj.value = 1
+
+    def device_get(self, out: Any, ordinal: int) -> None:
+        out._obj.value = ordinal
+
+    def device_uuid(self, out: Any, device: int) -> None:
+        out.raw = UUID
+
+    def device_attribute(self, out: Any, attribute: int, device: int) -> None:
+        out._obj.value = {75: 9, 76: 0}[attribute]
+
+    def primary_retain(self, out: Any, device: int) -> None:
+        self._checked("primary_retain")
+        out._obj.value = 0xC0
+
+    def primary_release(self, device: int) -> None:
+        self.calls.append("primary_release")
+
+    def set_current(self, context: int) -> None:
+        self._checked("set_current")
+        self.current = context
+
+    def priority_range(self, least: Any, greatest: Any) -> None:
+        least._obj.value, greatest._obj.value = 0, -5
+
+    def ctx_synchronize(self) -> int:
+        return self._hot("ctx_synchronize")
+
+    # -- memory ------------------------------------------------------------------------------------------------------
+
+    def _allocated(self, where: "dict[int, np.ndarray[Any, Any]]", nbytes: int) -> int:
+        raw = np.full(nbytes + 256, 0xFF, np.uint8)
+        start = -raw.ctypes.data % 256
+        block = raw[start : start + nbytes]
+        where[block.ctypes.data] = block
+        return int(block.ctypes.data)
+
+    def mem_info(self, free: Any, total: Any) -> None:
+        free._obj.value, total._obj.value = 1 << 30, 1 << 34
+
+    def mem_alloc(self, out: Any, nbytes: int) -> None:
+        self._checked("mem_alloc")
+        out._obj.value = self._allocated(self.blocks, nbytes)
+
+    def mem_free(self, address: int) -> None:
+        del self.blocks[address]
+
+    def mem_alloc_host(self, out: Any, nbytes: int) -> None:
+        out._obj.value = self._allocated(self.pinned, nbytes)
+
+    def mem_free_host(self, address: int) -> None:
+        del self.pinned[address]
+
+    def host_register(self, address: int, nbytes: int, flags: int) -> None:
+        assert flags == 1
+        self.registered[address] = nbytes
+
+    def host_unregister(self, address: int) -> None:
+        del self.registered[address]
+
+    # -- streams and events ------------------------------------------------------------------------------------------
+
+    def stream_create(self, out: Any, flags: int, priority: int) -> None:
+        assert flags == 1
+        self.priorities.append(priority)
+        out._obj.value = next(self._ids)
+
+    def stream_destroy(self, stream: int) -> None:
+        self.destroyed.append(stream)
+
+    def stream_synchronize(self, stream: int) -> None:
+        self._checked("stream_synchronize")
+
+    def event_create(self, out: Any, flags: int) -> None:
+        assert flags == 2
+        out._obj.value = next(self._ids)
+
+    def event_destroy(self, event: int) -> None:
+        self.destroyed.append(event)
+
+    def event_synchronize(self, event: int) -> None:
+        self._checked("event_synchronize")
+
+    def event_query(self, event: int) -> int:
+        return self._hot("event_query")
+
+    def event_record(self, event: int, stream: int) -> int:
+        return self._hot("event_record")
+
+    def stream_wait_event(self, stream: int, event: int, flags: int) -> int:
+        assert flags == 0
+        return self._hot("stream_wait_event")
+
+    def launch_host_func(self, stream: int, function: int, data: int) -> None:
+        ctypes.CFUNCTYPE(None, ctypes.c_void_p)(function)(data)
+
+    # -- copies and sets ---------------------------------------------------------------------------------------------
+
+    def memcpy_htod(self, out: int, src: Any, nbytes: int, stream: int) -> int:
+        assert self.on_device(out, nbytes)
+        ctypes.memmove(out, src, nbytes)
+        return self._hot("memcpy_htod")
+
+    def memcpy_dtoh(self, out: int, src: int, nbytes: int, stream: int) -> int:
+        assert self.on_device(src, nbytes)
+        ctypes.memmove(out, src, nbytes)
+        return self._hot("memcpy_dtoh")
+
+    def memcpy_dtod(self, out: int, src: int, nbytes: int, stream: int) -> int:
+        assert self.on_device(src, nbytes)
+        assert self.on_device(out, nbytes)
+        ctypes.memmove(out, src, nbytes)
+        return self._hot("memcpy_dtod")
+
+    def memcpy_2d(self, what: int, stream: int) -> int:
+        w = Memcpy2D.from_address(what)
+        assert w.src_type == w.dst_type == 2
+        assert w.src_pitch >= w.width
+        assert w.dst_pitch >= w.width
+        for row in range(w.height):
+            src, out = w.src_device + row * w.src_pitch, w.dst_device + row * w.dst_pitch
+            assert self.on_device(src, w.width)
+            assert self.on_device(out, w.width)
+            ctypes.memmove(out, src, w.width)
+        return self._hot("memcpy_2d")
+
+    def _memset(self, kind: str, out: int, pitch: int, value: int, width: int, height: int) -> int:
+        assert value < 1 << 8 * np.dtype(kind).itemsize
+        for row in range(height):
+            assert self.on_device(out + row * pitch, width * np.dtype(kind).itemsize)
+            array_at(out + row * pitch, kind, (width,), (1,))[...] = value
+        return self._hot("memset")
+
+    def memset_8(self, out: int, value: int, n: int, stream: int) -> int:
+        return self._memset("u1", out, 0, value, n, 1)
+
+    def memset_16(self, out: int, value: int, n: int, stream: int) -> int:
+        return self._memset("u2", out, 0, value, n, 1)
+
+    def memset_32(self, out: int, value: int, n: int, stream: int) -> int:
+        return self._memset("u4", out, 0, value, n, 1)
+
+    def memset_2d_8(self, out: int, pitch: int, value: int, width: int, height: int, stream: int) -> int:
+        return self._memset("u1", out, pitch, value, width, height)
+
+    def memset_2d_16(self, out: int, pitch: int, value: int, width: int, height: int, stream: int) -> int:
+        return self._memset("u2", out, pitch, value, width, height)
+
+    def memset_2d_32(self, out: int, pitch: int, value: int, width: int, height: int, stream: int) -> int:
+        return self._memset("u4", out, pitch, value, width, height)
+
+    # -- kernels -----------------------------------------------------------------------------------------------------
+
+    def module_unload(self, module: int) -> None:
+        self.destroyed.append(module)
+
+    def launch_kernel(self, function: int, *arguments: Any) -> int:
+        grid, block, stream, params = arguments[0:3], arguments[3:6], arguments[7], arguments[8]
+        assert all(n > 0 for n in (*grid, *block))
+        assert grid[0] < 2**31
+        assert block[0] * block[1] * block[2] <= 1024
+        assert stream
+        name, _, rest = self.functions[function].partition("_")
+        getattr(self, f"_{name}")(rest, params)
+        return self._hot(f"kernel {self.functions[function]}")
+
+    def _fill(self, kind: str, params: Any) -> None:
+        args = FillArgs.from_address(params[0])
+        item = int(kind.removesuffix("_wide"))
+        value = bytes(args.value)[:item]
+        out = array_at(args.out, f"V{item}", tuple(args.extent[: args.axes]), tuple(args.step[: args.axes]))
+        assert out.size == args.count
+        out[...] = np.frombuffer(value, f"V{item}")[0]
+
+    def _copy(self, kind: str, params: Any) -> None:
+        args = CopyArgs.from_address(params[0])
+        item, n = int(kind.removesuffix("_wide")), args.axes
+        shape = tuple(args.extent[:n])
+        out = array_at(args.out, f"V{item}", shape, tuple(args.out_step[:n]))
+        assert out.size == args.count
+        out[...] = array_at(args.src, f"V{item}", shape, tuple(args.src_step[:n]))
+
+    def _transpose(self, kind: str, params: Any) -> None:
+        args = TransposeArgs.from_address(params[0])
+        n = args.axes
+        shape = (*args.extent[:n], args.rows, args.cols)
+        assert np.prod(shape[:-2], dtype=int) == args.batch
+        src = array_at(args.src, f"V{kind}", shape, (*args.src_step[:n], args.src_row, args.src_col))
+        array_at(args.out, f"V{kind}", shape, (*args.out_step[:n], args.out_row, args.out_col))[...] = src
+
+    def _convert(self, kind: str, params: Any) -> None:
+        src, out = (ctypes.c_void_p.from_address(params[i]).value for i in (0, 1))
+        source, target = (BY_CODE[ctypes.c_int.from_address(params[i]).value].np for i in (2, 3))
+        assert src
+        assert out
+        array_at(out, target, (1,), (1,))[...] = array_at(src, source, (1,), (1,))
+
+    def _decrement(self, kind: str, params: Any) -> None:
+        address = ctypes.c_void_p.from_address(params[0]).value
+        assert address
+        array_at(address, np.int64, (1,), (1,))[0] -= 1
+
+    def _product(self, kind: str, params: Any) -> None:
+        p = ProductArgs.from_address(params[0])
+        dtype = DTYPES[kind]
+        wide: Any = {"i8": np.int64, "c64": np.complex128, "c128": np.complex128}.get(kind, np.float64)
+        result: Any = np.int32 if kind == "i8" else dtype.np
+        scale: Any = {"f16": np.float32, "bf16": np.float32, "i8": np.int32}.get(kind, dtype.np)
+        assert self.on_device(p.alpha)
+        assert self.on_device(p.beta)
+        alpha, beta = (array_at(x, scale, (1,), (1,)).astype(wide)[0] for x in (p.alpha, p.beta))
+        a = array_at(p.a, dtype.np, (p.batch, p.m, p.k), (p.a_batch, p.a_row, p.a_col)).astype(wide)
+        b = array_at(p.b, dtype.np, (p.batch, p.k, p.n), (p.b_batch, p.b_row, p.b_col)).astype(wide)
+        total = alpha * ((a.conj() if p.conj_a else a) @ (b.conj() if p.conj_b else b)) if alpha else 0
+        if beta:
+            total = total + beta * array_at(p.c, result, (p.batch, p.m, p.n), (p.c_batch, p.c_row, p.c_col)).astype(
+                wide
+            )
+        array_at(p.out, result, (p.batch, p.m, p.n), (p.out_batch, p.out_row, p.out_col))[...] = total
+
+
+class HostKernels:
+    """In place of :class:`callboard.backends.cuda.kernels.Kernels`."""
+
+    def __init__(self, driver: HostDriver) -> None:
+        self._driver = driver
+
+    def get(self, source: str, name: str) -> int:
+        handle = 0x7000 + len(self._driver.functions)
+        self._driver.functions[handle] = name
+        return handle
+
+    def close(self) -> None:
+        self._driver.functions.clear()
