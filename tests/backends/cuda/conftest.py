@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).parent))  # tests are no package
 from host_cublas import HostCublas
 from host_driver import UUID, HostDriver, HostKernels
 
-from callboard.backends.cuda.backend import CudaBackend
+from callboard.backends.cuda.cuda_backend import CudaBackend
 from callboard.backends.cuda.blas import cublas
 from callboard.backends.cuda.device import CudaDevice
 from callboard.core.backend import DeviceInfo

@@ -47,7 +47,8 @@ def main() -> int:
         session._library("blas")
     made = time.perf_counter()
     print(
-        f"driver for CUDA {version.value / 1000:.2f}; preload {preloaded - start:.2f} s, open {opened - preloaded:.2f} s",
+        f"driver for CUDA {version.value / 1000:.2f}",
+        f"preload {preloaded - start:.2f} s, open {opened - preloaded:.2f} s",
         f"first upload {uploaded - opened:.3f} s, cuBLAS handle {made - uploaded:.2f} s",
         sep=", ",
     )

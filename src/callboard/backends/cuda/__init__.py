@@ -1,6 +1,6 @@
 """The CUDA backend: NVIDIA GPUs through the driver, cuBLAS and NVRTC."""
 
-from callboard.backends.cuda.backend import CudaBackend
+from callboard.backends.cuda.cuda_backend import CudaBackend
 
 __all__ = ["backend"]
 
