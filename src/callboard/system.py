@@ -68,10 +68,8 @@ class System(ActorSystem):
         settings = device_config(backend.isolation, config, options)
         key = (backend.name, info.uuid)
         task = self._devices.get(key)
-        if task is None or (
-            task.done() and not task.cancelled() and task.exception() is None and task.result().stopped
-        ):
-            task = self._devices[key] = asyncio.ensure_future(self._open(backend, info, settings, supervisor))
+        if task is None or _is_over(task):
+            task = self._devices[key] = asyncio.ensure_future(self._open(backend, info, settings, supervisor, task))
         opened = await asyncio.shield(task)
         if options and opened.config != settings:
             raise ValueError(
@@ -79,7 +77,16 @@ class System(ActorSystem):
             )
         return await opened.ready() if wait else opened
 
-    async def _open(self, backend: Any, info: Any, config: DeviceConfig, supervisor: DeviceSupervisor | None) -> Device:
+    async def _open(
+        self,
+        backend: Any,
+        info: Any,
+        config: DeviceConfig,
+        supervisor: DeviceSupervisor | None,
+        stopped: asyncio.Task[Device] | None,
+    ) -> Device:
+        if stopped is not None and not stopped.cancelled() and stopped.exception() is None:
+            await stopped.result().close()
         isolation = config.isolation or backend.isolation
         name = f"{backend.name}:{info.index}"
         port = OpPort(
@@ -116,3 +123,7 @@ async def device(which: str = "auto", **options: Any) -> AsyncIterator[Device]:
     """A system with one device: ``async with cb.device("auto") as gpu``. Arguments as :meth:`System.device`."""
     async with System() as system:
         yield await system.device(which, **options)
+
+
+def _is_over(task: "asyncio.Task[Device]") -> bool:
+    return task.done() and (task.cancelled() or task.exception() is not None or task.result().stopped)

@@ -1,5 +1,6 @@
 """``GpuRef``: a generation-checked handle of an array on a device, which may not have been computed yet."""
 
+import weakref
 from typing import Any, Generic, Protocol, overload
 
 import msgspec
@@ -238,12 +239,9 @@ class GpuRef(Operand, Reply["GpuRef[Mode]"], Generic[Mode]):
         if self._state:
             view._state, view._outcome = self._state, self._outcome
         else:
-            self._follow(view)
+            view._outcome = self  # the device settles what somebody holds: whoever holds the view holds this ref
+            self._attach(_Follower(view, self))
         return view
-
-    def _follow(self, view: "GpuRef[Mode]") -> None:
-        """Settle the view when this ref is settled."""
-        self._attach(_Follower(view, self))
 
     def __getitem__(self, index: Index) -> "GpuRef[Mode]":
         """A view, as NumPy's basic indexing gives it (integers, slices, ``...``, None). Shares the memory.
@@ -293,22 +291,26 @@ AccelRef = GpuRef
 
 
 class _Follower:
-    """Settles a view together with the ref that it was taken from."""
+    """Settles a view together with the ref that it was taken from; keeps neither of them alive."""
 
-    __slots__ = ("source", "view")
+    __slots__ = ("_source", "_view")
 
     def __init__(self, view: GpuRef[Any], source: GpuRef[Any]) -> None:
-        self.view = view
-        self.source = source
+        self._view = weakref.ref(view)
+        self._source = weakref.ref(source)
 
     def done(self) -> bool:
-        return self.view.done()
+        view = self._view()
+        return view is None or view.done()
 
     def set_result(self, _: None) -> None:
-        if self.source._state == 1:
-            self.view._resolve()
+        view, source = self._view(), self._source()
+        if view is None or source is None:
+            return
+        if source._state == 1:
+            view._resolve()
         else:
-            self.view._reject(self.source._outcome)
+            view._reject(source._outcome)
 
 
 def stale(ref: GpuRef[Any], reason: str) -> GpuRefStale:

@@ -101,7 +101,7 @@ class DeviceActor(Actor):
         self._lost_at = 0.0
         self._standby = Standby(self._start, self._configured_standby, log)
         self._ready: list[asyncio.Future[None]] = []
-        self._retired: set[Host] = set()
+        self._hosts: set[Host] = set()  # those that may still run
 
     # -- life ----------------------------------------------------------------------------------------------------------
 
@@ -114,8 +114,7 @@ class DeviceActor(Actor):
         """End all hosts, in order: nothing of the device is left when this returns."""
         if self.state is not State.STOPPED:
             self._stop(DeviceStopped(f"{self.port.name} was closed"), Event.STOP, "device shutting down")
-        hosts = [h for h in (self.host, self._standby.host, *self._retired) if h is not None]
-        await asyncio.gather(*(h.close(self.config.close_timeout) for h in hosts))
+        await asyncio.gather(*(h.close(self.config.close_timeout) for h in self._hosts))
         self.host = None
         self.arenas.close()
         self.port.close()
@@ -167,6 +166,8 @@ class DeviceActor(Actor):
 
         host = await self._starter.start(on_message, on_end, f"{self.port.name}/{role}")
         cell.append(host)
+        self._hosts.add(host)
+        host.reaped.add_done_callback(lambda _: self._reaped(host))
         for arena in self.arenas.arenas:
             host.send_arena(arena.id, arena.descriptor, arena.nbytes, arena.address)
         return host
@@ -241,8 +242,6 @@ class DeviceActor(Actor):
 
     @HostEnded.handles
     def host_ended(self, m: HostEnded) -> None:
-        self.arenas.release(m.host)
-        self._retired.discard(m.host)
         if m.host is self._standby.host:
             self._standby.failed(str(m.end))
         elif m.host is self.host:
@@ -287,7 +286,7 @@ class DeviceActor(Actor):
         if not self._starter.recovers and isinstance(error, ContextPoisoned) and old is not None:
             text = (
                 f"{self.port.name}: {error}. A context that lives in a thread of this process cannot be replaced; "
-                + ("restart the process, or open the device with isolation='process'")
+                "restart the process, or open the device with isolation='process'"
             )
             self._stop(Unrecoverable(text), Event.UNRECOVERABLE, text)
             return
@@ -323,9 +322,13 @@ class DeviceActor(Actor):
 
     def _retire(self, host: Host) -> None:
         """A lost host leaves by itself, or is made to; what it could still write is not reused before it is gone."""
-        self._retired.add(host)
-        self.arenas.quarantine(host)
-        asyncio.get_running_loop().call_later(LEAVE_TIME, lambda: host.reaped.done() or host.kill("lost"))
+        if not host.reaped.done():
+            self.arenas.quarantine(host)
+            asyncio.get_running_loop().call_later(LEAVE_TIME, lambda: host.reaped.done() or host.kill("lost"))
+
+    def _reaped(self, host: Host) -> None:
+        self._hosts.discard(host)
+        self.arenas.release(host)
 
     def _stop(self, error: AccelError, event: Event, reason: str) -> None:
         if self._enter(event):
@@ -336,7 +339,9 @@ class DeviceActor(Actor):
                 log.error("%s has stopped, %d ops failed: %s", self.port.name, failed, error)
             self.watch_generation.close()
             self.events.publish(Stopped(error, self._clock()))
-            self._standby.stop()
+            spare = self._standby.stop()
+            if spare is not None and event is not Event.STOP:
+                spare.kill("its device has stopped")
             self._wake_ready()
 
     # -- state ---------------------------------------------------------------------------------------------------------

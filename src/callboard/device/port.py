@@ -5,13 +5,14 @@ non-blocking send.
 """
 
 import asyncio
+import concurrent.futures
 import contextvars
 import itertools
 import sys
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from callboard.core.errors import AccelError, ContextPoisoned, DeviceStopped, Suspect
@@ -19,7 +20,7 @@ from callboard.core.library import Library
 from callboard.core.op import Op, info_of
 from callboard.core.ref import Allocation, GpuRef
 from callboard.core.reply import Cause, Failure, Reply
-from callboard.device import refusals
+from callboard.device import forkguard, refusals
 from callboard.device.config import DeviceConfig
 from callboard.device.context.failures import as_error
 from callboard.device.entries import Entry, Gate, RefServices, Several, settle
@@ -36,6 +37,8 @@ request_key: contextvars.ContextVar[str | None] = contextvars.ContextVar("callbo
 
 BATCH = 64
 """Calls that are queued before a burst is sent without waiting for the loop's next turn."""
+OWN = ("callboard.core.", "callboard.device.", "callboard.kernel.", "callboard.sync")
+"""Modules that call for a user: not where an op was made."""
 FRAME = 2048
 """Calls in one frame at most, so that a frame stays small."""
 
@@ -80,14 +83,17 @@ class OpPort:
         self._forms: dict[bytes, Form] = {}
         self._queue: deque[Call | Gate] = deque()
         self._pending: dict[int, Entry] = {}
+        self._last_loss: tuple[AccelError, int, tuple[Suspect, ...], int] = (ContextPoisoned(), 0, (), 0)
         self._room = config.pending_capacity
         self._released = Releases()
         loop.add_reader(self._released, self._on_release)
         self._scheduled = False
+        self._forked = False
         self._linger: Callable[[Reply[Any]], None] | None = None
         self._causes: dict[int, Cause] = {}
         self._unclaimed: list[Failure] = []
         self._waiting_for_room: list[tuple[int, asyncio.Future[None]]] = []
+        forkguard.guard(self)
 
     # -- calls ---------------------------------------------------------------------------------------------------------
 
@@ -98,7 +104,7 @@ class OpPort:
             op: The message.
             extra: Told when the verdict is there.
             keep: Resolve this instead of a reply made here.
-            depth: How many frames up the caller is, for the creation line.
+            depth: How many frames up to look for the caller, for the creation line; frames of ours are passed by.
 
         Raises:
             ShapeError, UnsupportedOp, DeviceMismatch, GpuRefStale, MailboxFull, DeviceStopped: Nothing has been sent.
@@ -141,11 +147,15 @@ class OpPort:
         if keep is not None:
             reply, target = keep, lambda: keep
         frame = sys._getframe(depth)
+        while frame.f_globals["__name__"].startswith(OWN) and frame.f_back is not None:
+            frame = frame.f_back
         pending[op_id] = _entry(Entry, (target, form.tag, request_key.get(), frame.f_code, frame.f_lasti, extra))
         queue = self._queue
         if released:
             self._free_now()
         queue.append(Call(op_id, head, places, numbers, made))
+        if self._pending is not pending:  # the context was lost on another thread meanwhile
+            self._overtaken(op_id, pending)
         if not self._scheduled:
             self._schedule()
         elif len(queue) >= BATCH and self.host is not None and threading.get_ident() == self._thread:
@@ -200,7 +210,7 @@ class OpPort:
         """Let refs reach what serves them."""
         self._services = device
 
-    def get(self, ref: GpuRef, out: Any) -> Reply[Any]:
+    def get(self, ref: GpuRef, out: Any) -> Any:
         return self._services.fetch(ref, out)
 
     def remember(self, allocation: Allocation) -> None:
@@ -229,6 +239,8 @@ class OpPort:
 
     def flush(self) -> None:
         """Send what is queued, if a context is there; on another thread, have the loop do it."""
+        if self._forked:
+            raise forkguard.forked_error(f"device {self.name}")
         if threading.get_ident() != self._thread:
             if not self._scheduled:
                 self._schedule()
@@ -269,15 +281,6 @@ class OpPort:
         gate.is_open = True
         self.loop.call_soon_threadsafe(self.flush)
 
-    def also(self, op_id: int, reply: Reply[Any]) -> None:
-        """Settle this reply with the op, too."""
-        entry = self._pending.get(op_id)
-        if entry is not None:
-            first, second = entry.reply, weakref.ref(reply)
-            self._pending[op_id] = entry._replace(
-                reply=lambda: Several([r for r in (first(), second()) if r is not None])
-            )
-
     def _free_now(self) -> None:
         """Queue the buffers that nobody can name any more, behind every call that named them."""
         released = self._released.ids
@@ -300,9 +303,19 @@ class OpPort:
         self.loop.remove_reader(self._released)
         self._released.close()
 
+    def after_fork(self) -> None:
+        """In a forked child: every call raises, and the loop, whose wake-up is the parent's, is left alone."""
+        self._forked = True
+        self._room = 0
+        self._released.close()
+
     def withdraw(self, reply: Reply[Any]) -> bool:
         """Take an unsent op back; it fails with ``Withdrawn``, and so does who reads what it would have written."""
-        for i, call in enumerate(self._queue):
+        if threading.get_ident() != self._thread:
+            answer: concurrent.futures.Future[bool] = concurrent.futures.Future()
+            self.loop.call_soon_threadsafe(lambda: answer.set_result(self.withdraw(reply)))
+            return answer.result(10.0)
+        for i, call in enumerate(list(self._queue)):  # other threads may append meanwhile, none takes away
             if isinstance(call, Call) and call.id == reply._op and call.head:
                 self._queue[i] = Call(
                     call.id, call.head, call.places, [0.0] * len(call.numbers), call.made, withdrawn=True
@@ -382,34 +395,48 @@ class OpPort:
         Returns:
             How many ops failed.
         """
-        lost, self._pending = self._pending, {}
-        self._queue.clear()
-        self._released.ids.clear()
         self.host = None
         self._room = self._config.pending_capacity
+        self._released.ids.clear()
+        # Other threads may be submitting. They read these three in the opposite order: an op that is noted in the new
+        # `_pending` belongs to the new generation and lies in the new queue, one noted in the old is failed below or by
+        # `_overtaken`.
         old, self.generation = self.generation, generation
-        suspects = self.suspects(lost)
-        cause = next(_ids)
-        for entry in lost.values():
-            self.failed += 1
-            one = type(error)(str(error))
-            vars(one).update(vars(error))
-            if isinstance(one, ContextPoisoned):
-                one.suspects = suspects
-            one.generation = old
-            one.__cause__ = error.__cause__
-            one.add_note(f"{entry.tag}, made at {entry.where}" + (f", request {entry.key}" if entry.key else ""))
-            self._reject(entry, refusals.marked(one, self.name, old, entry.tag), cause)
+        self._queue = deque()
+        lost, self._pending = self._pending, {}
+        entries = lost.copy()
+        suspects = self.suspects(list(entries.values()))
+        self._last_loss = (error, old, suspects, next(_ids))
+        failed = 0
+        for op_id in entries:
+            failed += self._fail_lost(op_id, lost)
         self._unclaimed.clear()
         self._causes.clear()
-        return len(lost)
+        return failed
 
-    def suspects(self, entries: Mapping[int, Entry] | None = None) -> tuple[Suspect, ...]:
+    def _fail_lost(self, op_id: int, lost: dict[int, Entry]) -> bool:
+        entry = lost.pop(op_id, None)
+        if entry is None:
+            return False
+        error, generation, suspects, cause = self._last_loss
+        self.failed += 1
+        one = type(error)(str(error))
+        vars(one).update(vars(error))
+        if isinstance(one, ContextPoisoned):
+            one.suspects = suspects
+        one.generation = generation
+        one.__cause__ = error.__cause__
+        one.add_note(f"{entry.tag}, made at {entry.where}" + (f", request {entry.key}" if entry.key else ""))
+        self._reject(entry, refusals.marked(one, self.name, generation, entry.tag), cause)
+        return True
+
+    def _overtaken(self, op_id: int, lost: dict[int, Entry]) -> None:
+        """An op was called on a thread while the loop saw the context lost; the loop fails it, if it has not yet."""
+        self.loop.call_soon_threadsafe(self._fail_lost, op_id, lost)
+
+    def suspects(self, entries: Sequence[Entry]) -> tuple[Suspect, ...]:
         """The ops in flight, oldest first (at most 64)."""
-        entries = self._pending if entries is None else entries
-        return tuple(
-            Suspect(e.tag.partition(".")[0], e.tag, e.key, e.where) for e in itertools.islice(entries.values(), 64)
-        )
+        return tuple(Suspect(e.tag.partition(".")[0], e.tag, e.key, e.where) for e in entries[:64])
 
     def stop(self, reason: str, error: AccelError) -> int:
         """No more work; what waits fails."""
@@ -429,6 +456,15 @@ class OpPort:
     def queued(self) -> int:
         """Calls that have not been sent."""
         return len(self._queue)
+
+    def check_room(self, n: int) -> None:
+        """See that ``n`` more ops can be called.
+
+        Raises:
+            MailboxFull, DeviceStopped
+        """
+        if self.stopped is not None or len(self._pending) + n > self._room:
+            raise self._no_room()
 
     async def room(self, n: int) -> None:
         """Wait until ``n`` more ops can be called.
@@ -467,6 +503,8 @@ class OpPort:
     # -- refusals ------------------------------------------------------------------------------------------------------
 
     def _no_room(self) -> AccelError:
+        if self._forked:
+            raise forkguard.forked_error(f"device {self.name}")
         error = refusals.no_room(self.name, self.stopped, self.host is not None, self._config)
         return refusals.marked(error, self.name, self.generation)
 

@@ -45,6 +45,8 @@ def unusable(port: RefPort, tag: str, op: Op[Any, Any], ref: Any) -> AccelError:
     """An operand that is stale, freed or on another device."""
     name = next((f for f in type(op).__struct_fields__ if _names(getattr(op, f), ref)), "?")
     if not isinstance(ref, GpuRef):
+        if ref._port is port:  # a host array on its way, and the context was lost on another thread meanwhile
+            return GpuRefStale(f"{tag} on {port.name}: context rebuilt; call it again", "context rebuilt")
         return DeviceMismatch(f"{tag}: {name} is {type(ref).__name__}; pass a GpuRef of {port.name}")
     if ref._port is not port:
         return DeviceMismatch(

@@ -4,8 +4,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
-from callboard.actors import AccelError
-from callboard.device.hosts.base import Host, HostEnd
+from callboard.device.hosts.base import Host
 from callboard.device.protocol import Open
 
 __all__ = ["Standby"]
@@ -73,25 +72,27 @@ class Standby:
         self._is_ready = False
         return host, "hot" if hot else "warm"
 
-    def stop(self) -> None:
-        """Start no more."""
+    def stop(self) -> Host | None:
+        """Start no more; gives the spare host, to be ended."""
         self._stopped = True
         if self._task is not None:
             self._task.cancel()
+        return self.host
 
     async def _run(self) -> None:
+        delay = DELAYS[min(self._failures, len(DELAYS) - 1)]
+        if delay:
+            await asyncio.sleep(delay)
+        message = self._configured()
+        host: Host | None = None
         try:
-            delay = DELAYS[min(self._failures, len(DELAYS) - 1)]
-            if delay:
-                await asyncio.sleep(delay)
-            message = self._configured()
-            if message is None:
-                return
-            host = await self._start("standby")
+            if message is not None:
+                host = await self._start("standby")
+        except Exception as e:
+            self._task = None
+            self.failed(str(e))  # which begins another task
+            return
+        self._task = None
+        if host is not None and message is not None:
             self.host, self._hot = host, message.hot
             host.post(message)
-        except (HostEnd, AccelError) as e:
-            self._task = None
-            self.failed(str(e))
-        finally:
-            self._task = None

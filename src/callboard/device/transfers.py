@@ -7,6 +7,7 @@ A host array is copied into shared, page-locked memory by the caller (``put``) o
 import asyncio
 import concurrent.futures
 import functools
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -43,7 +44,7 @@ class Transfers:
 
     # -- to the device -------------------------------------------------------------------------------------------------
 
-    def put(self, array: Any, dtype: DTypeLike | None, non_blocking: bool, depth: int = 4) -> GpuRef[Any]:
+    def put(self, array: Any, dtype: DTypeLike | None, non_blocking: bool, depth: int = 2) -> GpuRef[Any]:
         """See :meth:`callboard.Device.put`."""
         source = np.asarray(array, None if dtype is None else as_dtype(dtype).np)
         layout = layout_of(as_dtype(source.dtype), source.shape)
@@ -56,42 +57,67 @@ class Transfers:
             return done
         if source.nbytes <= CHUNK and not non_blocking:
             slot = self._arenas.take(source.nbytes)
-            np.copyto(slot.as_array(layout.dtype.np, layout.shape), source)
-            lease = _Lease(self._arenas, slot)
-            region = HostRegion(self._port, slot.arena_id, slot.offset, layout, self._port.generation)
-            ref: GpuRef = self._port.submit(Upload(host=region), extra=lease, depth=depth)
+            try:
+                np.copyto(slot.as_array(layout.dtype.np, layout.shape), source)
+                lease = _Lease(self._arenas, slot)
+                region = HostRegion(self._port, slot.arena_id, slot.offset, layout, self._port.generation)
+                ref: GpuRef = self._port.submit(Upload(host=region), extra=lease, depth=depth)
+            except BaseException:
+                self._arenas.give(slot)
+                raise
             return ref
         return self._put_chunks(source, layout, non_blocking, depth + 1)
 
     def _put_chunks(self, source: Array, layout: Layout, non_blocking: bool, depth: int) -> GpuRef:
-        whole = self._empty(layout, depth)
+        parts = list(_parts(source.reshape(-1) if source.flags.c_contiguous else source))
+        self._port.check_room(len(parts) + 1)
+        slot = self._arenas.take(source.nbytes)
+        use = _SharedLease(self._arenas, slot)
+        try:
+            return self._put_parts(source, layout, slot, use, parts, non_blocking, depth + 1)
+        finally:
+            use.end()
+
+    def _put_parts(
+        self,
+        source: Array,
+        layout: Layout,
+        slot: Slot,
+        use: "_SharedLease",
+        parts: list[tuple[int, int]],
+        non_blocking: bool,
+        depth: int,
+    ) -> GpuRef:
+        last = whole = self._empty(layout, depth)
         if source.flags.c_contiguous:
             source, target = source.reshape(-1), whole.reshape(-1)
         else:
             target = whole
-        slot = self._arenas.take(source.nbytes)
         staged = slot.as_array(layout.dtype.np, source.shape)
-        last = whole
         row = source.nbytes // source.shape[0]
-        parts = list(_parts(source))
         for a, b in parts:
             view = target[a:b]
             region = HostRegion(self._port, slot.arena_id, slot.offset + a * row, view.layout, whole.generation)
-            gate = None
             if non_blocking:
                 gate = Gate()
                 self._port.hold(gate)
-                self._run(_copy_then, staged[a:b], source[a:b], functools.partial(self._port.open, gate))
+                self._run(_copy_then, staged[a:b], source[a:b], functools.partial(self._copied, gate, use.begin()))
             else:
                 np.copyto(staged[a:b], source[a:b])
-            lease = _Lease(self._arenas, slot) if b == parts[-1][1] else None  # verdicts come in order
-            last = self._port.submit(Upload(host=region, out=view), extra=lease, depth=depth)
-            if gate is None:
+            use.begin()
+            try:
+                last = self._port.submit(Upload(host=region, out=view), extra=use, depth=depth)
+            except BaseException:
+                use.end()
+                raise
+            if not non_blocking:
                 self._port.flush()
-        # the last chunk's verdict includes those of the chunks before it: they wrote parts of the same buffer
-        result = GpuRef(self._port, whole.allocation, layout, whole.generation, 0, last._op)
-        self._port.also(last._op, result)
-        return result
+        # The last chunk's verdict includes those of the chunks before it: they wrote parts of the same buffer.
+        return last._view(layout, 0)
+
+    def _copied(self, gate: Gate, use: "_SharedLease") -> None:
+        use.end()
+        self._port.open(gate)
 
     def _empty(self, layout: Layout, depth: int) -> GpuRef:
         ref: GpuRef = self._port.submit(Empty(shape=layout.shape, dtype=layout.dtype.name), depth=depth + 1)
@@ -99,7 +125,7 @@ class Transfers:
 
     # -- to the host ---------------------------------------------------------------------------------------------------
 
-    def get(self, ref: GpuRef, out: Array | None, depth: int = 4) -> "Reply[Array]":
+    def get(self, ref: GpuRef, out: Array | None, depth: int = 2) -> "Reply[Array]":
         """See :meth:`GpuRef.get`."""
         ref.access()
         layout = layout_of(ref.dtype, ref.shape)
@@ -125,13 +151,20 @@ class Transfers:
             return reply
         flat = source.reshape(-1)
         parts = list(_parts(flat))
+        self._port.check_room(len(parts))
         slot = self._arenas.take(layout.nbytes)
         fetch = _Fetch(self, reply, out, layout, slot, len(parts))
-        for a, b in parts:
-            view = flat[a:b]
-            offset = slot.offset + a * layout.dtype.itemsize
-            region = HostRegion(self._port, slot.arena_id, offset, view.layout, ref.generation)
-            self._port.submit(Download(src=view, host=region), keep=_FetchPart(fetch, a, b), depth=depth)
+        asked = 0
+        try:
+            for a, b in parts:
+                view = flat[a:b]
+                offset = slot.offset + a * layout.dtype.itemsize
+                region = HostRegion(self._port, slot.arena_id, offset, view.layout, ref.generation)
+                self._port.submit(Download(src=view, host=region), keep=_FetchPart(fetch, a, b), depth=depth)
+                asked += 1
+        except BaseException:
+            fetch.give_up(len(parts) - asked)
+            raise
         return reply
 
     # -- the copying thread --------------------------------------------------------------------------------------------
@@ -190,6 +223,34 @@ class _Lease:
         self._arenas.give(self._slot)
 
 
+class _SharedLease:
+    """Gives a slot back when everything that uses it has ended: the caller, copies on the host, ops without a verdict.
+
+    A verdict alone is not enough: when the context is lost, it comes while copies into the slot still run.
+    """
+
+    def __init__(self, arenas: ArenaPool, slot: Slot) -> None:
+        self._arenas = arenas
+        self._slot = slot
+        self._uses = 1
+        self._lock = threading.Lock()
+
+    def begin(self) -> "_SharedLease":
+        with self._lock:
+            self._uses += 1
+        return self
+
+    def end(self) -> None:
+        with self._lock:
+            self._uses -= 1
+            if self._uses:
+                return
+        self._arenas.give(self._slot)
+
+    def settled(self, ok: bool) -> None:
+        self.end()
+
+
 class _Whole:
     """A download straight into the caller's array."""
 
@@ -220,6 +281,7 @@ class _Fetch:
         self._staged = slot.as_array(layout.dtype.np, self._flat.shape)
         self._left = parts
         self._failure: Failure | None = None
+        self._given_up = False
 
     def arrived(self, a: int, b: int) -> None:
         self._transfers.copy(self._flat[a:b], self._staged[a:b], self._end)
@@ -228,11 +290,18 @@ class _Fetch:
         self._failure = self._failure or failure
         self._end()
 
-    def _end(self) -> None:
-        self._left -= 1
+    def give_up(self, parts: int) -> None:
+        """These many parts will not be asked for; nobody has the reply."""
+        self._given_up = True
+        self._transfers.loop.call_soon_threadsafe(self._end, parts)
+
+    def _end(self, parts: int = 1) -> None:
+        self._left -= parts
         if self._left:
             return
         self._transfers.give(self._slot)
+        if self._given_up:
+            return
         if self._failure is not None:
             self._reply._reject(self._failure)
         else:
