@@ -55,6 +55,13 @@ def test_every_message_comes_back(union: Any, messages: list[Any]) -> None:
     assert [plain(message) for message in got] == [plain(message) for message in messages]
 
 
+def test_a_message_that_nobody_would_accept_is_refused_by_the_sender() -> None:
+    longest = MAX_FRAME - 100
+    assert len(read(FromHost, bytes(encode_frame(p.Answer(1, bytes(longest)))))) == 1
+    with pytest.raises(ValueError, match=r"an? Answer message of .* bytes; at most"):
+        encode_frame(p.Answer(1, bytes(MAX_FRAME)))
+
+
 def test_raw_fields_survive_the_next_portion() -> None:
     reader: FrameReader[ToHost] = FrameReader(ToHost)
     frame = bytearray(encode_frame(example(p.Turn)))

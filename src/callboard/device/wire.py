@@ -43,10 +43,20 @@ _KINDS: dict[type[Any], int] = {
 
 
 def encode_frame(message: Plain) -> bytearray:
-    """One frame. Any thread."""
+    """One frame. Any thread.
+
+    Raises:
+        ValueError: It is longer than the other end accepts.
+    """
     frame = bytearray(HEADER.size)
     _encoder.encode_into(message, frame, HEADER.size)
-    HEADER.pack_into(frame, 0, len(frame) - HEADER.size, _KINDS[type(message)])
+    length = len(frame) - HEADER.size
+    if length > MAX_FRAME:
+        raise ValueError(
+            f"a {type(message).__name__} message of {length} bytes; at most {MAX_FRAME} are allowed: "
+            "send arrays, which travel in arenas, instead of bytes and lists"
+        )
+    HEADER.pack_into(frame, 0, length, _KINDS[type(message)])
     return frame
 
 

@@ -86,6 +86,16 @@ def do_flood(channel: Channel, argument: bytes) -> None:
         thread.join()
 
 
+def do_flood_later(channel: Channel, argument: bytes) -> None:
+    """Many messages from a thread, while the admitting thread waits for messages."""
+
+    def send() -> None:
+        for n in range(int(argument)):
+            channel.send(Verdicts([n], [], []))
+
+    threading.Thread(target=send).start()
+
+
 def do_stick(channel: Channel, argument: bytes) -> None:
     """Never come back, while other threads run."""
     if argument == b"announced":

@@ -20,7 +20,7 @@ from callboard.core.errors import BackendUnavailable
 from callboard.device.hosts import launch as launch_module
 from callboard.device.hosts.base import HostEnd
 from callboard.device.hosts.launch import launch
-from callboard.device.protocol import Hello
+from callboard.device.protocol import Hello, Verdicts
 
 Start = Callable[..., Awaitable[Any]]
 pytestmark = [
@@ -80,6 +80,9 @@ async def test_an_interpreter_that_is_not_there(start: Start, monkeypatch: pytes
             await start()
         patch.setattr(sys, "executable", "")
         with pytest.raises(BackendUnavailable, match=r"sys\.executable is empty"):
+            await start()
+        patch.setattr(sys, "frozen", True, raising=False)
+        with pytest.raises(BackendUnavailable, match="frozen"):
             await start()
         patch.delattr(os, "pidfd_open")
         with pytest.raises(BackendUnavailable, match='isolation="thread"'):
@@ -320,6 +323,15 @@ async def test_the_smallest_buffers_do_not_lock_up(start: Start) -> None:
     assert talk.host.unsent_bytes > 1 << 20
     await talk.until(lambda: len(talk.messages) > count and len(talk.done) == count)
     assert talk.done == list(range(count))
+
+
+async def test_what_another_thread_could_not_send_is_sent_by_a_waiting_host(start: Start) -> None:
+    talk = await start()
+    await talk.ask("shrink")
+    assert await talk.ask("flood_later", b"20000") == b""
+    await talk.until(lambda: len(talk.messages) >= 20_000)
+    verdicts = [message.done[0] for message in talk.messages if type(message) is Verdicts]
+    assert verdicts == list(range(20_000))
 
 
 async def test_many_arenas_at_once(start: Start) -> None:

@@ -50,6 +50,7 @@ class Host(abc.ABC):
 
         Raises:
             RuntimeError: In a forked process.
+            ValueError: A process's message is longer than a frame may be.
         """
 
     @abc.abstractmethod

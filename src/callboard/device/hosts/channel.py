@@ -30,7 +30,11 @@ class Channel(abc.ABC):
 
     @abc.abstractmethod
     def send(self, message: Plain) -> None:
-        """Queue a message and send what the line takes; never blocks. Any thread."""
+        """Queue a message and send what the line takes; never blocks. Any thread.
+
+        Raises:
+            ValueError: A process's message is longer than a frame may be.
+        """
 
     @abc.abstractmethod
     def wake(self) -> None:

@@ -99,6 +99,11 @@ def _check_platform() -> None:
             'isolation="process" needs the pidfd and memfd of Linux 5.4 or later, and this is '
             f'{sys.platform} {platform.release()}; use isolation="thread"'
         )
+    if getattr(sys, "frozen", False):
+        raise BackendUnavailable(
+            'isolation="process" starts a Python interpreter, and this program is frozen: its executable is none; '
+            'use isolation="thread"'
+        )
     if not sys.executable:
         raise BackendUnavailable(
             'isolation="process" starts a Python interpreter and sys.executable is empty (an embedded Python); '
