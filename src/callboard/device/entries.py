@@ -2,12 +2,16 @@
 
 from collections.abc import Callable
 from types import CodeType
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
+from callboard.core.errors import Suspect
 from callboard.core.ref import Allocation, GpuRef
 from callboard.core.reply import Failure, Reply
 
 __all__ = ["Entry", "Gate", "RefServices", "Settled", "Several", "settle"]
+
+
+E = TypeVar("E", bound=BaseException)
 
 
 class Settled(Protocol):
@@ -19,7 +23,9 @@ class Settled(Protocol):
 class RefServices(Protocol):
     """What the device does for its refs."""
 
-    def fetch(self, ref: GpuRef, out: Any) -> Reply[Any]: ...
+    def fetch(self, ref: GpuRef, out: Any) -> Any:
+        """The array, or a reply whose value it is."""
+
     def remember(self, allocation: Allocation) -> None: ...
     def last_write_stream(self, buffer: int) -> int | None: ...
     def raw_device_ptr(self, ref: GpuRef) -> int: ...
@@ -54,6 +60,15 @@ class Entry(NamedTuple):
         line = next((n for start, end, n in self.code.co_lines() if start <= self.at < end and n), 0)
         return f"{self.code.co_filename}:{line}"
 
+    @property
+    def suspect(self) -> Suspect:
+        return Suspect(self.tag.partition(".")[0], self.tag, self.key, self.where)
+
+    def noted(self, error: E) -> E:
+        """The error, with a note that says which op it is of."""
+        error.add_note(f"{self.tag}, made at {self.where}" + (f", request {self.key}" if self.key else ""))
+        return error
+
 
 class Several:
     """Settles all refs of one op together."""
@@ -73,6 +88,7 @@ class Several:
 
 
 def settle(extra: Any, ok: bool) -> None:
+    """Tell what an entry carries, if it wants to know, that the verdict is there."""
     settled = getattr(extra, "settled", None)
     if settled is not None:
         settled(ok)

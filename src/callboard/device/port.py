@@ -12,8 +12,10 @@ import sys
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
+
+import msgspec
 
 from callboard.core.errors import AccelError, ContextPoisoned, DeviceStopped, Suspect
 from callboard.core.library import Library
@@ -39,6 +41,8 @@ BATCH = 64
 """Calls that are queued before a burst is sent without waiting for the loop's next turn."""
 OWN = ("callboard.core.", "callboard.device.", "callboard.kernel.", "callboard.sync")
 """Modules that call for a user: not where an op was made."""
+SUSPECTS = 64
+"""Ops that an error names at most as possible causes of a loss; the oldest."""
 FRAME = 2048
 """Calls in one frame at most, so that a frame stays small."""
 
@@ -89,7 +93,7 @@ class OpPort:
         loop.add_reader(self._released, self._on_release)
         self._scheduled = False
         self._forked = False
-        self._linger: Callable[[Reply[Any]], None] | None = None
+        self._linger = config.linger
         self._causes: dict[int, Cause] = {}
         self._unclaimed: list[Failure] = []
         self._waiting_for_room: list[tuple[int, asyncio.Future[None]]] = []
@@ -267,10 +271,11 @@ class OpPort:
             host.post(Calls(calls))
 
     def awaited(self, reply: Reply[Any]) -> None:
-        """Send what is queued; where the context lives on this loop, look for the verdict for a moment."""
+        """Send what is queued; if this is the only op in flight, look for its verdict for a moment."""
         self.flush()
-        if self._linger is not None and not reply.done():
-            self._linger(reply)
+        host = self.host
+        if len(self._pending) == 1 and host is not None and self._linger and threading.get_ident() == self._thread:
+            host.linger(reply.done, self._linger)
 
     def hold(self, gate: Gate) -> None:
         """Nothing queued from now on is sent before the gate is open."""
@@ -317,9 +322,7 @@ class OpPort:
             return answer.result(10.0)
         for i, call in enumerate(list(self._queue)):  # other threads may append meanwhile, none takes away
             if isinstance(call, Call) and call.id == reply._op and call.head:
-                self._queue[i] = Call(
-                    call.id, call.head, call.places, [0.0] * len(call.numbers), call.made, withdrawn=True
-                )
+                self._queue[i] = msgspec.structs.replace(call, withdrawn=True)
                 return True
         return False
 
@@ -355,9 +358,7 @@ class OpPort:
             self._causes.clear()
 
     def _error(self, failure: PlainFailure, entry: Entry) -> Exception:
-        error = refusals.marked(as_error(failure), self.name, self.generation, entry.tag)
-        error.add_note(f"{entry.tag}, made at {entry.where}" + (f", request {entry.key}" if entry.key else ""))
-        return error
+        return entry.noted(refusals.marked(as_error(failure), self.name, self.generation, entry.tag))
 
     def _reject(self, entry: Entry, error: BaseException, cause: int) -> None:
         failure = Failure(error, self, self._causes.setdefault(cause, Cause()))
@@ -384,13 +385,11 @@ class OpPort:
         """A context is there: send what was accepted meanwhile."""
         self._room = self._config.max_in_flight
         self.host = host
-        self._linger = getattr(host, "linger", None)
         self.flush()
         self._make_room()
 
     def lose(self, error: AccelError, generation: int) -> int:
-        """The context is lost: everything accepted and not answered fails, sent or not; new ops belong to
-        ``generation``.
+        """Fail everything accepted and not answered, sent or not; new ops belong to ``generation``.
 
         Returns:
             How many ops failed.
@@ -405,7 +404,7 @@ class OpPort:
         self._queue = deque()
         lost, self._pending = self._pending, {}
         entries = lost.copy()
-        suspects = self.suspects(list(entries.values()))
+        suspects = tuple(entry.suspect for entry in itertools.islice(entries.values(), SUSPECTS))
         self._last_loss = (error, old, suspects, next(_ids))
         failed = 0
         for op_id in entries:
@@ -420,23 +419,13 @@ class OpPort:
             return False
         error, generation, suspects, cause = self._last_loss
         self.failed += 1
-        one = type(error)(str(error))
-        vars(one).update(vars(error))
-        if isinstance(one, ContextPoisoned):
-            one.suspects = suspects
-        one.generation = generation
-        one.__cause__ = error.__cause__
-        one.add_note(f"{entry.tag}, made at {entry.where}" + (f", request {entry.key}" if entry.key else ""))
+        one = entry.noted(refusals.lost(error, generation, suspects))
         self._reject(entry, refusals.marked(one, self.name, generation, entry.tag), cause)
         return True
 
     def _overtaken(self, op_id: int, lost: dict[int, Entry]) -> None:
         """An op was called on a thread while the loop saw the context lost; the loop fails it, if it has not yet."""
         self.loop.call_soon_threadsafe(self._fail_lost, op_id, lost)
-
-    def suspects(self, entries: Sequence[Entry]) -> tuple[Suspect, ...]:
-        """The ops in flight, oldest first (at most 64)."""
-        return tuple(Suspect(e.tag.partition(".")[0], e.tag, e.key, e.where) for e in entries[:64])
 
     def stop(self, reason: str, error: AccelError) -> int:
         """No more work; what waits fails."""

@@ -1,13 +1,23 @@
-"""Errors of calls that are refused in the application, before anything is sent."""
+"""Errors that arise in the application: of calls that are refused before anything is sent, and of lost contexts."""
 
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
-from callboard.core.errors import AccelError, DeviceMismatch, DeviceStopped, GpuRefStale, MailboxFull, UnsupportedOp
+from callboard.core.errors import (
+    AccelError,
+    ContextPoisoned,
+    DeviceMismatch,
+    DeviceStopped,
+    GpuRefStale,
+    MailboxFull,
+    Suspect,
+    UnsupportedOp,
+)
 from callboard.core.op import Op
 from callboard.core.ref import GpuRef, RefPort
 from callboard.device.config import DeviceConfig
 
-__all__ = ["marked", "no_room", "unsupported", "unusable"]
+__all__ = ["lost", "marked", "no_room", "unsupported", "unusable"]
 
 E = TypeVar("E", bound=BaseException)
 
@@ -20,6 +30,17 @@ def marked(error: E, device: str, generation: int, tag: str | None = None) -> E:
         if error.generation is None:
             error.generation = generation
     return error
+
+
+def lost(error: AccelError, generation: int, suspects: Sequence[Suspect]) -> AccelError:
+    """The loss of a context, for one of the ops that were in flight: each gets an error of its own."""
+    one = type(error)(str(error))
+    vars(one).update(vars(error))
+    if isinstance(one, ContextPoisoned):
+        one.suspects = tuple(suspects)
+    one.generation = generation
+    one.__cause__ = error.__cause__
+    return one
 
 
 def unsupported(backend: str, tag: str, why: str) -> UnsupportedOp:
