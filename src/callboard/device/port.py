@@ -158,8 +158,8 @@ class OpPort:
         if released:
             self._free_now()
         queue.append(Call(op_id, head, places, numbers, made))
-        if self._pending is not pending:  # the context was lost on another thread meanwhile
-            self._overtaken(op_id, pending)
+        if self._pending is not pending:  # the loop saw the context lost meanwhile; it fails the op if it has not yet
+            self.loop.call_soon_threadsafe(self._fail_lost, op_id, pending)
         if not self._scheduled:
             self._schedule()
         elif len(queue) >= BATCH and self.host is not None and threading.get_ident() == self._thread:
@@ -399,7 +399,7 @@ class OpPort:
         self._released.ids.clear()
         # Other threads may be submitting. They read these three in the opposite order: an op that is noted in the new
         # `_pending` belongs to the new generation and lies in the new queue, one noted in the old is failed below or by
-        # `_overtaken`.
+        # `submit` itself.
         old, self.generation = self.generation, generation
         self._queue = deque()
         lost, self._pending = self._pending, {}
@@ -422,10 +422,6 @@ class OpPort:
         one = entry.noted(refusals.lost(error, generation, suspects))
         self._reject(entry, refusals.marked(one, self.name, generation, entry.tag), cause)
         return True
-
-    def _overtaken(self, op_id: int, lost: dict[int, Entry]) -> None:
-        """An op was called on a thread while the loop saw the context lost; the loop fails it, if it has not yet."""
-        self.loop.call_soon_threadsafe(self._fail_lost, op_id, lost)
 
     def stop(self, reason: str, error: AccelError) -> int:
         """No more work; what waits fails."""
