@@ -43,6 +43,8 @@ class DeviceConfig(msgspec.Struct, frozen=True, kw_only=True):
             device is used on (lowest latency; see :mod:`callboard.device.hosts.loop`).
         standby: ``"hot"`` (own context), ``"warm"`` (packages imported) or None (a cold spawn takes over). Process
             isolation only.
+        linger: Seconds that awaiting the only op in flight may hold the loop, looking for its verdict: whoever asks and
+            waits, op by op, saves the loop's own way. 0: never.
         max_in_flight: Ops without a verdict before a call raises ``MailboxFull``.
         max_staged_bytes: Bytes of host arrays in arenas before ``put`` and ``get`` raise ``MailboxFull``.
         pending_capacity: Ops accepted while no context is ready.
@@ -57,6 +59,7 @@ class DeviceConfig(msgspec.Struct, frozen=True, kw_only=True):
     isolation: Literal["process", "thread"] | None = None
     dispatcher: Literal["own", "caller"] = "own"
     standby: Literal["hot", "warm"] | None = "warm"
+    linger: float = 50e-6
     max_in_flight: int = 65_536
     max_staged_bytes: int = 4 << 30
     pending_capacity: int = 1024

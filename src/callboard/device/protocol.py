@@ -119,31 +119,55 @@ class Ask(Plain, tag=6):
 
 
 class Turn(Plain, tag=7):
-    """A call of a resident actor's method.
+    """A call of a resident actor's method; answered by a verdict, whose value :mod:`callboard.device.resident` encodes.
 
     Attributes:
         id: Of the call.
         actor: Id of the actor.
         body: Method and arguments, encoded by :mod:`callboard.device.resident`.
         places: Buffers that it may read or write, ``[buffer, offset, …]``.
-        layouts: Their layouts, each as in :attr:`Layout.wire`.
-        key: Request key of the caller, or None.
+        layouts: Their layouts, each as in ``Layout.wire``.
+        writes: Which of them it may write.
+        staged: ``[arena, offset, nbytes]`` of the arrays that came beside the body; empty when there are none.
+        withdrawn: Cancelled before it was sent.
     """
 
     id: int
     actor: int
     body: bytes
     places: list[int]
-    layouts: list[msgspec.Raw]
-    key: str | None = None
+    layouts: list[bytes]
+    writes: list[bool]
+    staged: list[int]
+    withdrawn: bool = False
+
+
+class Room(Plain, tag=12):
+    """Where a turn's arrays may be written: the answer to :class:`RoomWanted`.
+
+    Attributes:
+        id: Of the turn.
+        place: ``[arena, offset]``; empty when there is no room, and ``why`` says so.
+        why: Text of the :class:`MailboxFull <callboard.core.errors.MailboxFull>`.
+    """
+
+    id: int
+    place: list[int]
+    why: str = ""
 
 
 class StartActor(Plain, tag=8):
-    """Start a resident actor (also sent to a standby, which runs its ``prepare`` only)."""
+    """Start a resident actor; a standby runs its ``prepare`` only.
+
+    Attributes:
+        actor: Its id.
+        name: Its name.
+        recipe: Its :class:`Props <callboard.actors.Props>`: pickled for a process, itself for a thread.
+    """
 
     actor: int
     name: str
-    body: bytes
+    recipe: Any
 
 
 class StopActor(Plain, tag=9):
@@ -160,7 +184,7 @@ class Close(Plain, tag=11):
     """Finish what is in flight, say :class:`Closed`, leave."""
 
 
-ToHost = Calls | Open | MapArena | UnmapArena | Ask | Turn | StartActor | StopActor | Activate | Close
+ToHost = Calls | Open | MapArena | UnmapArena | Ask | Turn | Room | StartActor | StopActor | Activate | Close
 
 
 # -- from the host -----------------------------------------------------------------------------------------------------
@@ -227,22 +251,23 @@ class Flush(Plain, tag=6):
     """Out of memory: send the frees you hold, then ask ``"flushed"``."""
 
 
-class TurnDone(Plain, tag=7):
-    """A resident actor's answer.
-
-    Attributes:
-        id: Of the call.
-        value: Encoded by :mod:`callboard.device.resident`; empty when it failed.
-        error: Set when it failed.
-    """
+class RoomWanted(Plain, tag=7):
+    """A turn's result has arrays that travel beside it: where may they be written?"""
 
     id: int
-    value: bytes
-    error: Failure | None = None
+    nbytes: int
+
+
+class Returned(Plain, tag=12):
+    """The arrays that came with these turns are not used any more: their memory is the application's again."""
+
+    turns: list[int]
 
 
 class ActorEvent(Plain, tag=8):
-    """A resident actor is up (``"ready"``), was restarted (``"restarted"``) or gave up (``"stopped"``)."""
+    """A resident actor is up (``"ready"``), is up again after a failure (``"restarted"``) or has stopped
+    (``"stopped"``; ``error`` says why, unless it was told to).
+    """
 
     actor: int
     event: str
@@ -268,4 +293,4 @@ class Closed(Plain, tag=11):
     """Everything in flight is done; the host leaves."""
 
 
-FromHost = Hello | Ready | Verdicts | Answer | Lost | Flush | TurnDone | ActorEvent | Traces | Unknown | Closed
+FromHost = Hello | Ready | Verdicts | Answer | Lost | Flush | RoomWanted | Returned | ActorEvent | Traces | Unknown | Closed

@@ -47,7 +47,9 @@ class Releases:
         self._armed = False
 
     def close(self) -> None:
-        """Release the descriptors; later ids are noted and go nowhere."""
+        """Release the descriptors, once; later ids are noted and go nowhere."""
         self._armed = True
-        os.close(self._read)
-        os.close(self._write)
+        if self._read >= 0:
+            os.close(self._read)
+            os.close(self._write)
+            self._read = self._write = -1

@@ -5,7 +5,6 @@ A host array is copied into shared, page-locked memory by the caller (``put``) o
 """
 
 import asyncio
-import concurrent.futures
 import functools
 import threading
 from collections.abc import Callable, Iterator
@@ -19,6 +18,7 @@ from callboard.core.layout import Layout, layout_of
 from callboard.core.ref import GpuRef
 from callboard.core.reply import Failure, Reply
 from callboard.device.arena import ArenaPool, Slot
+from callboard.device.copying import Copier
 from callboard.device.entries import Gate
 from callboard.device.port import OpPort
 from callboard.device.regions import HostRegion
@@ -40,7 +40,7 @@ class Transfers:
     def __init__(self, port: OpPort, arenas: ArenaPool) -> None:
         self._port = port
         self._arenas = arenas
-        self._copier: concurrent.futures.ThreadPoolExecutor | None = None
+        self._copier = Copier()
 
     # -- to the device -------------------------------------------------------------------------------------------------
 
@@ -58,7 +58,7 @@ class Transfers:
         if source.nbytes <= CHUNK and not non_blocking:
             slot = self._arenas.take(source.nbytes)
             try:
-                np.copyto(slot.as_array(layout.dtype.np, layout.shape), source)
+                self._copier.copy(slot.as_array(layout.dtype.np, layout.shape), source)
                 lease = _Lease(self._arenas, slot)
                 region = HostRegion(self._port, slot.arena_id, slot.offset, layout, self._port.generation)
                 ref: GpuRef = self._port.submit(Upload(host=region), extra=lease, depth=depth)
@@ -101,9 +101,9 @@ class Transfers:
             if non_blocking:
                 gate = Gate()
                 self._port.hold(gate)
-                self._run(_copy_then, staged[a:b], source[a:b], functools.partial(self._copied, gate, use.begin()))
+                self._copier.later(staged[a:b], source[a:b], functools.partial(self._copied, gate, use.begin()))
             else:
-                np.copyto(staged[a:b], source[a:b])
+                self._copier.copy(staged[a:b], source[a:b])
             use.begin()
             try:
                 last = self._port.submit(Upload(host=region, out=view), extra=use, depth=depth)
@@ -169,11 +169,6 @@ class Transfers:
 
     # -- the copying thread --------------------------------------------------------------------------------------------
 
-    def _run(self, job: Callable[..., None], *args: Any) -> None:
-        if self._copier is None:
-            self._copier = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="callboard-copies")
-        self._copier.submit(job, *args)
-
     def host_empty(self, shape: tuple[int, ...], dtype: DType) -> Array:
         """See :meth:`callboard.Device.host_empty`."""
         return self._arenas.lease(shape, dtype.np)
@@ -192,12 +187,11 @@ class Transfers:
             np.copyto(target, source)
             then()
         else:
-            self._run(_copy_then, target, source, lambda: self.loop.call_soon_threadsafe(then))
+            self._copier.later(target, source, lambda: self.loop.call_soon_threadsafe(then))
 
     def close(self) -> None:
         """End the copying thread; its copies are finished first."""
-        if self._copier is not None:
-            self._copier.shutdown(wait=True)
+        self._copier.close()
 
 
 class _Keep:
@@ -329,8 +323,3 @@ def _parts(array: "Array | GpuRef") -> Iterator[tuple[int, int]]:
     step = max(1, CHUNK * rows // max(array.nbytes, 1))
     for a in range(0, rows, step):
         yield a, min(a + step, rows)
-
-
-def _copy_then(target: Array, source: Array, then: Callable[[], None]) -> None:
-    np.copyto(target, source)
-    then()

@@ -1,7 +1,7 @@
 """An application in a process of its own: it starts a host, says its pid, and does what it is told."""
 
 import asyncio
-import os
+import ctypes
 import signal
 import sys
 from pathlib import Path
@@ -27,7 +27,8 @@ async def main(*steps: str) -> None:
     for step in steps:
         match step:
             case "sibling":  # holds all our descriptors, so that no end of file tells the host of our end
-                if os.fork() == 0:
+                # Forked behind Python's back, as a C library may: nobody closes anything in it.
+                if ctypes.PyDLL(None).fork() == 0:
                     signal.signal(signal.SIGINT, signal.SIG_IGN)
                     while True:
                         signal.pause()

@@ -43,7 +43,7 @@ class ContextActor:
         self.libraries = Libraries(self.device, backend.libraries(), self.streams, backend.name)
         self.helper = Helper(self.device.use, channel.busy, channel.wake)
         self.completion = completion_for(
-            config.completion or backend.completion, config.spin, channel.wake, self.device.use
+            config.completion or backend.completion, config.spin, channel.wake, self.device.use, channel.shared
         )
         self.admission = Admission(
             self.device,

@@ -66,6 +66,40 @@ class PolledCompletion(Completion):
         pass
 
 
+class SharedPolledCompletion(PolledCompletion):
+    """Polling for a host that shares the GIL with the application.
+
+    A loop that polls in Python would keep the GIL from whoever is to use the results. So short work is waited for inside
+    the driver, which spins without the GIL; after a wait that took longer than ``SHORT``, the thread sleeps between looks
+    for a while, so that a long op does not hold back the admission of others.
+    """
+
+    SHORT = 200e-6
+    """Seconds; also an upper bound of what a message may wait for admission, but for the first long op."""
+    PATIENCE = 64
+    """Rounds without waiting in the driver after a long wait."""
+    NAP = 20e-6
+    """Seconds between looks then."""
+
+    def __init__(self, spin: float, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__(spin, clock)
+        self._rounds = 0
+
+    def wait(self, flying: bool) -> float | None:
+        return self.NAP if flying else None
+
+    def watch(self, tracks: Sequence[Track]) -> None:
+        if self._rounds:
+            self._rounds -= 1
+            return
+        busy = [track for track in tracks if track.events]
+        if len(busy) == 1 and len(busy[0].ops) <= 2:
+            began = self._clock()
+            busy[0].events[0][1].synchronize()
+            if self._clock() - began > self.SHORT:
+                self._rounds = self.PATIENCE
+
+
 class HostFnCompletion(Completion):
     """The stream posts a semaphore (by a C function, without the GIL) and a waiting thread wakes the admitting one.
 
@@ -146,10 +180,12 @@ class SyncCompletion(Completion):
             self._wake()
 
 
-def completion_for(name: str, spin: float, wake: Callable[[], None], enter: Callable[[], None]) -> Completion:
-    """The strategy of this name: ``"polled"``, ``"host_fn"`` or ``"sync"``."""
+def completion_for(
+    name: str, spin: float, wake: Callable[[], None], enter: Callable[[], None], shared: bool
+) -> Completion:
+    """The strategy of this name: ``"polled"``, ``"host_fn"`` or ``"sync"``; ``shared``: with the application's GIL."""
     if name == "host_fn":
         return HostFnCompletion(wake)
     if name == "sync":
         return SyncCompletion(wake, enter)
-    return PolledCompletion(spin)
+    return SharedPolledCompletion(spin) if shared else PolledCompletion(spin)

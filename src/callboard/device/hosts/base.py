@@ -64,6 +64,10 @@ class Host(abc.ABC):
             address: Where it lies in this process.
         """
 
+    @abc.abstractmethod
+    def linger(self, done: Callable[[], bool], seconds: float) -> None:
+        """Take messages without the loop until ``done()``, for ``seconds`` at most. On the loop's thread."""
+
     @property
     @abc.abstractmethod
     def unsent_bytes(self) -> int:

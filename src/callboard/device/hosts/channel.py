@@ -14,7 +14,13 @@ class ChannelClosed(Exception):
 
 
 class Channel(abc.ABC):
-    """Owned by the admitting thread, which makes every call but :meth:`send` and :meth:`wake`."""
+    """Owned by the admitting thread, which makes every call but :meth:`send` and :meth:`wake`.
+
+    Attributes:
+        shared: The admitting thread shares the GIL with the application and is not the application's own.
+    """
+
+    shared = False
 
     @abc.abstractmethod
     def receive(self, timeout: float | None) -> Sequence[ToHost | UnknownKind]:

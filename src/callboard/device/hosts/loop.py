@@ -9,15 +9,11 @@ import os
 import time
 from collections.abc import Callable, Sequence
 
-from callboard.core.reply import Reply
 from callboard.device.hosts.base import Host, HostEnd
 from callboard.device.hosts.channel import Channel
 from callboard.device.protocol import Close, FromHost, MapArena, Plain, ToHost
 
 __all__ = ["LoopHost"]
-
-LINGER = 50e-6
-"""Seconds that an awaited op's verdict is looked for before the loop goes on: short ops end within one turn of it."""
 
 
 class LoopHost(Host):
@@ -53,11 +49,15 @@ class LoopHost(Host):
         elif not self._ended:
             self._guarded(lambda: self._context.handle(message))
 
-    def linger(self, reply: Reply[object]) -> None:
-        """Look for the verdict of an op that somebody awaits, for :data:`LINGER` seconds at most."""
-        until = time.perf_counter() + LINGER
-        while not reply.done() and not self._ended and time.perf_counter() < until:
-            self._guarded(lambda: None)
+    def linger(self, done: Callable[[], bool], seconds: float) -> None:
+        until = time.perf_counter() + seconds
+        advance = self._context.advance
+        try:
+            while not done() and not self._ended and time.perf_counter() < until:
+                advance()
+        except Exception as e:
+            self._context.lose(e)
+            self._finish(HostEnd("exited", str(e)))
 
     def _look(self) -> None:
         self._timer = None

@@ -83,6 +83,7 @@ class OpLine:
     def _write(self, frame: bytearray) -> None:
         if self._outgoing:
             self._outgoing += frame
+            self._flush()  # a caller that does not let the loop run must not leave the host without work
             return
         if not self._open:
             return
@@ -114,6 +115,11 @@ class OpLine:
         if self._writing:
             self._writing = False
             self._loop.remove_writer(self._sock)
+
+    def look(self) -> None:
+        """Read what has come, without waiting for the loop to say so."""
+        if self._open:
+            self._readable()
 
     # -- reading -------------------------------------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ import contextlib
 import os
 import signal
 import socket
+import time
 from collections.abc import Callable, Mapping
 
 from callboard.device import forkguard
@@ -140,6 +141,11 @@ class ProcessHost(Host):
             os.close(waiting.pop(0)[1])
         if not waiting:
             self._loop.remove_writer(self._control)
+
+    def linger(self, done: Callable[[], bool], seconds: float) -> None:
+        until = time.perf_counter() + seconds
+        while not done() and time.perf_counter() < until:
+            self._line.look()
 
     @property
     def unsent_bytes(self) -> int:

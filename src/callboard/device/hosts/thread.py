@@ -54,6 +54,9 @@ class ThreadHost(Host):
         self._outbox: deque[FromHost] = deque()
         self._channel = ThreadChannel(self._outbox, self._notify)
         self._notified = False
+        self._lingering = False  # the loop's thread waits for `_came`, not for the loop
+        self._came = threading.Lock()
+        self._came.acquire()
         self._thread = threading.Thread(target=self._run, name=f"callboard-host-{label}", daemon=True)
         forkguard.guard(self)
 
@@ -93,6 +96,18 @@ class ThreadHost(Host):
 
     def send_arena(self, arena: int, descriptor: int, nbytes: int, address: int) -> None:
         self.post(MapArena(arena, nbytes, address))
+
+    def linger(self, done: Callable[[], bool], seconds: float) -> None:
+        until = time.perf_counter() + seconds
+        self._lingering = True
+        while not done():
+            if self._outbox:
+                self._deliver_some()
+            elif (left := until - time.perf_counter()) <= 0 or not self._came.acquire(timeout=left):
+                break
+        self._lingering = False
+        if self._outbox:
+            self._notify()
 
     @property
     def unsent_bytes(self) -> int:
@@ -146,7 +161,10 @@ class ThreadHost(Host):
 
     def _notify(self) -> None:
         """A message lies in the outbox. Any thread; one wake-up of the loop per burst."""
-        if not self._notified:
+        if self._lingering:
+            with contextlib.suppress(RuntimeError):  # it has been said
+                self._came.release()
+        elif not self._notified:
             self._notified = True
             with contextlib.suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(self._deliver)
@@ -202,6 +220,8 @@ class ThreadChannel(Channel):
         outbox: Messages for the application.
         notify: Called after one was added.
     """
+
+    shared = True
 
     def __init__(self, outbox: deque[FromHost], notify: Callable[[], None]) -> None:
         self._inbox: deque[ToHost] = deque()
