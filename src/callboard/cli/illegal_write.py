@@ -1,15 +1,13 @@
-"""``IllegalWrite``: a resident actor that poisons its CUDA context, as a faulty kernel would.
+"""A kernel that writes where it must not, and so poisons its CUDA context.
 
-The kernel is a few lines of PTX that the driver compiles, launched through ``libcuda`` itself: no package is needed.
-The demo and the measurements of recovery use it.
+It is a few lines of PTX that the driver compiles, launched through ``libcuda`` itself: no package is needed. The demo
+and the measurements of recovery use it.
 """
 
 import ctypes
-from typing import Any
+from collections.abc import Callable
 
-import callboard
-
-__all__ = ["IllegalWrite", "launch_illegal_write"]
+__all__ = ["launch_illegal_write", "load_illegal_write"]
 
 PTX = b"""
 .version 7.0
@@ -32,7 +30,7 @@ def _checked(status: int, call: str) -> None:
         raise RuntimeError(f"{call} answered {status}")
 
 
-def load_illegal_write() -> Any:
+def load_illegal_write() -> Callable[[], None]:
     """The kernel, compiled for the context that is current on this thread: a function that launches it.
 
     Raises:
@@ -55,18 +53,3 @@ def load_illegal_write() -> Any:
 def launch_illegal_write() -> None:
     """Write to address 16 of the device, which nobody owns. Returns at once; the context is dead soon after."""
     load_illegal_write()()
-
-
-class IllegalWrite(callboard.ResidentActor):
-    """Launches the illegal write in the context host of a device."""
-
-    def __init__(self) -> None:
-        self._launch: Any = None
-
-    def setup(self, ctx: Any) -> None:
-        """Load the kernel ahead of time, so that a measurement starts at its launch."""
-        self._launch = load_illegal_write()
-
-    def strike(self) -> None:
-        """Launch it."""
-        self._launch()

@@ -46,7 +46,7 @@ async def arm(device: Device) -> Fault:
 
 
 def _illegal_access(device: Device) -> Fault:
-    from callboard.cli.illegal_write import IllegalWrite
+    from callboard.cli.illegal_actor import IllegalWrite
 
     actor = device.actor_of(Props(IllegalWrite), name="illegal-write")
 

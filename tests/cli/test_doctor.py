@@ -1,0 +1,110 @@
+import asyncio
+import ctypes
+import json
+import os
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from callboard.cli.doctor import devices, machine
+from callboard.cli.doctor.command import report
+from callboard.cli.doctor.findings import BackendFinding, DeviceFinding, Finding, Findings, LibraryFinding
+from callboard.cli.main import main
+from callboard.core import registry
+from callboard.core.errors import BackendUnavailable
+
+
+def findings(*backends: BackendFinding) -> Findings:
+    return Findings(platform=machine.system(), packages={}, driver=Finding(name="d"), backends=[*backends], limits=[])
+
+
+def device(error: str | None = None, library: str | None = None) -> BackendFinding:
+    libraries = [LibraryFinding(name="blas", error=library)]
+    return BackendFinding(name="x", devices=[DeviceFinding(name="x:0", uuid="X", error=error, libraries=libraries)])
+
+
+def test_cpu_is_usable_in_a_process(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", "--isolation", "process", "--require", "cpu"]) == 0
+    text = capsys.readouterr().out
+    assert "ok  cpu:0" in text
+    assert "isolation process" in text
+    assert "    ok  blas" in text
+
+
+def test_json_is_the_findings(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert {backend["name"] for backend in found["backends"]} >= {"cpu", "cuda"}
+
+
+def test_what_is_required_and_missing_fails(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def unavailable(name: str) -> Any:
+        raise BackendUnavailable(f"no {name}; pip install it")
+
+    monkeypatch.setattr(registry, "backend", unavailable)
+    assert main(["doctor", "--require", "cuda"]) == 1
+    text = capsys.readouterr().out
+    assert "NO  cuda: no cuda; pip install it" in text
+    assert "required and not usable: cuda" in text
+
+
+@pytest.mark.parametrize(
+    "backend, usable",
+    [
+        (device(), True),
+        (device(error="gone"), False),
+        (device(library="no cublas"), False),
+        (BackendFinding(name="x", error="no driver"), False),
+        (BackendFinding(name="y"), False),
+    ],
+)
+def test_usable_is_a_device_whose_libraries_all_work(backend: BackendFinding, usable: bool) -> None:
+    assert findings(backend).usable("x") is usable
+
+
+def test_a_broken_library_is_reported_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def broken(device: Any) -> None:
+        raise ValueError("a product came back as 3")
+
+    monkeypatch.setitem(devices.PROBES, "blas", broken)
+    found = asyncio.run(devices.backend_findings())
+    assert "    NO  blas: ValueError: a product came back as 3" in list(report(findings(*found)))
+    assert not findings(*found).usable("cpu")
+
+
+def test_every_library_of_the_cpu_is_tried() -> None:
+    assert set(registry.backend("cpu").libraries()) <= set(devices.PROBES)
+
+
+def test_libcuda_is_not_loaded_here() -> None:
+    code = (
+        "import sys; loaded = []\n"
+        "sys.addaudithook(lambda e, a: loaded.append(str(a[0])) if e == 'ctypes.dlopen' else None)\n"
+        "from callboard.cli import main; main(['doctor'])\n"
+        "sys.exit(any('libcuda' in name for name in loaded))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=50, check=False).returncode == 0
+
+
+def test_no_driver_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    def absent(name: str) -> Any:
+        raise OSError(f"{name}: cannot open shared object file")
+
+    monkeypatch.setattr(ctypes, "CDLL", absent)
+    error = machine.driver().error
+    assert error is not None
+    assert "install the driver" in error
+
+
+def test_a_missing_memfd_names_the_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(name: str) -> int:
+        raise OSError("Function not implemented")
+
+    monkeypatch.setattr(os, "memfd_create", refused)
+    found = next(finding for finding in machine.limits() if finding.name.startswith("memfd"))
+    assert found.error is not None
+    assert 'isolation="thread"' in found.error
