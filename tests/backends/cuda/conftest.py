@@ -9,31 +9,14 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))  # tests are no package
 
+from blas_host import Host
+from host_backend import INFO, HostCudaBackend
 from host_cublas import HostCublas
-from host_driver import UUID, HostDriver, HostKernels
+from host_driver import HostDriver
 
-from callboard.backends.cuda.cuda_backend import CudaBackend
 from callboard.backends.cuda.blas import cublas
 from callboard.backends.cuda.device import CudaDevice
-from callboard.core.backend import DeviceInfo
 from callboard.testing.session import LibrarySession
-
-INFO = DeviceInfo("cuda", 0, f"GPU-{UUID.hex()}", "host memory", 1 << 34, (0, 0))
-
-
-class HostCudaBackend(CudaBackend):
-    """The real backend over a :class:`HostDriver`."""
-
-    def __init__(self, driver: HostDriver) -> None:
-        self.driver = driver
-
-    def devices(self) -> list[DeviceInfo]:
-        return [INFO]
-
-    def open(self, info: DeviceInfo) -> CudaDevice:
-        device = CudaDevice(info, self.driver)  # type: ignore[arg-type]
-        device.kernels = HostKernels(self.driver)  # type: ignore[assignment]
-        return device
 
 
 @pytest.fixture
@@ -66,3 +49,8 @@ def session(driver: HostDriver, binding: HostCublas) -> Iterator[LibrarySession]
 def anything() -> Any:
     """Stands for an argument that a stand-in ignores."""
     return object()
+
+
+@pytest.fixture
+def host(session: LibrarySession) -> Host:
+    return Host(session, 5)

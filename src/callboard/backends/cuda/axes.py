@@ -7,8 +7,8 @@ from callboard.core.layout import Layout
 
 __all__ = ["AXES", "Axes", "joint_axes"]
 
-AXES = 8
-"""As many as the kernels take."""
+AXES = 32
+"""As many as the kernels take. More, each of 2 elements at least, are more than 8 G elements."""
 
 
 class Axes(NamedTuple):

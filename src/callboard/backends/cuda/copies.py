@@ -35,7 +35,7 @@ def copier(driver: Driver, kernels: "Kernels", src: Layout, out: Layout) -> Copi
         out: Same shape and dtype; its elements do not overlap.
 
     Raises:
-        UnsupportedOp: More than 8 axes that cannot be merged.
+        UnsupportedOp: More than 32 axes that cannot be merged.
     """
     if out.size == 0:
         return lambda stream, src, out: None

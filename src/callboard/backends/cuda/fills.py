@@ -28,7 +28,7 @@ def filler(driver: Driver, kernels: "Kernels", out: Layout) -> Filler:
         out: Any strides; its elements do not overlap.
 
     Raises:
-        UnsupportedOp: More than 8 axes that cannot be merged.
+        UnsupportedOp: More than 32 axes that cannot be merged.
     """
     if out.size == 0:
         return lambda stream, out, item: None

@@ -85,7 +85,7 @@ def compiled(source: str, capability: tuple[int, int], cache: Path | None = None
         BackendUnavailable: NVRTC is not installed.
         LibraryError: It refuses the source.
     """
-    text = (resources.files(__package__) / "data" / f"{source}.cu").read_bytes()
+    text = (resources.files("callboard.backends.cuda") / "data" / f"{source}.cu").read_bytes()
     nvrtc = load_nvrtc()
     version = ".".join(str(n) for n in _checked(nvrtc, nvrtc.nvrtcVersion(), "nvrtcVersion"))
     architecture, binary = _architecture(nvrtc, capability)

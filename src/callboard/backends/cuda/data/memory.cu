@@ -1,4 +1,4 @@
-// Strided fills and copies for items of 1, 2, 4, 8 and 16 bytes and up to 8 axes, and the conversion of one element.
+// Strided fills and copies for items of 1, 2, 4, 8 and 16 bytes and up to 32 axes, and the conversion of one element.
 // No headers: NVRTC finds CUDA's only where a toolkit is installed.
 
 typedef unsigned char u8;
@@ -11,7 +11,7 @@ struct Pair {  // 16 bytes of the alignment of their halves: a complex128 need n
     u64 low, high;
 };
 
-const int AXES = 8;
+const int AXES = 32;
 
 struct FillArgs {  // strides in items
     char* out;

@@ -1,0 +1,79 @@
+import ctypes
+from pathlib import Path
+
+import pytest
+
+from callboard.backends.cuda import kernels
+from callboard.backends.cuda.blas.products import ProductArgs
+from callboard.backends.cuda.kernels import compiled
+from callboard.backends.cuda.launching import CopyArgs, FillArgs, TransposeArgs
+from callboard.core.errors import BackendUnavailable, LibraryError
+
+SOURCES = ("memory", "blas")
+
+
+@pytest.fixture
+def nvrtc() -> None:
+    try:
+        kernels.load_nvrtc()
+    except BackendUnavailable as e:
+        pytest.skip(f"NVRTC is not installed: {e}")
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("nvrtc")
+@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize("capability, start", [((9, 0), b"\x7fELF"), ((12, 3), b"//")])
+def test_sources_compile(tmp_path: Path, source: str, capability: tuple[int, int], start: bytes) -> None:
+    image = compiled(source, capability, tmp_path)
+    assert image.startswith(start)  # a binary; PTX for a device that NVRTC does not know yet
+    (kept,) = tmp_path.iterdir()
+    kept.write_bytes(b"kept")
+    assert compiled(source, capability, tmp_path) == b"kept"
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("nvrtc")
+@pytest.mark.parametrize(
+    "source, structure",
+    [("memory", FillArgs), ("memory", CopyArgs), ("memory", TransposeArgs), ("blas", ProductArgs)],
+)
+def test_argument_structures_have_the_size_of_the_kernels(source: str, structure: type[ctypes.Structure]) -> None:
+    nvrtc = kernels.load_nvrtc()
+    text = (Path(kernels.__file__).parent / "data" / f"{source}.cu").read_bytes()
+    name, size = structure.__name__, ctypes.sizeof(structure)
+    text += f'\nstatic_assert(sizeof({name}) == {size}, "{name}");\n'.encode()
+    for field, *_ in structure._fields_:
+        own = getattr(structure, field).offset
+        text += f'static_assert(__builtin_offsetof({name}, {field}) == {own}, "{field}");\n'.encode()
+    assert kernels._compile(nvrtc, source, text, "sm_90", True)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("nvrtc")
+def test_a_refused_source_says_where() -> None:
+    with pytest.raises(LibraryError, match=r"NVRTC refuses bad\.cu: bad\.cu\(1\): error") as caught:
+        kernels._compile(kernels.load_nvrtc(), "bad", b"this is no C++", "sm_90", True)
+    assert caught.value.lib == "nvrtc"
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("nvrtc")
+def test_a_device_older_than_nvrtc_knows(tmp_path: Path) -> None:
+    with pytest.raises(BackendUnavailable, match=r"compute capability 3\.5"):
+        compiled("blas", (3, 5), tmp_path)
+
+
+def test_the_cache_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("CALLBOARD_CACHE_DIR", str(tmp_path))
+    assert kernels.cache_folder() == tmp_path / "cuda"
+    monkeypatch.delenv("CALLBOARD_CACHE_DIR")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert kernels.cache_folder() == tmp_path / "callboard" / "cuda"
+
+
+def test_a_folder_that_cannot_be_written_is_no_failure(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    kernels._keep(tmp_path / "file" / "x.bin", b"image")
+    kernels._keep(tmp_path / "new" / "x.bin", b"image")
+    assert [p.name for p in (tmp_path / "new").iterdir()] == ["x.bin"]
