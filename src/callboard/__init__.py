@@ -23,6 +23,7 @@ import types
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from callboard import sync
     from callboard.actors import Actor, ActorRef, Directive, Mailbox, Msg, OneForOne, Props, Request
     from callboard.core.dtype import DType, as_dtype
     from callboard.core.errors import (
@@ -144,12 +145,15 @@ __all__ = [
     "request_key",
     "retrying",
     "supports",
+    "sync",
 ]
 
 logging.getLogger("callboard").addHandler(logging.NullHandler())
 
 
 def __getattr__(name: str) -> Any:
+    if name == "sync":
+        return importlib.import_module("callboard.sync")
     module = _WHERE.get(name)
     if module is None:
         raise AttributeError(f"module 'callboard' has no attribute {name!r}")

@@ -112,6 +112,9 @@ class Reply(Generic[T_co]):
             except concurrent.futures.TimeoutError:
                 self._detach(future)
                 raise AskTimeout(f"no verdict within {timeout} s; the op goes on") from None
+            except BaseException:  # Ctrl-C: the waiter leaves, the op goes on
+                self._detach(future)
+                raise
         return self._take()
 
     def exception(self) -> BaseException | None:
@@ -144,6 +147,13 @@ class Reply(Generic[T_co]):
         failure: Failure = self._outcome
         failure.cause.seen = True
         raise failure.error
+
+    def __repr__(self) -> str:
+        if self._state == PENDING:
+            return f"<{type(self).__name__} pending>"
+        if self._state == DONE:
+            return f"<{type(self).__name__} {self._outcome!r}>"
+        return f"<{type(self).__name__} failed: {self._outcome.error!r}>"
 
     # -- the device's side ---------------------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 __all__ = ["Census", "LeftBehind", "nothing_left"]
 
-LASTING = frozenset({"callboard-monitor", "callboard-spawner", "callboard-sync"})
+LASTING = frozenset({"callboard-monitor", "callboard-spawner"})
 """Threads that one process starts once, when they are first needed, and keeps."""
 
 PATIENCE = 5.0

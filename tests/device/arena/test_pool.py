@@ -12,7 +12,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from callboard.core.errors import MailboxFull, OutOfMemory
+from callboard.core.errors import DeviceStopped, MailboxFull, OutOfMemory
 from callboard.device.arena import Arena, ArenaPool, Slot
 from callboard.device.arena.pool import LARGE
 
@@ -217,7 +217,7 @@ def test_leased_arrays_outlive_the_pool(pool: ArenaPool) -> None:
     assert array.sum() == 5000
     assert pool.find(array) is None
     pool.give(slot)
-    with pytest.raises(RuntimeError, match="closed"):
+    with pytest.raises(DeviceStopped, match="closed"):
         pool.take(10)
 
 

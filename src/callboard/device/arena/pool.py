@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from callboard.actors.errors import MailboxFull
+from callboard.core.errors import DeviceStopped, MailboxFull
 from callboard.device import forkguard
 from callboard.device.arena.extents import Extents
 from callboard.device.arena.memory import Arena, private_arena, shared_arena
@@ -129,7 +129,7 @@ class ArenaPool:
             Hashable, tuple[int, list[Slot]]
         ] = {}  # last serial that the dead host may know, slots held back
         self._returned: deque[Slot] = deque()  # by finalizers, which run anywhere and so take no lock
-        self._closed: str | None = None
+        self._closed: tuple[type[Exception], str] | None = None
         forkguard.guard(self)
 
     # -- slots --------------------------------------------------------------------------------------------------------
@@ -140,7 +140,8 @@ class ArenaPool:
         Raises:
             MailboxFull: The limit is reached.
             OutOfMemory: The host has no memory.
-            RuntimeError: The pool is closed, or this is a forked process.
+            DeviceStopped: The pool is closed.
+            RuntimeError: This is a forked process.
         """
         reserved = max(GRANULE, -(-nbytes // GRANULE) * GRANULE)
         with self._lock:
@@ -283,7 +284,7 @@ class ArenaPool:
     def close(self) -> None:
         """Give up all arenas. Leased arrays stay valid as long as they live; nothing can be taken any more."""
         with self._lock:
-            self._closed = "this device is closed"
+            self._closed = DeviceStopped, "this device is closed"
             gone = list(self._arenas.values())
             self._arenas.clear()
             self._addresses = []
@@ -319,7 +320,7 @@ class ArenaPool:
         """A row-major array in a slot, which comes back when the array and all views of it are gone.
 
         Raises:
-            MailboxFull, OutOfMemory, RuntimeError: As :meth:`take`.
+            MailboxFull, OutOfMemory, DeviceStopped, RuntimeError: As :meth:`take`.
         """
         slot = self.take(math.prod(shape) * dtype.itemsize)
         lease = _Lease(slot)
@@ -346,10 +347,11 @@ class ArenaPool:
 
     def _check(self) -> None:
         if self._closed is not None:
-            raise RuntimeError(self._closed)
+            kind, text = self._closed
+            raise kind(text)
 
     def after_fork(self) -> None:
-        self._closed = str(forkguard.forked_error("the shared memory of a device"))
+        self._closed = RuntimeError, str(forkguard.forked_error("the shared memory of a device"))
         self._lock = threading.Lock()
         for arena in self._arenas.values():
             arena.close_descriptor()

@@ -1,0 +1,87 @@
+"""``cb.sync`` type-checks as it behaves: ``get()`` of a blocking ref is the array, and the two kinds do not mix."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import callboard
+
+SOURCE = Path(callboard.__file__).parents[1]
+
+GOOD = """
+from typing import Any, assert_type
+
+import numpy as np
+
+import callboard as cb
+from callboard.kernel.blas import VectorPair
+
+
+def blocking(x: "np.ndarray[Any, Any]") -> None:
+    with cb.sync.device("auto") as gpu:
+        a = gpu.put(x)
+        assert_type(a, cb.sync.Ref)
+        c = gpu.blas.gemm(a, a)
+        assert_type(c, cb.sync.Ref)
+        assert_type(c.get(), np.ndarray[Any, Any])
+        assert_type(c[0].T.reinterpret("u8").reshape(-1).get(), np.ndarray[Any, Any])
+        assert_type(c.result(), cb.sync.Ref)
+        assert_type(gpu.blas.swap(a, a).x.get(), np.ndarray[Any, Any])
+        assert_type(gpu.blas.dot(a, a).result(), float)
+        assert_type(gpu.copy(gpu.zeros(3)).get(), np.ndarray[Any, Any])
+        assert_type(gpu.per_generation(lambda d: d.put(x))(), cb.sync.Ref)
+
+
+async def waiting(gpu: cb.Device, x: "np.ndarray[Any, Any]") -> None:
+    a = gpu.put(x)
+    assert_type(a, cb.GpuRef)
+    assert_type(await a, cb.GpuRef)
+    assert_type(a.get(), cb.Reply[np.ndarray[Any, Any]])
+    assert_type(await gpu.blas.gemm(a, a).get(), np.ndarray[Any, Any])
+    assert_type(gpu.blas.swap(a, a), VectorPair)
+"""
+
+BAD = """
+import callboard as cb
+
+
+def mixed(gpu: cb.sync.Device, other: cb.Device, a: cb.sync.Ref, b: cb.GpuRef) -> None:
+    gpu.blas.gemm(a, b)  # E
+    other.blas.gemm(a, b)  # E
+    gpu.copy(b)  # E
+    a.get().result()  # E
+    b.get().sum()  # E
+"""
+
+CHECKERS = {
+    "mypy": ["--strict", "--no-error-summary", "--hide-error-context"],
+    "pyright": [],
+}
+
+
+def errors(checker: str, folder: Path, name: str) -> set[int]:
+    command = [sys.executable, "-m", checker, *CHECKERS[checker], name]
+    environment = {**os.environ, "MYPYPATH": str(SOURCE)}
+    done = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=200, check=False
+    )
+    assert done.returncode in (0, 1), done.stdout + done.stderr
+    lines = [line for line in done.stdout.splitlines() if name in line and "error" in line]
+    return {int(line.partition(f"{name}:")[2].partition(":")[0]) for line in lines}
+
+
+@pytest.mark.typing
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("checker", CHECKERS)
+def test_good_passes_and_bad_does_not(tmp_path: Path, checker: str) -> None:
+    pytest.importorskip(checker)
+    (tmp_path / "pyrightconfig.json").write_text(f'{{"extraPaths": ["{SOURCE}"]}}')
+    (tmp_path / "good.py").write_text(GOOD)
+    (tmp_path / "bad.py").write_text(BAD)
+    assert errors(checker, tmp_path, "good.py") == set()
+    wanted = {number for number, line in enumerate(BAD.splitlines(), 1) if line.endswith("# E")}
+    assert errors(checker, tmp_path, "bad.py") == wanted
