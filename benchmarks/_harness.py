@@ -122,7 +122,7 @@ def environment(device: str) -> dict[str, Any]:
     backend, info = registry.resolve(device)
     return {
         "at": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
-        "commit": _git("rev-parse", "HEAD"),
+        "commit": os.environ.get("CALLBOARD_COMMIT") or _git("rev-parse", "HEAD"),
         "dirty": bool(_git("status", "--porcelain")),
         "backend": backend.name,
         "device": info.name,

@@ -1,0 +1,118 @@
+"""``python -m callboard.testing.gpu_check.coverage [--write | --check]``: makes ``docs/coverage.md``.
+
+What a backend executes is read from its launch tables, the dtypes by asking messages and libraries, and what has been
+proven on hardware from ``docs/hardware/*.json``: an op counts as proven there when tests that used it passed, none
+failed, and its source has not changed since.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from callboard.core.dtype import DTYPES
+from callboard.core.op import Op, info_of
+from callboard.testing.gpu_check.dtypes import accepted
+from callboard.testing.gpu_check.sources import ROOT, all_ops, op_sources, ops_of
+
+__all__ = ["coverage_page", "hardware_runs", "main"]
+
+PAGE = ROOT / "docs" / "coverage.md"
+HARDWARE = ROOT / "docs" / "hardware"
+Run = dict[str, Any]
+
+HEAD = """\
+# Coverage
+
+What each backend executes, and what of it has been proven on hardware. Made by
+`python -m callboard.testing.gpu_check.coverage --write` from the launch tables and from `docs/hardware/`; a test checks
+that it is up to date. `cb.supports(Gemm, dtype, device)` asks the same of one op.
+
+The dtypes are those of the first operand ("all": every dtype that callboard has). "Proven on" names the GPU, the day
+and the commit of a run of `scripts/gpu-check` in which tests used this op on CUDA and all of them passed; where the
+source of the op has changed since, it says "last proven".
+"""
+
+
+def hardware_runs(folder: Path = HARDWARE) -> list[Run]:
+    """The stored runs, newest first."""
+    runs = [json.loads(path.read_text("utf-8")) for path in sorted(folder.glob("*.json"))]
+    return sorted((run for run in runs if "ops" in run), key=lambda run: str(run["probe"]["at"]), reverse=True)
+
+
+def coverage_page(runs: list[Run]) -> str:
+    """The page."""
+    return "\n".join([HEAD, *_operations(runs), "", *_hardware(runs), ""])
+
+
+def _operations(runs: list[Run]) -> Iterator[str]:
+    cpu, cuda, sources = ops_of("cpu"), ops_of("cuda"), op_sources("cuda")
+    yield "## Operations\n"
+    yield "| op | CPU | CUDA | proven on |"
+    yield "|---|---|---|---|"
+    for op in all_ops():
+        tag = info_of(op).tag
+        proven = _proof(tag, sources[tag], runs) if op in cuda else ""
+        yield f"| `{tag}` | {_dtypes(op, cpu)} | {_dtypes(op, cuda)} | {proven} |"
+
+
+def _dtypes(op: type[Op[Any, Any]], table: dict[type[Op[Any, Any]], Any]) -> str:
+    if op not in table:
+        return "no"
+    found = accepted(op, table[op])
+    return "all" if len(found) == len(DTYPES) else " ".join(dtype.name for dtype in found)
+
+
+def _proof(tag: str, source: str, runs: list[Run]) -> str:
+    last = ""
+    for run in runs:
+        found = run["ops"].get(tag)
+        if found is None or found["failed"] or not found["passed"]:
+            continue
+        if found["source"] == source:
+            return _where(run)
+        last = last or f"last proven: {_where(run)}"
+    return last or "not yet"
+
+
+def _where(run: Run) -> str:
+    probe = run["probe"]
+    commit = str(probe["commit"] or "unknown")[:10] + (", with changes" if probe["dirty"] else "")
+    return f"{probe['device']}, {str(probe['at'])[:10]} ({commit})"
+
+
+def _hardware(runs: list[Run]) -> Iterator[str]:
+    yield "## Runs\n"
+    if not runs:
+        yield "None yet."
+        return
+    yield "| GPU | day | commit | driver | passed | failed | skipped |"
+    yield "|---|---|---|---|---|---|---|"
+    for run in runs:
+        probe, counts = run["probe"], run["counts"]
+        numbers = " | ".join(str(counts.get(outcome, 0)) for outcome in ("passed", "failed", "skipped"))
+        commit = str(probe["commit"] or "unknown")[:10]
+        yield f"| {probe['device']} | {str(probe['at'])[:10]} | {commit} | {probe['driver']} | {numbers} |"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Print, write or check the page."""
+    parser = argparse.ArgumentParser("callboard.testing.gpu_check.coverage", description=__doc__)
+    action = parser.add_mutually_exclusive_group()
+    action.add_argument("--write", action="store_true", help=f"write {PAGE.relative_to(ROOT)}")
+    action.add_argument("--check", action="store_true", help="exit with 1 if it is not up to date")
+    given = parser.parse_args(arguments)
+    page = coverage_page(hardware_runs())
+    if given.write:
+        PAGE.write_text(page, "utf-8")
+    elif given.check:
+        return int(not PAGE.exists() or PAGE.read_text("utf-8") != page)
+    else:
+        sys.stdout.write(page)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,67 @@
+"""Which dtypes an op takes: asked of the message and of the library, with small operands."""
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from callboard.core.dtype import DTYPES, DType
+from callboard.core.errors import AccelError
+from callboard.core.layout import layout_of
+from callboard.core.library import Library
+from callboard.core.op import Op, info_of, outputs_of
+from callboard.core.operand import Placeholder, Role
+from callboard.core.opinfo import OpField
+
+__all__ = ["accepted"]
+
+EXTENT = 2
+MOST_AXES = 3
+
+
+def accepted(op: type[Op[Any, Any]], library: type[Library]) -> list[DType]:
+    """The dtypes that the first operand may have, in the order of the table."""
+    return [dtype for dtype in DTYPES.values() if any(_takes(library, message) for message in _messages(op, dtype))]
+
+
+def _takes(library: type[Library], message: Op[Any, Any]) -> bool:
+    try:
+        outputs_of(message)
+        return library.why_not(message) is None
+    except (AccelError, TypeError):
+        return False
+
+
+def _messages(op: type[Op[Any, Any]], dtype: DType) -> Iterator[Op[Any, Any]]:
+    """Messages with every required operand of every number of axes, written ones also of the sum's dtype."""
+    info = info_of(op)
+    required = [f for f in info.dynamic if not f.optional and _is_required(op, f.name)]
+    settings = {name: _setting(name, dtype) for name in info.statics if _is_required(op, name)}
+    choices = [_values(field, dtype) for field in required]
+    for values in itertools.product(*choices):
+        fields = dict(zip((f.name for f in required), values, strict=True))
+        try:
+            yield op(**settings, **fields)
+        except (AccelError, TypeError):
+            continue
+
+
+def _values(field: OpField, dtype: DType) -> list[Any]:
+    if field.role is Role.SCALAR:
+        return [1.0]
+    dtypes = [dtype]
+    if field.role in (Role.OUT, Role.INOUT) and dtype.name == "i8":
+        dtypes.append(DTYPES["i32"])
+    shapes = [(EXTENT,) * axes for axes in range(MOST_AXES + 1)]
+    found = [Placeholder(layout_of(d, shape)) for d in dtypes for shape in shapes]
+    return [(value,) for value in found] if field.many else list(found)
+
+
+def _is_required(op: type[Op[Any, Any]], name: str) -> bool:
+    field = next(f for f in msgspec.structs.fields(op) if f.name == name)
+    return field.required
+
+
+def _setting(name: str, dtype: DType) -> Any:
+    return {"dtype": dtype.name, "shape": (EXTENT,)}[name]

@@ -1,0 +1,89 @@
+"""pytest plugin: writes every case as a line of JSON, with the ops that it executed on CUDA.
+
+Loaded with ``-p``; ``CALLBOARD_GPU_REPORT`` names the file. Lines are written as tests end, so that a run that is cut
+short leaves what it has done.
+"""
+
+import functools
+import inspect
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+__all__ = ["FILE", "MARKED"]
+
+FILE = "CALLBOARD_GPU_REPORT"
+MARKED = "cuda_ops"
+"""Name of the user property: reports carry it from xdist's workers."""
+
+_executed: set[str] = set()
+
+
+def _listen_to_sessions() -> None:
+    from callboard.core.op import info_of
+    from callboard.testing.session import LibrarySession
+
+    submit = LibrarySession.submit
+
+    @functools.wraps(submit)
+    def record(self: Any, op: Any) -> Any:
+        if "cuda" in self.backend.name:
+            _executed.add(info_of(type(op)).tag)
+        return submit(self, op)
+
+    LibrarySession.submit = record  # type: ignore[method-assign]
+
+
+def _listen_to_devices() -> None:
+    from callboard.core.op import info_of
+    from callboard.device.port import OpPort
+
+    submit = OpPort.submit
+    default = inspect.signature(submit).parameters["depth"].default
+
+    @functools.wraps(submit)
+    def record(self: Any, op: Any, extra: Any = None, keep: Any = None, depth: int = default) -> Any:
+        if "cuda" in self.name:
+            _executed.add(info_of(type(op)).tag)
+        # one frame more stands between the caller, whose line errors name, and the op line
+        return submit(self, op, extra, keep, depth + 1)
+
+    OpPort.submit = record  # type: ignore[method-assign]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Listen where ops enter: the sessions of the conformance suites and the op lines of devices."""
+    config.addinivalue_line("markers", "fault: kills processes or poisons contexts")
+    _listen_to_sessions()
+    _listen_to_devices()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """Note which ops the test executed."""
+    _executed.clear()
+    try:
+        return (yield)
+    finally:
+        item.user_properties.append((MARKED, sorted(_executed)))
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Write the case down; setup and teardown only where they decide."""
+    if "PYTEST_XDIST_WORKER" in os.environ or (report.when != "call" and report.passed):
+        return
+    line: dict[str, Any] = {
+        "case": report.nodeid,
+        "when": report.when,
+        "outcome": report.outcome,
+        "seconds": round(report.duration, 4),
+        "ops": dict(report.user_properties).get(MARKED, []),
+    }
+    if not report.passed:
+        line["why"] = str(report.longrepr)[-2000:]
+    with Path(os.environ[FILE]).open("a", encoding="utf-8") as file:
+        file.write(json.dumps(line) + "\n")

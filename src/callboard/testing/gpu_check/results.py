@@ -1,0 +1,41 @@
+"""From the lines that tests left to what is stored. Pure."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+__all__ = ["cases_of", "counts_of", "proofs_of"]
+
+Line = Mapping[str, Any]
+
+
+def cases_of(lines: Iterable[Line]) -> dict[str, dict[str, Any]]:
+    """One entry per case: its outcome, seconds, and why it did not pass. A failed teardown fails its case."""
+    found: dict[str, dict[str, Any]] = {}
+    for line in lines:
+        case = found.setdefault(line["case"], {"outcome": "passed", "seconds": 0.0})
+        case["seconds"] = round(case["seconds"] + line["seconds"], 4)
+        if line["outcome"] != "passed" and case["outcome"] != "failed":
+            case["outcome"] = line["outcome"]
+            case["why"] = line["why"]
+    return found
+
+
+def counts_of(cases: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
+    """How many passed, failed and were skipped."""
+    return dict(Counter(str(case["outcome"]) for case in cases.values()))
+
+
+def proofs_of(lines: Iterable[Line], sources: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+    """For each op that tests executed on CUDA: its source, and how many of these tests passed and failed."""
+    lines = list(lines)
+    cases = cases_of(lines)
+    used: dict[str, set[str]] = {}
+    for line in lines:
+        for tag in line["ops"]:
+            used.setdefault(tag, set()).add(line["case"])
+    return {
+        tag: {"source": sources[tag], **{o: sum(cases[c]["outcome"] == o for c in names) for o in ("passed", "failed")}}
+        for tag, names in sorted(used.items())
+        if tag in sources
+    }

@@ -1,0 +1,151 @@
+"""The sections of a check: each runs programs of the source tree in processes of their own, within a time."""
+
+import contextlib
+import importlib.metadata
+import importlib.util
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from callboard.testing.gpu_check.sources import ROOT
+
+__all__ = ["BENCHMARKS", "TESTS", "benchmark_section", "probe", "test_section"]
+
+TESTS = {"conformance": "gpu and not fault", "faults": "gpu and fault"}
+"""Sections of tests, and the marks that choose them."""
+
+BENCHMARKS: dict[str, list[str]] = {
+    "ops": ["ops.py"],
+    "recovery": ["recovery.py", "--hold", "1"],
+    "recovery, 100 GiB held": ["recovery.py", "--hold", "100", "--fault", "illegal", "--standby", "warm"],
+    "copies": ["copies.py"],
+    "idle": ["idle.py", "--quick"],
+}
+
+DOCTOR_TIME = 60.0
+GRACE = 5.0
+"""Seconds between asking a program that takes too long to end, and ending it."""
+
+
+def probe(device: str, commit: str | None) -> dict[str, Any]:
+    """What is checked, where: commit, versions, driver, what the doctor finds."""
+    doctor = [sys.executable, "-m", "callboard", "doctor", "--json"]
+    done = subprocess.run(
+        doctor, cwd=ROOT, env=_environment(), capture_output=True, text=True, timeout=DOCTOR_TIME, check=False
+    )
+    if done.returncode:
+        raise RuntimeError(f"callboard doctor failed:\n{done.stderr}")
+    found = json.loads(done.stdout)
+    backend = device.partition(":")[0]
+    devices = [d for b in found["backends"] if b["name"] == backend for d in b.get("devices", [])]
+    if not devices:
+        why = [b.get("error") for b in found["backends"] if b["name"] == backend]
+        raise RuntimeError(f"no device of {backend!r}: {why}")
+    changes = _git("status", "--porcelain", "--untracked-files=no")
+    return {
+        "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "commit": commit or _git("rev-parse", "HEAD"),
+        "dirty": None if changes is None else bool(changes),
+        "device": devices[0]["detail"].partition(",")[0],
+        "driver": found["driver"].get("detail", ""),
+        "packages": {name: version for name, version in found["packages"].items() if version},
+        "doctor": found,
+    }
+
+
+def test_section(
+    name: str, seconds: float, workers: int, selected: list[str]
+) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """Run the tests of a section on CUDA.
+
+    Args:
+        name: Of the section, of :data:`TESTS`.
+        seconds: It may take.
+        workers: Of pytest-xdist, where it is installed. Even one is worth having: a test that takes its process along
+            (a segmentation fault, the timeout) then ends a worker, and the next worker goes on.
+        selected: Files and folders; all tests when empty.
+
+    Returns:
+        The lines that the tests left, and how the run ended.
+    """
+    with tempfile.TemporaryDirectory(prefix="callboard-gpu-") as folder:
+        report = Path(folder) / "report.jsonl"
+        command = [sys.executable, "-m", "pytest", "-q", "-m", TESTS[name], *_pytest_options(), *selected]
+        if workers and importlib.util.find_spec("xdist") is not None:
+            command += ["-n", str(workers)]
+        environment = _environment(CALLBOARD_REQUIRE="cuda", CALLBOARD_GPU_REPORT=str(report), CI="true")
+        ended = _run(command, seconds, environment)
+        lines = report.read_text("utf-8").splitlines() if report.exists() else []
+    return [json.loads(line) for line in lines], ended
+
+
+def benchmark_section(device: str, seconds: float, quick: bool, only: list[str]) -> dict[str, Any]:
+    """Run the benchmarks; what each stored, or how it ended without."""
+    found: dict[str, Any] = {}
+    deadline = time.monotonic() + seconds
+    for name, command in BENCHMARKS.items():
+        if only and command[0].removesuffix(".py") not in only:
+            continue
+        left = deadline - time.monotonic()
+        if left <= 0:
+            found[name] = {"ended": {"timed_out": True, "seconds": 0.0, "code": None}}
+            continue
+        with tempfile.TemporaryDirectory(prefix="callboard-gpu-") as folder:
+            out = Path(folder) / "result.json"
+            program = [sys.executable, f"benchmarks/{command[0]}", "--device", device, "--json", str(out), *command[1:]]
+            if quick and "--quick" not in program:
+                program.append("--quick")
+            ended = _run(program, left, _environment())
+            found[name] = json.loads(out.read_text("utf-8")) if out.exists() else {}
+        found[name]["ended"] = ended
+    return found
+
+
+def _pytest_options() -> list[str]:
+    """What a run from a source tree on a bare machine needs beside the ini file."""
+    options = ["-p", "callboard.testing.gpu_check.pytest_report", "-p", "callboard.testing.gpu_check.asyncio_runner"]
+    if not any(point.name == "callboard" for point in importlib.metadata.entry_points(group="pytest11")):
+        options += ["-p", "callboard.testing.plugin"]
+    if int(importlib.metadata.version("pytest").split(".")[0]) < 9:
+        options += ["-o", "minversion=7.0"]
+    if importlib.util.find_spec("pytest_timeout") is None:
+        # the ini file's settings of pytest-timeout would be refused as unknown
+        options += ["-o", "addopts=--import-mode=importlib", "-W", "ignore::pytest.PytestConfigWarning"]
+    return options
+
+
+def _run(command: list[str], seconds: float, environment: dict[str, str]) -> dict[str, Any]:
+    """Run a program in a session of its own; end all of it when its time is over."""
+    started = time.monotonic()
+    process = subprocess.Popen(command, cwd=ROOT, env=environment, start_new_session=True)
+    timed_out = False
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        timed_out = True
+        os.killpg(process.pid, signal.SIGTERM)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(GRACE)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    return {"code": process.returncode, "seconds": round(time.monotonic() - started, 2), "timed_out": timed_out}
+
+
+def _environment(**more: str) -> dict[str, str]:
+    path = os.pathsep.join(filter(None, [str(ROOT / "src"), os.environ.get("PYTHONPATH")]))
+    return {**os.environ, "PYTHONPATH": path, **more}
+
+
+def _git(*command: str) -> str | None:
+    try:
+        done = subprocess.run(["git", *command], cwd=ROOT, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return done.stdout.strip()

@@ -1,0 +1,53 @@
+from typing import Any
+
+import pytest
+
+from callboard.testing.gpu_check import coverage
+from callboard.testing.gpu_check.sources import op_sources
+
+
+def run(source: str, passed: int = 1, failed: int = 0, at: str = "2026-11-20T12:00:00Z") -> dict[str, Any]:
+    probe = {"at": at, "commit": "0123456789abcdef", "dirty": False, "device": "NVIDIA H200", "driver": "580"}
+    ops = {"blas.gemm": {"source": source, "passed": passed, "failed": failed}}
+    return {"probe": probe, "ops": ops, "counts": {"passed": passed, "failed": failed}}
+
+
+def row(page: str) -> str:
+    return next(line for line in page.splitlines() if line.startswith("| `blas.gemm` |")).split("|")[4].strip()
+
+
+@pytest.fixture(scope="module")
+def source() -> str:
+    return op_sources("cuda")["blas.gemm"]
+
+
+def test_the_page_in_docs_is_up_to_date() -> None:
+    page = coverage.coverage_page(coverage.hardware_runs())
+    found = coverage.PAGE.read_text("utf-8")
+    assert found == page, "run: python -m callboard.testing.gpu_check.coverage --write"
+
+
+def test_a_matching_proof_names_gpu_day_and_commit(source: str) -> None:
+    assert row(coverage.coverage_page([run(source)])) == "NVIDIA H200, 2026-11-20 (0123456789)"
+
+
+def test_an_older_source_is_last_proven(source: str) -> None:
+    old, new = run("other"), run(source, at="2026-11-01T00:00:00Z")
+    assert row(coverage.coverage_page([old])) == "last proven: NVIDIA H200, 2026-11-20 (0123456789)"
+    assert row(coverage.coverage_page([old, new])) == "NVIDIA H200, 2026-11-01 (0123456789)"
+
+
+@pytest.mark.parametrize("passed, failed", [(3, 1), (0, 0), (0, 2)])
+def test_a_failure_or_nothing_proves_nothing(source: str, passed: int, failed: int) -> None:
+    assert row(coverage.coverage_page([run(source, passed, failed)])) == "not yet"
+
+
+def test_runs_are_listed_with_their_counts(source: str) -> None:
+    page = coverage.coverage_page([run(source, 7, 2)])
+    assert "| NVIDIA H200 | 2026-11-20 | 0123456789 | 580 | 7 | 2 | 0 |" in page
+    assert "None yet." not in page
+
+
+def test_check_says_when_the_page_is_old(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    monkeypatch.setattr(coverage, "PAGE", coverage.ROOT / "docs" / "no-such-page.md")
+    assert coverage.main(["--check"]) == 1

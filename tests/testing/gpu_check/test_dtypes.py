@@ -1,0 +1,29 @@
+import pytest
+
+from callboard.core.dtype import DTYPES
+from callboard.core.op import Op
+from callboard.kernel.blas import Dotc, Gemm, GemmGrouped, Hemm, Rot, Trsm
+from callboard.kernel.memory import Empty, Upload
+from callboard.testing.gpu_check.dtypes import accepted
+from callboard.testing.gpu_check.sources import ops_of
+
+CASES = {
+    Gemm: "f16 bf16 f32 f64 c64 c128 i8",
+    GemmGrouped: "f16 bf16 f32 f64 c64 c128 i8",
+    Dotc: "c64 c128",
+    Hemm: "c64 c128",
+    Rot: "f32 f64 c64 c128",
+    Trsm: "f32 f64 c64 c128",
+    Empty: " ".join(DTYPES),
+    Upload: " ".join(DTYPES),
+}
+
+
+@pytest.mark.parametrize("op, names", CASES.items(), ids=lambda v: v.__name__ if isinstance(v, type) else "")
+def test_the_cpu_takes(op: type[Op[object, object]], names: str) -> None:
+    assert " ".join(dtype.name for dtype in accepted(op, ops_of("cpu")[op])) == names
+
+
+def test_an_op_that_the_library_does_not_launch_takes_nothing() -> None:
+    memory = ops_of("cpu")[Empty]
+    assert accepted(Gemm, memory) == []

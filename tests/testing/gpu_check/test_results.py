@@ -1,0 +1,38 @@
+from typing import Any
+
+from callboard.testing.gpu_check.results import cases_of, counts_of, proofs_of
+
+
+def line(case: str, outcome: str = "passed", when: str = "call", ops: tuple[str, ...] = ()) -> dict[str, Any]:
+    why = {} if outcome == "passed" else {"why": f"{when} {outcome}"}
+    return {"case": case, "when": when, "outcome": outcome, "seconds": 0.5, "ops": list(ops), **why}
+
+
+def test_a_case_has_one_outcome_and_all_its_seconds() -> None:
+    found = cases_of([line("a"), line("b", "failed"), line("c", "skipped", "setup")])
+    assert found["a"] == {"outcome": "passed", "seconds": 0.5}
+    assert found["b"]["why"] == "call failed"
+    assert counts_of(found) == {"passed": 1, "failed": 1, "skipped": 1}
+
+
+def test_a_failed_teardown_fails_its_case() -> None:
+    found = cases_of([line("a"), line("a", "failed", "teardown")])
+    assert found["a"] == {"outcome": "failed", "seconds": 1.0, "why": "teardown failed"}
+
+
+def test_the_first_failure_is_kept() -> None:
+    found = cases_of([line("a", "failed"), line("a", "failed", "teardown")])
+    assert found["a"]["why"] == "call failed"
+
+
+def test_an_op_is_proven_by_the_cases_that_used_it() -> None:
+    lines = [
+        line("a", ops=("blas.gemm", "blas.dot")),
+        line("b", "failed", ops=("blas.dot",)),
+        line("c", ops=("blas.gemm", "test.own")),
+        line("c", "failed", "teardown"),
+    ]
+    assert proofs_of(lines, {"blas.gemm": "g", "blas.dot": "d", "blas.nrm2": "n"}) == {
+        "blas.dot": {"source": "d", "passed": 1, "failed": 1},
+        "blas.gemm": {"source": "g", "passed": 1, "failed": 1},
+    }

@@ -1,0 +1,103 @@
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from callboard.testing.gpu_check import sections
+
+TEST = """
+import pytest
+from callboard.kernel.blas import Gemm
+from callboard.testing.session import LibrarySession
+import numpy as np
+
+def test_good(monkeypatch):
+    with LibrarySession("cpu") as session:
+        monkeypatch.setattr(type(session.backend), "name", "cuda")
+        a = session.put(np.eye(2))
+        session.submit(Gemm(a=a, b=a))
+
+def test_bad():
+    assert 1 == 2, "so it is"
+
+@pytest.mark.skip(reason="not here")
+def test_skipped():
+    pass
+"""
+
+
+@pytest.fixture
+def everything(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sections.TESTS, "conformance", "not nothing")
+
+
+@pytest.mark.usefixtures("everything")
+def test_cases_come_back_with_what_they_executed(tmp_path: Path) -> None:
+    path = tmp_path / "test_sample.py"
+    path.write_text(TEST, "utf-8")
+    lines, ended = sections.test_section("conformance", 50.0, 0, [str(path)])
+    found = {line["case"].rpartition("::")[2]: line for line in lines}
+    assert ended["code"] == 1
+    assert not ended["timed_out"]
+    assert {name: line["outcome"] for name, line in found.items()} == {
+        "test_good": "passed",
+        "test_bad": "failed",
+        "test_skipped": "skipped",
+    }
+    assert "blas.gemm" in found["test_good"]["ops"]
+    assert "so it is" in found["test_bad"]["why"]
+    assert "not here" in found["test_skipped"]["why"]
+
+
+@pytest.mark.usefixtures("everything")
+def test_a_section_that_takes_too_long_keeps_what_it_has_done(tmp_path: Path) -> None:
+    path = tmp_path / "test_sample.py"
+    wait = "import threading\ndef test_first(): pass\ndef test_second(): threading.Event().wait()\n"
+    path.write_text(wait, "utf-8")
+    lines, ended = sections.test_section("conformance", 6.0, 0, [str(path)])
+    assert ended["timed_out"]
+    assert [line["outcome"] for line in lines] == ["passed"]
+
+
+def test_a_program_that_will_not_end_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sections, "GRACE", 0.2)
+    stubborn = "import signal, threading; signal.signal(signal.SIGTERM, signal.SIG_IGN); threading.Event().wait()"
+    started = time.monotonic()
+    ended = sections._run([sys.executable, "-c", stubborn], 1.0, sections._environment())
+    assert ended["timed_out"]
+    assert ended["code"] == -9
+    assert time.monotonic() - started < 20
+
+
+def test_benchmarks_are_merged_and_those_without_time_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(command: list[str], seconds: float, environment: dict[str, str]) -> dict[str, Any]:
+        out = Path(command[command.index("--json") + 1])
+        out.write_text(json.dumps({"benchmark": Path(command[1]).stem}), "utf-8")
+        return {"code": 0, "seconds": 1.0, "timed_out": False}
+
+    monkeypatch.setattr(sections, "_run", run)
+    found = sections.benchmark_section("cpu", 100.0, quick=True, only=["ops", "copies"])
+    assert {name: one["benchmark"] for name, one in found.items()} == {"ops": "ops", "copies": "copies"}
+    late = sections.benchmark_section("cpu", 0.0, quick=True, only=[])
+    assert set(late) == set(sections.BENCHMARKS)
+    assert all(one["ended"]["timed_out"] for one in late.values())
+
+
+def test_every_benchmark_program_exists() -> None:
+    for command in sections.BENCHMARKS.values():
+        assert (sections.ROOT / "benchmarks" / command[0]).exists()
+
+
+def test_the_probe_names_device_and_commit() -> None:
+    found = sections.probe("cpu", commit="abc")
+    assert found["commit"] == "abc"
+    assert found["device"]
+    assert found["packages"]["numpy"]
+
+
+def test_a_missing_device_is_an_error_with_the_reason() -> None:
+    with pytest.raises(RuntimeError, match="no device of 'quantum'"):
+        sections.probe("quantum", None)
