@@ -8,6 +8,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from callboard.actors import ActorRef
+from callboard.core.backend import AccelBackend
 from callboard.core.errors import DeviceMismatch, GpuRefStale
 from callboard.core.layout import layout_from_wire
 from callboard.core.mode import Asynchronous
@@ -129,6 +130,11 @@ class Device(Faces[Asynchronous]):
     @property
     def backend(self) -> str:
         return self._actor.backend.name
+
+    @property
+    def accel_backend(self) -> AccelBackend:
+        """The backend itself; opening its devices is the host's business."""
+        return self._actor.backend
 
     @property
     def isolation(self) -> str:

@@ -1,0 +1,103 @@
+"""``DeviceSession``: a real device, host and all, with the methods of :class:`LibrarySession`."""
+
+import asyncio
+import threading
+from types import TracebackType
+from typing import Any, Self, cast
+
+import numpy as np
+
+from callboard.core.backend import AccelBackend
+from callboard.core.dtype import DTypeLike, as_dtype
+from callboard.core.op import Op, info_of
+from callboard.core.ref import GpuRef
+from callboard.core.reply import Reply
+from callboard.device.handle import Device
+from callboard.system import System
+
+__all__ = ["DeviceSession"]
+
+WAIT = 60.0
+"""Seconds that any step may take."""
+
+
+class DeviceSession:
+    """Opens a device on a loop of its own, in a thread, and calls it from the test's thread.
+
+    Args:
+        which: As :meth:`callboard.System.device` takes it.
+        options: Of the device (``isolation`` …).
+
+    Raises:
+        BackendUnavailable: It cannot be used here.
+    """
+
+    def __init__(self, which: str = "cpu", **options: Any) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="callboard-session", daemon=True)
+        self._thread.start()
+        self._system: System | None = None
+        try:
+            self.device: Device = self._run(self._open(which, options))
+        except BaseException:
+            self.close()
+            raise
+        self.backend: AccelBackend = self.device.accel_backend
+
+    async def _open(self, which: str, options: dict[str, Any]) -> Device:
+        self._system = await System("session").start()
+        return await self._system.device(which, **options)
+
+    def _run(self, coroutine: Any) -> Any:
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(WAIT)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # -- arrays --------------------------------------------------------------------------------------------------------
+
+    def put(self, array: Any, dtype: DTypeLike | None = None) -> GpuRef:
+        """A row-major copy of a host array on the device."""
+        return self.device.put(array, dtype=dtype)
+
+    def empty(self, shape: int | tuple[int, ...], dtype: DTypeLike = "f32") -> GpuRef:
+        """A new array; its bytes are ``0xff``, so that an element that nobody wrote shows."""
+        kind = as_dtype(dtype)
+        shape = (shape,) if isinstance(shape, int) else shape
+        octets = np.full(int(np.prod(shape)) * kind.itemsize, 255, np.uint8)
+        return self.device.put(octets.view(kind.np).reshape(shape))
+
+    def get(self, ref: GpuRef) -> "np.ndarray[Any, Any]":
+        """A copy on the host."""
+        return ref.get().result(WAIT)
+
+    # -- ops -----------------------------------------------------------------------------------------------------------
+
+    def why_not(self, op: Op[Any, Any]) -> str | None:
+        """Why the backend does not execute this op, None if it does."""
+        cls = self.backend.libraries().get(info_of(type(op)).library)
+        return "no such library" if cls is None else cls.why_not(op)
+
+    def submit(self, op: Op[Any, Any]) -> Any:
+        """Execute an op and wait for it; answers and raises as :meth:`LibrarySession.submit`."""
+        reply = self.device.ask(op)
+        if isinstance(reply, tuple):
+            for ref in reply:
+                ref.result(WAIT)
+            return reply
+        return cast("Reply[Any]", reply).result(WAIT)
+
+    def close(self) -> None:
+        """End the device and the loop; closing twice is harmless."""
+        if self._loop.is_closed():
+            return
+        if self._system is not None:
+            self._run(self._system.stop())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(WAIT)
+        self._loop.close()
