@@ -1,0 +1,95 @@
+"""The benchmarks run and store what they found; their arithmetic is right. The figures prove nothing here."""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+BENCHMARKS = ROOT / "benchmarks"
+
+
+@pytest.fixture(scope="module")
+def harness() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("_harness", BENCHMARKS / "_harness.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def run(tmp_path: Path, name: str, *arguments: str) -> dict[str, Any]:
+    out = tmp_path / "out.json"
+    path = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
+    command = [sys.executable, str(BENCHMARKS / f"{name}.py"), "--device", "cpu", "--quick", "--rounds", "1"]
+    done = subprocess.run(
+        [*command, "--json", str(out), *arguments],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        timeout=55,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    record: dict[str, Any] = json.loads(out.read_text("utf-8"))
+    assert record["benchmark"] == name
+    assert record["environment"]["packages"]["numpy"]
+    return record
+
+
+def test_ops(tmp_path: Path) -> None:
+    for figures in run(tmp_path, "ops", "--large", "96")["results"].values():
+        assert set(figures) == {"process", "thread", "scipy", "numpy"}
+        assert all(0 < one["median"] < 1 for one in figures.values())
+        assert figures["process"]["ratio"]["median"] == pytest.approx(
+            figures["process"]["median"] / figures["scipy"]["median"]
+        )
+
+
+def test_copies(tmp_path: Path) -> None:
+    results = run(tmp_path, "copies", "--gib", "0.01")["results"]
+    assert {"leased", "NumPy", "memcpy"} <= set(results["put"])
+    assert {"leased", "NumPy", "NumPy, new", "memcpy"} <= set(results["get"])
+
+
+def test_recovery(tmp_path: Path) -> None:
+    record = run(tmp_path, "recovery", "--standby", "hot")
+    fault, report = record["results"].values()
+    assert 0 < report["hot, kill"]["median"] < fault["hot, kill"]["median"]
+    assert [bar["held"] for bar in record["bars"] if "hot" in bar["what"]] != [None]
+
+
+def test_idle(tmp_path: Path) -> None:
+    results = run(tmp_path, "idle", "--seconds", "0.5")["results"]
+    assert set(results["idle"]) == {"application", "host", "standby"}
+    assert results["buffers_left"] == 0
+
+
+def test_rounds_take_turns_in_both_directions(harness: ModuleType) -> None:
+    order: list[str] = []
+
+    def subject(name: str) -> Any:
+        return lambda: order.append(name) or float(len(order))
+
+    found = harness.interleave({"a": subject("a"), "b": subject("b")}, 3)
+    assert order == ["a", "b", "b", "a", "a", "b"]
+    assert found == {"a": [1.0, 4.0, 5.0], "b": [2.0, 3.0, 6.0]}
+
+
+def test_ratios_are_of_the_same_round(harness: ModuleType) -> None:
+    found = {"a": [1.0, 8.0, 3.0], "b": [2.0, 4.0, 3.0]}
+    assert harness.ratios(found, "a", "b") == {"min": 0.5, "median": 1.0, "max": 2.0}
+    assert harness.ratios(found, "a", "c") is None
+
+
+@pytest.mark.parametrize("value, at_least, held", [(2.0, True, True), (0.5, True, False), (0.5, False, True)])
+def test_bars(harness: ModuleType, value: float, at_least: bool, held: bool) -> None:
+    assert harness.Bar("x", value, 1.0, at_least).held is held
+    assert harness.Bar("x", None, 1.0, at_least).held is None
