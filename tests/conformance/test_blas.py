@@ -61,7 +61,7 @@ SIMPLEST: dict[str, Any] = {
     "geam": lambda x: Geam(a=x.f32_3_4, b=x.f32_3_4),
     "gemm": lambda x: Gemm(a=x.f32_3_4, b=x.f32_4_4),
     "gemm_batched": lambda x: GemmBatched(a=(x.f32_3_4,), b=(x.f32_4_4,)),
-    "gemm_grouped": lambda x: GemmGrouped(a=(x.f32_3_3,), b=(x.f32_3_4,), c=(x.f64_1,) and (x.f32_3_4[...],)),
+    "gemm_grouped": lambda x: GemmGrouped(a=(x.f32_3_3,), b=(x.f32_3_4,), c=(x.f32_4_3.reshape(3, 4),)),
     "gemm_strided_batched": lambda x: GemmStridedBatched(a=x.f32_2_3_4, b=x.f32_2_4_3),
     "gemv": lambda x: Gemv(a=x.f32_3_4, x=x.f32_4),
     "ger": lambda x: Ger(x=x.f32_3, y=x.f32_4, a=x.f32_3_4),
