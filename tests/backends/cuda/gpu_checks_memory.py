@@ -98,5 +98,5 @@ def fills_from_the_device(s: LibrarySession, dtype: str) -> None:
         for number in (0, 1, 3) + ((-2,) if DTYPES[source].is_signed and DTYPES[dtype].is_signed else ()):
             value = np.asarray(number).astype(DTYPES[source].np)
             x = s.empty((4, 6), dtype)
-            s.submit(Fill(out=x.T, fill_value=s.put(value)))
+            s.submit(Fill(out=x.T[::-1], fill_value=s.put(value)))
             same_bytes(s.get(x), np.broadcast_to(value.astype(DTYPES[dtype].np), (4, 6)))

@@ -50,3 +50,15 @@ def test_closing_gives_everything_back(host: Host, binding: HostCublas, driver: 
 def test_warm_up_multiplies_once(host: Host, binding: HostCublas) -> None:
     host.session._library("blas").warm_up()
     assert [name for name, _ in binding.calls] == ["sgemm"]
+
+
+def test_a_handle_without_room_for_its_workspace_is_given_back(host: Host, binding: HostCublas, driver: Any) -> None:
+    session = host.session
+    x = host.vector(3, "f32")
+    driver.statuses["mem_alloc"] = 2
+    stream = session.device.stream()
+    with pytest.raises(OutOfMemory):
+        session.classes["blas"](session.device, stream)
+    assert [name for name, _ in binding.calls] == ["destroy"]
+    driver.statuses.clear()
+    assert session.submit(Nrm2(x=x)) > 0

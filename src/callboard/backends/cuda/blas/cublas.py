@@ -81,13 +81,16 @@ class Cublas:
             raise error from None
         except Exception as e:  # pathfinder's and nvmath's own, when libcublas or a symbol is missing
             raise BackendUnavailable(f'libcublas cannot be loaded: {e}; pip install "callboard[cuda13]"') from e
-        self._workspace = self.allocate(WORKSPACE)
-        self._constants = self.allocate(SLOT * SLOTS)
-        image = constants()
-        self.driver.check(
-            self.driver.memcpy_htod(self._constants, image, len(image), stream.native), "cuMemcpyHtoDAsync"
-        )
-        self.bind(stream)
+        try:
+            self._workspace = self.allocate(WORKSPACE)
+            self._constants = self.allocate(SLOT * SLOTS)
+            image = constants()
+            code = self.driver.memcpy_htod(self._constants, image, len(image), stream.native)
+            self.driver.check(code, "cuMemcpyHtoDAsync")
+            self.bind(stream)
+        except AccelError:
+            self.close()
+            raise
 
     def function(self, name: str, *extents: int) -> Callable[..., Any]:
         """The function of this name; its 64-bit form where one of the extents needs it."""
