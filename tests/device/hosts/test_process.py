@@ -18,6 +18,7 @@ import pytest
 
 from callboard.core.errors import BackendUnavailable
 from callboard.device.hosts import launch as launch_module
+from callboard.device.hosts import process as process_module
 from callboard.device.hosts.base import HostEnd
 from callboard.device.hosts.launch import launch
 from callboard.device.protocol import Hello, Verdicts
@@ -177,6 +178,27 @@ async def test_what_a_dead_host_has_said_comes_before_its_end(start: Start) -> N
 
 
 @pytest.mark.fault
+async def test_a_process_that_cannot_be_killed(
+    start: Start, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As one in a driver call: its end is reported, its slots stay fenced, and nothing of it is heard again."""
+    monkeypatch.setattr(process_module, "REAP_TIME", 0.05)
+    talk = await start()
+    await talk.ask("echo")
+    with monkeypatch.context() as patch:
+        patch.setattr(signal, "pidfd_send_signal", lambda pidfd, number: None)
+        os.kill(talk.host.pid, signal.SIGSTOP)
+        await talk.host.close(0.01)
+    assert [(end.reason, end.detail.splitlines()[0].rpartition(" (")[2]) for end in talk.ends] == [
+        ("killed", "still exiting)")
+    ]
+    assert "left behind" in caplog.text
+    assert not talk.host.reaped.done()
+    os.kill(talk.host.pid, signal.SIGCONT)
+    await talk.ended()  # it leaves when it hears that the line is closed
+
+
+@pytest.mark.fault
 async def test_a_crash_shows_signal_stack_and_last_words(start: Start) -> None:
     talk = await start()
     talk.ask_later("loud_abort")
@@ -309,10 +331,9 @@ async def test_another_version(start: Start, our_own: list[socket.socket]) -> No
 async def test_a_stream_that_ends_while_the_process_runs(
     start: Start, our_own: list[socket.socket], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from callboard.device.hosts import process
     from callboard.device.wire import encode_frame
 
-    monkeypatch.setattr(process, "EXIT_TIME", 0.01)
+    monkeypatch.setattr(process_module, "EXIT_TIME", 0.01)
     talk = await start()
     our_own[0].send(encode_frame(Hello(1, 1)) + b"\x05\x00")
     our_own[0].shutdown(socket.SHUT_RDWR)
@@ -333,9 +354,12 @@ async def test_the_smallest_buffers_do_not_lock_up(start: Start) -> None:
         talk.host._line._sock.setsockopt(socket.SOL_SOCKET, option, 1)
     assert size <= 8192
     count = 100_000
+    os.kill(talk.host.pid, signal.SIGSTOP)
+    os.waitid(os.P_PID, talk.host.pid, os.WSTOPPED)  # noqa: ASYNC222 - at once
     for op in range(count):
         talk.call(op)
-    assert talk.host.unsent_bytes > 1 << 13
+    assert talk.host.unsent_bytes > 1 << 20
+    os.kill(talk.host.pid, signal.SIGCONT)
     await talk.until(lambda: len(talk.messages) > count and len(talk.done) == count)
     assert talk.done == list(range(count))
 

@@ -83,4 +83,8 @@ class Host(abc.ABC):
 
     @abc.abstractmethod
     async def close(self, timeout: float) -> None:
-        """Ask it to leave (``Close``), wait up to ``timeout`` seconds, kill it then; returns when it is reaped."""
+        """Ask it to leave (``Close``), wait ``timeout`` seconds at most, then kill it; returns when it is reaped.
+
+        What cannot be killed (a thread in a call, a process in the driver) is waited for once more and left behind
+        with an error in the log.
+        """

@@ -1,7 +1,7 @@
-"""``LoopHost``: a context on the caller's own loop. No thread, no hand-over: every op is launched inside the call's flush.
+"""``LoopHost``: a context on the caller's own loop. No thread, no hand-over: a call's flush launches its op itself.
 
-The lowest latency there is, for code that lives on the dispatcher's loop: a service whose loop does little else, or actors
-pinned to a thread of their own. The loop polls while work is in flight, and opening blocks it.
+The lowest latency there is, for code that lives on the dispatcher's loop: a service whose loop does little else, or
+actors pinned to a thread of their own. The loop polls while work is in flight, and opening blocks it.
 """
 
 import asyncio

@@ -162,7 +162,10 @@ class ProcessHost(Host):
         self.post(Close())
         if not await self._gone(timeout):
             self.kill(f"still busy {timeout:g} s after it was asked to close")
-            await asyncio.shield(self.reaped)
+            if not await self._gone(2 * REAP_TIME):
+                LOGGER.error(
+                    "[%s %d] a driver call keeps the killed host alive; it is left behind", self.label, self.pid
+                )
 
     async def _gone(self, timeout: float) -> bool:
         await asyncio.wait([self.reaped], timeout=timeout)
@@ -212,7 +215,14 @@ class ProcessHost(Host):
         self._cause = (reason, detail)
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
-        self._timers.append(self._loop.call_later(REAP_TIME, self._report_end))
+        self._timers.append(self._loop.call_later(REAP_TIME, self._give_up))
+
+    def _give_up(self) -> None:
+        """A driver call keeps the killed process alive: what it still says is nobody's."""
+        if self._status is None:
+            self._stream_ended = True
+            self._line.close()
+            self._report_end()
 
     def _exited(self) -> None:
         """The process is gone; its exit status waits for us, and its last messages in the socket."""
