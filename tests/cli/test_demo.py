@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from callboard.cli import main
 from callboard.cli.demo import command, versus
 from callboard.cli.demo.digits import load_digits
-from callboard.cli.demo.run import RANK, Outcome
-from callboard.cli.main import main
+from callboard.cli.demo.run import Outcome
+from callboard.cli.demo.settings import RANK
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from callboard.cli import main
 from callboard.cli.doctor import devices, machine
 from callboard.cli.doctor.command import report
 from callboard.cli.doctor.findings import BackendFinding, DeviceFinding, Finding, Findings, LibraryFinding
-from callboard.cli.main import main
 from callboard.core import registry
 from callboard.core.errors import BackendUnavailable
 

@@ -3,7 +3,8 @@ import pytest
 
 import callboard as cb
 from callboard.cli.demo.digits import load_digits
-from callboard.cli.demo.pca import first_block, pose, step, variances
+from callboard.cli.demo.pca import pose, step, variances
+from callboard.cli.demo.settings import first_block
 
 
 def test_digits_are_the_1797_of_uci() -> None:

@@ -12,8 +12,9 @@ import numpy as np
 
 from callboard.cli.demo.digits import Digits, load_digits
 from callboard.cli.demo.fault import arm, standby_ready
-from callboard.cli.demo.run import MOST, RANK, Job, Outcome
+from callboard.cli.demo.run import Job, Outcome
 from callboard.cli.demo.scatter import svg, terminal
+from callboard.cli.demo.settings import MOST, RANK
 from callboard.cli.demo.versus import versus_torch
 from callboard.cli.progress import Progress
 from callboard.core import registry

@@ -13,7 +13,7 @@ import numpy as np
 from callboard.core.ref import GpuRef
 from callboard.device.handle import Device
 
-__all__ = ["Problem", "first_block", "pose", "step", "variances"]
+__all__ = ["Problem", "pose", "step", "variances"]
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
 
@@ -45,11 +45,6 @@ def pose(device: Device, samples: Array) -> Problem:
     entries = centred.reshape(-1)
     blas.dot(entries, entries, out=total)
     return Problem(centred, covariance, blas.scal(total.reshape(1), 1.0 / (n - 1)).reshape())
-
-
-def first_block(rank: int, features: int, seed: int = 1) -> Array:
-    """A block ``[rank, features]`` to start from: random, so that it misses no component."""
-    return np.random.default_rng(seed).standard_normal((rank, features))
 
 
 def step(device: Device, problem: Problem, block: GpuRef) -> GpuRef:

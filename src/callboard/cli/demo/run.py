@@ -8,25 +8,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from callboard.cli.demo.fault import Fault
-from callboard.cli.demo.pca import Problem, first_block, pose, step, variances
+from callboard.cli.demo.pca import Problem, pose, step, variances
+from callboard.cli.demo.settings import CHECKPOINT, FAULT_AT, MOST, RANK, SETTLED, first_block
 from callboard.core.errors import ContextLost
 from callboard.core.ref import GpuRef
 from callboard.device.handle import Device
 from callboard.device.watch import Lost, Recovered
 
-__all__ = ["MOST", "RANK", "Job", "Outcome"]
+__all__ = ["Job", "Outcome"]
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
-
-RANK = 10
-CHECKPOINT = 10
-"""Iterations between copies of the block to the host."""
-SETTLED = 1e-7
-"""The iteration ends when no variance changes by more than this part between two checkpoints."""
-MOST = 400
-"""Iterations at most."""
-FAULT_AT = 35
-"""Iteration after which the context is lost: between two checkpoints, with work in flight."""
 
 
 class Outcome(NamedTuple):
@@ -86,7 +77,7 @@ class Job:
         """Iterate until the variances have settled, from the checkpoint again when a context is lost.
 
         Args:
-            fault: Happens after iteration :data:`FAULT_AT`.
+            fault: Happens after iteration :data:`FAULT_AT <callboard.cli.demo.settings.FAULT_AT>`.
         """
         watch = asyncio.create_task(self._watch())
         await asyncio.sleep(0)  # it listens

@@ -16,11 +16,7 @@ from typing import Any
 import numpy as np
 
 from callboard.cli.demo.digits import load_digits
-from callboard.cli.demo.pca import first_block
-from callboard.cli.demo.run import CHECKPOINT, FAULT_AT, MOST, RANK, SETTLED
-
-POISONED = 70
-"""Exit code of a process whose context is dead."""
+from callboard.cli.demo.settings import CHECKPOINT, FAULT_AT, MOST, POISONED, RANK, SETTLED, first_block
 
 
 def _say(event: str, **more: object) -> None:

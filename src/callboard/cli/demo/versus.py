@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from callboard.cli.demo.torch_pca import POISONED
+from callboard.cli.demo.settings import POISONED
 
 __all__ = ["versus_torch"]
 

@@ -1,4 +1,4 @@
-"""``main``: the parser and its commands."""
+"""The parser and its commands."""
 
 import argparse
 import importlib.metadata
@@ -10,7 +10,7 @@ from callboard.cli.bench import add_bench
 from callboard.cli.demo.command import add_demo
 from callboard.cli.doctor.command import add_doctor
 
-__all__ = ["main", "version"]
+__all__ = ["run", "version"]
 
 
 def version() -> str:
@@ -33,12 +33,8 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; the exit code.
-
-    Args:
-        arguments: Instead of ``sys.argv[1:]``.
-    """
+def run(arguments: Sequence[str] | None) -> int:
+    """What :func:`callboard.cli.main` does."""
     parsed = _parser().parse_args(arguments)
     try:
         code: int = parsed.run(parsed)

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from callboard.cli import bench
-from callboard.cli.main import main
+from callboard.cli import bench, main
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
