@@ -28,7 +28,7 @@ def example(hint: Any) -> Any:
     if isinstance(hint, type) and issubclass(hint, p.Plain):
         return hint(*(example(field.type) for field in msgspec.structs.fields(hint)))
     samples = {int: 1 << 40, float: 1.5, str: "Äb", bytes: b"x" * 300, bool: True, Any: [0.5, None]}
-    return msgspec.Raw(b"\x93\x01\x02\x03") if hint is msgspec.Raw else samples[hint]
+    return samples[hint]
 
 
 TO_HOST: list[Any] = [example(cls) for cls in get_args(ToHost)]
@@ -62,14 +62,15 @@ def test_a_message_that_nobody_would_accept_is_refused_by_the_sender() -> None:
         encode_frame(p.Answer(1, bytes(MAX_FRAME)))
 
 
-def test_raw_fields_survive_the_next_portion() -> None:
+def test_messages_do_not_share_the_memory_that_was_fed() -> None:
+    """The receive buffer is used again for the next portion."""
     reader: FrameReader[ToHost] = FrameReader(ToHost)
-    frame = bytearray(encode_frame(example(p.Turn)))
-    (turn,) = reader.feed(frame)
+    turn = example(p.Turn)
+    frame = bytearray(encode_frame(turn))
+    (got,) = reader.feed(memoryview(frame))
     frame[:] = bytes(len(frame))
     list(reader.feed(encode_frame(example(p.Calls))))
-    assert isinstance(turn, p.Turn)
-    assert [bytes(layout) for layout in turn.layouts] == [b"\x93\x01\x02\x03"] * 3
+    assert plain(got) == plain(turn)
 
 
 @given(cuts=st.lists(st.integers(0, 2000), max_size=40))

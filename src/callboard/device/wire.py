@@ -81,7 +81,6 @@ class FrameReader(Generic[M]):
             rest += data
             if len(rest) < self._needed:
                 return
-            # Immutable, because a decoded ``Raw`` refers to the bytes that it came from.
             whole = bytes(rest)
             rest.clear()
         else:
