@@ -87,15 +87,14 @@ def fills(s: LibrarySession, dtype: str) -> None:
             same_bytes(s.get(x), want)
 
 
-PLAIN = [n for n in ALL if n not in ("f8_e4m3", "f8_e5m2", "f4_e2m1")]
-
-
-@each(PLAIN)
+@each(ALL)
 def fills_from_the_device(s: LibrarySession, dtype: str) -> None:
-    for source in PLAIN:
+    for source in ALL:
         if DTYPES[source].is_complex and not DTYPES[dtype].is_complex:
             continue
-        for number in (0, 1, 3) + ((-2,) if DTYPES[source].is_signed and DTYPES[dtype].is_signed else ()):
+        both_float = DTYPES[source].is_float and DTYPES[dtype].is_float
+        special = (0.1, 2.75, 1e-3, 250.0, 500.0, float("inf")) if both_float else ()
+        for number in (0, 1, 3, *special) + ((-2,) if DTYPES[source].is_signed and DTYPES[dtype].is_signed else ()):
             value = np.asarray(number).astype(DTYPES[source].np)
             x = s.empty((4, 6), dtype)
             s.submit(Fill(out=x.T[::-1], fill_value=s.put(value)))

@@ -38,6 +38,16 @@ def wide(dtype: Any) -> Any:
     return np.complex128 if kind == "c" else np.int64 if kind == "i" else np.float64
 
 
+def _substituted(x: "np.ndarray[Any, Any]", right: "np.ndarray[Any, Any]", lower: bool) -> "np.ndarray[Any, Any]":
+    """The solution of a triangular system; a zero on the diagonal gives infinities and NaN."""
+    out, order = right.copy(), len(x)
+    for i in range(order) if lower else reversed(range(order)):
+        out[i] /= x[i, i]
+        rest = slice(i + 1, None) if lower else slice(0, i)
+        out[rest] -= np.outer(x[rest, i], out[i])
+    return out
+
+
 class HostCublas:
     """The functions of the binding that the backend calls.
 
@@ -98,10 +108,8 @@ class HostCublas:
                 raise CublasError(self.fails[bare])
             if not name.endswith("_64") and not bare.startswith("gemm_grouped"):
                 assert all(not isinstance(a, int) or abs(a) < 2**31 or self._is_address(a) for a in arguments)
-            if prefix is None:
-                method(*arguments)
-            else:
-                method(NP[prefix], *arguments)
+            with np.errstate(all="ignore"):  # as on a device
+                method(*arguments) if prefix is None else method(NP[prefix], *arguments)
 
         return call
 
@@ -427,7 +435,8 @@ class HostCublas:
         x = self._triangular(t, side, uplo, trans, diag, m, n, a, lda)
         out = self._matrix(b, m, n, ldb, t)
         right = self._factor(alpha, t) * out.astype(wide(t))
-        out[...] = np.linalg.solve(x, right) if side == 0 else np.linalg.solve(x.T, right.T).T
+        lower = (uplo == 0) == (trans == 0)
+        out[...] = _substituted(x, right, lower) if side == 0 else _substituted(x.T, right.T, not lower).T
 
     def on_trmm(
         self, t: Any, side: int, uplo: int, trans: int, diag: int, m: int, n: int, alpha: int, a: int, lda: int,

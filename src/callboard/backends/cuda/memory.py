@@ -11,7 +11,7 @@ from callboard.backends.cuda.copies import Copier, copier, too_many_axes
 from callboard.backends.cuda.fills import Filler, filler
 from callboard.backends.cuda.stream import CudaStream
 from callboard.core.backend import Memory
-from callboard.core.dtype import DTYPES, DType
+from callboard.core.dtype import DType
 from callboard.core.layout import Layout, layout_of
 from callboard.core.library import Library, launches, prepares
 from callboard.core.operand import Operand
@@ -25,17 +25,11 @@ __all__ = ["CudaMemory"]
 Converter = Callable[[int, int], None]
 """``convert(stream, src)``: one element into the scratch slot."""
 
-LOW_PRECISION = frozenset(DTYPES[name] for name in ("f8_e4m3", "f8_e5m2", "f4_e2m1"))
-
 
 def refuse_fill(op: Fill) -> str | None:
     value, out = op.fill_value, op.out
-    if isinstance(value, Operand) and value.dtype is not out.dtype:
-        if value.dtype.is_complex and not out.dtype.is_complex:
-            return f"fill_value is {value.layout!r} and out is {out.layout!r}; take its real part first"
-        for name, operand in (("fill_value", value), ("out", out)):
-            if operand.dtype in LOW_PRECISION:
-                return f"{name} is {operand.layout!r}; a 0-d fill_value of another dtype is not converted to or from it"
+    if isinstance(value, Operand) and value.dtype.is_complex and not out.dtype.is_complex:
+        return f"fill_value is {value.layout!r} and out is {out.layout!r}; take its real part first"
     return too_many_axes(joint_axes(out.layout))
 
 

@@ -82,6 +82,13 @@ class CudaStream(AccelStream):
         if code:
             raise self.driver.error(code, "cuStreamWaitEvent")
 
+    def follow(self, native: int) -> None:
+        event = self._idle.pop() if self._idle else CudaEvent(self.driver)
+        code = self._record(event.handle, native) or self.driver.stream_wait_event(self.native, event.handle, 0)
+        self._idle.append(event)
+        if code:
+            raise self.driver.error(code, "cuEventRecord")
+
     def signal(self, semaphore: int) -> bool:
         post = _sem_post()
         if not post:

@@ -140,7 +140,52 @@ KERNELS(16, Pair)
 // -- one element from one type to another ------------------------------------------------------------------------------
 
 // The numbers are those of callboard.core.dtype.
-enum Type { F16, BF16, F32, F64, C64, C128, I8, I16, I32, I64, U8, U16, U32, U64, BOOL };
+enum Type { F16, BF16, F32, F64, C64, C128, I8, I16, I32, I64, U8, U16, U32, U64, BOOL, E4M3, E5M2, E2M1 };
+
+// Floating types of a byte: OFP8 (E4M3 has no infinity, 0x7f is NaN) and MX (E2M1 has neither, in the low 4 bits).
+struct Small {
+    int mantissa, bias;
+    u32 largest, sign, infinity, nan;
+};
+
+__device__ Small small_of(int type) {
+    if (type == E4M3) {
+        return {3, 7, 0x7e, 0x80, 0x7f, 0x7f};
+    }
+    return type == E5M2 ? Small{2, 15, 0x7b, 0x80, 0x7c, 0x7e} : Small{1, 1, 7, 8, 7, 8};
+}
+
+__device__ float from_small(u32 code, int type) {
+    const Small s = small_of(type);
+    const u32 magnitude = code & (s.sign - 1), one = 1u << s.mantissa;
+    float value;
+    if (type != E2M1 && magnitude > s.largest) {
+        value = __uint_as_float(magnitude == s.infinity && type == E5M2 ? 0x7f800000u : 0x7fc00000u);
+    } else {
+        const int exponent = (int)(magnitude >> s.mantissa);
+        const u32 digits = magnitude & (one - 1);
+        value = exponent ? ldexpf((float)(one + digits), exponent - s.bias - s.mantissa)
+                         : ldexpf((float)digits, 1 - s.bias - s.mantissa);
+    }
+    return code & s.sign ? -value : value;
+}
+
+__device__ u8 to_small(float f, int type) {  // to nearest, ties to even; what is too large becomes as ml_dtypes has it
+    const Small s = small_of(type);
+    const u32 bits = __float_as_uint(f), sign = bits >> 31 ? s.sign : 0;
+    if (f != f) {
+        return (u8)(type == E2M1 ? s.nan : sign | s.nan);
+    }
+    if ((bits & 0x7fffffff) == 0x7f800000) {
+        return (u8)(sign | s.infinity);
+    }
+    int exponent = (int)(bits >> 23 & 0xff) - 127;
+    exponent = exponent < 1 - s.bias ? 1 - s.bias : exponent;
+    const u32 digits = (u32)rintf(ldexpf(fabsf(f), s.mantissa - exponent));
+    const u32 one = 1u << s.mantissa;
+    const u32 code = digits < one ? digits : ((u32)(exponent + s.bias) << s.mantissa) + digits - one;
+    return (u8)(sign | (code > s.largest ? s.infinity : code));
+}
 
 struct Number {
     double re, im;  // of floating and complex types
@@ -158,6 +203,7 @@ __device__ Number load(const void* p, int type) {
             return n;
         }
         case BF16: n.re = __uint_as_float((u32)*(const u16*)p << 16); return n;
+        case E4M3: case E5M2: case E2M1: n.re = from_small(*(const u8*)p, type); return n;
         case F32: n.re = *(const float*)p; return n;
         case F64: n.re = *(const double*)p; return n;
         case C64: n.re = ((const float*)p)[0]; n.im = ((const float*)p)[1]; return n;
@@ -198,6 +244,7 @@ extern "C" __global__ void convert(const void* src, void* out, int from, int to)
             break;
         }
         case BF16: *(u16*)out = to_bf16(single); break;
+        case E4M3: case E5M2: case E2M1: *(u8*)out = to_small(single, to); break;
         case F32: *(float*)out = single; break;
         case F64: *(double*)out = re; break;
         case C64: ((float*)out)[0] = single; ((float*)out)[1] = (float)n.im; break;
