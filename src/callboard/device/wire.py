@@ -81,7 +81,7 @@ class FrameReader(Generic[M]):
             rest += data
             if len(rest) < self._needed:
                 return
-            whole = bytes(rest)
+            whole = bytes(rest)  # immutable, because a decoded ``Raw`` refers to the bytes that it came from
             rest.clear()
         else:
             whole = bytes(data)
