@@ -120,7 +120,7 @@ def _bars(kind: str, found: dict[tuple[str, str], list[Recovery]]) -> list[Bar]:
     if kind == "cpu":
         return [
             Bar(f"kill to good result, {standby}, seconds", median(standby, "kill", 0), 0.5, False)
-            for standby in ("hot", "warm", "cold")
+            for standby in ("hot", "warm")
         ]
     return [
         Bar("illegal access to good result, hot, seconds", median("hot", "illegal", 0), 0.2, False),

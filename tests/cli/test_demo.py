@@ -32,6 +32,34 @@ def test_demo_survives_a_killed_host_and_agrees_with_numpy(capsys: pytest.Captur
     assert len(marks) == 1797
 
 
+@pytest.mark.gpu
+@pytest.mark.fault
+@pytest.mark.usefixtures("cuda")
+@pytest.mark.parametrize("standby", ["hot", "warm"])
+def test_demo_survives_an_illegal_access(capsys: pytest.CaptureFixture[str], standby: str) -> None:
+    code = main(["demo", "--device", "cuda", "--standby", standby])
+    text = capsys.readouterr().out
+    assert code == 0, text
+    assert "a kernel writes to an illegal address" in text
+    assert "CUDA_ERROR_ILLEGAL_ADDRESS" in text or "700" in text
+    assert f"{standby} standby took over" in text
+    assert "generations      2" in text
+    assert ": equal" in text
+
+
+@pytest.mark.gpu
+@pytest.mark.fault
+@pytest.mark.slow
+@pytest.mark.usefixtures("cuda")
+def test_torch_does_not_survive_it(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("torch", reason="torch is not installed")
+    assert main(["demo", "--device", "cuda", "--versus", "torch"]) == 0
+    text = capsys.readouterr().out
+    assert "torch raises" in text
+    assert "worked" not in text
+    assert "with torch" in text
+
+
 def test_demo_without_a_fault_needs_no_process(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["demo", "--device", "cpu", "--isolation", "thread", "--no-fault"]) == 0
     text = capsys.readouterr().out

@@ -33,6 +33,15 @@ def test_cpu_is_usable_in_a_process(capsys: pytest.CaptureFixture[str]) -> None:
     assert "    ok  blas" in text
 
 
+@pytest.mark.gpu
+@pytest.mark.usefixtures("cuda")
+def test_cuda_is_usable_and_its_driver_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", "--require", "cuda"]) == 0
+    text = capsys.readouterr().out
+    assert "ok  NVIDIA driver" in text
+    assert "ok  cuda:0" in text
+
+
 def test_json_is_the_findings(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)

@@ -74,7 +74,7 @@ def main() -> int:
             at, block = int(saved["at"]), saved["block"]
         _say("resumed", iteration=at)
     rows = torch.from_numpy(block).to(arguments.device)
-    before = np.zeros(RANK)
+    found = before = np.zeros(RANK)
     try:
         for i in range(at + 1, MOST + 1):
             rows = torch.linalg.qr((rows @ covariance).T)[0].T
