@@ -142,6 +142,12 @@ class AccelStream(abc.ABC):
     def wait(self, event: AccelEvent) -> None:
         """Make work enqueued from now on wait for an event of any stream."""
 
+    def follow(self, native: int) -> None:
+        """Make work enqueued from now on wait for what a stream of somebody else, by its native handle, has now.
+
+        Nothing where there are no such streams.
+        """
+
     @abc.abstractmethod
     def signal(self, semaphore: int) -> bool:
         """Post the ``sem_t`` at this address when the work enqueued so far is done, without the GIL.

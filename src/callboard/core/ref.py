@@ -1,5 +1,6 @@
 """``GpuRef``: a generation-checked handle of an array on a device, which may not have been computed yet."""
 
+import threading
 import weakref
 from typing import Any, Generic, Protocol, overload
 
@@ -71,20 +72,40 @@ class Released(Protocol):
     def append(self, id: int, /) -> None: ...
 
 
+_pinning = threading.RLock()  # re-entrant: a garbage collection inside it may unpin
+
+
 class Allocation:
     """The one owner of a buffer on the device, shared by all refs and views of it."""
 
-    __slots__ = ("__weakref__", "freed", "id", "released")
+    __slots__ = ("__weakref__", "freed", "id", "pins", "released")
 
     def __init__(self, id: int, released: Released) -> None:
         self.id = id
         self.released = released
         self.freed = False
+        self.pins = 0
 
     def free(self) -> None:
-        """Give the buffer back; freeing twice is harmless."""
+        """Give the buffer back, when nobody has it pinned; freeing twice is harmless."""
         if not self.freed:
-            self.freed = True
+            with _pinning:
+                self.freed = True
+                pinned = self.pins
+            if not pinned:
+                self.released.append(self.id)
+
+    def pin(self) -> None:
+        """Somebody else uses the memory; who pins also holds the allocation."""
+        with _pinning:
+            self.pins += 1
+
+    def unpin(self) -> None:
+        """They are done. Any thread, also inside a garbage collection."""
+        with _pinning:
+            self.pins -= 1
+            last = self.freed and not self.pins
+        if last:
             self.released.append(self.id)
 
     def __del__(self) -> None:  # runs anywhere, even inside a garbage collection: no lock, no loop, no log
@@ -220,6 +241,20 @@ class GpuRef(Operand, Reply["GpuRef[Mode]"], Generic[Mode]):
             TypeError: Process isolation: the address means nothing in this process.
         """
         return self._port.raw_device_ptr(self.access())
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> "np.ndarray[Any, Any]":
+        """The values, for ``np.asarray(ref)``; of a :mod:`callboard.sync` device only.
+
+        Raises:
+            TypeError: It would have to be awaited: ``await ref.get()``.
+        """
+        if copy is False:
+            raise ValueError(f"{self.layout!r} on {self.device}: an array on the host is a copy")
+        got = self._port.get(self, None)
+        if isinstance(got, Reply):
+            raise TypeError(f"{self.layout!r} on {self.device}: use `await ref.get()`, or np.from_dlpack(ref)")
+        values: np.ndarray[Any, Any] = got
+        return values if dtype is None else values.astype(dtype, copy=False)
 
     def __dlpack__(self, **options: Any) -> Any:
         return self._port.dlpack(self.access(), **options)

@@ -1,15 +1,19 @@
 """What the application keeps of an op until its verdict is there."""
 
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator
 from types import CodeType
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from callboard.core.errors import Suspect
 from callboard.core.ref import Allocation, GpuRef
 from callboard.core.reply import Failure, Reply
+from callboard.device.protocol import Call, Calls, Turn
 
-__all__ = ["Entry", "Gate", "RefServices", "Settled", "Several", "settle"]
+__all__ = ["Entry", "Gate", "RefServices", "Settled", "Several", "sendable", "settle"]
 
+FRAME = 2048
+"""Calls in one frame at most, so that a frame stays small."""
 
 E = TypeVar("E", bound=BaseException)
 
@@ -85,6 +89,28 @@ class Several:
     def _reject(self, failure: Failure) -> None:
         for ref in self.refs:
             ref._reject(failure)
+
+
+def sendable(queue: "deque[Call | Turn | Gate]") -> Iterator[Calls | Turn]:
+    """Take what may be sent off a queue, in its order, up to a gate that is closed."""
+    while queue:
+        calls: list[Call] = []
+        turn: Turn | None = None
+        while queue and turn is None and len(calls) < FRAME:
+            item = queue.popleft()
+            if type(item) is Call:
+                calls.append(item)
+            elif type(item) is Turn:
+                turn = item
+            elif not item.is_open:  # type: ignore[union-attr]
+                queue.appendleft(item)
+                break
+        if calls:
+            yield Calls(calls)
+        if turn is not None:
+            yield turn
+        elif not calls:
+            return
 
 
 def settle(extra: Any, ok: bool) -> None:

@@ -25,10 +25,10 @@ from callboard.core.reply import Cause, Failure, Reply
 from callboard.device import forkguard, refusals
 from callboard.device.config import DeviceConfig
 from callboard.device.context.failures import as_error
-from callboard.device.entries import Entry, Gate, RefServices, Several, settle
+from callboard.device.entries import Entry, Gate, RefServices, Several, sendable, settle
 from callboard.device.forms import Form, check_overlaps
 from callboard.device.hosts.base import Host
-from callboard.device.protocol import Call, Calls, Verdicts
+from callboard.device.protocol import Call, Turn, Verdicts
 from callboard.device.protocol import Failure as PlainFailure
 from callboard.device.releases import Releases
 
@@ -43,8 +43,6 @@ OWN = ("callboard.core.", "callboard.device.", "callboard.kernel.", "callboard.s
 """Modules that call for a user: not where an op was made."""
 SUSPECTS = 64
 """Ops that an error names at most as possible causes of a loss; the oldest."""
-FRAME = 2048
-"""Calls in one frame at most, so that a frame stays small."""
 
 _entry = tuple.__new__  # a NamedTuple's own constructor costs twice as much
 _ids = itertools.count(1)  # ops and buffers of this process; never reused
@@ -85,7 +83,7 @@ class OpPort:
         self._report = report
         self._thread = threading.get_ident()
         self._forms: dict[bytes, Form] = {}
-        self._queue: deque[Call | Gate] = deque()
+        self._queue: deque[Call | Turn | Gate] = deque()
         self._pending: dict[int, Entry] = {}
         self._last_loss: tuple[AccelError, int, tuple[Suspect, ...], int] = (ContextPoisoned(), 0, (), 0)
         self._room = config.pending_capacity
@@ -208,6 +206,10 @@ class OpPort:
         self._forms[head] = form
         return form
 
+    def allocation(self) -> Allocation:
+        """The owner of a new buffer, for what makes one otherwise than by an op."""
+        return Allocation(next(_ids), self._released)
+
     # -- what refs ask for ---------------------------------------------------------------------------------------------
 
     def bind(self, device: "RefServices") -> None:
@@ -255,20 +257,8 @@ class OpPort:
         host = self.host
         if host is None:
             return
-        queue = self._queue
-        while queue:
-            calls: list[Call] = []
-            while queue and len(calls) < FRAME:
-                item = queue.popleft()
-                if type(item) is Gate:
-                    if not item.is_open:
-                        queue.appendleft(item)
-                        break
-                else:
-                    calls.append(item)  # type: ignore[arg-type]
-            if not calls:
-                return
-            host.post(Calls(calls))
+        for message in sendable(self._queue):
+            host.post(message)
 
     def awaited(self, reply: Reply[Any]) -> None:
         """Send what is queued; if this is the only op in flight, look for its verdict for a moment."""
@@ -321,7 +311,7 @@ class OpPort:
             self.loop.call_soon_threadsafe(lambda: answer.set_result(self.withdraw(reply)))
             return answer.result(10.0)
         for i, call in enumerate(list(self._queue)):  # other threads may append meanwhile, none takes away
-            if isinstance(call, Call) and call.id == reply._op and call.head:
+            if isinstance(call, Call | Turn) and call.id == reply._op != 0:  # a free has no id
                 self._queue[i] = msgspec.structs.replace(call, withdrawn=True)
                 return True
         return False

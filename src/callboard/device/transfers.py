@@ -28,7 +28,7 @@ __all__ = ["Transfers"]
 
 Array = np.ndarray[Any, Any]
 
-CHUNK = 8 << 20
+CHUNK = 32 << 20
 """Bytes of a chunk: long enough that an op's cost vanishes, short enough that copy and transfer overlap."""
 INLINE = 1 << 20
 """Up to this many bytes are copied on the loop's thread (80 µs at 12 GB/s); more on the copying thread."""

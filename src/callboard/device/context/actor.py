@@ -14,6 +14,7 @@ from callboard.device.context.blocks import BlockPool
 from callboard.device.context.completion import completion_for
 from callboard.device.context.failures import as_failure
 from callboard.device.context.helper import Helper
+from callboard.device.context.lending import Lending, Visit
 from callboard.device.context.libraries import Libraries
 from callboard.device.context.parking import Parking
 from callboard.device.context.streams import allocator_for
@@ -56,6 +57,7 @@ class ContextActor:
         )
         if config.trace:
             self.ledger.trace = KernelTrace()
+        self.lending = Lending(self)
         self._asks: dict[str, Callable[[Any], Any]] = {
             "stats": self._stats,
             "flushed": self._flushed,
@@ -91,6 +93,8 @@ class ContextActor:
             self._channel.unmap_arena(message.arena)
         elif isinstance(message, Ask):
             self._answer(message)
+        elif isinstance(message, Visit):
+            self.lending.take(message)
 
     def advance(self) -> bool:
         """Seal, look at the events, settle; True while ops are in flight or parked.
@@ -106,7 +110,8 @@ class ContextActor:
         for track in tracks:
             if track.events:
                 track.poll()
-        return self.ledger.settle(tracks)
+        flying = self.ledger.settle(tracks)
+        return self.lending.advance() or flying
 
     def report(self) -> None:
         """Send the verdicts that are known."""
@@ -124,6 +129,7 @@ class ContextActor:
             track.stream.synchronize()
         self.advance()
         self.report()
+        self.lending.close()
         self.completion.close()
         for actor in self.libraries.actors.values():
             actor.close()

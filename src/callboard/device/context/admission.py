@@ -122,9 +122,9 @@ class Admission:
             self._parking.park(call, self._again, (), call.made, None)
             return
         for buffer in call.made:
-            block = self.buffers.pop(buffer, None)
-            if block is not None and block.memory.nbytes:
-                self._pool.give(block)
+            block = self.buffers.get(buffer)
+            if block is not None and block.give(self._pool):
+                del self.buffers[buffer]
 
     def _plan(self, head: bytes) -> Plan:
         if len(self._plans) >= MAX_PLANS:
@@ -176,7 +176,7 @@ class Admission:
         sources: list[Pending] = []
         failed: Pending | None = None
         blocks: list[tuple[Block, bool]] = []
-        if len(places) != 2 * len(plan.places) or len(call.made) != len(plan.makes):
+        if len(places) != plan.arity or len(call.made) != plan.fresh:
             self._refuse(
                 call,
                 ShapeError(f"{plan.tag}: the call brings {len(places) // 2} operands, {len(plan.places)} expected"),
@@ -244,13 +244,12 @@ class Admission:
                 blocks.append((block, True))
         op = Pending(call.id, ticket, plan, sources)
         for block, writes in blocks:
+            if block.only is not track:
+                block.enter(track, writes)
             if writes:
-                block.before_write(track)
-            else:
-                block.before_read(track)
-        for block, writes in blocks:
-            if writes:
-                block.writer, block.wrote, block.source = track, ticket, op
+                block.writer = track
+                block.wrote = ticket
+                block.source = op
             else:
                 block.readers[track] = ticket
         try:

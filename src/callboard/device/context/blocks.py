@@ -22,9 +22,11 @@ class Block:
         writer, wrote: Track and ticket of the last writer.
         readers: Ticket of the last read since, by track.
         source: The op that wrote it last, as long as that matters for verdicts.
+        only: The track that all its uses in flight are of; None where there may be several, or somebody else's.
+        lent: Native streams of borrowers: what they enqueue there counts as written at any time.
     """
 
-    __slots__ = ("address", "memory", "nbytes", "readers", "source", "writer", "wrote")
+    __slots__ = ("address", "lent", "memory", "nbytes", "only", "readers", "source", "writer", "wrote")
 
     def __init__(self, memory: Memory, nbytes: int) -> None:
         self.memory = memory
@@ -34,9 +36,24 @@ class Block:
         self.wrote = 0
         self.readers: dict[Track, int] = {}
         self.source: Pending | None = None
+        self.only: Track | None = None
+        self.lent: tuple[int, ...] = ()
+
+    def enter(self, track: Track, writes: bool) -> None:
+        """Make ``track`` run after whoever it has to; not needed while ``only`` is that track."""
+        if writes:
+            self.before_write(track)
+            alone = True
+        else:
+            alone = self.writer is None and not self.readers
+            self.before_read(track)
+        self.only = track if alone and not self.lent else None
 
     def before_read(self, track: Track) -> None:
         """Make ``track`` run after the last writer."""
+        if self.lent:
+            for native in self.lent:
+                track.stream.follow(native)
         if self.writer is not None and self.writer is not track:
             track.follow(self.writer, self.wrote)
 
@@ -47,6 +64,12 @@ class Block:
             if reader is not track:
                 track.follow(reader, ticket)
         self.readers.clear()
+
+    def give(self, pool: "BlockPool") -> bool:
+        """The application has freed the buffer; True when nobody can name it any more."""
+        if self.memory.nbytes:
+            pool.give(self)
+        return True
 
     def idle(self) -> bool:
         """Whether nothing in flight uses it."""

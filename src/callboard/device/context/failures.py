@@ -38,8 +38,10 @@ def as_error(failure: Failure) -> Exception:
     """The error that a :class:`Failure` describes, of the same class."""
     cls: Any = getattr(errors, failure.error, None) or getattr(builtins, failure.error, None)
     if cls is RemoteError:
+        from callboard.device.resident.exceptions import rebuilt
+
         given = failure.attributes
-        error: Exception = RemoteError(
+        error: Exception = rebuilt(given) or RemoteError(
             *(str(given.get(k, "")) for k in ("type", "message", "traceback")),
         )
     elif isinstance(cls, type) and issubclass(cls, Exception):

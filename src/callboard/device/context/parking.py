@@ -5,12 +5,13 @@ memory is being freed for it. Later ops that read what it writes or write what i
 park behind it; all else goes on.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from callboard.device.protocol import Plain
 
-__all__ = ["Parking"]
+__all__ = ["Holds", "Parking"]
 
 
 class Parked(NamedTuple):
@@ -18,11 +19,38 @@ class Parked(NamedTuple):
     again: Callable[[Plain], None]
 
 
+class Holds:
+    """Buffers that turns use, by how many: as readers, and as writers."""
+
+    __slots__ = ("reads", "writes")
+
+    def __init__(self) -> None:
+        self.reads: Counter[int] = Counter()
+        self.writes: Counter[int] = Counter()
+
+    def add(self, reads: Iterable[int], writes: Iterable[int]) -> None:
+        self.reads.update(reads)
+        self.writes.update(writes)
+
+    def remove(self, reads: Iterable[int], writes: Iterable[int]) -> None:
+        for counter, buffers in ((self.reads, reads), (self.writes, writes)):
+            for b in buffers:
+                counter[b] -= 1
+                if not counter[b]:
+                    del counter[b]
+
+    def __bool__(self) -> bool:
+        return bool(self.reads or self.writes)
+
+
+NOTHING = Holds()
+
+
 class Parking:
     """What is parked, in program order.
 
     Attributes:
-        held: Buffers that running turns hold.
+        held: Buffers that turns hold, from their admission to their end.
         reads, writes: Buffers that parked messages read; that they write, make or free.
         stems: Libraries (or resident actors) with parked messages.
         closed: Everything that is not a free parks (memory is being freed).
@@ -30,7 +58,7 @@ class Parking:
 
     def __init__(self) -> None:
         self._entries: list[Parked] = []
-        self.held: dict[int, int] = {}
+        self.held = Holds()
         self.reads: set[int] = set()
         self.writes: set[int] = set()
         self.stems: set[str] = set()
@@ -39,17 +67,25 @@ class Parking:
     @property
     def active(self) -> bool:
         """Whether an op has to be looked at before it is launched."""
-        return bool(self._entries or self.held or self.closed)
+        return bool(self._entries or self.closed or self.held.reads or self.held.writes)
 
     def __len__(self) -> int:
         return len(self._entries)
 
-    def blocks(self, reads: Iterable[int], writes: Iterable[int], stem: str | None) -> bool:
-        """Whether a message that reads and writes these buffers must park; ``stem`` is None for a free."""
+    def blocks(self, reads: Iterable[int], writes: Iterable[int], stem: str | None, own: Holds = NOTHING) -> bool:
+        """Whether a message that reads and writes these buffers must park; ``stem`` is None for a free.
+
+        ``own`` are the holds of the same resident actor: its turns do not stand in each other's way.
+        """
         if stem is not None and (self.closed or stem in self.stems):
             return True
-        return any(b in self.writes or b in self.held for b in reads) or any(
-            b in self.writes or b in self.reads or b in self.held for b in writes
+        held = self.held
+        return any(b in self.writes or held.writes[b] > own.writes[b] for b in reads) or any(
+            b in self.writes
+            or b in self.reads
+            or held.writes[b] > own.writes[b]
+            or held.reads[b] > own.reads[b]
+            for b in writes
         )
 
     def park(
@@ -66,20 +102,6 @@ class Parking:
         self.writes.update(writes)
         if stem is not None:
             self.stems.add(stem)
-
-    def hold(self, buffers: Iterable[int]) -> None:
-        """A turn begins to use these buffers."""
-        for b in buffers:
-            self.held[b] = self.held.get(b, 0) + 1
-
-    def release(self, buffers: Iterable[int]) -> None:
-        """The turn has ended."""
-        for b in buffers:
-            left = self.held[b] - 1
-            if left:
-                self.held[b] = left
-            else:
-                del self.held[b]
 
     def retry(self) -> None:
         """Something that was waited for is there: admit what can go on, in order; the rest parks again."""

@@ -26,10 +26,11 @@ class Pending:
         sources: Writers of its operands whose verdicts were not known when it was launched.
         check: Raises the op's own failure, once the stream has passed it.
         readback: Its value on the way to the host.
+        answer: Its value, when it is there already (a resident actor's turn).
         failure: Set when it failed.
     """
 
-    __slots__ = ("check", "failure", "id", "plan", "readback", "sources", "state", "ticket")
+    __slots__ = ("answer", "check", "failure", "id", "plan", "readback", "sources", "state", "ticket")
 
     def __init__(self, id: int, ticket: int, plan: "Plan | None", sources: "Sequence[Pending]") -> None:
         self.id = id
@@ -38,6 +39,7 @@ class Pending:
         self.sources = sources
         self.check: Callable[[], None] | None = None
         self.readback: Readback | None = None
+        self.answer: bytes | None = None
         self.failure: Failure | None = None
         self.state = FLYING
 

@@ -49,7 +49,8 @@ class Plan:
         op: The message, with placeholders.
         places: One for each operand that a call brings.
         numbers: ``(position, complex)`` of the scalars that are numbers.
-        makes: ``(position, layout)`` of the outputs to make.
+        makes: ``(position, layout)`` of the outputs to make; ``fresh`` of them.
+        arity: Numbers that a call's places hold.
         value: Layout of the output whose value is the answer, None when the answer is no value.
         blank: Arguments of the launch before a call fills them in.
         launch: The library's bound method; None until the plan is ready.
@@ -58,9 +59,10 @@ class Plan:
     """
 
     __slots__ = (
+        "arity",
         "blank",
         "error",
-        "groups",
+        "fresh",
         "launch",
         "library",
         "makes",
@@ -81,11 +83,9 @@ class Plan:
         places: list[Place] = []
         numbers: list[tuple[int, bool]] = []
         makes: list[tuple[int, Layout]] = []
-        groups: list[tuple[int, int]] = []
         for at, field in enumerate(info.dynamic):
             value = getattr(op, field.name)
             if isinstance(value, tuple):
-                groups.append((at, len(value)))
                 places += (_place(at, i, field.role, v, field.name) for i, v in enumerate(value))
             elif isinstance(value, Operand):
                 places.append(_place(at, -1, field.role, value, field.name))
@@ -96,7 +96,8 @@ class Plan:
         self.places = tuple(places)
         self.numbers = tuple(numbers)
         self.makes = tuple(makes)
-        self.groups = tuple(groups)
+        self.arity = 2 * len(places)
+        self.fresh = len(makes)
         self.value: Layout | None = made.get(op.returns[0]) if op.value else None
         self.library: LibraryActor | None = None
         self.launch: Callable[..., Callable[[], None] | None] | None = None

@@ -1,6 +1,7 @@
 """``serve``: the life of a context host, from the first message to the last."""
 
 import time
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -11,8 +12,26 @@ from callboard.device.config import HostConfig
 from callboard.device.context.actor import ContextActor
 from callboard.device.context.failures import as_failure
 from callboard.device.hosts.channel import Channel, ChannelClosed
-from callboard.device.protocol import Activate, Close, Closed, Lost, MapArena, Open, Plain, Ready, Unknown, UnmapArena
+from callboard.device.protocol import (
+    Activate,
+    Close,
+    Closed,
+    Lost,
+    MapArena,
+    Open,
+    Plain,
+    Ready,
+    Room,
+    StartActor,
+    StopActor,
+    Turn,
+    Unknown,
+    UnmapArena,
+)
 from callboard.device.wire import UnknownKind
+
+if TYPE_CHECKING:
+    from callboard.device.resident.host import HostActors
 
 __all__ = ["POISONED", "ContextHost", "serve"]
 
@@ -30,6 +49,7 @@ def serve(channel: Channel) -> int:
     try:
         return host.run()
     except ChannelClosed:
+        host.abandon()
         return 0
     except Exception as e:
         host.lose(e)
@@ -49,6 +69,7 @@ class ContextHost:
         self._open: Open | None = None
         self._generation = 0
         self._early: list[Plain] = []  # arenas that were announced to a standby before it had a context
+        self._residents: HostActors | None = None  # made with the first of them
         self.closing = False
 
     def run(self) -> int:
@@ -66,20 +87,42 @@ class ContextHost:
     def advance(self) -> float | None:
         """Look at what is in flight and report; gives the seconds to wait for messages, None: until woken."""
         context = self._context
+        residents = self._residents
+        if residents is not None:
+            residents.advance()
         if context is None:
             return None
         flying = context.advance()
+        if residents is not None and residents.settle():
+            flying = context.advance()
         context.report()
         return context.completion.wait(flying)
 
     def close(self) -> None:
         """Finish what is in flight, destroy the context and say so."""
+        if self._residents is not None:
+            self._residents.close()
         if self._context is not None:
             self._context.close()
         self._channel.send(Closed())
 
+    def abandon(self) -> None:
+        """The application is gone: let the resident actors' threads end by themselves."""
+        if self._residents is not None:
+            self._residents.abandon()
+
+    def _resident(self) -> "HostActors":
+        if self._residents is None:
+            from callboard.device.resident.host import HostActors
+
+            self._residents = HostActors(self._channel)
+            if self._generation and self._context is not None:
+                self._residents.enter(self._context)
+        return self._residents
+
     def lose(self, error: BaseException) -> None:
         """Say what is known, and that the context is dead."""
+        self.abandon()
         if self._context is not None:
             self._context.report()
         if not isinstance(error, ContextPoisoned | Unrecoverable):
@@ -99,6 +142,8 @@ class ContextHost:
                 self._activate(message.generation)
             case Close():
                 self.closing = True
+            case Turn() | Room() | StartActor() | StopActor():
+                self._resident().take(message)
             case _ if self._context is not None:
                 self._context.receive(message)
             case MapArena() | UnmapArena():
@@ -131,5 +176,7 @@ class ContextHost:
             if not generation:
                 self._context.warm_up()
             self._channel.busy(None)
+        if generation and self._residents is not None:
+            self._residents.enter(self._context)
         extra = {"compute_capability": list(self._context.device.info.compute_capability)}
         self._channel.send(Ready(generation, hot=True, seconds={"open": time.monotonic() - started}, extra=extra))

@@ -27,6 +27,9 @@ class StreamAllocator(abc.ABC):
     def acquire(self, actor: str) -> Track:
         """The track of an actor, by its stem or path."""
 
+    def release(self, track: Track) -> None:
+        """The actor is gone and its track idle: close a stream that was its own."""
+
     def make(self, actor: str | None = None) -> Track:
         """A track of its own, with the actor's priority."""
         track = Track(self._device.stream(self._priorities.get(actor or "", 0)))
@@ -39,6 +42,10 @@ class PerActorAllocator(StreamAllocator):
 
     def acquire(self, actor: str) -> Track:
         return self.make(actor)
+
+    def release(self, track: Track) -> None:
+        self.tracks.remove(track)
+        track.stream.close()
 
 
 class SingleStreamAllocator(StreamAllocator):
