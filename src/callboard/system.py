@@ -115,7 +115,7 @@ class System(ActorSystem):
                 task.cancel()
 
     def _unretrieved(self, error: BaseException) -> None:
-        log.error("an op failed and nobody awaited it: %s: %s", type(error).__name__, error)
+        log.error("an op failed and nobody awaited it: %s: %s", type(error).__name__, str(error))
 
 
 @asynccontextmanager

@@ -132,7 +132,7 @@ class ProcessHost(Host):
         except BlockingIOError:
             return False
         except OSError as e:  # it is dying (its exit will be seen), or too many descriptors are on their way
-            LOGGER.warning("[%s %d] an arena's descriptor could not be sent: %s", self.label, self.pid, e)
+            LOGGER.warning("[%s %d] an arena's descriptor could not be sent: %s", self.label, self.pid, str(e))
         return True
 
     def _send_descriptors(self) -> None:
