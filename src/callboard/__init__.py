@@ -52,6 +52,8 @@ if TYPE_CHECKING:
     from callboard.core.reply import Reply
     from callboard.device.config import DeviceConfig, HostConfig
     from callboard.device.handle import Device
+    from callboard.device.resident.actor import HostContext, ResidentActor
+    from callboard.device.resident.ref import ResidentRef
     from callboard.device.supervisor import DeviceSupervisor
     from callboard.device.watch import Lost, Recovered, Stopped
     from callboard.retry import request_key, retrying
@@ -87,6 +89,8 @@ _NAMES = {
     "callboard.core.reply": ("Reply",),
     "callboard.device.config": ("DeviceConfig", "HostConfig"),
     "callboard.device.handle": ("Device",),
+    "callboard.device.resident.actor": ("HostContext", "ResidentActor"),
+    "callboard.device.resident.ref": ("ResidentRef",),
     "callboard.device.supervisor": ("DeviceSupervisor",),
     "callboard.device.watch": ("Lost", "Recovered", "Stopped"),
     "callboard.retry": ("request_key", "retrying"),
@@ -116,6 +120,7 @@ __all__ = [
     "GpuRefStale",
     "GpuToken",
     "HostConfig",
+    "HostContext",
     "In",
     "InOut",
     "LibraryError",
@@ -133,6 +138,8 @@ __all__ = [
     "Reply",
     "ReplyError",
     "Request",
+    "ResidentActor",
+    "ResidentRef",
     "Scalar",
     "ShapeError",
     "Stopped",

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 __all__ = ["Props"]
 
 P = ParamSpec("P")
-A_co = TypeVar("A_co", bound="Actor", covariant=True)
+A_co = TypeVar("A_co", covariant=True)
 
 
 class Props(Generic[A_co]):

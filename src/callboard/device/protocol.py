@@ -136,7 +136,7 @@ class Turn(Plain, tag=7):
     actor: int
     body: bytes
     places: list[int]
-    layouts: list[bytes]
+    layouts: list[msgspec.Raw]
     writes: list[bool]
     staged: list[int]
     withdrawn: bool = False

@@ -1,0 +1,1 @@
+"""Resident actors: users' own classes beside the device, in its context host."""

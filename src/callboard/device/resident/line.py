@@ -1,0 +1,55 @@
+"""Turns on the op line: accepted in the one order with the ops, answered by a verdict like them."""
+
+import sys
+import threading
+from collections.abc import Callable
+
+from callboard.core.reply import Failure
+from callboard.device import port as ops
+from callboard.device.entries import Entry
+from callboard.device.port import OpPort, request_key
+from callboard.device.protocol import Turn
+
+__all__ = ["End", "accept"]
+
+
+class End:
+    """What becomes of a turn, in the application: told of its verdict once."""
+
+    __slots__ = ()
+
+    def _resolve(self, value: bytes) -> None:
+        raise NotImplementedError
+
+    def _reject(self, failure: Failure) -> None:
+        raise NotImplementedError
+
+
+def accept(port: OpPort, tag: str, end: End, message: Callable[[int], Turn]) -> int:
+    """Queue a turn; gives its id.
+
+    Args:
+        port: The op line.
+        tag: Of the call, for errors.
+        end: Told of the verdict.
+        message: Makes the message, given the id.
+
+    Raises:
+        MailboxFull, DeviceStopped: Nothing has been queued.
+    """
+    pending = port._pending
+    if len(pending) >= port._room or port.stopped is not None:
+        raise port._no_room()
+    id = next(ops._ids)
+    frame = sys._getframe(1)
+    while frame.f_globals["__name__"].startswith(ops.OWN) and frame.f_back is not None:
+        frame = frame.f_back
+    pending[id] = Entry(lambda: end, tag, request_key.get(), frame.f_code, frame.f_lasti, None)
+    if port._released:
+        port._free_now()
+    port._queue.append(message(id))
+    if port._pending is not pending:  # the loop saw the context lost meanwhile; it fails the call if it has not yet
+        port.loop.call_soon_threadsafe(port._fail_lost, id, pending)
+    if not port._scheduled or threading.get_ident() != port._thread:
+        port._schedule()
+    return id
