@@ -128,7 +128,7 @@ class Device(Faces[Blocking]):
     """
 
     def __init__(self, system: System, background: BackgroundLoop, opened: AsyncDevice) -> None:
-        super().__init__(self._call, opened._transfers)
+        super().__init__(self._call, opened._transfers, opened._interop)
         self._system = system
         self._background = background
         self._device = opened
@@ -157,7 +157,8 @@ class Device(Faces[Blocking]):
             waited = True
 
     def put(self, array: Any, *, dtype: DTypeLike | None = None, non_blocking: bool = False) -> Ref:
-        return self._patiently(lambda: self._transfers.put(array, dtype, non_blocking))
+        put = super().put
+        return self._patiently(lambda: put(array, dtype=dtype, non_blocking=non_blocking))
 
     def host_empty(self, shape: Shape, dtype: DTypeLike = "f32") -> Array:
         return self._patiently(lambda: super(Device, self).host_empty(shape, dtype))

@@ -30,8 +30,8 @@ def _checked(status: int, call: str) -> None:
         raise RuntimeError(f"{call} answered {status}")
 
 
-def load_illegal_write() -> Callable[[], None]:
-    """The kernel, compiled for the context that is current on this thread: a function that launches it.
+def load_illegal_write() -> Callable[[int], None]:
+    """The kernel, compiled for the context that is current on this thread: a function that launches it on a stream.
 
     Raises:
         OSError: There is no driver.
@@ -42,14 +42,14 @@ def load_illegal_write() -> Callable[[], None]:
     _checked(driver.cuModuleLoadData(ctypes.byref(module), PTX), "cuModuleLoadData")
     _checked(driver.cuModuleGetFunction(ctypes.byref(function), module, b"illegal_write"), "cuModuleGetFunction")
 
-    def launch() -> None:
+    def launch(stream: int) -> None:
         one, none = ctypes.c_uint(1), ctypes.c_uint(0)
         grid = (one,) * 6
-        _checked(driver.cuLaunchKernel(function, *grid, none, None, None, None), "cuLaunchKernel")
+        _checked(driver.cuLaunchKernel(function, *grid, none, ctypes.c_void_p(stream), None, None), "cuLaunchKernel")
 
     return launch
 
 
 def launch_illegal_write() -> None:
     """Write to address 16 of the device, which nobody owns. Returns at once; the context is dead soon after."""
-    load_illegal_write()()
+    load_illegal_write()(0)

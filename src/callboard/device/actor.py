@@ -27,6 +27,7 @@ from callboard.device.lifecycle import Event, State, after
 from callboard.device.port import OpPort
 from callboard.device.protocol import Activate, Flush, FromHost, Open, Ready, UnmapArena, Verdicts
 from callboard.device.protocol import Lost as LostMessage
+from callboard.device.resident.registry import Residents
 from callboard.device.standby import Standby
 from callboard.device.supervisor import DeviceSupervisor
 from callboard.device.watch import EventFeed, GenerationWatch, Lost, Recovered, Stopped
@@ -100,6 +101,12 @@ class DeviceActor(Actor):
         self._took_over = "cold"
         self._lost_at = 0.0
         self._standby = Standby(self._start, self._configured_standby, log)
+        self.residents = Residents(
+            port,
+            self.arenas,
+            lambda: [h for h in (self.host, self._standby.host) if h is not None],
+            starter.isolated,
+        )
         self._ready: list[asyncio.Future[None]] = []
         self._hosts: set[Host] = set()  # those that may still run
 
@@ -116,6 +123,7 @@ class DeviceActor(Actor):
             self._stop(DeviceStopped(f"{self.port.name} was closed"), Event.STOP, "device shutting down")
         await asyncio.gather(*(h.close(self.config.close_timeout) for h in self._hosts))
         self.host = None
+        self.residents.close()
         self.arenas.close()
         self.port.close()
 
@@ -170,11 +178,14 @@ class DeviceActor(Actor):
         host.reaped.add_done_callback(lambda _: self._reaped(host))
         for arena in self.arenas.arenas:
             host.send_arena(arena.id, arena.descriptor, arena.nbytes, arena.address)
+        for message in self.residents.starts():
+            host.post(message)
         return host
 
     def announce(self, arena: Arena) -> None:
         """A new arena: every host maps it (a hot standby page-locks it ahead of time). Any thread; back when it is
-        sent."""
+        sent.
+        """
         loop = self.port.loop
         if asyncio._get_running_loop() is loop:
             self._announce(arena)
@@ -237,7 +248,7 @@ class DeviceActor(Actor):
             case Flush():
                 self.port.flush()
                 self.on_answer(message)
-            case _:
+            case _ if not self.residents.take(host, message):
                 self.on_answer(message)
 
     @HostEnded.handles
@@ -284,24 +295,27 @@ class DeviceActor(Actor):
         if not isinstance(error, ContextPoisoned | Unrecoverable):
             error = ContextPoisoned(f"{self.port.name}: the context could not be opened: {error}")
         if not self._starter.recovers and isinstance(error, ContextPoisoned) and old is not None:
-            text = (
-                f"{self.port.name}: {error}. A context that lives in a thread of this process cannot be replaced; "
+            why = (
+                f"{error}. A context that lives in a thread of this process cannot be replaced; "
                 "restart the process, or open the device with isolation='process'"
             )
-            self._stop(Unrecoverable(text), Event.UNRECOVERABLE, text)
+            self._stop(Unrecoverable(f"{self.port.name}: {why}"), Event.UNRECOVERABLE, why)
             return
         event = self.supervisor.on_loss(error, now)
         if event is Event.UNRECOVERABLE:
             budget = f"more than {self.supervisor.max_restarts} contexts lost within {self.supervisor.within} s; last: "
-            text = f"{self.port.name}: {'' if isinstance(error, Unrecoverable) else budget}{error}"
-            self._stop(DeviceStopped(text), event, text)
+            why = f"{'' if isinstance(error, Unrecoverable) else budget}{error}"
+            self._stop(DeviceStopped(f"{self.port.name}: {why}"), event, why)
             return
         lost = self.port.generation
         failed = self.port.lose(error, next_generation())
+        self.residents.lost()
         self.on_loss(error)
         self.restarts += 1
         self._enter(event)
-        log.error("%s: generation %d is lost, %d ops failed: %s", self.port.name, self.ordinals.of(lost), failed, error)
+        # As text: a record that somebody keeps must not keep the error's frames, and with them arrays and arenas.
+        number = self.ordinals.of(lost)
+        log.error("%s: generation %d is lost, %d ops failed: %s", self.port.name, number, failed, str(error))
         self.ordinals.of(self.port.generation)
         self.events.publish(Lost(lost, error, failed, now))
         if event is Event.BUDGET_SPENT:
@@ -334,9 +348,10 @@ class DeviceActor(Actor):
         if self._enter(event):
             self.error = error
             failed = self.port.stop(reason, error if isinstance(error, Unrecoverable) else DeviceStopped(str(error)))
+            self.residents.lost()
             self.on_loss(error)
             if event is not Event.STOP:
-                log.error("%s has stopped, %d ops failed: %s", self.port.name, failed, error)
+                log.error("%s has stopped, %d ops failed: %s", self.port.name, failed, str(error))
             self.watch_generation.close()
             self.events.publish(Stopped(error, self._clock()))
             spare = self._standby.stop()

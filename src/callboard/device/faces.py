@@ -10,6 +10,7 @@ from callboard.core.errors import ShapeError
 from callboard.core.mode import Mode
 from callboard.core.op import Op
 from callboard.core.ref import GpuRef
+from callboard.device.interop import Interop, is_foreign
 from callboard.device.transfers import Transfers
 from callboard.kernel.blas.face import BlasFace
 from callboard.kernel.face import Submit
@@ -28,9 +29,10 @@ class Faces(Generic[Mode]):
         blas: BLAS ops (:class:`callboard.kernel.blas.BlasFace`).
     """
 
-    def __init__(self, submit: Submit, transfers: Transfers) -> None:
+    def __init__(self, submit: Submit, transfers: Transfers, interop: Interop) -> None:
         self._submit = submit
         self._transfers = transfers
+        self._interop = interop
         self.blas: BlasFace[Mode] = BlasFace(submit)
 
     # -- messages ------------------------------------------------------------------------------------------------------
@@ -55,7 +57,8 @@ class Faces(Generic[Mode]):
 
         Args:
             array: Anything NumPy understands, of a supported dtype, any strides. An array of :meth:`host_empty` is read
-                by the device directly and must stay unchanged until the reply.
+                by the device directly and must stay unchanged until the reply. An array of others on the device itself
+                is taken without a copy, as :meth:`adopt` does.
             dtype: Convert first.
             non_blocking: Copy off the calling thread; ``array`` must stay unchanged until the reply. Later calls queue
                 behind it.
@@ -67,7 +70,28 @@ class Faces(Generic[Mode]):
             TypeError: A dtype that no device holds, or an array of another device under process isolation.
             MailboxFull: ``max_in_flight`` ops or ``max_staged_bytes`` wait.
         """
+        if is_foreign(array):
+            return self._adopted(array, dtype)
         return self._transfers.put(array, dtype, non_blocking)
+
+    def adopt(self, array: Any) -> GpuRef[Mode]:
+        """An array of others (torch, CuPy, NumPy on a CPU device …) as a ref, without a copy; thread isolation only.
+
+        It lives as long as the buffer is not freed and used. Its owner's work before this call comes before the ops
+        called afterwards; what the owner does with it later is not waited for.
+
+        Raises:
+            TypeError: Process isolation, another device, no array, or a dtype or strides that no ref has.
+            BufferError: Ops called before cannot be sent yet (no context is ready): await :meth:`ready` first.
+        """
+        ref: GpuRef[Any] = self._interop.adopt(array)
+        return ref
+
+    def _adopted(self, array: Any, dtype: DTypeLike | None) -> GpuRef[Mode]:
+        ref = self.adopt(array)
+        if dtype is not None and ref.dtype is not as_dtype(dtype):
+            raise TypeError(f"put: the array is {ref.layout!r} on the device and stays so; convert it to {dtype} first")
+        return ref
 
     def empty(self, shape: Shape, dtype: DTypeLike = "f32") -> GpuRef[Mode]:
         """A new array, not initialised."""

@@ -7,7 +7,7 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from callboard.actors import ActorRef
+from callboard.actors import ActorRef, Props
 from callboard.core.backend import AccelBackend
 from callboard.core.errors import DeviceMismatch, GpuRefStale
 from callboard.core.layout import layout_from_wire
@@ -17,9 +17,11 @@ from callboard.device.actor import DeviceActor
 from callboard.device.answers import Answers
 from callboard.device.config import DeviceConfig
 from callboard.device.faces import Faces
-from callboard.device.interop import refuse
+from callboard.device.interop import Interop
 from callboard.device.lifecycle import State
 from callboard.device.port import OpPort
+from callboard.device.resident.actor import ResidentActor
+from callboard.device.resident.ref import ResidentRef
 from callboard.device.status import DeviceHealth, DeviceStats, TraceRecord
 from callboard.device.transfers import Transfers
 from callboard.device.watch import DeviceEvent, GenerationWatch
@@ -27,6 +29,7 @@ from callboard.device.watch import DeviceEvent, GenerationWatch
 __all__ = ["Device", "PerGeneration"]
 
 T = TypeVar("T")
+A = TypeVar("A", bound=ResidentActor)
 Array = np.ndarray[Any, Any]
 
 CONTROL_TIMEOUT = 5.0
@@ -43,7 +46,7 @@ class Device(Faces[Asynchronous]):
     """
 
     def __init__(self, ref: "ActorRef[DeviceActor]", actor: DeviceActor, transfers: Transfers) -> None:
-        super().__init__(actor.port.submit, transfers)
+        super().__init__(actor.port.submit, transfers, Interop(actor.port, actor))
         self.ref = ref
         self._actor = actor
         self._port: OpPort = actor.port
@@ -82,19 +85,38 @@ class Device(Faces[Asynchronous]):
 
     def last_write_stream(self, buffer: int) -> int | None:
         """Stream id of the last writer; None where the host is another process."""
-        return None
+        return self._interop.last_write_stream(buffer)
 
     def raw_device_ptr(self, ref: GpuRef) -> int:
         """What :meth:`GpuRef.raw_device_ptr` does."""
-        refuse(ref, "the address", TypeError)
+        return self._interop.raw_device_ptr(ref)
 
     def dlpack(self, ref: GpuRef, **options: Any) -> Any:
         """What :meth:`GpuRef.__dlpack__` does."""
-        refuse(ref, "DLPack", BufferError)
+        return self._interop.dlpack(ref, **options)
 
     def array_interface(self, ref: GpuRef) -> dict[str, Any]:
         """What :attr:`GpuRef.__cuda_array_interface__` does."""
-        refuse(ref, "__cuda_array_interface__", AttributeError)
+        return self._interop.array_interface(ref)
+
+    # -- resident actors -----------------------------------------------------------------------------------------------
+
+    def actor_of(self, props: "Props[A]", name: str | None = None) -> "ResidentRef[A]":
+        """Start an actor of yours in the device's context host: ``gpu.actor_of(cb.Props(Embedder), name="embedder")``.
+
+        It is started again in each new context. Its class and arguments travel to the host: by reference where it can
+        import them, by value where they belong to ``__main__`` or a notebook.
+
+        Args:
+            props: A :class:`ResidentActor <callboard.ResidentActor>` class and its constructor's arguments.
+            name: Unique among the device's living resident actors; made from the class when None.
+
+        Raises:
+            TypeError: No ``ResidentActor``, or something that cannot be sent.
+            NameInUse, ValueError: The name is taken, or no name.
+            DeviceStopped
+        """
+        return self._actor.residents.start(props, name)
 
     # -- flow ----------------------------------------------------------------------------------------------------------
 

@@ -37,8 +37,9 @@ __all__ = ["OpPort", "request_key"]
 request_key: contextvars.ContextVar[str | None] = contextvars.ContextVar("callboard_request_key", default=None)
 """Key of the request that ops are called for; see :func:`callboard.request_key`."""
 
-BATCH = 64
-"""Calls that are queued before a burst is sent without waiting for the loop's next turn."""
+FIRST, BATCH = 8, 64
+"""Calls that are queued before a burst is sent without waiting for the loop's turn: few at first, so that the host begins
+early, then more."""
 OWN = ("callboard.core.", "callboard.device.", "callboard.kernel.", "callboard.sync")
 """Modules that call for a user: not where an op was made."""
 SUSPECTS = 64
@@ -90,6 +91,7 @@ class OpPort:
         self._released = Releases()
         loop.add_reader(self._released, self._on_release)
         self._scheduled = False
+        self._burst = FIRST
         self._forked = False
         self._linger = config.linger
         self._causes: dict[int, Cause] = {}
@@ -160,7 +162,8 @@ class OpPort:
             self.loop.call_soon_threadsafe(self._fail_lost, op_id, pending)
         if not self._scheduled:
             self._schedule()
-        elif len(queue) >= BATCH and self.host is not None and threading.get_ident() == self._thread:
+        elif len(queue) >= self._burst and self.host is not None and threading.get_ident() == self._thread:
+            self._burst = min(2 * self._burst, BATCH)
             self.flush()
         return reply
 
@@ -239,9 +242,14 @@ class OpPort:
     def _schedule(self) -> None:
         self._scheduled = True
         if threading.get_ident() == self._thread:
-            self.loop.call_soon(self.flush)
+            self.loop.call_soon(self._turn)
         else:
-            self.loop.call_soon_threadsafe(self.flush)
+            self.loop.call_soon_threadsafe(self._turn)
+
+    def _turn(self) -> None:
+        """The loop's own turn: the burst is over."""
+        self._burst = FIRST
+        self.flush()
 
     def flush(self) -> None:
         """Send what is queued, if a context is there; on another thread, have the loop do it."""

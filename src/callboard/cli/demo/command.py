@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from callboard.cli.demo.digits import Digits, load_digits
-from callboard.cli.demo.fault import arm, standby_ready
+from callboard.cli.demo.fault import fault_of, standby_ready
 from callboard.cli.demo.run import Job, Outcome
 from callboard.cli.demo.scatter import svg, terminal
 from callboard.cli.demo.settings import MOST, RANK
@@ -78,7 +78,8 @@ async def _demo(arguments: argparse.Namespace, digits: Digits) -> tuple[str, Out
         if not arguments.no_fault:
             if standby and not await standby_ready(device):
                 print(f"  the standby is not ready ({device.health().standby})")
-            fault = await arm(device)
+            fault = fault_of(device)
+            await fault.ready()
         started = time.monotonic()
         with Progress("iteration", MOST) as progress:
 

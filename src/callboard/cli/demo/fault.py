@@ -11,7 +11,7 @@ from callboard.actors import Props
 from callboard.core.errors import ContextLost
 from callboard.device.handle import Device
 
-__all__ = ["Fault", "arm", "standby_ready"]
+__all__ = ["Fault", "fault_of", "standby_ready"]
 
 STANDBY_TIME = 120.0
 """Seconds that a standby gets to start (a CUDA context with its libraries takes a few)."""
@@ -20,29 +20,42 @@ LOOK = 0.01
 
 
 class Fault(NamedTuple):
-    """A loss of the context, ready to happen.
+    """A way to lose the context, as often as wanted.
 
     Attributes:
         what: In words.
+        ready: Waits until the context that the device has now can be lost this way.
         strike: Sets it going; ops called before are in flight then.
     """
 
     what: str
+    ready: Callable[[], Awaitable[None]]
     strike: Callable[[], Awaitable[None]]
 
 
-async def arm(device: Device) -> Fault:
-    """Prepare the loss of the context that ``device`` has now."""
-    if device.backend == "cuda":
+def fault_of(device: Device, illegal: bool | None = None) -> Fault:
+    """How the context of a device is lost.
+
+    Args:
+        device: Open; its context in a process of its own.
+        illegal: By an illegal access (CUDA) rather than SIGKILL; None: where there is CUDA.
+    """
+    if device.backend == "cuda" if illegal is None else illegal:
         return _illegal_access(device)
-    pid = device.health().host_pid
-    if pid is None or pid == os.getpid():
-        raise ValueError(f"{device!r} has no context host that could be killed; open it with isolation='process'")
+    return _kill(device)
 
-    async def kill() -> None:
-        os.kill(pid, signal.SIGKILL)
 
-    return Fault(f"SIGKILL to the context host, process {pid}", kill)
+def _kill(device: Device) -> Fault:
+    async def ready() -> None:
+        if device.isolation != "process":
+            raise ValueError(f"{device!r} has no context host that could be killed; open it with isolation='process'")
+
+    async def strike() -> None:
+        pid = device.health().host_pid
+        if pid is not None and pid != os.getpid():
+            os.kill(pid, signal.SIGKILL)
+
+    return Fault("SIGKILL to the context host", ready, strike)
 
 
 def _illegal_access(device: Device) -> Fault:
@@ -50,11 +63,14 @@ def _illegal_access(device: Device) -> Fault:
 
     actor = device.actor_of(Props(IllegalWrite), name="illegal-write")
 
+    async def ready() -> None:
+        await actor.call(IllegalWrite.ready)
+
     async def strike() -> None:
         with contextlib.suppress(ContextLost):  # the loss may be seen before the turn has been answered
             await actor.call(IllegalWrite.strike)
 
-    return Fault("a kernel writes to an illegal address", strike)
+    return Fault("a kernel writes to an illegal address", ready, strike)
 
 
 async def standby_ready(device: Device) -> bool:

@@ -39,8 +39,13 @@ POISONED = 70
 """Exit code of a host that left because its context was dead."""
 
 
-def serve(channel: Channel) -> int:
+def serve(channel: Channel, *, lives_on: bool = False) -> int:
     """Serve until told to close, until the context dies, or until the application is gone.
+
+    Args:
+        channel: The line to the application.
+        lives_on: The process goes on when this returns, so that threads and handles of a dead context must be ended
+            here; a process of its own just leaves, for a driver may hold up whoever touches a dead context.
 
     Returns:
         The exit code: 0, or :data:`POISONED`.
@@ -49,10 +54,12 @@ def serve(channel: Channel) -> int:
     try:
         return host.run()
     except ChannelClosed:
-        host.abandon()
+        host.abandon(lives_on)
         return 0
     except Exception as e:
         host.lose(e)
+        if lives_on:
+            host.abandon(lives_on)
         return POISONED
 
 

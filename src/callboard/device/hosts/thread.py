@@ -110,6 +110,11 @@ class ThreadHost(Host):
             self._notify()
 
     @property
+    def serving(self) -> bool:
+        """Whether the thread runs. Any thread."""
+        return self._thread.is_alive()
+
+    @property
     def unsent_bytes(self) -> int:
         return 0
 
