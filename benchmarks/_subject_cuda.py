@@ -16,7 +16,8 @@ try:
 except ImportError as e:
     missing(f"{e}; pip install 'callboard[cuda13]'")
 
-NON_BLOCKING, TO_DEVICE, TO_HOST = 1, 1, 2
+NON_BLOCKING = 1
+TO_DEVICE, TO_HOST = runtime.cudaMemcpyKind.cudaMemcpyHostToDevice, runtime.cudaMemcpyKind.cudaMemcpyDeviceToHost
 
 
 def checked(answer: Any) -> Any:

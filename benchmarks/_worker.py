@@ -53,8 +53,8 @@ class Worker:
         self._process.stdin.write(json.dumps([what, settings]) + "\n")
         self._process.stdin.flush()
         answer = self._answer()
-        if "error" in answer:
-            raise RuntimeError(f"{what} failed:\n{answer['error']}")
+        if "value" not in answer:
+            raise RuntimeError(f"{what} failed:\n{answer.get('error') or answer.get('missing')}")
         return float(answer["value"])
 
     def _answer(self) -> dict[str, Any]:

@@ -11,8 +11,6 @@ the driver's report on. ``--hold 100`` keeps so many GiB on the device that is l
 import argparse
 import asyncio
 import logging
-import os
-import signal
 import time
 from typing import Any, NamedTuple
 
@@ -20,7 +18,7 @@ import numpy as np
 from _harness import Bar, Figures, arguments, kind_of, save, spread, table, tell_bars
 
 import callboard as cb
-from callboard.cli.demo.fault import Fault, arm, standby_ready
+from callboard.cli.demo.fault import Fault, fault_of, standby_ready
 from callboard.cli.progress import Progress
 
 HOLD_BLOCK = 1 << 30
@@ -55,16 +53,7 @@ async def _good_result(device: cb.Device, a: np.ndarray, expected: np.ndarray) -
         return now
 
 
-async def _kill(device: cb.Device) -> Fault:
-    pid = device.health().host_pid
-
-    async def strike() -> None:
-        os.kill(pid, signal.SIGKILL)
-
-    return Fault("SIGKILL", strike)
-
-
-async def _round(device: cb.Device, illegal: bool, hold: float, standby: bool) -> Recovery:
+async def _round(device: cb.Device, fault: Fault, hold: float, standby: bool) -> Recovery:
     a = np.random.default_rng(1).random((64, 64), np.float32)
     expected = a @ a
     await _good_result(device, a, expected)
@@ -80,10 +69,8 @@ async def _round(device: cb.Device, illegal: bool, hold: float, standby: bool) -
                 return
 
     watcher = asyncio.create_task(watch())
-    fault = await (arm(device) if illegal else _kill(device))
-    if illegal:
-        await device.drain()
-    await asyncio.sleep(0.05)  # the watcher listens, the fault is loaded
+    await asyncio.sleep(0)  # it listens
+    await fault.ready()
     generation = device.generation
     struck = time.monotonic()
     await fault.strike()
@@ -105,9 +92,10 @@ async def _measure(given: Any, standby: str, illegal: bool, hold: float) -> list
     options = {"isolation": "process", "standby": None if standby == "cold" else standby, "max_restarts": None}
     async with cb.device(given.device, **options) as device:
         found = []
+        fault = fault_of(device, illegal)
         with Progress(f"{standby}, {'illegal access' if illegal else 'kill'}", given.rounds) as progress:
             for i in range(given.rounds):
-                found.append(await _round(device, illegal, hold, standby != "cold"))
+                found.append(await _round(device, fault, hold, standby != "cold"))
                 progress.show(i + 1)
         return found
 

@@ -31,9 +31,10 @@ def test_it_is_loaded_ahead_and_launched_once(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(ctypes, "CDLL", lambda name: driver)
     launch = illegal_write.load_illegal_write()
     assert driver.launched == []
-    launch()
+    launch(7)
     assert len(driver.launched) == 1
     assert len(driver.launched[0]) == 11
+    assert driver.launched[0][8].value == 7
 
 
 def test_a_refusal_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
