@@ -33,10 +33,11 @@ class ResidentActor:
         vectors = await emb.call(Embedder.embed, ["hello"])
 
     Methods are plain functions; each actor has a thread of its own and runs one at a time, in the order of the calls.
-    Arguments and results are plain values (what msgspec knows), NumPy arrays, and device arrays: a ``GpuRef`` arrives as
-    a view that is valid until the method returns (a NumPy array on a CPU, a :class:`DeviceView` on CUDA), and
-    ``ctx.ref(array)``, returned, arrives as a ``GpuRef``. A parameter annotated ``cb.In`` is read only; every other
-    device array may be written, and counts as spoilt when the method fails.
+    Arguments and results are plain values (what msgspec knows), NumPy arrays, and device arrays: a ``GpuRef`` arrives
+    as a view that is valid until the method returns (a NumPy array on a CPU, a
+    :class:`DeviceView <callboard.device.resident.operands.DeviceView>` on CUDA), and ``ctx.ref(array)``, returned,
+    arrives as a ``GpuRef``. A parameter annotated ``cb.In`` is read only; every other device array may be written, and
+    counts as spoilt when the method fails.
 
     An exception of a method reaches its asker and restarts the actor (``supervision``), unless it is an *answer*: a
     ``ReplyError`` or any other ``AccelError``, or want of memory.
@@ -50,13 +51,15 @@ class ResidentActor:
     max_in_flight: ClassVar[int] = 1024
 
     def prepare(self) -> None:
-        """Imports and weights in host memory; no device. Also runs in the standby, before it is needed, and again for
-        each new instance after a restart.
+        """Imports and weights in host memory; no device.
+
+        Also runs in the standby, before it is needed, and again for each new instance after a restart.
         """
 
     def setup(self, ctx: "HostContext") -> None:
-        """Called once in each generation of the context, before the first method; calls wait for it, the device does
-        not.
+        """Called once for each instance, and so in each generation, before the first method.
+
+        Calls wait for it, the device does not.
 
         Args:
             ctx: The device, with :attr:`HostContext.stream` current for torch, CuPy and Warp as soon as they are
@@ -108,12 +111,12 @@ class HostContext:
     def ref(self, array: Any) -> GpuRef:
         """Make an array of yours one of the device's: returned from a method, it arrives as a ``GpuRef``.
 
-        The array is kept alive until the caller, and everybody he gave it to, has freed the ref. It is the same memory:
-        what you write later, the caller reads. Giving the same object again is giving the same buffer again.
+        The array is kept alive until the caller, and everybody he gave it to, has freed the ref. It is the same
+        memory: what you write later, the caller reads. Giving the same object again is giving the same buffer again.
 
         Args:
-            array: Of torch, CuPy, Warp, Numba … on the device, made on :attr:`stream`; a NumPy array or CPU tensor where
-                the device is a CPU. Any strides.
+            array: Of torch, CuPy, Warp, Numba … on the device, made on :attr:`stream`; where the device is a CPU, a
+                NumPy array or a CPU tensor. Any strides.
 
         Returns:
             An object to be returned, itself or inside lists, tuples, dicts … (it is no ``GpuRef`` yet).

@@ -32,6 +32,7 @@ CURE = (
     "else in the actor's prepare() or setup()"
 )
 
+
 class Arguments:
     """The arguments of one call, taken apart and checked.
 
@@ -63,7 +64,11 @@ class Arguments:
         try:
             packed = []
             for at in range(len(args)):
-                name = positional[min(at, len(positional) - 1)] if positional else ("message" if method is None else f"args[{at}]")
+                name = (
+                    positional[min(at, len(positional) - 1)]
+                    if positional
+                    else ("message" if method is None else f"args[{at}]")
+                )
                 packed.append(self._pack(name, args[at]))
             named = {name: self._pack(name, value) for name, value in kwargs.items()}
         except RecursionError:
@@ -89,8 +94,8 @@ class Arguments:
             if ref._port is not port:
                 raise marked(
                     DeviceMismatch(
-                        f"{self.tag}: {name} {ref.layout!r} is on {ref.device}, the actor on {port.name}; copy it through the "
-                        "host (get, put)"
+                        f"{self.tag}: {name} {ref.layout!r} is on {ref.device}, the actor on {port.name}; "
+                        "copy it through the host (get, put)"
                     ),
                     port.name,
                     port.generation,
@@ -108,7 +113,11 @@ def _positional(signature: inspect.Signature | None) -> list[str]:
     """Names of the parameters that take positional arguments, without ``self``."""
     if signature is None:
         return []
-    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
+    kinds = (
+        inspect.Parameter.POSITIONAL_ONLY,
+        inspect.Parameter.POSITIONAL_OR_KEYWORD,
+        inspect.Parameter.VAR_POSITIONAL,
+    )
     return [p.name for p in signature.parameters.values() if p.kind in kinds][1:]
 
 

@@ -72,9 +72,9 @@ def class_named(name: str | list[Any]) -> type:
         if not isinstance(found, type):
             raise ImportError(f"{module} has no class {qualname}")
         return found
-    id, code = name
+    class_id, code = name
     with _loading:
-        cls = with_id(id)
+        cls = with_id(class_id)
         if cls is None:
             if not code:
                 raise ImportError("the class was made in the context host itself; define it where both can import it")

@@ -6,6 +6,7 @@ dictionary), so these have a reducer here: the class statement is executed again
 """
 
 import importlib
+import inspect
 import io
 import pickle
 import sys
@@ -55,8 +56,8 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
 
 
 def _reduce(cls: type[msgspec.Struct]) -> tuple[Any, ...]:
-    """In two steps, so that methods and annotations may refer to the class itself: bare class first, the rest as state."""
-    own = [f for f in msgspec.structs.fields(cls) if f.name in cls.__dict__.get("__annotations__", {})]
+    """In two steps, so that methods and annotations may refer to the class itself: first bare, the rest as state."""
+    own = [f for f in msgspec.structs.fields(cls) if f.name in inspect.get_annotations(cls)]
     fields: dict[str, dict[str, Any]] = {}
     for f in own:
         options: dict[str, Any] = {}
@@ -119,10 +120,10 @@ def _remake(
     late: list[Callable[[Any], None]] = []
     if has_post_init:  # msgspec looks it up now; its code may refer to the class, so it comes later
 
-        def __post_init__(self: Any) -> None:
+        def post_init(self: Any) -> None:
             late[0](self)
 
-        body["__post_init__"] = __post_init__
+        body["__post_init__"] = post_init
     cls: type = meta(name, bases, body, **options)
     tracked: type = cloudpickle.cloudpickle._lookup_class_or_track(id, cls)
     _pending_init[tracked] = late

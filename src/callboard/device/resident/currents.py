@@ -9,8 +9,9 @@ __all__ = ["Currents"]
 
 
 class Currents:
-    """Makes a stream current, package by package, once each. Looks only at packages that are loaded: nobody waits for
-    an import that he did not ask for.
+    """Makes a stream current, package by package, once each.
+
+    Looks only at packages that are loaded: nobody waits for an import that he did not ask for.
 
     Args:
         stream: The actor's.

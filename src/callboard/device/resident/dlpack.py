@@ -42,9 +42,7 @@ class _Managed(ctypes.Structure):
 
 
 _api = ctypes.pythonapi
-_new = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)(
-    ("PyCapsule_New", _api)
-)
+_new = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)(("PyCapsule_New", _api))
 _pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(("PyCapsule_GetPointer", _api))
 # While a capsule is being destroyed it must be named by its address: a reference would bring it back to life.
 _is_valid = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p)(("PyCapsule_IsValid", _api))
@@ -52,12 +50,12 @@ _pointer_at = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_
 _alive: dict[int, tuple[Any, ...]] = {}
 
 
-@ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+@ctypes.CFUNCTYPE(None, ctypes.c_void_p)  # type: ignore[untyped-decorator]
 def _delete(address: int) -> None:
     _alive.pop(address, None)
 
 
-@ctypes.PYFUNCTYPE(None, ctypes.c_void_p)
+@ctypes.PYFUNCTYPE(None, ctypes.c_void_p)  # type: ignore[untyped-decorator]
 def _destroyed(capsule: int) -> None:
     if _is_valid(capsule, b"dltensor"):  # nobody consumed it
         _alive.pop(_pointer_at(capsule, b"dltensor"), None)
@@ -108,7 +106,9 @@ def described(array: Any, stream: int = -1) -> Exported:
     tensor = _Managed.from_address(_pointer(capsule, b"dltensor")).tensor
     dtype = _BY_CODE.get((tensor.code, tensor.bits))
     if dtype is None or tensor.lanes != 1:
-        raise TypeError(f"dtype of {type(array).__qualname__} (DLPack code {tensor.code}, {tensor.bits} bits) is unknown")
+        raise TypeError(
+            f"dtype of {type(array).__qualname__} (DLPack code {tensor.code}, {tensor.bits} bits) is unknown"
+        )
     shape = tuple(tensor.shape[: tensor.ndim])
     strides = tuple(tensor.strides[: tensor.ndim]) if tensor.strides else None
     kind = CPU if int(device[0]) in HOST_LIKE else int(device[0])

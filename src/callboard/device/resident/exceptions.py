@@ -119,4 +119,3 @@ def _notes(error: BaseException) -> list[str]:
 def _noted(failure: Failure, trace: str) -> Failure:
     failure.notes = [*failure.notes, f"in the context host:\n{trace}"]
     return failure
-

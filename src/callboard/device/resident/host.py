@@ -364,7 +364,9 @@ class HostActors:
         actor.stop()  # what is admitted from now on is refused
         for item in actor.left():
             text = f"resident actor {actor.name} has stopped"
-            error = ActorStopped(text if cause is None else f"{text}: {cause.attributes.get('type', cause.error)}: {cause.message}")
+            error = ActorStopped(
+                text if cause is None else f"{text}: {cause.attributes.get('type', cause.error)}: {cause.message}"
+            )
             self._fail(Ended(actor, item, b"", [], described(item.message.id, error)))
             if item.staged is not None:
                 item.staged.drop()

@@ -40,16 +40,16 @@ def accept(port: OpPort, tag: str, end: End, message: Callable[[int], Turn]) -> 
     pending = port._pending
     if len(pending) >= port._room or port.stopped is not None:
         raise port._no_room()
-    id = next(ops._ids)
+    turn = next(ops._ids)
     frame = sys._getframe(1)
     while frame.f_globals["__name__"].startswith(ops.OWN) and frame.f_back is not None:
         frame = frame.f_back
-    pending[id] = Entry(lambda: end, tag, request_key.get(), frame.f_code, frame.f_lasti, None)
+    pending[turn] = Entry(lambda: end, tag, request_key.get(), frame.f_code, frame.f_lasti, None)
     if port._released:
         port._free_now()
-    port._queue.append(message(id))
+    port._queue.append(message(turn))
     if port._pending is not pending:  # the loop saw the context lost meanwhile; it fails the call if it has not yet
-        port.loop.call_soon_threadsafe(port._fail_lost, id, pending)
+        port.loop.call_soon_threadsafe(port._fail_lost, turn, pending)
     if not port._scheduled or threading.get_ident() != port._thread:
         port._schedule()
-    return id
+    return turn

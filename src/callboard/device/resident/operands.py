@@ -204,11 +204,15 @@ def _device_array(array: Any) -> tuple[int, Layout]:
     if hasattr(array, "__dlpack__"):
         said = dlpack.described(array)
         if said.device[0] != dlpack.CUDA:
-            raise TypeError(f"ctx.ref: {type(array).__qualname__} is not on the device; move it there, or return a NumPy array")
+            raise TypeError(
+                f"ctx.ref: {type(array).__qualname__} is not on the device; move it there, or return a NumPy array"
+            )
         return said.address, layout_of(said.dtype, said.shape, said.strides if said.address else None)
     interface = getattr(array, "__cuda_array_interface__", None)
     if interface is None:
-        raise TypeError(f"ctx.ref: {type(array).__qualname__} is no device array; pass one of torch, CuPy, Warp or Numba")
+        raise TypeError(
+            f"ctx.ref: {type(array).__qualname__} is no device array; pass one of torch, CuPy, Warp or Numba"
+        )
     dtype = as_dtype(np.dtype(interface["typestr"]))
     strides = interface.get("strides")
     shape = tuple(interface["shape"])

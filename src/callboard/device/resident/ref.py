@@ -97,7 +97,9 @@ class ResidentRef(Generic[A_co]):
         if actor.cls is not None:
             names = handler_names(actor.cls)
             if not any(base in names for base in kind.__mro__):
-                raise UnhandledMessage(f"{actor.name} ({actor.cls.__qualname__}) has no handler for {kind.__qualname__}")
+                raise UnhandledMessage(
+                    f"{actor.name} ({actor.cls.__qualname__}) has no handler for {kind.__qualname__}"
+                )
         tag = f"{actor.name}.{kind.__name__}"
         return self._residents.call(actor, Arguments(tag, None, (message,), {}, None, frozenset()), self._timeout)
 
@@ -106,11 +108,15 @@ class ResidentRef(Generic[A_co]):
         name: str | None = getattr(method, "__name__", None)
         owner = actor.cls
         if not inspect.isfunction(method) or name is None or name == "<lambda>":
-            raise TypeError(f"{actor.name}: {method!r} is no method; pass one of its class, as in call(Embedder.embed, ...)")
+            raise TypeError(
+                f"{actor.name}: {method!r} is no method; pass one of its class, as in call(Embedder.embed, ...)"
+            )
         if owner is not None and not callable(getattr(owner, name, None)):
             raise TypeError(f"{actor.name}: {owner.__qualname__} has no method {name}")
         if inspect.iscoroutinefunction(method):
-            raise TypeError(f"{actor.name}.{name} is async; methods of a resident actor are plain functions on its own thread")
+            raise TypeError(
+                f"{actor.name}.{name} is async; methods of a resident actor are plain functions on its own thread"
+            )
         return name
 
     # -- the actor -----------------------------------------------------------------------------------------------------

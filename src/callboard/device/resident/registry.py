@@ -97,9 +97,7 @@ class Residents:
         isolated: Hosts are processes: code travels by value where it must.
     """
 
-    def __init__(
-        self, port: OpPort, arenas: ArenaPool, hosts: Callable[[], Iterable[Host]], isolated: bool
-    ) -> None:
+    def __init__(self, port: OpPort, arenas: ArenaPool, hosts: Callable[[], Iterable[Host]], isolated: bool) -> None:
         self._port = port
         self._arenas = arenas
         self._hosts = hosts
@@ -120,12 +118,14 @@ class Residents:
             raise marked(DeviceStopped(f"{port.name}: {port.stopped}"), port.name, port.generation)
         factory: Any = props._factory
         if isinstance(factory, type) and not issubclass(factory, ResidentActor):
-            raise TypeError(f"{factory.__qualname__} is no ResidentActor; derive from it, or make it with system.actor_of")
-        id = next(_ids)
+            raise TypeError(
+                f"{factory.__qualname__} is no ResidentActor; derive from it, or make it with system.actor_of"
+            )
+        actor_id = next(_ids)
         recipe = self._recipe(props)
         with self._lock:
             name = self._named(name or props.name, props.label)
-            actor = self._actors[id] = Resident(StartActor(id, name, recipe), props)
+            actor = self._actors[actor_id] = Resident(StartActor(actor_id, name, recipe), props)
         self._on_loop(lambda: self._post(actor.message))
         return ResidentRef(self, actor)
 
@@ -136,8 +136,8 @@ class Residents:
             return dumps(props)
         except Exception as e:
             raise TypeError(
-                f"{props.label} cannot be sent to the context host: {e}; pass arguments that pickle, and open files, locks "
-                "and connections in prepare() or setup()"
+                f"{props.label} cannot be sent to the context host: {e}; pass arguments that pickle, and open files, "
+                "locks and connections in prepare() or setup()"
             ) from e
 
     def _named(self, name: str | None, label: str) -> str:
@@ -206,7 +206,8 @@ class Residents:
         if len(actor.flying) >= actor.limit:
             raise marked(
                 MailboxFull(
-                    f"{arguments.tag}: {actor.limit} calls of {actor.name} are without an answer (max_in_flight); await some first"
+                    f"{arguments.tag}: {actor.limit} calls of {actor.name} are without an answer (max_in_flight); "
+                    "await some first"
                 ),
                 port.name,
                 port.generation,
@@ -296,7 +297,7 @@ class Residents:
 
     # -- what hosts say ------------------------------------------------------------------------------------------------
 
-    def take(self, host: Host, message: FromHost) -> bool:
+    def take(self, host: Host | None, message: FromHost) -> bool:
         """Act on a message if it is about resident actors; says whether it was."""
         match message:
             case ActorEvent():
@@ -307,7 +308,8 @@ class Residents:
                     if slot is not None:
                         self._arenas.give(slot)
             case RoomWanted():
-                host.post(self._room(message))
+                if host is not None:
+                    host.post(self._room(message))
             case _:
                 return False
         return True

@@ -42,7 +42,10 @@ class HostMemory:
 
 
 class _Lease:
-    """Owner of the views of a turn's arrays. NumPy shortens a chain of arrays, but never past an owner of another type."""
+    """Owner of the views of a turn's arrays; kept by each of them.
+
+    NumPy shortens a chain of arrays to its last one, but never past an owner of another type.
+    """
 
     __slots__ = ("__array_interface__", "__weakref__")
 
@@ -51,14 +54,14 @@ class _Lease:
 
 
 class StagedTurn:
-    """The arrays that came with a turn. They may outlive it in the actor's hands; ``returned`` is called when the last
-    view of them is gone.
+    """The arrays that came with a turn. They may outlive it in the actor's hands.
 
     Args:
         turn: Id of the turn.
         address, nbytes: Where they lie.
         shared: The application's own memory, which may go before the views do: they are copied instead.
-        returned: Called once with the turn's id, on any thread, also inside a garbage collection.
+        returned: Called once with the turn's id when the last view is gone; on any thread, also inside a garbage
+            collection.
     """
 
     __slots__ = ("_address", "_nbytes", "_opened", "_returned", "_shared", "_turn")

@@ -15,7 +15,7 @@ from callboard.actors._runtime.table import bind, find
 from callboard.actors.errors import ActorStopped, ReplyError, UnhandledMessage
 from callboard.actors.supervision import RestartLog, Strategy
 from callboard.core.backend import AccelDevice, AccelEvent
-from callboard.core.errors import ContextPoisoned, MailboxFull
+from callboard.core.errors import MailboxFull
 from callboard.core.layout import Layout
 from callboard.device.context.blocks import Block
 from callboard.device.context.parking import Holds
@@ -186,7 +186,9 @@ class ActorThread:
             self._make()
         except Exception as e:
             if self._site is None:
-                log.warning("resident actor %s could not prepare, which is tried again when it is needed: %s", self.name, e)
+                log.warning(
+                    "resident actor %s could not prepare, which is tried again when it is needed: %s", self.name, e
+                )
         self._wake.wait()
         site = self._site
         if self.stopping or site is None:
@@ -301,7 +303,9 @@ class ActorThread:
     def _packed(self, item: Item, result: Any) -> tuple[bytes, list[Adopted]]:
         if inspect.isawaitable(result):
             getattr(result, "close", lambda: None)()
-            raise TypeError("the method is async; methods of a resident actor are plain functions, on a thread of their own")
+            raise TypeError(
+                "the method is async; those of a resident actor are plain functions, on a thread of its own"
+            )
         packer = Packer(lambda value: type(value) is Adopted, with_code=False, cure=CURE)
         try:
             packed = packer.pack(result)
@@ -391,8 +395,8 @@ class ActorThread:
         for block, _ in item.blocks if item is not None else ():
             if low < block.address + block.nbytes and block.address < low + adopted.block.nbytes:
                 raise ValueError(
-                    "ctx.ref: the array is (part of) an argument, whose memory is the caller's; he has its ref already, "
-                    "or return a copy"
+                    "ctx.ref: the array is (part of) an argument, whose memory is the caller's; return a copy, or "
+                    "nothing: he has its ref"
                 )
         return adopted
 

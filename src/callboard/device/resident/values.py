@@ -10,7 +10,7 @@ A value that is no plain scalar becomes a list that begins with its kind, so tha
 
 import ast
 import dataclasses
-import datetime
+import datetime as dt
 import decimal
 import enum
 import uuid
@@ -43,16 +43,15 @@ SET, FROZENSET, ARRAY, STAGED, BYTES, TEXT, REF, NUMBER, UNSET, BYTEARRAY = rang
 
 _SCALARS = frozenset({bool, float, type(None)})
 _ATOMS: tuple[type, ...] = (
-    datetime.datetime,
-    datetime.date,
-    datetime.time,
-    datetime.timedelta,
+    dt.datetime,
+    dt.date,
+    dt.time,
+    dt.timedelta,
     uuid.UUID,
     decimal.Decimal,
 )
 _LOW_PRECISION = {
-    name: np.dtype(getattr(ml_dtypes, name))
-    for name in ("bfloat16", "float8_e4m3fn", "float8_e5m2", "float4_e2m1fn")
+    name: np.dtype(getattr(ml_dtypes, name)) for name in ("bfloat16", "float8_e4m3fn", "float8_e5m2", "float4_e2m1fn")
 }  # NumPy has no notation of its own for these
 
 
@@ -154,8 +153,7 @@ class Packer:
     def _items(self, values: Iterable[Any]) -> list[Any]:
         out: list[Any] = []
         try:
-            for item in values:
-                out.append(self.pack(item))
+            out.extend(map(self.pack, values))
         except Unsendable as e:
             raise e.at(f"[{len(out)}]") from None
         return out
@@ -311,9 +309,9 @@ _UNPACKED: dict[int, Callable[[Unpacker, list[Any]], Any]] = {
     COMPLEX: lambda self, p: complex(p[1], p[2]),
     SET: lambda self, p: set(self._items(p)),
     FROZENSET: lambda self, p: frozenset(self._items(p)),
-    ARRAY: lambda self, p: np.frombuffer(bytearray(p[3]), _dtype(p[1])).reshape(p[2])
-    if p[3]
-    else np.empty(p[2], _dtype(p[1])),
+    ARRAY: lambda self, p: (
+        np.frombuffer(bytearray(p[3]), _dtype(p[1])).reshape(p[2]) if p[3] else np.empty(p[2], _dtype(p[1]))
+    ),
     STAGED: lambda self, p: self._staged(_dtype(p[1]), tuple(p[2]), p[3]),
     BYTES: Unpacker._octets,
     TEXT: lambda self, p: self._octets(p).decode(),
@@ -336,7 +334,8 @@ def encode(packed: Any, what: str) -> bytes:
     body = _encoder.encode(packed)
     if len(body) > MAX_BODY:
         raise ValueError(
-            f"{what}: {len(body):,} bytes beside arrays, at most {MAX_BODY:,}; pass arrays or bytes instead of many small objects"
+            f"{what}: {len(body):,} bytes beside arrays, at most {MAX_BODY:,}; "
+            "pass arrays or bytes instead of many small objects"
         )
     return body
 
@@ -354,6 +353,6 @@ def _dtype(name: str) -> "np.dtype[Any]":
     if low is not None:
         return low
     if name[0] in "[(":
-        descr: Any = ast.literal_eval(name)
-        return np.lib.format.descr_to_dtype(descr)
+        descr_to_dtype: Callable[[Any], np.dtype[Any]] = np.lib.format.descr_to_dtype
+        return descr_to_dtype(ast.literal_eval(name))
     return np.dtype(name)
