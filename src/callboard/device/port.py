@@ -303,6 +303,7 @@ class OpPort:
 
     def close(self) -> None:
         """Let go of the loop."""
+        self._unclaimed.clear()
         self.loop.remove_reader(self._released)
         self._released.close()
 
@@ -407,8 +408,6 @@ class OpPort:
         failed = 0
         for op_id in entries:
             failed += self._fail_lost(op_id, lost)
-        self._unclaimed.clear()
-        self._causes.clear()
         return failed
 
     def _fail_lost(self, op_id: int, lost: dict[int, Entry]) -> bool:

@@ -1,5 +1,6 @@
 """``ContextActor``: owns an open device and serves what the application sends, on one admitting thread."""
 
+import contextlib
 import time
 from collections.abc import Callable
 from typing import Any
@@ -140,6 +141,14 @@ class ContextActor:
         for track in self.streams.tracks:
             track.stream.close()
         self.device.close()
+
+    def abandon(self) -> None:
+        """End what can be ended of a dead context."""
+        self.helper.close()
+        self.completion.close()
+        for end in (*(track.stream.close for track in self.streams.tracks), self.device.close):
+            with contextlib.suppress(Exception):  # it is dead; each says so once more
+                end()
 
     # -- control requests ----------------------------------------------------------------------------------------------
 

@@ -113,10 +113,16 @@ class ContextHost:
             self._context.close()
         self._channel.send(Closed())
 
-    def abandon(self) -> None:
-        """The application is gone: let the resident actors' threads end by themselves."""
+    def abandon(self, lives_on: bool = False) -> None:
+        """Nobody is served any more: let the resident actors' threads end by themselves.
+
+        Args:
+            lives_on: End the context's own threads, too, and destroy it as far as it lets itself be.
+        """
         if self._residents is not None:
             self._residents.abandon()
+        if lives_on and self._context is not None:
+            self._context.abandon()
 
     def _resident(self) -> "HostActors":
         if self._residents is None:

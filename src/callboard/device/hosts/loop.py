@@ -81,6 +81,8 @@ class LoopHost(Host):
 
     def _finish(self, end: HostEnd) -> None:
         self._ended = True
+        if end.reason != "closed":
+            self._context.abandon(lives_on=True)
         if self._timer is not None:
             self._timer.cancel()
         if not self.reaped.done():

@@ -296,4 +296,4 @@ class ThreadChannel(Channel):
 def _context_serve(channel: Channel) -> int:
     from callboard.device.context import serve
 
-    return serve(channel)
+    return serve(channel, lives_on=True)
