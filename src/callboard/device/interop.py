@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from callboard.core.backend import Memory
+from callboard.core.backend import AccelStream, Memory
 from callboard.core.dtype import as_dtype
 from callboard.core.errors import DeviceStopped, GpuRefStale
 from callboard.core.layout import Layout, layout_of
@@ -165,7 +165,7 @@ class Interop:
         kind = self._dlpack_device()
         described: list[tuple[Layout, int]] = []
 
-        def take(stream: int) -> Memory:
+        def take(stream: AccelStream) -> Memory:
             address, layout = _host_array(array) if kind[0] == dlpack.CPU else _device_array(array, kind, stream)
             low, high = layout.span
             described.append((layout, -low))
@@ -279,18 +279,31 @@ def _host_array(array: Any) -> tuple[int, Layout]:
     return array.ctypes.data, layout_of(dtype, array.shape, strides if array.size else None)
 
 
-def _device_array(array: Any, device: tuple[int, int], stream: int) -> tuple[int, Layout]:
+def _device_array(array: Any, device: tuple[int, int], stream: AccelStream) -> tuple[int, Layout]:
     if hasattr(array, "__dlpack__"):
-        said = dlpack.described(array, stream)
+        said = dlpack.described(array, stream.native)
         if said.device != device:
             raise TypeError(
                 f"adopt: {type(array).__qualname__} is on DLPack device {said.device}, this device is {device}"
             )
         return said.address, layout_of(said.dtype, said.shape, said.strides if said.address else None)
-    raise TypeError(
-        f"adopt: {type(array).__module__}.{type(array).__qualname__} has no __dlpack__, and an address alone names no "
-        "device; wrap it: cupy.asarray(x), torch.as_tensor(x, device='cuda')"
-    )
+    interface = getattr(array, "__cuda_array_interface__", None)
+    if interface is None:
+        raise TypeError(f"adopt: {type(array).__qualname__} is no device array; pass one of torch, CuPy, Numba …")
+    return _interface_array(interface, stream)
+
+
+def _interface_array(interface: dict[str, Any], stream: AccelStream) -> tuple[int, Layout]:
+    """By ``__cuda_array_interface__``, version 3; it names no device, so that is the owner's to know."""
+    dtype, shape = as_dtype(np.dtype(interface["typestr"])), tuple(interface["shape"])
+    address, read_only = interface["data"]
+    strides = interface.get("strides")
+    if read_only or interface.get("mask") is not None or any(s % dtype.itemsize for s in strides or ()):
+        raise TypeError("adopt: the array is read-only, masked or oddly strided; copy it first")
+    owners = interface.get("stream", LEGACY_STREAM)
+    if owners is not None:  # None: its owner's work is done
+        stream.follow(owners)
+    return address, layout_of(dtype, shape, None if strides is None else tuple(s // dtype.itemsize for s in strides))
 
 
 def refuse(ref: AnyRef, what: str, kind: type[Exception]) -> NoReturn:

@@ -7,7 +7,7 @@ which takes its place in the one order like an op, and is called back when what 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from callboard.core.backend import Memory
+from callboard.core.backend import AccelStream, Memory
 from callboard.core.errors import AccelError, DeviceStopped, GpuRefStale
 from callboard.device.context.blocks import Block, BlockPool
 from callboard.device.context.failures import as_error
@@ -70,11 +70,11 @@ class Borrow(Visit):
 
     Args:
         buffer: Id.
-        take: Called with the native stream that the device will use it on (0 for none), gives the memory.
+        take: Called with the stream that must wait for its owner's work; gives the memory.
         answer: Called on the admitting thread.
     """
 
-    def __init__(self, buffer: int, take: Callable[[int], Memory], answer: Answered) -> None:
+    def __init__(self, buffer: int, take: Callable[[AccelStream], Memory], answer: Answered) -> None:
         self.buffer = buffer
         self.take = take
         self.answer = answer
@@ -153,9 +153,10 @@ class Lending:
 
     def _borrow(self, visit: Borrow) -> None:
         context = self._context
-        track = context.streams.acquire("interop") if not context.streams.tracks else context.streams.tracks[0]
+        tracks = context.streams.tracks
+        track = tracks[0] if tracks else context.streams.acquire("memory")
         try:
-            memory = visit.take(track.stream.native)
+            memory = visit.take(track.stream)
         except (AccelError, BufferError, TypeError, ValueError) as e:
             visit.answer(None, e)
             return
