@@ -16,10 +16,9 @@ R = TypeVar("R")
 def retrying(
     *errors: type[BaseException], attempts: int = 2
 ) -> Callable[[Callable[P, Awaitable[R]]], Callable[P, Awaitable[R]]]:
-    """Call an async function again when it fails with one of these errors: ``@cb.retrying(cb.ContextLost,
-    attempts=2)``.
+    """Call an async function again when it fails with one of these errors.
 
-    The function has to make its refs itself (or by :meth:`Device.per_generation`): refs of a lost generation stay
+    ``@cb.retrying(cb.ContextLost, attempts=2)``. The function has to make its refs itself (or by :meth:`Device.per_generation`): refs of a lost generation stay
     stale. There is no pause between attempts; ops of the next attempt wait for the next context by themselves.
 
     Args:

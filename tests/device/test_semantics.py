@@ -8,11 +8,11 @@ from collections.abc import AsyncIterator
 
 import numpy as np
 import pytest
+from tests.device.probes import EVENTS, Add, Bump, ProbeBackend, Slow
 
 import callboard as cb
 from callboard.core import registry
 from callboard.kernel.blas import Gemm
-from tests.device.probes import EVENTS, Add, Bump, ProbeBackend, Slow
 
 
 @pytest.fixture

@@ -38,12 +38,17 @@ class RefServices(Protocol):
 
 
 class Gate:
-    """Holds back what is queued behind it until it is open (a host array is still being copied)."""
+    """Holds back what is queued behind it until it is open (a host array is still being copied).
 
-    __slots__ = ("is_open",)
+    Args:
+        passed: Called when all that was queued before has been sent; the gate is open from the beginning, then.
+    """
 
-    def __init__(self) -> None:
-        self.is_open = False
+    __slots__ = ("is_open", "passed")
+
+    def __init__(self, passed: Callable[[], None] | None = None) -> None:
+        self.is_open = passed is not None
+        self.passed = passed
 
 
 class Entry(NamedTuple):

@@ -65,9 +65,8 @@ def check_overlaps(op: Op[Any, Any]) -> None:
     flat: list[tuple[str, Role, GpuRef]] = []
     for field in info.dynamic:
         value = getattr(op, field.name)
-        for one in value if isinstance(value, tuple) else (value,):
-            if isinstance(one, GpuRef):
-                flat.append((field.name, field.role, one))
+        several = value if isinstance(value, tuple) else (value,)
+        flat += [(field.name, field.role, one) for one in several if isinstance(one, GpuRef)]
     for i, (name, role, ref) in enumerate(flat):
         if role not in (Role.OUT, Role.INOUT):
             continue
@@ -78,7 +77,8 @@ def check_overlaps(op: Op[Any, Any]) -> None:
                 continue
             if _share(ref, other):
                 raise ShapeError(
-                    f"{info.tag}: {name} {ref.layout!r} shares memory with {other_name} {other.layout!r}; write to another array"
+                    f"{info.tag}: {name} {ref.layout!r} shares memory with {other_name} {other.layout!r}; "
+                    "write to another array"
                 )
 
 

@@ -251,8 +251,9 @@ class Device(Faces[Asynchronous]):
         await self._answers.ask("trim", timeout=CONTROL_TIMEOUT)
 
     def per_generation(self, make: "Callable[[Device], T | Awaitable[T]]") -> "PerGeneration[T]":
-        """``make(device)``, made again on first use in each generation: ``weights = dev.per_generation(lambda d:
-        d.put(w))``, then ``await weights()``.
+        """Keep ``make(device)``, made again on first use in each generation.
+
+        ``weights = dev.per_generation(lambda d: d.put(w))``, then ``await weights()``.
         """
         return PerGeneration(self, make)
 

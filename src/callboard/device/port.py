@@ -38,8 +38,8 @@ request_key: contextvars.ContextVar[str | None] = contextvars.ContextVar("callbo
 """Key of the request that ops are called for; see :func:`callboard.request_key`."""
 
 FIRST, BATCH = 8, 64
-"""Calls that are queued before a burst is sent without waiting for the loop's turn: few at first, so that the host begins
-early, then more."""
+"""Calls that are queued before a burst is sent without waiting for the loop's turn: few at first, so that the host
+begins early, then more."""
 OWN = ("callboard.core.", "callboard.device.", "callboard.kernel.", "callboard.sync")
 """Modules that call for a user: not where an op was made."""
 SUSPECTS = 64

@@ -1,5 +1,6 @@
-"""What the application and a context host say to each other. Plain data: what crosses the wire, and what a thread host
-is handed.
+"""What the application and a context host say to each other.
+
+Plain data: what crosses the wire, and what a thread host is handed.
 
 Ids of ops, buffers and requests are minted by the application, from one counter per process, and never reused. Buffers
 that a host mints itself (results of resident actors) have negative ids.
@@ -265,8 +266,10 @@ class Returned(Plain, tag=12):
 
 
 class ActorEvent(Plain, tag=8):
-    """A resident actor is up (``"ready"``), is up again after a failure (``"restarted"``) or has stopped
-    (``"stopped"``; ``error`` says why, unless it was told to).
+    """What became of a resident actor.
+
+    It is up (``"ready"``), is up again after a failure (``"restarted"``) or has stopped (``"stopped"``; ``error`` says
+    why, unless it was told to).
     """
 
     actor: int
@@ -293,4 +296,6 @@ class Closed(Plain, tag=11):
     """Everything in flight is done; the host leaves."""
 
 
-FromHost = Hello | Ready | Verdicts | Answer | Lost | Flush | RoomWanted | Returned | ActorEvent | Traces | Unknown | Closed
+FromHost = (
+    Hello | Ready | Verdicts | Answer | Lost | Flush | RoomWanted | Returned | ActorEvent | Traces | Unknown | Closed
+)

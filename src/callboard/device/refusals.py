@@ -58,7 +58,8 @@ def no_room(name: str, stopped: str | None, ready: bool, config: DeviceConfig) -
             "await dev.ready() or dev.room(n)"
         )
     return MailboxFull(
-        f"{name}: {config.max_in_flight} ops are in flight (max_in_flight); await dev.room(n), or results, before calling more"
+        f"{name}: {config.max_in_flight} ops are in flight (max_in_flight); "
+        "await dev.room(n), or results, before calling more"
     )
 
 
@@ -71,7 +72,8 @@ def unusable(port: RefPort, tag: str, op: Op[Any, Any], ref: Any) -> AccelError:
         return DeviceMismatch(f"{tag}: {name} is {type(ref).__name__}; pass a GpuRef of {port.name}")
     if ref._port is not port:
         return DeviceMismatch(
-            f"{tag}: {name} {ref.layout!r} is on {ref.device}, the op on {port.name}; copy it through the host (get, put)"
+            f"{tag}: {name} {ref.layout!r} is on {ref.device}, the op on {port.name}; "
+            "copy it through the host (get, put)"
         )
     reason = ref._why_stale() or "context rebuilt"
     cure = "use it before free()" if reason == "freed" else "put or compute it again in this generation"

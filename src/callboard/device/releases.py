@@ -1,5 +1,6 @@
 """Releases: buffers whose last ref is gone, on their way to the host."""
 
+import contextlib
 import os
 from collections import deque
 
@@ -26,10 +27,8 @@ class Releases:
         self.ids.append(buffer)
         if not self._armed:
             self._armed = True
-            try:
+            with contextlib.suppress(OSError):  # closed, or full: then the loop is awake, or gone
                 os.write(self._write, b"\0")
-            except OSError:
-                pass  # closed, or full: then the loop is awake, or gone
 
     def __bool__(self) -> bool:
         return bool(self.ids)
@@ -40,10 +39,8 @@ class Releases:
 
     def rearm(self) -> None:
         """The loop has seen the burst."""
-        try:
+        with contextlib.suppress(BlockingIOError):
             os.read(self._read, 64)
-        except BlockingIOError:
-            pass
         self._armed = False
 
     def close(self) -> None:

@@ -131,7 +131,8 @@ class Transfers:
         layout = layout_of(ref.dtype, ref.shape)
         if out is not None and (out.dtype != ref.dtype.np or out.shape != ref.shape or not out.flags.c_contiguous):
             raise ShapeError(
-                f"get: out is {out.dtype}{list(out.shape)}, the array is {ref.layout!r}; pass a C-contiguous array of that dtype and shape"
+                f"get: out is {out.dtype}{list(out.shape)}, the array is {ref.layout!r}; "
+                "pass a C-contiguous array of that dtype and shape"
             )
         if out is not None and not out.flags.writeable:
             raise ShapeError("get: out is read-only; pass an array that can be written")

@@ -1,5 +1,7 @@
-"""``MemoryActor``: allocation, fills, copies. The face is the device handle itself (``dev.empty``, ``dev.fill``,
-``dev.copy`` …)."""
+"""``MemoryActor``: allocation, fills, copies.
+
+The face is the device handle itself (``dev.empty``, ``dev.fill``, ``dev.copy`` …).
+"""
 
 from typing import ClassVar
 

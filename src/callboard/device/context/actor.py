@@ -68,8 +68,7 @@ class ContextActor:
         }
 
     def warm_up(self) -> None:
-        """What a hot standby does ahead of time: handles, workspaces and lazily loaded code of the configured
-        libraries."""
+        """Make handles, workspaces and lazily loaded code of the configured libraries, as a hot standby does."""
         self.libraries.warm_up(self.config.warm)
         for track in self.streams.tracks:
             track.stream.synchronize()

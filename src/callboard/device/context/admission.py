@@ -93,7 +93,7 @@ class Admission:
             return
         plan = self._plans.get(call.head) or self._plan(call.head)
         if plan.error is not None or call.withdrawn:
-            self._refuse(call, plan.error or Withdrawn(f"{plan.tag} was cancelled before it was sent"))
+            self._refuse(call, plan, plan.error or Withdrawn(f"{plan.tag} was cancelled before it was sent"))
         elif plan.launch is None or (self._parking.active and self._parking.blocks(*_named(call, plan), _stem(plan))):
             self._park(call, plan)
         else:
@@ -179,6 +179,7 @@ class Admission:
         if len(places) != plan.arity or len(call.made) != plan.fresh:
             self._refuse(
                 call,
+                plan,
                 ShapeError(f"{plan.tag}: the call brings {len(places) // 2} operands, {len(plan.places)} expected"),
             )
             return
@@ -191,22 +192,33 @@ class Admission:
             else:
                 block = buffers.get(places[i])
                 if block is None:
-                    self._refuse(call, GpuRefStale(f"{plan.tag}: {name} names no buffer of this context", "freed"))
+                    self._refuse(
+                        call, plan, GpuRefStale(f"{plan.tag}: {name} names no buffer of this context", "freed")
+                    )
                     return
                 base, size = block.address, block.nbytes
                 source = block.source
-                if source is not None and (reads or whole != size):
-                    if source.state == FAILED and reads:
-                        failed = failed or source
-                        continue
-                    if source.state != OK:
-                        sources.append(source)
+                if source is not None:
+                    if reads or whole != size:
+                        if source.state == FAILED and (reads or not base):
+                            failed = failed or source
+                            continue
+                        if source.state != OK:
+                            sources.append(source)
+                    elif not base:  # refused before it had memory, and overwritten as a whole now
+                        try:
+                            base = self._pool.furnish(block)
+                        except OutOfMemory as e:
+                            self._short(call, plan, [], e)
+                            return
                 blocks.append((block, writes))
             if offset + low < 0 or offset + high > size:
                 self._refuse(
                     call,
+                    plan,
                     ShapeError(
-                        f"{plan.tag}: {name} reaches bytes {offset + low}..{offset + high} of a buffer of {max(size, 0)}"
+                        f"{plan.tag}: {name} reaches bytes {offset + low}..{offset + high}, "
+                        f"its buffer has {max(size, 0)}"
                     ),
                 )
                 return
@@ -266,26 +278,26 @@ class Admission:
 
     # -- refusals ------------------------------------------------------------------------------------------------------
 
-    def _refuse(self, call: Call, error: BaseException) -> None:
+    def _refuse(self, call: Call, plan: Plan, error: BaseException) -> None:
         """Answer a call that is not launched; everything it would have written fails for its readers."""
         op = Pending(call.id, 0, None, ())
         self._ledger.refuse(op, error)
-        self._fail_outputs(call, op)
+        self._fail_outputs(call, op, plan)
 
     def _inherit(self, call: Call, plan: Plan, source: Pending) -> None:
         op = Pending(call.id, 0, None, ())
         self._ledger.inherit(op, source, f"{plan.tag} read what op {source.root} owed")
         self._fail_outputs(call, op, plan)
 
-    def _fail_outputs(self, call: Call, op: Pending, plan: Plan | None = None) -> None:
-        plan = plan or self._plans.get(call.head)
-        for i, place in enumerate(plan.places if plan is not None else ()):
+    def _fail_outputs(self, call: Call, op: Pending, plan: Plan) -> None:
+        for i, place in enumerate(plan.places):
             block = self.buffers.get(call.places[2 * i]) if place.writes and 2 * i < len(call.places) else None
             if block is not None:
                 block.source = op
-        for buffer in call.made:
+        for i, buffer in enumerate(call.made):
             if buffer not in self.buffers:
-                block = self.buffers[buffer] = Block(NO_MEMORY, 0)
+                nbytes = plan.makes[i][1].nbytes if i < len(plan.makes) else 0
+                block = self.buffers[buffer] = Block(NO_MEMORY, nbytes)
                 block.source = op
 
     def _short(self, call: Call, plan: Plan, made: list[Block], error: OutOfMemory) -> None:
@@ -293,7 +305,7 @@ class Admission:
         for block in made:
             self._pool.give(block)
         if call.id == self._last_chance:
-            self._refuse(call, error)
+            self._refuse(call, plan, error)
             return
         self._last_chance = call.id
         self._park(call, plan)
@@ -343,4 +355,5 @@ def _named(call: Call, plan: Plan) -> tuple[list[int], list[int]]:
 
 
 NO_MEMORY = Memory(0, 0)
-"""Of a buffer whose op was refused: it can be named, and whoever reads it gets the op's error."""
+"""Of a buffer whose op was refused: it can be named, and whoever reads it gets the op's error. An op that overwrites
+all of it gives it memory."""

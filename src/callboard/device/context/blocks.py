@@ -101,11 +101,16 @@ class BlockPool:
             OutOfMemory: Neither the cache nor the device has one, or the limit is reached.
         """
         size = size_class(nbytes)
-        if self.limit is not None and self.used + size > self.limit:
-            raise OutOfMemory(
-                f"{nbytes:,} bytes asked for, {self.used:,} in use, memory_limit is {self.limit:,}; free refs or raise the limit"
-            )
         kept = self._free.get(size)
+        limit = self.limit
+        if limit is not None:
+            if not kept and self.used + self.cached + size > limit:
+                self.trim()
+            if self.used + (0 if kept else self.cached) + size > limit:
+                raise OutOfMemory(
+                    f"{nbytes:,} bytes asked for, {self.used:,} in use, memory_limit is {limit:,}; "
+                    "free refs or raise the limit"
+                )
         if kept:
             block = kept.pop()
             self.cached -= size
@@ -114,6 +119,13 @@ class BlockPool:
             block = Block(self._allocate(size), nbytes)
         self.used += size
         return block
+
+    def furnish(self, block: Block) -> int:
+        """Give memory to a block that has none; its address. Raises as :meth:`take`."""
+        taken = self.take(block.nbytes)
+        block.memory, block.address = taken.memory, taken.address
+        block.writer, block.wrote, block.readers, block.only = taken.writer, taken.wrote, taken.readers, taken.only
+        return block.address
 
     def adopt(self, block: Block) -> None:
         """Count a block that came from elsewhere as in use."""
@@ -130,11 +142,13 @@ class BlockPool:
     def trim(self) -> None:
         """Give cached blocks that nothing in flight uses back to the device."""
         for size, kept in list(self._free.items()):
-            busy = [b for b in kept if not b.idle()]
+            busy: list[Block] = []
             for block in kept:
-                if block not in busy:
+                if block.idle():
                     self.cached -= size
                     self._device.release(block.memory)
+                else:
+                    busy.append(block)
             if busy:
                 self._free[size] = busy
             else:

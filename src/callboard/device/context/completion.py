@@ -5,6 +5,7 @@ stream's error; they differ in what wakes that thread.
 """
 
 import abc
+import contextlib
 import ctypes
 import queue
 import threading
@@ -40,8 +41,9 @@ class Completion(abc.ABC):
 
 
 class PolledCompletion(Completion):
-    """Spin while work is in flight, and ``spin`` seconds longer; block when idle. The fastest where polling is cheap
-    (CUDA).
+    """Spin while work is in flight, and ``spin`` seconds longer; block when idle.
+
+    The fastest where polling is cheap (CUDA).
 
     Args:
         spin: Seconds.
@@ -69,9 +71,9 @@ class PolledCompletion(Completion):
 class SharedPolledCompletion(PolledCompletion):
     """Polling for a host that shares the GIL with the application.
 
-    A loop that polls in Python would keep the GIL from whoever is to use the results. So short work is waited for inside
-    the driver, which spins without the GIL; after a wait that took longer than ``SHORT``, the thread sleeps between looks
-    for a while, so that a long op does not hold back the admission of others.
+    A loop that polls in Python would keep the GIL from whoever is to use the results. So short work is waited for
+    inside the driver, which spins without the GIL; after a wait that took longer than ``SHORT``, the thread sleeps
+    between looks for a while, so that a long op does not hold back the admission of others.
     """
 
     SHORT = 200e-6
@@ -173,10 +175,8 @@ class SyncCompletion(Completion):
     def _serve(self) -> None:
         self._enter()
         while (track := self._jobs.get()) is not None:
-            try:
+            with contextlib.suppress(AccelError):  # the admitting thread sees it in the event, and acts on it
                 track.stream.synchronize()
-            except AccelError:
-                pass  # the admitting thread sees the same error in the event, and acts on it
             self._wake()
 
 

@@ -56,6 +56,5 @@ def as_error(failure: Failure) -> Exception:
 
 
 def same_for(id: int, failure: Failure, cause: int, note: str) -> Failure:
-    """The failure of an op that read what a failed op owed: same class and text, and a note that says how it got
-    there."""
+    """The failure of an op that read what a failed op owed: same class and text, and a note of how it got there."""
     return msgspec.structs.replace(failure, id=id, cause=cause, notes=[*failure.notes, note])

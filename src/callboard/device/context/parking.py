@@ -81,10 +81,7 @@ class Parking:
             return True
         held = self.held
         return any(b in self.writes or held.writes[b] > own.writes[b] for b in reads) or any(
-            b in self.writes
-            or b in self.reads
-            or held.writes[b] > own.writes[b]
-            or held.reads[b] > own.reads[b]
+            b in self.writes or b in self.reads or held.writes[b] > own.writes[b] or held.reads[b] > own.reads[b]
             for b in writes
         )
 

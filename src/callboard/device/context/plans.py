@@ -1,5 +1,6 @@
 """Plans: what a head means here, worked out once."""
 
+import contextlib
 import importlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -121,10 +122,8 @@ def read_plan(head: bytes) -> Plan:
     cls = OPS.get(tag)
     if cls is None:
         stem = tag.partition(".")[0]
-        try:
+        with contextlib.suppress(ImportError, ValueError):
             importlib.import_module(f"callboard.kernel.{stem}" if stem.isidentifier() else "")
-        except (ImportError, ValueError):
-            pass
         cls = OPS.get(tag)
         if cls is None:
             raise UnsupportedOp(f"{tag}: no such op in this version of the context host")

@@ -81,8 +81,10 @@ class ThreadStarter(HostStarter):
 class LoopStarter(ThreadStarter):
     """The host is the caller's own loop."""
 
-    async def start(self, on_message: Callable[[FromHost], None], on_end: Callable[[HostEnd], None], label: str) -> Host:
-        from callboard.device.hosts.loop import LoopHost  # noqa: PLC0415 - only where it is used
+    async def start(
+        self, on_message: Callable[[FromHost], None], on_end: Callable[[HostEnd], None], label: str
+    ) -> Host:
+        from callboard.device.hosts.loop import LoopHost
 
         return LoopHost(asyncio.get_running_loop(), on_message, on_end, label)
 

@@ -76,7 +76,8 @@ def test_section(
     """
     with tempfile.TemporaryDirectory(prefix="callboard-gpu-") as folder:
         report = Path(folder) / "report.jsonl"
-        command = [sys.executable, "-m", "pytest", "-q", "-m", TESTS[name], "-p", "no:benchmark", *_pytest_options(), *selected]
+        command = [sys.executable, "-m", "pytest", "-q", "-m", TESTS[name], "-p", "no:benchmark"]
+        command += [*_pytest_options(), *selected]
         if workers and importlib.util.find_spec("xdist") is not None:
             command += ["-n", str(workers)]
         environment = _environment(CALLBOARD_REQUIRE="cuda", CALLBOARD_GPU_REPORT=str(report), CI="true")
