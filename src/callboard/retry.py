@@ -18,8 +18,9 @@ def retrying(
 ) -> Callable[[Callable[P, Awaitable[R]]], Callable[P, Awaitable[R]]]:
     """Call an async function again when it fails with one of these errors.
 
-    ``@cb.retrying(cb.ContextLost, attempts=2)``. The function has to make its refs itself (or by :meth:`Device.per_generation`): refs of a lost generation stay
-    stale. There is no pause between attempts; ops of the next attempt wait for the next context by themselves.
+    ``@cb.retrying(cb.ContextLost, attempts=2)``. The function has to make its refs itself (or by
+    :meth:`Device.per_generation`): refs of a lost generation stay stale. There is no pause between attempts; ops of the
+    next attempt wait for the next context by themselves.
 
     Args:
         errors: Classes; at least one.

@@ -161,11 +161,9 @@ async def test_too_many_ops_in_flight_is_an_error_at_the_call_and_room_waits(dev
     x = dev.put(ones())
     await x
     dev.ask(Add(x=x, after="go"))
-    refs = []
+    refs = [dev.ask(Add(x=x)) for _ in range(255)]
     with pytest.raises(cb.MailboxFull, match=r"256 ops are in flight \(max_in_flight\)"):
-        for _ in range(300):
-            refs.append(dev.ask(Add(x=x)))
-    assert len(refs) == 255
+        dev.ask(Add(x=refs[0]))
     room = asyncio.create_task(dev.room(200))
     await asyncio.sleep(0)
     assert not room.done()
@@ -191,7 +189,7 @@ async def test_use_after_free_is_refused_by_name_and_freeing_twice_is_harmless(d
 async def test_a_ref_of_another_device_is_refused(dev: cb.Device) -> None:
     async with cb.device("cpu") as other:
         foreign = other.put(ones())
-        with pytest.raises(cb.DeviceMismatch, match="x f32.*is on cpu:0, the op on probe:0"):
+        with pytest.raises(cb.DeviceMismatch, match=r"x f32.*is on cpu:0, the op on probe:0"):
             dev.ask(Add(x=foreign))
 
 
@@ -275,7 +273,7 @@ async def test_result_on_the_loops_own_thread_is_refused(dev: cb.Device) -> None
 
 async def test_shapes_are_checked_before_anything_is_sent(dev: cb.Device) -> None:
     a, b = dev.put(np.ones((3, 4), np.float32)), dev.put(np.ones((3, 4), np.float32))
-    with pytest.raises(cb.ShapeError, match="blas.gemm"):
+    with pytest.raises(cb.ShapeError, match=r"blas\.gemm"):
         dev.ask(Gemm(a=a, b=b))
     out = dev.empty((3, 3))
     with pytest.raises(cb.ShapeError, match=r"out .*shares memory with x"):

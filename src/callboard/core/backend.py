@@ -218,8 +218,10 @@ class AccelDevice(abc.ABC):
 
     @abc.abstractmethod
     def probe(self) -> Exception | None:
-        """Wait for the device and say whether the context is dead: the sticky error as :class:`ContextPoisoned` (or
-        :class:`Unrecoverable`), None if it is well. Any thread.
+        """Wait for the device and say whether the context is dead. Any thread.
+
+        Returns:
+            The sticky error as :class:`ContextPoisoned` (or :class:`Unrecoverable`), None if the context is well.
         """
 
     @abc.abstractmethod

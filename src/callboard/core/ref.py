@@ -176,8 +176,7 @@ class GpuRef(Operand, Reply["GpuRef[Mode]"], Generic[Mode]):
         return "freed" if self.allocation.freed else None
 
     def access(self) -> "GpuRef[Mode]":
-        """Check that the ref can be used now: device alive, generation current, not freed (in this order); gives
-        itself.
+        """Check that the ref can be used now, and give it: device alive, generation current, not freed, in this order.
 
         Raises:
             GpuRefStale: With ``.reason`` ``"device shutting down"``, ``"context rebuilt"`` or ``"freed"``.
@@ -213,8 +212,10 @@ class GpuRef(Operand, Reply["GpuRef[Mode]"], Generic[Mode]):
         return got
 
     def free(self) -> None:
-        """Give the memory back without waiting for the garbage collector. Later use of this ref or of a view of it
-        raises ``GpuRefStale("freed")``; ops already called are not disturbed; freeing twice is harmless.
+        """Give the memory back without waiting for the garbage collector.
+
+        Later use of this ref or of a view of it raises ``GpuRefStale("freed")``; ops already called are not disturbed;
+        freeing twice is harmless.
         """
         self.allocation.free()
 
@@ -305,7 +306,7 @@ class GpuRef(Operand, Reply["GpuRef[Mode]"], Generic[Mode]):
         return self._view(reinterpreted(self.layout, as_dtype(dtype), self.offset), self.offset)
 
     @property
-    def T(self) -> "GpuRef[Mode]":
+    def T(self) -> "GpuRef[Mode]":  # noqa: N802 - NumPy's name
         """The view with its axes reversed."""
         layout = self.layout
         return self._view(layout_of(layout.dtype, layout.shape[::-1], layout.strides[::-1]), self.offset)

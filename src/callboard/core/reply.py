@@ -132,8 +132,10 @@ class Reply(Generic[T_co]):
         return error
 
     def cancel(self) -> bool:
-        """Withdraw the op if it has not been sent; what it would have written fails for its readers. True if
-        withdrawn."""
+        """Withdraw the op if it has not been sent; says whether it was.
+
+        What it would have written fails for its readers.
+        """
         return self._state == PENDING and self._port.withdraw(self)
 
     def _value(self) -> T_co:
