@@ -9,6 +9,7 @@ import msgspec
 
 from callboard.core.errors import AccelError, AskTimeout, ContextLost
 from callboard.device.context.failures import as_error
+from callboard.device.entries import Gate
 from callboard.device.protocol import Answer, Ask, Flush, FromHost, Traces
 from callboard.device.status import TraceRecord
 
@@ -74,5 +75,7 @@ class Answers:
             for record in message.records:
                 for hook in self.traces:
                     hook(TraceRecord(*record))
-        elif isinstance(message, Flush) and self._actor.host is not None:
-            self._actor.host.post(Ask(0, "flushed"))
+        elif isinstance(message, Flush) and (host := self._actor.host) is not None:
+            # Behind the frees that are queued, which may themselves be behind an array that is still being copied.
+            self._actor.port.hold(Gate(passed=lambda: host.post(Ask(0, "flushed"))))
+            self._actor.port.flush()

@@ -101,19 +101,24 @@ def sendable(queue: "deque[Call | Turn | Gate]") -> Iterator[Calls | Turn]:
     while queue:
         calls: list[Call] = []
         turn: Turn | None = None
-        while queue and turn is None and len(calls) < FRAME:
+        passed: Callable[[], None] | None = None
+        while queue and turn is None and passed is None and len(calls) < FRAME:
             item = queue.popleft()
             if type(item) is Call:
                 calls.append(item)
             elif type(item) is Turn:
                 turn = item
-            elif not item.is_open:  # type: ignore[union-attr]
-                queue.appendleft(item)
-                break
+            elif type(item) is Gate:
+                if not item.is_open:
+                    queue.appendleft(item)
+                    break
+                passed = item.passed
         if calls:
             yield Calls(calls)
         if turn is not None:
             yield turn
+        elif passed is not None:
+            passed()
         elif not calls:
             return
 
