@@ -14,7 +14,7 @@ from callboard.cli.demo.digits import Digits, load_digits
 from callboard.cli.demo.fault import fault_of, standby_ready
 from callboard.cli.demo.run import Job, Outcome
 from callboard.cli.demo.scatter import svg, terminal
-from callboard.cli.demo.settings import MOST, RANK
+from callboard.cli.demo.settings import RANK
 from callboard.cli.demo.versus import versus_torch
 from callboard.cli.progress import Progress
 from callboard.core import registry
@@ -81,7 +81,7 @@ async def _demo(arguments: argparse.Namespace, digits: Digits) -> tuple[str, Out
             fault = fault_of(device)
             await fault.ready()
         started = time.monotonic()
-        with Progress("iteration", MOST) as progress:
+        with Progress("iteration") as progress:
 
             def say(line: str) -> None:
                 progress.clear()
