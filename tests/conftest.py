@@ -35,6 +35,13 @@ def pytest_configure(config: pytest.Config) -> None:
         faulthandler.register(signal.SIGUSR1, file=sys.__stderr__, all_threads=True)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Every test leaves nothing behind; what fixtures of a module open, they open at first use and keep."""
+    for item in items:
+        if "session" not in getattr(item, "fixturenames", ()):
+            item.add_marker(plugin.MARK)
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Show what tests measured with ``record_property("measured", text)``; it reaches here from xdist workers too."""
     reports = [report for kind in ("passed", "failed") for report in terminalreporter.getreports(kind)]

@@ -59,6 +59,7 @@ def _callboard_census(request: pytest.FixtureRequest) -> Iterator[None]:
     try:
         with census.nothing_left(census.PATIENCE):
             yield
+            request.node.funcargs.clear()  # the other fixtures are finished; their values are not to live on in here
     except census.LeftBehind as e:
         pytest.fail(f"{request.node.name} has {e}", pytrace=False)
 
