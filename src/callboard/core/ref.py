@@ -49,6 +49,7 @@ class RefPort(ReplyPort, Protocol):
     @property
     def generation(self) -> int:
         """The generation that ops belong to now."""
+        ...
 
     @property
     def stopped(self) -> str | None:

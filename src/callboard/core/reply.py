@@ -26,6 +26,7 @@ class ReplyPort(Protocol):
 
     def withdraw(self, reply: "Reply[Any]") -> bool:
         """Take the reply's op back if it has not been sent."""
+        ...
 
     def unretrieved(self, error: BaseException) -> None:
         """A failure was dropped without anybody having seen it."""

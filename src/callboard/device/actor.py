@@ -183,7 +183,7 @@ class DeviceActor(Actor):
         return host
 
     def announce(self, arena: Arena) -> None:
-        """Have every host map a new arena (a hot standby page-locks it ahead of time). Any thread; back when it is sent."""
+        """Have every host map a new arena (a hot standby page-locks it early). Any thread; back when it is sent."""
         loop = self.port.loop
         if asyncio._get_running_loop() is loop:
             self._announce(arena)

@@ -60,10 +60,9 @@ class Ledger:
     def settle(self, tracks: Iterable[Track]) -> bool:
         """Settle every op that its track has passed; True while ops are in flight."""
         plain = self.trace is None
-        again = True
+        again, flying = True, False
         while again:
-            again = False
-            flying = False
+            again = flying = False
             for track in tracks:
                 ops = track.ops
                 completed = track.completed
