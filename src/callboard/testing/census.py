@@ -37,21 +37,27 @@ class Census(NamedTuple):
         descriptors: Sockets, pipes, memfds, eventfds, pidfds and epolls of this process.
         mappings: Arenas mapped into this process.
         threads: Threads named ``callboard-…`` that do not last as long as the process by design.
+        driver: Whether the CUDA driver is loaded into this process.
     """
 
     processes: dict[object, str]
     descriptors: dict[object, str]
     mappings: dict[object, str]
     threads: dict[object, str]
+    driver: bool
 
     @classmethod
     def take(cls) -> "Census":
         """Count now. On other systems than Linux, only the threads."""
-        return cls(dict(_processes()), dict(_descriptors()), dict(_mappings()), dict(_threads()))
+        return cls(dict(_processes()), dict(_descriptors()), dict(_mappings()), dict(_threads()), _driver())
 
     def since(self, before: "Census") -> list[str]:
         """Descriptions of what is here and was not there."""
-        return [text for now, then in zip(self, before, strict=True) for key, text in now.items() if key not in then]
+        if self.driver and not before.driver:  # it opens descriptors of its own, for good
+            before = before._replace(descriptors=self.descriptors)
+        return [
+            text for now, then in zip(self[:4], before[:4], strict=True) for key, text in now.items() if key not in then
+        ]
 
 
 @contextmanager
@@ -122,14 +128,21 @@ def _lasting_descriptors() -> frozenset[int]:
 
 
 def _mappings() -> Iterator[tuple[object, str]]:
-    try:
-        lines = Path("/proc/self/maps").read_text().splitlines()
-    except OSError:
-        return
-    for line in lines:
+    for line in _maps().splitlines():
         if "/memfd:callboard" in line:
             where, name = line.split()[0], line.partition("/memfd:")[2]
             yield (where, name), f"mapping {where}: {name}"
+
+
+def _driver() -> bool:
+    return "/libcuda.so" in _maps()
+
+
+def _maps() -> str:
+    try:
+        return Path("/proc/self/maps").read_text()
+    except OSError:
+        return ""
 
 
 def _threads() -> Iterator[tuple[object, str]]:
