@@ -111,7 +111,10 @@ class Admission:
             trace.enqueued(call.id, plan.tag, track.stream.id, began)
 
     def _park(self, call: Call, plan: Plan) -> None:
-        self._parking.park(call, self._again, *_named(call, plan), _stem(plan))
+        stem: str | None = _stem(plan)
+        if stem == "memory" and plan.launch is not None:
+            stem = None  # it has no state whose order matters: a get of one array must not hold up those of others
+        self._parking.park(call, self._again, *_named(call, plan), stem)
 
     def _again(self, message: Plain) -> None:
         assert isinstance(message, Call)

@@ -16,6 +16,7 @@ from typing import Any, Generic
 
 import cloudpickle
 import msgspec
+from cloudpickle import cloudpickle as tracking
 
 from callboard.actors.messages import MessageMeta
 from callboard.device.resident.classes import by_reference, identity, with_id
@@ -125,7 +126,7 @@ def _remake(
 
         body["__post_init__"] = post_init
     cls: type = meta(name, bases, body, **options)
-    tracked: type = cloudpickle.cloudpickle._lookup_class_or_track(id, cls)
+    tracked: type = tracking._lookup_class_or_track(id, cls)
     _pending_init[tracked] = late
     return tracked
 

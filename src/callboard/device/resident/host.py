@@ -177,6 +177,7 @@ class HostActors:
                 block.source = item.op
             else:
                 block.before_read(track)
+            block.only = None  # its next user looks at its hazards
         if busy and context.device.info.compute_capability == (0, 0):
             item.start = track.stream.record()  # on a CPU the actor's thread itself touches the memory
         for holds in (actor.holds, context.parking.held):
@@ -343,6 +344,7 @@ class HostActors:
         assert track is not None
         del self._running[item.message.id]
         for block, writes in item.blocks:
+            block.only = None
             if writes:
                 block.readers.clear()
                 block.writer, block.wrote = track, ticket

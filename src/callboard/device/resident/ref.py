@@ -3,7 +3,6 @@
 import asyncio
 import inspect
 from collections.abc import Callable
-from copy import copy
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, NoReturn, ParamSpec, Self, TypeVar
 
@@ -33,10 +32,10 @@ class ResidentRef(Generic[A_co]):
 
     __slots__ = ("_actor", "_residents", "_timeout")
 
-    def __init__(self, residents: "Residents", actor: "Resident") -> None:
+    def __init__(self, residents: "Residents", actor: "Resident", timeout: float | None = None) -> None:
         self._residents = residents
         self._actor = actor
-        self._timeout: float | None = None
+        self._timeout = timeout
 
     # -- calls ---------------------------------------------------------------------------------------------------------
 
@@ -87,9 +86,7 @@ class ResidentRef(Generic[A_co]):
         """
         if not seconds > 0.0:
             raise ValueError(f"seconds must be positive, but is {seconds}")
-        changed = copy(self)
-        changed._timeout = seconds
-        return changed
+        return type(self)(self._residents, self._actor, seconds)
 
     def _send(self, message: Any) -> Reply[Any]:
         actor = self._actor

@@ -212,10 +212,11 @@ class ActorThread:
             return
         self._host.channel.busy(f"prepare of {self.name}")
         try:
-            if self._props is None:
+            props = self._props
+            if props is None:
                 recipe = self._recipe
-                self._props = recipe if isinstance(recipe, Props) else loads(recipe)
-            instance = self._props.make()
+                props = self._props = recipe if isinstance(recipe, Props) else loads(recipe)
+            instance = props.make()
             instance.prepare()
             self._table = bind(instance)
             self._instance = instance

@@ -353,6 +353,6 @@ def _dtype(name: str) -> "np.dtype[Any]":
     if low is not None:
         return low
     if name[0] in "[(":
-        descr_to_dtype: Callable[[Any], np.dtype[Any]] = np.lib.format.descr_to_dtype
-        return descr_to_dtype(ast.literal_eval(name))
+        made: np.dtype[Any] = np.lib.format.descr_to_dtype(ast.literal_eval(name))
+        return made
     return np.dtype(name)
