@@ -176,9 +176,15 @@ class Readback(abc.ABC):
 
 
 class AccelDevice(abc.ABC):
-    """An open device: context, memory and streams."""
+    """An open device: context, memory and streams.
+
+    Attributes:
+        info: What its backend lists it as.
+        native: Ordinal of the device among those that this process sees, for what knows devices by that.
+    """
 
     info: DeviceInfo
+    native: int = 0
 
     @abc.abstractmethod
     def stream(self, priority: int = 0) -> AccelStream:

@@ -83,14 +83,14 @@ class Interop:
         """
         if self._actor.isolated:
             refuse(ref, "DLPack", BufferError)
-        here = self._dlpack_device()
+        here = (dlpack.CPU, 0) if self._on_host else (dlpack.CUDA, self._lend(ref, settled=False).ordinal)
         if device_only:
             return here
         if dl_device is not None and tuple(map(int, dl_device)) != here:
             raise BufferError(
                 f"{ref.layout!r} is on DLPack device {here}, not {tuple(dl_device)}; copy it with ref.get()"
             )
-        if here[0] == dlpack.CPU:
+        if self._on_host:
             return self._host_capsule(ref, stream, max_version, copy)
         if copy:
             raise BufferError(f"{ref.layout!r}: copy it first (dev.copy)")
@@ -124,7 +124,7 @@ class Interop:
         """
         if self._actor.isolated:
             refuse(ref, "__cuda_array_interface__", AttributeError)
-        if self._dlpack_device()[0] == dlpack.CPU:
+        if self._on_host:
             raise AttributeError(f"{ref.device} is no CUDA device; use np.from_dlpack(ref)")
         dtype = ref.dtype
         if dtype.np.kind == "V":
@@ -162,11 +162,10 @@ class Interop:
         if self._actor.isolated:
             refuse_foreign(array)
         port = self._port
-        kind = self._dlpack_device()
         described: list[tuple[Layout, int]] = []
 
-        def take(stream: AccelStream) -> Memory:
-            address, layout = _host_array(array) if kind[0] == dlpack.CPU else _device_array(array, kind, stream)
+        def take(stream: AccelStream, ordinal: int) -> Memory:
+            address, layout = _host_array(array) if self._on_host else _device_array(array, ordinal, stream)
             low, high = layout.span
             described.append((layout, -low))
             return Memory(address + low, high - low, array)
@@ -233,9 +232,9 @@ class Interop:
                 if self._port.stopped is not None or (hosts and not hosts[0].serving):
                     raise DeviceStopped(f"{self._port.name}: the context has ended") from None
 
-    def _dlpack_device(self) -> tuple[int, int]:
-        info = self._actor.info
-        return (dlpack.CPU, 0) if info.compute_capability == (0, 0) else (dlpack.CUDA, info.index)
+    @property
+    def _on_host(self) -> bool:
+        return self._actor.info.compute_capability == (0, 0)
 
 
 class _Export:
@@ -279,9 +278,10 @@ def _host_array(array: Any) -> tuple[int, Layout]:
     return array.ctypes.data, layout_of(dtype, array.shape, strides if array.size else None)
 
 
-def _device_array(array: Any, device: tuple[int, int], stream: AccelStream) -> tuple[int, Layout]:
+def _device_array(array: Any, ordinal: int, stream: AccelStream) -> tuple[int, Layout]:
     if hasattr(array, "__dlpack__"):
         said = dlpack.described(array, stream.native)
+        device = (dlpack.CUDA, ordinal)
         if said.device != device:
             raise TypeError(
                 f"adopt: {type(array).__qualname__} is on DLPack device {said.device}, this device is {device}"

@@ -26,11 +26,13 @@ class Lent(NamedTuple):
         address: Of its first byte.
         memory: Keep it as long as the address is used.
         writer: Id of the stream that wrote it last, None if none has.
+        ordinal: Of the device.
     """
 
     address: int
     memory: Memory
     writer: int | None
+    ordinal: int
 
 
 Answered = Callable[[Lent | None, BaseException | None], None]
@@ -70,11 +72,11 @@ class Borrow(Visit):
 
     Args:
         buffer: Id.
-        take: Called with the stream that must wait for its owner's work; gives the memory.
+        take: Called with the stream that must wait for its owner's work and the device's ordinal; gives the memory.
         answer: Called on the admitting thread.
     """
 
-    def __init__(self, buffer: int, take: Callable[[AccelStream], Memory], answer: Answered) -> None:
+    def __init__(self, buffer: int, take: Callable[[AccelStream, int], Memory], answer: Answered) -> None:
         self.buffer = buffer
         self.take = take
         self.answer = answer
@@ -148,7 +150,7 @@ class Lending:
             if visit.consumer:
                 block.lent, block.only = (*block.lent, visit.consumer), None
         writer = None if block.writer is None else block.writer.stream.id
-        visit.answer(Lent(block.address, block.memory, writer), None)
+        visit.answer(Lent(block.address, block.memory, writer, self._context.device.native), None)
         return True
 
     def _borrow(self, visit: Borrow) -> None:
@@ -156,7 +158,7 @@ class Lending:
         tracks = context.streams.tracks
         track = tracks[0] if tracks else context.streams.acquire("memory")
         try:
-            memory = visit.take(track.stream)
+            memory = visit.take(track.stream, context.device.native)
         except (AccelError, BufferError, TypeError, ValueError) as e:
             visit.answer(None, e)
             return
@@ -166,7 +168,7 @@ class Lending:
         block.writer, block.wrote = track, track.issued
         block.only = None
         context.admission.buffers[visit.buffer] = block
-        visit.answer(Lent(block.address, memory, track.stream.id), None)
+        visit.answer(Lent(block.address, memory, track.stream.id, context.device.native), None)
 
     def _returned(self, block: Block, consumer: int) -> None:
         track = self._context.streams.tracks[0]
