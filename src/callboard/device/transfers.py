@@ -56,6 +56,7 @@ class Transfers:
             done: GpuRef = self._port.submit(Upload(host=region), extra=_Keep(source), depth=depth)
             return done
         if source.nbytes <= CHUNK and not non_blocking:
+            self._port.check_room(1)
             slot = self._arenas.take(source.nbytes)
             try:
                 self._copier.copy(slot.as_array(layout.dtype.np, layout.shape), source)
