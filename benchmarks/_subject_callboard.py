@@ -115,10 +115,15 @@ async def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--device", required=True)
     parser.add_argument("--isolation", required=True)
+    parser.add_argument("--dispatcher", default="own")
     given = parser.parse_args()
     try:
         async with cb.device(
-            given.device, isolation=given.isolation, standby=None, max_staged_bytes=16 << 30
+            given.device,
+            isolation=given.isolation,
+            dispatcher=given.dispatcher,
+            standby=None,
+            max_staged_bytes=16 << 30,
         ) as device:
             subject = Subject(device)
             names = ("ask", "pipelined", "put_leased", "put_numpy", "get_leased", "get_numpy", "get_new")

@@ -1,4 +1,4 @@
-"""What an op costs: through a process host, through a thread host, and called directly.
+"""What an op costs: through a process host, a thread host, on the caller's own loop, and called directly.
 
     python benchmarks/ops.py --json ops.json
     python benchmarks/ops.py --quick --device cpu
@@ -54,6 +54,7 @@ def _bars(kind: str, found: dict[str, Figures]) -> list[Bar]:
         Bar("large products per second, process / cuBLAS", median(large, "cublas", "process"), 0.99, True),
         Bar("time of an ask, process / cuBLAS enqueue and synchronize", median(ask, "process", "cublas"), 3.0, False),
         Bar("time of an ask, thread / cuBLAS enqueue and synchronize", median(ask, "thread", "cublas"), 3.0, False),
+        Bar("time of an ask on the loop, loop / cuBLAS", median(ask, "loop", "cublas"), 1.3, False),
         Bar("small products per second, process", per_second.get("process"), 80_000, True),
         Bar("small products per second, process / torch", median(small, "torch", "process"), 0.75, True),
     ]
@@ -66,6 +67,7 @@ def main() -> None:
         isolation: ("_subject_callboard.py", "--device", given.device, "--isolation", isolation)
         for isolation in ("process", "thread")
     }
+    wanted["loop"] = (*wanted["thread"], "--dispatcher", "caller")
     if kind == "cuda":
         wanted["cublas"] = ("_subject_cuda.py",)
         wanted["torch"] = ("_subject_torch.py", "cuda")
