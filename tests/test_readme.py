@@ -16,6 +16,8 @@ from typing import Any
 
 import pytest
 
+from callboard.testing.gpu_check.sections import BENCHMARKS
+
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text("utf-8")
 BLOCKS = re.findall(r"^```python\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
@@ -160,6 +162,14 @@ def test_the_newest_run_that_has_a_figure_gives_it(script: ModuleType, tmp_path:
     assert "[b](docs/hardware/b.json)" in table
     assert "[a](docs/hardware/a.json)" in table
     assert "with changes" in table
+
+
+def test_the_benchmarks_still_have_these_names(script: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A renamed figure would leave the table without a word."""
+    assert {figure.benchmark for figure in script.FIGURES} <= set(BENCHMARKS)
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    loads = importlib.import_module("ops")._loads("cuda", False, None)
+    assert {f'"{load}"' for load in loads} == set(re.findall(r'"[\w ]+ \d+x\d+"', script.__loader__.get_source(None)))
 
 
 def test_markers_are_needed(script: ModuleType) -> None:
