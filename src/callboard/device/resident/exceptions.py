@@ -43,7 +43,7 @@ def described(id: int, error: BaseException) -> Failure:
     text = "".join(traceback.format_exception(error))
     if is_out_of_memory(error) and not isinstance(error, AccelError):
         failure = as_failure(id, OutOfMemory(f"{type(error).__name__}: {error}"))
-        return _noted(failure, text)
+        return _noted(failure, error, text)
     if isinstance(error, AccelError) and getattr(errors, type(error).__name__, None) is type(error):
         return as_failure(id, error)
     cls = type(error)
@@ -56,7 +56,7 @@ def described(id: int, error: BaseException) -> Failure:
         attributes["class"] = name_of(cls, with_code=False)
         attributes["args"] = list(error.args)
         attributes["state"] = {k: v for k, v in vars(error).items() if isinstance(v, _PLAIN) and k != "__notes__"}
-    return _noted(Failure(id, "RemoteError", _text(error), attributes, 0, _notes(error)), text)
+    return _noted(Failure(id, "RemoteError", _text(error), attributes, 0, _notes(error)), error, text)
 
 
 def rebuilt(attributes: dict[str, Any]) -> Exception | None:
@@ -116,6 +116,7 @@ def _notes(error: BaseException) -> list[str]:
     return [str(n) for n in getattr(error, "__notes__", ())]
 
 
-def _noted(failure: Failure, trace: str) -> Failure:
-    failure.notes = [*failure.notes, f"in the context host:\n{trace}"]
+def _noted(failure: Failure, error: BaseException, trace: str) -> Failure:
+    if error.__traceback__ is not None:  # it was raised, and not only made
+        failure.notes = [*failure.notes, f"in the context host:\n{trace}"]
     return failure

@@ -59,6 +59,7 @@ class HostActors:
         self._dying: list[AdoptedBlock] = []
         self._returned: deque[int] = deque()
         self._leaving: list[Track] = []
+        self._gone_because: dict[int, str] = {}
 
     # -- messages ------------------------------------------------------------------------------------------------------
 
@@ -116,7 +117,7 @@ class HostActors:
         actor = self._actors.get(message.actor)
         op = Pending(message.id, 0, None, ())
         if actor is None or actor.stopping:
-            self._refuse(message, op, ActorStopped("the resident actor has stopped"))
+            self._refuse(message, op, ActorStopped(self._gone_because.get(message.actor, "the actor was stopped")))
             return
         if message.withdrawn:
             self._refuse(message, op, Withdrawn("the call was cancelled before it was sent"))
@@ -364,12 +365,12 @@ class HostActors:
     def _gone(self, actor: ActorThread, cause: Failure | None) -> None:
         """A thread has ended: fail what it did not come to."""
         actor.stop()  # what is admitted from now on is refused
+        text = f"resident actor {actor.name} has stopped"
+        if cause is not None:
+            text += f": {cause.attributes.get('type', cause.error)}: {cause.message}"
+        self._gone_because[actor.id] = text
         for item in actor.left():
-            text = f"resident actor {actor.name} has stopped"
-            error = ActorStopped(
-                text if cause is None else f"{text}: {cause.attributes.get('type', cause.error)}: {cause.message}"
-            )
-            self._fail(Ended(actor, item, b"", [], described(item.message.id, error)))
+            self._fail(Ended(actor, item, b"", [], described(item.message.id, ActorStopped(text))))
             if item.staged is not None:
                 item.staged.drop()
         self._actors.pop(actor.id, None)
