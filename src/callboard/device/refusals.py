@@ -36,6 +36,9 @@ def lost(error: AccelError, generation: int, suspects: Sequence[Suspect]) -> Acc
     """The loss of a context, for one of the ops that were in flight: each gets an error of its own."""
     one = type(error)(str(error))
     vars(one).update(vars(error))
+    vars(one).pop("__notes__", None)  # a list: each gets its own
+    for note in getattr(error, "__notes__", ()):
+        one.add_note(note)
     if isinstance(one, ContextPoisoned):
         one.suspects = tuple(suspects)
     one.generation = generation

@@ -134,24 +134,31 @@ async def test_a_result_on_its_way_when_the_host_dies(gates: Callable[[str], Gat
         assert (await dev.stats()).staged_bytes == 0
 
 
-async def test_a_poisoned_context_is_found_by_an_actors_exception() -> None:
-    async with cb.device("faulty+cpu?poison_at=3", isolation="process", standby=None) as dev:
-        probe = dev.actor_of(cb.Props(Probe, 7), name="probe")
-        x = dev.zeros(4)
+class Poisoner(Probe):
+    """Its device has faults that nobody looks for while nothing is in flight."""
+
+    def poison(self) -> None:
+        device: Any = self.ctx._thread._site.device  # type: ignore[union-attr]
+        device._poison = "a kernel of its own went wrong"
+        device._poisoned_behind = device.stream().inner.record()
+        raise ValueError("the first that showed it")
+
+
+async def test_an_exception_behind_which_the_context_is_dead_replaces_the_context() -> None:
+    async with cb.device("faulty+cpu", isolation="process", standby=None) as dev:
+        poisoner, other = dev.actor_of(cb.Props(Poisoner), name="poisoner"), dev.actor_of(cb.Props(Probe))
+        await other.call(Probe.add, 1)
         generation = dev.watch_generation().value
-        del x
-        failed = None
-        for _ in range(50):
-            try:
-                await dev.zeros(4)
-                await probe.call(Probe.fail, "value")
-            except ValueError:
-                continue
-            except cb.ContextPoisoned as e:
-                failed = e
-                break
-        assert failed is not None
+        with pytest.raises(cb.ContextPoisoned, match="a kernel of its own went wrong") as caught:
+            await poisoner.call(Poisoner.poison)
+        notes = "\n".join(caught.value.__notes__)
+        assert "found when resident actor poisoner raised:" in notes
+        assert "ValueError: the first that showed it" in notes
         await next_generation(dev, generation)
+        assert await poisoner.call(Probe.state) == (0, 1, 1)
+        assert await other.call(Probe.add, 1) == 1
+        assert poisoner.restarts == 0
+        assert (await dev.stats()).restarts == 1
 
 
 async def test_thread_isolation_stops_with_the_device() -> None:
