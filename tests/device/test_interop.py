@@ -132,6 +132,18 @@ async def test_from_another_thread(cpu_device: cb.Device) -> None:
     assert await asyncio.to_thread(work) == (A @ A.T).sum()
 
 
+async def test_on_the_callers_own_loop() -> None:
+    async with cb.device("cpu", isolation="thread", dispatcher="caller") as device:
+        product = device.blas.gemm(device.put(A), device.put(A.T.copy()))
+        view = np.from_dlpack(product)
+        np.testing.assert_array_equal(view, A @ A.T)
+        product.free()
+        mine = np.zeros(3)
+        await device.fill(device.adopt(mine), 2)
+        assert mine.tolist() == [2, 2, 2]
+        np.testing.assert_array_equal(view, A @ A.T)
+
+
 async def test_the_stream_that_wrote_last(cpu_device: cb.Device) -> None:
     ref = cpu_device.put(A)
     first = ref.last_write_stream

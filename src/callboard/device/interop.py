@@ -6,6 +6,7 @@ every way across names the way out instead.
 
 import asyncio
 import concurrent.futures
+import contextlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -17,6 +18,7 @@ from callboard.core.errors import DeviceStopped, GpuRefStale
 from callboard.core.layout import Layout, layout_of
 from callboard.core.ref import Allocation, GpuRef
 from callboard.device.context.lending import Borrow, Lend, Lent, Return, Visit
+from callboard.device.hosts.loop import LoopHost
 from callboard.device.resident import dlpack
 from callboard.device.resident.operands import host_view
 
@@ -184,11 +186,12 @@ class Interop:
 
     # -- visits --------------------------------------------------------------------------------------------------------
 
-    def returned(self, buffer: int, consumer: int) -> None:
-        """A borrower is done. Any thread, also inside a garbage collection."""
+    def returned(self, lent: Lent, consumer: int) -> None:
+        """A borrower is done. Any thread, also inside a garbage collection: so not in the middle of the host's work."""
         host = self._port.host
         if consumer and host is not None:
-            host.post(Return(buffer, consumer))  # type: ignore[arg-type]
+            with contextlib.suppress(RuntimeError):  # the loop is closed, and the context with it
+                self._port.loop.call_soon_threadsafe(host.post, Return(lent.block, consumer))  # type: ignore[arg-type]
 
     def _lend(self, ref: AnyRef, *, settled: bool, consumer: int = 0) -> Lent:
         buffer = ref.allocation.id
@@ -221,11 +224,14 @@ class Interop:
             hosts.append(port.host)
             port.host.post(make(done))  # type: ignore[arg-type]
 
-        if asyncio._get_running_loop() is self._port.loop:
+        here = asyncio._get_running_loop() is self._port.loop
+        if here:
             send()
         else:
             self._port.loop.call_soon_threadsafe(send)
         while True:
+            if here and hosts and isinstance(hosts[0], LoopHost):
+                hosts[0].linger(answer.done, SLICE)  # it works on this very thread
             try:
                 return answer.result(SLICE)
             except concurrent.futures.TimeoutError:
@@ -256,7 +262,7 @@ class _Export:
         return np.asarray(_Interface(interface, self))
 
     def __del__(self) -> None:
-        self._interop.returned(self._allocation.id, self._consumer)
+        self._interop.returned(self._lent, self._consumer)
         self._allocation.unpin()
 
 

@@ -27,12 +27,14 @@ class Lent(NamedTuple):
         memory: Keep it as long as the address is used.
         writer: Id of the stream that wrote it last, None if none has.
         ordinal: Of the device.
+        block: What :class:`Return` names.
     """
 
     address: int
     memory: Memory
     writer: int | None
     ordinal: int
+    block: Block
 
 
 Answered = Callable[[Lent | None, BaseException | None], None]
@@ -60,10 +62,13 @@ class Lend(Visit):
 
 
 class Return(Visit):
-    """The borrower is done with a buffer: what it has enqueued on its stream so far is the last of it."""
+    """The borrower is done with a block: what it has enqueued on its stream so far is the last of it.
 
-    def __init__(self, buffer: int, consumer: int) -> None:
-        self.buffer = buffer
+    It names the block, because the buffer may have been freed by now.
+    """
+
+    def __init__(self, block: Block, consumer: int) -> None:
+        self.block = block
         self.consumer = consumer
 
 
@@ -106,6 +111,10 @@ class Lending:
 
     def take(self, visit: Any) -> None:
         """Act on a visit."""
+        if isinstance(visit, Return):
+            if visit.consumer in visit.block.lent:
+                self._returned(visit.block, visit.consumer)
+            return
         context = self._context
         parking = context.parking
         if parking.active and parking.blocks((), [visit.buffer], None):
@@ -114,10 +123,7 @@ class Lending:
             self._borrow(visit)
         else:
             block = context.admission.buffers.get(visit.buffer)
-            if isinstance(visit, Return):
-                if block is not None and visit.consumer in block.lent:
-                    self._returned(block, visit.consumer)
-            elif block is None:
+            if block is None:
                 visit.answer(None, GpuRefStale("it names no buffer of this context", "freed"))
             else:
                 self._waiting.append((visit, block))
@@ -150,7 +156,7 @@ class Lending:
             if visit.consumer:
                 block.lent, block.only = (*block.lent, visit.consumer), None
         writer = None if block.writer is None else block.writer.stream.id
-        visit.answer(Lent(block.address, block.memory, writer, self._context.device.native), None)
+        visit.answer(Lent(block.address, block.memory, writer, self._context.device.native, block), None)
         return True
 
     def _borrow(self, visit: Borrow) -> None:
@@ -168,7 +174,7 @@ class Lending:
         block.writer, block.wrote = track, track.issued
         block.only = None
         context.admission.buffers[visit.buffer] = block
-        visit.answer(Lent(block.address, memory, track.stream.id, context.device.native), None)
+        visit.answer(Lent(block.address, memory, track.stream.id, context.device.native, block), None)
 
     def _returned(self, block: Block, consumer: int) -> None:
         track = self._context.streams.tracks[0]

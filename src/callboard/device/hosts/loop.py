@@ -93,6 +93,11 @@ class LoopHost(Host):
         self.post(MapArena(arena, nbytes, address))
 
     @property
+    def serving(self) -> bool:
+        """Whether it has not ended. Any thread."""
+        return not self._ended
+
+    @property
     def unsent_bytes(self) -> int:
         return 0
 
