@@ -1,10 +1,11 @@
 """Every BLAS op on a GPU, in its main forms."""
 
 import itertools
+import time
 from typing import Any
 
 import numpy as np
-from gpu_checks import check, close, each, same_bytes, spaced, values, wide
+from gpu_checks import TOLERANCE, check, close, each, same_bytes, spaced, values, wide
 
 from callboard.core.dtype import DTYPES
 from callboard.kernel import blas
@@ -87,6 +88,36 @@ def level_1(s: LibrarySession, dtype: str) -> None:
             s.submit(blas.Rot(x=x, y=y, c=0.6, s=0.8))
             close(s.get(x), 0.6 * wide(u) + 0.8 * wide(v), dtype)
             close(s.get(y), 0.6 * wide(v) - 0.8 * wide(u), dtype)
+
+
+@each(HALVES)
+def norms_of_halves(s: LibrarySession, dtype: str) -> str:
+    """By kernels of ours: one block, many blocks, more elements than one pass of all threads takes."""
+    for n, inc in ((1, 1), (255, 1), (4096, 1), (4097, 3), (1_000_003, 1), (1_000_003, 2), (9_000_001, 1)):
+        u = (values(n, "f32") / 128).astype(DTYPES[dtype].np)
+        x = spaced(s, u, inc)
+        np.testing.assert_allclose(s.submit(blas.Nrm2(x=x)), np.linalg.norm(wide(u)), rtol=TOLERANCE[dtype])
+        np.testing.assert_allclose(s.submit(blas.Asum(x=x)), np.sum(np.abs(wide(u))), rtol=TOLERANCE[dtype])
+    for special in (np.inf, -np.inf, np.nan):
+        u = np.ones(100_000, DTYPES[dtype].np)
+        u[77_777] = special
+        for op in (blas.Nrm2, blas.Asum):
+            np.testing.assert_equal(s.submit(op(x=s.put(u))), abs(special))
+    x, out = s.put(np.ones(1 << 26, DTYPES[dtype].np)), s.empty((), dtype)
+    library: Any = s._library("blas")
+    stream: Any = s._streams["blas"]
+    plan = library.plan_norm(blas.Nrm2(x=x, out=out))
+
+    def once() -> None:
+        library.reduction(stream, plan, x.address, out.address)
+        stream.synchronize()
+
+    once()
+    start = time.perf_counter()
+    for _ in range(20):
+        once()
+    took = (time.perf_counter() - start) / 20
+    return f"{x.nbytes / took / 1e9:.0f} GB/s over {x.nbytes >> 20} MiB"
 
 
 @each([*HALVES, *FLOATS])

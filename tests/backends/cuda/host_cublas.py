@@ -223,15 +223,6 @@ class HostCublas:
         v = self._vector(x, n, incx, t).astype(wide(t))
         self._result(out, np.zeros(0, t).real.dtype, np.sum(np.abs(v.real) + np.abs(v.imag)))
 
-    def do_nrm2_ex(self, n: int, x: int, tx: int, incx: int, out: int, to: int, te: int) -> None:
-        assert (tx, te) == (to, 0)
-        v = self._vector(x, n, incx, TYPES[tx]).astype("f8")
-        self._result(out, TYPES[to], np.linalg.norm(v))
-
-    def do_asum_ex(self, n: int, x: int, tx: int, incx: int, out: int, to: int, te: int) -> None:
-        assert (tx, te) == (to, 0)
-        self._result(out, TYPES[to], np.sum(np.abs(self._vector(x, n, incx, TYPES[tx]).astype("f8"))))
-
     def _index(self, best: Any, t: Any, n: int, x: int, incx: int, out: int) -> None:
         assert self.calls[-1][0].endswith("_64")  # else the result has 32 bits
         assert incx > 0

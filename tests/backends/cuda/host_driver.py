@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from callboard.backends.cuda.blas.norms import NormArgs
 from callboard.backends.cuda.blas.products import ProductArgs
 from callboard.backends.cuda.driver import Memcpy2D
 from callboard.backends.cuda.errors import error_of
@@ -277,6 +278,24 @@ class HostDriver:
         address = ctypes.c_void_p.from_address(params[0]).value
         assert address
         array_at(address, np.int64, (1,), (1,))[0] -= 1
+
+    def _asum(self, kind: str, params: Any) -> None:
+        self._norm(kind, params, np.abs, lambda sum_: sum_)
+
+    def _nrm2(self, kind: str, params: Any) -> None:
+        self._norm(kind, params, np.square, np.sqrt)
+
+    def _norm(self, kind: str, params: Any, of_each: Any, of_sum: Any) -> None:
+        p = NormArgs.from_address(params[0])
+        assert self.on_device(p.sums, 8 * p.blocks)
+        dtype, sums = DTYPES[kind.removesuffix("_end")].np, array_at(p.sums, "f8", (p.blocks,), (1,))
+        assert self.on_device(p.out, dtype.itemsize)
+        if not kind.endswith("_end"):
+            assert self.on_device(p.x, ((p.n - 1) * p.inc + 1) * dtype.itemsize)
+            each = of_each(array_at(p.x, dtype, (p.n,), (p.inc,)).astype("f8"))
+            sums[...] = [part.sum() for part in np.array_split(each, p.blocks)]
+        if kind.endswith("_end") or p.blocks == 1:
+            array_at(p.out, dtype, (1,), (1,))[0] = of_sum(sums.sum())
 
     def _product(self, kind: str, params: Any) -> None:
         p = ProductArgs.from_address(params[0])

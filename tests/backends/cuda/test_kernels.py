@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 
 from callboard.backends.cuda import kernels
+from callboard.backends.cuda.blas.norms import NormArgs
 from callboard.backends.cuda.blas.products import ProductArgs
 from callboard.backends.cuda.kernels import compiled
 from callboard.backends.cuda.launching import CopyArgs, FillArgs, TransposeArgs
@@ -36,7 +37,13 @@ def test_sources_compile(tmp_path: Path, source: str, capability: tuple[int, int
 @pytest.mark.usefixtures("nvrtc")
 @pytest.mark.parametrize(
     "source, structure",
-    [("memory", FillArgs), ("memory", CopyArgs), ("memory", TransposeArgs), ("blas", ProductArgs)],
+    [
+        ("memory", FillArgs),
+        ("memory", CopyArgs),
+        ("memory", TransposeArgs),
+        ("blas", ProductArgs),
+        ("blas", NormArgs),
+    ],
 )
 def test_argument_structures_have_the_size_of_the_kernels(source: str, structure: type[ctypes.Structure]) -> None:
     nvrtc = kernels.load_nvrtc()

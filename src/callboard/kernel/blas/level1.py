@@ -225,7 +225,9 @@ class Dotc(Op[BlasActor, complex], tag="blas.dotc"):
 class Nrm2(Op[BlasActor, float], tag="blas.nrm2"):
     """Euclidean length ``sqrt(sum(abs(x) ** 2))`` (``Nrm2Request``). Answers the number, or ``out``.
 
-    Of a matrix it is the Frobenius norm; of an empty ``x`` 0. The squares neither overflow nor underflow.
+    Of a matrix it is the Frobenius norm; of an empty ``x`` 0. The squares neither overflow nor underflow. NaN in ``x``
+    gives NaN, an infinity an infinity; of both together one of the two (NumPy and reference BLAS: NaN; cuBLAS:
+    infinity).
 
     Args:
         x: f16, bf16, f32, f64, c64 or c128.

@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 from blas_host import FLOATS, HALVES, TOLERANCE, Host, close, numbers
 from host_cublas import HostCublas
+from host_driver import HostDriver
 
 from callboard.core.dtype import DTYPES
+from callboard.core.errors import LibraryError
 from callboard.kernel.blas import Asum, Axpy, Copy, Dot, Dotc, Dotu, Iamax, Iamin, Nrm2, Rot, Scal, Swap
 
 INCREMENTS = list(itertools.product((1, 2, -1, -3), (1, -2)))
@@ -87,3 +89,24 @@ def test_empty_vectors(host: Host, binding: HostCublas, dtype: str) -> None:
     for op in (Axpy(x=x, y=y), Scal(x=x, alpha=2.0), Swap(x=x, y=y), Copy(x=x, out=y)):
         host.session.submit(op)
     assert binding.calls == []
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize("n", [4096, 4097, 100_000])
+def test_norms_of_halves_in_one_block_and_in_many(host: Host, driver: HostDriver, dtype: str, n: int) -> None:
+    """cuBLAS has no sum of halves; a sum in halves would come to a halt at 2048."""
+    x = host.vector(n, dtype)
+    u = host.get(x)
+    driver.calls.clear()
+    assert host.session.submit(Nrm2(x=x)) == pytest.approx(np.linalg.norm(u), rel=TOLERANCE[dtype])
+    assert host.session.submit(Asum(x=x[::2])) == pytest.approx(np.sum(np.abs(u[::2])), rel=TOLERANCE[dtype])
+    kernels = [call for call in driver.calls if call.startswith("kernel")]
+    assert (f"kernel nrm2_{dtype}_end" in kernels) == (n > 4096)
+    assert (f"kernel asum_{dtype}_end" in kernels) == (n > 8192)
+
+
+def test_the_text_of_an_error_names_the_op(host: Host, binding: HostCublas) -> None:
+    """One method plans both."""
+    binding.fails["sasum"] = 15
+    with pytest.raises(LibraryError, match=r"^asum: status 15$"):
+        host.session.submit(Asum(x=host.vector(3, "f32")))

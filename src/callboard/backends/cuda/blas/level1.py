@@ -3,6 +3,7 @@
 import ctypes
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from callboard.backends.cuda.blas.norms import half_norm
 from callboard.backends.cuda.blas.products import CUDA_TYPE, PREFIX, scale_dtype
 from callboard.backends.cuda.blas.scalars import factor_of, pointers
 from callboard.backends.cuda.copies import copier
@@ -204,15 +205,10 @@ def norm(cublas: "Cublas", op: Nrm2 | Asum) -> "Run":
     if n == 0:
         zero = zeroed(cublas, dtype.real)
         return lambda x, out: zero(out)
-    handle = cublas.handle
     if dtype.name in HALVES:
-        half, ex = CUDA_TYPE[dtype.name], cublas.function(f"{name}_ex", n, inc)
-
-        def run_half(x: int, out: int) -> None:
-            to_device(cublas)
-            ex(handle, n, x + dx, half, inc, out, half, F32)
-
-        return run_half
+        of_halves = half_norm(cublas, name, dtype.name, n, inc)
+        return lambda x, out: of_halves(x + dx, out)
+    handle = cublas.handle
     fn = cublas.function(_REAL_RESULT[PREFIX[dtype.name]] + name, n, inc)
 
     def run(x: int, out: int) -> None:

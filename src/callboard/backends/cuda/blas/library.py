@@ -7,6 +7,7 @@ from callboard.backends.cuda.blas.cublas import Cublas, Run
 from callboard.backends.cuda.stream import CudaStream
 from callboard.core.dtype import DTYPES
 from callboard.core.library import Library, launches, prepares
+from callboard.core.op import Op
 from callboard.kernel.blas import (
     Asum,
     Axpy,
@@ -115,19 +116,19 @@ class CudaBlas(Library):
 
     @prepares(Dot, Dotu, Dotc, inline=True)
     def plan_dot(self, op: Dot | Dotu | Dotc) -> Run:
-        return self.cublas.guarded(level1.dot(self.cublas, op), "dot")
+        return self.cublas.guarded(level1.dot(self.cublas, op), _name(op))
 
     @launches(Dot, Dotu, Dotc)
     def dot(self, stream: CudaStream, plan: Run, x: int, y: int, out: int) -> None:
         plan(stream, x, y, out)
 
-    @prepares(Nrm2, Asum, inline=True)
+    @prepares(Nrm2, Asum)
     def plan_norm(self, op: Nrm2 | Asum) -> Run:
-        return self.cublas.guarded(level1.norm(self.cublas, op), "nrm2")
+        return self.cublas.guarded(level1.norm(self.cublas, op), _name(op))
 
     @prepares(Iamax, Iamin)
     def plan_index(self, op: Iamax | Iamin) -> Run:
-        return self.cublas.guarded(level1.index(self.cublas, op), "iamax")
+        return self.cublas.guarded(level1.index(self.cublas, op), _name(op))
 
     @launches(Nrm2, Asum, Iamax, Iamin)
     def reduction(self, stream: CudaStream, plan: Run, x: int, out: int) -> None:
@@ -147,7 +148,7 @@ class CudaBlas(Library):
 
     @prepares(Ger, Geru, Gerc, inline=True)
     def plan_ger(self, op: Ger | Geru | Gerc) -> Run:
-        return self.cublas.guarded(level2.ger(self.cublas, op), "ger")
+        return self.cublas.guarded(level2.ger(self.cublas, op), _name(op))
 
     @launches(Ger, Geru, Gerc)
     def ger(self, stream: CudaStream, plan: Run, x: int, y: int, a: int, alpha: Any) -> None:
@@ -175,7 +176,7 @@ class CudaBlas(Library):
 
     @prepares(Syrk, Herk, inline=True)
     def plan_rank_k(self, op: Syrk | Herk) -> Run:
-        return self.cublas.guarded(level3.rank_k(self.cublas, op), "syrk")
+        return self.cublas.guarded(level3.rank_k(self.cublas, op), _name(op))
 
     @launches(Syrk, Herk)
     def rank_k(self, stream: CudaStream, plan: Run, a: int, c: int, alpha: Any, beta: Any) -> None:
@@ -183,7 +184,7 @@ class CudaBlas(Library):
 
     @prepares(Symm, Hemm, inline=True)
     def plan_two_sided(self, op: Symm | Hemm) -> Run:
-        return self.cublas.guarded(level3.two_sided(self.cublas, op), "symm")
+        return self.cublas.guarded(level3.two_sided(self.cublas, op), _name(op))
 
     @launches(Symm, Hemm)
     def two_sided(
@@ -193,7 +194,7 @@ class CudaBlas(Library):
 
     @prepares(Trsm, Trmm, inline=True)
     def plan_triangular(self, op: Trsm | Trmm) -> Run:
-        return self.cublas.guarded(level3.triangular(self.cublas, op), "trsm")
+        return self.cublas.guarded(level3.triangular(self.cublas, op), _name(op))
 
     @launches(Trsm, Trmm)
     def triangular(self, stream: CudaStream, plan: Run, a: int, b: int, alpha: Any) -> None:
@@ -230,3 +231,8 @@ class CudaBlas(Library):
         self, stream: CudaStream, plan: Run, a: list[int], b: list[int], c: list[int], alpha: Any, beta: Any
     ) -> None:
         plan(stream, a, b, c, alpha, beta)
+
+
+def _name(op: Op[Any, Any]) -> str:
+    """``"asum"``, for texts of errors where one method plans several ops."""
+    return type(op).__name__.lower()

@@ -1,4 +1,5 @@
-// What cuBLAS has no call for: a product of any strides with a conjugate of either factor, and indices counted from 0.
+// What cuBLAS has no call for: a product of any strides with a conjugate of either factor, indices counted from 0, and
+// norms of halves.
 // No headers: NVRTC finds CUDA's only where a toolkit is installed.
 
 typedef unsigned short u16;
@@ -143,3 +144,67 @@ PRODUCT(f64, double, double, double)
 PRODUCT(c64, Complex<float>, Complex<float>, Complex<float>)
 PRODUCT(c128, Complex<double>, Complex<double>, Complex<double>)
 PRODUCT(i8, signed char, u32, u32)
+
+struct NormArgs {  // inc in elements, > 0
+    const void* x;
+    void* out;
+    double* sums;  // one per block
+    i64 n, inc, blocks;
+};
+
+// The sum of one number per thread, in a fixed order. Blocks of 256.
+__device__ double block_sum(double mine) {
+    __shared__ double sums[256];
+    const int t = threadIdx.x;
+    sums[t] = mine;
+    __syncthreads();
+    for (int half = 128; half > 0; half /= 2) {
+        if (t < half) {
+            sums[t] += sums[t + half];
+        }
+        __syncthreads();
+    }
+    return sums[0];
+}
+
+template <typename T, bool SQUARES>
+__device__ void finish(const NormArgs& p, double sum) {
+    if (threadIdx.x == 0) {
+        *(T*)p.out = narrow<T, float>((float)(SQUARES ? sqrt(sum) : sum));
+    }
+}
+
+template <typename T, bool SQUARES>
+__device__ void norm(const NormArgs& p) {
+    const T* x = (const T*)p.x;
+    double sum = 0;
+#pragma unroll 4
+    for (i64 i = (i64)blockIdx.x * 256 + threadIdx.x; i < p.n; i += p.blocks * 256) {
+        const double value = widen<float, T>(x[i * p.inc]);
+        sum += SQUARES ? value * value : fabs(value);
+    }
+    sum = block_sum(sum);
+    if (p.blocks == 1) {
+        finish<T, SQUARES>(p, sum);
+    } else if (threadIdx.x == 0) {
+        p.sums[blockIdx.x] = sum;
+    }
+}
+
+template <typename T, bool SQUARES>
+__device__ void norm_end(const NormArgs& p) {
+    double sum = 0;
+    for (i64 i = threadIdx.x; i < p.blocks; i += 256) {
+        sum += p.sums[i];
+    }
+    finish<T, SQUARES>(p, block_sum(sum));
+}
+
+#define NORM(NAME, T, SQUARES)                                                                                \
+    extern "C" __global__ void NAME(const __grid_constant__ NormArgs p) { norm<T, SQUARES>(p); }              \
+    extern "C" __global__ void NAME##_end(const __grid_constant__ NormArgs p) { norm_end<T, SQUARES>(p); }
+
+NORM(asum_f16, Half, false)
+NORM(asum_bf16, Brain, false)
+NORM(nrm2_f16, Half, true)
+NORM(nrm2_bf16, Brain, true)
