@@ -4,9 +4,9 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.device.resident.lab import Gate
 
 import callboard as cb
-from tests.device.resident.lab import Gate
 
 
 @pytest.fixture(params=["thread", "process"])

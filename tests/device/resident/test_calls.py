@@ -1,16 +1,17 @@
 """Calls of resident actors: arguments, results, arrays, messages, credits, refusals."""
 
 import asyncio
+import contextlib
 import gc
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
+from tests.device.resident.lab import Add, Brief, Gate, Note, Probe, SlowSetup, Unhandled, Unknown
 
 import callboard as cb
 from callboard.actors.errors import ActorStopped, NameInUse, UnhandledMessage
-from tests.device.resident.lab import Add, Brief, Gate, Note, Probe, SlowSetup, Unhandled, Unknown
 
 pytestmark = pytest.mark.leaves_nothing
 
@@ -218,10 +219,8 @@ async def test_a_closed_device_fails_calls(isolation: str, gates: Callable[[str]
         opening = asyncio.ensure_future(asyncio.to_thread(gate.let_through))
         await opening
     for reply in (running, queued):
-        try:
+        with contextlib.suppress(cb.DeviceStopped):
             await reply
-        except cb.DeviceStopped:
-            pass
     with pytest.raises(cb.DeviceStopped):
         await queued
     with pytest.raises(cb.DeviceStopped):

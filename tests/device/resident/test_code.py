@@ -7,11 +7,11 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from tests.device.resident.lab import Add, Probe
 
 import callboard
 from callboard.device.resident.classes import class_named, name_of
 from callboard.device.resident.code import dumps, loads
-from tests.device.resident.lab import Add, Probe
 
 SOURCE = str(Path(callboard.__file__).parents[1])
 

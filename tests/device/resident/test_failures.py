@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.device.resident.lab import Brief, Gate, Lasting, OwnError, Probe
 
 import callboard as cb
 from callboard.actors.errors import ActorStopped
-from tests.device.resident.lab import Brief, Gate, Lasting, OwnError, Probe
 
 pytestmark = pytest.mark.leaves_nothing
 
@@ -97,7 +97,7 @@ async def test_a_spent_budget_stops_that_actor_only(dev: cb.Device) -> None:
     for _ in range(2):
         with pytest.raises(ValueError, match="no"):
             await brief.call(Probe.fail, "value")
-    with pytest.raises(ActorStopped, match="brief has stopped: .*ValueError"):
+    with pytest.raises(ActorStopped, match=r"brief has stopped: .*ValueError"):
         await brief.call(Probe.add, 1)
     async with asyncio.timeout(10):
         while not brief.is_stopped:

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.device.resident.lab import Gate, Probe
 
 import callboard as cb
-from tests.device.resident.lab import Gate, Probe
 
 pytestmark = [pytest.mark.fault, pytest.mark.leaves_nothing]
 
@@ -80,7 +80,9 @@ async def test_a_standby_prepares_and_sets_up_only_when_it_takes_over(tmp_path: 
         lines = log.read_text().split("\n")
         assert lines.count(f"setup {first}") == 1
         assert sum(line.startswith("setup") for line in lines) == 1
-        standby = next(int(line.split()[1]) for line in lines if line.startswith("prepare") and line != f"prepare {first}")
+        standby = next(
+            int(line.split()[1]) for line in lines if line.startswith("prepare") and line != f"prepare {first}"
+        )
         kill(dev)
         with contextlib.suppress(cb.ContextLost):
             await probe.call(Probe.add, 1)
@@ -165,8 +167,12 @@ async def test_thread_isolation_stops_with_the_device() -> None:
     async with cb.device("faulty+cpu?poison_at=3", isolation="thread") as dev:
         probe = dev.actor_of(cb.Props(Probe))
         await probe.call(Probe.add, 1)
+        arrays = [dev.zeros(4) for _ in range(10)]
         with pytest.raises(cb.AccelError):
-            for _ in range(10):
-                await dev.zeros(4)
+            await asyncio.gather(*(_awaited(a) for a in arrays))
         with pytest.raises(cb.Unrecoverable):
             await probe.call(Probe.add, 1)
+
+
+async def _awaited(ref: cb.GpuRef) -> cb.GpuRef:
+    return await ref

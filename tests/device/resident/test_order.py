@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-
-import callboard as cb
-from callboard.core import registry
 from tests.device.probes import EVENTS, ProbeBackend
 from tests.device.probes import Add as AddOp
 from tests.device.resident.lab import Gate, Probe
+
+import callboard as cb
+from callboard.core import registry
 
 pytestmark = pytest.mark.leaves_nothing
 

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pytest
-
 from tests.actors.test_typing import complaints
 
 PRELUDE = """

@@ -45,7 +45,7 @@ class Pair(NamedTuple):
     right: Any
 
 
-Old = collections.namedtuple("Old", "a b")  # noqa: PYI024 - the old form travels too
+Old = collections.namedtuple("Old", "a b")
 
 
 class Shared:
@@ -93,7 +93,7 @@ PLAIN = [
     *([], [1, 2.5, None], (), (1, (2.0,)), {}, {"a": 1, (1, "k"): [True]}, set(), {1, 2}, frozenset({"x"})),
     *(Colour.RED, Colour.PAIR, Level.LOW, Point(x=1.0, extra=(1,)), Record("a", Record("b")), Pair(1, Colour.RED)),
     *(Old(1, 2), msgspec.UNSET, uuid.UUID(int=5), decimal.Decimal("1.20")),
-    *(dt.datetime(2024, 5, 6, 7, 8, 9, 10, dt.timezone.utc), dt.date(2024, 1, 2), dt.time(3, 4, 5)),
+    *(dt.datetime(2024, 5, 6, 7, 8, 9, 10, dt.UTC), dt.date(2024, 1, 2), dt.time(3, 4, 5)),
     *(dt.timedelta(days=1, microseconds=3), np.float32(1.5), np.int64(-3), np.bool_(True), np.datetime64("2024-01-01")),
     *("ä" * INLINE, b"x" * (2 * INLINE), bytearray(2 * INLINE), ["y" * INLINE, b"z" * (INLINE + 1)]),
 ]
