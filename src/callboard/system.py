@@ -97,13 +97,21 @@ class System(ActorSystem):
         made: asyncio.Future[DeviceActor] = asyncio.get_running_loop().create_future()
 
         def make() -> DeviceActor:
-            actor = DeviceActor(info, backend, config, supervisor, starter, port)
+            try:
+                actor = DeviceActor(info, backend, config, supervisor, starter, port)
+            except BaseException as e:
+                made.set_exception(e)
+                raise
             made.set_result(actor)
             return actor
 
         label = re.sub(r"[^\w.:@+=~-]+", "-", backend.name, flags=re.ASCII)
-        ref = self.actor_of(Props(make), f"device-{label}-{info.index}")
-        actor = await made
+        try:
+            ref = self.actor_of(Props(make), f"device-{label}-{info.index}")
+            actor = await made
+        except BaseException:
+            port.close()
+            raise
         return Device(ref, actor, Transfers(port, actor.arenas))
 
     async def _close_devices(self) -> None:
@@ -115,6 +123,7 @@ class System(ActorSystem):
                 task.cancel()
 
     def _unretrieved(self, error: BaseException) -> None:
+        self.dead_letters.publish(error, f"device {getattr(error, 'device', None)}", "unretrieved")
         log.error("an op failed and nobody awaited it: %s: %s", type(error).__name__, str(error))
 
 

@@ -232,6 +232,19 @@ async def test_a_failure_that_nobody_awaits_is_logged_once(dev: cb.Device, caplo
     assert "the library said no" in lines[0].message
 
 
+async def test_a_failure_that_nobody_awaits_is_a_dead_letter() -> None:
+    undo = registry.register("probe", ProbeBackend())
+    async with cb.System("test") as system:
+        dev = await system.device("probe")
+        came: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        system.dead_letters.subscribe(lambda letter: came.set_result(f"{letter.reason}: {letter.message}"))
+        dev.tell(Add(x=dev.put(ones()), error="library"))
+        await dev.drain()
+        gc.collect()
+        assert await asyncio.wait_for(came, 10) == "unretrieved: the library said no"
+    undo()
+
+
 async def test_a_failure_that_was_seen_is_not_logged(dev: cb.Device, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.ERROR, "callboard"):
         bad = dev.ask(Add(x=dev.put(ones()), error="library"))

@@ -26,7 +26,8 @@ class DeadLetter:
         message: the message, or the reply value or error for ``late_reply``.
         target: path of the actor it was meant for (for ``late_reply`` the actor that replied).
         reason: ``stopped``, ``mailbox_full``, ``dropped_old``, ``cancelled`` (its asker gave up before it was started),
-            ``late_reply``, ``unhandled``, ``reply_error`` (an answer to a ``tell``) or ``stash_overflow``.
+            ``late_reply``, ``unhandled``, ``reply_error`` (an answer to a ``tell``), ``stash_overflow`` or
+            ``unretrieved`` (the error of an op whose result nobody awaited).
     """
 
     message: Any
