@@ -55,7 +55,7 @@ async def test_what_takes_over_is_said_and_works(standby: str | None) -> None:
 async def test_a_standby_that_is_still_starting_takes_over() -> None:
     async with process("hot") as dev:
         async with asyncio.timeout(BOUND):
-            while dev._actor._standby.host is None:
+            while dev._actor._standby.host is None:  # noqa: ASYNC110 - nobody announces it
                 await asyncio.sleep(0)
         assert dev.health().standby == "starting"
         spare = dev._actor._standby.host.pid
@@ -109,7 +109,7 @@ async def test_a_death_while_the_context_opens_is_a_loss_and_the_next_opens() ->
         dev = await system.device("cpu", isolation="process", standby=None, wait=False)
         x = dev.put(ones())
         async with asyncio.timeout(BOUND):
-            while dev.health().host_pid is None:
+            while dev.health().host_pid is None:  # noqa: ASYNC110 - nobody announces it
                 await asyncio.sleep(0)
         assert dev.health().state == "starting"
         kill(dev)

@@ -36,6 +36,9 @@ __all__ = ["DeviceActor"]
 
 log = logging.getLogger("callboard.device")
 
+DELAYS = (0.0, 0.05, 0.5, 2.0, 10.0)
+"""Seconds before a host is started again, by the number of those before it that were lost without ever being ready."""
+
 LEAVE_TIME = 1.0
 """Seconds that a poisoned host gets to leave by itself before it is killed."""
 
@@ -100,6 +103,7 @@ class DeviceActor(Actor):
         self._clock = clock
         self._took_over = "cold"
         self._lost_at = 0.0
+        self._fruitless = 0  # losses since a context was last ready
         self._standby = Standby(self._start, self._configured_standby, log)
         self.residents = Residents(
             port,
@@ -305,6 +309,7 @@ class DeviceActor(Actor):
             why = f"{'' if isinstance(error, Unrecoverable) else budget}{error}"
             self._stop(DeviceStopped(f"{self.port.name}: {why}"), event, why)
             return
+        self._fruitless = 0 if self.state is State.READY else self._fruitless + 1
         lost = self.port.generation
         failed = self.port.lose(error, next_generation())
         self.residents.lost()
@@ -324,7 +329,11 @@ class DeviceActor(Actor):
     def _take_over(self) -> None:
         host, kind = self._standby.take()
         if host is None:
-            self.ref.tell(StartDue())
+            delay = DELAYS[min(self._fruitless, len(DELAYS) - 1)]
+            if delay:
+                self.timers.start_once("retry", StartDue(), delay)
+            else:
+                self.ref.tell(StartDue())
             return
         self._took_over = kind
         self._activate(host, Activate(self.port.generation))

@@ -1,0 +1,304 @@
+"""The application as a program: how it is started, how it is ended, and what its limits are."""
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+from tests.faults.programs import BOUND, Program, Watched
+
+pytestmark = [
+    pytest.mark.fault,
+    pytest.mark.timeout(90),
+    pytest.mark.skipif(sys.platform != "linux", reason="process isolation is Linux only"),
+]
+
+ROUND_TRIP = """
+import asyncio
+import numpy as np
+import callboard as cb
+
+async def main():
+    async with cb.device("cpu", isolation="process", standby="hot") as dev:
+        a = dev.put(np.full((4, 4), 2, np.float32))
+        value = await dev.blas.gemm(a, a).get()
+        print("pid", dev.health().host_pid, flush=True)
+        print("value", value[0, 0], flush=True)
+
+asyncio.run(main())
+print("done", flush=True)
+"""
+
+FOREVER = """
+import asyncio, os, signal, sys
+import numpy as np
+import callboard as cb
+
+async def main():
+    async with cb.device("cpu", isolation="process", standby="hot") as dev:
+        eye = dev.put(np.eye(8, dtype=np.float32))
+        n = 0
+        while True:
+            replies = [dev.blas.gemm(eye, dev.put(np.full((8, 8), k, np.float32))).get() for k in range(50)]
+            for k, reply in enumerate(replies):
+                assert (await reply == k).all()
+            n += 1
+            if n == 3:
+                while dev.health().standby != "ready":
+                    await asyncio.sleep(0.01)
+                BEFORE
+                print("hosts", dev.health().host_pid, dev._actor._standby.host.pid, flush=True)
+
+try:
+    asyncio.run(main())
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+    sys.exit(3)
+"""
+
+
+# -- how it is started -------------------------------------------------------------------------------------------------
+
+
+def test_from_a_script_without_a_guard(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(ROUND_TRIP)
+    with Program(str(script)) as program:
+        assert program.line("value") == "16.0"
+        assert program.line("done") == ""
+        assert program.end() == 0
+        assert program.output.count("value") == 1  # the host has not run the script
+
+
+def test_from_stdin(tmp_path: Path) -> None:
+    with Program("-", text=ROUND_TRIP, folder=tmp_path) as program:
+        assert program.line("value") == "16.0"
+        assert program.end() == 0
+
+
+def test_from_a_folder_with_files_named_like_modules(tmp_path: Path) -> None:
+    for name in ("select.py", "numpy.py", "callboard.py", "json.py"):
+        (tmp_path / name).write_text("raise SystemExit('the wrong module')")
+    (tmp_path / "sub").mkdir()
+    script = tmp_path / "sub" / "script.py"
+    script.write_text(ROUND_TRIP)
+    with Program(str(script), folder=tmp_path) as program:
+        assert program.line("value") == "16.0"
+        assert program.end() == 0
+
+
+def test_from_a_prompt_whose_loop_runs_already() -> None:
+    """As in a notebook: the loop belongs to somebody else, statements come one by one."""
+    statements = """
+import numpy as np, callboard as cb
+system = await cb.System("notebook").start()
+dev = await system.device("cpu", isolation="process", standby=None)
+a = dev.put(np.full((4, 4), 2, np.float32))
+value = await dev.blas.gemm(a, a).get()
+print("\\nvalue", value[0, 0], flush=True)
+again = await system.device("cpu")
+print("\\nsame", again is dev, flush=True)
+await system.stop()
+print("\\ndone", flush=True)
+"""
+    with Program("-m", "asyncio", text=statements) as program:
+        assert program.line("value") == "16.0"
+        assert program.line("same") == "True"
+        assert program.line("done") == ""
+        assert program.end() == 0
+
+
+# -- how it is ended ---------------------------------------------------------------------------------------------------
+
+
+def hosts_of(program: Program) -> list[Watched]:
+    return [Watched(int(pid)) for pid in program.line("hosts").split()]
+
+
+def test_ctrl_c_in_mid_op_ends_application_and_hosts(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(FOREVER.replace("BEFORE", ""))
+    with Program(str(script)) as program:
+        hosts = hosts_of(program)
+        os.killpg(program.process.pid, signal.SIGINT)
+        assert program.end() == 3
+        assert "interrupted" in program.output
+        for host in hosts:
+            assert host.gone()
+            host.close()
+
+
+@pytest.mark.parametrize("host_state", ["serving", "stopped"])
+def test_the_application_killed_with_a_forked_sibling_alive(tmp_path: Path, host_state: str) -> None:
+    """The sibling holds all of the application's descriptors open, so their end tells nobody anything."""
+    script = tmp_path / "script.py"
+    fork = """sibling = os.fork()
+                if not sibling:
+                    signal.pause()
+                print("sibling", sibling, flush=True)"""
+    script.write_text(FOREVER.replace("BEFORE", fork))
+    with Program(str(script)) as program:
+        sibling = Watched(int(program.line("sibling")))
+        hosts = hosts_of(program)
+        try:
+            if host_state == "stopped":
+                for host in hosts:
+                    os.kill(host.pid, signal.SIGSTOP)
+            os.kill(program.process.pid, signal.SIGKILL)
+            for host in hosts:
+                assert host.gone(), f"host {host.pid} outlives its application"
+            assert not sibling.gone(0)
+        finally:
+            os.kill(sibling.pid, signal.SIGKILL)
+            for watched in (sibling, *hosts):
+                watched.close()
+
+
+def test_a_forked_child_can_use_nothing_and_breaks_nothing(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text("""
+import asyncio, os
+import numpy as np
+import callboard as cb
+
+async def main():
+    async with cb.device("cpu", isolation="process", standby=None) as dev:
+        x = dev.put(np.ones(4))
+        await x
+        child = os.fork()
+        if not child:
+            for call in (lambda: dev.put(np.ones(4)), lambda: x.get(), lambda: dev.host_empty(4)):
+                try:
+                    call()
+                except RuntimeError as e:
+                    if "os.fork" not in str(e):
+                        os._exit(2)
+                else:
+                    os._exit(3)
+            os._exit(0)
+        status = os.waitpid(child, 0)[1]
+        print("child", os.waitstatus_to_exitcode(status), flush=True)
+        print("value", (await dev.copy(x).get())[0], flush=True)
+
+asyncio.run(main())
+""")
+    with Program(str(script)) as program:
+        assert program.line("child") == "0"
+        assert program.line("value") == "1.0"
+        assert program.end() == 0
+
+
+# -- limits ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_limit_of_the_address_space_is_a_typed_error(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text("""
+import asyncio, resource
+import numpy as np
+import callboard as cb
+
+def limit(extra):
+    with open("/proc/self/statm") as file:
+        used = int(file.read().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + extra, resource.RLIM_INFINITY))
+
+async def main():
+    async with cb.device("cpu", isolation="process", standby=None) as dev:
+        await dev.put(np.ones(4)).get()
+        limit(64 << 20)
+        huge = np.broadcast_to(np.float64(1), (64 << 20,))  # 512 MiB that take no memory
+        for call in (lambda: dev.put(huge), lambda: dev.host_empty((64 << 20,), "f64")):
+            try:
+                await call()
+            except cb.OutOfMemory as e:
+                print("application", type(e).__name__, flush=True)
+        print("value", (await dev.put(np.ones(4)).get())[0], dev.health().restarts, flush=True)
+    limit(1 << 30)  # inherited by the next host
+    async with cb.device("cpu", isolation="process", standby=None, max_restarts=1) as dev:
+        try:
+            await dev.empty((1 << 30,), "f64")
+        except cb.OutOfMemory as e:
+            print("host", type(e).__name__, flush=True)
+        print("value", (await dev.put(np.ones(4)).get())[0], dev.health().restarts, flush=True)
+
+asyncio.run(main())
+""")
+    with Program(str(script)) as program:
+        assert program.line("application") == "OutOfMemory"
+        assert program.line("application") == "OutOfMemory"
+        assert program.line("value") == "1.0 0"
+        assert program.line("host") == "OutOfMemory"
+        assert program.line("value") == "1.0 0"
+        assert program.end() == 0
+
+
+# -- servers -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_under_uvicorn_that_reloads(tmp_path: Path) -> None:
+    """A changed file replaces the application; its host goes with it and the new one's serves."""
+    pytest.importorskip("uvicorn", reason="uvicorn is not installed")
+    import http.client
+    import socket
+    import time
+
+    app = tmp_path / "served.py"
+    source = """
+import contextlib
+import numpy as np
+import callboard as cb
+
+VERSION = 1
+state = {}
+
+async def app(scope, receive, send):
+    if scope["type"] == "lifespan":
+        async with cb.device("cpu", isolation="process", standby=None) as dev:
+            state["dev"] = dev
+            assert (await receive())["type"] == "lifespan.startup"
+            await send({"type": "lifespan.startup.complete"})
+            await receive()
+        await send({"type": "lifespan.shutdown.complete"})
+        return
+    dev = state["dev"]
+    a = dev.put(np.full((4, 4), VERSION, np.float32))
+    value = float((await dev.blas.gemm(a, a).get())[0, 0])
+    body = f"{VERSION} {value} {dev.health().host_pid}".encode()
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": body})
+"""
+    app.write_text(source)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+
+    def ask(version: int) -> int:
+        deadline = time.monotonic() + BOUND
+        while time.monotonic() < deadline:
+            try:
+                connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+                connection.request("GET", "/")
+                answer = connection.getresponse().read().decode().split()
+                connection.close()
+                if int(answer[0]) == version:
+                    assert float(answer[1]) == 4.0 * version * version
+                    return int(answer[2])
+            except (OSError, http.client.HTTPException, IndexError, ValueError):
+                pass
+            time.sleep(0.1)  # the server says nowhere that it listens again
+        raise AssertionError(f"version {version} is not served")
+
+    arguments = ("-m", "uvicorn", "--reload", "--port", str(port), "--app-dir", str(tmp_path), "served:app")
+    with Program(*arguments, folder=tmp_path) as program:
+        first = Watched(ask(1))
+        app.write_text(source.replace("VERSION = 1", "VERSION = 22"))
+        second = Watched(ask(22))
+        assert first.gone()
+        os.killpg(program.process.pid, signal.SIGINT)
+        program.end()
+        assert second.gone()
+        first.close()
+        second.close()
