@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -10,13 +11,15 @@ import msgspec
 from callboard.core.errors import AccelError, AskTimeout, ContextLost
 from callboard.device.context.failures import as_error
 from callboard.device.entries import Gate
-from callboard.device.protocol import Answer, Ask, Flush, FromHost, Traces
+from callboard.device.protocol import Answer, Ask, Flush, FromHost, Traces, Unknown
 from callboard.device.status import TraceRecord
 
 if TYPE_CHECKING:
     from callboard.device.actor import DeviceActor
 
 __all__ = ["Answers"]
+
+log = logging.getLogger("callboard.device")
 
 
 class Answers:
@@ -75,6 +78,8 @@ class Answers:
             for record in message.records:
                 for hook in self.traces:
                     hook(TraceRecord(*record))
+        elif isinstance(message, Unknown):
+            log.error("%s: UnsupportedOp: its host knows no message of kind %d", self._actor.port.name, message.kind)
         elif isinstance(message, Flush) and (host := self._actor.host) is not None:
             # Behind the frees that are queued, which may themselves be behind an array that is still being copied.
             self._actor.port.hold(Gate(passed=lambda: host.post(Ask(0, "flushed"))))
