@@ -349,7 +349,7 @@ def _dtype_name(dtype: "np.dtype[Any]") -> str:
 
 
 def _dtype(name: str) -> "np.dtype[Any]":
-    low = _LOW_PRECISION.get(name)
+    low: np.dtype[Any] | None = _LOW_PRECISION.get(name)
     if low is not None:
         return low
     if name[0] in "[(":
