@@ -19,6 +19,10 @@ EVENTS: dict[str, threading.Event] = defaultdict(threading.Event)
 """Tests set them; ops and prepares wait for them (10 s at most)."""
 
 
+FAILURES = {"crash": RuntimeError("the prepare failed"), "refuse": LibraryError("no plan", "other", 3)}
+"""What a prepare raises when its op says so."""
+
+
 class ProbeActor:
     """Serves the ops of this file."""
 
@@ -100,6 +104,8 @@ class OtherLibrary(Library):
 
     @prepares(Slow)
     def prepare(self, op: Slow) -> Slow:
+        if op.plan in FAILURES:
+            raise FAILURES[op.plan]
         _wait(op.plan)
         return op
 

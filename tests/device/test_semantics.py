@@ -126,6 +126,16 @@ async def test_an_op_whose_plan_is_prepared_parks_with_its_library_and_readers_o
     np.testing.assert_array_equal(await overwritten.get(), ones() * 50)
 
 
+@pytest.mark.parametrize("how", ["crash", "refuse"])
+async def test_a_prepare_that_fails_is_answered_once_and_tried_again_by_later_calls(dev: cb.Device, how: str) -> None:
+    x = dev.put(ones())
+    first, second = dev.ask(Slow(x=x, plan=how)), dev.ask(Slow(x=x, plan=how))
+    for ref in (first, second, dev.ask(Add(x=second)), dev.ask(Slow(x=x, plan=how))):
+        with pytest.raises(cb.LibraryError, match=r"the prepare failed|no plan"):
+            await asyncio.wait_for(ref.get(), 10)
+    np.testing.assert_array_equal(await dev.ask(Slow(x=x)).get(), ones() * 2)
+
+
 async def test_a_withdrawn_op_fails_for_its_readers_and_does_nothing(dev: cb.Device) -> None:
     x = dev.put(ones())
     op = dev.ask(Bump(x=x, n=10))

@@ -92,10 +92,13 @@ class Admission:
             self._free(call)
             return
         plan = self._plans.get(call.head) or self._plan(call.head)
-        if plan.error is not None or call.withdrawn:
-            self._refuse(call, plan, plan.error or Withdrawn(f"{plan.tag} was cancelled before it was sent"))
-        elif plan.launch is None or (self._parking.active and self._parking.blocks(*_named(call, plan), _stem(plan))):
+        refused = plan.error is not None or call.withdrawn
+        if plan.launch is None and not refused:
             self._park(call, plan)
+        elif self._parking.active and self._parking.blocks(*_named(call, plan), _stem(plan)):
+            self._park(call, plan)  # a refusal, too, has its place in the order: what is parked may still read or write
+        elif refused:
+            self._refuse(call, plan, plan.error or Withdrawn(f"{plan.tag} was cancelled before it was sent"))
         else:
             (self._launch if self._ledger.trace is None else self._launch_traced)(call, plan)
 
@@ -135,8 +138,8 @@ class Admission:
                 del self._plans[old]
         try:
             plan = read_plan(head)
-        except (AccelError, ValueError, TypeError) as e:
-            return self._refused(head, e if isinstance(e, AccelError) else ShapeError(str(e)))
+        except Exception as e:
+            return self._refused(e if isinstance(e, AccelError) else ShapeError(f"{type(e).__name__}: {e}"))
         self._plans[head] = plan
         try:
             actor = self._libraries.serve(plan)
@@ -154,14 +157,16 @@ class Admission:
                 if error is None:
                     plan.launch = launch
                 else:
-                    self._plans.pop(head, None)
                     plan.refuse(self._classified(error, plan))
+                    self._plans[head] = plan  # what is parked finds the refusal, and does not prepare again
                 self._parking.retry()
+                if error is not None:
+                    self._plans.pop(head, None)
 
             self._helper.run(plan.tag, lambda: actor.prepare(plan), done)
         return plan
 
-    def _refused(self, head: bytes, error: AccelError) -> Plan:
+    def _refused(self, error: AccelError) -> Plan:
         plan = Plan.__new__(Plan)
         plan.error, plan.launch, plan.makes, plan.places, plan.tag = error, None, (), (), "?"
         return plan
