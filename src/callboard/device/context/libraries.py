@@ -4,16 +4,19 @@ It is a handle, a stream and a restart boundary, not a second mailbox: the host 
 handle is closed and made again for the next op; its plans are dropped with it.
 """
 
+import logging
 from collections.abc import Iterable, Mapping
 
 from callboard.core.backend import AccelDevice
-from callboard.core.errors import UnsupportedOp
+from callboard.core.errors import ContextPoisoned, Unrecoverable, UnsupportedOp
 from callboard.core.library import Library
 from callboard.device.context.plans import Plan
 from callboard.device.context.streams import StreamAllocator
 from callboard.device.context.tracks import Track
 
 __all__ = ["Libraries", "LibraryActor"]
+
+_log = logging.getLogger(__name__)
 
 
 class LibraryActor:
@@ -32,9 +35,17 @@ class LibraryActor:
         self.library: Library = cls(device, track.stream)
         self._cls = cls
         self._device = device
+        self._broken = False
 
     def bind(self, plan: Plan) -> None:
-        """Let the plan launch here; its state is made separately."""
+        """Let the plan launch here; its state is made separately.
+
+        Raises:
+            BackendUnavailable, OutOfMemory: The handle was given up after a failure and cannot be made again.
+        """
+        if self._broken:
+            self.library = self._cls(self._device, self.track.stream)
+            self._broken = False
         plan.library = self
         plan.launch = getattr(self.library, self._cls.launch_table[type(plan.op)].method)
 
@@ -49,14 +60,26 @@ class LibraryActor:
         return None if prepare is None else not prepare.inline
 
     def restart(self) -> None:
-        """Make the handle again."""
+        """Give the handle up; the next plan that is bound here makes it again. Its plans must not be used any more.
+
+        Raises:
+            ContextPoisoned, Unrecoverable: The context is dead.
+        """
         self.restarts += 1
-        self.track.stream.synchronize()
-        self.library.close()
-        self.library = self._cls(self._device, self.track.stream)
+        if self._broken:
+            return
+        self._broken = True
+        for step in (self.track.stream.synchronize, self.library.close):
+            try:
+                step()
+            except (ContextPoisoned, Unrecoverable):
+                raise
+            except Exception as e:  # of a handle that has failed already, and goes
+                _log.warning("%s: the failed handle could not be closed: %s: %s", self.stem, type(e).__name__, e)
 
     def close(self) -> None:
-        self.library.close()
+        if not self._broken:
+            self.library.close()
 
 
 class Libraries:

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from callboard.core.errors import AccelError, LibraryError
+from callboard.core.errors import AccelError, ContextPoisoned, LibraryError, Unrecoverable
 from callboard.core.layout import Layout
 from callboard.device.context.failures import as_failure, same_for
 from callboard.device.context.pending import FAILED, FLYING, OK, Pending
@@ -58,7 +58,11 @@ class Ledger:
         self._failed.append(op.failure)
 
     def settle(self, tracks: Iterable[Track]) -> bool:
-        """Settle every op that its track has passed; True while ops are in flight."""
+        """Settle every op that its track has passed; True while ops are in flight.
+
+        Raises:
+            ContextPoisoned, Unrecoverable: An op's own status says that the context is dead.
+        """
         plain = self.trace is None
         again, flying = True, False
         while again:
@@ -85,6 +89,8 @@ class Ledger:
         try:
             if op.check is not None:
                 op.check()
+        except (ContextPoisoned, Unrecoverable):
+            raise
         except Exception as error:
             self.refuse(op, error if isinstance(error, AccelError) else _wrapped(op, error))
         else:
