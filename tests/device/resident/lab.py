@@ -1,8 +1,9 @@
 """Resident actors for tests, importable by context hosts, and gates that work in both isolations."""
 
+import asyncio
 import os
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
@@ -14,15 +15,25 @@ class Gate:
 
     def __init__(self, path: Path) -> None:
         self.path = str(path)
+        self._held: IO[str] | None = None
         os.mkfifo(self.path)
 
-    def let_through(self) -> None:
-        """Wait until somebody waits, and let it go on. Blocks; call it with ``asyncio.to_thread``."""
-        with open(self.path, "w"):
-            pass
+    async def reached(self) -> None:
+        """Somebody waits at it, and stays until :meth:`let_through`."""
+        self._held = await asyncio.to_thread(open, self.path, "w")
+
+    async def let_through(self) -> None:
+        """Wait until somebody waits, and let it go on."""
+        if self._held is None:
+            await self.reached()
+        assert self._held is not None
+        self._held.close()
+        self._held = None
 
     def open_for_good(self) -> None:
         """At the end of a test: nobody may stay."""
+        if self._held is not None:
+            self._held.close()
         try:
             descriptor = os.open(self.path, os.O_RDWR | os.O_NONBLOCK)
         except FileNotFoundError:

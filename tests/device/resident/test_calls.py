@@ -1,9 +1,7 @@
 """Calls of resident actors: arguments, results, arrays, messages, credits, refusals."""
 
 import asyncio
-import contextlib
 import gc
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -49,7 +47,7 @@ async def test_calls_before_setup_has_finished_wait_and_the_device_does_not(dev:
     assert await other.call(Probe.add, 1) == 1
     np.testing.assert_array_equal(await dev.put(np.ones(3)).get(), np.ones(3))
     assert not early.done()
-    await asyncio.to_thread(gate.let_through)
+    await gate.let_through()
     assert await early == 1
 
 
@@ -148,7 +146,7 @@ async def test_credits_are_per_actor(dev: cb.Device, gate: Gate) -> None:
     with pytest.raises(cb.MailboxFull, match=r"4 calls of brief-1 are without an answer \(max_in_flight\)"):
         brief.call(Probe.add, 1)
     assert await other.call(Probe.add, 1) == 1
-    await asyncio.to_thread(gate.let_through)
+    await gate.let_through()
     assert [await r for r in replies][1:] == [1, 2, 3]
     assert await brief.call(Probe.add, 1) == 4
 
@@ -162,7 +160,7 @@ async def test_a_timeout_detaches_the_waiter_only(dev: cb.Device, gate: Gate) ->
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiting
-    await asyncio.to_thread(gate.let_through)
+    await gate.let_through()
     assert await probe.with_timeout(10).call(Probe.add, 1) == 2
     with pytest.raises(ValueError, match="positive"):
         probe.with_timeout(0)
@@ -189,15 +187,12 @@ async def test_names_are_unique_and_stopping_frees_them(dev: cb.Device, gate: Ga
         dev.actor_of(cb.Props(Probe), name="probe")
     running = probe.call(Probe.wait, gate.path)
     waiting = probe.call(Probe.echo, np.ones(100_000))
-    probe.call(Probe.add, 0)
-    later = asyncio.to_thread(gate.let_through)
-    gathered = asyncio.ensure_future(later)
-    await dev.stats()
+    await gate.reached()
     probe.stop()
     assert probe.is_stopped
     with pytest.raises(ActorStopped, match="probe was stopped"):
         probe.call(Probe.add, 1)
-    await gathered
+    await gate.let_through()
     assert await running > 0
     with pytest.raises(ActorStopped):
         await waiting
@@ -208,21 +203,18 @@ async def test_names_are_unique_and_stopping_frees_them(dev: cb.Device, gate: Ga
     assert await settled(dev) == 0
 
 
-async def test_a_closed_device_fails_calls(isolation: str, gates: Callable[[str], Gate]) -> None:
-    gate = gates("closing")
+async def test_a_closed_device_fails_calls(isolation: str, gate: Gate) -> None:
     async with cb.device("cpu", isolation=isolation, standby=None, close_timeout=5.0) as dev:
         probe = dev.actor_of(cb.Props(Probe))
-        await probe.call(Probe.add, 1)
         running = probe.call(Probe.wait, gate.path)
         queued = probe.call(Probe.add, 1)
-        await dev.stats()
-        opening = asyncio.ensure_future(asyncio.to_thread(gate.let_through))
-        await opening
-    for reply in (running, queued):
-        with contextlib.suppress(cb.DeviceStopped):
-            await reply
-    with pytest.raises(cb.DeviceStopped):
-        await queued
+        await gate.reached()
+        closing = asyncio.ensure_future(dev.close())
+        for reply in (running, queued):
+            with pytest.raises(cb.DeviceStopped):
+                await reply
+        await gate.let_through()  # closing waits for the turn that runs
+        await closing
     with pytest.raises(cb.DeviceStopped):
         probe.call(Probe.add, 1)
     with pytest.raises(cb.DeviceStopped):

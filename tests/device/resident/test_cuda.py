@@ -14,7 +14,7 @@ from tests.device.resident.cuda_lab import Cupy, Torch
 
 import callboard as cb
 
-pytestmark = [pytest.mark.gpu, pytest.mark.leaves_nothing]
+pytestmark = pytest.mark.gpu  # what the packages leave behind in a thread's process is theirs
 
 COLD = 60.0
 """Seconds that importing torch in a host may take."""

@@ -1,6 +1,5 @@
 """Turns in the one order: what they read, hold, write and owe; device arrays in and out."""
 
-import asyncio
 import gc
 from collections.abc import Callable
 
@@ -39,7 +38,7 @@ async def test_ops_on_a_held_array_park_and_others_go_on(dev: cb.Device, gate: G
     assert not seen.done()
     assert (await dev.stats()).parked >= 2
     x.free()  # it is the turn's as long as that runs
-    await asyncio.to_thread(gate.let_through)
+    await gate.let_through()
     np.testing.assert_array_equal(await seen.get(), np.full(4, 5.0))
     await turn
 
@@ -54,7 +53,7 @@ async def test_readers_share_an_array(dev: cb.Device, gates: Callable[[str], Gat
     await dev.stats()
     assert not blocked.done()
     assert not read.done()  # calls of one actor keep their order
-    await asyncio.to_thread(gate.let_through)
+    await gate.let_through()
     assert await blocked == 12.0
     assert await read == 4.0
     await writing

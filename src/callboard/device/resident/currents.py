@@ -33,6 +33,16 @@ class Currents:
                 self._kept[package] = current(module, self._stream.native, self._ordinal)
 
 
+class _Stream:
+    """A stream by the protocol of cuda.core."""
+
+    def __init__(self, native: int) -> None:
+        self._native = native
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return 0, self._native
+
+
 def _is_complete(module: Any) -> bool:
     """Whether the import has ended (another thread may be in the middle of it)."""
     return not getattr(getattr(module, "__spec__", None), "_initializing", False)
@@ -49,7 +59,10 @@ def _torch(torch: Any, stream: int, ordinal: int) -> Any:
 
 def _cupy(cupy: Any, stream: int, ordinal: int) -> Any:
     cupy.cuda.Device(ordinal).use()
-    external = cupy.cuda.ExternalStream(stream, ordinal)
+    if hasattr(cupy.cuda.Stream, "from_external"):  # since 14, where the other is deprecated
+        external = cupy.cuda.Stream.from_external(_Stream(stream))
+    else:
+        external = cupy.cuda.ExternalStream(stream, ordinal)
     external.use()
     return external
 
