@@ -188,7 +188,7 @@ def settle_out_of_order(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Ledger, "_settle", hasty)
 
 
-MUTATIONS = {
+MUTATIONS = [
     (a_reader_waits_for_the_writer, drop_stream_waits),
     (a_writer_waits_for_the_writer, drop_stream_waits),
     (a_writer_waits_for_the_readers, drop_stream_waits),
@@ -199,7 +199,7 @@ MUTATIONS = {
     (a_verdict_waits_for_the_producers, forget_producers),
     (a_verdict_waits_for_the_producers, settle_out_of_order),
     (a_part_that_is_overwritten_does_not_heal_the_rest, forget_producers),
-}
+]
 CHECKS = {check.__name__: check for check, _ in MUTATIONS}
 
 
@@ -211,7 +211,7 @@ async def test_the_check_holds(check: Check) -> None:
 
 @pytest.mark.parametrize(
     "check,mutation",
-    sorted(MUTATIONS, key=str),
+    MUTATIONS,
     ids=lambda f: f.__name__,  # type: ignore[attr-defined]
 )
 async def test_the_check_fails_without_the_safeguard(
