@@ -411,8 +411,9 @@ async def test_a_refused_transfer_gives_its_slot_back() -> None:
 # -- thread isolation --------------------------------------------------------------------------------------------------
 
 
-async def test_a_context_lost_in_a_thread_stops_the_device_and_names_the_cure() -> None:
-    async with cb.device("faulty+cpu?poison_at=4", isolation="thread") as dev:
+@pytest.mark.parametrize("dispatcher", ["own", "caller"])
+async def test_a_context_lost_in_a_thread_stops_the_device_and_names_the_cure(dispatcher: str) -> None:
+    async with cb.device("faulty+cpu?poison_at=4", isolation="thread", dispatcher=dispatcher) as dev:
         events = dev.events()
         errors = []
         for _ in range(20):

@@ -80,6 +80,8 @@ class LoopHost(Host):
             self._timer = self._loop.call_later(wait, self._look) if wait else self._loop.call_soon(self._look)
 
     def _finish(self, end: HostEnd) -> None:
+        if self._ended:
+            return
         self._ended = True
         if end.reason != "closed":
             self._context.abandon(lives_on=True)
