@@ -62,7 +62,7 @@ MAX_ENTRIES = 16
 ONE_PER_LIBRARY = ("kernel", "backends/")  # folders that hold a module per library may hold as many as there are
 
 # Folders under tests/ that belong to no package of src/callboard.
-TESTS_OF_THE_WHOLE = {"conformance", "fault", "gpu", "typing", "data"}
+TESTS_OF_THE_WHOLE = {"conformance", "faults", "gpu", "typing", "data"}
 
 
 @dataclass(frozen=True)

@@ -111,7 +111,7 @@ def test_named_files_exist(page: Path) -> None:
 
 def test_a_file_that_does_not_exist_is_found() -> None:
     found = named_files(
-        "`device/port.py` `device/harbour.py` `kernel/` `cb.device` `tests/<package>/` `backends/*/blas/`"
+        "`device/line/port.py` `device/harbour.py` `kernel/` `cb.device` `tests/<package>/` `backends/*/blas/`"
     )
     assert {name for name in found if not exists(name)} == {"device/harbour.py"}
 

@@ -54,8 +54,8 @@ if TYPE_CHECKING:
     from callboard.device.handle import Device
     from callboard.device.resident.actor import HostContext, ResidentActor
     from callboard.device.resident.ref import ResidentRef
-    from callboard.device.supervisor import DeviceSupervisor
-    from callboard.device.watch import Lost, Recovered, Stopped
+    from callboard.device.supervision.supervisor import DeviceSupervisor
+    from callboard.device.supervision.watch import Lost, Recovered, Stopped
     from callboard.retry import request_key, retrying
     from callboard.support import supports
     from callboard.system import System, device
@@ -91,8 +91,8 @@ _NAMES = {
     "callboard.device.handle": ("Device",),
     "callboard.device.resident.actor": ("HostContext", "ResidentActor"),
     "callboard.device.resident.ref": ("ResidentRef",),
-    "callboard.device.supervisor": ("DeviceSupervisor",),
-    "callboard.device.watch": ("Lost", "Recovered", "Stopped"),
+    "callboard.device.supervision.supervisor": ("DeviceSupervisor",),
+    "callboard.device.supervision.watch": ("Lost", "Recovered", "Stopped"),
     "callboard.retry": ("request_key", "retrying"),
     "callboard.support": ("supports",),
     "callboard.system": ("System", "device"),

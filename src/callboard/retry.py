@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import ParamSpec, TypeVar
 
-from callboard.device.port import request_key as _key
+from callboard.device.line.port import request_key as _key
 
 __all__ = ["request_key", "retrying"]
 

@@ -31,9 +31,9 @@ from callboard.core.reply import Reply
 from callboard.device.config import DeviceConfig
 from callboard.device.faces import Faces, Shape
 from callboard.device.handle import Device as AsyncDevice
-from callboard.device.status import DeviceHealth, DeviceStats
-from callboard.device.supervisor import DeviceSupervisor
-from callboard.device.watch import DeviceEvent, Stopped
+from callboard.device.line.status import DeviceHealth, DeviceStats
+from callboard.device.supervision.supervisor import DeviceSupervisor
+from callboard.device.supervision.watch import DeviceEvent, Stopped
 from callboard.system import System as AsyncSystem
 
 __all__ = ["Device", "PerGeneration", "Ref", "System", "device"]

@@ -14,9 +14,9 @@ from callboard.device.config import DeviceConfig
 from callboard.device.configure import device_config
 from callboard.device.handle import Device
 from callboard.device.hosts.starter import starter_for
-from callboard.device.port import OpPort
-from callboard.device.supervisor import DeviceSupervisor
-from callboard.device.transfers import Transfers
+from callboard.device.line.port import OpPort
+from callboard.device.line.transfers import Transfers
+from callboard.device.supervision.supervisor import DeviceSupervisor
 
 __all__ = ["System", "device"]
 

@@ -12,7 +12,7 @@ from tests.device.probes import EVENTS, Add, ProbeBackend
 
 import callboard as cb
 from callboard.core import registry
-from callboard.device.copying import Copier
+from callboard.device.line.copying import Copier
 from callboard.device.protocol import Flush
 
 pytestmark = pytest.mark.leaves_nothing

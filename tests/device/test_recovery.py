@@ -19,7 +19,7 @@ import callboard as cb
 from callboard.actors import ManualClock
 from callboard.backends.cpu.device import CpuBackend
 from callboard.core import registry
-from callboard.device.copying import Copier
+from callboard.device.line.copying import Copier
 
 pytestmark = [pytest.mark.fault, pytest.mark.leaves_nothing]
 

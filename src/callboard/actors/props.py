@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypeVar
 from callboard.actors.mailbox import Mailbox
 
 if TYPE_CHECKING:
-    from callboard.actors.actor import Actor
     from callboard.actors.dispatcher import Dispatcher
 
 __all__ = ["Props"]

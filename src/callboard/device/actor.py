@@ -19,18 +19,18 @@ from callboard.core.backend import AccelBackend, DeviceInfo
 from callboard.core.errors import AccelError, BackendUnavailable, ContextPoisoned, DeviceStopped, Unrecoverable
 from callboard.device.arena import Arena, ArenaPool
 from callboard.device.config import DeviceConfig
-from callboard.device.context.failures import as_error
-from callboard.device.generations import Ordinals, next_generation
+from callboard.device.failures import as_error
 from callboard.device.hosts.base import Host, HostEnd
 from callboard.device.hosts.starter import HostStarter
-from callboard.device.lifecycle import Event, State, after
-from callboard.device.port import OpPort
+from callboard.device.line.port import OpPort
 from callboard.device.protocol import Activate, Flush, FromHost, Open, Ready, UnmapArena, Verdicts
 from callboard.device.protocol import Lost as LostMessage
 from callboard.device.resident.registry import Residents
-from callboard.device.standby import Standby
-from callboard.device.supervisor import DeviceSupervisor
-from callboard.device.watch import EventFeed, GenerationWatch, Lost, Recovered, Stopped
+from callboard.device.supervision.generations import Ordinals, next_generation
+from callboard.device.supervision.lifecycle import Event, State, after
+from callboard.device.supervision.standby import Standby
+from callboard.device.supervision.supervisor import DeviceSupervisor
+from callboard.device.supervision.watch import EventFeed, GenerationWatch, Lost, Recovered, Stopped
 
 __all__ = ["DeviceActor"]
 

@@ -10,8 +10,8 @@ from callboard.core.errors import ShapeError
 from callboard.core.mode import Mode
 from callboard.core.op import Op
 from callboard.core.ref import GpuRef
-from callboard.device.interop import Interop, is_foreign
-from callboard.device.transfers import Transfers
+from callboard.device.line.interop import Interop, is_foreign
+from callboard.device.line.transfers import Transfers
 from callboard.kernel.blas.face import BlasFace
 from callboard.kernel.face import Submit
 from callboard.kernel.memory import Copy, Empty, Fill

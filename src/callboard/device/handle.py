@@ -14,17 +14,17 @@ from callboard.core.layout import layout_from_wire
 from callboard.core.mode import Asynchronous
 from callboard.core.ref import Allocation, GpuRef, GpuToken
 from callboard.device.actor import DeviceActor
-from callboard.device.answers import Answers
 from callboard.device.config import DeviceConfig
 from callboard.device.faces import Faces
-from callboard.device.interop import Interop
-from callboard.device.lifecycle import State
-from callboard.device.port import OpPort
+from callboard.device.line.answers import Answers
+from callboard.device.line.interop import Interop
+from callboard.device.line.port import OpPort
+from callboard.device.line.status import DeviceHealth, DeviceStats, TraceRecord
+from callboard.device.line.transfers import Transfers
 from callboard.device.resident.actor import ResidentActor
 from callboard.device.resident.ref import ResidentRef
-from callboard.device.status import DeviceHealth, DeviceStats, TraceRecord
-from callboard.device.transfers import Transfers
-from callboard.device.watch import DeviceEvent, GenerationWatch
+from callboard.device.supervision.lifecycle import State
+from callboard.device.supervision.watch import DeviceEvent, GenerationWatch
 
 __all__ = ["Device", "PerGeneration"]
 

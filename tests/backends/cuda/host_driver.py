@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from callboard.backends.cuda.blas.addresses import AddressArgs
 from callboard.backends.cuda.blas.norms import NormArgs
 from callboard.backends.cuda.blas.products import ProductArgs
 from callboard.backends.cuda.driver import Memcpy2D
@@ -94,7 +95,7 @@ class HostDriver:
     def primary_release(self, device: int) -> None:
         self.calls.append("primary_release")
 
-    def set_current(self, context: int) -> None:
+    def set_current(self, context: int | None) -> None:
         self._checked("set_current")
         self.current = context
 
@@ -278,6 +279,13 @@ class HostDriver:
         address = ctypes.c_void_p.from_address(params[0]).value
         assert address
         array_at(address, np.int64, (1,), (1,))[0] -= 1
+
+    def _addresses(self, kind: str, params: Any) -> None:
+        args = AddressArgs.from_address(params[0])
+        assert 0 < args.count <= len(args.values)
+        assert args.out
+        assert self.on_device(args.out, 8 * args.count)
+        array_at(args.out, np.uint64, (args.count,), (1,))[...] = args.values[: args.count]
 
     def _asum(self, kind: str, params: Any) -> None:
         self._norm(kind, params, np.abs, lambda sum_: sum_)

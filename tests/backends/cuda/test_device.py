@@ -246,3 +246,17 @@ def test_closing_twice(driver: HostDriver) -> None:
     device.close()
     assert driver.calls.count("primary_release") == 1
     assert len(driver.destroyed) == 2
+
+
+def test_closing_gives_back_what_nobody_holds(driver: HostDriver) -> None:
+    """The context may live on, with CuPy's or torch's help; and so may those who hold memory of it."""
+    device = HostCudaBackend(driver).open(INFO)
+    stream = device.stream()
+    device.allocate(1 << 20)
+    device.release(device.allocate(1 << 20))
+    held = device.allocate(1 << 20)
+    device.read_back(stream, held.address, 8).take()
+    device.close()
+    assert list(driver.blocks) == [held.address]
+    assert driver.pinned == {}
+    assert driver.current is None

@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 
 from callboard.backends.cuda import kernels
+from callboard.backends.cuda.blas.addresses import AddressArgs
 from callboard.backends.cuda.blas.norms import NormArgs
 from callboard.backends.cuda.blas.products import ProductArgs
 from callboard.backends.cuda.kernels import compiled
@@ -43,6 +44,7 @@ def test_sources_compile(tmp_path: Path, source: str, capability: tuple[int, int
         ("memory", TransposeArgs),
         ("blas", ProductArgs),
         ("blas", NormArgs),
+        ("blas", AddressArgs),
     ],
 )
 def test_argument_structures_have_the_size_of_the_kernels(source: str, structure: type[ctypes.Structure]) -> None:

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from callboard.core import errors
-from callboard.device.context.failures import as_error, as_failure, same_for
+from callboard.device.failures import as_error, as_failure, same_for
 from callboard.device.protocol import Failure
 
 CLASSES = [c for _, c in inspect.getmembers(errors, inspect.isclass) if issubclass(c, errors.AccelError)]

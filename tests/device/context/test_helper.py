@@ -2,7 +2,7 @@
 
 import threading
 
-from callboard.device.context.helper import Helper
+from callboard.device.context.preparing import Helper
 
 PATIENCE = 20.0
 

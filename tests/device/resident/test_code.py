@@ -141,7 +141,7 @@ def run(script: str, *arguments: str, cwd: Path) -> str:
     done = subprocess.run(
         [sys.executable, "script.py", *arguments],
         cwd=cwd,
-        env=os.environ | {"PYTHONPATH": SOURCE},
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([SOURCE, *filter(None, [os.environ.get("PYTHONPATH")])])},
         capture_output=True,
         text=True,
         timeout=50,

@@ -3,6 +3,7 @@
 import ctypes
 import logging
 import sys
+import weakref
 from ctypes import c_int, c_size_t, c_void_p
 from itertools import count
 from typing import Any
@@ -64,6 +65,7 @@ class CudaDevice(AccelDevice):
         self._slots = Slots(driver)
         self._streams: list[CudaStream] = []
         self._ids = count()
+        self._allocated: dict[int, weakref.ref[_Allocation]] = {}  # by address
         least, greatest = c_int(), c_int()
         driver.priority_range(ctypes.byref(least), ctypes.byref(greatest))
         # CUDA's default is its lowest priority; "normal" is one step above, so that "low" means something.
@@ -87,9 +89,13 @@ class CudaDevice(AccelDevice):
             raise OutOfMemory(
                 f"{nbytes:,} bytes on {self.info.uuid}: {free:,} of {total:,} are free (CUDA_ERROR_OUT_OF_MEMORY)"
             ) from None
-        return Memory(address.value or 0, nbytes)
+        allocation = _Allocation()
+        first = address.value or 0
+        self._allocated[first] = weakref.ref(allocation)
+        return Memory(first, nbytes, allocation)
 
     def release(self, memory: Memory) -> None:
+        self._allocated.pop(memory.address, None)
         self.driver.mem_free(memory.address)
 
     def memory_info(self) -> tuple[int, int]:
@@ -145,13 +151,26 @@ class CudaDevice(AccelDevice):
         self._streams.clear()
         self.kernels.close()
         self._slots.close()
+        # The context lives on where CuPy or torch share it, so what is left is given back here; but not memory that
+        # somebody was lent and still holds.
+        for address, allocation in self._allocated.items():
+            if allocation() is None:
+                self.driver.mem_free(address)
+        self._allocated.clear()
         self._context = 0
         self.driver.primary_release(self.native)
+        self.driver.set_current(None)  # on the caller's own thread, others must not meet a context that is gone
 
     def _attribute(self, attribute: int) -> int:
         value = c_int()
         self.driver.device_attribute(ctypes.byref(value), attribute, self.native)
         return value.value
+
+
+class _Allocation:
+    """What a block's :class:`Memory` owns: as long as it lives, somebody may use the block."""
+
+    __slots__ = ("__weakref__",)
 
 
 def _ordinal(driver: Driver, uuid: str) -> int:

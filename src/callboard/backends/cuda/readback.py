@@ -21,18 +21,22 @@ class Slots:
         self._driver = driver
         self._regions: list[int] = []
         self.free: list[int] = []
+        self.free.append(self._more())  # ahead of time: page-locking makes all streams wait for each other
 
     def take(self) -> int:
         """The address of a free slot."""
         try:
             return self.free.pop()
         except IndexError:
-            region = c_void_p()
-            self._driver.mem_alloc_host(ctypes.byref(region), SLOT * SLOTS)
-            first = region.value or 0
-            self._regions.append(first)
-            self.free += range(first + SLOT, first + SLOT * SLOTS, SLOT)
-            return first
+            return self._more()
+
+    def _more(self) -> int:
+        region = c_void_p()
+        self._driver.mem_alloc_host(ctypes.byref(region), SLOT * SLOTS)
+        first = region.value or 0
+        self._regions.append(first)
+        self.free += range(first + SLOT, first + SLOT * SLOTS, SLOT)
+        return first
 
     def close(self) -> None:
         """Give all back; nothing is in flight."""

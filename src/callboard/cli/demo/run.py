@@ -13,7 +13,7 @@ from callboard.cli.demo.settings import CHECKPOINT, FAULT_AT, MOST, RANK, SETTLE
 from callboard.core.errors import ContextLost
 from callboard.core.ref import GpuRef
 from callboard.device.handle import Device
-from callboard.device.watch import Lost, Recovered
+from callboard.device.supervision.watch import Lost, Recovered
 
 __all__ = ["Job", "Outcome"]
 

@@ -13,14 +13,14 @@ from callboard.device.config import HostConfig
 from callboard.device.context.admission import Admission
 from callboard.device.context.blocks import BlockPool
 from callboard.device.context.completion import completion_for
-from callboard.device.context.failures import as_failure
-from callboard.device.context.helper import Helper
 from callboard.device.context.lending import Lending, Visit
 from callboard.device.context.libraries import Libraries
 from callboard.device.context.parking import Parking
+from callboard.device.context.preparing import Helper
 from callboard.device.context.streams import allocator_for
 from callboard.device.context.trace import KernelTrace
 from callboard.device.context.verdicts import Ledger
+from callboard.device.failures import as_failure
 from callboard.device.hosts.channel import Channel
 from callboard.device.protocol import Answer, Ask, Calls, Flush, MapArena, Plain, Traces, UnmapArena
 

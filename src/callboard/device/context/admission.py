@@ -18,11 +18,11 @@ from callboard.core.errors import (
     Withdrawn,
 )
 from callboard.device.context.blocks import Block, BlockPool
-from callboard.device.context.helper import Helper
 from callboard.device.context.libraries import Libraries
 from callboard.device.context.parking import Parking
 from callboard.device.context.pending import FAILED, OK, Pending
 from callboard.device.context.plans import Plan, read_plan
+from callboard.device.context.preparing import Helper
 from callboard.device.context.tracks import SEAL_EVERY
 from callboard.device.context.verdicts import Ledger
 from callboard.device.protocol import Call, Plain

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from callboard.core.backend import AccelStream, Memory
 from callboard.core.errors import AccelError, DeviceStopped, GpuRefStale
 from callboard.device.context.blocks import Block, BlockPool
-from callboard.device.context.failures import as_error
 from callboard.device.context.pending import FAILED, FLYING
+from callboard.device.failures import as_error
 
 if TYPE_CHECKING:
     from callboard.device.context.actor import ContextActor

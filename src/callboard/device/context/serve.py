@@ -10,7 +10,7 @@ from callboard.core.backend import DeviceInfo
 from callboard.core.errors import AccelError, ContextPoisoned, Unrecoverable
 from callboard.device.config import HostConfig
 from callboard.device.context.actor import ContextActor
-from callboard.device.context.failures import as_failure
+from callboard.device.failures import as_failure
 from callboard.device.hosts.channel import Channel, ChannelClosed
 from callboard.device.protocol import (
     Activate,

@@ -7,10 +7,10 @@ import numpy as np
 
 from callboard.core.errors import AccelError, ContextPoisoned, LibraryError, Unrecoverable
 from callboard.core.layout import Layout
-from callboard.device.context.failures import as_failure, same_for
 from callboard.device.context.pending import FAILED, FLYING, OK, Pending
 from callboard.device.context.trace import KernelTrace
 from callboard.device.context.tracks import Track
+from callboard.device.failures import as_failure, same_for
 from callboard.device.protocol import Failure, Verdicts
 
 __all__ = ["Ledger"]

@@ -16,7 +16,7 @@ from callboard.core.operand import In, Role
 from callboard.core.ref import GpuRef
 from callboard.core.reply import Cause, Failure, Reply
 from callboard.device.arena import Slot
-from callboard.device.refusals import marked
+from callboard.device.line.refusals import marked
 from callboard.device.resident.line import End
 from callboard.device.resident.values import Packer, Unpacker, Unsendable, decode, encode
 

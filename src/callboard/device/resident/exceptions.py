@@ -6,7 +6,7 @@ from typing import Any
 
 from callboard.core import errors
 from callboard.core.errors import AccelError, OutOfMemory
-from callboard.device.context.failures import as_failure
+from callboard.device.failures import as_failure
 from callboard.device.protocol import Failure
 from callboard.device.resident.classes import class_named, name_of
 

@@ -5,9 +5,9 @@ import threading
 from collections.abc import Callable
 
 from callboard.core.reply import Failure
-from callboard.device import port as ops
-from callboard.device.entries import Entry
-from callboard.device.port import OpPort, request_key
+from callboard.device.line import port as ops
+from callboard.device.line.entries import Entry
+from callboard.device.line.port import OpPort, request_key
 from callboard.device.protocol import Turn
 
 __all__ = ["End", "accept"]

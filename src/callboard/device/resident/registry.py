@@ -15,12 +15,12 @@ from callboard.core.layout import layout_from_wire
 from callboard.core.ref import Allocation, GpuRef
 from callboard.core.reply import Reply
 from callboard.device.arena import ArenaPool, Slot
-from callboard.device.context.failures import as_error
-from callboard.device.copying import Copier
+from callboard.device.failures import as_error
 from callboard.device.hosts.base import Host
-from callboard.device.port import OpPort
+from callboard.device.line.copying import Copier
+from callboard.device.line.port import OpPort
+from callboard.device.line.refusals import marked
 from callboard.device.protocol import ActorEvent, FromHost, Returned, Room, RoomWanted, StartActor, StopActor, Turn
-from callboard.device.refusals import marked
 from callboard.device.resident.actor import ResidentActor
 from callboard.device.resident.calls import Arguments, TurnEnd
 from callboard.device.resident.code import dumps

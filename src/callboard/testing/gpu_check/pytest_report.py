@@ -40,7 +40,7 @@ def _listen_to_sessions() -> None:
 
 def _listen_to_devices() -> None:
     from callboard.core.op import info_of
-    from callboard.device.port import OpPort
+    from callboard.device.line.port import OpPort
 
     submit = OpPort.submit
     default = inspect.signature(submit).parameters["depth"].default

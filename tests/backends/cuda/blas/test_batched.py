@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from blas_host import BOTH, LAYOUTS, Host, close, numbers
 from host_cublas import HostCublas
+from host_driver import HostDriver
 
 from callboard.core.layout import layout_of
 from callboard.kernel.blas import GemmBatched, GemmGrouped, GemmStridedBatched
@@ -87,3 +88,15 @@ def test_groups(host: Host, binding: HostCublas, dtype: str, on_device: bool) ->
         close(host.get(z), alpha * host.get(x) @ host.get(y) + beta * old, result, 4)
     at_once = "gemm_grouped_batched_ex" in [name for name, _ in binding.calls]
     assert at_once == (not on_device and dtype in ("f16", "bf16", "f32", "f64"))
+
+
+def test_addresses_travel_in_launches_and_not_in_host_memory(host: Host, driver: HostDriver) -> None:
+    """3 x 200 of them, in two launches; the host's memory may change before the stream comes to a copy of it."""
+    a, b = host.session.put(host.values((200, 2, 3), "f32")), host.session.put(host.values((200, 3, 2), "f32"))
+    op = GemmBatched(a=tuple(a[i] for i in range(200)), b=tuple(b[i] for i in range(200)))
+    want = host.get(a) @ host.get(b)
+    for _ in range(2):
+        driver.calls.clear()
+        got = host.session.submit(op)
+        assert [call for call in driver.calls if call.startswith(("kernel", "memcpy"))] == ["kernel addresses"] * 2
+        close(host.get(got), want, "f32", 3)

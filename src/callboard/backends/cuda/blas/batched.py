@@ -3,6 +3,7 @@
 import ctypes
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from callboard.backends.cuda.blas.addresses import AddressArray
 from callboard.backends.cuda.blas.level1 import nothing
 from callboard.backends.cuda.blas.level2 import matrix_at
 from callboard.backends.cuda.blas.level3 import added, aligned_for_i8, where_aligned
@@ -113,27 +114,6 @@ def _strided_run(
 # -- pointers ----------------------------------------------------------------------------------------------------------
 
 
-class PointerArray:
-    """Addresses on the device, written anew for each call.
-
-    The copy is from ordinary memory, which the driver reads before it returns (it stages such copies), so the next call
-    may change it; on the device, calls of one stream follow each other.
-    """
-
-    def __init__(self, cublas: "Cublas", count: int) -> None:
-        self._cublas = cublas
-        self._host = (ctypes.c_uint64 * count)()
-        self._source = ctypes.addressof(self._host)
-        self.address = cublas.scratch(8 * count)
-
-    def write(self, addresses: list[int]) -> None:
-        """Enqueue the copy."""
-        cublas = self._cublas
-        self._host[:] = addresses  # type: ignore[assignment] # ctypes takes ints
-        code = cublas.driver.memcpy_htod(self.address, self._source, 8 * len(addresses), cublas.stream.native)
-        cublas.driver.check(code, "cuMemcpyHtoDAsync")
-
-
 def pointer_batched(cublas: "Cublas", op: GemmBatched) -> "Run":
     """``run(a, b, out, c, alpha, beta)``."""
     dtype = op.a[0].dtype
@@ -194,7 +174,7 @@ def _pointer_run(
     head = (cublas.handle, op1, op2, m, n, k)
     factor, result, compute = types.factor, types.result, types.compute
     hand = pointers(cublas, factors)
-    array = PointerArray(cublas, 3 * batch)
+    array = AddressArray(cublas, 3 * batch)
     firsts = array.address
     seconds, outs = firsts + 8 * batch, firsts + 16 * batch
 
@@ -281,7 +261,7 @@ def _grouped_run(cublas: "Cublas", types: Types, groups: list[Group]) -> "Run":
     number = ctypes.c_double if types.scale.name == "f64" else ctypes.c_float
     alphas, betas = (number * count)(), (number * count)()
     at_alphas, at_betas = ctypes.addressof(alphas), ctypes.addressof(betas)
-    array = PointerArray(cublas, 3 * total)
+    array = AddressArray(cublas, 3 * total)
     firsts = array.address
     seconds, outs = firsts + 8 * total, firsts + 16 * total
     handle, fn = cublas.handle, cublas.library.gemm_grouped_batched_ex

@@ -87,6 +87,7 @@ class Cublas:
             image = constants()
             code = self.driver.memcpy_htod(self._constants, image, len(image), stream.native)
             self.driver.check(code, "cuMemcpyHtoDAsync")
+            stream.synchronize()  # before the image is gone: where the device reaches all memory, it is not staged
             self.bind(stream)
         except AccelError:
             self.close()

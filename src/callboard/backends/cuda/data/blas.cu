@@ -5,9 +5,23 @@
 typedef unsigned short u16;
 typedef unsigned int u32;
 typedef long long i64;
+typedef unsigned long long u64;
 
 extern "C" __global__ void decrement(i64* index) {
     *index -= 1;
+}
+
+struct AddressArgs {
+    u64* out;
+    i64 count;
+    u64 values[448];
+};
+
+// One block of 448.
+extern "C" __global__ void addresses(const __grid_constant__ AddressArgs p) {
+    if (threadIdx.x < p.count) {
+        p.out[threadIdx.x] = p.values[threadIdx.x];
+    }
 }
 
 template <typename R>

@@ -24,7 +24,7 @@ from callboard.device.resident.operands import host_view
 
 if TYPE_CHECKING:
     from callboard.device.actor import DeviceActor
-    from callboard.device.port import OpPort
+    from callboard.device.line.port import OpPort
 
 __all__ = ["Interop", "is_foreign"]
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callboard.device.generations import Ordinals, next_generation
+from callboard.device.supervision.generations import Ordinals, next_generation
 
 
 @given(st.lists(st.floats(0, 4e9, allow_nan=False), min_size=1, max_size=50))

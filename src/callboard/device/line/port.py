@@ -22,15 +22,16 @@ from callboard.core.library import Library
 from callboard.core.op import Op, info_of
 from callboard.core.ref import Allocation, GpuRef
 from callboard.core.reply import Cause, Failure, Reply
-from callboard.device import forkguard, refusals
+from callboard.device import forkguard
 from callboard.device.config import DeviceConfig
-from callboard.device.context.failures import as_error
-from callboard.device.entries import Entry, Gate, RefServices, Several, sendable, settle
-from callboard.device.forms import Form, check_overlaps
+from callboard.device.failures import as_error
 from callboard.device.hosts.base import Host
+from callboard.device.line import refusals
+from callboard.device.line.entries import Entry, Gate, RefServices, Several, sendable, settle
+from callboard.device.line.forms import Form, check_overlaps
+from callboard.device.line.releases import Releases
 from callboard.device.protocol import Call, Turn, Verdicts
 from callboard.device.protocol import Failure as PlainFailure
-from callboard.device.releases import Releases
 
 __all__ = ["OpPort", "request_key"]
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from callboard.device.lifecycle import TABLE, Event, State, after
+from callboard.device.supervision.lifecycle import TABLE, Event, State, after
 
 S, E = State, Event
 

@@ -18,10 +18,10 @@ from callboard.core.layout import Layout, layout_of
 from callboard.core.ref import GpuRef
 from callboard.core.reply import Failure, Reply
 from callboard.device.arena import ArenaPool, Slot
-from callboard.device.copying import Copier
-from callboard.device.entries import Gate
-from callboard.device.port import OpPort
-from callboard.device.regions import HostRegion
+from callboard.device.line.copying import Copier
+from callboard.device.line.entries import Gate
+from callboard.device.line.port import OpPort
+from callboard.device.line.regions import HostRegion
 from callboard.kernel.memory import Copy, Download, Empty, Upload
 
 __all__ = ["Transfers"]

@@ -5,7 +5,7 @@ Time is an argument, so that the window can be tested without waiting.
 
 from callboard.actors.supervision import Directive, RestartLog
 from callboard.core.errors import AccelError, ContextPoisoned, Unrecoverable
-from callboard.device.lifecycle import Event
+from callboard.device.supervision.lifecycle import Event
 
 __all__ = ["DeviceSupervisor"]
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from callboard.core.errors import AccelError, AskTimeout, ContextLost
-from callboard.device.context.failures import as_error
-from callboard.device.entries import Gate
+from callboard.device.failures import as_error
+from callboard.device.line.entries import Gate
+from callboard.device.line.status import TraceRecord
 from callboard.device.protocol import Answer, Ask, Flush, FromHost, Traces, Unknown
-from callboard.device.status import TraceRecord
 
 if TYPE_CHECKING:
     from callboard.device.actor import DeviceActor

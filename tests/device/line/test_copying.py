@@ -5,8 +5,8 @@ import threading
 import numpy as np
 import pytest
 
-from callboard.device import copying
-from callboard.device.copying import SLICE, Copier
+from callboard.device.line import copying
+from callboard.device.line.copying import SLICE, Copier
 
 
 @pytest.mark.parametrize("width", [1, 3, 4])

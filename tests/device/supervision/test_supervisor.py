@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from callboard.actors import Directive
 from callboard.core import errors
 from callboard.core.errors import AccelError, ContextPoisoned, Unrecoverable
-from callboard.device.lifecycle import Event
-from callboard.device.supervisor import DeviceSupervisor
+from callboard.device.supervision.lifecycle import Event
+from callboard.device.supervision.supervisor import DeviceSupervisor
 
 
 @pytest.mark.parametrize("name", errors.__all__)
