@@ -191,6 +191,14 @@ def batches(s: LibrarySession, dtype: str) -> None:
         op = blas.GemmBatched(a=tuple(x[i] for i in range(6)), b=tuple(y[i] for i in range(6)), c=z, alpha=2, beta=-1)
         for _ in range(3):
             close(s.get(s.submit(op)), want, result, 4 * k)
+    if dtype != "i8":
+        a, b = values((500, 4, 4), dtype), values((500, 4, 4), dtype)  # more addresses than one launch writes
+        x, y = s.put(a), s.put(b)
+        straight = blas.GemmBatched(a=tuple(x[i] for i in range(500)), b=tuple(y[i] for i in range(500)))
+        turned = blas.GemmBatched(a=tuple(x[-1 - i] for i in range(500)), b=tuple(y[-1 - i] for i in range(500)))
+        results = [s.submit(op) for op in (straight, turned) * 20]  # nothing waits in between
+        for k, got in enumerate(results):
+            close(s.get(got), (wide(a) @ wide(b))[:: -1 if k % 2 else 1], result, 16)
     shapes = [(8, 8, 8), (5, 3, 7), (8, 8, 8), (4, 4, 0), (0, 3, 2), (16, 4, 8)]
     lefts, rights = [values((m, k), dtype) for m, _, k in shapes], [values((k, n), dtype) for _, n, k in shapes]
     addends = [values((m, n), result) for m, n, _ in shapes]
