@@ -1,6 +1,7 @@
 """Resident actors on a GPU: torch's and CuPy's arrays in and out, streams in order, what their failures mean."""
 
 import asyncio
+import contextlib
 import gc
 import importlib.util
 import os
@@ -14,7 +15,7 @@ from tests.device.resident.cuda_lab import Cupy, Torch
 
 import callboard as cb
 
-pytestmark = pytest.mark.gpu  # what the packages leave behind in a thread's process is theirs
+pytestmark = [pytest.mark.gpu, pytest.mark.leaves_nothing]
 
 COLD = 60.0
 """Seconds that importing torch in a host may take."""
@@ -24,6 +25,19 @@ def needs(package: str) -> None:
     """Skip where the package is missing; it is imported in hosts only."""
     if importlib.util.find_spec(package) is None:
         pytest.skip(f"{package} is not installed")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _driver_has_been_here() -> None:
+    """The driver and torch open descriptors when they are first used in a process, and keep them."""
+
+    async def use() -> None:
+        async with cb.device("cuda", isolation="thread") as device:
+            if importlib.util.find_spec("torch") is not None:
+                await device.actor_of(cb.Props(Torch)).call(Torch.streams)
+
+    with contextlib.suppress(cb.BackendUnavailable):
+        asyncio.run(use())
 
 
 @pytest.fixture(params=["process", "thread"])
