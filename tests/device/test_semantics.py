@@ -126,6 +126,27 @@ async def test_an_op_whose_plan_is_prepared_parks_with_its_library_and_readers_o
     np.testing.assert_array_equal(await overwritten.get(), ones() * 50)
 
 
+@pytest.mark.parametrize("options", [{"isolation": "thread"}, {"isolation": "process"}, {"dispatcher": "caller"}])
+async def test_asks_in_a_row_leave_the_loop_its_turns(options: dict[str, str]) -> None:
+    async with cb.device("cpu", standby=None, linger=10.0, **options) as device:
+        x = await device.put(ones())
+        turns = 0
+
+        async def other() -> None:
+            nonlocal turns
+            while True:
+                await asyncio.sleep(0)
+                turns += 1
+
+        task = asyncio.create_task(other())
+        for _ in range(2000):
+            await device.blas.scal(x, alpha=1.0)
+            if turns > 3:
+                break
+        task.cancel()
+        assert turns > 3
+
+
 @pytest.mark.parametrize("how", ["crash", "refuse"])
 async def test_a_prepare_that_fails_is_answered_once_and_tried_again_by_later_calls(dev: cb.Device, how: str) -> None:
     x = dev.put(ones())

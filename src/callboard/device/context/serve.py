@@ -91,6 +91,11 @@ class ContextHost:
         self.close()
         return 0
 
+    def use(self) -> None:
+        """Make the context current on this thread, for a thread on which others may have made theirs."""
+        if self._context is not None:
+            self._context.device.use()
+
     def advance(self) -> float | None:
         """Look at what is in flight and report; gives the seconds to wait for messages, None: until woken."""
         context = self._context

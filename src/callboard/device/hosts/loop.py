@@ -53,6 +53,7 @@ class LoopHost(Host):
         until = time.perf_counter() + seconds
         advance = self._context.advance
         try:
+            self._context.use()
             while not done() and not self._ended and time.perf_counter() < until:
                 advance()
         except Exception as e:
@@ -66,6 +67,7 @@ class LoopHost(Host):
 
     def _guarded(self, step: Callable[[], None]) -> None:
         try:
+            self._context.use()
             step()
             wait = self._context.advance()
             if self._context.closing:

@@ -10,6 +10,7 @@ import contextvars
 import itertools
 import sys
 import threading
+import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -30,6 +31,7 @@ from callboard.device.line import refusals
 from callboard.device.line.entries import Entry, Gate, RefServices, Several, sendable, settle
 from callboard.device.line.forms import Form, check_overlaps
 from callboard.device.line.releases import Releases
+from callboard.device.line.room import RoomQueue
 from callboard.device.protocol import Call, Turn, Verdicts
 from callboard.device.protocol import Failure as PlainFailure
 
@@ -41,6 +43,8 @@ request_key: contextvars.ContextVar[str | None] = contextvars.ContextVar("callbo
 FIRST, BATCH = 8, 64
 """Calls that are queued before a burst is sent without waiting for the loop's turn: few at first, so that the host
 begins early, then more."""
+LOOP_TURN = 1e-3
+"""Seconds after which the loop gets its turn, however short the ops that are awaited in a row."""
 OWN = ("callboard.core.", "callboard.device.", "callboard.kernel.", "callboard.sync")
 """Modules that call for a user: not where an op was made."""
 SUSPECTS = 64
@@ -92,12 +96,13 @@ class OpPort:
         self._released = Releases()
         loop.add_reader(self._released, self._on_release)
         self._scheduled = False
+        self._scheduled_at = 0.0
         self._burst = FIRST
         self._forked = False
         self._linger = config.linger
         self._causes: dict[int, Cause] = {}
         self._unclaimed: list[Failure] = []
-        self._waiting_for_room: list[tuple[int, asyncio.Future[None]]] = []
+        self._waiting = RoomQueue(lambda n: self.stopped is not None or len(self._pending) + n <= self._room)
         forkguard.guard(self)
 
     # -- calls ---------------------------------------------------------------------------------------------------------
@@ -242,13 +247,15 @@ class OpPort:
 
     def _schedule(self) -> None:
         self._scheduled = True
+        self._scheduled_at = time.perf_counter()
         if threading.get_ident() == self._thread:
             self.loop.call_soon(self._turn)
         else:
             self.loop.call_soon_threadsafe(self._turn)
 
     def _turn(self) -> None:
-        """The loop's own turn: the burst is over."""
+        """Take the loop's own turn: the burst is over."""
+        self._scheduled = False  # first: what is queued from now on asks for another
         self._burst = FIRST
         self.flush()
 
@@ -260,7 +267,6 @@ class OpPort:
             if not self._scheduled:
                 self._schedule()
             return
-        self._scheduled = False
         if self._released:
             self._free_now()
         host = self.host
@@ -270,10 +276,15 @@ class OpPort:
             host.post(message)
 
     def awaited(self, reply: Reply[Any]) -> None:
-        """Send what is queued; if this is the only op in flight, look for its verdict for a moment."""
+        """Send what is queued; if this is the only op in flight, look for its verdict for a moment.
+
+        Not when the loop has been waiting for its turn: who asks and waits in a row must not keep it from others.
+        """
         self.flush()
         host = self.host
-        if len(self._pending) == 1 and host is not None and self._linger and threading.get_ident() == self._thread:
+        alone = len(self._pending) == 1 and host is not None and self._linger
+        if alone and threading.get_ident() == self._thread and time.perf_counter() - self._scheduled_at < LOOP_TURN:
+            assert host is not None
             host.linger(reply.done, self._linger)
 
     def hold(self, gate: Gate) -> None:
@@ -351,8 +362,8 @@ class OpPort:
                 self.failed += 1
                 self._reject(entry, self._error(failure, entry), failure.cause or failure.id)
         self.completed += len(message.done) + len(message.values)
-        if self._waiting_for_room:
-            self._make_room()
+        if self._waiting:
+            self._waiting.look()
         if self._unclaimed and not self._pending:
             self._unclaimed.clear()  # nothing is left that could still fail from the same cause and be seen
             self._causes.clear()
@@ -386,7 +397,7 @@ class OpPort:
         self._room = self._config.max_in_flight
         self.host = host
         self.flush()
-        self._make_room()
+        self._waiting.look()
 
     def lose(self, error: AccelError, generation: int) -> int:
         """Fail everything accepted and not answered, sent or not; new ops belong to ``generation``.
@@ -425,7 +436,7 @@ class OpPort:
         """No more work; what waits fails."""
         self.stopped = reason
         failed = self.lose(error, self.generation)
-        self._make_room()
+        self._waiting.look()
         return failed
 
     # -- room ----------------------------------------------------------------------------------------------------------
@@ -459,10 +470,7 @@ class OpPort:
         if n > self._config.max_in_flight:
             raise ValueError(f"room for {n} ops; max_in_flight is {self._config.max_in_flight}")
         self.flush()
-        while self.stopped is None and len(self._pending) + n > self._room:
-            future: asyncio.Future[None] = self.loop.create_future()
-            self._waiting_for_room.append((n, future))
-            await future
+        await self._waiting.wait(n)
         if self.stopped is not None:
             raise DeviceStopped(f"{self.name}: {self.stopped}")
 
@@ -470,18 +478,7 @@ class OpPort:
         """Wait until no op is without a verdict."""
         self.flush()
         while self._pending and self.stopped is None:
-            future: asyncio.Future[None] = self.loop.create_future()
-            self._waiting_for_room.append((self._room, future))
-            await future
-
-    def _make_room(self) -> None:
-        waiting, self._waiting_for_room = self._waiting_for_room, []
-        for n, future in waiting:
-            if self.stopped is not None or len(self._pending) + n <= self._room:
-                if not future.done():
-                    future.set_result(None)
-            elif not future.done():
-                self._waiting_for_room.append((n, future))
+            await self._waiting.wait(self._room)
 
     # -- refusals ------------------------------------------------------------------------------------------------------
 
