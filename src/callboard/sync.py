@@ -9,35 +9,41 @@
         print(gpu.blas.gemm(a, a).get())
 
 Ops are still accepted at once and give refs of values to come; what has to wait (``ref.get()``, ``ref.result()``,
-``gpu.stats()``) waits on the calling thread, which may be any. Ctrl-C ends a wait at once; the op goes on. Where the
+``gpu.stats()``, calls of resident actors) waits on the calling thread, which may be any. Ctrl-C ends a wait at once; the op goes on. Where the
 async API raises ``MailboxFull``, a call here waits for room. Devices that are still open when the interpreter exits are
 closed then. The event loop behind it runs on one thread of its own, so it does not mind a loop that runs already.
 """
 
+import asyncio
+import contextlib
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 import numpy as np
 
 from callboard._background import BackgroundLoop, open_loop
+from callboard._blocking import BlockingRefs, PerGeneration, ResidentRef
+from callboard.actors import Props
 from callboard.core.dtype import DTypeLike
-from callboard.core.errors import MailboxFull
+from callboard.core.errors import AskTimeout, DeviceStopped, MailboxFull
 from callboard.core.mode import Blocking
 from callboard.core.op import Op
 from callboard.core.ref import GpuRef, GpuToken
-from callboard.core.reply import Reply
 from callboard.device.config import DeviceConfig
 from callboard.device.faces import Faces, Shape
 from callboard.device.handle import Device as AsyncDevice
-from callboard.device.line.status import DeviceHealth, DeviceStats
+from callboard.device.line.status import DeviceHealth, DeviceStats, TraceRecord
+from callboard.device.resident.actor import ResidentActor
+from callboard.device.resident.ref import ResidentRef as AsyncResidentRef
 from callboard.device.supervision.supervisor import DeviceSupervisor
 from callboard.device.supervision.watch import DeviceEvent, Stopped
 from callboard.system import System as AsyncSystem
 
-__all__ = ["Device", "PerGeneration", "Ref", "System", "device"]
+__all__ = ["Device", "PerGeneration", "Ref", "ResidentRef", "System", "device"]
 
+A = TypeVar("A", bound=ResidentActor)
 T = TypeVar("T")
 Array = np.ndarray[Any, Any]
 
@@ -134,7 +140,7 @@ class Device(Faces[Blocking]):
         self._device = opened
         self._port = opened._port
         self._entered = 0
-        self._port.bind(_BlockingRefs(self, opened))
+        self._port.bind(BlockingRefs(self, opened))
 
     # -- calls that wait for room --------------------------------------------------------------------------------------
 
@@ -176,6 +182,17 @@ class Device(Faces[Blocking]):
         """Wait until every op called before has its verdict (failures stay with their refs)."""
         self._background.run(self._device.drain())
 
+    # -- resident actors -----------------------------------------------------------------------------------------------
+
+    def actor_of(self, props: Props[A], name: str | None = None) -> ResidentRef[A]:
+        """Start an actor of yours in the device's context host; arguments and errors as :meth:`Device.actor_of
+        <callboard.Device.actor_of>`.
+
+        ``emb = gpu.actor_of(cb.Props(Embedder), name="embedder")``, then ``emb.call(Embedder.embed, ["hello"])``, which
+        waits for the answer and gives it.
+        """
+        return ResidentRef(self, self._background.run(_actor_of(self._device, props, name)))
+
     # -- what it tells -------------------------------------------------------------------------------------------------
 
     @property
@@ -212,6 +229,25 @@ class Device(Faces[Blocking]):
         """The generation that ops belong to now."""
         return self._device.generation
 
+    def wait_generation(self, since: int | None = None, timeout: float | None = None) -> int:
+        """Wait until a context of a later generation than ``since`` (than the present one, when None) is ready.
+
+        ``seen = gpu.wait_generation(seen)`` in a loop misses no last change; those in between may be.
+
+        Args:
+            since: A generation, as :attr:`generation` or this method gave it.
+            timeout: Seconds; None waits as long as the device lives.
+
+        Returns:
+            The generation of that context.
+
+        Raises:
+            AskTimeout: None was ready in time.
+            DeviceStopped: None will be.
+        """
+        since = self.generation if since is None else since
+        return self._background.run(_later_generation(self._device, since, timeout))
+
     def ready(self) -> Self:
         """Wait until a context is ready; gives the handle.
 
@@ -244,6 +280,23 @@ class Device(Faces[Blocking]):
             if isinstance(event, Stopped):
                 return
 
+    def trace(self, hook: Callable[[TraceRecord], None]) -> Callable[[], None]:
+        """Have ``hook`` called with a record of every op that gets its verdict from now on.
+
+        It is called on the thread of the event loop, in batches, and must not wait there: put the records into a list
+        or a queue. As :meth:`callboard.Device.trace`, it belongs to the current context.
+
+        Returns:
+            A function that removes it.
+        """
+        remove = self._background.run(self._device.trace(hook))
+
+        def removed() -> None:
+            with contextlib.suppress(DeviceStopped):  # and so has the trace
+                self._background.run(_awaited(remove))
+
+        return removed
+
     def per_generation(self, make: "Callable[[Device], T]") -> "PerGeneration[T]":
         """``make(device)``, made again on first use in each generation.
 
@@ -272,43 +325,29 @@ class Device(Faces[Blocking]):
         return repr(self._device)
 
 
-class PerGeneration(Generic[T]):
-    """A value that is made again on first use in each generation, by one thread at a time."""
-
-    def __init__(self, device: Device, make: Callable[[Device], T]) -> None:
-        self._device = device
-        self._make = make
-        self._lock = threading.RLock()
-        self._made: tuple[int, T] | None = None
-
-    def __call__(self) -> T:
-        """The value of the current generation."""
-        with self._lock:
-            generation = self._device.generation
-            if self._made is None or self._made[0] != generation:
-                self._made = generation, self._make(self._device)
-            return self._made[1]
-
-
-class _BlockingRefs:
-    """Serves the refs of a blocking device: as the async one does, but ``get`` waits."""
-
-    def __init__(self, device: Device, opened: AsyncDevice) -> None:
-        self._device = device
-        self.remember = opened.remember
-        self.last_write_stream = opened.last_write_stream
-        self.raw_device_ptr = opened.raw_device_ptr
-        self.dlpack = opened.dlpack
-        self.array_interface = opened.array_interface
-
-    def fetch(self, ref: GpuRef[Any], out: Array | None) -> Array:
-        device = self._device
-        reply: Reply[Array] = device._patiently(lambda: device._transfers.get(ref, out))
-        return reply.result()
-
-
 async def _subscribed(device: AsyncDevice) -> AsyncIterator[DeviceEvent]:
     return device.events()
+
+
+async def _actor_of(device: AsyncDevice, props: Props[A], name: str | None) -> AsyncResidentRef[A]:
+    return device.actor_of(props, name)
+
+
+async def _awaited(call: Callable[[], Awaitable[T]]) -> T:
+    return await call()
+
+
+async def _later_generation(device: AsyncDevice, since: int, timeout: float | None) -> int:
+    watch = device.watch_generation()
+    try:
+        async with asyncio.timeout(timeout):
+            while watch.value <= since and not watch.closed:
+                await watch.changed(watch.value)
+    except TimeoutError:
+        raise AskTimeout(f"{device.name}: no generation after {since} within {timeout} s") from None
+    if watch.value <= since:
+        raise DeviceStopped(f"{device.name} has stopped; no generation comes after {since}")
+    return watch.value
 
 
 async def _next(events: AsyncIterator[DeviceEvent]) -> DeviceEvent:

@@ -59,7 +59,7 @@ class DeviceConfig(msgspec.Struct, frozen=True, kw_only=True):
     isolation: Literal["process", "thread"] | None = None
     dispatcher: Literal["own", "caller"] = "own"
     standby: Literal["hot", "warm"] | None = "warm"
-    linger: float = 50e-6
+    linger: float = 100e-6
     max_in_flight: int = 65_536
     max_staged_bytes: int = 4 << 30
     pending_capacity: int = 1024

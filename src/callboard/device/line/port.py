@@ -100,6 +100,7 @@ class OpPort:
         self._burst = FIRST
         self._forked = False
         self._linger = config.linger
+        self._in_vain = self._pauses = 0
         self._causes: dict[int, Cause] = {}
         self._unclaimed: list[Failure] = []
         self._waiting = RoomQueue(lambda n: self.stopped is not None or len(self._pending) + n <= self._room)
@@ -278,14 +279,20 @@ class OpPort:
     def awaited(self, reply: Reply[Any]) -> None:
         """Send what is queued; if this is the only op in flight, look for its verdict for a moment.
 
-        Not when the loop has been waiting for its turn: who asks and waits in a row must not keep it from others.
+        Not when the loop has been waiting for its turn: who asks and waits in a row must not keep it from others. And
+        seldom where ops take longer than that: each look in vain doubles the number of times that nobody looks.
         """
         self.flush()
         host = self.host
         alone = len(self._pending) == 1 and host is not None and self._linger
         if alone and threading.get_ident() == self._thread and time.perf_counter() - self._scheduled_at < LOOP_TURN:
+            if self._pauses:
+                self._pauses -= 1
+                return
             assert host is not None
             host.linger(reply.done, self._linger)
+            self._in_vain = 0 if reply.done() else min(64, 2 * self._in_vain + 1)
+            self._pauses = self._in_vain
 
     def hold(self, gate: Gate) -> None:
         """Nothing queued from now on is sent before the gate is open."""

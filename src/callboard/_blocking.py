@@ -1,0 +1,152 @@
+"""What a blocking device hands out: resident actors, values per generation, and the service behind its refs."""
+
+import contextlib
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
+
+import numpy as np
+
+from callboard.actors.messages import Msg, Request
+from callboard.core.errors import DeviceStopped
+from callboard.core.mode import Blocking
+from callboard.core.ref import GpuRef
+from callboard.core.reply import Reply
+from callboard.device.handle import Device as AsyncDevice
+from callboard.device.resident.ref import ResidentRef as AsyncResidentRef
+
+if TYPE_CHECKING:
+    from callboard.sync import Device
+
+__all__ = ["BlockingRefs", "PerGeneration", "ResidentRef"]
+
+A_co = TypeVar("A_co", covariant=True)
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+Array = np.ndarray[Any, Any]
+
+
+class ResidentRef(Generic[A_co]):
+    """The address of a resident actor of class ``A``; it stays the same over restarts and lost contexts.
+
+    Calls wait for their answers, on any thread; the actor serves them in order per thread. Calls made while no context
+    is there, or before ``setup`` is done, wait for it. Ctrl-C ends a wait at once; the call goes on.
+    """
+
+    __slots__ = ("_device", "_ref")
+
+    def __init__(self, device: "Device", ref: AsyncResidentRef[A_co]) -> None:
+        self._device = device
+        self._ref = ref
+
+    # -- calls ---------------------------------------------------------------------------------------------------------
+
+    @overload
+    def call(
+        self, method: Callable[Concatenate[A_co, P], GpuRef[Any]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> GpuRef[Blocking]: ...
+
+    @overload
+    def call(self, method: Callable[Concatenate[A_co, P], R], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
+
+    def call(self, method: Callable[Concatenate[A_co, P], Any], /, *args: P.args, **kwargs: P.kwargs) -> Any:
+        """Call a method and wait for what it returns: ``emb.call(Embedder.embed, ["hello"])``.
+
+        Arguments and errors as :meth:`callboard.ResidentRef.call`, those of its reply included; where that raises
+        ``MailboxFull``, this waits for room.
+        """
+        reply: Reply[Any] = self._device._patiently(lambda: self._ref.call(method, *args, **kwargs))
+        return reply.result()
+
+    def ask(self, request: Request[A_co, R]) -> R:
+        """Ask with a message and wait for the answer; the method marked ``@Message.handles`` gives it.
+
+        Raises:
+            UnhandledMessage: No method handles it.
+            Exception: As :meth:`call`.
+        """
+        reply: Reply[R] = self._device._patiently(lambda: self._ref.ask(request))
+        return reply.result()
+
+    def tell(self, message: Msg[A_co] | Request[A_co, Any]) -> None:
+        """Send a message and wait for nothing but room; a failure goes to dead letters. Raises as :meth:`ask`."""
+        self._device._patiently(lambda: self._ref.tell(message))
+
+    def with_timeout(self, seconds: float) -> Self:
+        """The same actor, with a limit for each call: ``emb.with_timeout(5.0).call(...)``.
+
+        A call without an answer after so many seconds fails with ``AskTimeout``; the actor goes on with it.
+
+        Raises:
+            ValueError: ``seconds`` is not positive.
+        """
+        return type(self)(self._device, self._ref.with_timeout(seconds))
+
+    # -- the actor -----------------------------------------------------------------------------------------------------
+
+    @property
+    def name(self) -> str:
+        return self._ref.name
+
+    @property
+    def restarts(self) -> int:
+        """How often a failure has restarted it, over all contexts."""
+        return self._ref.restarts
+
+    @property
+    def in_flight(self) -> int:
+        """Calls without an answer, of all threads."""
+        return self._ref.in_flight
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether it takes no more calls: it was stopped, or failed too often, or its device is closed."""
+        return self._ref.is_stopped or self._device.stopped
+
+    def stop(self, *, timeout: float = 5.0) -> None:
+        """End it after its current call and wait until it has ended; calls that wait fail with ``ActorStopped``.
+
+        Raises:
+            TimeoutError: It took longer than ``timeout`` seconds.
+        """
+        with contextlib.suppress(DeviceStopped):  # and so has the actor
+            self._device._background.run(self._ref.stop_and_wait(timeout=timeout))
+
+    def __repr__(self) -> str:
+        return repr(self._ref)
+
+
+class PerGeneration(Generic[T]):
+    """A value that is made again on first use in each generation, by one thread at a time."""
+
+    def __init__(self, device: "Device", make: "Callable[[Device], T]") -> None:
+        self._device = device
+        self._make = make
+        self._lock = threading.RLock()
+        self._made: tuple[int, T] | None = None
+
+    def __call__(self) -> T:
+        """The value of the current generation."""
+        with self._lock:
+            generation = self._device.generation
+            if self._made is None or self._made[0] != generation:
+                self._made = generation, self._make(self._device)
+            return self._made[1]
+
+
+class BlockingRefs:
+    """Serves the refs of a blocking device: as the async one does, but ``get`` waits."""
+
+    def __init__(self, device: "Device", opened: AsyncDevice) -> None:
+        self._device = device
+        self.remember = opened.remember
+        self.last_write_stream = opened.last_write_stream
+        self.raw_device_ptr = opened.raw_device_ptr
+        self.dlpack = opened.dlpack
+        self.array_interface = opened.array_interface
+
+    def fetch(self, ref: GpuRef[Any], out: Array | None) -> Array:
+        device = self._device
+        reply: Reply[Array] = device._patiently(lambda: device._transfers.get(ref, out))
+        return reply.result()
