@@ -20,6 +20,21 @@ import callboard as cb
 from callboard.kernel.blas import VectorPair
 
 
+class Embedder(cb.ResidentActor):
+    def embed(self, texts: list[str], scale: float = 1.0) -> list[float]:
+        return [scale] * len(texts)
+
+    def echo(self, value: Any) -> Any:
+        return value
+
+    def lend(self, weights: cb.In) -> cb.GpuRef:
+        raise NotImplementedError
+
+
+class Count(cb.Request[Embedder, int]):
+    text: str
+
+
 def blocking(x: "np.ndarray[Any, Any]") -> None:
     with cb.sync.device("auto") as gpu:
         a = gpu.put(x)
@@ -33,6 +48,12 @@ def blocking(x: "np.ndarray[Any, Any]") -> None:
         assert_type(gpu.blas.dot(a, a).result(), float)
         assert_type(gpu.copy(gpu.zeros(3)).get(), np.ndarray[Any, Any])
         assert_type(gpu.per_generation(lambda d: d.put(x))(), cb.sync.Ref)
+        emb = gpu.actor_of(cb.Props(Embedder), name="emb")
+        assert_type(emb, cb.sync.ResidentRef[Embedder])
+        assert_type(emb.call(Embedder.embed, ["hello"], scale=2.0), list[float])
+        assert_type(emb.with_timeout(5.0).call(Embedder.lend, a), cb.sync.Ref)
+        assert_type(emb.call(Embedder.echo, 3), Any)
+        assert_type(emb.ask(Count(text="a")), int)
 
 
 async def waiting(gpu: cb.Device, x: "np.ndarray[Any, Any]") -> None:
@@ -46,6 +67,23 @@ async def waiting(gpu: cb.Device, x: "np.ndarray[Any, Any]") -> None:
 
 BAD = """
 import callboard as cb
+
+
+class Embedder(cb.ResidentActor):
+    def embed(self, texts: list[str], scale: float = 1.0) -> list[float]:
+        return [scale] * len(texts)
+
+
+class Somebody: ...
+
+
+def calls(gpu: cb.sync.Device, emb: cb.sync.ResidentRef[Embedder]) -> None:
+    emb.call(Embedder.embed)  # E
+    emb.call(Embedder.embed, [1])  # E
+    emb.call(Embedder.embed, [], scaled=1.0)  # E
+    emb.call(str.upper)  # E
+    gpu.actor_of(cb.Props(Somebody))  # E
+    n: int = emb.call(Embedder.embed, [])  # E
 
 
 def mixed(gpu: cb.sync.Device, other: cb.Device, a: cb.sync.Ref, b: cb.GpuRef) -> None:

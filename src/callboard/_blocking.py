@@ -3,7 +3,7 @@
 import contextlib
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar, final, overload
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from callboard.device.handle import Device as AsyncDevice
 from callboard.device.resident.ref import ResidentRef as AsyncResidentRef
 
 if TYPE_CHECKING:
-    from callboard.sync import Device
+    from callboard._blocking_device import Device
 
 __all__ = ["BlockingRefs", "PerGeneration", "ResidentRef"]
 
@@ -25,6 +25,11 @@ P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
 Array = np.ndarray[Any, Any]
+
+
+@final
+class _Undeclared:
+    """For type checkers: only ``Any`` passes as one. Without it, a result declared ``Any`` would count as a ref."""
 
 
 class ResidentRef(Generic[A_co]):
@@ -41,6 +46,11 @@ class ResidentRef(Generic[A_co]):
         self._ref = ref
 
     # -- calls ---------------------------------------------------------------------------------------------------------
+
+    @overload
+    def call(
+        self, method: Callable[Concatenate[A_co, P], "_Undeclared"], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Any: ...
 
     @overload
     def call(

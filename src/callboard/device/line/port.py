@@ -45,7 +45,7 @@ FIRST, BATCH = 8, 64
 begins early, then more."""
 LOOP_TURN = 1e-3
 """Seconds after which the loop gets its turn, however short the ops that are awaited in a row."""
-OWN = ("callboard.core.", "callboard.device.", "callboard.kernel.", "callboard.sync")
+OWN = ("callboard.core.", "callboard.device.", "callboard.kernel.", "callboard._blocking", "callboard.sync")
 """Modules that call for a user: not where an op was made."""
 SUSPECTS = 64
 """Ops that an error names at most as possible causes of a loss; the oldest."""

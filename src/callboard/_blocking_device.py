@@ -1,0 +1,263 @@
+"""``Device``, the blocking one: of :mod:`callboard.sync`."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import numpy as np
+
+from callboard._background import BackgroundLoop
+from callboard._blocking import BlockingRefs, PerGeneration, ResidentRef
+from callboard.actors import Props
+from callboard.core.dtype import DTypeLike
+from callboard.core.errors import AskTimeout, DeviceStopped, MailboxFull
+from callboard.core.mode import Blocking
+from callboard.core.op import Op
+from callboard.core.ref import GpuRef, GpuToken
+from callboard.device.config import DeviceConfig
+from callboard.device.faces import Faces, Shape
+from callboard.device.handle import Device as AsyncDevice
+from callboard.device.line.status import DeviceHealth, DeviceStats, TraceRecord
+from callboard.device.resident.actor import ResidentActor
+from callboard.device.resident.ref import ResidentRef as AsyncResidentRef
+from callboard.device.supervision.watch import DeviceEvent, Stopped
+
+__all__ = ["Device", "Ref"]
+
+A = TypeVar("A", bound=ResidentActor)
+T = TypeVar("T")
+Array = np.ndarray[Any, Any]
+
+Ref = GpuRef[Blocking]
+"""A ref of a blocking device: ``ref.get()`` is the array, ``ref.result()`` waits for its op and gives the ref."""
+
+
+class Device(Faces[Blocking]):
+    """A device whose refs and methods block. Any thread may use it; ops keep the program order of each.
+
+    As a context manager it is closed when the outermost ``with`` is left.
+    """
+
+    def __init__(self, background: BackgroundLoop, opened: AsyncDevice, close: Callable[[AsyncDevice], None]) -> None:
+        super().__init__(self._call, opened._transfers, opened._interop)
+        self._close = close
+        self._background = background
+        self._device = opened
+        self._port = opened._port
+        self._entered = 0
+        self._port.bind(BlockingRefs(self, opened))
+
+    # -- calls that wait for room --------------------------------------------------------------------------------------
+
+    def _call(self, op: Op[Any, Any]) -> Any:
+        try:
+            return self._port.submit(op)
+        except MailboxFull:
+            return self._patiently(lambda: self._port.submit(op))
+
+    def _patiently(self, call: Callable[[], T]) -> T:
+        """Wait for room while ``call`` raises ``MailboxFull`` and something in flight may still make some."""
+        port = self._port
+        waited = False
+        while True:
+            verdicts, idle = port.completed + port.failed, not port.in_flight
+            try:
+                return call()
+            except MailboxFull:
+                # Otherwise another thread's op took the room, or has made some since.
+                if waited and idle and not port.in_flight and port.completed + port.failed == verdicts:
+                    raise
+            self.drain()
+            waited = True
+
+    def put(self, array: Any, *, dtype: DTypeLike | None = None, non_blocking: bool = False) -> Ref:
+        put = super().put
+        return self._patiently(lambda: put(array, dtype=dtype, non_blocking=non_blocking))
+
+    def host_empty(self, shape: Shape, dtype: DTypeLike = "f32") -> Array:
+        return self._patiently(lambda: super(Device, self).host_empty(shape, dtype))
+
+    def resolve(self, token: GpuToken) -> Ref:
+        """The ref that a token was made of; see :meth:`callboard.Device.resolve`."""
+        ref: GpuRef[Any] = self._device.resolve(token)
+        return ref
+
+    def room(self, n: int = 1) -> None:
+        """Wait until ``n`` more ops can be called without waiting."""
+        self._background.run(self._device.room(n))
+
+    def drain(self) -> None:
+        """Wait until every op called before has its verdict (failures stay with their refs)."""
+        self._background.run(self._device.drain())
+
+    # -- resident actors -----------------------------------------------------------------------------------------------
+
+    def actor_of(self, props: Props[A], name: str | None = None) -> ResidentRef[A]:
+        """Start an actor of yours in the device's context host.
+
+        ``emb = gpu.actor_of(cb.Props(Embedder), name="embedder")``, then ``emb.call(Embedder.embed, ["hello"])`` waits
+        for the answer and gives it. Arguments and errors as :meth:`callboard.Device.actor_of`.
+        """
+        return ResidentRef(self, self._background.run(_actor_of(self._device, props, name)))
+
+    # -- what it tells -------------------------------------------------------------------------------------------------
+
+    @property
+    def name(self) -> str:
+        """``"cpu:0"``, ``"cuda:1"``."""
+        return self._device.name
+
+    @property
+    def uuid(self) -> str:
+        """Identity of the device."""
+        return self._device.uuid
+
+    @property
+    def backend(self) -> str:
+        return self._device.backend
+
+    @property
+    def isolation(self) -> str:
+        """``"process"`` or ``"thread"``."""
+        return self._device.isolation
+
+    @property
+    def config(self) -> DeviceConfig:
+        """What it was opened with."""
+        return self._device.config
+
+    @property
+    def stopped(self) -> bool:
+        """Whether it takes no more work."""
+        return self._device.stopped
+
+    @property
+    def generation(self) -> int:
+        """The generation that ops belong to now."""
+        return self._device.generation
+
+    def wait_generation(self, since: int | None = None, timeout: float | None = None) -> int:
+        """Wait until a context of a later generation than ``since`` (than the present one, when None) is ready.
+
+        ``seen = gpu.wait_generation(seen)`` in a loop misses no last change; those in between may be.
+
+        Args:
+            since: A generation, as :attr:`generation` or this method gave it.
+            timeout: Seconds; None waits as long as the device lives.
+
+        Returns:
+            The generation of that context.
+
+        Raises:
+            AskTimeout: None was ready in time.
+            DeviceStopped: None will be.
+        """
+        since = self.generation if since is None else since
+        return self._background.run(_later_generation(self._device, since, timeout))
+
+    def ready(self) -> Self:
+        """Wait until a context is ready; gives the handle.
+
+        Raises:
+            DeviceStopped, BackendUnavailable: It will not be.
+        """
+        self._background.run(self._device.ready())
+        return self
+
+    def stats(self) -> DeviceStats:
+        """Figures of device and host (within 5 s)."""
+        return self._background.run(self._device.stats())
+
+    def health(self) -> DeviceHealth:
+        """What is known without asking the host."""
+        return self._device.health()
+
+    def trim(self) -> None:
+        """Give cached device memory back to the driver."""
+        self._background.run(self._device.trim())
+
+    def events(self) -> Iterator[DeviceEvent]:
+        """``Lost``, ``Recovered`` and ``Stopped`` from now on, each waited for; ends after ``Stopped``."""
+        return self._each(self._background.run(_subscribed(self._device)))
+
+    def _each(self, events: AsyncIterator[DeviceEvent]) -> Iterator[DeviceEvent]:
+        while True:
+            event = self._background.run(_next(events))
+            yield event
+            if isinstance(event, Stopped):
+                return
+
+    def trace(self, hook: Callable[[TraceRecord], None]) -> Callable[[], None]:
+        """Have ``hook`` called with a record of every op that gets its verdict from now on.
+
+        It is called on the thread of the event loop, in batches, and must not wait there: put the records into a list
+        or a queue. As :meth:`callboard.Device.trace`, it belongs to the current context.
+
+        Returns:
+            A function that removes it.
+        """
+        remove = self._background.run(self._device.trace(hook))
+
+        def removed() -> None:
+            with contextlib.suppress(DeviceStopped):  # and so has the trace
+                self._background.run(_awaited(remove))
+
+        return removed
+
+    def per_generation(self, make: "Callable[[Device], T]") -> "PerGeneration[T]":
+        """``make(device)``, made again on first use in each generation.
+
+        ``weights = gpu.per_generation(lambda d: d.put(w))``, then ``weights()`` wherever they are needed.
+        """
+        return PerGeneration(self, make)
+
+    # -- life ----------------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """End the device: nothing of it is left when this returns. Ops in flight fail with ``DeviceStopped``."""
+        self._close(self._device)
+
+    def __enter__(self) -> Self:
+        self._entered += 1
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._entered -= 1
+        if not self._entered:
+            self.close()
+
+    def __repr__(self) -> str:
+        return repr(self._device)
+
+
+async def _subscribed(device: AsyncDevice) -> AsyncIterator[DeviceEvent]:
+    return device.events()
+
+
+async def _actor_of(device: AsyncDevice, props: Props[A], name: str | None) -> AsyncResidentRef[A]:
+    return device.actor_of(props, name)
+
+
+async def _awaited(call: Callable[[], Awaitable[T]]) -> T:
+    return await call()
+
+
+async def _later_generation(device: AsyncDevice, since: int, timeout: float | None) -> int:
+    watch = device.watch_generation()
+    try:
+        async with asyncio.timeout(timeout):
+            while watch.value <= since and not watch.closed:
+                await watch.changed(watch.value)
+    except TimeoutError:
+        raise AskTimeout(f"{device.name}: no generation after {since} within {timeout} s") from None
+    if watch.value <= since:
+        raise DeviceStopped(f"{device.name} has stopped; no generation comes after {since}")
+    return watch.value
+
+
+async def _next(events: AsyncIterator[DeviceEvent]) -> DeviceEvent:
+    return await anext(events)

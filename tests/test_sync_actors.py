@@ -1,0 +1,240 @@
+"""Resident actors, generations and traces of the blocking twin."""
+
+import os
+import queue
+import signal
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.device.resident.lab import Add, Brief, Gate, Note, Probe, Unhandled
+from tests.test_sync import BOTH, open_cpu, program
+
+import callboard as cb
+from callboard.core.errors import AskTimeout
+from callboard.device.line.status import TraceRecord
+
+pytestmark = pytest.mark.leaves_nothing
+
+A = np.arange(6, dtype="f4").reshape(2, 3)
+SOON = 20.0
+
+
+def kill(cpu: cb.sync.Device) -> None:
+    pid = cpu.health().host_pid
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+
+
+# -- calls ------------------------------------------------------------------------------------------------------------
+
+
+@BOTH
+def test_a_call_gives_the_value(isolation: str) -> None:
+    with open_cpu(isolation=isolation) as cpu:
+        probe = cpu.actor_of(cb.Props(Probe, 40), name="probe")
+        assert probe.call(Probe.add, 2) == 42
+        assert probe.call(Probe.add, 1, twice=True) == 44
+        np.testing.assert_array_equal(probe.call(Probe.echo, {"a": [A]})["a"][0], A)
+        assert probe.ask(Add(n=1)) == 45
+        probe.tell(Note(text="hello"))
+        assert probe.call(Probe.noted) == ["hello"]
+        with pytest.raises(cb.AccelError, match="no handler"):
+            probe.ask(Unhandled())
+        with pytest.raises(TypeError, match="no method"):
+            probe.call(len, [1])  # type: ignore[call-overload]
+        assert (probe.name, probe.restarts, probe.in_flight, probe.is_stopped) == ("probe", 0, 0, False)
+        assert repr(probe) == "<ResidentRef probe (Probe)>"
+
+
+@BOTH
+def test_refs_go_and_come_and_block(isolation: str) -> None:
+    with open_cpu(isolation=isolation) as cpu:
+        probe = cpu.actor_of(cb.Props(Probe))
+        sent = cpu.put(A)
+        probe.call(Probe.increment, sent, by=3.0)
+        np.testing.assert_array_equal(sent.get(), A + 3.0)
+        assert probe.call(Probe.total_of, cpu.copy(sent)) == float((A + 3.0).sum())
+        lent = probe.call(Probe.make, 4)
+        assert lent.get().tolist() == [0.0, 1.0, 2.0, 3.0]
+        assert cpu.copy(lent[2:]).get().tolist() == [2.0, 3.0]
+
+
+@BOTH
+def test_an_actor_that_failed_or_stopped_says_so(isolation: str) -> None:
+    with open_cpu(isolation=isolation) as cpu:
+        probe = cpu.actor_of(cb.Props(Probe), name="probe")
+        with pytest.raises(cb.ReplyError, match="an answer"):
+            probe.with_timeout(SOON).call(Probe.fail, "answer")
+        assert probe.restarts == 0
+        with pytest.raises(ValueError, match="no"):
+            probe.call(Probe.fail, "value")
+        assert probe.call(Probe.state)[0] == 0
+        assert probe.restarts == 1
+        with pytest.raises(ValueError, match="positive"):
+            probe.with_timeout(0.0)
+        with pytest.raises(TypeError, match="is no ResidentActor"):
+            cpu.actor_of(cb.Props(dict))  # type: ignore[type-var]
+        probe.stop()
+        probe.stop()
+        assert probe.is_stopped
+        with pytest.raises(cb.AccelError, match="was stopped"):
+            probe.call(Probe.add, 1)
+        again = cpu.actor_of(cb.Props(Probe), name="probe")
+        assert again.call(Probe.add, 1) == 1
+    assert again.is_stopped
+    again.stop()
+    for call in (lambda: again.call(Probe.add, 1), lambda: cpu.actor_of(cb.Props(Probe)), cpu.wait_generation):
+        with pytest.raises(cb.DeviceStopped):
+            call()
+
+
+def test_a_timeout_ends_the_wait(tmp_path: Path) -> None:
+    gate = Gate(tmp_path / "gate")
+    with open_cpu() as cpu:
+        probe = cpu.actor_of(cb.Props(Probe))
+        try:
+            with pytest.raises(AskTimeout, match="the call goes on"):
+                probe.with_timeout(0.05).call(Probe.wait, gate.path)
+        finally:
+            gate.open_for_good()
+        assert probe.call(Probe.add, 1) == 1
+
+
+def test_threads_share_an_actor_and_wait_for_its_room() -> None:
+    with open_cpu() as cpu:
+        brief = cpu.actor_of(cb.Props(Brief))
+        seen: list[int] = []
+        threads = [
+            threading.Thread(target=lambda: seen.extend(brief.call(Probe.add, 1) for _ in range(20))) for _ in range(12)
+        ]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join(SOON)
+        assert sorted(seen) == list(range(1, 241))
+
+
+INTERRUPTED = """
+import sys, callboard as cb
+
+class Waiter(cb.ResidentActor):
+    def setup(self, ctx: cb.HostContext) -> None:
+        self.waited = 0
+
+    def wait(self, gate: str) -> int:
+        if gate:
+            with open(gate) as file:
+                file.read()
+        self.waited += 1
+        return self.waited
+
+with cb.sync.device("cpu", isolation=sys.argv[1], standby=None) as cpu:
+    waiter = cpu.actor_of(cb.Props(Waiter))
+    try:
+        waiter.call(Waiter.wait, sys.argv[2])
+    except KeyboardInterrupt:
+        print("interrupted", waiter.in_flight)
+    print(waiter.call(Waiter.wait, ""))
+"""
+
+
+@BOTH
+def test_ctrl_c_ends_the_wait_and_not_the_call(isolation: str, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    script = program(INTERRUPTED, isolation, str(gate))
+    assert script.stdout is not None
+    with gate.open("w"):  # the call is at the gate
+        script.send_signal(signal.SIGINT)
+        assert script.stdout.readline() == "interrupted 1\n"
+    out, err = script.communicate(timeout=40)
+    assert (script.returncode, out, err) == (0, "2\n", "")
+
+
+FORKED = """
+import os, sys, callboard as cb
+from tests.device.resident.lab import Probe
+cpu = cb.sync.device("cpu", isolation=sys.argv[1], standby=None)
+probe = cpu.actor_of(cb.Props(Probe))
+probe.call(Probe.add, 1)
+child = os.fork()
+if not child:
+    said = []
+    for call in (lambda: probe.call(Probe.add, 1), lambda: cpu.actor_of(cb.Props(Probe)), probe.stop,
+                 cpu.wait_generation, lambda: cpu.trace(print)):
+        try:
+            call()
+        except RuntimeError as e:
+            said.append("before os.fork()" in str(e))
+    print(len(said), all(said))
+    sys.stdout.flush()
+    os._exit(0)
+os.waitpid(child, 0)
+print(probe.call(Probe.add, 1))
+"""
+
+
+@BOTH
+def test_after_a_fork_actors_raise(isolation: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent.parent))
+    script = program(FORKED, isolation)
+    out, err = script.communicate(timeout=40)
+    assert (script.returncode, out) == (0, "5 True\n2\n"), err
+
+
+# -- generations and traces -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.fault
+def test_a_lost_context_starts_the_actor_again() -> None:
+    with open_cpu(isolation="process") as cpu:
+        probe = cpu.actor_of(cb.Props(Probe, 5))
+        assert probe.call(Probe.add, 1) == 6
+        before = cpu.generation
+        kill(cpu)
+        after = cpu.wait_generation(before, SOON)
+        assert after > before
+        assert after == cpu.generation
+        assert cpu.wait_generation(before) == after
+        assert probe.call(Probe.add, 1) == 6
+        assert probe.restarts == 0
+
+
+def test_who_waits_for_a_generation_need_not_wait_for_ever() -> None:
+    cpu = open_cpu()
+    with pytest.raises(AskTimeout, match=r"within 0\.01 s"):
+        cpu.wait_generation(timeout=0.01)
+    errors: list[BaseException] = []
+
+    def wait() -> None:
+        try:
+            cpu.wait_generation()
+        except BaseException as e:
+            errors.append(e)
+
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    cpu.close()
+    waiting.join(SOON)
+    assert [type(e) for e in errors] == [cb.DeviceStopped]
+
+
+@BOTH
+def test_a_trace_is_told_until_it_is_removed(isolation: str) -> None:
+    records: queue.Queue[TraceRecord] = queue.Queue()
+    with open_cpu(isolation=isolation) as cpu:
+        a = cpu.put(A)
+        remove = cpu.trace(records.put)
+        cpu.blas.gemm(a, a.T).get()
+        tags = {records.get(timeout=SOON).tag for _ in range(2)}
+        assert "blas.gemm" in tags
+        remove()
+        while not records.empty():
+            records.get()
+        cpu.blas.gemm(a, a.T).get()
+        cpu.stats()
+        assert records.empty()
+        last = cpu.trace(records.put)
+    last()
