@@ -258,7 +258,7 @@ async def test_a_failure_that_nobody_awaits_is_logged_once(dev: cb.Device, caplo
         await asyncio.sleep(0)
         await dev.drain()
         await dev.stats()
-    lines = [r for r in caplog.records if "nobody awaited" in r.message]
+    lines = [r for r in caplog.records if "nobody awaited it: LibraryError" in r.message]
     assert len(lines) == 1
     assert "the library said no" in lines[0].message
 
