@@ -97,6 +97,14 @@ async def test_large_bytes_and_texts_travel_beside_the_message(dev: cb.Device) -
     assert await probe.call(Probe.echo, [data, text]) == [data, text]
 
 
+async def test_long_results_without_arrays_do_not_swell_a_frame(dev: cb.Device) -> None:
+    probe = dev.actor_of(cb.Props(Probe))
+    words = [f"word {i}" for i in range(100_000)]
+    replies = [probe.call(Probe.echo, words) for _ in range(3)] + [probe.call(Probe.echo, 5)]
+    assert [await r for r in replies] == [words, words, words, 5]
+    assert await settled(dev) == 0
+
+
 async def test_what_cannot_travel_is_refused_by_name_at_the_call(dev: cb.Device) -> None:
     probe = dev.actor_of(cb.Props(Probe), name="probe")
     with pytest.raises(TypeError, match=r"probe.echo: value\[0\]\['k'\]: .*lab.Unknown cannot travel; pass numbers"):

@@ -72,7 +72,7 @@ async def test_answers_and_want_of_memory_restart_nobody(dev: cb.Device) -> None
     with pytest.raises(cb.LibraryError) as library:
         await probe.call(Probe.fail, "library")
     assert (library.value.lib, library.value.code) == ("mine", 5)
-    dev.zeros(100_000).free()
+    (await dev.zeros(100_000)).free()
     for how, text in (("memory", "MemoryError: too big"), ("torch", "OutOfMemoryError: CUDA out of memory")):
         with pytest.raises(cb.OutOfMemory, match=text):
             await probe.call(Probe.fail, how)

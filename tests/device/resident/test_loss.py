@@ -5,6 +5,7 @@ import contextlib
 import gc
 import os
 import signal
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -50,14 +51,12 @@ async def test_calls_in_flight_fail_and_the_actor_lives_on(standby: Any, gates: 
         assert await after == 101
         assert dev.watch_generation().value != generation
         assert dev.health().host_pid != pid
-        with pytest.raises(cb.GpuRefStale, match="context rebuilt"):
-            lent.get()
-        with pytest.raises(cb.GpuRefStale, match="context rebuilt"):
-            probe.call(Probe.total_of, lent)
         again = await probe.call(Probe.make, 3)
         np.testing.assert_array_equal(await again.get(), [0, 1, 2])
+        alive = weakref.ref(lent.allocation)
         del lent  # a ref of the lost context frees nothing of this one
         gc.collect()
+        assert alive() is None
         await dev.drain()
         np.testing.assert_array_equal(await again.get(), [0, 1, 2])
         assert probe.restarts == 0
@@ -66,6 +65,19 @@ async def test_calls_in_flight_fail_and_the_actor_lives_on(standby: Any, gates: 
             if not (await dev.stats()).staged_bytes:
                 break
         assert (await dev.stats()).staged_bytes == 0
+
+
+async def test_arrays_of_a_lost_context_are_stale() -> None:
+    async with cb.device("cpu", isolation="process", standby="hot") as dev:
+        probe = dev.actor_of(cb.Props(Probe))
+        lent = await probe.call(Probe.make, 4)
+        since = dev.watch_generation().value
+        kill(dev)
+        await next_generation(dev, since)
+        with pytest.raises(cb.GpuRefStale, match="context rebuilt"):
+            lent.get()
+        with pytest.raises(cb.GpuRefStale, match=r"total_of: array f32\[4\] .*context rebuilt"):
+            probe.call(Probe.total_of, lent)
 
 
 async def test_a_standby_prepares_and_sets_up_only_when_it_takes_over(tmp_path: Path) -> None:

@@ -158,7 +158,12 @@ class TurnEnd(End):
         result: Any = None
         error: Exception | None = None
         try:
-            packed, refs = decode(value)
+            parts = decode(value)
+            if len(parts) == 3:  # the result itself lies beside
+                assert memory is not None
+                offset, length, _ = parts
+                parts = decode(memory[offset : offset + length].tobytes())
+            packed, refs = parts
             unpacker = Unpacker(None if memory is None else _Own(memory), [self.residents.ref(*wire) for wire in refs])
             result = unpacker.unpack(packed)
         except Exception as e:

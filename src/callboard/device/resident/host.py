@@ -5,6 +5,7 @@ device arrays while it runs, and counts as their writer afterwards. The actors' 
 leave notes, and wake the admitting thread.
 """
 
+import contextlib
 from collections import deque
 from collections.abc import Callable
 from functools import lru_cache
@@ -251,7 +252,8 @@ class HostActors:
 
     def _give_back(self, turn: int) -> None:
         self._returned.append(turn)
-        self.channel.wake()
+        with contextlib.suppress(RuntimeError):  # a loop that is closed: nobody waits for it
+            self.channel.wake()
 
     def _post(self, note: Callable[[], None]) -> None:
         self._notes.append(note)

@@ -201,6 +201,7 @@ class Residents:
             ActorStopped, DeviceStopped, MailboxFull, GpuRefStale, DeviceMismatch: Nothing has been sent.
         """
         port = self._port
+        generation = port.generation
         if actor.stopped is not None:
             raise marked(_copy(actor.stopped), port.name, port.generation, arguments.tag)
         if len(actor.flying) >= actor.limit:
@@ -239,6 +240,8 @@ class Residents:
             if slot is not None and end.id == 0:
                 self._arenas.give(slot)
             raise
+        if port.generation != generation:
+            self._on_loop(lambda: self._orphan(end.id))
         if timeout is not None:
             self._on_loop(lambda: self._expire_after(end, timeout, arguments.tag))
         return reply
@@ -246,6 +249,12 @@ class Residents:
     def _expire_after(self, end: TurnEnd, timeout: float, tag: str) -> None:
         if end.id in self._flying:
             end.timer = self._port.loop.call_later(timeout, end.expire, timeout, tag)
+
+    def _orphan(self, turn: int) -> None:
+        """The context was lost while another thread called: a call of the old one will not be answered any more."""
+        slot = None if turn in self._port._pending else self._staged.pop(turn, None)
+        if slot is not None:
+            self._arenas.give(slot)
 
     def ended(self, end: TurnEnd) -> None:
         """A call has its verdict."""

@@ -37,6 +37,9 @@ __all__ = ["ActorThread", "Ended", "Item", "Site"]
 
 log = logging.getLogger("callboard.resident")
 
+BESIDE = 256 << 10
+"""Bytes from which on a whole result travels beside its verdict."""
+
 CURE = (
     "return numbers, text, bytes, lists, tuples, dicts, Structs, dataclasses, NumPy arrays, or ctx.ref(array) for what "
     "is to stay on the device"
@@ -315,6 +318,8 @@ class ActorThread:
         except RecursionError:
             raise TypeError("result: it contains itself, or is nested too deeply") from None
         value = encode([packed, [ref.wire for ref in packer.refs]], "the result")
+        if len(value) > BESIDE:  # verdicts of many turns may share a frame
+            value = encode([*packer.beside(value), True], "the result")
         if packer.nbytes:
             self._host.post_room_wanted(self, item, packer.nbytes)
             room = self._rooms.get()

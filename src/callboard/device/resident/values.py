@@ -121,6 +121,10 @@ class Packer:
         for offset, array in self._staged:
             copy(memory.array(array.dtype, array.shape, offset), array)
 
+    def beside(self, data: bytes) -> list[int]:
+        """Let bytes travel beside the message; gives ``[offset, length]``."""
+        return [self._beside(np.frombuffer(data, np.uint8)), len(data)]
+
     # -- kinds ---------------------------------------------------------------------------------------------------------
 
     def _int(self, value: int) -> Any:
@@ -131,13 +135,12 @@ class Packer:
     def _str(self, value: str) -> Any:
         if len(value) <= INLINE // 4:
             return value
-        raw = value.encode()
-        return [TEXT, self._beside(np.frombuffer(raw, np.uint8)), len(raw)]
+        return [TEXT, *self.beside(value.encode())]
 
     def _bytes(self, value: bytes) -> Any:
         if len(value) <= INLINE:
             return value
-        return [BYTES, self._beside(np.frombuffer(value, np.uint8)), len(value)]
+        return [BYTES, *self.beside(value)]
 
     def _bytearray(self, value: bytearray) -> Any:
         return [BYTEARRAY, self._bytes(bytes(value))]
