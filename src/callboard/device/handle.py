@@ -113,7 +113,7 @@ class Device(Faces[Asynchronous]):
 
         Raises:
             TypeError: No ``ResidentActor``, or something that cannot be sent.
-            NameInUse, ValueError: The name is taken, or no name.
+            NameInUse, ValueError: The name is taken, or no name; more than 32 MiB of code and arguments.
             DeviceStopped
         """
         return self._actor.residents.start(props, name)

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import threading
 from typing import Any
 
 import numpy as np
@@ -139,6 +140,14 @@ async def test_what_is_no_method_is_refused_at_the_call(dev: cb.Device) -> None:
         probe.ask(Unhandled())
     with pytest.raises(TypeError, match="is no ResidentActor"):
         dev.actor_of(cb.Props(Unknown))  # type: ignore[type-var]
+
+
+async def test_what_cannot_be_sent_to_a_host_is_refused() -> None:
+    async with cb.device("cpu", isolation="process", standby=None) as dev:
+        with pytest.raises(TypeError, match="Probe cannot be sent to the context host: .*open files, locks"):
+            dev.actor_of(cb.Props(Probe, threading.Lock()))  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match=r"Probe: its code and arguments are 40,\d+,\d+ bytes.*prepare\(\)"):
+            dev.actor_of(cb.Props(Probe, np.ones(5_000_000)))  # type: ignore[arg-type]
 
 
 async def test_a_result_that_cannot_travel_is_an_answer(dev: cb.Device) -> None:

@@ -26,6 +26,7 @@ from callboard.device.resident.calls import Arguments, TurnEnd
 from callboard.device.resident.code import dumps
 from callboard.device.resident.line import accept
 from callboard.device.resident.ref import ResidentRef
+from callboard.device.resident.values import MAX_BODY
 
 __all__ = ["Resident", "Residents"]
 
@@ -133,12 +134,18 @@ class Residents:
         if not self._isolated:
             return props
         try:
-            return dumps(props)
+            code = dumps(props)
         except Exception as e:
             raise TypeError(
                 f"{props.label} cannot be sent to the context host: {e}; pass arguments that pickle, and open files, "
                 "locks and connections in prepare() or setup()"
             ) from e
+        if len(code) > MAX_BODY:
+            raise ValueError(
+                f"{props.label}: its code and arguments are {len(code):,} bytes, at most {MAX_BODY:,}; load large arrays "
+                "in prepare(), or pass them to a method"
+            )
+        return code
 
     def _named(self, name: str | None, label: str) -> str:
         taken = {actor.name for actor in self._actors.values()}
