@@ -144,7 +144,7 @@ async def test_what_is_no_method_is_refused_at_the_call(dev: cb.Device) -> None:
 
 async def test_what_cannot_be_sent_to_a_host_is_refused() -> None:
     async with cb.device("cpu", isolation="process", standby=None) as dev:
-        with pytest.raises(TypeError, match="Probe cannot be sent to the context host: .*open files, locks"):
+        with pytest.raises(TypeError, match=r"Probe cannot be sent to the context host: .*open files, locks"):
             dev.actor_of(cb.Props(Probe, threading.Lock()))  # type: ignore[arg-type]
         with pytest.raises(ValueError, match=r"Probe: its code and arguments are 40,\d+,\d+ bytes.*prepare\(\)"):
             dev.actor_of(cb.Props(Probe, np.ones(5_000_000)))  # type: ignore[arg-type]

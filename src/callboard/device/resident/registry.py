@@ -142,8 +142,8 @@ class Residents:
             ) from e
         if len(code) > MAX_BODY:
             raise ValueError(
-                f"{props.label}: its code and arguments are {len(code):,} bytes, at most {MAX_BODY:,}; load large arrays "
-                "in prepare(), or pass them to a method"
+                f"{props.label}: its code and arguments are {len(code):,} bytes, at most {MAX_BODY:,}; load large "
+                "arrays in prepare(), or pass them to a method"
             )
         return code
 
