@@ -2,11 +2,14 @@
 
 import asyncio
 import itertools
+import os
+import signal
+import sys
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from actor_lab import turns
+from actor_lab import turns, until
 
 from callboard.actors import ActorSystem, CoordinatedShutdown, ManualClock, Phase, ShutdownError
 from callboard.actors.shutdown import order_of
@@ -198,3 +201,41 @@ async def test_leaving_the_system_runs_the_phases(caplog: pytest.LogCaptureFixtu
             system.shutdown.add_task(phase, phase, lambda p=phase: seen.append((p, system.is_stopping)))
     assert seen == [("stop-accepting", False), ("drain", False), ("devices", True)]
     assert system.shutdown.order == ["stop-accepting", "drain", "cluster-leave", "actors", "devices"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no signals to send to oneself")
+async def test_a_signal_ends_the_system_in_order(caplog: pytest.LogCaptureFixture) -> None:
+    """The phases run, the body is ended, the status is the signal's; a second signal changes nothing."""
+    seen: list[str] = []
+    before = signal.getsignal(signal.SIGTERM)
+
+    async def draining() -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        await until(lambda: "SIGTERM again" in caplog.text)
+        seen.append("drained")
+
+    async def body() -> None:
+        async with ActorSystem("test", stop_signals=(signal.SIGTERM,)) as system:
+            system.shutdown.add_task("drain", "drain", draining)
+            os.kill(os.getpid(), signal.SIGTERM)
+            await asyncio.get_running_loop().create_future()
+
+    with pytest.raises(SystemExit) as ended:
+        await body()
+    assert ended.value.code == 128 + signal.SIGTERM
+    assert seen == ["drained"]
+    task = asyncio.current_task()
+    assert task is not None
+    assert not task.cancelling()
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+async def test_signals_need_the_main_thread() -> None:
+    """Refused at the start, before anything runs."""
+
+    async def body() -> None:
+        async with ActorSystem("test", stop_signals=(signal.SIGTERM,)):
+            pass
+
+    with pytest.raises(RuntimeError, match=r"SIGTERM cannot end the system: .* on the main thread"):
+        await asyncio.to_thread(asyncio.run, body())

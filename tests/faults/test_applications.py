@@ -129,6 +129,40 @@ def test_ctrl_c_in_mid_op_ends_application_and_hosts(tmp_path: Path) -> None:
             host.close()
 
 
+SERVICE = """
+import asyncio, signal
+import numpy as np
+import callboard as cb
+
+async def main():
+    async with cb.System("service", stop_signals=(signal.SIGTERM,)) as system:
+        dev = await system.device("cpu", isolation="process", standby=None)
+        a = dev.put(np.full((4, 4), 2, np.float32))
+
+        async def drain():
+            print("drained", (await dev.blas.gemm(a, a).get())[0, 0], flush=True)
+
+        system.shutdown.add_task("drain", "the last answers", drain)
+        print("hosts", dev.health().host_pid, flush=True)
+        await asyncio.get_running_loop().create_future()
+
+asyncio.run(main())
+"""
+
+
+def test_sigterm_ends_a_service_in_order(tmp_path: Path) -> None:
+    """What a service manager sends: the phases run while the device still answers, then all ends."""
+    script = tmp_path / "script.py"
+    script.write_text(SERVICE)
+    with Program(str(script)) as program:
+        (host,) = hosts_of(program)
+        program.process.send_signal(signal.SIGTERM)
+        assert program.line("drained") == "16.0"
+        assert program.end() == 128 + signal.SIGTERM
+        assert host.gone()
+        host.close()
+
+
 @pytest.mark.parametrize("host_state", ["serving", "stopped"])
 def test_the_application_killed_with_a_forked_sibling_alive(tmp_path: Path, host_state: str) -> None:
     """The sibling holds all of the application's descriptors open, so their end tells nobody anything."""

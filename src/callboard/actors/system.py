@@ -3,12 +3,13 @@
 import asyncio
 import itertools
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
 from callboard.actors._runtime.cell import Cell
 from callboard.actors._runtime.port import Port
+from callboard.actors._runtime.signals import StopSignals
 from callboard.actors._runtime.table import ResultKinds
 from callboard.actors.actor import Actor
 from callboard.actors.clock import Clock, LoopClock
@@ -47,6 +48,8 @@ class ActorSystem:
         clock: where time comes from; tests give a ``ManualClock``.
         stop_timeout: seconds an actor gets to stop before what it does is cancelled.
         dead_letters: the store to use instead of a new one.
+        stop_signals: signals (``signal.SIGTERM``) that end the system, and then its ``async with`` body by
+            ``SystemExit(128 + number)``; taken from :meth:`start` until the system has ended.
 
     Attributes:
         dead_letters: what could not be delivered.
@@ -62,6 +65,7 @@ class ActorSystem:
         clock: Clock | None = None,
         stop_timeout: float = 10.0,
         dead_letters: DeadLetters | None = None,
+        stop_signals: Collection[int] = (),
     ) -> None:
         self.name = name
         self.clock = LoopClock() if clock is None else clock
@@ -73,6 +77,8 @@ class ActorSystem:
         self.is_stopping = False
         self.shutdown = CoordinatedShutdown(self.clock)
         self._supervision = OneForOne() if supervision is None else supervision
+        self._stop_signals = stop_signals
+        self._signals: StopSignals | None = None
         self._port: Port | None = None
         self._ports: dict[asyncio.AbstractEventLoop, Port] = {}
         self._threads: dict[str, PinnedThread] = {}
@@ -88,10 +94,12 @@ class ActorSystem:
         """Bind the system to the running loop; ``async with`` does this.
 
         Raises:
-            RuntimeError: it was started before.
+            RuntimeError: it was started before, or cannot take ``stop_signals`` (not on the main thread).
         """
         if self._port is not None:
             raise RuntimeError(f"the system {self.name} was started before; make a new one")
+        if self._stop_signals:
+            self._signals = StopSignals(asyncio.get_running_loop(), self._stop_signals, self._end_by)
         self._port = self.port_of(asyncio.get_running_loop())
         self._terminated = asyncio.Event()
         self._guardian = Cell(self, None, Props(_Guardian, self._supervision), self.name, self._port, self._supervision)
@@ -124,6 +132,8 @@ class ActorSystem:
         await asyncio.gather(*(self._end_thread(thread) for thread in self._threads.values()))
         for port in list(self._ports.values()):
             port.run(port.close)
+        if self._signals is not None:
+            self._signals.close()
         assert self._terminated is not None
         self._terminated.set()
         for callback in reversed(self._on_termination):
