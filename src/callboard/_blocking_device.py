@@ -62,12 +62,12 @@ class Device(Faces[Blocking]):
         port = self._port
         waited = False
         while True:
-            verdicts, idle = port.completed + port.failed, not port.in_flight
+            verdicts, idle = port.unanswered.settled, not port.in_flight
             try:
                 return call()
             except MailboxFull:
                 # Otherwise another thread's op took the room, or has made some since.
-                if waited and idle and not port.in_flight and port.completed + port.failed == verdicts:
+                if waited and idle and not port.in_flight and port.unanswered.settled == verdicts:
                     raise
             self.drain()
             waited = True

@@ -201,8 +201,8 @@ class Device(Faces[Asynchronous]):
             in_flight=port.in_flight,
             parked=plain["parked"],
             live_streams=plain["live_streams"],
-            completed=port.completed,
-            failed=port.failed,
+            completed=port.unanswered.completed,
+            failed=port.unanswered.failed,
         )
 
     def health(self) -> DeviceHealth:

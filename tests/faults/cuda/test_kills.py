@@ -41,7 +41,7 @@ async def free_again(dev: cb.Device, free: int) -> int:
 async def executed(dev: cb.Device, ops: int) -> None:
     """Wait until so many ops have their verdict."""
     async with asyncio.timeout(BOUND):
-        while dev._port.completed < ops:
+        while dev._port.unanswered.completed < ops:
             await dev.stats()
 
 
@@ -51,7 +51,7 @@ async def test_killed_during_a_put_of_a_gibibyte(parts: int) -> None:
     async with cuda(standby="warm") as dev:
         source = pattern(parts)
         await is_right(chain(dev, 1), 1)
-        done = dev._port.completed
+        done = dev._port.unanswered.completed
         reply = dev.put(source, non_blocking=True)
         await executed(dev, done + parts)
         await loss(dev, lambda: kill(dev))
@@ -71,7 +71,7 @@ async def test_killed_during_a_get_of_a_gibibyte(parts: int) -> None:
         source = pattern(parts)
         async with asyncio.timeout(BOUND):
             ref = await dev.put(source)
-        done = dev._port.completed
+        done = dev._port.unanswered.completed
         reply = ref.get()
         dev._port.flush()
         await executed(dev, done + parts)

@@ -1,4 +1,4 @@
-"""``OpPort``: the application's end of the op line: mints ids, queues calls, settles replies.
+"""``OpPort``: the application's end of the op line: mints ids and queues calls.
 
 The hot path of the application: a few microseconds per op. A call never waits and never does I/O beyond one
 non-blocking send.
@@ -18,22 +18,21 @@ from typing import Any
 
 import msgspec
 
-from callboard.core.errors import AccelError, ContextPoisoned, DeviceStopped, Suspect
+from callboard.core.errors import AccelError, DeviceStopped
 from callboard.core.library import Library
 from callboard.core.op import Op, info_of
 from callboard.core.ref import Allocation, GpuRef
-from callboard.core.reply import Cause, Failure, Reply
+from callboard.core.reply import Reply
 from callboard.device import forkguard
 from callboard.device.config import DeviceConfig
-from callboard.device.failures import as_error
 from callboard.device.hosts.base import Host
 from callboard.device.line import refusals
-from callboard.device.line.entries import Entry, Gate, RefServices, Several, sendable, settle
+from callboard.device.line.entries import Entry, Gate, RefServices, Several, sendable
 from callboard.device.line.forms import Form, check_overlaps
 from callboard.device.line.releases import Releases
 from callboard.device.line.room import RoomQueue
+from callboard.device.line.unanswered import Unanswered
 from callboard.device.protocol import Call, Turn, Verdicts
-from callboard.device.protocol import Failure as PlainFailure
 
 __all__ = ["OpPort", "request_key"]
 
@@ -47,8 +46,6 @@ LOOP_TURN = 1e-3
 """Seconds after which the loop gets its turn, however short the ops that are awaited in a row."""
 OWN = ("callboard.core.", "callboard.device.", "callboard.kernel.", "callboard._blocking", "callboard.sync")
 """Modules that call for a user: not where an op was made."""
-SUSPECTS = 64
-"""Ops that an error names at most as possible causes of a loss; the oldest."""
 
 _entry = tuple.__new__  # a NamedTuple's own constructor costs twice as much
 _ids = itertools.count(1)  # ops and buffers of this process; never reused
@@ -62,7 +59,7 @@ class OpPort:
         generation: The one that ops belong to now.
         stopped: Why the device takes no more work; None while it does.
         host: Where calls go; None while no context is ready.
-        completed, failed: Counters of verdicts.
+        unanswered: Ops without a verdict.
     """
 
     def __init__(
@@ -81,8 +78,7 @@ class OpPort:
         self.generation = 0
         self.stopped: str | None = None
         self.host: Host | None = None
-        self.failed = 0
-        self.completed = 0
+        self.unanswered = Unanswered(self, name)
         self._backend = backend
         self._libraries = libraries
         self._config = config
@@ -90,8 +86,6 @@ class OpPort:
         self._thread = threading.get_ident()
         self._forms: dict[bytes, Form] = {}
         self._queue: deque[Call | Turn | Gate] = deque()
-        self._pending: dict[int, Entry] = {}
-        self._last_loss: tuple[AccelError, int, tuple[Suspect, ...], int] = (ContextPoisoned(), 0, (), 0)
         self._room = config.pending_capacity
         self._released = Releases()
         loop.add_reader(self._released, self._on_release)
@@ -101,9 +95,7 @@ class OpPort:
         self._forked = False
         self._linger = config.linger
         self._in_vain = self._pauses = 0
-        self._causes: dict[int, Cause] = {}
-        self._unclaimed: list[Failure] = []
-        self._waiting = RoomQueue(lambda n: self.stopped is not None or len(self._pending) + n <= self._room)
+        self._waiting = RoomQueue(lambda n: self.stopped is not None or len(self.unanswered.entries) + n <= self._room)
         forkguard.guard(self)
 
     # -- calls ---------------------------------------------------------------------------------------------------------
@@ -125,7 +117,7 @@ class OpPort:
         form = self._forms.get(head)
         if form is None:
             form = self._form(head, op)
-        pending = self._pending
+        pending = self.unanswered.entries
         if len(pending) >= self._room or self.stopped is not None:
             raise self._no_room()
         generation = self.generation
@@ -165,8 +157,8 @@ class OpPort:
         if released:
             self._free_now()
         queue.append(Call(op_id, head, places, numbers, made))
-        if self._pending is not pending:  # the loop saw the context lost meanwhile; it fails the op if it has not yet
-            self.loop.call_soon_threadsafe(self._fail_lost, op_id, pending)
+        if self.unanswered.entries is not pending:  # lost meanwhile: the loop fails the op, if it has not yet
+            self.loop.call_soon_threadsafe(self.unanswered.fail_lost, op_id, pending)
         if not self._scheduled:
             self._schedule()
         elif len(queue) >= self._burst and self.host is not None and threading.get_ident() == self._thread:
@@ -284,7 +276,7 @@ class OpPort:
         """
         self.flush()
         host = self.host
-        alone = len(self._pending) == 1 and host is not None and self._linger
+        alone = len(self.unanswered.entries) == 1 and host is not None and self._linger
         if alone and threading.get_ident() == self._thread and time.perf_counter() - self._scheduled_at < LOOP_TURN:
             if self._pauses:
                 self._pauses -= 1
@@ -322,7 +314,7 @@ class OpPort:
 
     def close(self) -> None:
         """Let go of the loop."""
-        self._unclaimed.clear()
+        self.unanswered.forget()
         self.loop.remove_reader(self._released)
         self._released.close()
 
@@ -348,44 +340,9 @@ class OpPort:
 
     def verdicts(self, message: Verdicts) -> None:
         """Settle the replies."""
-        pop = self._pending.pop
-        for op_id in message.done:
-            entry = pop(op_id, None)
-            if entry is not None:
-                reply = entry[0]()
-                if reply is not None:
-                    reply._resolve()
-                if entry[5] is not None:
-                    settle(entry[5], ok=True)
-        for op_id, value in message.values:
-            entry = pop(op_id, None)
-            if entry is not None:
-                reply = entry.reply()
-                if reply is not None:
-                    reply._resolve(complex(*value) if isinstance(value, list) else value)
-        for failure in message.failed:
-            entry = pop(failure.id, None)
-            if entry is not None:
-                self.failed += 1
-                self._reject(entry, self._error(failure, entry), failure.cause or failure.id)
-        self.completed += len(message.done) + len(message.values)
+        self.unanswered.settle(message, self.generation)
         if self._waiting:
             self._waiting.look()
-        if self._unclaimed and not self._pending:
-            self._unclaimed.clear()  # nothing is left that could still fail from the same cause and be seen
-            self._causes.clear()
-
-    def _error(self, failure: PlainFailure, entry: Entry) -> Exception:
-        return entry.noted(refusals.marked(as_error(failure), self.name, self.generation, entry.tag))
-
-    def _reject(self, entry: Entry, error: BaseException, cause: int) -> None:
-        failure = Failure(error, self, self._causes.setdefault(cause, Cause()))
-        reply = entry.reply()
-        if reply is not None:
-            reply._reject(failure)
-        self._unclaimed.append(failure)
-        if entry.extra is not None:
-            settle(entry.extra, ok=False)
 
     def unretrieved(self, error: BaseException) -> None:
         """A failure that nobody awaited: to dead letters, logged once per cause."""
@@ -416,28 +373,11 @@ class OpPort:
         self._room = self._config.pending_capacity
         self._released.ids.clear()
         # Other threads may be submitting. They read these three in the opposite order: an op that is noted in the new
-        # `_pending` belongs to the new generation and lies in the new queue, one noted in the old is failed below or by
+        # `entries` belongs to the new generation and lies in the new queue, one noted in the old is failed below or by
         # `submit` itself.
         old, self.generation = self.generation, generation
         self._queue = deque()
-        lost, self._pending = self._pending, {}
-        entries = lost.copy()
-        suspects = tuple(entry.suspect for entry in itertools.islice(entries.values(), SUSPECTS))
-        self._last_loss = (error, old, suspects, next(_ids))
-        failed = 0
-        for op_id in entries:
-            failed += self._fail_lost(op_id, lost)
-        return failed
-
-    def _fail_lost(self, op_id: int, lost: dict[int, Entry]) -> bool:
-        entry = lost.pop(op_id, None)
-        if entry is None:
-            return False
-        error, generation, suspects, cause = self._last_loss
-        self.failed += 1
-        one = entry.noted(refusals.lost(error, generation, suspects))
-        self._reject(entry, refusals.marked(one, self.name, generation, entry.tag), cause)
-        return True
+        return self.unanswered.lose(error, old, next(_ids))
 
     def stop(self, reason: str, error: AccelError) -> int:
         """No more work; what waits fails."""
@@ -451,7 +391,7 @@ class OpPort:
     @property
     def in_flight(self) -> int:
         """Ops without a verdict."""
-        return len(self._pending)
+        return len(self.unanswered.entries)
 
     @property
     def queued(self) -> int:
@@ -464,7 +404,7 @@ class OpPort:
         Raises:
             MailboxFull, DeviceStopped
         """
-        if self.stopped is not None or len(self._pending) + n > self._room:
+        if self.stopped is not None or len(self.unanswered.entries) + n > self._room:
             raise self._no_room()
 
     async def room(self, n: int) -> None:
@@ -484,7 +424,7 @@ class OpPort:
     async def drain(self) -> None:
         """Wait until no op is without a verdict."""
         self.flush()
-        while self._pending and self.stopped is None:
+        while self.unanswered.entries and self.stopped is None:
             await self._waiting.wait(self._room)
 
     # -- refusals ------------------------------------------------------------------------------------------------------

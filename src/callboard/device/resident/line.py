@@ -37,7 +37,7 @@ def accept(port: OpPort, tag: str, end: End, message: Callable[[int], Turn]) -> 
     Raises:
         MailboxFull, DeviceStopped: Nothing has been queued.
     """
-    pending = port._pending
+    pending = port.unanswered.entries
     if len(pending) >= port._room or port.stopped is not None:
         raise port._no_room()
     turn = next(ops._ids)
@@ -48,8 +48,8 @@ def accept(port: OpPort, tag: str, end: End, message: Callable[[int], Turn]) -> 
     if port._released:
         port._free_now()
     port._queue.append(message(turn))
-    if port._pending is not pending:  # the loop saw the context lost meanwhile; it fails the call if it has not yet
-        port.loop.call_soon_threadsafe(port._fail_lost, turn, pending)
+    if port.unanswered.entries is not pending:  # lost meanwhile: the loop fails the call, if it has not yet
+        port.loop.call_soon_threadsafe(port.unanswered.fail_lost, turn, pending)
     if not port._scheduled or threading.get_ident() != port._thread:
         port._schedule()
     return turn

@@ -259,7 +259,7 @@ class Residents:
 
     def _orphan(self, turn: int) -> None:
         """The context was lost while another thread called: a call of the old one will not be answered any more."""
-        slot = None if turn in self._port._pending else self._staged.pop(turn, None)
+        slot = None if turn in self._port.unanswered.entries else self._staged.pop(turn, None)
         if slot is not None:
             self._arenas.give(slot)
 
