@@ -4,7 +4,8 @@
     python benchmarks/idle.py --full        # growth over 1,000,000 asks instead of 100,000
 
 One device, process isolation, warm standby. CPU use is what the kernel counted (user and system) over the idle time;
-memory is PSS, in which pages shared by several processes count once in all, and RSS. Linux only.
+memory is PSS, in which pages shared by several processes count once in all, and RSS. On CUDA also the device memory
+that a standby takes: how much less is free with it than without. Linux only.
 """
 
 import argparse
@@ -112,9 +113,29 @@ async def _measure(given: Any) -> dict[str, Any]:
     }
 
 
+async def _device_memory(name: str) -> dict[str, float]:
+    """MiB of the device that a standby takes, and that all the others and ours take without one."""
+    free: dict[str, float] = {}
+    for standby in (None, "warm", "hot"):
+        async with cb.device(name, isolation="process", standby=standby) as device:
+            if standby:
+                await standby_ready(device)
+            stats = await device.stats()
+            free[str(standby)] = stats.free_bytes / MIB
+            total = stats.total_bytes / MIB
+    return {
+        "in use without standby": total - free["None"],
+        "warm standby": free["None"] - free["warm"],
+        "hot standby": free["None"] - free["hot"],
+    }
+
+
 def main() -> None:
     given: Any = arguments(__doc__, rounds=1, extend=_extend)
     found = asyncio.run(_measure(given))
+    if kind_of(given.device) == "cuda":
+        found["device memory"] = asyncio.run(_device_memory(given.device))
+        print("\ndevice memory: " + ", ".join(f"{what} {mib:.0f} MiB" for what, mib in found["device memory"].items()))
     print(f"\nidle for {found['seconds']:g} s")
     print(f"  {'':12} {'RSS, MiB':>10} {'PSS, MiB':>10} {'CPU, % of a core':>18}")
     for name, one in found["idle"].items():

@@ -72,6 +72,13 @@ def test_idle(tmp_path: Path) -> None:
     assert results["buffers_left"] == 0
 
 
+def test_demo(tmp_path: Path) -> None:
+    results = run(tmp_path, "demo", "--standby", "warm")["results"]
+    assert 0 < results["callboard, takeover"]["median"] < results["callboard"]["median"]
+    assert results["difference"] < 1e-4
+    assert results["generations"] == [2]
+
+
 def test_rounds_take_turns_in_both_directions(harness: ModuleType) -> None:
     order: list[str] = []
 

@@ -82,7 +82,7 @@ def test_a_wrong_result_is_not_equal(capsys: pytest.CaptureFixture[str]) -> None
     digits = load_digits()
     explained = np.full(RANK, 0.1)
     outcome = Outcome(np.eye(RANK, 64), explained, np.zeros((1797, 2)), 1, 1, 1, 0, 1.0, None, None)
-    assert not command._compare(outcome, digits)
+    assert command._compare(outcome, digits) > command.TOLERANCE
     assert "NOT equal" in capsys.readouterr().out
 
 

@@ -26,6 +26,8 @@ BENCHMARKS: dict[str, list[str]] = {
     "recovery, 100 GiB held": ["recovery.py", "--hold", "100", "--fault", "illegal", "--standby", "warm"],
     "copies": ["copies.py"],
     "idle": ["idle.py", "--quick"],
+    "demo": ["demo.py"],
+    "resident": ["resident.py", "--quick"],
 }
 
 DOCTOR_TIME = 60.0
