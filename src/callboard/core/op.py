@@ -63,7 +63,9 @@ class Op(Request[A_contra, R_co], Generic[A_contra, R_co], metaclass=OpMeta):
         def __init_subclass__(cls, *, tag: str | None = None) -> None: ...
 
     def __post_init__(self) -> None:
-        info_of(type(self)).check(self)
+        info = info_of(type(self))
+        if info.kinds(self) not in info.accepted:
+            info.check(self)
 
     def infer(self) -> Outputs:
         """Layouts of all ``Out`` fields, from the operands and settings alone.

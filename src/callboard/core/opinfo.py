@@ -15,6 +15,7 @@ import numpy as np
 
 from callboard.core.layout import layout_from_wire
 from callboard.core.operand import Operand, Placeholder, Role
+from callboard.core.splitting import Parts, kinds_getter, splitter, tellable
 
 __all__ = ["OpField", "OpInfo", "Parts"]
 
@@ -31,16 +32,6 @@ class OpField(NamedTuple):
     """``tuple[In, ...]``"""
 
 
-class Parts(NamedTuple):
-    """A message, taken apart."""
-
-    head: bytes
-    operands: list[Any]
-    """The operands that are there, in order of declaration."""
-    numbers: list[float]
-    """The numbers that are there; a complex number is two."""
-
-
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder().decode
 
@@ -53,6 +44,9 @@ class OpInfo:
         library: What comes before the dot.
         dynamic: Operands and scalars, in order of declaration: the arguments of a launch.
         statics: Names of the settings.
+        split: Takes a message apart into :class:`Parts` (see the module's docstring).
+        kinds: Gives the types of a message's fields.
+        accepted: Those of messages that were found to be right, where the types alone tell.
     """
 
     def __init__(self, cls: type[Any], tag: str) -> None:
@@ -72,13 +66,19 @@ class OpInfo:
         self.statics = tuple(statics)
         self.roles = {f.name: f.role for f in dynamic}
         self._hints = {n: hints[n] for n in statics}
-        self._all = _getter(self.fields)
+        self.kinds = kinds_getter(self.fields)
         self._statics = _getter(self.statics)
         self._dynamic = _getter(tuple(f.name for f in dynamic))
         # Whether the types of the fields alone tell that a message is right: then they are looked at once.
         self._by_type = not any(f.many for f in dynamic) and all(map(_decided_by_type, self._hints.values()))
-        self._accepted: set[tuple[type, ...]] = set()
+        self.accepted: set[tuple[type, ...]] = set()
         self._statics_type: Any = tuple[tuple(hints[n] for n in statics)] if statics else tuple[()]  # type: ignore[misc]
+        single = not any(f.many for f in dynamic) and all(map(tellable, self._hints.values()))
+        self.split: Callable[[Any], Parts] = (
+            splitter([(f.name, f.role) for f in dynamic], statics, lambda op: self._split(op).head)
+            if single
+            else self._split
+        )
 
     # -- checks -------------------------------------------------------------------------------------------------------
 
@@ -88,8 +88,8 @@ class OpInfo:
         Raises:
             TypeError: A field is of the wrong type; names it.
         """
-        kinds = tuple(map(type, self._all(op)))
-        if kinds in self._accepted:
+        kinds = self.kinds(op)
+        if kinds in self.accepted:
             return
         for field in self.dynamic:
             value = getattr(op, field.name)
@@ -101,13 +101,12 @@ class OpInfo:
             fixed = _checked_static(self.tag, name, hint, value)
             if fixed is not value:
                 msgspec.structs.force_setattr(op, name, fixed)
-        if self._by_type and len(self._accepted) < 256 and kinds == tuple(map(type, self._all(op))):
-            self._accepted.add(kinds)
+        if self._by_type and len(self.accepted) < 256 and kinds == self.kinds(op):
+            self.accepted.add(kinds)
 
     # -- apart and together -------------------------------------------------------------------------------------------
 
-    def split(self, op: Any) -> Parts:
-        """Take ``op`` apart (see the module's docstring)."""
+    def _split(self, op: Any) -> Parts:
         skeleton: list[Any] = []
         operands: list[Any] = []
         numbers: list[float] = []
@@ -130,7 +129,7 @@ class OpInfo:
         return Parts(_encode((self.tag, self._statics(op), skeleton)), operands, numbers)
 
     def join(self, cls: type[Any], statics: Sequence[Any], skeleton: Sequence[Any]) -> Any:
-        """The inverse of :meth:`split` in a context host: a message whose operands are placeholders, its numbers 0.
+        """The inverse of ``split`` in a context host: a message whose operands are placeholders, its numbers 0.
 
         Raises:
             ValueError: The parts do not fit the class (another version of it, or a broken frame).

@@ -1,0 +1,97 @@
+"""What runs for every message of a class, written out for its fields.
+
+A loop over the fields of a message costs more than what it does for each of them. So these functions are generated, one
+pair per class, as the standard library does for dataclasses: a line per field, and a table of what was worked out
+before for messages that look the same.
+"""
+
+import types
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, NamedTuple, Union, get_args, get_origin
+
+from callboard.core.operand import Role
+
+__all__ = ["Parts", "kinds_getter", "splitter", "tellable"]
+
+MAX_HEADS = 8192
+"""Heads remembered for one class; beyond that it begins anew."""
+
+Kinds = tuple[type, ...]
+
+
+class Parts(NamedTuple):
+    """A message, taken apart."""
+
+    head: bytes
+    operands: list[Any]
+    """The operands that are there, in order of declaration."""
+    numbers: list[float]
+    """The numbers that are there; a complex number is two."""
+
+
+def kinds_getter(fields: Sequence[str]) -> Callable[[Any], Kinds]:
+    """A function that gives the types of these fields of a message."""
+    types_of_fields = "".join(f"type(op.{name}), " for name in fields)
+    return _made(f"def kinds(op):\n return ({types_of_fields})", "kinds", {})
+
+
+def splitter(
+    dynamic: Sequence[tuple[str, Role]], statics: Sequence[str], head_of: Callable[[Any], bytes]
+) -> Callable[[Any], Parts]:
+    """A function that takes a message apart: its head, its operands and its numbers.
+
+    Args:
+        dynamic: Operands and scalars, each a single one.
+        statics: Settings, all :func:`tellable`.
+        head_of: Works a head out; asked once for all messages with equal settings, layouts and kinds of numbers.
+    """
+    heads: dict[tuple[Any, ...], bytes] = {}
+
+    def learn(key: tuple[Any, ...], op: Any) -> bytes:
+        if len(heads) >= MAX_HEADS:
+            heads.clear()
+        head = heads[key] = head_of(op)
+        return head
+
+    lines = ["def split(op):", " operands = []", " numbers = []"]
+    for i, (name, role) in enumerate(dynamic):
+        lines.append(f" v{i} = op.{name}")
+        lines.append(f" if v{i} is not None:")
+        operand = [f"operands.append(v{i})", f"v{i} = v{i}.layout.wire"]
+        if role is Role.SCALAR:
+            lines.append(f"  kind = type(v{i})")
+            lines.append(f"  if kind is float: numbers.append(v{i}); v{i} = float")
+            lines.append(f"  elif kind is complex: numbers += (v{i}.real, v{i}.imag); v{i} = complex")
+            lines.append(f"  else: {'; '.join(operand)}")
+        else:
+            lines += (f"  {line}" for line in operand)
+    key = "".join([f"v{i}, " for i in range(len(dynamic))] + [f"op.{name}, " for name in statics])
+    lines += [f" key = ({key})", " head = heads.get(key)", " if head is None: head = learn(key, op)"]
+    lines.append(" return new(Parts, (head, operands, numbers))")  # its own constructor costs twice as much
+    return _made("\n".join(lines), "split", {"heads": heads, "learn": learn, "new": tuple.__new__, "Parts": Parts})
+
+
+def tellable(hint: Any) -> bool:
+    """Whether a checked setting of this type can stand in a key: two values that are equal are the same.
+
+    Not so ``0.0`` and ``-0.0``, ``1`` and ``True``, nor lists, which cannot be keys.
+    """
+    kinds = set(_kinds(hint))
+    return kinds <= {bool, int, str, type(None)} and not {bool, int} <= kinds
+
+
+def _kinds(hint: Any) -> list[Any]:
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin in (Union, types.UnionType):
+        return [kind for one in arguments for kind in _kinds(one)]
+    if origin is Literal:
+        return [type(value) for value in arguments]
+    if origin is tuple:
+        return [kind for one in arguments if one is not ... for kind in _kinds(one)]
+    return [hint]
+
+
+def _made(source: str, name: str, given: dict[str, Any]) -> Callable[[Any], Any]:
+    exec(source, given)  # of the names of a message's fields, and nothing else
+    made: Callable[[Any], Any] = given[name]
+    return made
