@@ -166,6 +166,14 @@ class Device(Faces[Blocking]):
         self._background.run(self._device.ready())
         return self
 
+    def standby_ready(self) -> bool:
+        """Wait until the standby is ready; False at once where none is kept.
+
+        Raises:
+            DeviceStopped
+        """
+        return self._background.run(self._device.standby_ready())
+
     def stats(self) -> DeviceStats:
         """Figures of device and host (within 5 s)."""
         return self._background.run(self._device.stats())

@@ -182,8 +182,13 @@ async def test_the_fourth_loss_within_a_minute_stops_the_device() -> None:
             await lost_and_recovered(dev, lambda: kill(dev))
         kill(dev)
         reply = dev.put(ones())
-        kinds = [type(e).__name__ async for e in events]
-        assert kinds == ["Lost", "Recovered"] * 3 + ["Stopped"]
+        told = [e async for e in events]
+        assert [type(e).__name__ for e in told] == ["Lost", "Recovered"] * 3 + ["Lost", "Stopped"]
+        recovered, last = told[-3:-1]
+        assert isinstance(recovered, cb.Recovered)
+        assert isinstance(last, cb.Lost)
+        assert isinstance(last.error, cb.ContextPoisoned)
+        assert (last.generation, last.failed) == (recovered.generation, 1)
         error = await ended(reply)
         assert type(error) is cb.DeviceStopped
         assert "more than 3 contexts lost within 60.0 s" in str(error)
@@ -203,7 +208,7 @@ async def test_a_stopped_device_leaves_no_host_behind_and_can_be_opened_again() 
         dev = await system.device("cpu", **options)
         events = dev.events()
         kill(dev)
-        assert [type(e).__name__ async for e in events] == ["Stopped"]
+        assert [type(e).__name__ async for e in events] == ["Lost", "Stopped"]
         async with asyncio.timeout(BOUND):
             for host in list(dev._actor._hosts):
                 await asyncio.shield(host.reaped)
@@ -214,14 +219,16 @@ async def test_a_stopped_device_leaves_no_host_behind_and_can_be_opened_again() 
             dev.put(ones())
 
 
-async def test_half_open_tries_once_per_window() -> None:
+@pytest.mark.parametrize("standby", ["hot", "warm", None])
+async def test_half_open_tries_once_per_window(standby: str | None) -> None:
     clock = ManualClock()
     async with cb.System("test", clock=clock) as system:
         dev = await system.device(
-            "cpu", isolation="process", standby=None, max_restarts=1, within=60.0, on_exhausted="half_open"
+            "cpu", isolation="process", standby=standby, max_restarts=1, within=60.0, on_exhausted="half_open"
         )
         dev._actor._clock = clock.time
         await lost_and_recovered(dev, lambda: kill(dev))
+        assert await asyncio.wait_for(dev.standby_ready(), BOUND) == (standby is not None)
         events = dev.events()
         kill(dev)
         assert isinstance(await anext(events), cb.Lost)
@@ -230,9 +237,15 @@ async def test_half_open_tries_once_per_window() -> None:
         clock.advance(59.0)
         await asyncio.sleep(0)
         assert dev.health().state == "half_open"
+        spare = dev._actor._standby.host
         clock.advance(2.0)
         async with asyncio.timeout(BOUND):
-            assert isinstance(await anext(events), cb.Recovered)
+            recovered = await anext(events)
+            assert isinstance(recovered, cb.Recovered)
+            if spare is not None:  # it has waited through the window, and takes over
+                assert (recovered.standby, dev.health().host_pid) == (standby, spare.pid)
+            else:
+                assert recovered.standby == "cold"
             np.testing.assert_array_equal(await waiting, ones())
         await events.aclose()  # type: ignore[attr-defined]
 
@@ -424,7 +437,7 @@ async def test_a_context_lost_in_a_thread_stops_the_device_and_names_the_cure(di
         assert errors
         assert all(isinstance(e, cb.Unrecoverable) for e in errors)
         assert all("open the device with isolation='process'" in str(e) for e in errors)
-        assert [type(e).__name__ async for e in events] == ["Stopped"]
+        assert [type(e).__name__ async for e in events] == ["Lost", "Stopped"]
 
 
 async def test_a_backend_that_cannot_be_opened_stops_the_device_at_once() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.device.test_recovery import ended, kill, ones
-from tests.faults.load import BOUND, lost_and_recovered
+from tests.faults.load import BOUND, lost_and_recovered, standby_ready
 
 import callboard as cb
 from callboard.core import registry
@@ -18,16 +18,6 @@ from callboard.device.hosts.base import HostEnd
 from callboard.device.hosts.starter import ProcessStarter
 
 pytestmark = [pytest.mark.fault, pytest.mark.leaves_nothing]
-
-
-async def standby_ready(dev: cb.Device, *not_these: int) -> int:
-    """Process id of a ready standby; polled, for nobody announces it."""
-    async with asyncio.timeout(BOUND):
-        while True:
-            host = dev._actor._standby.host
-            if host is not None and host.pid not in not_these and dev.health().standby == "ready":
-                return host.pid
-            await asyncio.sleep(0.005)
 
 
 @asynccontextmanager
@@ -55,8 +45,7 @@ async def test_what_takes_over_is_said_and_works(standby: str | None) -> None:
 async def test_a_standby_that_is_still_starting_takes_over() -> None:
     async with process("hot") as dev:
         async with asyncio.timeout(BOUND):
-            while dev._actor._standby.host is None:  # noqa: ASYNC110 - nobody announces it
-                await asyncio.sleep(0)
+            await dev._actor._standby.changed()
         assert dev.health().standby == "starting"
         spare = dev._actor._standby.host.pid
         _, recovered = await lost_and_recovered(dev, lambda: kill(dev))

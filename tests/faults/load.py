@@ -110,3 +110,12 @@ async def lost_and_recovered(dev: cb.Device, loss: Any) -> tuple[cb.Lost, cb.Rec
     assert isinstance(first, cb.Lost), first
     assert isinstance(second, cb.Recovered), second
     return first, second
+
+
+async def standby_ready(dev: cb.Device, *not_these: int) -> int:
+    """Process id of a ready standby that is none of these (which were killed)."""
+    standby = dev._actor._standby
+    async with asyncio.timeout(BOUND):
+        while not await dev.standby_ready() or standby.host is None or standby.host.pid in not_these:
+            await standby.changed()
+    return standby.host.pid

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -23,9 +24,16 @@ class Program:
         arguments: Of the interpreter.
         text: Given to its stdin, which is then closed.
         folder: Where it runs.
+        descriptors: Those it inherits, under their numbers.
     """
 
-    def __init__(self, *arguments: str, text: str | None = None, folder: Path | None = None) -> None:
+    def __init__(
+        self,
+        *arguments: str,
+        text: str | None = None,
+        folder: Path | None = None,
+        descriptors: Sequence[int] = (),
+    ) -> None:
         path = os.pathsep.join([str(ROOT / "src"), *filter(None, [os.environ.get("PYTHONPATH")])])
         self.process = subprocess.Popen(
             [sys.executable, "-u", *arguments],
@@ -35,6 +43,7 @@ class Program:
             start_new_session=True,
             env={**os.environ, "PYTHONPATH": path},
             cwd=folder,
+            pass_fds=descriptors,
         )
         assert self.process.stdin is not None
         if text is not None:

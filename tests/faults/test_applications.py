@@ -45,8 +45,7 @@ async def main():
                 assert (await reply == k).all()
             n += 1
             if n == 3:
-                while dev.health().standby != "ready":
-                    await asyncio.sleep(0.01)
+                await dev.standby_ready()
                 BEFORE
                 print("hosts", dev.health().host_pid, dev._actor._standby.host.pid, flush=True)
 
@@ -277,7 +276,6 @@ def test_under_uvicorn_that_reloads(tmp_path: Path) -> None:
     pytest.importorskip("uvicorn", reason="uvicorn is not installed")
     import http.client
     import socket
-    import time
 
     app = tmp_path / "served.py"
     source = """
@@ -293,6 +291,7 @@ async def app(scope, receive, send):
         async with cb.device("cpu", isolation="process", standby=None) as dev:
             state["dev"] = dev
             assert (await receive())["type"] == "lifespan.startup"
+            print("serving", VERSION, flush=True)
             await send({"type": "lifespan.startup.complete"})
             await receive()
         await send({"type": "lifespan.shutdown.complete"})
@@ -305,34 +304,35 @@ async def app(scope, receive, send):
     await send({"type": "http.response.body", "body": body})
 """
     app.write_text(source)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
 
-    def ask(version: int) -> int:
-        deadline = time.monotonic() + BOUND
-        while time.monotonic() < deadline:
-            try:
-                connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
-                connection.request("GET", "/")
-                answer = connection.getresponse().read().decode().split()
-                connection.close()
-                if int(answer[0]) == version:
-                    assert float(answer[1]) == 4.0 * version * version
-                    return int(answer[2])
-            except (OSError, http.client.HTTPException, IndexError, ValueError):
-                pass
-            time.sleep(0.1)  # the server says nowhere that it listens again
-        raise AssertionError(f"version {version} is not served")
+    def ask() -> list[float]:
+        connection = http.client.HTTPConnection("application", timeout=BOUND)
+        connection.sock = socket.socket(socket.AF_UNIX)
+        connection.sock.settimeout(BOUND)
+        connection.sock.connect(address)
+        connection.request("GET", "/")
+        answer = connection.getresponse().read().decode().split()
+        connection.close()
+        return [float(word) for word in answer]
 
-    arguments = ("-m", "uvicorn", "--reload", "--port", str(port), "--app-dir", str(tmp_path), "served:app")
-    with Program(*arguments, folder=tmp_path) as program:
-        first = Watched(ask(1))
-        app.write_text(source.replace("VERSION = 1", "VERSION = 22"))
-        second = Watched(ask(22))
-        assert first.gone()
-        os.killpg(program.process.pid, signal.SIGINT)
-        program.end()
-        assert second.gone()
-        first.close()
-        second.close()
+    address = str(tmp_path / "socket")
+    with socket.socket(socket.AF_UNIX) as listening:  # who connects before the server takes connections waits in line
+        listening.bind(address)
+        listening.listen()
+        number = listening.fileno()
+        arguments = ("-m", "uvicorn", "--reload", "--fd", str(number), "--app-dir", str(tmp_path), "served:app")
+        with Program(*arguments, folder=tmp_path, descriptors=(number,)) as program:
+            hosts = []
+            for version in (1, 22):
+                if hosts:
+                    app.write_text(source.replace("VERSION = 1", f"VERSION = {version}"))
+                assert program.line("serving") == str(version)
+                served, value, host = ask()
+                assert (served, value) == (version, 4.0 * version * version)
+                hosts.append(Watched(int(host)))
+            assert hosts[0].gone()
+            os.killpg(program.process.pid, signal.SIGINT)
+            program.end()
+            for each in hosts:
+                assert each.gone()
+                each.close()

@@ -179,15 +179,15 @@ async def test_kills_with_a_hot_standby_leave_nothing_behind() -> None:
 
         async def once() -> None:
             async with asyncio.timeout(BOUND):
-                while dev.health().standby != "ready":  # noqa: ASYNC110 - nobody announces it
-                    await asyncio.sleep(0.01)
+                await dev.standby_ready()
             await lost_and_recovered(dev, lambda: os.kill(dev.health().host_pid or 0, signal.SIGKILL))
             assert (await dev.put(np.ones(3)).get()).sum() == 3
 
         async def settled() -> dict[str, int]:
             async with asyncio.timeout(BOUND):
-                while dev.health().standby != "ready" or len(dev._actor._hosts) != 2:  # noqa: ASYNC110
-                    await asyncio.sleep(0.01)
+                await dev.standby_ready()
+                for host in dev._actor._hosts - {dev._actor.host, dev._actor._standby.host}:
+                    await asyncio.shield(host.reaped)
             gc.collect()
             return _figures(dev)
 

@@ -1,13 +1,12 @@
 """Contexts lost at random moments under load: every ask ends in the right value or a typed error, nothing is left."""
 
-import asyncio
 import os
 import random
 import signal
 from pathlib import Path
 
 import pytest
-from tests.faults.load import Load, lost_and_recovered
+from tests.faults.load import Load, lost_and_recovered, standby_ready
 
 import callboard as cb
 
@@ -85,21 +84,11 @@ async def test_the_standby_dies_again_and_again() -> None:
         async with Load(dev) as load:
             dead: list[int] = []
             for _ in range(2):
-                dead.append(await spare_host(dev, dead))
+                dead.append(await standby_ready(dev, *dead))
                 os.kill(dead[-1], signal.SIGKILL)
                 await load.until_answered(50)
-            await spare_host(dev, dead)
+            await standby_ready(dev, *dead)
             _, recovered = await lost_and_recovered(dev, lambda: kill_host(dev, signal.SIGKILL))
             assert recovered.standby == "hot"
             await load.until_answered(50)
         assert dev.health().restarts == 1  # the budget is spent by contexts only
-
-
-async def spare_host(dev: cb.Device, dead: list[int]) -> int:
-    """Process id of the standby, when it is ready and none of the dead ones; there is no event for that."""
-    async with asyncio.timeout(20):
-        while True:
-            host = dev._actor._standby.host
-            if host is not None and host.pid not in dead and dev.health().standby == "ready":
-                return host.pid
-            await asyncio.sleep(0.01)

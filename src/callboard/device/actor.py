@@ -144,12 +144,26 @@ class DeviceActor(Actor):
             self._ready.append(future)
             await future
 
+    async def until_standby(self) -> bool:
+        """Wait until a standby is ready; False where none is kept.
+
+        Raises:
+            DeviceStopped
+        """
+        if self._configured_standby() is None:
+            return False
+        if not await self._standby.until_ready():
+            raise self.error or DeviceStopped(self.port.name)
+        return True
+
     # -- hosts ---------------------------------------------------------------------------------------------------------
 
     @StartDue.handles
     async def start_due(self, _: StartDue) -> None:
         if self.state is State.HALF_OPEN:
             self._enter(Event.RETRY_DUE)
+            if self._take_over():
+                return
         if self.state not in (State.STARTING, State.REBUILDING) or self.host is not None:
             return
         self._took_over = "cold"
@@ -292,7 +306,7 @@ class DeviceActor(Actor):
         if old is not None:
             self._retire(old)
         if isinstance(error, BackendUnavailable):
-            self._stop(error, Event.UNRECOVERABLE, str(error))
+            self._stop(error, Event.UNRECOVERABLE, str(error))  # no context was there to lose
             return
         if not isinstance(error, ContextPoisoned | Unrecoverable):
             error = ContextPoisoned(f"{self.port.name}: the context could not be opened: {error}")
@@ -301,13 +315,13 @@ class DeviceActor(Actor):
                 f"{error}. A context that lives in a thread of this process cannot be replaced; "
                 "restart the process, or open the device with isolation='process'"
             )
-            self._stop(Unrecoverable(f"{self.port.name}: {why}"), Event.UNRECOVERABLE, why)
+            self._stop(Unrecoverable(f"{self.port.name}: {why}"), Event.UNRECOVERABLE, why, error)
             return
         event = self.supervisor.on_loss(error, now)
         if event is Event.UNRECOVERABLE:
             budget = f"more than {self.supervisor.max_restarts} contexts lost within {self.supervisor.within} s; last: "
             why = f"{'' if isinstance(error, Unrecoverable) else budget}{error}"
-            self._stop(DeviceStopped(f"{self.port.name}: {why}"), event, why)
+            self._stop(DeviceStopped(f"{self.port.name}: {why}"), event, why, error)
             return
         self._fruitless = 0 if self.state is State.READY else self._fruitless + 1
         lost = self.port.generation
@@ -324,22 +338,25 @@ class DeviceActor(Actor):
         if event is Event.BUDGET_SPENT:
             self.timers.start_once("retry", StartDue(), self.supervisor.within)
             return
-        self._take_over()
+        if self._take_over():
+            return
+        delay = DELAYS[min(self._fruitless, len(DELAYS) - 1)]
+        if delay:
+            self.timers.start_once("retry", StartDue(), delay)
+        else:
+            self.ref.tell(StartDue())
 
-    def _take_over(self) -> None:
+    def _take_over(self) -> bool:
+        """Let the standby take over, if there is one."""
         host, kind = self._standby.take()
         if host is None:
-            delay = DELAYS[min(self._fruitless, len(DELAYS) - 1)]
-            if delay:
-                self.timers.start_once("retry", StartDue(), delay)
-            else:
-                self.ref.tell(StartDue())
-            return
+            return False
         self._took_over = kind
         self._activate(host, Activate(self.port.generation))
         if kind == "hot":  # its context exists: what follows in its socket is executed behind the Activate
             self._enter(Event.CONTEXT_READY)
             self._publish_ready()
+        return True
 
     def _retire(self, host: Host) -> None:
         """A lost host leaves by itself, or is made to; what it could still write is not reused before it is gone."""
@@ -351,16 +368,19 @@ class DeviceActor(Actor):
         self._hosts.discard(host)
         self.arenas.release(host)
 
-    def _stop(self, error: AccelError, event: Event, reason: str) -> None:
+    def _stop(self, error: AccelError, event: Event, reason: str, loss: AccelError | None = None) -> None:
         if self._enter(event):
             self.error = error
+            now = self._clock()
             failed = self.port.stop(reason, error if isinstance(error, Unrecoverable) else DeviceStopped(str(error)))
             self.residents.lost()
             self.on_loss(error)
             if event is not Event.STOP:
                 log.error("%s has stopped, %d ops failed: %s", self.port.name, failed, str(error))
             self.watch_generation.close()
-            self.events.publish(Stopped(error, self._clock()))
+            if loss is not None:
+                self.events.publish(Lost(self.port.generation, loss, failed, now))
+            self.events.publish(Stopped(error, now))
             spare = self._standby.stop()
             if spare is not None and event is not Event.STOP:
                 spare.kill("its device has stopped")

@@ -51,7 +51,7 @@ class DeviceConfig(msgspec.Struct, frozen=True, kw_only=True):
         hang_after: Seconds without a heartbeat before a host counts as hung.
         max_restarts: Context losses allowed within ``within`` seconds; one more stops the device. None: no limit.
         within: Seconds.
-        on_exhausted: ``"stop"`` or ``"half_open"`` (one attempt per ``within`` seconds).
+        on_exhausted: ``"stop"`` or ``"half_open"`` (one attempt per ``within`` seconds, by the standby if any).
         close_timeout: Seconds that closing waits for work in flight.
         host: For the context host.
     """

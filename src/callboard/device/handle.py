@@ -129,6 +129,14 @@ class Device(Faces[Asynchronous]):
         await self._actor.until_ready()
         return self
 
+    async def standby_ready(self) -> bool:
+        """Wait until the standby is ready, so that the next loss costs little; False at once where none is kept.
+
+        Raises:
+            DeviceStopped
+        """
+        return await self._actor.until_standby()
+
     async def room(self, n: int = 1) -> None:
         """Wait until ``n`` more ops can be called without ``MailboxFull``."""
         await self._port.room(n)

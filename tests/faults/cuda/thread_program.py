@@ -29,11 +29,11 @@ async def main(dispatcher: str, beside: str) -> None:
         strike = striker.call(Striker.strike, "illegal")
         async with asyncio.timeout(BOUND):
             (outcome,) = await asyncio.gather(strike, return_exceptions=True)
-            event = await anext(events)
+            told = [event async for event in events]
         assert isinstance(outcome, cb.Unrecoverable), repr(outcome)
         assert KINDS["illegal"] in str(outcome), outcome
         assert "isolation='process'" in str(outcome), outcome
-        assert isinstance(event, cb.Stopped), event
+        assert [type(event) for event in told] == [cb.Lost, cb.Stopped], told
         try:
             dev.put(np.ones(3))
         except cb.DeviceStopped:

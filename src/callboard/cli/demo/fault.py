@@ -15,8 +15,6 @@ __all__ = ["Fault", "fault_of", "standby_ready"]
 
 STANDBY_TIME = 120.0
 """Seconds that a standby gets to start (a CUDA context with its libraries takes a few)."""
-LOOK = 0.01
-"""Seconds between looks at it."""
 
 
 class Fault(NamedTuple):
@@ -75,9 +73,8 @@ def _illegal_access(device: Device) -> Fault:
 
 async def standby_ready(device: Device) -> bool:
     """Wait until the standby of a device is ready; False when there is none, or none in time."""
-    deadline = asyncio.get_running_loop().time() + STANDBY_TIME
-    while device.health().standby != "ready":
-        if device.health().standby == "none" or asyncio.get_running_loop().time() > deadline:
-            return False
-        await asyncio.sleep(LOOK)
-    return True
+    try:
+        async with asyncio.timeout(STANDBY_TIME):
+            return await device.standby_ready()
+    except TimeoutError:
+        return False

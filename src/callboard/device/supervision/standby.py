@@ -33,6 +33,7 @@ class Standby:
         self._stopped = False
         self._hot = False
         self._is_ready = False
+        self._waiting: list[asyncio.Future[None]] = []
         self.host: Host | None = None
 
     @property
@@ -54,6 +55,25 @@ class Standby:
         """It has imported everything (and, hot, has its context)."""
         self._is_ready = True
         self._failures = 0
+        self._tell()
+
+    async def until_ready(self) -> bool:
+        """Wait until it could take over; False if there will be none any more."""
+        while not self._is_ready and not self._stopped:
+            await self.changed()
+        return self._is_ready
+
+    async def changed(self) -> None:
+        """Wait until there is another spare host, or the one there is has become ready, or no more are started."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(future)
+        await future
+
+    def _tell(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for future in waiting:
+            if not future.done():
+                future.set_result(None)
 
     def failed(self, why: str) -> None:
         """It has died; start another, later if that happens again and again."""
@@ -77,6 +97,8 @@ class Standby:
         self._stopped = True
         if self._task is not None:
             self._task.cancel()
+        self._is_ready = False
+        self._tell()
         return self.host
 
     async def _run(self) -> None:
@@ -96,3 +118,4 @@ class Standby:
         if host is not None and message is not None:
             self.host, self._hot = host, message.hot
             host.post(message)
+            self._tell()

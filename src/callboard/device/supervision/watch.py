@@ -19,7 +19,8 @@ class Lost(NamedTuple):
     Attributes:
         generation: Which one.
         error: Why.
-        failed: Ops that were accepted and not answered; each has failed with that error.
+        failed: Ops that were accepted and not answered; each has failed with that error, or with a stop's if the device
+            could not go on: :class:`Stopped` follows at once.
         at: Monotonic seconds.
     """
 
