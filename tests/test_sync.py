@@ -83,6 +83,7 @@ def test_what_the_device_tells(tmp_path: Path) -> None:
         cpu.drain()
         assert cpu.stats().in_flight == 0
         assert cpu.stats().completed >= 3
+        assert cpu.stats().plans["memory"].misses >= 2
         assert (cpu.name, cpu.isolation, cpu.health().ok, cpu.stopped) == ("cpu:0", "thread", True, False)
         cpu.room(10)
         cpu.trim()

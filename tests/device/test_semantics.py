@@ -12,6 +12,7 @@ from tests.device.probes import EVENTS, Add, Bump, ProbeBackend, Slow
 
 import callboard as cb
 from callboard.core import registry
+from callboard.device.line.status import PlanStats
 from callboard.kernel.blas import Gemm
 
 
@@ -390,3 +391,12 @@ async def test_a_trace_sees_every_op_and_costs_nothing_when_it_is_gone(dev: cb.D
     assert [(r.tag, r.ok) for r in sorted(seen)] == [("probe.add", False), ("other.slow", True)]
     assert len({r.stream for r in seen}) == 2
     assert all(r.began <= r.enqueued <= r.completed for r in seen)
+
+
+@pytest.mark.parametrize("isolation", ["thread", "process"])
+async def test_plans_are_counted(isolation: str) -> None:
+    async with cb.device("cpu", isolation=isolation, standby=None) as dev:
+        x = dev.put(ones())
+        for _ in range(3):
+            await dev.blas.axpy(x, dev.zeros(4))
+        assert (await dev.stats()).plans["blas"] == PlanStats(entries=1, hits=2, misses=1, evictions=0)

@@ -169,6 +169,32 @@ def test_plans_are_made_once_per_head(session: LibrarySession) -> None:
     assert all(op.scale == 0.0 for op in ToyLibrary.prepared), "numbers do not reach a prepare"
 
 
+def test_plans_give_way_by_last_use_and_are_closed(session: LibrarySession, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Closing(NamedTuple):
+        op: Total
+        closed: list[int]
+
+        def close(self) -> None:
+            self.closed.append(self.op.power)
+
+        @property
+        def parts(self) -> tuple[Operand, ...]:
+            return self.op.parts
+
+        scale = property(lambda self: self.op.scale)
+        power = property(lambda self: self.op.power)
+
+    closed: list[int] = []
+    monkeypatch.setattr(ToyLibrary, "max_plans", 2)
+    monkeypatch.setattr(ToyLibrary, "plan_total", lambda _, op: Closing(op, closed))
+    parts = (session.put([2.0]),)
+    for power in (1, 2, 1, 3, 1):
+        assert session.submit(Total(parts=parts, power=power)) == 2.0
+    assert closed == [2]
+    session.close()
+    assert closed == [2, 3, 1]
+
+
 def test_the_ops_own_failure_is_raised(session: LibrarySession) -> None:
     with pytest.raises(LibraryError, match="ArithmeticError: on purpose") as caught:
         session.submit(Break(a=session.empty(1)))

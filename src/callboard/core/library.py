@@ -33,6 +33,9 @@ class Prepare(NamedTuple):
     ``method(self, op) -> plan`` gets the op with placeholders for operands and 0 for numbers. ``inline`` plans are
     cheap (no I/O, no compile, no vendor call that blocks) and are made on the admitting thread; others on the host's
     helper thread, while the op is parked.
+
+    A plan may have a method ``close()``: it is called once, on the admitting thread, when the plan has been dropped and
+    the stream has passed its last user, and before the library is closed.
     """
 
     method: str
@@ -93,6 +96,8 @@ class Library(abc.ABC):
 
     name: ClassVar[str]
     """The stem, ``"blas"``."""
+    max_plans: ClassVar[int | None] = None
+    """Plans of this library that a host keeps at most; those used least recently give way. None: some thousands."""
     prepare_table: ClassVar[dict[type[AnyOp], Prepare]] = {}
     launch_table: ClassVar[dict[type[AnyOp], Launch]] = {}
 

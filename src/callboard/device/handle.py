@@ -5,6 +5,7 @@ import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Generic, TypeVar
 
+import msgspec
 import numpy as np
 
 from callboard.actors import ActorRef, Props
@@ -19,7 +20,7 @@ from callboard.device.faces import Faces
 from callboard.device.line.answers import Answers
 from callboard.device.line.interop import Interop
 from callboard.device.line.port import OpPort
-from callboard.device.line.status import DeviceHealth, DeviceStats, TraceRecord
+from callboard.device.line.status import DeviceHealth, DeviceStats, PlanStats, TraceRecord
 from callboard.device.line.transfers import Transfers
 from callboard.device.resident.actor import ResidentActor
 from callboard.device.resident.ref import ResidentRef
@@ -211,6 +212,7 @@ class Device(Faces[Asynchronous]):
             live_streams=plain["live_streams"],
             completed=port.unanswered.completed,
             failed=port.unanswered.failed,
+            plans=msgspec.convert(plain["plans"], dict[str, PlanStats]),
         )
 
     def health(self) -> DeviceHealth:

@@ -85,6 +85,7 @@ class HostArray(Operand):
 class Plan(NamedTuple):
     """What a head means on this backend."""
 
+    stem: str
     stream: AccelStream
     launch: Any
     state: Any
@@ -178,6 +179,8 @@ class LibrarySession:
         if self.closed:
             return
         self.closed = True
+        for plan in self._plans.values():
+            _close(plan)
         for library in self._libraries.values():
             library.close()
         for stream in self._streams.values():
@@ -199,7 +202,7 @@ class LibrarySession:
         return refs[0] if refs else None
 
     def _plan(self, head: bytes) -> Plan:
-        plan = self._plans.get(head)
+        plan = self._plans.pop(head, None)
         if plan is None:
             tag, statics, skeleton = read_head(head)
             op = info_of(OPS[tag]).join(OPS[tag], statics, skeleton)
@@ -210,9 +213,16 @@ class LibrarySession:
             library = self._library(stem)
             prepare = library.prepare_table.get(type(op))
             state = op if prepare is None else getattr(library, prepare.method)(op)
-            plan = Plan(self._streams[stem], getattr(library, library.launch_table[type(op)].method), state)
-            self._plans[head] = plan
+            plan = Plan(stem, self._streams[stem], getattr(library, library.launch_table[type(op)].method), state)
+            self._limit(stem, library.max_plans)
+        self._plans[head] = plan  # at the end: those used least recently come first
         return plan
+
+    def _limit(self, stem: str, most: int | None) -> None:
+        """Make room for a plan of this library; nothing is in flight."""
+        heads = [head for head, plan in self._plans.items() if plan.stem == stem]
+        if most is not None and len(heads) >= most:
+            _close(self._plans.pop(heads[0]))
 
     def _library(self, stem: str) -> Library:
         library = self._libraries.get(stem)
@@ -223,6 +233,12 @@ class LibrarySession:
 
     def _allocate(self, layout: Layout) -> SessionArray:
         return SessionArray(Block(self, layout.nbytes), layout)
+
+
+def _close(plan: Plan) -> None:
+    close = getattr(plan.state, "close", None)
+    if callable(close):
+        close()
 
 
 def _argument(value: Any) -> Any:

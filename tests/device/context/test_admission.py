@@ -9,7 +9,7 @@ from tests.device.steps import Bump, Left, LeftLibrary, Right, StepsBackend, eve
 
 from callboard.core.errors import BackendUnavailable, ContextPoisoned
 from callboard.core.library import Library
-from callboard.device.context import admission
+from callboard.device.context import plans
 from callboard.device.protocol import Ask, Call, Calls
 from callboard.kernel.memory import Copy, Empty, Fill
 
@@ -169,11 +169,11 @@ def test_out_of_memory_asks_for_the_frees_once_and_fails_then() -> None:
 
 
 def test_plans_are_dropped_and_made_again(host: Hosted, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(admission, "MAX_PLANS", 8)
+    monkeypatch.setattr(plans, "MAX_PLANS", 8)
     x = filled(host, 1)
     for n in range(40):
         host.call(Bump(x=x, n=1, sets=f"event {n}"))
-        assert len(host.context.admission._plans) <= 8
+        assert host.context.admission.plans.stats()["left"]["entries"] <= 8
     host.finish()
     assert values(host, x) == [41] * 4
 

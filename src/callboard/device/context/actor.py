@@ -111,7 +111,8 @@ class ContextActor:
             if track.events:
                 track.poll()
         flying = self.ledger.settle(tracks)
-        return self.lending.advance() or flying
+        leaving = self.admission.plans.sweep()
+        return self.lending.advance() or flying or leaving
 
     def report(self) -> None:
         """Send the verdicts that are known."""
@@ -131,6 +132,7 @@ class ContextActor:
         self.report()
         self.lending.close()
         self.completion.close()
+        self.admission.plans.close()
         for actor in self.libraries.actors.values():
             actor.close()
         self.admission.buffers.clear()
@@ -173,6 +175,7 @@ class ContextActor:
             "parked": len(self.parking),
             "live_streams": len(self.streams.tracks),
             "library_restarts": {a.stem: a.restarts for a in self.libraries.actors.values()},
+            "plans": self.admission.plans.stats(),
             "compute_capability": list(self.device.info.compute_capability),
             "time": time.monotonic(),
         }

@@ -18,10 +18,10 @@ from callboard.core.errors import (
     Withdrawn,
 )
 from callboard.device.context.blocks import Block, BlockPool
-from callboard.device.context.libraries import Libraries
+from callboard.device.context.libraries import Libraries, LibraryActor
 from callboard.device.context.parking import Parking
 from callboard.device.context.pending import FAILED, OK, Pending
-from callboard.device.context.plans import Plan, read_plan
+from callboard.device.context.plans import Plan, Plans, read_plan
 from callboard.device.context.preparing import Helper
 from callboard.device.context.tracks import SEAL_EVERY
 from callboard.device.context.verdicts import Ledger
@@ -29,14 +29,12 @@ from callboard.device.protocol import Call, Plain
 
 __all__ = ["Admission"]
 
-MAX_PLANS = 8192
-"""Plans kept; beyond that the older half is dropped and made again when needed."""
-
 
 class Admission:
     """Admits calls and frees.
 
     Attributes:
+        plans: What the heads mean that have been seen.
         buffers: Block of every buffer that the application can name.
         arenas: Address and size of every mapped arena.
     """
@@ -58,7 +56,7 @@ class Admission:
         self._parking = parking
         self._helper = helper
         self._on_memory_short = on_memory_short
-        self._plans: dict[bytes, Plan] = {}
+        self.plans = Plans()
         self._last_chance = 0  # the op for which memory has been freed: it is not retried again
         self.buffers: dict[int, Block] = {}
         self.arenas: dict[int, tuple[int, int]] = {}
@@ -71,7 +69,7 @@ class Admission:
         Raises:
             ContextPoisoned, Unrecoverable: The context is dead; nothing more can be admitted.
         """
-        plans, parking = self._plans, self._parking
+        plans, parking = self.plans.by_head, self._parking
         launch = self._launch if self._ledger.trace is None else self._launch_traced
         for call in calls:
             plan = plans.get(call.head)
@@ -91,7 +89,7 @@ class Admission:
         if not call.head:
             self._free(call)
             return
-        plan = self._plans.get(call.head) or self._plan(call.head)
+        plan = self.plans.by_head.get(call.head) or self._plan(call.head)
         refused = plan.error is not None or call.withdrawn
         if plan.launch is None and not refused:
             self._park(call, plan)
@@ -117,7 +115,13 @@ class Admission:
         stem: str | None = _stem(plan)
         if stem == "memory" and plan.launch is not None:
             stem = None  # it has no state whose order matters: a get of one array must not hold up those of others
-        self._parking.park(call, self._again, *_named(call, plan), stem)
+        plan.parked += 1
+
+        def again(message: Plain) -> None:
+            plan.parked -= 1
+            self._again(message)
+
+        self._parking.park(call, again, *_named(call, plan), stem)
 
     def _again(self, message: Plain) -> None:
         assert isinstance(message, Call)
@@ -133,21 +137,16 @@ class Admission:
                 del self.buffers[buffer]
 
     def _plan(self, head: bytes) -> Plan:
-        if len(self._plans) >= MAX_PLANS:
-            for old in list(self._plans)[: MAX_PLANS // 2]:
-                del self._plans[old]
         try:
             plan = read_plan(head)
         except Exception as e:
             return self._refused(e if isinstance(e, AccelError) else ShapeError(f"{type(e).__name__}: {e}"))
-        self._plans[head] = plan
         try:
             actor = self._libraries.serve(plan)
             helper = actor.needs_helper(plan)
             if helper is False:
                 actor.prepare(plan)
         except Exception as e:
-            del self._plans[head]
             plan.refuse(self._classified(e, plan))
             return plan
         if helper:
@@ -156,19 +155,22 @@ class Admission:
             def done(error: BaseException | None) -> None:
                 if error is None:
                     plan.launch = launch
+                    if self.plans.by_head.get(head) is not plan:  # its library was given up meanwhile
+                        self.plans.release(plan)
                 else:
                     plan.refuse(self._classified(error, plan))
-                    self._plans[head] = plan  # what is parked finds the refusal, and does not prepare again
+                    self.plans.by_head[head] = plan  # what is parked finds the refusal, and does not prepare again
                 self._parking.retry()
                 if error is not None:
-                    self._plans.pop(head, None)
+                    self.plans.refused(head, actor.stem)
 
             self._helper.run(plan.tag, lambda: actor.prepare(plan), done)
+        self.plans.add(head, plan)
         return plan
 
     def _refused(self, error: AccelError) -> Plan:
         plan = Plan.__new__(Plan)
-        plan.error, plan.launch, plan.makes, plan.places, plan.tag = error, None, (), (), "?"
+        plan.error, plan.launch, plan.makes, plan.places, plan.tag, plan.parked = error, None, (), (), "?", 0
         return plan
 
     # -- the hot path --------------------------------------------------------------------------------------------------
@@ -273,7 +275,8 @@ class Admission:
             else:
                 block.readers[track] = ticket
         try:
-            track.issued = ticket
+            track.issued = plan.used = ticket
+            plan.launched += 1
             op.check = plan.launch(track.stream, plan.state, *values)  # type: ignore[misc]
             if plan.value is not None:
                 op.readback = self._device.read_back(track.stream, values[plan.makes[0][0]], plan.value.nbytes)
@@ -338,14 +341,17 @@ class Admission:
         stem = plan.tag.partition(".")[0]
         actor = self._libraries.actors.get(stem)
         if actor is not None:
-            self._forget(stem)
-            actor.restart()
+            actor.restart(lambda: self._give_up(actor))
         return LibraryError(f"{plan.tag}: {type(error).__name__}: {error}; the {stem} handle was made again", stem)
 
-    def _forget(self, stem: str) -> None:
-        for head, plan in list(self._plans.items()):
-            if plan.tag.partition(".")[0] == stem:
-                del self._plans[head]
+    def _give_up(self, actor: LibraryActor) -> None:
+        """Drop the plans of a library; its stream has been synchronised."""
+        self.plans.forget(actor.stem)
+        tracks = list({a.track: None for a in self._libraries.actors.values()})  # sources may be of others
+        for track in tracks:
+            track.poll()
+        self._ledger.settle(tracks)  # what is done looks at how it ended, maybe with its plan's help
+        self.plans.sweep()
 
 
 def _stem(plan: Plan) -> str:

@@ -5,7 +5,7 @@ handle is closed and made again for the next op; its plans are dropped with it.
 """
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from callboard.core.backend import AccelDevice
 from callboard.core.errors import ContextPoisoned, Unrecoverable, UnsupportedOp
@@ -59,8 +59,11 @@ class LibraryActor:
         prepare = self._cls.prepare_table.get(type(plan.op))
         return None if prepare is None else not prepare.inline
 
-    def restart(self) -> None:
-        """Give the handle up; the next plan that is bound here makes it again. Its plans must not be used any more.
+    def restart(self, drop_plans: Callable[[], None]) -> None:
+        """Give the handle up; the next plan that is bound here makes it again.
+
+        Args:
+            drop_plans: Called when the stream is idle, before the handle is closed.
 
         Raises:
             ContextPoisoned, Unrecoverable: The context is dead.
@@ -69,7 +72,7 @@ class LibraryActor:
         if self._broken:
             return
         self._broken = True
-        for step in (self.track.stream.synchronize, self.library.close):
+        for step in (self.track.seal, self.track.stream.synchronize, drop_plans, self.library.close):
             try:
                 step()
             except (ContextPoisoned, Unrecoverable):

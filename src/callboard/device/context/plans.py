@@ -1,11 +1,12 @@
-"""Plans: what a head means here, worked out once."""
+"""Plans: what a head means here, worked out once and kept while it is used."""
 
 import contextlib
 import importlib
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from callboard.core.errors import AccelError, UnsupportedOp
+from callboard.core.errors import AccelError, ContextPoisoned, Unrecoverable, UnsupportedOp
 from callboard.core.layout import Layout
 from callboard.core.op import OPS, Op, info_of, outputs_of
 from callboard.core.operand import Operand, Role
@@ -14,8 +15,12 @@ from callboard.core.opinfo import read_head
 if TYPE_CHECKING:
     from callboard.device.context.libraries import LibraryActor
 
-__all__ = ["Place", "Plan", "read_plan"]
+__all__ = ["Place", "Plan", "Plans", "read_plan"]
 
+_log = logging.getLogger(__name__)
+
+MAX_PLANS = 8192
+"""Plans kept of a library that sets no limit; the older half gives way then."""
 HOST_ROLES = (Role.HOST_IN, Role.HOST_OUT)
 
 
@@ -55,8 +60,11 @@ class Plan:
         value: Layout of the output whose value is the answer, None when the answer is no value.
         blank: Arguments of the launch before a call fills them in.
         launch: The library's bound method; None until the plan is ready.
-        state: What the library's prepare returned.
+        state: What the library's prepare returned; closed, if it can be, when the plan is dropped.
         error: Why this head cannot be executed.
+        used: Ticket of the last launch.
+        launched: How many there were.
+        parked: Calls that wait for it.
     """
 
     __slots__ = (
@@ -65,13 +73,16 @@ class Plan:
         "error",
         "fresh",
         "launch",
+        "launched",
         "library",
         "makes",
         "numbers",
         "op",
+        "parked",
         "places",
         "state",
         "tag",
+        "used",
         "value",
     )
 
@@ -104,10 +115,142 @@ class Plan:
         self.launch: Callable[..., Callable[[], None] | None] | None = None
         self.state: Any = op
         self.error: AccelError | None = None
+        self.used = self.launched = self.parked = 0
 
     def refuse(self, error: AccelError) -> None:
         """Every call of this head fails with this error."""
         self.error = error
+
+    @property
+    def passed(self) -> bool:
+        """Whether its last user is done, and has looked at how it ended."""
+        assert self.library is not None
+        track = self.library.track
+        return track.completed >= self.used and (not track.ops or track.ops[0].ticket > self.used)
+
+    def close(self) -> None:
+        """Close the state; nothing uses it any more.
+
+        Raises:
+            ContextPoisoned, Unrecoverable: The context is dead.
+        """
+        close = getattr(self.state, "close", None)
+        if callable(close):
+            try:
+                close()
+            except (ContextPoisoned, Unrecoverable):
+                raise
+            except Exception as e:  # it goes, whatever its library says about that
+                _log.warning("%s: a plan could not be closed: %s: %s", self.tag, type(e).__name__, e)
+
+
+class Kept:
+    """The plans of one library.
+
+    Attributes:
+        plans: By head.
+        misses, evictions: Plans made, and dropped for others.
+        hits: Launches of plans that are gone, but for the first of each.
+    """
+
+    __slots__ = ("evictions", "hits", "misses", "plans")
+
+    def __init__(self) -> None:
+        self.plans: dict[bytes, Plan] = {}
+        self.misses = self.evictions = self.hits = 0
+
+
+class Plans:
+    """The plans of a context. Those of a library that have not been used for longest give way to new ones.
+
+    A plan's state is closed when the stream has passed its last user. Plans that are being made, or that parked calls
+    wait for, are not dropped.
+
+    Attributes:
+        by_head: All of them; looked at for every call.
+    """
+
+    def __init__(self) -> None:
+        self.by_head: dict[bytes, Plan] = {}
+        self._libraries: dict[str, Kept] = {}
+        self._leaving: list[Plan] = []
+
+    def add(self, head: bytes, plan: Plan) -> None:
+        """Keep a new plan, bound to its library."""
+        assert plan.library is not None
+        kept = self._libraries.setdefault(plan.library.stem, Kept())
+        limit = plan.library.library.max_plans
+        if len(kept.plans) >= (MAX_PLANS if limit is None else limit):
+            unused = [(p.used, h) for h, p in kept.plans.items() if p.launch is not None and not p.parked]
+            unused.sort()
+            many = MAX_PLANS // 2 if limit is None else len(kept.plans) - limit + 1
+            for _, old in unused[:many]:
+                self._drop(kept, old)
+                kept.evictions += 1
+        kept.misses += 1
+        self.by_head[head] = kept.plans[head] = plan
+
+    def refused(self, head: bytes, stem: str) -> None:
+        """The plan of this head could not be made; whoever waited for it knows."""
+        self.by_head.pop(head, None)
+        self._libraries[stem].plans.pop(head, None)
+
+    def release(self, plan: Plan) -> None:
+        """A plan was made for a library that has been given up meanwhile."""
+        self._leaving.append(plan)
+
+    def forget(self, stem: str) -> None:
+        """Drop all plans of a library."""
+        kept = self._libraries.get(stem)
+        if kept is not None:
+            for head in list(kept.plans):
+                self._drop(kept, head)
+
+    def sweep(self) -> bool:
+        """Close dropped plans that the stream has passed; True while some are left.
+
+        Raises:
+            ContextPoisoned, Unrecoverable: The context is dead.
+        """
+        if self._leaving:
+            leaving, self._leaving = self._leaving, []
+            for plan in leaving:
+                if plan.passed:
+                    plan.close()
+                else:
+                    self._leaving.append(plan)
+        return bool(self._leaving)
+
+    def close(self) -> None:
+        """Close all; all work is done."""
+        for stem in self._libraries:
+            self.forget(stem)
+        for plan in self._leaving:
+            plan.close()
+        self._leaving.clear()
+
+    def stats(self) -> dict[str, dict[str, int]]:
+        """Figures of each library's plans."""
+        return {
+            stem: {
+                "entries": len(kept.plans),
+                "hits": kept.hits + _hits(kept.plans.values()),
+                "misses": kept.misses,
+                "evictions": kept.evictions,
+            }
+            for stem, kept in self._libraries.items()
+        }
+
+    def _drop(self, kept: Kept, head: bytes) -> None:
+        plan = kept.plans.pop(head)
+        del self.by_head[head]
+        kept.hits += _hits([plan])
+        if plan.launch is not None:
+            self._leaving.append(plan)
+
+
+def _hits(plans: Iterable[Plan]) -> int:
+    return sum(plan.launched - 1 for plan in plans if plan.launched)
 
 
 def read_plan(head: bytes) -> Plan:

@@ -4,7 +4,23 @@ from typing import NamedTuple
 
 import msgspec
 
-__all__ = ["DeviceHealth", "DeviceStats", "TraceRecord"]
+__all__ = ["DeviceHealth", "DeviceStats", "PlanStats", "TraceRecord"]
+
+
+class PlanStats(msgspec.Struct, frozen=True, kw_only=True):
+    """The plans that a context host keeps of one library (one for each combination of op, settings and layouts).
+
+    Attributes:
+        entries: Kept now.
+        hits: Launches that found theirs.
+        misses: Plans made.
+        evictions: Plans dropped because the library keeps only so many (:attr:`Library.max_plans`).
+    """
+
+    entries: int
+    hits: int
+    misses: int
+    evictions: int
 
 
 class DeviceStats(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,6 +41,7 @@ class DeviceStats(msgspec.Struct, frozen=True, kw_only=True):
         parked: Ops that wait in the host for a plan, a turn or memory.
         live_streams: Streams of the context.
         completed, failed: Ops, over all generations.
+        plans: Of each library that the context has used, by its stem (``"blas"``, ``"memory"``).
     """
 
     name: str
@@ -47,6 +64,7 @@ class DeviceStats(msgspec.Struct, frozen=True, kw_only=True):
     live_streams: int
     completed: int
     failed: int
+    plans: dict[str, PlanStats]
 
 
 class DeviceHealth(msgspec.Struct, frozen=True, kw_only=True):
