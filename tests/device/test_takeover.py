@@ -14,6 +14,7 @@ from tests.faults.load import BOUND, lost_and_recovered, standby_ready
 
 import callboard as cb
 from callboard.core import registry
+from callboard.device import actor
 from callboard.device.hosts.base import HostEnd
 from callboard.device.hosts.starter import ProcessStarter
 
@@ -91,6 +92,33 @@ async def test_arenas_that_a_standby_was_told_of_are_there_when_it_takes_over() 
         back = dev.host_empty((1000,), "f64")
         assert await dev.put(leased).get(back) is back
         assert (back == 4).all()
+
+
+# -- memory that the lost host still holds -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dies", [True, False])
+async def test_a_want_of_memory_waits_for_the_lost_host_to_give_back_its_own(
+    dies: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A hot standby takes over before the process that was lost has ended, and that one may hold most of the memory."""
+    monkeypatch.setattr(actor, "LEAVE_TIME", 0.3 if dies else BOUND)
+    monkeypatch.setattr(actor, "REAP_TIME", BOUND if dies else 0.3)
+    # The allocation, and once more when the cache has been trimmed; what is tried after the flush succeeds.
+    async with cb.device("faulty+cpu?oom_at=1&oom=2", isolation="process", standby="hot") as dev:
+        await dev.standby_ready()
+        old = dev._actor.host
+        assert old is not None
+        os.kill(old.pid, signal.SIGSTOP)  # it does not leave by itself
+        dev._actor._lose(cb.ContextPoisoned("reported"))
+        async with asyncio.timeout(BOUND):
+            np.testing.assert_array_equal(await dev.put(ones()).get(), ones())
+        assert old.reaped.done() == dies
+        assert dev.health().restarts == 1
+        old.kill("the test is done with it")
+
+
+# -- opening -----------------------------------------------------------------------------------------------------------
 
 
 async def test_a_death_while_the_context_opens_is_a_loss_and_the_next_opens() -> None:

@@ -42,6 +42,10 @@ DELAYS = (0.0, 0.05, 0.5, 2.0, 10.0)
 LEAVE_TIME = 1.0
 """Seconds that a poisoned host gets to leave by itself before it is killed."""
 
+REAP_TIME = 10.0
+"""Seconds for which a want of memory waits for lost hosts to give theirs back: leaving, being killed, and a driver that
+takes a process apart."""
+
 
 class HostSaid(Msg["DeviceActor"], DeadLetterSuppression):
     """A message of a host that is not on the hot path."""
@@ -363,6 +367,21 @@ class DeviceActor(Actor):
         if not host.reaped.done():
             self.arenas.quarantine(host)
             asyncio.get_running_loop().call_later(LEAVE_TIME, lambda: host.reaped.done() or host.kill("lost"))
+
+    def when_reaped(self, then: Callable[[], None]) -> None:
+        """Call ``then`` when no lost host holds memory of the device any more, or after :data:`REAP_TIME`."""
+        lost = [h.reaped for h in self._hosts if h is not self.host and h is not self._standby.host]
+        if not lost:
+            then()
+            return
+        gone = asyncio.gather(*map(asyncio.shield, lost))
+        late = asyncio.get_running_loop().call_later(REAP_TIME, gone.cancel)
+
+        def done(_: object) -> None:
+            late.cancel()
+            then()
+
+        gone.add_done_callback(done)
 
     def _reaped(self, host: Host) -> None:
         self._hosts.discard(host)

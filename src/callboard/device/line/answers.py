@@ -81,6 +81,8 @@ class Answers:
         elif isinstance(message, Unknown):
             log.error("%s: UnsupportedOp: its host knows no message of kind %d", self._actor.port.name, message.kind)
         elif isinstance(message, Flush) and (host := self._actor.host) is not None:
-            # Behind the frees that are queued, which may themselves be behind an array that is still being copied.
-            self._actor.port.hold(Gate(passed=lambda: host.post(Ask(0, "flushed"))))
-            self._actor.port.flush()
+            # Behind the frees that are queued, which may themselves be behind an array that is still being copied; and
+            # after a takeover when the lost host, which may hold most of the memory, is gone.
+            actor = self._actor
+            actor.port.hold(Gate(passed=lambda: actor.when_reaped(lambda: host.post(Ask(0, "flushed")))))
+            actor.port.flush()
