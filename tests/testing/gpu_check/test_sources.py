@@ -2,10 +2,13 @@ import importlib.util
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
 from callboard.kernel.blas import Gemm
+from callboard.kernel.memory import Copy
+from callboard.testing.gpu_check import sources
 from callboard.testing.gpu_check.sources import all_ops, op_sources, ops_of, source_hash
 
 LIBRARY = """
@@ -43,6 +46,33 @@ def test_a_hash_follows_the_source_of_the_launch(tmp_path: Path, monkeypatch: py
     one, other, same = (source_hash(Gemm, module.Sample) for module in modules)
     assert one != other
     assert one == same
+
+
+def files(op: type[Any], backend: str) -> set[str]:
+    """What the hash of an op is made of."""
+    opened: set[str] = set()
+    read = Path.read_bytes
+
+    def noted(path: Path) -> bytes:
+        opened.add(str(path.relative_to(sources.SOURCE)))
+        return read(path)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Path, "read_bytes", noted)
+        sources._hash.__wrapped__("callboard.kernel." + op.__module__.split(".")[2], ops_of(backend)[op])
+    return opened
+
+
+def test_a_proof_rests_on_the_library_its_device_code_and_the_envelope() -> None:
+    found = files(Gemm, "cuda")
+    for name in ("kernel/blas/face.py", "backends/cuda/blas/norms.py", "backends/cuda/data/blas.cu"):
+        assert name in found
+    for name in ("core/opinfo.py", "device/context/admission.py", "backends/cuda/stream.py", "backends/cuda/device.py"):
+        assert name in found
+    for name in ("kernel/memory.py", "backends/cpu/blas/level3.py", "backends/cuda/devices.py", "device/actor.py"):
+        assert name not in found
+    assert "backends/cuda/data/memory.cu" in files(Copy, "cuda")
+    assert "backends/cuda/data/blas.cu" not in files(Copy, "cuda")
 
 
 @pytest.mark.parametrize("backend", ["cpu", "cuda"])

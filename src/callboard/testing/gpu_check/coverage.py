@@ -2,7 +2,7 @@
 
 What a backend executes is read from its launch tables, the dtypes by asking messages and libraries, and what has been
 proven on hardware from ``docs/hardware/*.json``: an op counts as proven there when tests that used it passed, none
-failed, and its source has not changed since.
+failed, and nothing that its execution rests on (:mod:`callboard.testing.gpu_check.sources`) has changed since.
 """
 
 import argparse
@@ -32,7 +32,8 @@ that it is up to date. `cb.supports(Gemm, dtype, device)` asks the same of one o
 
 The dtypes are those of the first operand ("all": every dtype that callboard has). "Proven on" names the GPU, the day
 and the commit of a run of `scripts/gpu-check` in which tests used this op on CUDA and all of them passed; where the
-source of the op has changed since, it says "last proven".
+library of the op (`kernel/<library>`, `backends/cuda/<library>`), or the envelope in which every op runs, has changed
+since, it says "last proven".
 """
 
 
