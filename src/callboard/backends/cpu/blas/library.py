@@ -9,35 +9,7 @@ from callboard.backends.cpu.stream import CpuStream
 from callboard.core.backend import AccelDevice, AccelStream
 from callboard.core.library import Library, launches, prepares
 from callboard.core.op import Op, info_of
-from callboard.kernel.blas import (
-    Asum,
-    Axpy,
-    Copy,
-    Dot,
-    Dotc,
-    Dotu,
-    Geam,
-    Gemm,
-    GemmBatched,
-    GemmGrouped,
-    GemmStridedBatched,
-    Gemv,
-    Ger,
-    Gerc,
-    Geru,
-    Hemm,
-    Herk,
-    Iamax,
-    Iamin,
-    Nrm2,
-    Rot,
-    Scal,
-    Swap,
-    Symm,
-    Syrk,
-    Trmm,
-    Trsm,
-)
+from callboard.kernel import blas
 
 __all__ = ["CpuBlas"]
 
@@ -45,33 +17,33 @@ Plan = Callable[..., None]
 Check = Callable[[], None]
 
 PLANS: dict[type[Op[Any, Any]], Callable[[Any], Plan]] = {
-    Asum: level1.reduce,
-    Axpy: level1.axpy,
-    Copy: level1.copy,
-    Dot: level1.dot,
-    Dotc: level1.dot,
-    Dotu: level1.dot,
-    Geam: level3.geam,
-    Gemm: level3.gemm,
-    GemmBatched: batched.gemm_batched,
-    GemmGrouped: batched.gemm_grouped,
-    GemmStridedBatched: batched.gemm_strided_batched,
-    Gemv: level2.gemv,
-    Ger: level2.rank_1,
-    Gerc: level2.rank_1,
-    Geru: level2.rank_1,
-    Hemm: level3.symmetric,
-    Herk: level3.rank_k,
-    Iamax: level1.reduce,
-    Iamin: level1.reduce,
-    Nrm2: level1.reduce,
-    Rot: level1.rot,
-    Scal: level1.scal,
-    Swap: level1.swap,
-    Symm: level3.symmetric,
-    Syrk: level3.rank_k,
-    Trmm: level3.triangular,
-    Trsm: level3.triangular,
+    blas.Asum: level1.reduce,
+    blas.Axpy: level1.axpy,
+    blas.Copy: level1.copy,
+    blas.Dot: level1.dot,
+    blas.Dotc: level1.dot,
+    blas.Dotu: level1.dot,
+    blas.Geam: level3.geam,
+    blas.Gemm: level3.gemm,
+    blas.GemmBatched: batched.gemm_batched,
+    blas.GemmGrouped: batched.gemm_grouped,
+    blas.GemmStridedBatched: batched.gemm_strided_batched,
+    blas.Gemv: level2.gemv,
+    blas.Ger: level2.rank_1,
+    blas.Gerc: level2.rank_1,
+    blas.Geru: level2.rank_1,
+    blas.Hemm: level3.symmetric,
+    blas.Herk: level3.rank_k,
+    blas.Iamax: level1.reduce,
+    blas.Iamin: level1.reduce,
+    blas.Nrm2: level1.reduce,
+    blas.Rot: level1.rot,
+    blas.Scal: level1.scal,
+    blas.Swap: level1.swap,
+    blas.Symm: level3.symmetric,
+    blas.Syrk: level3.rank_k,
+    blas.Trmm: level3.triangular,
+    blas.Trsm: level3.triangular,
 }
 """From the message, with placeholders for operands, to the work: a function of what its launch is given."""
 
@@ -104,58 +76,58 @@ class CpuBlas(Library):
     def plan(self, op: Op[Any, Any]) -> Plan:
         return PLANS[type(op)](op)
 
-    @launches(Gemm, GemmStridedBatched, GemmBatched, Symm, Hemm, refuses=too_large)
+    @launches(blas.Gemm, blas.GemmStridedBatched, blas.GemmBatched, blas.Symm, blas.Hemm, refuses=too_large)
     def product(
         self, stream: CpuStream, plan: Plan, a: Any, b: Any, out: int, c: int | None, alpha: Any, beta: Any
     ) -> Check:
         return stream.run("scipy", plan, a, b, out, c, alpha, beta)
 
-    @launches(GemmGrouped, refuses=too_large)
+    @launches(blas.GemmGrouped, refuses=too_large)
     def products(self, stream: CpuStream, plan: Plan, a: Any, b: Any, c: Any, alpha: Any, beta: Any) -> Check:
         return stream.run("scipy", plan, a, b, c, alpha, beta)
 
-    @launches(Geam, refuses=too_large)
+    @launches(blas.Geam, refuses=too_large)
     def geam(self, stream: CpuStream, plan: Plan, a: int, b: int, out: int, alpha: Any, beta: Any) -> Check:
         return stream.run("scipy", plan, a, b, out, alpha, beta)
 
-    @launches(Syrk, Herk, refuses=too_large)
+    @launches(blas.Syrk, blas.Herk, refuses=too_large)
     def rank_k(self, stream: CpuStream, plan: Plan, a: int, c: int, alpha: Any, beta: Any) -> Check:
         return stream.run("scipy", plan, a, c, alpha, beta)
 
-    @launches(Trsm, Trmm, refuses=too_large)
+    @launches(blas.Trsm, blas.Trmm, refuses=too_large)
     def triangular(self, stream: CpuStream, plan: Plan, a: int, b: int, alpha: Any) -> Check:
         return stream.run("scipy", plan, a, b, alpha)
 
-    @launches(Gemv, refuses=too_large)
+    @launches(blas.Gemv, refuses=too_large)
     def gemv(
         self, stream: CpuStream, plan: Plan, a: int, x: int, out: int, y: int | None, alpha: Any, beta: Any
     ) -> Check:
         return stream.run("scipy", plan, a, x, out, y, alpha, beta)
 
-    @launches(Ger, Geru, Gerc, refuses=too_large)
+    @launches(blas.Ger, blas.Geru, blas.Gerc, refuses=too_large)
     def rank_1(self, stream: CpuStream, plan: Plan, x: int, y: int, a: int, alpha: Any) -> Check:
         return stream.run("scipy", plan, x, y, a, alpha)
 
-    @launches(Axpy, refuses=too_large)
+    @launches(blas.Axpy, refuses=too_large)
     def axpy(self, stream: CpuStream, plan: Plan, x: int, y: int, alpha: Any) -> Check:
         return stream.run("scipy", plan, x, y, alpha)
 
-    @launches(Scal, refuses=too_large)
+    @launches(blas.Scal, refuses=too_large)
     def scal(self, stream: CpuStream, plan: Plan, x: int, alpha: Any) -> Check:
         return stream.run("scipy", plan, x, alpha)
 
-    @launches(Swap, refuses=too_large)
+    @launches(blas.Swap, refuses=too_large)
     def swap(self, stream: CpuStream, plan: Plan, x: int, y: int) -> Check:
         return stream.run("scipy", plan, x, y)
 
-    @launches(Rot, refuses=too_large)
+    @launches(blas.Rot, refuses=too_large)
     def rot(self, stream: CpuStream, plan: Plan, x: int, y: int, c: Any, s: Any) -> Check:
         return stream.run("scipy", plan, x, y, c, s)
 
-    @launches(Dot, Dotu, Dotc, refuses=too_large)
+    @launches(blas.Dot, blas.Dotu, blas.Dotc, refuses=too_large)
     def dot(self, stream: CpuStream, plan: Plan, x: int, y: int, out: int) -> Check:
         return stream.run("scipy", plan, x, y, out)
 
-    @launches(Copy, Nrm2, Asum, Iamax, Iamin, refuses=too_large)
+    @launches(blas.Copy, blas.Nrm2, blas.Asum, blas.Iamax, blas.Iamin, refuses=too_large)
     def from_one(self, stream: CpuStream, plan: Plan, x: int, out: int) -> Check:
         return stream.run("scipy", plan, x, out)

@@ -8,35 +8,7 @@ from callboard.backends.cuda.stream import CudaStream
 from callboard.core.dtype import DTYPES
 from callboard.core.library import Library, launches, prepares
 from callboard.core.op import Op
-from callboard.kernel.blas import (
-    Asum,
-    Axpy,
-    Copy,
-    Dot,
-    Dotc,
-    Dotu,
-    Geam,
-    Gemm,
-    GemmBatched,
-    GemmGrouped,
-    GemmStridedBatched,
-    Gemv,
-    Ger,
-    Gerc,
-    Geru,
-    Hemm,
-    Herk,
-    Iamax,
-    Iamin,
-    Nrm2,
-    Rot,
-    Scal,
-    Swap,
-    Symm,
-    Syrk,
-    Trmm,
-    Trsm,
-)
+from callboard.kernel import blas
 
 if TYPE_CHECKING:
     from callboard.backends.cuda.device import CudaDevice
@@ -74,159 +46,159 @@ class CudaBlas(Library):
 
     # -- level 1 -------------------------------------------------------------------------------------------------------
 
-    @prepares(Axpy, inline=True)
-    def plan_axpy(self, op: Axpy) -> Run:
+    @prepares(blas.Axpy, inline=True)
+    def plan_axpy(self, op: blas.Axpy) -> Run:
         return self.cublas.guarded(level1.axpy(self.cublas, op), "axpy")
 
-    @launches(Axpy)
+    @launches(blas.Axpy)
     def axpy(self, stream: CudaStream, plan: Run, x: int, y: int, alpha: Any) -> None:
         plan(stream, x, y, alpha)
 
-    @prepares(Scal, inline=True)
-    def plan_scal(self, op: Scal) -> Run:
+    @prepares(blas.Scal, inline=True)
+    def plan_scal(self, op: blas.Scal) -> Run:
         return self.cublas.guarded(level1.scal(self.cublas, op), "scal")
 
-    @launches(Scal)
+    @launches(blas.Scal)
     def scal(self, stream: CudaStream, plan: Run, x: int, alpha: Any) -> None:
         plan(stream, x, alpha)
 
-    @prepares(Copy, inline=True)
-    def plan_copy(self, op: Copy) -> Run:
+    @prepares(blas.Copy, inline=True)
+    def plan_copy(self, op: blas.Copy) -> Run:
         return self.cublas.guarded(level1.copy(self.cublas, op), "copy")
 
-    @launches(Copy)
+    @launches(blas.Copy)
     def copy(self, stream: CudaStream, plan: Run, x: int, out: int) -> None:
         plan(stream, x, out)
 
-    @prepares(Swap, inline=True)
-    def plan_swap(self, op: Swap) -> Run:
+    @prepares(blas.Swap, inline=True)
+    def plan_swap(self, op: blas.Swap) -> Run:
         return self.cublas.guarded(level1.swap(self.cublas, op), "swap")
 
-    @launches(Swap)
+    @launches(blas.Swap)
     def swap(self, stream: CudaStream, plan: Run, x: int, y: int) -> None:
         plan(stream, x, y)
 
-    @prepares(Rot, inline=True)
-    def plan_rot(self, op: Rot) -> Run:
+    @prepares(blas.Rot, inline=True)
+    def plan_rot(self, op: blas.Rot) -> Run:
         return self.cublas.guarded(level1.rot(self.cublas, op), "rot")
 
-    @launches(Rot)
+    @launches(blas.Rot)
     def rot(self, stream: CudaStream, plan: Run, x: int, y: int, c: Any, s: Any) -> None:
         plan(stream, x, y, c, s)
 
-    @prepares(Dot, Dotu, Dotc, inline=True)
-    def plan_dot(self, op: Dot | Dotu | Dotc) -> Run:
+    @prepares(blas.Dot, blas.Dotu, blas.Dotc, inline=True)
+    def plan_dot(self, op: blas.Dot | blas.Dotu | blas.Dotc) -> Run:
         return self.cublas.guarded(level1.dot(self.cublas, op), _name(op))
 
-    @launches(Dot, Dotu, Dotc)
+    @launches(blas.Dot, blas.Dotu, blas.Dotc)
     def dot(self, stream: CudaStream, plan: Run, x: int, y: int, out: int) -> None:
         plan(stream, x, y, out)
 
-    @prepares(Nrm2, Asum)
-    def plan_norm(self, op: Nrm2 | Asum) -> Run:
+    @prepares(blas.Nrm2, blas.Asum)
+    def plan_norm(self, op: blas.Nrm2 | blas.Asum) -> Run:
         return self.cublas.guarded(level1.norm(self.cublas, op), _name(op))
 
-    @prepares(Iamax, Iamin)
-    def plan_index(self, op: Iamax | Iamin) -> Run:
+    @prepares(blas.Iamax, blas.Iamin)
+    def plan_index(self, op: blas.Iamax | blas.Iamin) -> Run:
         return self.cublas.guarded(level1.index(self.cublas, op), _name(op))
 
-    @launches(Nrm2, Asum, Iamax, Iamin)
+    @launches(blas.Nrm2, blas.Asum, blas.Iamax, blas.Iamin)
     def reduction(self, stream: CudaStream, plan: Run, x: int, out: int) -> None:
         plan(stream, x, out)
 
     # -- level 2 -------------------------------------------------------------------------------------------------------
 
-    @prepares(Gemv, inline=True)
-    def plan_gemv(self, op: Gemv) -> Run:
+    @prepares(blas.Gemv, inline=True)
+    def plan_gemv(self, op: blas.Gemv) -> Run:
         return self.cublas.guarded(level2.gemv(self.cublas, op), "gemv")
 
-    @launches(Gemv)
+    @launches(blas.Gemv)
     def gemv(
         self, stream: CudaStream, plan: Run, a: int, x: int, out: int, y: int | None, alpha: Any, beta: Any
     ) -> None:
         plan(stream, a, x, out, y, alpha, beta)
 
-    @prepares(Ger, Geru, Gerc, inline=True)
-    def plan_ger(self, op: Ger | Geru | Gerc) -> Run:
+    @prepares(blas.Ger, blas.Geru, blas.Gerc, inline=True)
+    def plan_ger(self, op: blas.Ger | blas.Geru | blas.Gerc) -> Run:
         return self.cublas.guarded(level2.ger(self.cublas, op), _name(op))
 
-    @launches(Ger, Geru, Gerc)
+    @launches(blas.Ger, blas.Geru, blas.Gerc)
     def ger(self, stream: CudaStream, plan: Run, x: int, y: int, a: int, alpha: Any) -> None:
         plan(stream, x, y, a, alpha)
 
     # -- level 3 -------------------------------------------------------------------------------------------------------
 
-    @prepares(Gemm, inline=True)
-    def plan_gemm(self, op: Gemm) -> Run:
+    @prepares(blas.Gemm, inline=True)
+    def plan_gemm(self, op: blas.Gemm) -> Run:
         return level3.gemm(self.cublas, op)
 
-    @launches(Gemm)
+    @launches(blas.Gemm)
     def gemm(
         self, stream: CudaStream, plan: Run, a: int, b: int, out: int, c: int | None, alpha: Any, beta: Any
     ) -> None:
         plan(stream, a, b, out, c, alpha, beta)
 
-    @prepares(Geam, inline=True)
-    def plan_geam(self, op: Geam) -> Run:
+    @prepares(blas.Geam, inline=True)
+    def plan_geam(self, op: blas.Geam) -> Run:
         return self.cublas.guarded(level3.geam(self.cublas, op), "geam")
 
-    @launches(Geam)
+    @launches(blas.Geam)
     def geam(self, stream: CudaStream, plan: Run, a: int, b: int, out: int, alpha: Any, beta: Any) -> None:
         plan(stream, a, b, out, alpha, beta)
 
-    @prepares(Syrk, Herk, inline=True)
-    def plan_rank_k(self, op: Syrk | Herk) -> Run:
+    @prepares(blas.Syrk, blas.Herk, inline=True)
+    def plan_rank_k(self, op: blas.Syrk | blas.Herk) -> Run:
         return self.cublas.guarded(level3.rank_k(self.cublas, op), _name(op))
 
-    @launches(Syrk, Herk)
+    @launches(blas.Syrk, blas.Herk)
     def rank_k(self, stream: CudaStream, plan: Run, a: int, c: int, alpha: Any, beta: Any) -> None:
         plan(stream, a, c, alpha, beta)
 
-    @prepares(Symm, Hemm, inline=True)
-    def plan_two_sided(self, op: Symm | Hemm) -> Run:
+    @prepares(blas.Symm, blas.Hemm, inline=True)
+    def plan_two_sided(self, op: blas.Symm | blas.Hemm) -> Run:
         return self.cublas.guarded(level3.two_sided(self.cublas, op), _name(op))
 
-    @launches(Symm, Hemm)
+    @launches(blas.Symm, blas.Hemm)
     def two_sided(
         self, stream: CudaStream, plan: Run, a: int, b: int, out: int, c: int | None, alpha: Any, beta: Any
     ) -> None:
         plan(stream, a, b, out, c, alpha, beta)
 
-    @prepares(Trsm, Trmm, inline=True)
-    def plan_triangular(self, op: Trsm | Trmm) -> Run:
+    @prepares(blas.Trsm, blas.Trmm, inline=True)
+    def plan_triangular(self, op: blas.Trsm | blas.Trmm) -> Run:
         return self.cublas.guarded(level3.triangular(self.cublas, op), _name(op))
 
-    @launches(Trsm, Trmm)
+    @launches(blas.Trsm, blas.Trmm)
     def triangular(self, stream: CudaStream, plan: Run, a: int, b: int, alpha: Any) -> None:
         plan(stream, a, b, alpha)
 
     # -- batches -------------------------------------------------------------------------------------------------------
 
-    @prepares(GemmStridedBatched, inline=True)
-    def plan_strided_batched(self, op: GemmStridedBatched) -> Run:
+    @prepares(blas.GemmStridedBatched, inline=True)
+    def plan_strided_batched(self, op: blas.GemmStridedBatched) -> Run:
         return self.cublas.guarded(batched.strided_batched(self.cublas, op), "gemm_strided_batched_ex")
 
-    @launches(GemmStridedBatched)
+    @launches(blas.GemmStridedBatched)
     def strided_batched(
         self, stream: CudaStream, plan: Run, a: int, b: int, out: int, c: int | None, alpha: Any, beta: Any
     ) -> None:
         plan(stream, a, b, out, c, alpha, beta)
 
-    @prepares(GemmBatched)
-    def plan_pointer_batched(self, op: GemmBatched) -> Run:
+    @prepares(blas.GemmBatched)
+    def plan_pointer_batched(self, op: blas.GemmBatched) -> Run:
         return self.cublas.guarded(batched.pointer_batched(self.cublas, op), "gemm_batched_ex")
 
-    @launches(GemmBatched)
+    @launches(blas.GemmBatched)
     def pointer_batched(
         self, stream: CudaStream, plan: Run, a: list[int], b: list[int], out: int, c: int | None, alpha: Any, beta: Any
     ) -> None:
         plan(stream, a, b, out, c, alpha, beta)
 
-    @prepares(GemmGrouped)
-    def plan_grouped(self, op: GemmGrouped) -> Run:
+    @prepares(blas.GemmGrouped)
+    def plan_grouped(self, op: blas.GemmGrouped) -> Run:
         return self.cublas.guarded(batched.grouped(self.cublas, op), "gemm_grouped_batched_ex")
 
-    @launches(GemmGrouped)
+    @launches(blas.GemmGrouped)
     def grouped(
         self, stream: CudaStream, plan: Run, a: list[int], b: list[int], c: list[int], alpha: Any, beta: Any
     ) -> None:
