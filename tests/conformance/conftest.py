@@ -18,6 +18,7 @@ SESSIONS = [
     pytest.param("thread:cpu", id="cpu-thread"),
     pytest.param("process:cpu", id="cpu-process"),
     pytest.param("library:cuda", id="library-cuda", marks=pytest.mark.gpu),
+    pytest.param("graph:cuda", id="graph-cuda", marks=pytest.mark.gpu),
     pytest.param("process:cuda", id="cuda-process", marks=pytest.mark.gpu),
     pytest.param("thread:cuda", id="cuda-thread", marks=pytest.mark.gpu),
 ]
@@ -29,8 +30,8 @@ def session(request: pytest.FixtureRequest) -> Iterator[LibrarySession | DeviceS
     kind, _, backend = request.param.partition(":")
     try:
         opened = (
-            LibrarySession(backend)
-            if kind == "library"
+            LibrarySession(backend, capture=kind == "graph")
+            if kind in ("library", "graph")
             else DeviceSession(backend, isolation=kind, standby=None, max_restarts=0)
         )
     except BackendUnavailable as e:

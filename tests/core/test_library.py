@@ -65,7 +65,7 @@ def of(dtype: str) -> Placeholder:
 def test_tables_are_found_by_decorator() -> None:
     assert Toy.prepare_table == {Add: Prepare("plan", True), Sum: Prepare("plan", True)}
     assert list(Toy.launch_table) == [Add, Sum]
-    assert Toy.launch_table[Sum] == Launch("sum", frozenset({F32}), None)
+    assert Toy.launch_table[Sum] == Launch("sum", frozenset({F32}), None, True)
     assert Library.launch_table == Library.prepare_table == {}
 
 

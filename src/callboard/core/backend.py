@@ -10,11 +10,12 @@ backend.
 """
 
 import abc
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import ClassVar
 
 import msgspec
 
+from callboard.core.errors import UnsupportedOp
 from callboard.core.library import Library
 
 __all__ = ["AccelBackend", "AccelDevice", "AccelEvent", "AccelStream", "DeviceInfo", "Memory", "Readback"]
@@ -119,6 +120,18 @@ class AccelEvent(abc.ABC):
         """Block until the stream has reached it, without holding the GIL; raises as :meth:`query`."""
 
 
+class AccelGraph(abc.ABC):
+    """Work recorded from a stream, enqueued again as a whole. What it names must live as long as it does."""
+
+    @abc.abstractmethod
+    def launch(self, stream: "AccelStream") -> None:
+        """Enqueue all of it."""
+
+    @abc.abstractmethod
+    def close(self) -> None:
+        """Give it back; it does not run any more."""
+
+
 class AccelStream(abc.ABC):
     """A queue of work, executed in order; different streams run concurrently.
 
@@ -147,6 +160,15 @@ class AccelStream(abc.ABC):
 
         Nothing where there are no such streams.
         """
+
+    def capture(self, enqueue: Callable[[], None]) -> AccelGraph:
+        """Record what ``enqueue`` puts on this stream instead of running it.
+
+        Raises:
+            UnsupportedOp: This backend records nothing.
+            AccelError: Something in it cannot be recorded.
+        """
+        raise UnsupportedOp(f"{type(self).__name__} records no graphs")
 
     @abc.abstractmethod
     def signal(self, semaphore: int) -> bool:

@@ -56,6 +56,8 @@ class Launch(NamedTuple):
     dtypes: frozenset[DType] | None
     """Of the first operand; None when the op has no restriction of this kind."""
     refuses: Callable[[AnyOp], str | None] | None
+    captures: bool
+    """Whether the vendor's calls can be recorded in a graph."""
 
 
 def prepares(*ops: type[AnyOp], inline: bool = False) -> Callable[[F], F]:
@@ -69,7 +71,10 @@ def prepares(*ops: type[AnyOp], inline: bool = False) -> Callable[[F], F]:
 
 
 def launches(
-    *ops: type[AnyOp], dtypes: Collection[DType] | None = None, refuses: Callable[[Any], str | None] | None = None
+    *ops: type[AnyOp],
+    dtypes: Collection[DType] | None = None,
+    refuses: Callable[[Any], str | None] | None = None,
+    captures: bool = True,
 ) -> Callable[[F], F]:
     """Declare the method that enqueues these ops (see :class:`Launch`).
 
@@ -78,10 +83,11 @@ def launches(
         dtypes: What the first operand may be.
         refuses: Says why an op (with placeholders) is not supported, None if it is. Pure: it runs in the application
             too.
+        captures: False where the vendor's calls cannot be recorded in a graph.
     """
 
     def mark(method: F) -> F:
-        method.__launches__ = (ops, None if dtypes is None else frozenset(dtypes), refuses)  # type: ignore[attr-defined]
+        method.__launches__ = (ops, None if dtypes is None else frozenset(dtypes), refuses, captures)  # type: ignore[attr-defined]
         return method
 
     return mark
@@ -108,7 +114,7 @@ class Library(abc.ABC):
         for attribute, method in vars(cls).items():
             for op in getattr(method, "__prepares__", ((), False))[0]:
                 cls.prepare_table[op] = Prepare(attribute, method.__prepares__[1])
-            for op in getattr(method, "__launches__", ((), None, None))[0]:
+            for op in getattr(method, "__launches__", ((),))[0]:
                 _check_arguments(op, method)
                 cls.launch_table[op] = Launch(attribute, *method.__launches__[1:])
 

@@ -6,6 +6,7 @@ put it together again, prepare once per head, allocate, launch, wait, check. Mem
 shows.
 """
 
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
@@ -89,6 +90,7 @@ class Plan(NamedTuple):
     stream: AccelStream
     launch: Any
     state: Any
+    captures: bool
 
 
 class LibrarySession:
@@ -96,12 +98,14 @@ class LibrarySession:
 
     Args:
         backend: Its name for the registry, or the backend itself.
+        capture: Record every launch that says it can be recorded in a graph, and run the graph.
 
     Raises:
         BackendUnavailable: It cannot be opened here.
     """
 
-    def __init__(self, backend: str | AccelBackend = "cpu") -> None:
+    def __init__(self, backend: str | AccelBackend = "cpu", capture: bool = False) -> None:
+        self._capture = capture
         self.backend = registry.backend(backend) if isinstance(backend, str) else backend
         self.classes = self.backend.libraries()
         self.device = self.backend.open(self.backend.devices()[0])
@@ -168,8 +172,7 @@ class LibrarySession:
         for field in info.dynamic:
             value = getattr(op, field.name)
             arguments.append(_argument(made.get(field.name) if value is None else value))
-        check = plan.launch(plan.stream, plan.state, *arguments)
-        plan.stream.synchronize()
+        check = self._launch(plan, arguments)
         if check is not None:
             check()
         return self._answer(op, made)
@@ -186,6 +189,19 @@ class LibrarySession:
         for stream in self._streams.values():
             stream.close()
         self.device.close()
+
+    def _launch(self, plan: Plan, arguments: list[Any]) -> Callable[[], None] | None:
+        """Run a launch, by way of a graph where asked to, and wait for it."""
+        if not (self._capture and plan.captures):
+            check: Callable[[], None] | None = plan.launch(plan.stream, plan.state, *arguments)
+            plan.stream.synchronize()
+            return check
+        checks: list[Callable[[], None] | None] = []
+        graph = plan.stream.capture(lambda: checks.append(plan.launch(plan.stream, plan.state, *arguments)))
+        graph.launch(plan.stream)
+        plan.stream.synchronize()
+        graph.close()
+        return checks[0]
 
     def _answer(self, op: Op[Any, Any], made: dict[str, SessionArray]) -> Any:
         fields = type(op).returns
@@ -213,7 +229,8 @@ class LibrarySession:
             library = self._library(stem)
             prepare = library.prepare_table.get(type(op))
             state = op if prepare is None else getattr(library, prepare.method)(op)
-            plan = Plan(stem, self._streams[stem], getattr(library, library.launch_table[type(op)].method), state)
+            launch = library.launch_table[type(op)]
+            plan = Plan(stem, self._streams[stem], getattr(library, launch.method), state, launch.captures)
             self._limit(stem, library.max_plans)
         self._plans[head] = plan  # at the end: those used least recently come first
         return plan

@@ -12,7 +12,7 @@ Two kinds of functions: *checked* ones raise; the few on the hot path return the
 import ctypes
 from collections.abc import Callable
 from contextlib import suppress
-from ctypes import POINTER, c_char_p, c_int, c_size_t, c_ubyte, c_uint, c_ushort, c_void_p
+from ctypes import POINTER, c_char_p, c_int, c_size_t, c_ubyte, c_uint, c_ulonglong, c_ushort, c_void_p
 from functools import cache
 from typing import Any
 
@@ -75,6 +75,12 @@ CHECKED: dict[str, tuple[str, tuple[Any, ...]]] = {
     "stream_create": ("cuStreamCreateWithPriority", (_Handle, c_uint, c_int)),
     "stream_destroy": ("cuStreamDestroy_v2", (c_void_p,)),
     "stream_synchronize": ("cuStreamSynchronize", (c_void_p,)),
+    "stream_begin_capture": ("cuStreamBeginCapture_v2", (c_void_p, c_int)),
+    "stream_end_capture": ("cuStreamEndCapture", (c_void_p, _Handle)),
+    "graph_instantiate": ("cuGraphInstantiateWithFlags", (_Handle, c_void_p, c_ulonglong)),
+    "graph_launch": ("cuGraphLaunch", (c_void_p, c_void_p)),
+    "graph_exec_destroy": ("cuGraphExecDestroy", (c_void_p,)),
+    "graph_destroy": ("cuGraphDestroy", (c_void_p,)),
     "event_create": ("cuEventCreate", (_Handle, c_uint)),
     "event_destroy": ("cuEventDestroy_v2", (c_void_p,)),
     "event_synchronize": ("cuEventSynchronize", (c_void_p,)),
@@ -140,6 +146,12 @@ class Driver:
     stream_create: Call
     stream_destroy: Call
     stream_synchronize: Call
+    stream_begin_capture: Call
+    stream_end_capture: Call
+    graph_instantiate: Call
+    graph_launch: Call
+    graph_exec_destroy: Call
+    graph_destroy: Call
     event_create: Call
     event_destroy: Call
     event_synchronize: Call

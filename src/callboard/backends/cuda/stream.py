@@ -2,11 +2,13 @@
 
 import ctypes
 import sys
+from collections.abc import Callable
 from ctypes import c_void_p
 from functools import cache
 
 from callboard.backends.cuda.driver import EVENT_DISABLE_TIMING, STREAM_NON_BLOCKING, Driver
 from callboard.backends.cuda.errors import NOT_READY
+from callboard.backends.cuda.graph import CudaGraph, capture
 from callboard.core.backend import AccelEvent, AccelStream
 
 __all__ = ["CudaEvent", "CudaStream"]
@@ -95,6 +97,9 @@ class CudaStream(AccelStream):
             return False
         self.driver.launch_host_func(self.native, post, semaphore)
         return True
+
+    def capture(self, enqueue: Callable[[], None]) -> CudaGraph:
+        return capture(self.driver, self.native, enqueue)
 
     def synchronize(self) -> None:
         self.driver.stream_synchronize(self.native)

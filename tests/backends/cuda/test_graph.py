@@ -1,0 +1,73 @@
+"""Recording: what is ended and given back, whatever fails. That recordings run is shown by the suites on a GPU."""
+
+from typing import Any
+
+import pytest
+
+from callboard.backends.cuda.driver import Driver
+from callboard.backends.cuda.graph import capture
+from callboard.core.errors import DriverError
+
+
+class Library:
+    """A driver that notes its calls; ``answers`` are statuses by symbol."""
+
+    def __init__(self, **answers: int) -> None:
+        self.calls: list[str] = []
+        self._answers = answers
+        self._functions: dict[str, Any] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "cuGetErrorString":
+            raise AttributeError(name)
+        return self._functions.setdefault(name, self._function(name))
+
+    def _function(self, name: str) -> Any:
+        def call(*arguments: Any) -> int:
+            self.calls.append(name)
+            status = self._answers.get(name, 0)
+            if name in ("cuStreamEndCapture", "cuGraphInstantiateWithFlags") and not status:
+                arguments[name == "cuStreamEndCapture"]._obj.value = 7
+            errcheck: Any = getattr(call, "errcheck", None)
+            return int(errcheck(status, call, arguments)) if errcheck else status
+
+        return call
+
+
+def test_a_recording_is_instantiated_and_its_source_given_back() -> None:
+    library = Library()
+    graph = capture(Driver(library), 1, lambda: library.calls.append("enqueued"))
+    assert library.calls == [
+        "cuStreamBeginCapture_v2",
+        "enqueued",
+        "cuStreamEndCapture",
+        "cuGraphInstantiateWithFlags",
+        "cuGraphDestroy",
+    ]
+    graph.close()
+    graph.close()
+    assert library.calls[5:] == ["cuGraphExecDestroy"]
+
+
+def test_a_failure_inside_ends_the_recording() -> None:
+    """The stream must not stay in capture, and the first error is the one that is told."""
+
+    def refused() -> None:
+        raise ValueError("no")
+
+    for ends in (0, 901):  # with a graph, or invalidated
+        library = Library(cuStreamEndCapture=ends)
+        with pytest.raises(ValueError, match="no"):
+            capture(Driver(library), 1, refused)
+        ended = ["cuStreamBeginCapture_v2", "cuStreamEndCapture"]
+        assert library.calls == (ended if ends else [*ended, "cuGraphDestroy"])
+
+
+def test_what_cannot_be_recorded_is_an_error() -> None:
+    library = Library(cuStreamEndCapture=901)
+    with pytest.raises(DriverError, match="901"):
+        capture(Driver(library), 1, lambda: None)
+    library = Library(cuGraphInstantiateWithFlags=1)
+    with pytest.raises(DriverError):
+        capture(Driver(library), 1, lambda: None)
+    assert library.calls[-1] == "cuGraphDestroy"
