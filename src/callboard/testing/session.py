@@ -39,7 +39,7 @@ class Block:
     def __del__(self) -> None:
         # A session is synchronous: nothing is in flight. A failed allocation leaves a block without a session.
         if hasattr(self, "session") and not self.session.closed:
-            self.session.device.release(self.memory)
+            self.session.release(self.memory)
 
 
 class SessionArray(Operand):
@@ -110,6 +110,8 @@ class LibrarySession:
         self.classes = self.backend.libraries()
         self.device = self.backend.open(self.backend.devices()[0])
         self.closed = False
+        self._recording = False
+        self._unreleased: list[Memory] = []
         self._libraries: dict[str, Library] = {}
         self._streams: dict[str, AccelStream] = {}
         self._plans: dict[bytes, Plan] = {}
@@ -177,6 +179,12 @@ class LibrarySession:
             check()
         return self._answer(op, made)
 
+    def release(self, memory: Memory) -> None:
+        """Give memory back; later, when a launch is being recorded: freeing would end the recording."""
+        self._unreleased.append(memory)
+        while self._unreleased and not self._recording:
+            self.device.release(self._unreleased.pop())
+
     def close(self) -> None:
         """Close libraries, streams and device. Arrays cannot be used any more; closing twice is harmless."""
         if self.closed:
@@ -197,7 +205,11 @@ class LibrarySession:
             plan.stream.synchronize()
             return check
         checks: list[Callable[[], None] | None] = []
-        graph = plan.stream.capture(lambda: checks.append(plan.launch(plan.stream, plan.state, *arguments)))
+        self._recording = True
+        try:
+            graph = plan.stream.capture(lambda: checks.append(plan.launch(plan.stream, plan.state, *arguments)))
+        finally:
+            self._recording = False
         graph.launch(plan.stream)
         plan.stream.synchronize()
         graph.close()
