@@ -84,6 +84,7 @@ def test_poison_strikes_behind_the_op_and_stays(opened: Open) -> None:
         behind.synchronize()
     for say in (
         before.query,
+        stream.query,
         other.record().query,
         other.synchronize,
         lambda: device.allocate(8),

@@ -148,6 +148,14 @@ class AccelStream(abc.ABC):
         """An event behind all work enqueued so far."""
 
     @abc.abstractmethod
+    def query(self) -> bool:
+        """Whether all work enqueued so far is done: cheaper than an event where nothing has been enqueued behind it.
+
+        Raises:
+            AccelError: As :meth:`AccelEvent.query`.
+        """
+
+    @abc.abstractmethod
     def recycle(self, event: AccelEvent) -> None:
         """Take back an event that :meth:`record` gave and that nobody will look at again."""
 

@@ -271,6 +271,11 @@ class FaultyStream(AccelStream):
         self.delay()
         return FaultyEvent(self.device, self.inner.record())
 
+    def query(self) -> bool:
+        done = self.inner.query()
+        self.device.check()
+        return done
+
     def recycle(self, event: AccelEvent) -> None:
         self.inner.recycle(_inner_event(event))
 

@@ -128,6 +128,25 @@ def test_an_event_is_reached_with_the_work_before_it(new: NewStream) -> None:
     after.set()
 
 
+def test_a_stream_tells_when_it_has_nothing_to_do(new: NewStream) -> None:
+    stream, gate = new(), threading.Event()
+    stream.submit(gate.wait, LONG)
+    assert not stream.query()
+    stream.submit(time.sleep, 0)
+    gate.set()
+
+    def wait() -> None:
+        deadline = time.monotonic() + LONG
+        while not stream.query():
+            assert time.monotonic() < deadline
+
+    wait()
+    stream.submit(fail, ValueError("odd"))
+    with pytest.raises(LibraryError, match="ValueError: odd"):
+        wait()
+    assert stream.query(), "told once"
+
+
 def test_any_number_of_threads_wait_for_an_event(new: NewStream) -> None:
     stream, gate, woken = new(), threading.Event(), []
     stream.submit(gate.wait, LONG)

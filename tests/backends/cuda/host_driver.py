@@ -163,6 +163,9 @@ class HostDriver:
     def event_query(self, event: int) -> int:
         return self._hot("event_query")
 
+    def stream_query(self, stream: int) -> int:
+        return self._hot("stream_query")
+
     def event_record(self, event: int, stream: int) -> int:
         return self._hot("event_record")
 

@@ -77,14 +77,15 @@ def test_priorities(device: CudaDevice, driver: HostDriver, priority: int, cuda:
     "code, outcome",
     [(0, True), (600, False), (700, ContextPoisoned), (719, ContextPoisoned), (214, Unrecoverable), (1, DriverError)],
 )
-def test_an_event_is_asked(device: CudaDevice, driver: HostDriver, code: int, outcome: Any) -> None:
-    event = device.stream().record()
-    driver.statuses["event_query"] = code
-    if isinstance(outcome, bool):
-        assert event.query() is outcome
-    else:
-        with pytest.raises(outcome, match="cuEventQuery"):
-            event.query()
+def test_events_and_streams_are_asked(device: CudaDevice, driver: HostDriver, code: int, outcome: Any) -> None:
+    stream = device.stream()
+    for asked, name in ((stream.record(), "event"), (stream, "stream")):
+        driver.statuses[f"{name}_query"] = code
+        if isinstance(outcome, bool):
+            assert asked.query() is outcome
+        else:
+            with pytest.raises(outcome, match=f"cu{name.title()}Query"):
+                asked.query()
 
 
 def test_events_are_used_again(device: CudaDevice, driver: HostDriver) -> None:

@@ -45,6 +45,25 @@ def test_ops_are_executed_in_order_over_streams(host: Hosted) -> None:
     assert not host.failed
 
 
+@pytest.mark.parametrize("completion", ["polled", "host_fn", "sync"])
+def test_a_verdict_does_not_wait_for_what_is_launched_behind_it(completion: str) -> None:
+    events.clear()
+    host = Hosted(completion=completion)
+    try:
+        x = filled(host, 1)
+        host.finish()
+        first, _ = host.call(Bump(x=x, after="go"))
+        host.context.advance()
+        second, _ = host.call(Bump(x=x, after="then"))
+        events["go"].set()
+        host.finish(lambda: first in host.done)
+        assert second not in host.done
+    finally:
+        for event in list(events.values()):
+            event.set()
+        host.close()
+
+
 @pytest.mark.parametrize(
     "head",
     [

@@ -166,6 +166,14 @@ class CpuStream(AccelStream):
         self.submit(self._reach, event)
         return event
 
+    def query(self) -> bool:
+        if self._items or not self._parked:  # looked at in this order: the worker takes before it executes
+            return False
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+        return True
+
     def recycle(self, event: AccelEvent) -> None:
         pass  # an event is a small object; a stream that still has to wait for it keeps it
 

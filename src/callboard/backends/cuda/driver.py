@@ -92,6 +92,7 @@ CHECKED: dict[str, tuple[str, tuple[Any, ...]]] = {
 HOT: dict[str, tuple[str, tuple[Any, ...]]] = {
     "ctx_synchronize": ("cuCtxSynchronize", ()),
     "event_query": ("cuEventQuery", (c_void_p,)),
+    "stream_query": ("cuStreamQuery", (c_void_p,)),
     "event_record": ("cuEventRecord", (c_void_p, c_void_p)),
     "stream_wait_event": ("cuStreamWaitEvent", (c_void_p, c_void_p, c_uint)),
     "memcpy_htod": ("cuMemcpyHtoDAsync_v2", (c_void_p, c_void_p, c_size_t, c_void_p)),
@@ -161,6 +162,7 @@ class Driver:
     module_unload: Call
     ctx_synchronize: Call
     event_query: Call
+    stream_query: Call
     event_record: Call
     stream_wait_event: Call
     memcpy_htod: Call

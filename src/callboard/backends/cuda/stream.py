@@ -63,6 +63,7 @@ class CudaStream(AccelStream):
         self.native: int = created.value or 0
         self.driver = driver
         self._record = driver.event_record
+        self._query = driver.stream_query
         self._idle: list[CudaEvent] = []
 
     def record(self) -> CudaEvent:
@@ -71,6 +72,14 @@ class CudaStream(AccelStream):
         if code:
             raise self.driver.error(code, "cuEventRecord")
         return event
+
+    def query(self) -> bool:
+        code = self._query(self.native)
+        if code == 0:
+            return True
+        if code == NOT_READY:
+            return False
+        raise self.driver.error(code, "cuStreamQuery")
 
     def recycle(self, event: AccelEvent) -> None:
         # A stream that waits for it has taken what it stands for at the call: recording it again does no harm.

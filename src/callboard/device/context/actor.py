@@ -97,18 +97,16 @@ class ContextActor:
             self.lending.take(message)
 
     def advance(self) -> bool:
-        """Seal, look at the events, settle; True while ops are in flight or parked.
+        """Look at what is in flight, settle; True while ops are in flight or parked.
 
         Raises:
             ContextPoisoned, Unrecoverable: The context is dead.
         """
         self.helper.finish()
         tracks = self.streams.tracks
-        for track in tracks:
-            track.seal()
         self.completion.watch(tracks)
         for track in tracks:
-            if track.events:
+            if track.completed < track.issued:
                 track.poll()
         flying = self.ledger.settle(tracks)
         leaving = self.admission.plans.sweep()

@@ -274,6 +274,8 @@ class Admission:
                 block.source = op
             else:
                 block.readers[track] = ticket
+        if track.trails:
+            track.seal()
         try:
             track.issued = plan.used = ticket
             plan.launched += 1

@@ -34,7 +34,7 @@ class Completion(abc.ABC):
 
     @abc.abstractmethod
     def watch(self, tracks: Sequence[Track]) -> None:
-        """New work has been enqueued and sealed on these tracks."""
+        """New work has been enqueued on some of these tracks."""
 
     def close(self) -> None:
         """End what the strategy started."""
@@ -94,10 +94,10 @@ class SharedPolledCompletion(PolledCompletion):
         if self._rounds:
             self._rounds -= 1
             return
-        busy = [track for track in tracks if track.events]
+        busy = [track for track in tracks if track.completed < track.issued]
         if len(busy) == 1 and len(busy[0].ops) <= 2:
             began = self._clock()
-            busy[0].events[0][1].synchronize()
+            busy[0].finish()
             if self._clock() - began > self.SHORT:
                 self._rounds = self.PATIENCE
 
@@ -131,8 +131,9 @@ class HostFnCompletion(Completion):
 
     def watch(self, tracks: Sequence[Track]) -> None:
         for track in tracks:
-            if self._watched.get(track) != track.sealed:
-                self._watched[track] = track.sealed
+            if self._watched.get(track) != track.issued:
+                self._watched[track] = track.issued
+                track.seal()  # the stream is not idle while it posts
                 track.stream.signal(self._semaphore)
 
     def close(self) -> None:
@@ -164,8 +165,9 @@ class SyncCompletion(Completion):
 
     def watch(self, tracks: Sequence[Track]) -> None:
         for track in tracks:
-            if self._watched.get(track) != track.sealed:
-                self._watched[track] = track.sealed
+            if self._watched.get(track) != track.issued:
+                self._watched[track] = track.issued
+                track.seal()
                 self._jobs.put(track)
 
     def close(self) -> None:

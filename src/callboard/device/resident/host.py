@@ -339,6 +339,8 @@ class HostActors:
         track.issued += 1
         if done:
             track.sealed = track.completed = track.issued
+        else:
+            track.seal()  # the stream is not idle while the actor's next turn enqueues on it
         return track.issued
 
     def _finish(self, item: Item, actor: ActorThread, ticket: int) -> None:
