@@ -15,6 +15,7 @@ from tests.device.steps import Bump, Left, Right, StepsBackend, events
 
 import callboard as cb
 from callboard.core import registry
+from callboard.device.context import admission
 from callboard.device.context.blocks import Block, BlockPool
 from callboard.device.context.pending import Pending
 from callboard.device.context.tracks import Track
@@ -173,8 +174,7 @@ def release_at_once(patch: pytest.MonkeyPatch) -> None:
 
 
 def forget_producers(patch: pytest.MonkeyPatch) -> None:
-    init = Pending.__init__
-    patch.setattr(Pending, "__init__", lambda self, op, ticket, plan, sources: init(self, op, ticket, plan, ()))
+    patch.setattr(admission, "Pending", lambda op, ticket, plan, sources: Pending(op, ticket, plan, ()))
 
 
 def settle_out_of_order(patch: pytest.MonkeyPatch) -> None:

@@ -264,28 +264,31 @@ class Admission:
             for buffer, block in zip(call.made, made, strict=True):
                 buffers[buffer] = block
                 blocks.append((block, True))
-        op = Pending(call.id, ticket, plan, sources)
         for block, writes in blocks:
             if block.only is not track:
                 block.enter(track, writes)
+        if track.trails:
+            track.seal()
+        op = Pending(call.id, ticket, plan, sources)
+        track.issued = ticket
+        try:
+            op.check = plan.launch(track.stream, plan.state, *values)  # type: ignore[misc]
+            if plan.value is not None:
+                op.readback = self._device.read_back(track.stream, values[plan.makes[0][0]], plan.value.nbytes)
+        except Exception as e:
+            self._ledger.refuse(op, self._classified(e, plan))
+        else:
+            track.ops.append(op)
+        # What others are to know of it is noted while the device is at work.
+        for block, writes in blocks:
             if writes:
                 block.writer = track
                 block.wrote = ticket
                 block.source = op
             else:
                 block.readers[track] = ticket
-        if track.trails:
-            track.seal()
-        try:
-            track.issued = plan.used = ticket
-            plan.launched += 1
-            op.check = plan.launch(track.stream, plan.state, *values)  # type: ignore[misc]
-            if plan.value is not None:
-                op.readback = self._device.read_back(track.stream, values[plan.makes[0][0]], plan.value.nbytes)
-        except Exception as e:
-            self._ledger.refuse(op, self._classified(e, plan))
-            return
-        track.ops.append(op)
+        plan.used = ticket
+        plan.launched += 1
         if ticket - track.sealed >= SEAL_EVERY:
             track.seal()
 

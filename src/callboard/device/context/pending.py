@@ -3,6 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from callboard.core.backend import Readback
 from callboard.device.protocol import Failure
 
@@ -14,7 +16,7 @@ __all__ = ["FAILED", "FLYING", "OK", "Pending"]
 FLYING, OK, FAILED = 0, 1, 2
 
 
-class Pending:
+class Pending(msgspec.Struct, eq=False):
     """An op that has been accepted: its own status, and the ops whose results it reads.
 
     It outlives its verdict while a buffer names it as its last writer, so that whoever reads that buffer later gets the
@@ -30,18 +32,15 @@ class Pending:
         failure: Set when it failed.
     """
 
-    __slots__ = ("answer", "check", "failure", "id", "plan", "readback", "sources", "state", "ticket")
-
-    def __init__(self, id: int, ticket: int, plan: "Plan | None", sources: "Sequence[Pending]") -> None:
-        self.id = id
-        self.ticket = ticket
-        self.plan = plan
-        self.sources = sources
-        self.check: Callable[[], None] | None = None
-        self.readback: Readback | None = None
-        self.answer: bytes | None = None
-        self.failure: Failure | None = None
-        self.state = FLYING
+    id: int
+    ticket: int
+    plan: "Plan | None"
+    sources: "Sequence[Pending]"
+    check: Callable[[], None] | None = None
+    readback: Readback | None = None
+    answer: bytes | None = None
+    failure: Failure | None = None
+    state: int = FLYING
 
     def fail(self, failure: Failure) -> None:
         self.failure = failure

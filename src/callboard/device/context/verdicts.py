@@ -64,9 +64,8 @@ class Ledger:
             ContextPoisoned, Unrecoverable: An op's own status says that the context is dead.
         """
         plain = self.trace is None
-        again, flying = True, False
-        while again:
-            again = flying = False
+        while True:
+            progress = blocked = flying = False
             for track in tracks:
                 ops = track.ops
                 completed = track.completed
@@ -76,11 +75,13 @@ class Ledger:
                         op.plan = None
                         self._done.append(op.id)
                     elif not self._settle(op):
+                        blocked = True
                         break  # its producer, on another track, is settled first
                     ops.popleft()
-                    again = True
+                    progress = True
                 flying = flying or bool(ops)
-        return flying
+            if not (blocked and progress):
+                return flying
 
     def _settle(self, op: Pending) -> bool:
         for source in op.sources:
