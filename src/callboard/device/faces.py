@@ -14,6 +14,7 @@ from callboard.device.line.interop import Interop, is_foreign
 from callboard.device.line.transfers import Transfers
 from callboard.kernel.blas.face import BlasFace
 from callboard.kernel.face import Submit
+from callboard.kernel.fft.face import FftFace
 from callboard.kernel.memory import Copy, Empty, Fill
 
 __all__ = ["Faces", "Shape"]
@@ -27,6 +28,7 @@ class Faces(Generic[Mode]):
 
     Attributes:
         blas: BLAS ops (:class:`callboard.kernel.blas.BlasFace`).
+        fft: Fourier transforms (:class:`callboard.kernel.fft.face.FftFace`).
     """
 
     def __init__(self, submit: Submit, transfers: Transfers, interop: Interop) -> None:
@@ -34,6 +36,7 @@ class Faces(Generic[Mode]):
         self._transfers = transfers
         self._interop = interop
         self.blas: BlasFace[Mode] = BlasFace(submit)
+        self.fft: FftFace[Mode] = FftFace(submit)
 
     # -- messages ------------------------------------------------------------------------------------------------------
 

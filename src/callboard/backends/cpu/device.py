@@ -38,9 +38,10 @@ class CpuBackend(AccelBackend):
     def libraries(self) -> Mapping[str, type[Library]]:
         # Here, because a process that only lists devices needs no library.
         from callboard.backends.cpu.blas import CpuBlas
+        from callboard.backends.cpu.fft import CpuFft
         from callboard.backends.cpu.memory import CpuMemory
 
-        return {"memory": CpuMemory, "blas": CpuBlas}
+        return {"memory": CpuMemory, "blas": CpuBlas, "fft": CpuFft}
 
     def preload(self) -> None:
         self.libraries()

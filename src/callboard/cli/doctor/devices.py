@@ -29,7 +29,18 @@ async def _try_blas(device: Device) -> None:
         raise ValueError(f"a product came back as {found.tolist()}")
 
 
-PROBES: dict[str, Callable[[Device], Awaitable[None]]] = {"blas": _try_blas, "memory": _try_memory}
+async def _try_fft(device: Device) -> None:
+    x = np.arange(6.0, dtype=np.float32)
+    found = await device.fft.rfft(device.put(x)).get()
+    if not np.allclose(found, np.fft.rfft(x), atol=1e-5):
+        raise ValueError(f"a transform came back as {found.tolist()}")
+
+
+PROBES: dict[str, Callable[[Device], Awaitable[None]]] = {
+    "blas": _try_blas,
+    "fft": _try_fft,
+    "memory": _try_memory,
+}
 """One op of each library, by its stem: raises when it fails or its result is wrong."""
 
 

@@ -1,0 +1,52 @@
+"""``CpuFft``: which plan serves which message."""
+
+from collections.abc import Callable
+
+from callboard.backends.cpu.fft.transforms import Plan, planned
+from callboard.backends.cpu.stream import CpuStream
+from callboard.core.backend import AccelDevice, AccelStream
+from callboard.core.library import Library, launches, prepares
+from callboard.kernel.fft import Fft, FftPlanMany, FftPlanManyInPlace, FftWithCallback, Irfft, IrfftOverwrite, Rfft
+
+__all__ = ["CpuFft"]
+
+Check = Callable[[], None]
+
+
+def no_compiler(op: FftWithCallback) -> str:
+    """Of functions given as CUDA C++."""
+    return "load and store are CUDA C++, which a CPU cannot run; transform, and compute before or after it"
+
+
+class CpuFft(Library):
+    """Serves :mod:`callboard.kernel.fft` with :mod:`scipy.fft`, in the precision of the operands (halves in f32)."""
+
+    name = "fft"
+
+    def __init__(self, device: AccelDevice, stream: AccelStream) -> None:
+        super().__init__(device, stream)
+        import scipy.fft  # noqa: F401 - now and not inside the first op
+
+    @prepares(Fft, Rfft, Irfft, IrfftOverwrite, FftPlanMany, FftPlanManyInPlace, inline=True)
+    def plan(self, op: Fft | Rfft | Irfft | IrfftOverwrite | FftPlanMany | FftPlanManyInPlace) -> Plan:
+        return planned(op.transform())
+
+    @launches(Fft, Rfft, Irfft, IrfftOverwrite, FftPlanMany)
+    def transform(self, stream: CpuStream, plan: Plan, x: int, out: int) -> Check:
+        return stream.run("scipy", plan, x, out)
+
+    @launches(FftPlanManyInPlace)
+    def in_place(self, stream: CpuStream, plan: Plan, x: int) -> Check:
+        return stream.run("scipy", plan, x, x)
+
+    @launches(FftWithCallback, refuses=no_compiler)
+    def with_callback(
+        self,
+        stream: CpuStream,
+        plan: FftWithCallback,
+        x: int,
+        out: int,
+        load_data: int | None,
+        store_data: int | None,
+    ) -> None:
+        raise NotImplementedError  # never reached: every message is refused

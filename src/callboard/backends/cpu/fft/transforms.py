@@ -1,0 +1,133 @@
+"""Transforms by SciPy."""
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from callboard.backends.cpu.views import viewer
+from callboard.kernel.fft.transform import Side, Transform
+
+__all__ = ["Plan", "planned", "workers"]
+
+Array = np.ndarray[Any, Any]
+Plan = Callable[[int, int], None]
+"""``plan(x, out)``, the addresses of element 0 of both."""
+
+PARALLEL = 1 << 16
+"""Elements below which SciPy's threads cost more than they save."""
+
+
+def workers(elements: int) -> int:
+    """Threads of a transform: those that ``OMP_NUM_THREADS`` allows, else a core each; one for a small array."""
+    if elements < PARALLEL:
+        return 1
+    told = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
+    if told.isdigit() and int(told):
+        return int(told)
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def planned(transform: Transform) -> Plan:
+    """How to execute it."""
+    if transform.src.size == 0 or transform.out.size == 0:
+        return lambda x, out: None
+    if transform.src.real.name == "f16":
+        return _in_singles(transform)
+    return {"C2C": _complex, "R2C": _from_real, "C2R": _to_real}[transform.kind](transform)
+
+
+def _settings(transform: Transform) -> dict[str, Any]:
+    elements = max(transform.src.size, transform.out.size)
+    return {"axes": transform.axes, "norm": transform.norm, "workers": workers(elements)}
+
+
+def _complex(transform: Transform) -> Plan:
+    from scipy.fft import fftn, ifftn
+
+    run, settings = (fftn if transform.direction == "forward" else ifftn), _settings(transform)
+    view_x, view_out = viewer(transform.src.layout), viewer(transform.out.layout)
+    same = transform.src == transform.out
+
+    def work(x: int, out: int) -> None:
+        target = view_out(out)
+        if not (same and x == out):
+            target[...] = view_x(x)
+        # In the output, which spares SciPy an array of its own.
+        result = run(target, overwrite_x=True, **settings)
+        if result is not target:
+            target[...] = result
+
+    return work
+
+
+def _from_real(transform: Transform) -> Plan:
+    from scipy.fft import rfftn
+
+    settings = _settings(transform)
+    view_x, view_out = viewer(transform.src.layout), viewer(transform.out.layout)
+
+    def work(x: int, out: int) -> None:
+        view_out(out)[...] = rfftn(view_x(x), **settings)
+
+    return work
+
+
+def _to_real(transform: Transform) -> Plan:
+    from scipy.fft import irfftn
+
+    settings, lengths = _settings(transform), transform.lengths
+    view_x, view_out = viewer(transform.src.layout), viewer(transform.out.layout)
+
+    def work(x: int, out: int) -> None:
+        view_out(out)[...] = irfftn(view_x(x), s=lengths, **settings)
+
+    return work
+
+
+def _in_singles(transform: Transform) -> Plan:
+    """Halves: converted, transformed in f32, rounded once."""
+    from scipy.fft import fftn, ifftn, irfftn, rfftn
+
+    settings = _settings(transform)
+    match transform.kind, transform.direction:
+        case "R2C", _:
+            run: Callable[..., Array] = rfftn
+        case "C2R", _:
+            run, settings["s"] = irfftn, transform.lengths
+        case _, "forward":
+            run = fftn
+        case _:
+            run = ifftn
+    read, write = _reader(transform.src), _writer(transform.out)
+
+    def work(x: int, out: int) -> None:
+        write(out, run(read(x), **settings))
+
+    return work
+
+
+def _reader(side: Side) -> Callable[[int], Array]:
+    view = viewer(side.layout)
+    if not side.is_complex:
+        return lambda address: view(address).astype(np.float32)
+
+    def read(address: int) -> Array:
+        singles = np.ascontiguousarray(view(address), np.float32)
+        return singles.view(np.complex64)[..., 0]
+
+    return read
+
+
+def _writer(side: Side) -> Callable[[int, Array], None]:
+    view = viewer(side.layout)
+
+    def write(address: int, result: Array) -> None:
+        target = view(address)
+        if side.is_complex:
+            target[..., 0], target[..., 1] = result.real, result.imag
+        else:
+            target[...] = result
+
+    return write

@@ -1,0 +1,7 @@
+"""``FftActor``: who serves the messages of this package."""
+
+__all__ = ["FftActor"]
+
+
+class FftActor:
+    """Serves the Fourier transforms of a device."""

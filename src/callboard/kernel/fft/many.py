@@ -1,0 +1,193 @@
+"""Batches of transforms whose elements lie where numbers say: cuFFT's advanced layout.
+
+Element ``[i, j, k]`` of transform ``b`` is ``b * dist + ((i * embed[1] + j) * embed[2] + k) * stride`` elements from
+the start of the array, each side with its own ``embed``, ``stride`` and ``dist``.
+"""
+
+from typing import ClassVar, Literal
+
+from callboard.core.dtype import DTYPES, DType
+from callboard.core.layout import Layout
+from callboard.core.op import Op, Outputs
+from callboard.core.operand import In, InOut
+from callboard.core.ref import GpuRef
+from callboard.kernel.fft.actor import FftActor
+from callboard.kernel.fft.transform import FftDirection, FftKind, FftNorm, Side, Transform, refuse
+
+__all__ = ["FftPlanMany", "FftPlanManyInPlace"]
+
+_KINDS: dict[str, tuple[Literal["C2C", "R2C", "C2R"], DType, DType]] = {
+    "C2C": ("C2C", DTYPES["c64"], DTYPES["c64"]),
+    "R2C": ("R2C", DTYPES["f32"], DTYPES["c64"]),
+    "C2R": ("C2R", DTYPES["c64"], DTYPES["f32"]),
+    "Z2Z": ("C2C", DTYPES["c128"], DTYPES["c128"]),
+    "D2Z": ("R2C", DTYPES["f64"], DTYPES["c128"]),
+    "Z2D": ("C2R", DTYPES["c128"], DTYPES["f64"]),
+}
+Embed = tuple[int, ...] | None
+
+
+class FftPlanMany(Op[FftActor, GpuRef], tag="fft.plan_many"):
+    """A batch of transforms from one flat array to another (``FftPlanMany``, executed at once).
+
+    Args:
+        x: Without gaps, its axes do not matter: f32, f64, c64 or c128, as ``kind`` says. Not changed.
+        out: Likewise; answered. Elements that no transform reaches are left alone.
+        kind: From what to what.
+        dims: Points along each axis of a transform: 1 to 3 numbers, of the real side for the real kinds. The complex
+            side then has ``dims[-1] // 2 + 1`` along the last axis.
+        batch: Number of transforms.
+        direction: Sign of the exponent; R2C and D2Z are forward, C2R and Z2D inverse, whatever it says.
+        norm: As in :class:`Fft <callboard.kernel.fft.Fft>`; for cuFFT's plain sums, the norm that scales the other
+            direction.
+        in_embed, out_embed: Extents of the arrays in which the transforms lie, ``embed[0]`` of no effect; None: those
+            of the transform.
+        in_stride, out_stride: Between elements that follow each other on the last axis.
+        in_dist, out_dist: Between element 0 of one transform and of the next; None: ``stride * product(embed)``.
+    """
+
+    returns: ClassVar[tuple[str, ...]] = ("out",)
+
+    x: In
+    out: InOut
+    kind: FftKind
+    dims: tuple[int, ...]
+    batch: int = 1
+    direction: FftDirection = "forward"
+    norm: FftNorm = "backward"
+    in_embed: Embed = None
+    in_stride: int = 1
+    in_dist: int | None = None
+    out_embed: Embed = None
+    out_stride: int = 1
+    out_dist: int | None = None
+
+    def infer(self) -> Outputs:
+        self.transform()
+        return {}
+
+    def transform(self) -> Transform:
+        """For a backend.
+
+        Raises:
+            ShapeError: The arrays are too short, or elements of the output overlap.
+        """
+        kind, source, target = _KINDS[self.kind]
+        src_dims, out_dims = _dims(self, self.dims, kind)
+        _check_flat(self, "x", self.x.layout, source)
+        _check_flat(self, "out", self.out.layout, target)
+        src = _side(self, "in", source, src_dims, self.batch, self.in_embed, self.in_stride, self.in_dist)
+        out = _side(self, "out", target, out_dims, self.batch, self.out_embed, self.out_stride, self.out_dist)
+        _check_reach(self, "x", src, self.x.layout)
+        _check_reach(self, "out", out, self.out.layout)
+        _check_distinct(self, "out", out)
+        axes = tuple(range(1, len(self.dims) + 1))
+        return Transform(kind, _direction(kind, self.direction), self.norm, axes, src, out)
+
+
+class FftPlanManyInPlace(Op[FftActor, GpuRef], tag="fft.plan_many_in_place"):
+    """A batch of transforms within one array, real ones included.
+
+    Real rows are padded: ``n`` numbers lie where their ``n // 2 + 1`` complex ones will, so a row takes ``2 * (n //
+    2 + 1)``; what is beside them has no meaning. ``dev.view(x, dtype=...)`` gives the array as its other type.
+
+    Args:
+        x: Without gaps, its axes do not matter; of the type of the input of ``kind``; answered.
+        kind, dims, batch, direction, norm: As in :class:`FftPlanMany`.
+    """
+
+    returns: ClassVar[tuple[str, ...]] = ("x",)
+
+    x: InOut
+    kind: FftKind
+    dims: tuple[int, ...]
+    batch: int = 1
+    direction: FftDirection = "forward"
+    norm: FftNorm = "backward"
+
+    def infer(self) -> Outputs:
+        self.transform()
+        return {}
+
+    def transform(self) -> Transform:
+        """For a backend: both sides begin at the same address.
+
+        Raises:
+            ShapeError: The array is too short.
+        """
+        kind, source, target = _KINDS[self.kind]
+        src_dims, out_dims = _dims(self, self.dims, kind)
+        _check_flat(self, "x", self.x.layout, source)
+        kept = src_dims if source.is_complex else out_dims
+        padded = (*kept[:-1], 2 * kept[-1])
+        src = _side(self, "in", source, src_dims, self.batch, kept if source.is_complex else padded, 1, None)
+        out = _side(self, "out", target, out_dims, self.batch, kept if target.is_complex else padded, 1, None)
+        for side in (src, out):
+            _check_reach(self, "x", side, self.x.layout)
+        axes = tuple(range(1, len(self.dims) + 1))
+        return Transform(kind, _direction(kind, self.direction), self.norm, axes, src, out)
+
+
+AnyMany = FftPlanMany | FftPlanManyInPlace
+
+
+def _dims(op: AnyMany, dims: tuple[int, ...], kind: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    if not 1 <= len(dims) <= 3 or min(dims) < 1:
+        raise refuse(op, f"dims is {dims}; pass 1 to 3 numbers, each at least 1")
+    if op.batch < 0:
+        raise refuse(op, f"batch is {op.batch}; it must not be negative")
+    kept = (*dims[:-1], dims[-1] // 2 + 1)
+    return (kept if kind == "C2R" else dims), (kept if kind == "R2C" else dims)
+
+
+def _direction(kind: str, asked: FftDirection) -> FftDirection:
+    return asked if kind == "C2C" else "forward" if kind == "R2C" else "inverse"
+
+
+def _check_flat(op: AnyMany, name: str, layout: Layout, dtype: DType) -> None:
+    if layout.dtype is not dtype:
+        raise refuse(op, f"{name} is {layout!r}; for kind {op.kind} it must be {dtype} (dev.view or another kind)")
+    if not layout.contiguous:
+        raise refuse(op, f"{name} is {layout!r}; pass the whole array, without gaps, and embed, stride and dist")
+
+
+def _side(
+    op: AnyMany,
+    name: str,
+    dtype: DType,
+    dims: tuple[int, ...],
+    batch: int,
+    embed: Embed,
+    stride: int,
+    dist: int | None,
+) -> Side:
+    """The transforms of the batch as one array: ``[batch, *dims]``."""
+    embed = dims if embed is None else embed
+    if len(embed) != len(dims) or any(e < n for e, n in zip(embed[1:], dims[1:], strict=True)):
+        raise refuse(op, f"{name}_embed is {embed}; it takes {len(dims)} extents, none below those of {dims}")
+    steps = [stride]
+    for extent in reversed(embed[1:]):
+        steps.append(steps[-1] * extent)
+    if dist is None:
+        dist = steps[-1] * max(embed[0], dims[0])
+    if stride < 1 or dist < 0:
+        raise refuse(op, f"{name}_stride is {stride}, {name}_dist {dist}; they must be positive")
+    return Side(dtype.real, dtype.is_complex, (batch, *dims), (dist, *reversed(steps)))
+
+
+def _check_reach(op: AnyMany, name: str, side: Side, layout: Layout) -> None:
+    needed = (sum((n - 1) * s for n, s in zip(side.shape, side.strides, strict=True)) + 1) * side.itemsize
+    if side.size and needed > layout.nbytes:
+        raise refuse(
+            op, f"{name} is {layout!r}, {layout.nbytes} bytes; these transforms reach {needed} bytes: pass a longer one"
+        )
+
+
+def _check_distinct(op: AnyMany, name: str, side: Side) -> None:
+    reach = 0
+    for stride, extent in sorted((s, n) for n, s in zip(side.shape, side.strides, strict=True) if n > 1):
+        if stride <= reach and side.size:
+            raise refuse(
+                op, f"elements of {name} overlap (steps {side.strides} of extents {side.shape}): enlarge dist or embed"
+            )
+        reach += stride * (extent - 1)

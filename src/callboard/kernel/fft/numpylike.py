@@ -1,0 +1,213 @@
+"""Transforms of arrays of any strides, along any axes: what NumPy's ``fft`` module offers."""
+
+from typing import Any, ClassVar
+
+import msgspec
+
+from callboard.core.layout import Layout
+from callboard.core.op import Op, Outputs
+from callboard.core.operand import In, InOut, Operand, Out
+from callboard.core.ref import GpuRef
+from callboard.kernel.fft.actor import FftActor
+from callboard.kernel.fft.transform import (
+    FftDirection,
+    FftNorm,
+    Side,
+    Transform,
+    complex_layout,
+    complex_side,
+    normal_axes,
+    real_layout,
+    real_side,
+    refuse,
+)
+
+__all__ = ["Fft", "Irfft", "IrfftOverwrite", "Rfft", "halved", "restored"]
+
+AnyOp = Op[Any, Any]
+
+
+class Fft(Op[FftActor, GpuRef], tag="fft.fft"):
+    """Complex to complex: ``out[k] = scale * sum(x[j] * exp(-+2i pi j k / n))`` along each axis (``FftRequest``, C2C).
+
+    Args:
+        x: Complex, of any strides: c64, c128, or f16 whose last axis holds real and imaginary part. Axes are counted
+            without that one.
+        out: Same shape and dtype; a new array when None. May be ``x``: in place.
+        axes: One to three, distinct.
+        direction: Sign of the exponent: - forward, + inverse.
+        norm: ``"backward"``: the inverse is divided by the number of points; ``"forward"``: the forward transform is;
+            ``"ortho"``: both by its square root.
+    """
+
+    overlaps: ClassVar[frozenset[tuple[str, str]]] = frozenset({("out", "x")})
+
+    x: In
+    out: Out | None = None
+    axes: tuple[int, ...] = (-1,)
+    direction: FftDirection = "forward"
+    norm: FftNorm = "backward"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        settle_axes(self, complex_side(self, "x", self.x.layout))
+
+    def infer(self) -> Outputs:
+        side = complex_side(self, "x", self.x.layout)
+        check_points(self, side.shape, self.axes)
+        if self.out is not None:
+            complex_side(self, "out", self.out.layout)
+        return {"out": complex_layout(side.real, side.shape)}
+
+    def transform(self) -> Transform:
+        """For a backend."""
+        out = complex_side(self, "out", given_or_new(self, self.out))
+        src = complex_side(self, "x", self.x.layout)
+        return Transform("C2C", self.direction, self.norm, self.axes, src, out)
+
+
+class Rfft(Op[FftActor, GpuRef], tag="fft.rfft"):
+    """Real to complex, forward (``FftRequest`` with R2C): of the last of ``axes`` only the first half is kept.
+
+    Args:
+        x: f16, f32 or f64, of any strides.
+        out: Complex; a new array when None. Along ``axes[-1]`` it has ``n // 2 + 1`` points where ``x`` has ``n``.
+            c64 for f32, c128 for f64; for f16, f16 with a further axis of real and imaginary part.
+        axes: One to three, distinct.
+        norm: ``"forward"`` divides by the number of points, ``"ortho"`` by its square root, ``"backward"`` by nothing.
+    """
+
+    x: In
+    out: Out | None = None
+    axes: tuple[int, ...] = (-1,)
+    norm: FftNorm = "backward"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        settle_axes(self, real_side(self, "x", self.x.layout))
+
+    def infer(self) -> Outputs:
+        side = real_side(self, "x", self.x.layout)
+        check_points(self, side.shape, self.axes)
+        if self.out is not None:
+            complex_side(self, "out", self.out.layout)
+        return {"out": complex_layout(side.real, halved(side.shape, self.axes[-1]))}
+
+    def transform(self) -> Transform:
+        """For a backend."""
+        out = complex_side(self, "out", given_or_new(self, self.out))
+        return Transform("R2C", "forward", self.norm, self.axes, real_side(self, "x", self.x.layout), out)
+
+
+class Irfft(Op[FftActor, GpuRef], tag="fft.irfft"):
+    """Complex to real, inverse (``FftRequest`` with C2R): ``x`` is the first half of a Hermitian array.
+
+    What of ``x`` contradicts that (an imaginary part of the point 0) has no defined effect. ``x`` is not changed; where
+    the vendor's library overwrites it, it works on a copy, for which :class:`IrfftOverwrite` has no need.
+
+    Args:
+        x: Complex as in :class:`Fft`, of any strides, with ``n // 2 + 1`` points along ``axes[-1]``.
+        out: Real, of the type of a part of ``x``; a new array when None. It has ``n`` points along ``axes[-1]``.
+        n: Points of ``out`` along ``axes[-1]``: even by default, ``2 * (m - 1)`` where ``x`` has ``m``.
+        axes: One to three, distinct.
+        norm: ``"backward"`` divides by the number of points, ``"ortho"`` by its square root, ``"forward"`` by nothing.
+    """
+
+    x: In
+    out: Out | None = None
+    n: int | None = None
+    axes: tuple[int, ...] = (-1,)
+    norm: FftNorm = "backward"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        settle_axes(self, complex_side(self, "x", self.x.layout))
+
+    def infer(self) -> Outputs:
+        return _infer_real(self, self.x, self.out, self.n, self.axes)
+
+    def transform(self) -> Transform:
+        """For a backend."""
+        return _to_real(self, self.x, self.out, self.axes, self.norm)
+
+
+class IrfftOverwrite(Op[FftActor, GpuRef], tag="fft.irfft_overwrite"):
+    """:class:`Irfft` that may leave anything in ``x``: no copy of it is made.
+
+    Args:
+        x: As for :class:`Irfft`; what it holds afterwards is not defined.
+        out, n, axes, norm: As for :class:`Irfft`.
+    """
+
+    x: InOut
+    out: Out | None = None
+    n: int | None = None
+    axes: tuple[int, ...] = (-1,)
+    norm: FftNorm = "backward"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        settle_axes(self, complex_side(self, "x", self.x.layout))
+
+    def infer(self) -> Outputs:
+        return _infer_real(self, self.x, self.out, self.n, self.axes)
+
+    def transform(self) -> Transform:
+        """For a backend."""
+        return _to_real(self, self.x, self.out, self.axes, self.norm)
+
+
+# -- what they share ---------------------------------------------------------------------------------------------------
+
+
+def settle_axes(op: Any, side: Side) -> None:
+    """Count the axes of a message from the front, so that equal transforms have equal heads."""
+    axes = normal_axes(op, op.axes, len(side.shape), side.layout.ndim > len(side.shape))
+    if axes != op.axes:
+        msgspec.structs.force_setattr(op, "axes", axes)
+
+
+def check_points(op: AnyOp, shape: tuple[int, ...], axes: tuple[int, ...]) -> None:
+    """A transform of no points is not defined; a batch of no transforms is."""
+    for axis in axes:
+        if shape[axis] == 0:
+            raise refuse(op, f"axis {axis} of shape {shape} has no points to transform")
+
+
+def halved(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
+    """The shape of the kept half of a Hermitian array."""
+    return (*shape[:axis], shape[axis] // 2 + 1, *shape[axis + 1 :])
+
+
+def restored(op: AnyOp, shape: tuple[int, ...], axis: int, n: int | None) -> tuple[int, ...]:
+    """The shape of the real array whose half this is."""
+    kept = shape[axis]
+    points = 2 * (kept - 1) if n is None else n
+    if points < 1:
+        raise refuse(op, f"n is {points} for the {kept} points of axis {axis}; a transform has at least 1 (give n)")
+    if points // 2 + 1 != kept:
+        raise refuse(
+            op,
+            f"n is {points}, so axis {axis} of x must have {points // 2 + 1} points and has {kept}: "
+            f"cut it by an index, or pad it",
+        )
+    return (*shape[:axis], points, *shape[axis + 1 :])
+
+
+def given_or_new(op: AnyOp, out: Operand | None) -> Layout:
+    """The layout of the output: that of the array given, or of the one that will be made."""
+    return op.infer()["out"] if out is None else out.layout
+
+
+def _infer_real(op: AnyOp, x: Operand, out: Operand | None, n: int | None, axes: tuple[int, ...]) -> Outputs:
+    side = complex_side(op, "x", x.layout)
+    shape = restored(op, side.shape, axes[-1], n)
+    check_points(op, shape, axes)
+    if out is not None:
+        real_side(op, "out", out.layout)
+    return {"out": real_layout(side.real, shape)}
+
+
+def _to_real(op: AnyOp, x: Operand, out: Operand | None, axes: tuple[int, ...], norm: FftNorm) -> Transform:
+    side = real_side(op, "out", given_or_new(op, out))
+    return Transform("C2R", "inverse", norm, axes, complex_side(op, "x", x.layout), side)

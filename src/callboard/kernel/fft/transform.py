@@ -1,0 +1,173 @@
+"""``Transform``: what a Fourier transform is to a backend, whatever message asked for it."""
+
+import math
+from typing import Any, Literal, NamedTuple
+
+from callboard.core.dtype import DTYPES, DType
+from callboard.core.errors import ShapeError
+from callboard.core.layout import Layout, layout_of
+from callboard.core.op import Op
+
+__all__ = [
+    "COMPLEXES",
+    "REALS",
+    "FftDirection",
+    "FftKind",
+    "FftNorm",
+    "Side",
+    "Transform",
+    "complex_layout",
+    "complex_side",
+    "normal_axes",
+    "real_layout",
+    "real_side",
+    "refuse",
+]
+
+FftKind = Literal["C2C", "R2C", "C2R", "Z2Z", "D2Z", "Z2D"]
+"""From complex or real to complex or real, in single (C, R) or double (Z, D) precision; cuFFT's names."""
+
+FftDirection = Literal["forward", "inverse"]
+"""The sign of the exponent: - forward, + inverse."""
+
+FftNorm = Literal["backward", "ortho", "forward"]
+"""Which direction is divided by the number of points: the inverse, both by its square root, or the forward one."""
+
+MOST_AXES = 3
+REALS = (DTYPES["f16"], DTYPES["f32"], DTYPES["f64"])
+"""What real arrays may be."""
+COMPLEXES = (DTYPES["c64"], DTYPES["c128"])
+_COMPLEX_OF = {DTYPES["f32"]: DTYPES["c64"], DTYPES["f64"]: DTYPES["c128"]}
+_HALF = DTYPES["f16"]
+PAIR = "complex halves are f16 arrays whose last axis holds real and imaginary part: extent 2, without gaps"
+
+AnyOp = Op[Any, Any]
+
+
+class Side(NamedTuple):
+    """One end of a transform: how its real or complex elements lie.
+
+    Attributes:
+        real: Type of a real part.
+        is_complex: Whether an element has two of them.
+        shape: Extents.
+        strides: Steps, in elements.
+    """
+
+    real: DType
+    is_complex: bool
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one element."""
+        return self.real.itemsize * (2 if self.is_complex else 1)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def layout(self) -> Layout:
+        """Of the array that holds it: a complex half has an axis of two f16."""
+        if not self.is_complex:
+            return layout_of(self.real, self.shape, self.strides)
+        if self.real is _HALF:
+            return layout_of(_HALF, (*self.shape, 2), (*(2 * s for s in self.strides), 1))
+        return layout_of(_COMPLEX_OF[self.real], self.shape, self.strides)
+
+
+class Transform(NamedTuple):
+    """A transform, worked out: what a backend executes.
+
+    Attributes:
+        kind: ``"C2C"``, ``"R2C"`` or ``"C2R"``; the precision is that of the sides.
+        direction: Sign of the exponent; forward for R2C, inverse for C2R.
+        norm: Which direction is scaled.
+        axes: Transformed, all >= 0, 1 to 3 of them, distinct. Of the last one the real transforms keep the first half.
+        src: What is read.
+        out: What is written.
+    """
+
+    kind: Literal["C2C", "R2C", "C2R"]
+    direction: FftDirection
+    norm: FftNorm
+    axes: tuple[int, ...]
+    src: Side
+    out: Side
+
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        """Points along each of the axes."""
+        real = self.out if self.kind == "C2R" else self.src
+        return tuple(real.shape[axis] for axis in self.axes)
+
+    @property
+    def points(self) -> int:
+        """Points of one transform: what the norms divide by."""
+        return math.prod(self.lengths)
+
+    @property
+    def scale(self) -> float:
+        """What the plain sum is multiplied by."""
+        if self.norm == "ortho":
+            return 1 / math.sqrt(self.points)
+        return 1 / self.points if self.norm == ("forward" if self.direction == "forward" else "backward") else 1.0
+
+
+def refuse(op: AnyOp, why: str) -> ShapeError:
+    """The error for ``op``, to be raised."""
+    return ShapeError(f"{type(op).__struct_config__.tag}: {why}")
+
+
+def complex_side(op: AnyOp, name: str, layout: Layout) -> Side:
+    """The layout as an array of complex numbers: c64, c128, or pairs of f16."""
+    dtype = layout.dtype
+    if dtype in COMPLEXES:
+        return Side(dtype.real, True, layout.shape, layout.strides)
+    if dtype is not _HALF:
+        cure = "; rfft takes real arrays" if dtype.is_float else ""
+        raise refuse(op, f"{name} is {layout!r}; its dtype must be c64, c128, or f16 in pairs{cure}")
+    if layout.ndim < 1 or layout.shape[-1] != 2:
+        raise refuse(op, f"{name} is {layout!r}; {PAIR}")
+    if layout.size and (layout.strides[-1] != 1 or any(s % 2 for s in layout.strides[:-1])):
+        raise refuse(op, f"{name} is {layout!r}; {PAIR} (copy it first: dev.copy)")
+    return Side(_HALF, True, layout.shape[:-1], tuple(s // 2 for s in layout.strides[:-1]))
+
+
+def real_side(op: AnyOp, name: str, layout: Layout) -> Side:
+    """The layout as an array of real numbers."""
+    if layout.dtype not in REALS:
+        cure = "; fft takes complex arrays" if layout.dtype.is_complex else ""
+        raise refuse(op, f"{name} is {layout!r}; its dtype must be f16, f32 or f64{cure}")
+    return Side(layout.dtype, False, layout.shape, layout.strides)
+
+
+def complex_layout(real: DType, shape: tuple[int, ...]) -> Layout:
+    """Of a new array of complex numbers with parts of this type."""
+    return layout_of(_HALF, (*shape, 2)) if real is _HALF else layout_of(_COMPLEX_OF[real], shape)
+
+
+def real_layout(real: DType, shape: tuple[int, ...]) -> Layout:
+    """Of a new array of real numbers."""
+    return layout_of(real, shape)
+
+
+def normal_axes(op: AnyOp, axes: tuple[int, ...], ndim: int, pairs: bool) -> tuple[int, ...]:
+    """The axes, counted from the front.
+
+    Raises:
+        ShapeError: None, more than three, twice the same, or one that the array does not have.
+    """
+    beside = " (beside the axis of the pairs)" if pairs else ""
+    if not 1 <= len(axes) <= MOST_AXES:
+        raise refuse(op, f"axes is {axes}; one call transforms 1 to {MOST_AXES} axes (call again for further ones)")
+    for axis in axes:
+        if not -ndim <= axis < ndim:
+            raise refuse(op, f"axes is {axes} and x has {ndim} axes{beside}: there is no axis {axis}")
+    found = tuple(axis % ndim for axis in axes)
+    if len(set(found)) < len(found):
+        raise refuse(op, f"axes is {axes}: an axis can be transformed once in a call")
+    return found
