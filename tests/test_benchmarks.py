@@ -79,6 +79,15 @@ def test_demo(tmp_path: Path) -> None:
     assert results["generations"] == [2]
 
 
+def test_fft(tmp_path: Path) -> None:
+    results = run(tmp_path, "fft")["results"]
+    assert results["plans"]["process"]["misses"] == results["plans"]["process"]["entries"]
+    assert results["plans"]["process"]["hits"] > 20
+    for title, figures in results.items():
+        if title != "plans":
+            assert set(figures) == {"process", "thread", "direct"}
+
+
 def test_rounds_take_turns_in_both_directions(harness: ModuleType) -> None:
     order: list[str] = []
 

@@ -23,11 +23,11 @@ LIMIT = 30.0
 
 # Files that a page names as what a reader would make.
 EXAMPLES = {
-    "src/callboard/kernel/fft.py": "the library that the recipe adds",
-    "src/callboard/backends/cpu/fft.py": "likewise",
-    "src/callboard/backends/cuda/fft.py": "likewise",
-    "tests/conformance/test_fft.py": "likewise",
-    "fft/": "likewise",
+    "src/callboard/kernel/image.py": "the library that the recipe adds",
+    "src/callboard/backends/cpu/image.py": "likewise",
+    "src/callboard/backends/cuda/image.py": "likewise",
+    "tests/conformance/test_image.py": "likewise",
+    "image/": "likewise",
     "utils.py": "what no file may be called",
     "0001-context-in-a-child-process.md": "how a decision is named",
 }

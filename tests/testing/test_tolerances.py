@@ -108,4 +108,4 @@ def test_exact_is_exact_and_empty_passes() -> None:
 
 
 def test_the_table_has_every_floating_type() -> None:
-    assert set(ROUNDOFF) == {*FLOATS, "tf32"}
+    assert set(ROUNDOFF) == {*FLOATS, "tf32", "half"}

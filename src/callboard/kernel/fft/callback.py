@@ -8,7 +8,7 @@ from callboard.core.op import Op, Outputs
 from callboard.core.operand import In, Out
 from callboard.core.ref import GpuRef
 from callboard.kernel.fft.actor import FftActor
-from callboard.kernel.fft.numpylike import check_points, given_or_new, halved, restored, settle_axes
+from callboard.kernel.fft.numpylike import check_axes, given_or_new, halved, restored, settle_axes
 from callboard.kernel.fft.transform import (
     FftDirection,
     FftNorm,
@@ -66,7 +66,7 @@ class FftWithCallback(Op[FftActor, GpuRef], tag="fft.with_callback"):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        settle_axes(self, self._source())
+        settle_axes(self, self.kind != "R2C")
         direction = {"R2C": "forward", "C2R": "inverse"}.get(self.kind, self.direction)
         if direction != self.direction:
             msgspec.structs.force_setattr(self, "direction", direction)
@@ -77,6 +77,7 @@ class FftWithCallback(Op[FftActor, GpuRef], tag="fft.with_callback"):
 
     def infer(self) -> Outputs:
         src = self._source()
+        check_axes(self, src, self.axes)
         if src.real.name == "f16":
             raise refuse(self, f"x is {self.x.layout!r}; cuFFT calls no functions for halves (put it as f32)")
         if self.load is None and self.store is None:
@@ -86,10 +87,7 @@ class FftWithCallback(Op[FftActor, GpuRef], tag="fft.with_callback"):
             if operand is not None and not operand.layout.contiguous:
                 raise refuse(self, f"{name} is {operand.layout!r}; it must have no gaps (copy it first: dev.copy)")
         if self.kind == "C2R":
-            shape = restored(self, src.shape, self.axes[-1], self.n)
-            check_points(self, shape, self.axes)
-            return {"out": real_layout(src.real, shape)}
-        check_points(self, src.shape, self.axes)
+            return {"out": real_layout(src.real, restored(self, src.shape, self.axes[-1], self.n))}
         shape = halved(src.shape, self.axes[-1]) if self.kind == "R2C" else src.shape
         return {"out": complex_layout(src.real, shape)}
 

@@ -16,7 +16,6 @@ from callboard.kernel.fft.transform import (
     Transform,
     complex_layout,
     complex_side,
-    normal_axes,
     real_layout,
     real_side,
     refuse,
@@ -24,7 +23,8 @@ from callboard.kernel.fft.transform import (
 
 __all__ = ["Fft", "Irfft", "IrfftOverwrite", "Rfft", "halved", "restored"]
 
-AnyOp = Op[Any, Any]
+AnyOp = Any  # an op with an operand x
+MOST_AXES = 3
 
 
 class Fft(Op[FftActor, GpuRef], tag="fft.fft"):
@@ -50,11 +50,11 @@ class Fft(Op[FftActor, GpuRef], tag="fft.fft"):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        settle_axes(self, complex_side(self, "x", self.x.layout))
+        settle_axes(self, True)
 
     def infer(self) -> Outputs:
         side = complex_side(self, "x", self.x.layout)
-        check_points(self, side.shape, self.axes)
+        check_axes(self, side, self.axes)
         if self.out is not None:
             complex_side(self, "out", self.out.layout)
         return {"out": complex_layout(side.real, side.shape)}
@@ -84,11 +84,11 @@ class Rfft(Op[FftActor, GpuRef], tag="fft.rfft"):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        settle_axes(self, real_side(self, "x", self.x.layout))
+        settle_axes(self, False)
 
     def infer(self) -> Outputs:
         side = real_side(self, "x", self.x.layout)
-        check_points(self, side.shape, self.axes)
+        check_axes(self, side, self.axes)
         if self.out is not None:
             complex_side(self, "out", self.out.layout)
         return {"out": complex_layout(side.real, halved(side.shape, self.axes[-1]))}
@@ -121,7 +121,7 @@ class Irfft(Op[FftActor, GpuRef], tag="fft.irfft"):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        settle_axes(self, complex_side(self, "x", self.x.layout))
+        settle_axes(self, True)
 
     def infer(self) -> Outputs:
         return _infer_real(self, self.x, self.out, self.n, self.axes)
@@ -147,7 +147,7 @@ class IrfftOverwrite(Op[FftActor, GpuRef], tag="fft.irfft_overwrite"):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        settle_axes(self, complex_side(self, "x", self.x.layout))
+        settle_axes(self, True)
 
     def infer(self) -> Outputs:
         return _infer_real(self, self.x, self.out, self.n, self.axes)
@@ -160,18 +160,30 @@ class IrfftOverwrite(Op[FftActor, GpuRef], tag="fft.irfft_overwrite"):
 # -- what they share ---------------------------------------------------------------------------------------------------
 
 
-def settle_axes(op: Any, side: Side) -> None:
-    """Count the axes of a message from the front, so that equal transforms have equal heads."""
-    axes = normal_axes(op, op.axes, len(side.shape), side.layout.ndim > len(side.shape))
+def settle_axes(op: Any, is_complex: bool) -> None:
+    """Count the axes of a message from the front, so that equal transforms have equal heads.
+
+    Axes that ``x`` does not have stay as they are, and ``infer`` refuses them.
+    """
+    ndim = op.x.ndim - (is_complex and op.x.dtype.name == "f16")
+    axes = tuple(axis + ndim if -ndim <= axis < 0 else axis for axis in op.axes)
     if axes != op.axes:
         msgspec.structs.force_setattr(op, "axes", axes)
 
 
-def check_points(op: AnyOp, shape: tuple[int, ...], axes: tuple[int, ...]) -> None:
-    """A transform of no points is not defined; a batch of no transforms is."""
+def check_axes(op: AnyOp, side: Side, axes: tuple[int, ...]) -> None:
+    """One to three axes that the array has, each once; with at least one point: a transform of none is not defined."""
+    ndim = len(side.shape)
+    beside = " beside that of the pairs" if side.layout.ndim > ndim else ""
+    if not 1 <= len(axes) <= MOST_AXES:
+        raise refuse(op, f"axes is {axes}; one call transforms 1 to {MOST_AXES} axes (call again for further ones)")
     for axis in axes:
-        if shape[axis] == 0:
-            raise refuse(op, f"axis {axis} of shape {shape} has no points to transform")
+        if not 0 <= axis < ndim:
+            raise refuse(op, f"axes is {axes} and x has {ndim} axes{beside}: there is no axis {axis}")
+        if side.shape[axis] == 0:
+            raise refuse(op, f"axis {axis} of x has no points to transform (x is {op.x.layout!r})")
+    if len(set(axes)) < len(axes):
+        raise refuse(op, f"axes is {axes}: an axis can be transformed once in a call")
 
 
 def halved(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
@@ -201,8 +213,8 @@ def given_or_new(op: AnyOp, out: Operand | None) -> Layout:
 
 def _infer_real(op: AnyOp, x: Operand, out: Operand | None, n: int | None, axes: tuple[int, ...]) -> Outputs:
     side = complex_side(op, "x", x.layout)
+    check_axes(op, side, axes)
     shape = restored(op, side.shape, axes[-1], n)
-    check_points(op, shape, axes)
     if out is not None:
         real_side(op, "out", out.layout)
     return {"out": real_layout(side.real, shape)}

@@ -18,7 +18,6 @@ __all__ = [
     "Transform",
     "complex_layout",
     "complex_side",
-    "normal_axes",
     "real_layout",
     "real_side",
     "refuse",
@@ -33,7 +32,6 @@ FftDirection = Literal["forward", "inverse"]
 FftNorm = Literal["backward", "ortho", "forward"]
 """Which direction is divided by the number of points: the inverse, both by its square root, or the forward one."""
 
-MOST_AXES = 3
 REALS = (DTYPES["f16"], DTYPES["f32"], DTYPES["f64"])
 """What real arrays may be."""
 COMPLEXES = (DTYPES["c64"], DTYPES["c128"])
@@ -153,21 +151,3 @@ def complex_layout(real: DType, shape: tuple[int, ...]) -> Layout:
 def real_layout(real: DType, shape: tuple[int, ...]) -> Layout:
     """Of a new array of real numbers."""
     return layout_of(real, shape)
-
-
-def normal_axes(op: AnyOp, axes: tuple[int, ...], ndim: int, pairs: bool) -> tuple[int, ...]:
-    """The axes, counted from the front.
-
-    Raises:
-        ShapeError: None, more than three, twice the same, or one that the array does not have.
-    """
-    beside = " (beside the axis of the pairs)" if pairs else ""
-    if not 1 <= len(axes) <= MOST_AXES:
-        raise refuse(op, f"axes is {axes}; one call transforms 1 to {MOST_AXES} axes (call again for further ones)")
-    for axis in axes:
-        if not -ndim <= axis < ndim:
-            raise refuse(op, f"axes is {axes} and x has {ndim} axes{beside}: there is no axis {axis}")
-    found = tuple(axis % ndim for axis in axes)
-    if len(set(found)) < len(found):
-        raise refuse(op, f"axes is {axes}: an axis can be transformed once in a call")
-    return found

@@ -63,7 +63,7 @@ def _dtypes(op: type[Op[Any, Any]], table: dict[type[Op[Any, Any]], Any]) -> str
     if op not in table:
         return "no"
     found = accepted(op, table[op])
-    return "all" if len(found) == len(DTYPES) else " ".join(dtype.name for dtype in found)
+    return "all" if len(found) == len(DTYPES) else " ".join(dtype.name for dtype in found) or "no"
 
 
 def _proof(tag: str, source: str, runs: list[Run]) -> str:

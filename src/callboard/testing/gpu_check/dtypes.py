@@ -17,6 +17,10 @@ from callboard.core.opinfo import OpField
 __all__ = ["accepted"]
 
 EXTENT = 2
+RESULTS = {"i8": "i32", "f32": "c64", "f64": "c128"}
+"""What an op may make of a dtype: sums of integers, transforms of real numbers."""
+KINDS = {"f32": "R2C", "f64": "D2Z", "c64": "C2C", "c128": "Z2Z"}
+"""A transform of each dtype that has one."""
 MOST_AXES = 3
 
 
@@ -34,11 +38,11 @@ def _takes(library: type[Library], message: Op[Any, Any]) -> bool:
 
 
 def _messages(op: type[Op[Any, Any]], dtype: DType) -> Iterator[Op[Any, Any]]:
-    """Messages with every required operand of every number of axes, written ones also of the sum's dtype."""
+    """Messages with every required operand of every number of axes, written ones also of the result's dtype."""
     info = info_of(op)
     required = [f for f in info.dynamic if not f.optional and _is_required(op, f.name)]
     settings = {name: _setting(name, dtype) for name in info.statics if _is_required(op, name)}
-    choices = [_values(field, dtype) for field in required]
+    choices = [_values(field, dtype, field is required[0]) for field in required]
     for values in itertools.product(*choices):
         fields = dict(zip((f.name for f in required), values, strict=True))
         try:
@@ -47,12 +51,12 @@ def _messages(op: type[Op[Any, Any]], dtype: DType) -> Iterator[Op[Any, Any]]:
             continue
 
 
-def _values(field: OpField, dtype: DType) -> list[Any]:
+def _values(field: OpField, dtype: DType, is_first: bool) -> list[Any]:
     if field.role is Role.SCALAR:
         return [1.0]
     dtypes = [dtype]
-    if field.role in (Role.OUT, Role.INOUT) and dtype.name == "i8":
-        dtypes.append(DTYPES["i32"])
+    if field.role in (Role.OUT, Role.INOUT) and dtype.name in RESULTS and not is_first:
+        dtypes.append(DTYPES[RESULTS[dtype.name]])
     shapes = [(EXTENT,) * axes for axes in range(MOST_AXES + 1)]
     found = [Placeholder(layout_of(d, shape)) for d in dtypes for shape in shapes]
     return [(value,) for value in found] if field.many else list(found)
@@ -64,4 +68,5 @@ def _is_required(op: type[Op[Any, Any]], name: str) -> bool:
 
 
 def _setting(name: str, dtype: DType) -> Any:
-    return {"dtype": dtype.name, "shape": (EXTENT,)}[name]
+    kind = KINDS.get(dtype.name, "C2C")
+    return {"dtype": dtype.name, "shape": (EXTENT,), "kind": kind, "dims": (EXTENT,)}[name]

@@ -26,6 +26,7 @@ BENCHMARKS: dict[str, list[str]] = {
     "recovery, 100 GiB held": ["recovery.py", "--hold", "100", "--fault", "illegal", "--standby", "warm"],
     "copies": ["copies.py"],
     "idle": ["idle.py", "--quick"],
+    "fft": ["fft.py"],
     "demo": ["demo.py"],
     "resident": ["resident.py", "--quick"],
 }
