@@ -14,6 +14,7 @@ from callboard.device.failures import as_failure
 from callboard.device.hosts.channel import Channel, ChannelClosed
 from callboard.device.protocol import (
     Activate,
+    Calls,
     Close,
     Closed,
     Lost,
@@ -151,6 +152,9 @@ class ContextHost:
 
     def handle(self, message: Plain | UnknownKind) -> None:
         """Act on one message."""
+        if type(message) is Calls and self._context is not None:  # nearly all messages
+            self._context.receive(message)
+            return
         match message:
             case UnknownKind(kind):
                 self._channel.send(Unknown(kind))

@@ -3,8 +3,9 @@
 import abc
 import asyncio
 from collections.abc import Callable
+from typing import ClassVar
 
-from callboard.device.protocol import FromHost, Plain
+from callboard.device.protocol import Call, FromHost, Plain
 
 __all__ = ["Host", "HostEnd"]
 
@@ -37,10 +38,12 @@ class Host(abc.ABC):
         pid: Process id; this process's own for a thread.
         reaped: Resolves when nothing of the host can run or write any more (its process has been waited for, its thread
             joined).
+        here: It admits on the loop's thread: :meth:`admit` may be called.
     """
 
     pid: int
     reaped: "asyncio.Future[None]"
+    here: ClassVar[bool] = False
 
     @abc.abstractmethod
     def post(self, message: Plain) -> None:
@@ -52,6 +55,14 @@ class Host(abc.ABC):
             RuntimeError: In a forked process.
             ValueError: A process's message is longer than a frame may be.
         """
+
+    def admit(self, call: Call) -> bool:
+        """Launch a call before this returns, where the host is ``here``; its verdict comes later.
+
+        Returns:
+            False: not now; post it.
+        """
+        return False
 
     @abc.abstractmethod
     def send_arena(self, arena: int, descriptor: int, nbytes: int, address: int) -> None:

@@ -1,4 +1,4 @@
-"""``LoopHost``: a context on the caller's own loop. No thread, no hand-over: a call's flush launches its op itself.
+"""``LoopHost``: a context on the caller's own loop. No thread, no hand-over: a call launches its op itself.
 
 The lowest latency there is, for code that lives on the dispatcher's loop: a service whose loop does little else, or
 actors pinned to a thread of their own. The loop polls while work is in flight, and opening blocks it.
@@ -8,12 +8,16 @@ import asyncio
 import os
 import time
 from collections.abc import Callable, Sequence
+from typing import ClassVar
 
 from callboard.device.hosts.base import Host, HostEnd
 from callboard.device.hosts.channel import Channel
-from callboard.device.protocol import Close, FromHost, MapArena, Plain, ToHost
+from callboard.device.protocol import Call, Calls, Close, FromHost, MapArena, Plain, ToHost
 
 __all__ = ["LoopHost"]
+
+BURST = 64
+"""Calls that are launched before what is done is looked for, however long the loop does not get its turn."""
 
 
 class LoopHost(Host):
@@ -24,6 +28,8 @@ class LoopHost(Host):
         on_message, on_end: As :class:`Host` says.
         label: Name of the device.
     """
+
+    here: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -42,12 +48,30 @@ class LoopHost(Host):
         self._context = ContextHost(_LoopChannel(loop, on_message, self._look))
         self._timer: asyncio.Handle | None = None
         self._ended = False
+        self._unlooked = 0
 
     def post(self, message: Plain) -> None:
         if asyncio._get_running_loop() is not self._loop:
             self._loop.call_soon_threadsafe(self.post, message)
         elif not self._ended:
             self._guarded(lambda: self._context.handle(message))
+
+    def admit(self, call: Call) -> bool:
+        if self._ended or asyncio._get_running_loop() is not self._loop:
+            return False
+        try:
+            self._context.use()
+            self._unlooked += 1
+            if self._unlooked > BURST:
+                self._unlooked = 0
+                self._context.advance()
+            self._context.handle(Calls([call]))
+        except Exception as e:
+            self._lost(e)
+        else:
+            if self._timer is None:
+                self._timer = self._loop.call_soon(self._look)
+        return True
 
     def linger(self, done: Callable[[], bool], seconds: float) -> None:
         until = time.perf_counter() + seconds
@@ -57,11 +81,11 @@ class LoopHost(Host):
             while not done() and not self._ended and time.perf_counter() < until:
                 advance()
         except Exception as e:
-            self._context.lose(e)
-            self._finish(HostEnd("exited", str(e)))
+            self._lost(e)
 
     def _look(self) -> None:
         self._timer = None
+        self._unlooked = 0
         if not self._ended:
             self._guarded(lambda: None)
 
@@ -75,11 +99,14 @@ class LoopHost(Host):
                 self._finish(HostEnd("closed"))
                 return
         except Exception as e:
-            self._context.lose(e)
-            self._finish(HostEnd("exited", str(e)))
+            self._lost(e)
             return
         if self._timer is None and wait is not None:
             self._timer = self._loop.call_later(wait, self._look) if wait else self._loop.call_soon(self._look)
+
+    def _lost(self, error: Exception) -> None:
+        self._context.lose(error)
+        self._finish(HostEnd("exited", str(error)))
 
     def _finish(self, end: HostEnd) -> None:
         if self._ended:

@@ -93,6 +93,7 @@ class OpPort:
         self._scheduled_at = 0.0
         self._burst = FIRST
         self._forked = False
+        self._here = False  # the host admits on this thread
         self._linger = config.linger
         self._in_vain = self._pauses = 0
         self._waiting = RoomQueue(lambda n: self.stopped is not None or len(self.unanswered.entries) + n <= self._room)
@@ -149,14 +150,18 @@ class OpPort:
             reply, target, extra = self._other_reply(form, op, op_id, made, extra)
         if keep is not None:
             reply, target = keep, lambda: keep
+        call = Call(op_id, head, places, numbers, made)
+        # First of all, where nothing is in between: what follows is done while the device is at work.
+        launched = self._here and self._launched(call)
         frame = sys._getframe(depth)
         while frame.f_globals["__name__"].startswith(OWN) and frame.f_back is not None:
             frame = frame.f_back
         pending[op_id] = _entry(Entry, (target, form.tag, request_key.get(), frame.f_code, frame.f_lasti, extra))
         queue = self._queue
-        if released:
-            self._free_now()
-        queue.append(Call(op_id, head, places, numbers, made))
+        if not launched:
+            if released.ids:
+                self._free_now()
+            queue.append(call)
         if self.unanswered.entries is not pending:  # lost meanwhile: the loop fails the op, if it has not yet
             self.loop.call_soon_threadsafe(self.unanswered.fail_lost, op_id, pending)
         if not self._scheduled:
@@ -165,6 +170,15 @@ class OpPort:
             self._burst = min(2 * self._burst, BATCH)
             self.flush()
         return reply
+
+    def _launched(self, call: Call) -> bool:
+        """Have a host on this thread launch a call; False: it has to queue."""
+        if threading.get_ident() != self._thread:
+            return False
+        if self._queue or self._released.ids:
+            self.flush()
+        host = self.host
+        return not self._queue and host is not None and host.admit(call)
 
     def _other_reply(
         self, form: Form, op: Op[Any, Any], op_id: int, made: list[int], extra: Any
@@ -260,10 +274,10 @@ class OpPort:
             if not self._scheduled:
                 self._schedule()
             return
-        if self._released:
+        if self._released.ids:
             self._free_now()
         host = self.host
-        if host is None:
+        if host is None or not self._queue:
             return
         for message in sendable(self._queue):
             host.post(message)
@@ -360,6 +374,7 @@ class OpPort:
         """A context is there: send what was accepted meanwhile."""
         self._room = self._config.max_in_flight
         self.host = host
+        self._here = host.here
         self.flush()
         self._waiting.look()
 
@@ -370,6 +385,7 @@ class OpPort:
             How many ops failed.
         """
         self.host = None
+        self._here = False
         self._room = self._config.pending_capacity
         self._released.ids.clear()
         # Other threads may be submitting. They read these three in the opposite order: an op that is noted in the new
