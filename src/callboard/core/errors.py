@@ -17,6 +17,7 @@ __all__ = [
     "GpuRefStale",
     "LibraryError",
     "MailboxFull",
+    "NumericalError",
     "OutOfMemory",
     "RemoteError",
     "ReplyError",
@@ -92,6 +93,23 @@ class LibraryError(AccelError):
         super().__init__(message)
         self.lib = lib
         self.code = code
+
+
+class NumericalError(AccelError, ArithmeticError):
+    """These numbers have no result: a singular or indefinite matrix, an iteration that did not converge.
+
+    It is an answer: the library is not restarted, and what was called on the result already fails likewise.
+
+    Attributes:
+        info: What the routine says, positive: as LAPACK documents it (for a batch, of the first item that failed); -1
+            where an operand holds NaN or infinities, which no routine is given.
+        item: The first item of a batch that failed; -1 where there is no batch.
+    """
+
+    def __init__(self, message: str = "", info: int = 0, item: int = -1) -> None:
+        super().__init__(message)
+        self.info = info
+        self.item = item
 
 
 class DriverError(AccelError):

@@ -16,6 +16,7 @@ from callboard.kernel.blas.face import BlasFace
 from callboard.kernel.face import Submit
 from callboard.kernel.fft.face import FftFace
 from callboard.kernel.memory import Copy, Empty, Fill
+from callboard.kernel.solver.face import SolverFace
 
 __all__ = ["Faces", "Shape"]
 
@@ -29,6 +30,7 @@ class Faces(Generic[Mode]):
     Attributes:
         blas: BLAS ops (:class:`callboard.kernel.blas.BlasFace`).
         fft: Fourier transforms (:class:`callboard.kernel.fft.face.FftFace`).
+        solver: Linear algebra (:class:`callboard.kernel.solver.face.SolverFace`).
     """
 
     def __init__(self, submit: Submit, transfers: Transfers, interop: Interop) -> None:
@@ -37,6 +39,7 @@ class Faces(Generic[Mode]):
         self._interop = interop
         self.blas: BlasFace[Mode] = BlasFace(submit)
         self.fft: FftFace[Mode] = FftFace(submit)
+        self.solver: SolverFace[Mode] = SolverFace(submit)
 
     # -- messages ------------------------------------------------------------------------------------------------------
 

@@ -40,8 +40,9 @@ class CpuBackend(AccelBackend):
         from callboard.backends.cpu.blas import CpuBlas
         from callboard.backends.cpu.fft import CpuFft
         from callboard.backends.cpu.memory import CpuMemory
+        from callboard.backends.cpu.solver import CpuSolver
 
-        return {"memory": CpuMemory, "blas": CpuBlas, "fft": CpuFft}
+        return {"memory": CpuMemory, "blas": CpuBlas, "fft": CpuFft, "solver": CpuSolver}
 
     def preload(self) -> None:
         self.libraries()

@@ -36,10 +36,18 @@ async def _try_fft(device: Device) -> None:
         raise ValueError(f"a transform came back as {found.tolist()}")
 
 
+async def _try_solver(device: Device) -> None:
+    a = np.array([[4.0, 2.0], [2.0, 3.0]])
+    found = await device.solver.cholesky(device.put(a)).get()
+    if not np.allclose(found @ found.T, a):
+        raise ValueError(f"a Cholesky factor came back as {found.tolist()}")
+
+
 PROBES: dict[str, Callable[[Device], Awaitable[None]]] = {
     "blas": _try_blas,
     "fft": _try_fft,
     "memory": _try_memory,
+    "solver": _try_solver,
 }
 """One op of each library, by its stem: raises when it fails or its result is wrong."""
 

@@ -22,7 +22,7 @@ class Ledger:
     Attributes:
         trace: Told of every verdict, while one is installed.
 
-    An op's verdict is its own status, then its producers': no op is settled before the ops whose results it reads.
+    An op's verdict is its producers' failure, then its own: no op is settled before the ops whose results it reads.
     """
 
     def __init__(self) -> None:
@@ -87,28 +87,30 @@ class Ledger:
         for source in op.sources:
             if source.state == FLYING:
                 return False
+        own: Exception | None = None
         try:
             if op.check is not None:
                 op.check()
         except (ContextPoisoned, Unrecoverable):
             raise
         except Exception as error:
-            self.refuse(op, error if isinstance(error, AccelError) else _wrapped(op, error))
+            own = error
+        failed = next((s for s in op.sources if s.state == FAILED), None)
+        if failed is not None:  # whatever the op itself says, it says of numbers that nobody wrote
+            self.inherit(op, failed, f"{op.plan.tag if op.plan else 'op'} read what op {failed.root} owed")
+        elif own is not None:
+            self.refuse(op, own if isinstance(own, AccelError) else _wrapped(op, own))
         else:
-            failed = next((s for s in op.sources if s.state == FAILED), None)
-            if failed is not None:
-                self.inherit(op, failed, f"{op.plan.tag if op.plan else 'op'} read what op {failed.root} owed")
+            op.state = OK
+            if op.readback is not None:
+                assert op.plan is not None
+                assert op.plan.value is not None
+                self._values.append((op.id, _value(op.readback.take(), op.plan.value)))
+            elif op.answer is not None:
+                self._values.append((op.id, op.answer))
+                op.answer = None
             else:
-                op.state = OK
-                if op.readback is not None:
-                    assert op.plan is not None
-                    assert op.plan.value is not None
-                    self._values.append((op.id, _value(op.readback.take(), op.plan.value)))
-                elif op.answer is not None:
-                    self._values.append((op.id, op.answer))
-                    op.answer = None
-                else:
-                    self._done.append(op.id)
+                self._done.append(op.id)
         if self.trace is not None:
             self.trace.completed(op.id, op.state == OK)
         op.sources = ()

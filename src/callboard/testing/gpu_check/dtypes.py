@@ -22,6 +22,8 @@ RESULTS = {"i8": "i32", "f32": "c64", "f64": "c128"}
 KINDS = {"f32": "R2C", "f64": "D2Z", "c64": "C2C", "c128": "Z2Z"}
 """A transform of each dtype that has one."""
 MOST_AXES = 3
+INDICES = ("pivots",)
+"""Operands that are integers beside arrays of any dtype."""
 
 
 def accepted(op: type[Op[Any, Any]], library: type[Library]) -> list[DType]:
@@ -57,6 +59,8 @@ def _values(field: OpField, dtype: DType, is_first: bool) -> list[Any]:
     dtypes = [dtype]
     if field.role in (Role.OUT, Role.INOUT) and dtype.name in RESULTS and not is_first:
         dtypes.append(DTYPES[RESULTS[dtype.name]])
+    if field.role is Role.IN and field.name in INDICES:
+        dtypes = [DTYPES["i32"]]
     shapes = [(EXTENT,) * axes for axes in range(MOST_AXES + 1)]
     found = [Placeholder(layout_of(d, shape)) for d in dtypes for shape in shapes]
     return [(value,) for value in found] if field.many else list(found)
@@ -69,4 +73,5 @@ def _is_required(op: type[Op[Any, Any]], name: str) -> bool:
 
 def _setting(name: str, dtype: DType) -> Any:
     kind = KINDS.get(dtype.name, "C2C")
-    return {"dtype": dtype.name, "shape": (EXTENT,), "kind": kind, "dims": (EXTENT,)}[name]
+    values = {"dtype": dtype.name, "shape": (EXTENT,), "kind": kind, "dims": (EXTENT,), "low": 0.0, "high": 1.0}
+    return values[name]

@@ -1,0 +1,214 @@
+"""Plans of eigenvalues."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from callboard.backends.cpu.solver.cholesky import triangle
+from callboard.backends.cpu.solver.lapack import Array, Work, check_finite, lapack, name_of, outputs, staged, tag_of
+from callboard.core.dtype import DType
+from callboard.kernel.solver import Geev, GeevValues, Syevd, SyevdValues, SyevdxIndex, SyevdxRange, Sygvd
+from callboard.kernel.solver.failures import generalised, too_many, unconverged, unconverged_off_diagonals
+
+__all__ = [
+    "geev",
+    "geev_values",
+    "heevd",
+    "no_jacobi",
+    "syevd",
+    "syevd_values",
+    "syevdx_index",
+    "syevdx_range",
+    "sygvd",
+]
+
+Plan = Callable[..., None]
+
+
+def no_jacobi(op: Syevd) -> str | None:
+    """Why this method is not there."""
+    return "method is 'syevj'; LAPACK has no Jacobi method, take 'syevd'" if op.method == "syevj" else None
+
+
+def heevd(dtype: DType, vectors: bool, lower: bool, a: Array, w: Array) -> int:
+    """Eigenvalues into ``w``, vectors in place of ``a``. ``info``."""
+    n = len(a)
+    if not n:
+        return 0
+    real = (Work(dtype.real.np),) if dtype.is_complex else ()
+    name, job = name_of(dtype, "syevd", "heevd"), "V" if vectors else "N"
+    return lapack(name, job, triangle(lower), n, a, n, w, Work(dtype.np), *real, Work(np.int32))
+
+
+def syevd(op: Syevd) -> Plan:
+    """Called with ``(a, w, v)``."""
+    dtype, tag, stage, lower = op.a.dtype, tag_of(op), staged(op.a), op.lower
+    view_w, view_v = outputs(op, "w", "v")
+
+    def work(a: int, w: int, v: int) -> None:
+        matrix = stage(a)
+        check_finite(tag, matrix)
+        values = np.empty(len(matrix), dtype.real.np)
+        info = heevd(dtype, True, lower, matrix, values)
+        if info:
+            raise unconverged(tag, info)
+        view_w(w)[...], view_v(v)[...] = values, matrix
+
+    return work
+
+
+def syevd_values(op: SyevdValues) -> Plan:
+    """Called with ``(a, w)``."""
+    dtype, tag, stage, lower = op.a.dtype, tag_of(op), staged(op.a), op.lower
+    (view_w,) = outputs(op, "w")
+
+    def work(a: int, w: int) -> None:
+        matrix = stage(a)
+        check_finite(tag, matrix)
+        values = np.empty(len(matrix), dtype.real.np)
+        info = heevd(dtype, False, lower, matrix, values)
+        if info:
+            raise unconverged_off_diagonals(tag, info)
+        view_w(w)[...] = values
+
+    return work
+
+
+def _heevr(dtype: DType, lower: bool, a: Array, which: str, low: Any, high: Any, first: int, last: int) -> Any:
+    """Eigenvalues and vectors of a part of the spectrum, and ``info``; positions count from 1."""
+    n = len(a)
+    real = dtype.real.np
+    found, columns = np.zeros(1, np.int32), n if which == "V" else last - first + 1
+    values, vectors = np.empty(n, real), np.empty((n, columns), dtype.np, order="F")
+    bounds = np.array([low, high, 0], real)  # and the tolerance
+    support = np.empty(2 * max(1, n), np.int32)
+    works = (Work(dtype.np), *((Work(real),) if dtype.is_complex else ()), Work(np.int32))
+    name = name_of(dtype, "syevr", "heevr")
+    info = lapack(
+        name,
+        *("V", which, triangle(lower), n, a, n, bounds[:1], bounds[1:2], first, last, bounds[2:], found),
+        *(values, vectors, n, support, *works),
+    )
+    count = int(found[0])
+    return values[:count], vectors[:, :count], info
+
+
+def syevdx_index(op: SyevdxIndex) -> Plan:
+    """Called with ``(a, w, v)``."""
+    dtype, tag, stage, lower = op.a.dtype, tag_of(op), staged(op.a), op.lower
+    view_w, view_v = outputs(op, "w", "v")
+    first, count = op.start + 1, op.infer()["w"].size
+
+    def work(a: int, w: int, v: int) -> None:
+        matrix = stage(a)
+        check_finite(tag, matrix)
+        if count:
+            values, vectors, info = _heevr(dtype, lower, matrix, "I", 0, 0, first, first + count - 1)
+            if info:
+                raise unconverged(tag, info)
+            view_w(w)[...], view_v(v)[...] = values, vectors
+
+    return work
+
+
+def syevdx_range(op: SyevdxRange) -> Plan:
+    """Called with ``(a, w, v, found)``."""
+    dtype, tag, stage, lower = op.a.dtype, tag_of(op), staged(op.a), op.lower
+    view_w, view_v, view_found = outputs(op, "w", "v", "found")
+    low, high = op.low, op.high
+
+    def work(a: int, w: int, v: int, found: int) -> None:
+        matrix = stage(a)
+        check_finite(tag, matrix)
+        count, out_w, out_v = 0, view_w(w), view_v(v)
+        values, vectors = np.empty(0), np.empty((len(matrix), 0))
+        if matrix.size and low < high:
+            values, vectors, info = _heevr(dtype, lower, matrix, "V", low, high, 1, 1)
+            if info:
+                raise unconverged(tag, info)
+            count = len(values)
+        if count > len(out_w):
+            raise too_many(tag, count, len(out_w))
+        out_w[count:], out_v[:, count:] = np.nan, np.nan
+        out_w[:count], out_v[:, :count] = values, vectors
+        view_found(found)[...] = count
+
+    return work
+
+
+def sygvd(op: Sygvd) -> Plan:
+    """Called with ``(a, b, w, v)``."""
+    dtype, tag, stage_a, stage_b = op.a.dtype, tag_of(op), staged(op.a), staged(op.b)
+    view_w, view_v = outputs(op, "w", "v")
+    n, itype, letter = op.a.shape[0], op.itype, triangle(op.lower)
+    name, explain = name_of(dtype, "sygvd", "hegvd"), generalised(n)
+    works = (Work(dtype.np), *((Work(dtype.real.np),) if dtype.is_complex else ()), Work(np.int32))
+
+    def work(a: int, b: int, w: int, v: int) -> None:
+        left, right = stage_a(a), stage_b(b)
+        check_finite(tag, left, right)
+        values = np.empty(n, dtype.real.np)
+        info = lapack(name, itype, "V", letter, n, left, n, right, n, values, *works) if n else 0
+        if info:
+            raise explain(tag, info)
+        view_w(w)[...], view_v(v)[...] = values, left
+
+    return work
+
+
+def _eig(dtype: DType, vectors: bool, a: Array) -> tuple[Array, Array, int]:
+    """Eigenvalues and right vectors, complex, and ``info``; destroys ``a``."""
+    n, job = len(a), "V" if vectors else "N"
+    wide = np.result_type(dtype.np, np.complex64)
+    right = np.empty((n, n) if vectors else (1, 1), dtype.np, order="F")
+    none, name, lead = np.empty(1, dtype.np), name_of(dtype, "geev"), max(len(right), 1)
+    if not n:
+        return np.empty(0, wide), np.empty((0, 0), wide), 0
+    if dtype.is_complex:
+        values, real = np.empty(n, dtype.np), np.empty(2 * n, dtype.real.np)
+        info = lapack(name, "N", job, n, a, n, values, none, 1, right, lead, Work(dtype.np), real)
+        return values, right, info
+    re, im = np.empty(n, dtype.np), np.empty(n, dtype.np)
+    info = lapack(name, "N", job, n, a, n, re, im, none, 1, right, lead, Work(dtype.np))
+    values = np.empty(n, wide)
+    values.real, values.imag = re, im
+    unpacked = right.astype(wide)
+    if vectors and not info:
+        # Of a conjugate pair, LAPACK gives the real part in the first column and the imaginary part in the second.
+        first = np.flatnonzero(im > 0)
+        unpacked[:, first] = right[:, first] + 1j * right[:, first + 1]
+        unpacked[:, first + 1] = unpacked[:, first].conj()
+    return values, unpacked, info
+
+
+def geev(op: Geev) -> Plan:
+    """Called with ``(a, w, v)``."""
+    dtype, tag, stage = op.a.dtype, tag_of(op), staged(op.a)
+    view_w, view_v = outputs(op, "w", "v")
+
+    def work(a: int, w: int, v: int) -> None:
+        matrix = stage(a)
+        check_finite(tag, matrix)
+        values, vectors, info = _eig(dtype, True, matrix)
+        if info:
+            raise unconverged(tag, info)
+        view_w(w)[...], view_v(v)[...] = values, vectors
+
+    return work
+
+
+def geev_values(op: GeevValues) -> Plan:
+    """Called with ``(a, w)``."""
+    dtype, tag, stage = op.a.dtype, tag_of(op), staged(op.a)
+    (view_w,) = outputs(op, "w")
+
+    def work(a: int, w: int) -> None:
+        matrix = stage(a)
+        check_finite(tag, matrix)
+        values, _, info = _eig(dtype, False, matrix)
+        if info:
+            raise unconverged(tag, info)
+        view_w(w)[...] = values
+
+    return work

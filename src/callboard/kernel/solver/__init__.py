@@ -1,0 +1,74 @@
+"""Dense and sparse linear algebra: what can be asked of ``dev.solver``.
+
+Factorisations and what is solved with them, eigenvalues and singular values, as NumPy and SciPy give them: arrays are
+row-major, shapes come from the operands, views of any strides are operands, and inputs are never destroyed. Where
+LAPACK reports a positive ``info`` (a singular or indefinite matrix, an iteration that did not converge), the op and
+what was called on its result fail with :class:`callboard.NumericalError`.
+"""
+
+from callboard.kernel.solver.actor import SolverActor
+from callboard.kernel.solver.batched import (
+    GelsBatched,
+    GeqrfBatched,
+    GesvdjBatched,
+    GetrfBatched,
+    GetrsBatched,
+    PotrfBatched,
+    PotrsBatched,
+    SyevBatched,
+)
+from callboard.kernel.solver.cholesky import Cholesky, CholeskyInverse, CholeskySolve
+from callboard.kernel.solver.eigen import (
+    EigRangeResult,
+    EigResult,
+    Geev,
+    GeevValues,
+    Syevd,
+    SyevdValues,
+    SyevdxIndex,
+    SyevdxRange,
+    Sygvd,
+)
+from callboard.kernel.solver.lu import Determinant, Inverse, Lu, LuResult, LuSolve, Solve
+from callboard.kernel.solver.qr import Geqrf, HouseholderResult, LeastSquares, Orgqr, Ormqr, Qr, QrResult
+from callboard.kernel.solver.svd import Svd, SvdResult, SvdValues
+
+__all__ = [
+    "Cholesky",
+    "CholeskyInverse",
+    "CholeskySolve",
+    "Determinant",
+    "EigRangeResult",
+    "EigResult",
+    "Geev",
+    "GeevValues",
+    "GelsBatched",
+    "Geqrf",
+    "GeqrfBatched",
+    "GesvdjBatched",
+    "GetrfBatched",
+    "GetrsBatched",
+    "HouseholderResult",
+    "Inverse",
+    "LeastSquares",
+    "Lu",
+    "LuResult",
+    "LuSolve",
+    "Orgqr",
+    "Ormqr",
+    "PotrfBatched",
+    "PotrsBatched",
+    "Qr",
+    "QrResult",
+    "Solve",
+    "SolverActor",
+    "Svd",
+    "SvdResult",
+    "SvdValues",
+    "SyevBatched",
+    "Syevd",
+    "SyevdValues",
+    "SyevdxIndex",
+    "SyevdxRange",
+    "Sygvd",
+]

@@ -1,0 +1,94 @@
+"""How a routine's positive ``info`` is told: the same words from every backend.
+
+Each function takes the tag of the op and the ``info`` of LAPACK, and gives the error. Positions are 0-based as
+everywhere in Python; ``info`` on the error is the routine's own number.
+"""
+
+from collections.abc import Callable
+
+from callboard.core.errors import NumericalError
+
+__all__ = [
+    "Explain",
+    "bad_indices",
+    "deficient",
+    "first_of",
+    "generalised",
+    "indefinite",
+    "not_finite",
+    "singular",
+    "too_many",
+    "unconverged",
+    "unconverged_off_diagonals",
+]
+
+Explain = Callable[[str, int], NumericalError]
+
+
+def not_finite(tag: str, count: int) -> NumericalError:
+    """``count`` elements of the operands are NaN or infinite."""
+    noun = "element of the operands is" if count == 1 else "elements of the operands are"
+    return NumericalError(f"{tag}: {count} {noun} NaN or infinite", -1)
+
+
+def bad_indices(tag: str, count: int, what: str) -> NumericalError:
+    """``count`` indices are out of their range."""
+    return NumericalError(f"{tag}: {count} of the {what} are out of range", -1)
+
+
+def singular(tag: str, info: int) -> NumericalError:
+    """LU: a pivot is exactly 0."""
+    return NumericalError(f"{tag}: the matrix is singular: pivot {info - 1} is exactly 0", info)
+
+
+def indefinite(tag: str, info: int) -> NumericalError:
+    """Cholesky: a leading minor is not positive."""
+    return NumericalError(
+        f"{tag}: the matrix is not positive definite: its leading minor of order {info} is not positive", info
+    )
+
+
+def deficient(tag: str, info: int) -> NumericalError:
+    """Least squares by QR: the triangular factor is singular."""
+    return NumericalError(
+        f"{tag}: the matrix has not full rank: diagonal element {info - 1} of its triangular factor is 0", info
+    )
+
+
+def unconverged(tag: str, info: int) -> NumericalError:
+    """An iteration has ended without the result; ``info`` counts what did not converge, as the routine documents."""
+    return NumericalError(f"{tag}: the iteration did not converge (info {info})", info)
+
+
+def unconverged_off_diagonals(tag: str, info: int) -> NumericalError:
+    """Symmetric eigenvalues and SVD: so many off-diagonal elements of an intermediate form did not become 0."""
+    noun = "element" if info == 1 else "elements"
+    return NumericalError(
+        f"{tag}: {info} off-diagonal {noun} of an intermediate tridiagonal or bidiagonal form did not converge to 0",
+        info,
+    )
+
+
+def generalised(n: int) -> Explain:
+    """``sygvd`` of order ``n``: above ``n``, a leading minor of ``b`` is not positive."""
+
+    def explain(tag: str, info: int) -> NumericalError:
+        if info > n:
+            return NumericalError(
+                f"{tag}: b is not positive definite: its leading minor of order {info - n} is not positive", info
+            )
+        return unconverged_off_diagonals(tag, info)
+
+    return explain
+
+
+def too_many(tag: str, count: int, capacity: int) -> NumericalError:
+    """More eigenvalues in the range than the outputs hold."""
+    return NumericalError(
+        f"{tag}: {count} eigenvalues lie in the range, the outputs hold {capacity}; give larger ones", count
+    )
+
+
+def first_of(error: NumericalError, item: int, failed: int, batch: int) -> NumericalError:
+    """The error of a batch: that of its first failing item, and how many there are."""
+    return NumericalError(f"{error} (item {item}, the first of {failed} that failed among {batch})", error.info, item)
