@@ -3,12 +3,20 @@
 import math
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import Any, NamedTuple
 
 import msgspec
 
 from callboard.core.dtype import BY_CODE, DType
+from callboard.core.errors import ShapeError
 
-__all__ = ["Layout", "layout_of"]
+__all__ = ["Layout", "OpenLayout", "Upto", "layout_of"]
+
+
+class Upto(NamedTuple):
+    """An extent that depends on data: ``layout_of(dtype, (Upto(n),))`` has at most ``n`` elements."""
+
+    bound: int
 
 
 class Layout:
@@ -75,10 +83,64 @@ def c_strides(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(reversed(out))
 
 
+class OpenLayout(Layout):
+    """A row-major layout of which only bounds are known before its op has been executed.
+
+    Attributes:
+        extents: Of each axis, some of them :class:`Upto`.
+
+    Raises:
+        ShapeError: On access to what follows from the extents (``shape``, ``size``, ``nbytes`` …).
+    """
+
+    __slots__ = ("extents",)
+
+    def __init__(self, dtype: DType, extents: "tuple[int | Upto, ...]") -> None:
+        self.dtype = dtype
+        self.extents = extents
+        self.ndim = len(extents)
+
+    def closed(self, shape: Sequence[int]) -> Layout:
+        """The layout, now that the extents are known.
+
+        Raises:
+            ValueError: Not such extents as were announced.
+        """
+        fits = len(shape) == self.ndim and all(
+            0 <= n <= e.bound if isinstance(e, Upto) else n == e for n, e in zip(shape, self.extents, strict=True)
+        )
+        if not fits:
+            raise ValueError(f"extents {tuple(shape)}, announced as {self!r}")
+        return layout_of(self.dtype, tuple(shape))
+
+    def __getattr__(self, name: str) -> Any:
+        if name in Layout.__slots__:  # those that were not set
+            raise ShapeError(f"{self!r}: extents depend on data; await it first")
+        raise AttributeError(name)
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, OpenLayout) and self.dtype is other.dtype and self.extents == other.extents
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.dtype.code, self.extents))
+
+    def __repr__(self) -> str:
+        extents = ", ".join(f"<={e.bound}" if isinstance(e, Upto) else str(e) for e in self.extents)
+        return f"{self.dtype}[{extents}]"
+
+
 @lru_cache(maxsize=16384)
-def layout_of(dtype: DType, shape: tuple[int, ...], strides: tuple[int, ...] | None = None) -> Layout:
-    """The layout; row-major without gaps when ``strides`` (in elements) is None."""
-    return Layout(dtype, shape, c_strides(shape) if strides is None else strides)
+def layout_of(dtype: DType, shape: "tuple[int | Upto, ...]", strides: tuple[int, ...] | None = None) -> Layout:
+    """The layout; row-major without gaps when ``strides`` (in elements) is None.
+
+    With an :class:`Upto` among the extents it is an :class:`OpenLayout`.
+    """
+    fixed = tuple(n for n in shape if not isinstance(n, Upto))
+    if len(fixed) != len(shape):
+        return OpenLayout(dtype, shape)
+    return Layout(dtype, fixed, c_strides(fixed) if strides is None else strides)
 
 
 def layout_from_wire(code: int, shape: Sequence[int], strides: Sequence[int]) -> Layout:

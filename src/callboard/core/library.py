@@ -12,7 +12,7 @@ A subclass serves an op with up to two methods, found by decorator::
 
 import abc
 import inspect
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
 from callboard.core.dtype import DType
@@ -21,10 +21,12 @@ from callboard.core.op import Op, info_of
 if TYPE_CHECKING:
     from callboard.core.backend import AccelDevice, AccelStream
 
-__all__ = ["Launch", "Library", "Prepare", "launches", "prepares"]
+__all__ = ["Extents", "Launch", "Library", "Prepare", "launches", "measures", "prepares"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 AnyOp = Op[Any, Any]
+Extents = Sequence[Sequence[int]]
+"""The shape of each output whose extents depend on data, in order of declaration."""
 
 
 class Prepare(NamedTuple):
@@ -46,8 +48,8 @@ class Launch(NamedTuple):
     """How calls are enqueued.
 
     ``method(self, stream, plan, *dynamic)``: one argument per operand and scalar, in order of declaration and under the
-    field's name: the address of an operand (an int), a number, None for an optional field left out, a tuple of
-    addresses for ``tuple[In, ...]``. The plan is the op itself where there is no prepare. It only enqueues: no
+    field's name: the address of an operand (an int), a number, None for an optional field left out, the addresses in
+    order for ``tuple[In, ...]`` and for the operands of a compound (whose settings are in the plan). The plan is the op itself where there is no prepare. It only enqueues: no
     allocation, no synchronisation, no handle creation. It may return a ``Callable[[], None]`` that is run when the
     stream has passed the op and raises the op's own failure (a solver's info).
     """
@@ -65,6 +67,23 @@ def prepares(*ops: type[AnyOp], inline: bool = False) -> Callable[[F], F]:
 
     def mark(method: F) -> F:
         method.__prepares__ = (ops, inline)  # type: ignore[attr-defined]
+        return method
+
+    return mark
+
+
+def measures(*ops: type[AnyOp]) -> Callable[[F], F]:
+    """Declare the method that finds the extents of these ops' outputs where ``infer`` gives only bounds.
+
+    ``method(self, plan, *dynamic) -> Extents`` gets what the launch gets, but None for outputs that are to be made. It
+    runs before the launch, on the host's helper thread, when the operands are there and the library's stream is idle;
+    the op is parked meanwhile, and with it all ops of the library. So it may block, read the operands, enqueue on the
+    library's stream and wait for it, and leave in the plan what the launch then needs. An op whose outputs were all
+    given (its capacity form) is not measured.
+    """
+
+    def mark(method: F) -> F:
+        method.__measures__ = ops  # type: ignore[attr-defined]
         return method
 
     return mark
@@ -105,17 +124,22 @@ class Library(abc.ABC):
     max_plans: ClassVar[int | None] = None
     """Plans of this library that a host keeps at most; those used least recently give way. None: some thousands."""
     prepare_table: ClassVar[dict[type[AnyOp], Prepare]] = {}
+    measure_table: ClassVar[dict[type[AnyOp], str]] = {}
     launch_table: ClassVar[dict[type[AnyOp], Launch]] = {}
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         cls.prepare_table = dict(cls.prepare_table)
+        cls.measure_table = dict(cls.measure_table)
         cls.launch_table = dict(cls.launch_table)
         for attribute, method in vars(cls).items():
             for op in getattr(method, "__prepares__", ((), False))[0]:
                 cls.prepare_table[op] = Prepare(attribute, method.__prepares__[1])
+            for op in getattr(method, "__measures__", ()):
+                _check_arguments(op, method, "measures", ["self", "plan"])
+                cls.measure_table[op] = attribute
             for op in getattr(method, "__launches__", ((),))[0]:
-                _check_arguments(op, method)
+                _check_arguments(op, method, "launches", ["self", "stream", "plan"])
                 cls.launch_table[op] = Launch(attribute, *method.__launches__[1:])
 
     def __init__(self, device: "AccelDevice", stream: "AccelStream") -> None:
@@ -141,10 +165,10 @@ class Library(abc.ABC):
         return launch.refuses(op) if launch.refuses is not None else None
 
 
-def _check_arguments(op: type[AnyOp], method: Callable[..., Any]) -> None:
-    wanted = ["self", "stream", "plan", *(f.name for f in info_of(op).dynamic)]
+def _check_arguments(op: type[AnyOp], method: Callable[..., Any], does: str, first: list[str]) -> None:
+    wanted = [*first, *(f.name for f in info_of(op).dynamic)]
     got = list(inspect.signature(method).parameters)
     if got != wanted:
         raise TypeError(
-            f"{method.__qualname__} launches {op.__name__} and must take ({', '.join(wanted)}), not ({', '.join(got)})"
+            f"{method.__qualname__} {does} {op.__name__} and must take ({', '.join(wanted)}), not ({', '.join(got)})"
         )

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from callboard.actors.messages import MessageMeta, Request
 from callboard.core.errors import ShapeError
-from callboard.core.layout import Layout, layout_of
-from callboard.core.operand import Operand, Role
+from callboard.core.layout import Layout, OpenLayout, layout_of
+from callboard.core.operand import Compound, Operand, Role, parts_of
 from callboard.core.opinfo import OpInfo
 
 __all__ = ["OPS", "Op", "Outputs", "outputs_of"]
@@ -14,8 +14,12 @@ __all__ = ["OPS", "Op", "Outputs", "outputs_of"]
 A_contra = TypeVar("A_contra", contravariant=True)
 R_co = TypeVar("R_co", covariant=True)
 
-Outputs = Mapping[str, Layout]
-"""The layout of each ``Out`` field that the op will make (or has been given)."""
+Outputs = Mapping[str, Layout | Compound]
+"""The layout of each ``Out`` field that the op will make (or has been given).
+
+For a compound, one whose operands are placeholders. An ``Out`` field that is not named has no place in this call: it is
+not made, and must have been left None.
+"""
 
 OPS: dict[str, type["Op[Any, Any]"]] = {}
 """Every op by tag: what a context host can be sent."""
@@ -100,26 +104,43 @@ def outputs_of(op: Op[Any, Any]) -> dict[str, Layout]:
     """
     info = info_of(type(op))
     inferred = op.infer()
+    wanted: dict[str, Layout] = {}
     made: dict[str, Layout] = {}
     for field in info.dynamic:
+        want = inferred.get(field.name) if field.role is Role.OUT else None
+        if want is None:
+            continue
+        own = flattened(field.name, want)
+        wanted |= own
         value = getattr(op, field.name)
-        if field.role is Role.SCALAR:
+        if value is None:
+            made |= {n: w if isinstance(w, OpenLayout) else layout_of(w.dtype, w.shape) for n, w in own.items()}
+        elif isinstance(want, Compound) and _settings(want) != _settings(value):
+            raise ShapeError(f"{info.tag}: {field.name} is {_settings(value)}, expected {_settings(want)}")
+    for _, item, name, role, value in info.leaves(op):
+        if role is Role.SCALAR:
             if isinstance(value, Operand) and value.ndim != 0:
-                raise ShapeError(f"{info.tag}: {field.name} is {value.layout!r}; pass a number or a 0-d array")
-        elif field.role is Role.OUT:
-            want = inferred[field.name]
-            if value is None:
-                made[field.name] = layout_of(want.dtype, want.shape)
-            elif value.dtype is not want.dtype or value.shape != want.shape:
-                raise ShapeError(f"{info.tag}: {field.name} is {value.layout!r}, expected {want!r}")
-        if (
-            field.role in (Role.OUT, Role.INOUT)
-            and value is not None
-            and not field.many
-            and _self_overlap(value.layout)
-        ):
-            raise ShapeError(f"{info.tag}: {field.name} is {value.layout!r}: its elements overlap; write to a copy")
+                raise ShapeError(f"{info.tag}: {name} is {value.layout!r}; pass a number or a 0-d array")
+            continue
+        if role is Role.OUT and item < 0 or name in wanted:
+            if name not in wanted:
+                raise ShapeError(f"{info.tag}: {name} is {value.layout!r}, and this call does not write it; leave it out")
+            if value.dtype is not wanted[name].dtype or value.shape != wanted[name].shape:
+                raise ShapeError(f"{info.tag}: {name} is {value.layout!r}, expected {wanted[name]!r}")
+        if role in (Role.OUT, Role.INOUT) and _self_overlap(value.layout):
+            raise ShapeError(f"{info.tag}: {name} is {value.layout!r}: its elements overlap; write to a copy")
     return made
+
+
+def flattened(name: str, output: Layout | Compound) -> dict[str, Layout]:
+    """The layouts of an output field by the names of its operands: ``"out"``, or ``"out.values"`` and so on."""
+    if isinstance(output, Compound):
+        return {f"{name}.{part}": getattr(output, part).layout for part, _ in parts_of(type(output)).operands}
+    return {name: output}
+
+
+def _settings(value: Compound) -> tuple[Any, ...]:
+    return (type(value).__name__, *(getattr(value, name) for name in parts_of(type(value)).settings))
 
 
 def _self_overlap(layout: Layout) -> bool:

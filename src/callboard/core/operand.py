@@ -1,16 +1,21 @@
 """Operands: what an op reads and writes, and in which role.
 
-``In``, ``Out`` and ``InOut`` annotate the fields of a message. Validation, generations, stream waits, keep-alive and
-verdicts all derive from them, so a backend never repeats any of it.
+``In``, ``Out`` and ``InOut`` annotate the fields of a message, or of a :class:`Compound` in a message. Validation,
+generations, stream waits, keep-alive and verdicts all derive from them, so a backend never repeats any of it.
 """
 
 import enum
-from typing import Annotated
+import functools
+from collections.abc import Generator
+from typing import Annotated, Any, NamedTuple, Self, get_args, get_origin, get_type_hints
+
+import msgspec
+import numpy as np
 
 from callboard.core.dtype import DType
 from callboard.core.layout import Layout
 
-__all__ = ["HostIn", "HostOut", "In", "InOut", "Operand", "Out", "Placeholder", "Role", "Scalar"]
+__all__ = ["Compound", "HostIn", "HostOut", "In", "InOut", "Operand", "Out", "Placeholder", "Role", "Scalar"]
 
 
 class Operand:
@@ -86,3 +91,107 @@ InOut = Annotated[Operand, Role.INOUT]
 Scalar = Annotated[float | complex | Operand, Role.SCALAR]
 HostIn = Annotated[Operand, Role.HOST_IN]
 HostOut = Annotated[Operand, Role.HOST_OUT]
+
+
+class Compound(msgspec.Struct, frozen=True):
+    """Base of values that consist of operands and settings, as a sparse matrix does.
+
+    ::
+
+        class CsrRef(Compound, tag="csr"):
+            values: Annotated[GpuRef[Any], Role.IN]
+            indices: Annotated[GpuRef[Any], Role.IN]
+            indptr: Annotated[GpuRef[Any], Role.IN]
+            shape: tuple[int, int]
+
+    A message takes it as a field, ``a: CsrRef`` or ``a: CsrRef | CooRef``; ``Annotated[CsrRef, Role.OUT]`` gives all
+    its operands another role. Everything that follows from roles then holds for its parts, called ``a.indices`` in
+    messages. ``await`` waits for all of them and gives the value itself.
+
+    Raises:
+        TypeError: When it is made: a field is of the wrong type; names it.
+    """
+
+    def __post_init__(self) -> None:
+        parts = parts_of(type(self))
+        for name, value in operands_of(self).items():
+            if not isinstance(value, Operand):
+                raise TypeError(
+                    f"{type(self).__name__}: {name} is {type(value).__name__}; pass a GpuRef (dev.put(array) makes one)"
+                )
+        settings = tuple(_plain(getattr(self, name)) for name in parts.settings)
+        try:
+            exact = msgspec.convert(settings, parts.types)
+        except msgspec.ValidationError as e:
+            raise TypeError(f"{type(self).__name__}: {', '.join(parts.settings)} = {settings!r}: {e}") from None
+        for name, value in zip(parts.settings, exact, strict=True):
+            msgspec.structs.force_setattr(self, name, value)
+
+    def done(self) -> bool:
+        """Whether the verdicts of all its refs are known."""
+        return all(ref.done() for ref in operands_of(self).values())
+
+    def __await__(self) -> Generator[Any, None, Self]:
+        for ref in operands_of(self).values():
+            yield from ref.__await__()
+        return self
+
+    def result(self, timeout: float | None = None) -> Self:
+        """Block until the verdicts of all its refs are known; each as :meth:`callboard.Reply.result`."""
+        for ref in operands_of(self).values():
+            ref.result(timeout)
+        return self
+
+
+class CompoundParts(NamedTuple):
+    """What a compound class declares.
+
+    Attributes:
+        tag: Names the class in a head.
+        operands: Names and roles, in order of declaration.
+        settings: Names of the other fields.
+        types: Of those, as a tuple's.
+    """
+
+    tag: str
+    operands: tuple[tuple[str, Role], ...]
+    settings: tuple[str, ...]
+    types: Any
+
+
+@functools.cache
+def parts_of(cls: type[Compound]) -> CompoundParts:
+    """What a compound class declares.
+
+    Raises:
+        TypeError: It has no tag, or a part that is neither ``In``, ``Out`` or ``InOut`` nor a setting.
+    """
+    tag = cls.__struct_config__.tag
+    if not isinstance(tag, str):
+        raise TypeError(f"{cls.__qualname__} has no tag; write class {cls.__name__}(Compound, tag='...')")
+    hints = get_type_hints(cls, include_extras=True)
+    roles = {name: role_of(hints[name]) for name in cls.__struct_fields__}
+    wrong = [name for name, role in roles.items() if role not in (None, Role.IN, Role.OUT, Role.INOUT)]
+    if wrong:
+        raise TypeError(f"{cls.__qualname__}: {wrong} cannot be parts of a compound")
+    settings = tuple(name for name, role in roles.items() if role is None)
+    types: Any = tuple[tuple(hints[n] for n in settings)] if settings else tuple[()]  # type: ignore[misc]
+    return CompoundParts(tag, tuple((n, r) for n, r in roles.items() if r is not None), settings, types)
+
+
+def operands_of(value: Compound) -> dict[str, Any]:
+    """The operands of a compound, by name, in order of declaration."""
+    return {name: getattr(value, name) for name, _ in parts_of(type(value)).operands}
+
+
+def role_of(hint: Any) -> Role | None:
+    """The role in ``Annotated[..., role]``."""
+    if get_origin(hint) is Annotated:
+        return next((m for m in get_args(hint)[1:] if isinstance(m, Role)), None)
+    return None
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.generic):
+        return value.item()
+    return tuple(map(_plain, value)) if isinstance(value, tuple | list) else value

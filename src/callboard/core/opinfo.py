@@ -7,29 +7,47 @@ forget a field. The rest is what changes from call to call: buffer ids, offsets 
 
 import operator
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 import numpy as np
 
 from callboard.core.layout import layout_from_wire
-from callboard.core.operand import Operand, Placeholder, Role
+from callboard.core.operand import Compound, Operand, Placeholder, Role, parts_of, role_of
 from callboard.core.splitting import Parts, kinds_getter, splitter, tellable
 
-__all__ = ["OpField", "OpInfo", "Parts"]
+__all__ = ["Leaf", "OpField", "OpInfo", "Parts"]
 
 REAL, COMPLEX = 0, 1  # how a number is marked in the head
 
 
 class OpField(NamedTuple):
-    """A field that changes from call to call: an operand or a scalar."""
+    """A field that changes from call to call: an operand, several of them, or a scalar."""
 
     name: str
     role: Role
     optional: bool
     many: bool
     """``tuple[In, ...]``"""
+    compounds: tuple[type[Compound], ...] = ()
+    """The classes that it may have; its operands have their own roles if ``role`` is ``IN``, else this one."""
+
+
+class Leaf(NamedTuple):
+    """An operand or number of a message.
+
+    Attributes:
+        at: Position of its field among the dynamic ones.
+        item: Its position in that field, -1 when it is the field.
+        name: ``"a"``, or ``"a.indices"`` in a compound.
+    """
+
+    at: int
+    item: int
+    name: str
+    role: Role
+    value: Any
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -73,7 +91,7 @@ class OpInfo:
         self._by_type = not any(f.many for f in dynamic) and all(map(_decided_by_type, self._hints.values()))
         self.accepted: set[tuple[type, ...]] = set()
         self._statics_type: Any = tuple[tuple(hints[n] for n in statics)] if statics else tuple[()]  # type: ignore[misc]
-        single = not any(f.many for f in dynamic) and all(map(tellable, self._hints.values()))
+        single = not any(f.many or f.compounds for f in dynamic) and all(map(tellable, self._hints.values()))
         self.split: Callable[[Any], Parts] = (
             splitter([(f.name, f.role) for f in dynamic], statics, lambda op: self._split(op).head)
             if single
@@ -110,7 +128,7 @@ class OpInfo:
         skeleton: list[Any] = []
         operands: list[Any] = []
         numbers: list[float] = []
-        for value in self._dynamic(op):
+        for field, value in zip(self.dynamic, self._dynamic(op), strict=True):
             kind = type(value)
             if kind is float:
                 skeleton.append(REAL)
@@ -123,10 +141,29 @@ class OpInfo:
             elif kind is tuple:
                 skeleton.append([v.layout.raw for v in value])
                 operands += value
+            elif field.compounds:
+                parts = parts_of(kind)
+                own = [getattr(value, name) for name, _ in parts.operands]
+                settings = [getattr(value, name) for name in parts.settings]
+                skeleton.append((parts.tag, settings, [v.layout.raw for v in own]))
+                operands += own
             else:
                 skeleton.append(value.layout.raw)
                 operands.append(value)
         return Parts(_encode((self.tag, self._statics(op), skeleton)), operands, numbers)
+
+    def leaves(self, op: Any) -> Iterator[Leaf]:
+        """The operands and numbers that are there, in order of declaration."""
+        for at, (field, value) in enumerate(zip(self.dynamic, self._dynamic(op), strict=True)):
+            if isinstance(value, tuple):
+                for item, one in enumerate(value):
+                    yield Leaf(at, item, field.name, field.role, one)
+            elif isinstance(value, Compound):
+                for item, (name, role) in enumerate(parts_of(type(value)).operands):
+                    role = role if field.role is Role.IN else field.role
+                    yield Leaf(at, item, f"{field.name}.{name}", role, getattr(value, name))
+            elif value is not None:
+                yield Leaf(at, -1, field.name, field.role, value)
 
     def join(self, cls: type[Any], statics: Sequence[Any], skeleton: Sequence[Any]) -> Any:
         """The inverse of ``split`` in a context host: a message whose operands are placeholders, its numbers 0.
@@ -167,12 +204,30 @@ def _placeholder(field: OpField, mark: Any) -> Any:
             return None
         case int() if field.role is Role.SCALAR and mark in (REAL, COMPLEX):
             return 0.0 if mark == REAL else 0j
-        case [int(code), list(shape), list(strides)] if not field.many:
+        case [str(tag), list(settings), list(marks)] if field.compounds:
+            return _compound(field, tag, settings, marks)
+        case [int(code), list(shape), list(strides)] if not field.many and not field.compounds:
             return Placeholder(layout_from_wire(code, shape, strides))
         case list(many) if field.many:
             one = field._replace(many=False)
             return tuple(_placeholder(one, m) for m in many)
     raise ValueError(f"{field.name}: {mark!r:.80} is no operand")
+
+
+def _compound(field: OpField, tag: str, settings: list[Any], marks: list[Any]) -> Compound:
+    cls = next((c for c in field.compounds if parts_of(c).tag == tag), None)
+    if cls is None:
+        raise ValueError(f"{field.name}: {tag!r:.80} is no operand")
+    parts = parts_of(cls)
+    if len(settings) != len(parts.settings) or len(marks) != len(parts.operands):
+        raise ValueError(f"{field.name}: {len(settings)} settings and {len(marks)} operands are no {tag}")
+    values = dict(zip(parts.settings, settings, strict=True))
+    for (name, role), mark in zip(parts.operands, marks, strict=True):
+        values[name] = _placeholder(OpField(f"{field.name}.{name}", role, optional=False, many=False), mark)
+    try:
+        return cls(**values)
+    except TypeError as e:
+        raise ValueError(f"{field.name}: {e}") from e
 
 
 def _getter(names: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:
@@ -185,18 +240,27 @@ def _getter(names: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:
 
 
 def _dynamic(name: str, hint: Any) -> OpField | None:
-    """The field's role if its annotation has one: ``In``, ``In | None``, ``tuple[In, ...]``."""
+    """The field's role if its annotation has one: ``In``, ``In | None``, ``tuple[In, ...]``, a compound."""
+    if isinstance(hint, type) and issubclass(hint, Compound):
+        parts_of(hint)
+        return OpField(name, Role.IN, optional=False, many=False, compounds=(hint,))
     origin = get_origin(hint)
     if origin is Annotated:
-        role = next((m for m in get_args(hint)[1:] if isinstance(m, Role)), None)
+        role = role_of(hint)
+        inner = _dynamic(name, get_args(hint)[0])
+        if inner is not None and inner.compounds:
+            return inner if role is None else inner._replace(role=role)
         return None if role is None else OpField(name, role, optional=False, many=False)
     if origin is tuple:
         inner = _dynamic(name, get_args(hint)[0]) if get_args(hint) else None
         return None if inner is None else inner._replace(many=True)
     if origin in (Union, types.UnionType):
         args = get_args(hint)
-        inner = next((f for a in args if a is not type(None) if (f := _dynamic(name, a))), None)
-        return None if inner is None else inner._replace(optional=type(None) in args)
+        found = [f for a in args if a is not type(None) if (f := _dynamic(name, a))]
+        if not found:
+            return None
+        compounds = tuple(c for f in found for c in f.compounds)
+        return found[0]._replace(optional=type(None) in args or found[0].optional, compounds=compounds)
     return None
 
 
@@ -206,7 +270,14 @@ def _checked_operand(tag: str, field: OpField, value: Any) -> Any:
             raise TypeError(f"{tag}: {field.name} is {type(value).__name__}; pass a tuple of GpuRefs")
         one = field._replace(many=False)
         return tuple(_checked_operand(tag, one, v) for v in value)
-    if isinstance(value, Operand) or (value is None and field.optional):
+    if value is None and field.optional:
+        return value
+    if field.compounds:
+        if isinstance(value, field.compounds):
+            return value
+        names = " or ".join(c.__name__ for c in field.compounds)
+        raise TypeError(f"{tag}: {field.name} is {type(value).__name__}; pass a {names}")
+    if isinstance(value, Operand):
         return value
     if field.role is Role.SCALAR:
         if isinstance(value, complex | np.complexfloating):

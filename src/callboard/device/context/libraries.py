@@ -48,6 +48,8 @@ class LibraryActor:
             self._broken = False
         plan.library = self
         plan.launch = getattr(self.library, self._cls.launch_table[type(plan.op)].method)
+        if plan.open:
+            plan.measure = getattr(self.library, self._cls.measure_table[type(plan.op)])
 
     def prepare(self, plan: Plan) -> None:
         """Make the plan's state with the library's prepare; may block."""
@@ -107,6 +109,8 @@ class Libraries:
         stem = plan.tag.partition(".")[0]
         cls = self._classes.get(stem)
         reason = "the backend has no such library" if cls is None else cls.why_not(plan.op)
+        if reason is None and cls is not None and plan.open and type(plan.op) not in cls.measure_table:
+            reason = "it cannot size what depends on data; give the outputs (out=, count=)"
         if cls is None or reason is not None:
             raise UnsupportedOp(f"{self._name}, {plan.tag}: {reason}")
         actor = self._actor(stem)

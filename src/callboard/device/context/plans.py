@@ -1,13 +1,15 @@
 """Plans: what a head means here, worked out once and kept while it is used."""
 
 import contextlib
+import copy
 import importlib
 import logging
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from callboard.core.errors import AccelError, ContextPoisoned, Unrecoverable, UnsupportedOp
-from callboard.core.layout import Layout
+from callboard.core.errors import AccelError, ContextPoisoned, LibraryError, Unrecoverable, UnsupportedOp
+from callboard.core.layout import Layout, OpenLayout
+from callboard.core.library import Extents
 from callboard.core.op import OPS, Op, info_of, outputs_of
 from callboard.core.operand import Operand, Role
 from callboard.core.opinfo import read_head
@@ -55,11 +57,12 @@ class Plan:
         op: The message, with placeholders.
         places: One for each operand that a call brings.
         numbers: ``(position, complex)`` of the scalars that are numbers.
-        makes: ``(position, layout)`` of the outputs to make; ``fresh`` of them.
+        makes: ``(position, position in a compound or -1, layout)`` of the outputs to make; ``fresh`` of them.
         arity: Numbers that a call's places hold.
         value: Layout of the output whose value is the answer, None when the answer is no value.
         blank: Arguments of the launch before a call fills them in.
-        launch: The library's bound method; None until the plan is ready.
+        launch: The library's bound method; None until the plan is ready, and while extents of outputs are not known.
+        measure: The library's bound method that finds those extents; None where none depend on data.
         state: What the library's prepare returned; closed, if it can be, when the plan is dropped.
         error: Why this head cannot be executed.
         used: Ticket of the last launch.
@@ -76,8 +79,10 @@ class Plan:
         "launched",
         "library",
         "makes",
+        "measure",
         "numbers",
         "op",
+        "open",
         "parked",
         "places",
         "state",
@@ -94,25 +99,27 @@ class Plan:
         self.blank: list[Any] = [None] * len(info.dynamic)
         places: list[Place] = []
         numbers: list[tuple[int, bool]] = []
-        makes: list[tuple[int, Layout]] = []
-        for at, field in enumerate(info.dynamic):
-            value = getattr(op, field.name)
-            if isinstance(value, tuple):
-                places += (_place(at, i, field.role, v, field.name) for i, v in enumerate(value))
-            elif isinstance(value, Operand):
-                places.append(_place(at, -1, field.role, value, field.name))
-            elif value is not None:
+        for at, item, name, role, value in info.leaves(op):
+            if isinstance(value, Operand):
+                places.append(_place(at, item, role, value, name))
+            else:
                 numbers.append((at, isinstance(value, complex)))
-            elif field.name in made:
-                makes.append((at, made[field.name]))
+        at_of = {field.name: at for at, field in enumerate(info.dynamic)}
+        makes: list[tuple[int, int, Layout]] = []
+        for name, layout in made.items():
+            field, _, part = name.partition(".")
+            item = sum(at == at_of[field] for at, _, _ in makes) if part else -1
+            makes.append((at_of[field], item, layout))
         self.places = tuple(places)
         self.numbers = tuple(numbers)
         self.makes = tuple(makes)
         self.arity = 2 * len(places)
         self.fresh = len(makes)
+        self.open = any(isinstance(layout, OpenLayout) for layout in made.values())
         self.value: Layout | None = made.get(op.returns[0]) if op.value else None
         self.library: LibraryActor | None = None
         self.launch: Callable[..., Callable[[], None] | None] | None = None
+        self.measure: Callable[..., Extents] | None = None
         self.state: Any = op
         self.error: AccelError | None = None
         self.used = self.launched = self.parked = 0
@@ -120,6 +127,27 @@ class Plan:
     def refuse(self, error: AccelError) -> None:
         """Every call of this head fails with this error."""
         self.error = error
+
+    def sized(self, extents: Extents, launch: Callable[..., Callable[[], None] | None]) -> "Plan":
+        """The plan for one call, now that its extents are known.
+
+        Raises:
+            LibraryError: They are not as announced.
+        """
+        plan = copy.copy(self)
+        plan.launch, plan.measure = launch, None
+        shapes = list(extents)
+        try:
+            opened = sum(isinstance(layout, OpenLayout) for _, _, layout in self.makes)
+            if len(shapes) != opened:
+                raise ValueError(f"{len(shapes)} shapes for {opened} outputs")
+            plan.makes = tuple(
+                (at, item, layout.closed(shapes.pop(0)) if isinstance(layout, OpenLayout) else layout)
+                for at, item, layout in self.makes
+            )
+        except ValueError as e:
+            raise LibraryError(f"{self.tag}: {e}", self.tag.partition(".")[0]) from e
+        return plan
 
     @property
     def passed(self) -> bool:

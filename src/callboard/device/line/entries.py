@@ -1,16 +1,18 @@
 """What the application keeps of an op until its verdict is there."""
 
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from types import CodeType
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from callboard.core.errors import Suspect
+from callboard.core.layout import layout_of
 from callboard.core.ref import Allocation, GpuRef
 from callboard.core.reply import Failure, Reply
 from callboard.device.protocol import Call, Calls, Turn
 
-__all__ = ["Entry", "Gate", "RefServices", "Settled", "Several", "sendable", "settle"]
+__all__ = ["Entry", "Gate", "Measured", "RefServices", "Settled", "Several", "sendable", "settle"]
 
 FRAME = 2048
 """Calls in one frame at most, so that a frame stays small."""
@@ -88,6 +90,28 @@ class Several:
         self.refs = refs
 
     def _resolve(self) -> None:
+        for ref in self.refs:
+            ref._resolve()
+
+    def _reject(self, failure: Failure) -> None:
+        for ref in self.refs:
+            ref._reject(failure)
+
+
+class Measured:
+    """Settles all refs of one op together, and gives them the extents that they have turned out to have."""
+
+    __slots__ = ("made", "refs")
+
+    def __init__(self, made: "list[weakref.ref[GpuRef[Any]]]", refs: list[Reply[Any]]) -> None:
+        self.made = made
+        self.refs = refs
+
+    def _resolve(self, extents: dict[str, list[list[int]]]) -> None:
+        for weak, shape in zip(self.made, extents["shapes"], strict=True):
+            ref = weak()
+            if ref is not None:
+                ref.layout = layout_of(ref.layout.dtype, tuple(shape))
         for ref in self.refs:
             ref._resolve()
 

@@ -1,16 +1,16 @@
 """Forms: what the application knows of a head, worked out once: outputs to make and how the reply is built."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from callboard.core.errors import ShapeError
-from callboard.core.layout import Layout
+from callboard.core.layout import Layout, OpenLayout
 from callboard.core.op import Op, info_of, outputs_of
-from callboard.core.operand import Operand, Role
+from callboard.core.operand import Compound, Operand, Role
 from callboard.core.ref import GpuRef
 
-__all__ = ["Form", "check_overlaps"]
+__all__ = ["Built", "Form", "check_overlaps"]
 
 
 class Form:
@@ -23,10 +23,12 @@ class Form:
         value: The reply is a value.
         one_made: The reply is the only made output.
         one_given: The reply is the operand at this position; -1 when it is something else.
-        returned: For each returned field: its position among the made outputs, -1 when it is given.
+        returned: For each returned field: its position among the made outputs, -1 when it is given, or how a compound is
+            built.
+        open: The extents of made outputs depend on data.
     """
 
-    __slots__ = ("made", "one_given", "one_made", "returned", "tag", "value", "written")
+    __slots__ = ("made", "one_given", "one_made", "open", "returned", "tag", "value", "written")
 
     def __init__(self, op: Op[Any, Any]) -> None:
         info = info_of(type(op))
@@ -35,24 +37,43 @@ class Form:
         self.made: tuple[Layout, ...] = tuple(made.values())
         written: list[int] = []
         places: dict[str, int] = {}
-        count = 0
-        for field in info.dynamic:
-            value = getattr(op, field.name)
-            several = value if isinstance(value, tuple) else (value,)
-            for one in several:
-                if isinstance(one, Operand):
-                    if field.role in (Role.OUT, Role.INOUT):
-                        written.append(count)
-                    if not isinstance(value, tuple):
-                        places[field.name] = count
-                    count += 1
+        operands = [leaf for leaf in info.leaves(op) if isinstance(leaf.value, Operand)]
+        for count, (_, item, name, role, _) in enumerate(operands):
+            if role in (Role.OUT, Role.INOUT):
+                written.append(count)
+            if item < 0:
+                places[name] = count
         self.written = tuple(written)
         order = list(made)
+        self.open = any(isinstance(layout, OpenLayout) for layout in self.made)
         self.value = op.value and len(op.returns) == 1 and op.returns[0] in made
-        self.returned = tuple(order.index(name) if name in made else -1 for name in op.returns)
-        single = len(self.returned) == 1 and op.results is None and not self.value
+        self.returned = tuple(_returned(op, name, order) for name in op.returns)
+        single = len(self.returned) == 1 and op.results is None and not self.value and not self.open
         self.one_made = single and self.returned[0] == 0 and len(self.made) == 1
-        self.one_given = places.get(op.returns[0], -1) if single and self.returned[0] < 0 and not self.made else -1
+        self.one_given = places.get(op.returns[0], -1) if single and self.returned[0] == -1 and not self.made else -1
+
+
+class Built(NamedTuple):
+    """How a compound is made of made outputs.
+
+    Attributes:
+        template: The compound, with placeholders.
+        parts: Position among the made outputs, by name.
+    """
+
+    template: Compound
+    parts: dict[str, int]
+
+
+def _returned(op: Op[Any, Any], name: str, order: list[str]) -> "int | Built":
+    if name in order:
+        return order.index(name)
+    parts = {made.partition(".")[2]: at for at, made in enumerate(order) if made.startswith(f"{name}.")}
+    if not parts:
+        return -1
+    template = op.infer()[name]
+    assert isinstance(template, Compound)
+    return Built(template, parts)
 
 
 def check_overlaps(op: Op[Any, Any]) -> None:
@@ -62,11 +83,9 @@ def check_overlaps(op: Op[Any, Any]) -> None:
         ShapeError: Naming both.
     """
     info = info_of(type(op))
-    flat: list[tuple[str, Role, GpuRef]] = []
-    for field in info.dynamic:
-        value = getattr(op, field.name)
-        several = value if isinstance(value, tuple) else (value,)
-        flat += [(field.name, field.role, one) for one in several if isinstance(one, GpuRef)]
+    flat: list[tuple[str, Role, GpuRef]] = [
+        (name, role, value) for _, _, name, role, value in info.leaves(op) if isinstance(value, GpuRef)
+    ]
     for i, (name, role, ref) in enumerate(flat):
         if role not in (Role.OUT, Role.INOUT):
             continue

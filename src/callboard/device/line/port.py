@@ -19,16 +19,18 @@ from typing import Any
 import msgspec
 
 from callboard.core.errors import AccelError, DeviceStopped
+from callboard.core.layout import Layout, OpenLayout
 from callboard.core.library import Library
 from callboard.core.op import Op, info_of
+from callboard.core.operand import Compound, operands_of
 from callboard.core.ref import Allocation, GpuRef
 from callboard.core.reply import Reply
 from callboard.device import forkguard
 from callboard.device.config import DeviceConfig
 from callboard.device.hosts.base import Host
 from callboard.device.line import refusals
-from callboard.device.line.entries import Entry, Gate, RefServices, Several, sendable
-from callboard.device.line.forms import Form, check_overlaps
+from callboard.device.line.entries import Entry, Gate, Measured, RefServices, Several, sendable
+from callboard.device.line.forms import Built, Form, check_overlaps
 from callboard.device.line.releases import Releases
 from callboard.device.line.room import RoomQueue
 from callboard.device.line.unanswered import Unanswered
@@ -114,7 +116,10 @@ class OpPort:
             ShapeError, UnsupportedOp, DeviceMismatch, GpuRefStale, MailboxFull, DeviceStopped: Nothing has been sent.
         """
         info = info_of(type(op))
-        head, operands, numbers = info.split(op)
+        try:
+            head, operands, numbers = info.split(op)
+        except ShapeError:
+            raise refusals.open_extents(op) from None
         form = self._forms.get(head)
         if form is None:
             form = self._form(head, op)
@@ -183,30 +188,41 @@ class OpPort:
     def _other_reply(
         self, form: Form, op: Op[Any, Any], op_id: int, made: list[int], extra: Any
     ) -> tuple[Any, Callable[[], Any], Any]:
-        generation = self.generation
-        owners = []
-        for _ in form.made:
-            buffer = next(_ids)
-            made.append(buffer)
-            owners.append(Allocation(buffer, self._released))
+        def owed(allocation: Allocation, layout: Layout, offset: int = 0) -> GpuRef:
+            return GpuRef(self, allocation, layout, self.generation, offset, op_id)
+
+        fresh = [owed(self.allocation(), layout) for layout in form.made]
+        made += (ref.allocation.id for ref in fresh)
         if form.value:
             reply: Any = Reply(self, op_id)
-            return reply, weakref.ref(reply), (owners, extra)
-        refs: list[GpuRef] = []
-        for name, at in zip(op.returns, form.returned, strict=True):
-            if at >= 0:
-                refs.append(GpuRef(self, owners[at], form.made[at], generation, 0, op_id))
+            return reply, weakref.ref(reply), ([ref.allocation for ref in fresh], extra)
+        values: list[Any] = []
+        for name, how in zip(op.returns, form.returned, strict=True):
+            if isinstance(how, Built):
+                parts = {part: fresh[at] for part, at in how.parts.items()}
+                values.append(msgspec.structs.replace(how.template, **parts))
+            elif how >= 0:
+                values.append(fresh[how])
             else:
                 given = getattr(op, name)
-                several = given if isinstance(given, tuple) else (given,)
-                refs += (GpuRef(self, g.allocation, g.layout, generation, g.offset, op_id) for g in several)
+                if isinstance(given, Compound):
+                    again = {n: owed(g.allocation, g.layout, g.offset) for n, g in operands_of(given).items()}
+                    values.append(msgspec.structs.replace(given, **again))
+                else:
+                    several = given if isinstance(given, tuple) else (given,)
+                    values += (owed(g.allocation, g.layout, g.offset) for g in several)
+        refs = [r for v in values for r in (operands_of(v).values() if isinstance(v, Compound) else (v,))]
         if not refs:
             reply = Reply(self, op_id)
             return reply, weakref.ref(reply), extra
-        if len(refs) == 1 and op.results is None and not isinstance(getattr(op, op.returns[0]), tuple):
-            return refs[0], weakref.ref(refs[0]), extra
         weak = [weakref.ref(r) for r in refs]
-        answer = tuple(refs) if op.results is None else op.results(*refs)
+        alone = len(values) == 1 and op.results is None and not isinstance(getattr(op, op.returns[0]), tuple)
+        answer = values[0] if alone else tuple(values) if op.results is None else op.results(*values)
+        if form.open:
+            sized = [weakref.ref(ref) for ref in fresh if isinstance(ref.layout, OpenLayout)]
+            return answer, lambda: Measured(sized, [r for w in weak if (r := w()) is not None]), extra
+        if len(refs) == 1:
+            return answer, weak[0], extra
         return answer, lambda: Several([r for w in weak if (r := w()) is not None]), extra
 
     def _form(self, head: bytes, op: Op[Any, Any]) -> Form:

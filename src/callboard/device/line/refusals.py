@@ -10,14 +10,16 @@ from callboard.core.errors import (
     DeviceStopped,
     GpuRefStale,
     MailboxFull,
+    ShapeError,
     Suspect,
     UnsupportedOp,
 )
-from callboard.core.op import Op
+from callboard.core.layout import OpenLayout
+from callboard.core.op import Op, info_of
 from callboard.core.ref import GpuRef, RefPort
 from callboard.device.config import DeviceConfig
 
-__all__ = ["lost", "marked", "no_room", "unsupported", "unusable"]
+__all__ = ["lost", "marked", "no_room", "open_extents", "unsupported", "unusable"]
 
 E = TypeVar("E", bound=BaseException)
 
@@ -68,7 +70,7 @@ def no_room(name: str, stopped: str | None, ready: bool, config: DeviceConfig) -
 
 def unusable(port: RefPort, tag: str, op: Op[Any, Any], ref: Any) -> AccelError:
     """An operand that is stale, freed or on another device."""
-    name = next((f for f in type(op).__struct_fields__ if _names(getattr(op, f), ref)), "?")
+    name = next((leaf.name for leaf in info_of(type(op)).leaves(op) if leaf.value is ref), "?")
     if not isinstance(ref, GpuRef):
         if ref._port is port:  # a host array on its way, and the context was lost on another thread meanwhile
             return GpuRefStale(f"{tag} on {port.name}: context rebuilt; call it again", "context rebuilt")
@@ -85,5 +87,13 @@ def unusable(port: RefPort, tag: str, op: Op[Any, Any], ref: Any) -> AccelError:
     return error
 
 
-def _names(value: Any, ref: Any) -> bool:
-    return value is ref or (isinstance(value, tuple) and any(v is ref for v in value))
+def open_extents(op: Op[Any, Any]) -> ShapeError:
+    """An operand whose extents are not known yet."""
+    info = info_of(type(op))
+    name, value = next(
+        (leaf.name, leaf.value) for leaf in info.leaves(op) if isinstance(getattr(leaf.value, "layout", None), OpenLayout)
+    )
+    return ShapeError(
+        f"{info.tag}: {name} is {value.layout!r}, and its extents depend on data: await it first, "
+        "or have the op that makes it write to given arrays (out=, count=)"
+    )
