@@ -119,9 +119,7 @@ class OpenLayout(Layout):
         raise AttributeError(name)
 
     def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, OpenLayout) and self.dtype is other.dtype and self.extents == other.extents
-        )
+        return isinstance(other, OpenLayout) and self.dtype is other.dtype and self.extents == other.extents
 
     def __hash__(self) -> int:
         return hash((self.dtype.code, self.extents))

@@ -49,9 +49,10 @@ class Launch(NamedTuple):
 
     ``method(self, stream, plan, *dynamic)``: one argument per operand and scalar, in order of declaration and under the
     field's name: the address of an operand (an int), a number, None for an optional field left out, the addresses in
-    order for ``tuple[In, ...]`` and for the operands of a compound (whose settings are in the plan). The plan is the op itself where there is no prepare. It only enqueues: no
-    allocation, no synchronisation, no handle creation. It may return a ``Callable[[], None]`` that is run when the
-    stream has passed the op and raises the op's own failure (a solver's info).
+    order for ``tuple[In, ...]`` and for the operands of a compound (whose settings are in the plan). The plan is the op
+    itself where there is no prepare. It only enqueues: no allocation, no synchronisation, no handle creation. It may
+    return a ``Callable[[], None]`` that is run when the stream has passed the op and raises the op's own failure (a
+    solver's info).
     """
 
     method: str

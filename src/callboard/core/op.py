@@ -9,17 +9,18 @@ from callboard.core.layout import Layout, OpenLayout, layout_of
 from callboard.core.operand import Compound, Operand, Role, parts_of
 from callboard.core.opinfo import OpInfo
 
-__all__ = ["OPS", "Op", "Outputs", "outputs_of"]
+__all__ = ["OPS", "CompoundOutputs", "Op", "Outputs", "outputs_of"]
 
 A_contra = TypeVar("A_contra", contravariant=True)
 R_co = TypeVar("R_co", covariant=True)
 
-Outputs = Mapping[str, Layout | Compound]
+Outputs = Mapping[str, Layout]
 """The layout of each ``Out`` field that the op will make (or has been given).
 
-For a compound, one whose operands are placeholders. An ``Out`` field that is not named has no place in this call: it is
-not made, and must have been left None.
+An ``Out`` field that is not named has no place in this call: it is not made, and must have been left None.
 """
+CompoundOutputs = Mapping[str, Layout | Compound]
+"""Likewise, where some fields are compounds: those are given with placeholders as operands."""
 
 OPS: dict[str, type["Op[Any, Any]"]] = {}
 """Every op by tag: what a context host can be sent."""
@@ -71,8 +72,8 @@ class Op(Request[A_contra, R_co], Generic[A_contra, R_co], metaclass=OpMeta):
         if info.kinds(self) not in info.accepted:
             info.check(self)
 
-    def infer(self) -> Outputs:
-        """Layouts of all ``Out`` fields, from the operands and settings alone.
+    def infer(self) -> Mapping[str, Any]:
+        """Layouts of all ``Out`` fields, from the operands and settings alone (``Outputs``, ``CompoundOutputs``).
 
         Raises:
             ShapeError: The operands do not fit; names operand and value. Nothing has been sent.
@@ -122,9 +123,11 @@ def outputs_of(op: Op[Any, Any]) -> dict[str, Layout]:
             if isinstance(value, Operand) and value.ndim != 0:
                 raise ShapeError(f"{info.tag}: {name} is {value.layout!r}; pass a number or a 0-d array")
             continue
-        if role is Role.OUT and item < 0 or name in wanted:
+        if (role is Role.OUT and item < 0) or name in wanted:
             if name not in wanted:
-                raise ShapeError(f"{info.tag}: {name} is {value.layout!r}, and this call does not write it; leave it out")
+                raise ShapeError(
+                    f"{info.tag}: {name} is {value.layout!r}, and this call does not write it; leave it out"
+                )
             if value.dtype is not wanted[name].dtype or value.shape != wanted[name].shape:
                 raise ShapeError(f"{info.tag}: {name} is {value.layout!r}, expected {wanted[name]!r}")
         if role in (Role.OUT, Role.INOUT) and _self_overlap(value.layout):

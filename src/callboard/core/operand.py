@@ -7,7 +7,7 @@ generations, stream waits, keep-alive and verdicts all derive from them, so a ba
 import enum
 import functools
 from collections.abc import Generator
-from typing import Annotated, Any, NamedTuple, Self, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, NamedTuple, Self, dataclass_transform, get_args, get_origin, get_type_hints
 
 import msgspec
 import numpy as np
@@ -93,6 +93,7 @@ HostIn = Annotated[Operand, Role.HOST_IN]
 HostOut = Annotated[Operand, Role.HOST_OUT]
 
 
+@dataclass_transform(frozen_default=True, field_specifiers=(msgspec.field,))
 class Compound(msgspec.Struct, frozen=True):
     """Base of values that consist of operands and settings, as a sparse matrix does.
 

@@ -128,7 +128,7 @@ class OpInfo:
         skeleton: list[Any] = []
         operands: list[Any] = []
         numbers: list[float] = []
-        for field, value in zip(self.dynamic, self._dynamic(op), strict=True):
+        for value in self._dynamic(op):
             kind = type(value)
             if kind is float:
                 skeleton.append(REAL)
@@ -141,8 +141,8 @@ class OpInfo:
             elif kind is tuple:
                 skeleton.append([v.layout.raw for v in value])
                 operands += value
-            elif field.compounds:
-                parts = parts_of(kind)
+            elif isinstance(value, Compound):
+                parts = parts_of(type(value))
                 own = [getattr(value, name) for name, _ in parts.operands]
                 settings = [getattr(value, name) for name in parts.settings]
                 skeleton.append((parts.tag, settings, [v.layout.raw for v in own]))

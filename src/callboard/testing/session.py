@@ -10,16 +10,17 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
+import msgspec
 import numpy as np
 
 from callboard.core import registry
 from callboard.core.backend import AccelBackend, AccelStream, Memory
 from callboard.core.dtype import DTYPES, DTypeLike, as_dtype
 from callboard.core.errors import UnsupportedOp
-from callboard.core.layout import Layout, layout_of
+from callboard.core.layout import Layout, OpenLayout, layout_of
 from callboard.core.library import Library
 from callboard.core.op import OPS, Op, info_of, outputs_of
-from callboard.core.operand import Operand
+from callboard.core.operand import Compound, Operand, operands_of
 from callboard.core.opinfo import read_head
 from callboard.core.views import Index, indexed, reshaped
 from callboard.kernel.memory import Copy, Download, Fill, Upload
@@ -91,6 +92,7 @@ class Plan(NamedTuple):
     launch: Any
     state: Any
     captures: bool
+    measure: Any
 
 
 class LibrarySession:
@@ -169,12 +171,9 @@ class LibrarySession:
         info = info_of(type(op))
         outputs = outputs_of(op)
         plan = self._plan(info.split(op).head)
+        outputs = self._sized(op, plan, outputs)
         made = {name: self.empty(layout.shape, layout.dtype) for name, layout in outputs.items()}
-        arguments = []
-        for field in info.dynamic:
-            value = getattr(op, field.name)
-            arguments.append(_argument(made.get(field.name) if value is None else value))
-        check = self._launch(plan, arguments)
+        check = self._launch(plan, _arguments(op, made))
         if check is not None:
             check()
         return self._answer(op, made)
@@ -215,6 +214,17 @@ class LibrarySession:
         graph.close()
         return checks[0]
 
+    def _sized(self, op: Op[Any, Any], plan: Plan, outputs: dict[str, Layout]) -> dict[str, Layout]:
+        """Outputs whose extents depend on data, measured."""
+        opened = {name: layout for name, layout in outputs.items() if isinstance(layout, OpenLayout)}
+        if not opened:
+            return outputs
+        if plan.measure is None:
+            raise UnsupportedOp(f"{self.backend.name}, {info_of(type(op)).tag}: it cannot size what depends on data")
+        extents = plan.measure(plan.state, *_arguments(op, {}))
+        shapes = zip(opened.items(), extents, strict=True)
+        return outputs | {name: layout.closed(shape) for (name, layout), shape in shapes}
+
     def _answer(self, op: Op[Any, Any], made: dict[str, SessionArray]) -> Any:
         fields = type(op).returns
         if type(op).value and fields[0] in made:
@@ -223,7 +233,7 @@ class LibrarySession:
             readback = self.device.read_back(stream, result.address, result.nbytes)
             stream.synchronize()
             return np.frombuffer(readback.take(), result.dtype.np)[0].item()
-        refs = [made.get(name, getattr(op, name)) for name in fields]
+        refs = [_output(op, name, made) for name in fields]
         results = type(op).results
         if results is not None:
             return results(*refs)
@@ -242,7 +252,15 @@ class LibrarySession:
             prepare = library.prepare_table.get(type(op))
             state = op if prepare is None else getattr(library, prepare.method)(op)
             launch = library.launch_table[type(op)]
-            plan = Plan(stem, self._streams[stem], getattr(library, launch.method), state, launch.captures)
+            measure = library.measure_table.get(type(op))
+            plan = Plan(
+                stem,
+                self._streams[stem],
+                getattr(library, launch.method),
+                state,
+                launch.captures,
+                None if measure is None else getattr(library, measure),
+            )
             self._limit(stem, library.max_plans)
         self._plans[head] = plan  # at the end: those used least recently come first
         return plan
@@ -268,6 +286,27 @@ def _close(plan: Plan) -> None:
     close = getattr(plan.state, "close", None)
     if callable(close):
         close()
+
+
+def _arguments(op: Op[Any, Any], made: dict[str, SessionArray]) -> list[Any]:
+    """What a launch gets."""
+    arguments: list[Any] = []
+    for field in info_of(type(op)).dynamic:
+        value = getattr(op, field.name)
+        if value is None:
+            parts = [array for name, array in made.items() if name.startswith(f"{field.name}.")]
+            value = tuple(parts) if parts else made.get(field.name)
+        arguments.append(_argument(tuple(operands_of(value).values()) if isinstance(value, Compound) else value))
+    return arguments
+
+
+def _output(op: Op[Any, Any], field: str, made: dict[str, SessionArray]) -> Any:
+    """A returned field, made or given."""
+    parts = {name.partition(".")[2]: array for name, array in made.items() if name.startswith(f"{field}.")}
+    if parts:
+        template: Any = op.infer()[field]
+        return msgspec.structs.replace(template, **parts)
+    return made.get(field, getattr(op, field))
 
 
 def _argument(value: Any) -> Any:

@@ -109,8 +109,9 @@ class ContextActor:
             if track.completed < track.issued:
                 track.poll()
         flying = self.ledger.settle(tracks)
+        waiting = self.admission.sizing.advance()
         leaving = self.admission.plans.sweep()
-        return self.lending.advance() or flying or leaving
+        return self.lending.advance() or flying or waiting or leaving
 
     def report(self) -> None:
         """Send the verdicts that are known."""

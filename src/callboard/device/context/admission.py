@@ -17,12 +17,13 @@ from callboard.core.errors import (
     Unrecoverable,
     Withdrawn,
 )
+from callboard.core.layout import OpenLayout
 from callboard.device.context.blocks import Block, BlockPool
 from callboard.device.context.libraries import Libraries, LibraryActor
 from callboard.device.context.parking import Parking
 from callboard.device.context.pending import FAILED, OK, Pending
 from callboard.device.context.plans import Plan, Plans, read_plan
-from callboard.device.context.preparing import Helper
+from callboard.device.context.preparing import Helper, Sizing
 from callboard.device.context.tracks import SEAL_EVERY
 from callboard.device.context.verdicts import Ledger
 from callboard.device.protocol import Call, Plain
@@ -35,6 +36,7 @@ class Admission:
 
     Attributes:
         plans: What the heads mean that have been seen.
+        sizing: Sizes outputs whose extents depend on data.
         buffers: Block of every buffer that the application can name.
         arenas: Address and size of every mapped arena.
     """
@@ -59,6 +61,7 @@ class Admission:
         self.plans = Plans()
         self._last_chance = 0  # the op for which memory has been freed: it is not retried again
         self.buffers: dict[int, Block] = {}
+        self.sizing = Sizing(self.buffers, parking, helper, self._dispatch, self._park, self._refuse, self._classified)
         self.arenas: dict[int, tuple[int, int]] = {}
 
     # -- entry points --------------------------------------------------------------------------------------------------
@@ -91,14 +94,19 @@ class Admission:
             return
         plan = self.plans.by_head.get(call.head) or self._plan(call.head)
         refused = plan.error is not None or call.withdrawn
-        if plan.launch is None and not refused:
+        if not plan.ready and not refused:
             self._park(call, plan)
         elif self._parking.active and self._parking.blocks(*_named(call, plan), _stem(plan)):
             self._park(call, plan)  # a refusal, too, has its place in the order: what is parked may still read or write
         elif refused:
             self._refuse(call, plan, plan.error or Withdrawn(f"{plan.tag} was cancelled before it was sent"))
+        elif plan.measure is not None:
+            self.sizing.take(call, plan)
         else:
-            (self._launch if self._ledger.trace is None else self._launch_traced)(call, plan)
+            self._dispatch(call, plan)
+
+    def _dispatch(self, call: Call, plan: Plan) -> None:
+        (self._launch if self._ledger.trace is None else self._launch_traced)(call, plan)
 
     def _launch_traced(self, call: Call, plan: Plan) -> None:
         trace = self._ledger.trace
@@ -150,11 +158,12 @@ class Admission:
             plan.refuse(self._classified(e, plan))
             return plan
         if helper:
-            launch, plan.launch = plan.launch, None  # parked until the helper is done
+            methods = plan.launch, plan.late
+            plan.launch = plan.late = None  # parked until the helper is done
 
             def done(error: BaseException | None) -> None:
                 if error is None:
-                    plan.launch = launch
+                    plan.launch, plan.late = methods
                     if self.plans.by_head.get(head) is not plan:  # its library was given up meanwhile
                         self.plans.release(plan)
                 else:
@@ -170,7 +179,9 @@ class Admission:
 
     def _refused(self, error: AccelError) -> Plan:
         plan = Plan.__new__(Plan)
-        plan.error, plan.launch, plan.makes, plan.places, plan.tag, plan.parked = error, None, (), (), "?", 0
+        plan.error, plan.tag = error, "?"
+        plan.launch = plan.late = plan.measure = None
+        plan.makes, plan.places, plan.parked = (), (), 0
         return plan
 
     # -- the hot path --------------------------------------------------------------------------------------------------
@@ -254,10 +265,15 @@ class Admission:
         if plan.makes:
             made: list[Block] = []
             try:
-                for at, layout in plan.makes:
+                for at, item, layout in plan.makes:
                     block = self._pool.take(layout.nbytes)
                     made.append(block)
-                    values[at] = block.address
+                    if item < 0:
+                        values[at] = block.address
+                    elif item == 0:
+                        values[at] = [block.address]
+                    else:
+                        values[at].append(block.address)
             except OutOfMemory as e:
                 self._short(call, plan, made, e)
                 return
@@ -312,7 +328,8 @@ class Admission:
                 block.source = op
         for i, buffer in enumerate(call.made):
             if buffer not in self.buffers:
-                nbytes = plan.makes[i][1].nbytes if i < len(plan.makes) else 0
+                layout = plan.makes[i][2] if i < len(plan.makes) else None
+                nbytes = 0 if layout is None or isinstance(layout, OpenLayout) else layout.nbytes
                 block = self.buffers[buffer] = Block(NO_MEMORY, nbytes)
                 block.source = op
 

@@ -47,9 +47,11 @@ class LibraryActor:
             self.library = self._cls(self._device, self.track.stream)
             self._broken = False
         plan.library = self
-        plan.launch = getattr(self.library, self._cls.launch_table[type(plan.op)].method)
+        launch = getattr(self.library, self._cls.launch_table[type(plan.op)].method)
         if plan.open:
-            plan.measure = getattr(self.library, self._cls.measure_table[type(plan.op)])
+            plan.late, plan.measure = launch, getattr(self.library, self._cls.measure_table[type(plan.op)])
+        else:
+            plan.launch = launch
 
     def prepare(self, plan: Plan) -> None:
         """Make the plan's state with the library's prepare; may block."""

@@ -1,7 +1,7 @@
 """``Pending``: an op between its launch and its verdict."""
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -38,7 +38,7 @@ class Pending(msgspec.Struct, eq=False):
     sources: "Sequence[Pending]"
     check: Callable[[], None] | None = None
     readback: Readback | None = None
-    answer: bytes | None = None
+    answer: Any = None
     failure: Failure | None = None
     state: int = FLYING
 

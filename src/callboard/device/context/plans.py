@@ -16,6 +16,7 @@ from callboard.core.opinfo import read_head
 
 if TYPE_CHECKING:
     from callboard.device.context.libraries import LibraryActor
+    from callboard.device.context.tracks import Track
 
 __all__ = ["Place", "Plan", "Plans", "read_plan"]
 
@@ -61,8 +62,9 @@ class Plan:
         arity: Numbers that a call's places hold.
         value: Layout of the output whose value is the answer, None when the answer is no value.
         blank: Arguments of the launch before a call fills them in.
-        launch: The library's bound method; None until the plan is ready, and while extents of outputs are not known.
-        measure: The library's bound method that finds those extents; None where none depend on data.
+        launch: The library's bound method; None until the plan is ready, and where a call has to be measured first.
+        measure: The library's bound method that sizes outputs; None where no extents depend on data.
+        late: The library's bound method for a plan that has one.
         state: What the library's prepare returned; closed, if it can be, when the plan is dropped.
         error: Why this head cannot be executed.
         used: Ticket of the last launch.
@@ -75,6 +77,7 @@ class Plan:
         "blank",
         "error",
         "fresh",
+        "late",
         "launch",
         "launched",
         "library",
@@ -119,6 +122,7 @@ class Plan:
         self.value: Layout | None = made.get(op.returns[0]) if op.value else None
         self.library: LibraryActor | None = None
         self.launch: Callable[..., Callable[[], None] | None] | None = None
+        self.late: Callable[..., Callable[[], None] | None] | None = None
         self.measure: Callable[..., Extents] | None = None
         self.state: Any = op
         self.error: AccelError | None = None
@@ -128,14 +132,19 @@ class Plan:
         """Every call of this head fails with this error."""
         self.error = error
 
-    def sized(self, extents: Extents, launch: Callable[..., Callable[[], None] | None]) -> "Plan":
+    @property
+    def ready(self) -> bool:
+        """Whether it has been prepared."""
+        return self.launch is not None or self.late is not None
+
+    def sized(self, extents: Extents) -> "Plan":
         """The plan for one call, now that its extents are known.
 
         Raises:
             LibraryError: They are not as announced.
         """
         plan = copy.copy(self)
-        plan.launch, plan.measure = launch, None
+        plan.launch, plan.late, plan.measure = self.late, None, None
         shapes = list(extents)
         try:
             opened = sum(isinstance(layout, OpenLayout) for _, _, layout in self.makes)
@@ -150,10 +159,15 @@ class Plan:
         return plan
 
     @property
+    def track(self) -> "Track":
+        """The track that it is launched on."""
+        assert self.library is not None
+        return self.library.track
+
+    @property
     def passed(self) -> bool:
         """Whether its last user is done, and has looked at how it ended."""
-        assert self.library is not None
-        track = self.library.track
+        track = self.track
         return track.completed >= self.used and (not track.ops or track.ops[0].ticket > self.used)
 
     def close(self) -> None:
@@ -209,7 +223,7 @@ class Plans:
         kept = self._libraries.setdefault(plan.library.stem, Kept())
         limit = plan.library.library.max_plans
         if len(kept.plans) >= (MAX_PLANS if limit is None else limit):
-            unused = [(p.used, h) for h, p in kept.plans.items() if p.launch is not None and not p.parked]
+            unused = [(p.used, h) for h, p in kept.plans.items() if p.ready and not p.parked]
             unused.sort()
             many = MAX_PLANS // 2 if limit is None else len(kept.plans) - limit + 1
             for _, old in unused[:many]:
@@ -273,7 +287,7 @@ class Plans:
         plan = kept.plans.pop(head)
         del self.by_head[head]
         kept.hits += _hits([plan])
-        if plan.launch is not None:
+        if plan.ready:
             self._leaving.append(plan)
 
 

@@ -112,12 +112,12 @@ class Measured:
             ref = weak()
             if ref is not None:
                 ref.layout = layout_of(ref.layout.dtype, tuple(shape))
-        for ref in self.refs:
-            ref._resolve()
+        for reply in self.refs:
+            reply._resolve()
 
     def _reject(self, failure: Failure) -> None:
-        for ref in self.refs:
-            ref._reject(failure)
+        for reply in self.refs:
+            reply._reject(failure)
 
 
 def sendable(queue: "deque[Call | Turn | Gate]") -> Iterator[Calls | Turn]:

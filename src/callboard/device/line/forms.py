@@ -23,8 +23,8 @@ class Form:
         value: The reply is a value.
         one_made: The reply is the only made output.
         one_given: The reply is the operand at this position; -1 when it is something else.
-        returned: For each returned field: its position among the made outputs, -1 when it is given, or how a compound is
-            built.
+        returned: For each returned field: its position among the made outputs, -1 when it is given, or how a compound
+            is built.
         open: The extents of made outputs depend on data.
     """
 

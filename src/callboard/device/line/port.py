@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from callboard.core.errors import AccelError, DeviceStopped
+from callboard.core.errors import AccelError, DeviceStopped, ShapeError
 from callboard.core.layout import Layout, OpenLayout
 from callboard.core.library import Library
 from callboard.core.op import Op, info_of

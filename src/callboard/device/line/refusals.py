@@ -91,7 +91,9 @@ def open_extents(op: Op[Any, Any]) -> ShapeError:
     """An operand whose extents are not known yet."""
     info = info_of(type(op))
     name, value = next(
-        (leaf.name, leaf.value) for leaf in info.leaves(op) if isinstance(getattr(leaf.value, "layout", None), OpenLayout)
+        (leaf.name, leaf.value)
+        for leaf in info.leaves(op)
+        if isinstance(getattr(leaf.value, "layout", None), OpenLayout)
     )
     return ShapeError(
         f"{info.tag}: {name} is {value.layout!r}, and its extents depend on data: await it first, "
