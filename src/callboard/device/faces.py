@@ -17,6 +17,7 @@ from callboard.kernel.face import Submit
 from callboard.kernel.fft.face import FftFace
 from callboard.kernel.memory import Copy, Empty, Fill
 from callboard.kernel.solver.face import SolverFace
+from callboard.kernel.tensor.face import TensorFace
 
 __all__ = ["Faces", "Shape"]
 
@@ -31,6 +32,7 @@ class Faces(Generic[Mode]):
         blas: BLAS ops (:class:`callboard.kernel.blas.BlasFace`).
         fft: Fourier transforms (:class:`callboard.kernel.fft.face.FftFace`).
         solver: Linear algebra (:class:`callboard.kernel.solver.face.SolverFace`).
+        tensor: Contractions and element-wise work by modes (:class:`callboard.kernel.tensor.face.TensorFace`).
     """
 
     def __init__(self, submit: Submit, transfers: Transfers, interop: Interop) -> None:
@@ -40,6 +42,7 @@ class Faces(Generic[Mode]):
         self.blas: BlasFace[Mode] = BlasFace(submit)
         self.fft: FftFace[Mode] = FftFace(submit)
         self.solver: SolverFace[Mode] = SolverFace(submit)
+        self.tensor: TensorFace[Mode] = TensorFace(submit)
 
     # -- messages ------------------------------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from callboard.core.dtype import DTypeLike, as_dtype
 __all__ = ["FACTORS", "ROUNDOFF", "Kind", "Roundoff", "assert_close"]
 
 _finfo: Any = ml_dtypes.finfo  # NumPy's too
+Coarse = Literal["tf32", "half", "brain"]
 Kind = Literal["exact", "rounded", "elementwise", "sum", "transform", "solve"]
 
 
@@ -40,10 +41,13 @@ ROUNDOFF: dict[str, Roundoff] = {
     "f16": Roundoff(2**-11, 2**-24),
     "half": Roundoff(2**-11, 2**-11),  # no dtype: f16 whose partial sums are f16 too
     "bf16": Roundoff(2**-8, 2**-24),
+    "brain": Roundoff(2**-8, 2**-8),  # no dtype: bf16 whose partial sums are bf16 too, or factors rounded to bf16
     "f8_e5m2": Roundoff(2**-3, 2**-14),  # the FP8 tensor cores of Hopper keep 14 bits of the products they add
     "f8_e4m3": Roundoff(2**-4, 2**-14),
     "f4_e2m1": Roundoff(2**-2, 2**-24),
 }
+
+_COARSE: dict[str, Any] = {"tf32": np.float32, "half": np.float16, "brain": ml_dtypes.bfloat16}
 
 FACTORS: dict[Kind, float] = {
     "exact": 0,  # copies, fills, permutations
@@ -58,7 +62,7 @@ FACTORS: dict[Kind, float] = {
 def assert_close(
     got: Any,
     want: Any,
-    dtype: DTypeLike | Literal["tf32", "half"],
+    dtype: DTypeLike | Coarse,
     terms: int = 1,
     *,
     kind: Kind | None = None,
@@ -69,8 +73,8 @@ def assert_close(
     Args:
         got: Array or number.
         want: Same shape, in higher precision than ``dtype`` (float64 or complex128 where there is one).
-        dtype: What was computed in; ``"tf32"`` for f32 products in TF32, ``"half"`` for f16 summed in f16. Integers and
-            bool are compared exactly.
+        dtype: What was computed in; ``"tf32"`` for f32 products in TF32, ``"half"`` for f16 summed in f16,
+            ``"brain"`` for bf16 summed in bf16. Integers and bool are compared exactly.
         terms: How many products or elements were added up for one element.
         kind: Row of :data:`FACTORS`; by default ``"sum"`` where ``terms > 1``, else ``"elementwise"``.
         scale: Magnitude of the partial sums, broadcast against ``want`` (for ``a @ b`` at best ``|a| @ |b|``); by
@@ -80,7 +84,7 @@ def assert_close(
         AssertionError: Shapes differ, an element is too far away, or an infinity or NaN stands where the other has
             none; names the worst element and its bound.
     """
-    name = dtype if isinstance(dtype, str) and dtype in ("tf32", "half") else as_dtype(dtype).name
+    name = dtype if isinstance(dtype, str) and dtype in _COARSE else as_dtype(dtype).name
     got, want = np.asarray(got), np.asarray(want)
     assert got.shape == want.shape, f"got has shape {got.shape}, want {want.shape}"
     if name not in ROUNDOFF:
@@ -90,7 +94,7 @@ def assert_close(
     if kind is None:
         kind = "sum" if terms > 1 else "elementwise"
     wide = np.complex128 if np.iscomplexobj(want) or np.iscomplexobj(got) else np.float64
-    limits = _finfo({"tf32": np.float32, "half": np.float16}.get(name) or as_dtype(dtype).np)
+    limits = _finfo(_COARSE.get(name) or as_dtype(dtype).np)
     with np.errstate(all="ignore"):
         stored = want.astype(got.dtype).astype(wide)  # what overflows in the result's type is an infinity there
         got, want = got.astype(wide), want.astype(wide)

@@ -24,7 +24,7 @@ TYPES = {
     3: np.dtype("i1"),
     10: np.dtype("i4"),
 }
-COMPUTE = {68: "f4", 77: "f4", 70: "f8", 72: "i4"}
+COMPUTE = {68: "f4", 74: "f4", 75: "f4", 77: "f4", 70: "f8", 72: "i4"}
 
 
 class CublasError(Exception):
@@ -274,7 +274,7 @@ class HostCublas:
     # -- level 3 -------------------------------------------------------------------------------------------------------
 
     def _gemm(self, a: Any, b: Any, alpha: Any, beta: Any, out: "np.ndarray[Any, Any]") -> None:
-        total = alpha * (a @ b)
+        total = alpha * (a @ b) if alpha else 0
         out[...] = total + beta * out.astype(wide(out.dtype)) if beta else total
 
     def on_gemm(

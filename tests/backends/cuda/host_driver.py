@@ -7,6 +7,7 @@ import ctypes
 import itertools
 from typing import Any
 
+import host_tensor
 import numpy as np
 
 from callboard.backends.cuda.blas.addresses import AddressArgs
@@ -325,6 +326,17 @@ class HostDriver:
                 wide
             )
         array_at(p.out, result, (p.batch, p.m, p.n), (p.out_batch, p.out_row, p.out_col))[...] = total
+
+    def _elementwise(self, kind: str, params: Any) -> None:
+        host_tensor.elementwise(host_tensor.Reader(self, array_at, kind), params[0])
+
+    def _threads(self, kind: str, params: Any) -> None:
+        host_tensor.reduce(host_tensor.Reader(self, array_at, kind), params[0], end=False)
+
+    _blocks = _threads
+
+    def _parts(self, kind: str, params: Any) -> None:
+        host_tensor.reduce(host_tensor.Reader(self, array_at, kind), params[0], end=True)
 
 
 class HostKernels:

@@ -41,8 +41,9 @@ class CpuBackend(AccelBackend):
         from callboard.backends.cpu.fft import CpuFft
         from callboard.backends.cpu.memory import CpuMemory
         from callboard.backends.cpu.solver import CpuSolver
+        from callboard.backends.cpu.tensor import CpuTensor
 
-        return {"memory": CpuMemory, "blas": CpuBlas, "fft": CpuFft, "solver": CpuSolver}
+        return {"memory": CpuMemory, "blas": CpuBlas, "fft": CpuFft, "solver": CpuSolver, "tensor": CpuTensor}
 
     def preload(self) -> None:
         self.libraries()

@@ -35,8 +35,9 @@ class CudaBackend(AccelBackend):
     def libraries(self) -> Mapping[str, type[Library]]:
         from callboard.backends.cuda.blas import CudaBlas
         from callboard.backends.cuda.memory import CudaMemory
+        from callboard.backends.cuda.tensor import CudaTensor
 
-        return {"blas": CudaBlas, "memory": CudaMemory}
+        return {"blas": CudaBlas, "memory": CudaMemory, "tensor": CudaTensor}
 
     def preload(self) -> None:
         missing = missing_packages()

@@ -43,11 +43,19 @@ async def _try_solver(device: Device) -> None:
         raise ValueError(f"a Cholesky factor came back as {found.tolist()}")
 
 
+async def _try_tensor(device: Device) -> None:
+    a = np.arange(12.0, dtype=np.float32).reshape(2, 2, 3)
+    found = await device.tensor.einsum("bij,bkj->ibk", device.put(a), device.put(a)).get()
+    if not np.allclose(found, np.einsum("bij,bkj->ibk", a, a)):
+        raise ValueError(f"a contraction came back as {found.tolist()}")
+
+
 PROBES: dict[str, Callable[[Device], Awaitable[None]]] = {
     "blas": _try_blas,
     "fft": _try_fft,
     "memory": _try_memory,
     "solver": _try_solver,
+    "tensor": _try_tensor,
 }
 """One op of each library, by its stem: raises when it fails or its result is wrong."""
 

@@ -25,7 +25,7 @@ from callboard.kernel.blas import GemmBatched, GemmGrouped, GemmStridedBatched
 if TYPE_CHECKING:
     from callboard.backends.cuda.blas.cublas import Cublas, Run
 
-__all__ = ["grouped", "pointer_batched", "strided_batched"]
+__all__ = ["grouped", "pointer_batched", "strided_batched", "strided_run"]
 
 INT32 = range(-(2**31) + 1, 2**31)
 
@@ -72,7 +72,7 @@ def strided_batched(cublas: "Cublas", op: GemmStridedBatched) -> "Run":
             return kernel
     product = _slice_product(op, op.a.layout, op.b.layout, out)
     steps = (step_of(op.a.layout), step_of(op.b.layout), step_of(out))
-    run = added(cublas, _strided_run(cublas, types, product, steps, batch, factors), op.c, out, op.beta)
+    run = added(cublas, strided_run(cublas, types, product, steps, batch, factors), op.c, out, op.beta)
     if kernel is None:
         return run
     ints = (product.m, product.n, k, product.ld_first, product.ld_second, *steps[:2])
@@ -84,7 +84,7 @@ def _slice_product(op: GemmStridedBatched, a: Layout, b: Layout, out: Layout) ->
     return product_of(a.dtype, form_a, form_b, form, (op.transpose_a, op.transpose_b), (op.conj_a, op.conj_b))
 
 
-def _strided_run(
+def strided_run(
     cublas: "Cublas",
     types: Types,
     product: Product,
@@ -92,6 +92,7 @@ def _strided_run(
     batch: int,
     factors: tuple[Factor, Factor],
 ) -> "Run":
+    """``run(a, b, out, alpha, beta)``: ``batch`` products, whose operands lie ``steps`` elements apart."""
     op1, op2, m, n, k, ld1, ld2, ld_out, swapped = product
     step_a, step_b, step_out = steps
     step1, step2 = (step_b, step_a) if swapped else (step_a, step_b)

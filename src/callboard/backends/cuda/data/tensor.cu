@@ -1,0 +1,454 @@
+// Element-wise work on tensors of any strides, with operators, and reductions of one tensor or of a product of two.
+// No headers: NVRTC finds CUDA's only where a toolkit is installed.
+
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+typedef long long i64;
+
+const int AXES = 32;
+const int THREADS = 256;
+
+// The order of callboard.kernel.tensor.operators.
+enum Unary {
+    IDENTITY, CONJ, NEG, ABS, RELU,
+    SQRT, RCP, SIGMOID, TANH, EXP, LOG,
+    SIN, COS, TAN, SINH, COSH, ASIN, ACOS, ATAN, ASINH, ACOSH, ATANH,
+    CEIL, FLOOR, MISH, SWISH, SOFT_PLUS, SOFT_SIGN
+};
+enum Binary { ADD, MUL, MAX, MIN };
+
+struct Factor {
+    const void* at;  // on the device; null: the number
+    double re, im;
+};
+
+struct ElementArgs {  // steps in elements, of any sign
+    const void *a, *b, *c;
+    void* out;
+    Factor alpha, beta, gamma;
+    i64 count;
+    i64 extent[AXES], a_step[AXES], b_step[AXES], c_step[AXES], out_step[AXES];
+    int axes, has_b, has_c;
+    int op_a, op_b, op_c, op_ab, op_abc;
+};
+
+struct ReduceArgs {
+    const void *a, *b, *c;
+    void *out, *parts;  // parts[part][output]: what each part of the terms came to
+    Factor alpha, beta;
+    i64 outputs, terms, splits;
+    i64 extent[AXES], a_step[AXES], b_step[AXES], c_step[AXES], out_step[AXES];  // axes of the result
+    i64 inner[AXES], a_inner[AXES], b_inner[AXES];                               // axes that are reduced
+    int axes, inner_axes, has_b, has_c;
+    int op_a, op_b, op_c, op_reduce;
+};
+
+// -- numbers -----------------------------------------------------------------------------------------------------------
+
+struct Half { u16 bits; };
+struct Brain { u16 bits; };
+
+template <typename R>
+struct Complex {
+    R re, im;
+};
+
+// A: the type that T is computed in.
+template <typename A, typename T>
+__device__ A widen(T x) {
+    return x;
+}
+template <>
+__device__ float widen<float, Half>(Half x) {
+    float f;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"(x.bits));
+    return f;
+}
+template <>
+__device__ float widen<float, Brain>(Brain x) {
+    return __uint_as_float((u32)x.bits << 16);
+}
+
+template <typename T, typename A>
+__device__ T narrow(A x) {
+    return x;
+}
+template <>
+__device__ Half narrow<Half, float>(float x) {
+    Half half;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(half.bits) : "f"(x));
+    return half;
+}
+template <>
+__device__ Brain narrow<Brain, float>(float x) {  // to nearest, ties to even
+    const u32 bits = __float_as_uint(x);
+    return {x != x ? (u16)0x7fc0 : (u16)((bits + 0x7fff + (bits >> 16 & 1)) >> 16)};
+}
+
+template <typename A>
+struct Number {  // real floating types
+    static __device__ A of(double re, double im) { return (A)re; }
+    static __device__ bool is_zero(A x) { return x == A(0); }
+    static __device__ A add(A x, A y) { return x + y; }
+    static __device__ A mul(A x, A y) { return x * y; }
+    static __device__ A lowest() { return -A(1) / A(0); }
+    static __device__ A highest() { return A(1) / A(0); }
+    static __device__ A unary(A x, int op);
+};
+
+template <typename I, typename U>
+struct Whole {  // integers wrap around, hence the unsigned arithmetic
+    static __device__ I of(double re, double im) { return (I)re; }
+    static __device__ bool is_zero(I x) { return x == 0; }
+    static __device__ I add(I x, I y) { return (I)((U)x + (U)y); }
+    static __device__ I mul(I x, I y) { return (I)((U)x * (U)y); }
+    static __device__ I lowest() { return (I)((U)1 << (sizeof(I) * 8 - 1)); }
+    static __device__ I highest() { return (I)~((U)1 << (sizeof(I) * 8 - 1)); }
+    static __device__ I unary(I x, int op) {
+        switch (op) {
+            case NEG: return (I)(0 - (U)x);
+            case ABS: return x < 0 ? (I)(0 - (U)x) : x;
+            case RELU: return x < 0 ? 0 : x;
+        }
+        return x;
+    }
+};
+template <>
+struct Number<int> : Whole<int, u32> {};
+template <>
+struct Number<i64> : Whole<i64, u64> {};
+
+template <typename R>
+struct Number<Complex<R>> {
+    typedef Complex<R> C;
+    static __device__ C of(double re, double im) { return {(R)re, (R)im}; }
+    static __device__ bool is_zero(C x) { return x.re == R(0) && x.im == R(0); }
+    static __device__ C add(C x, C y) { return {x.re + y.re, x.im + y.im}; }
+    static __device__ C mul(C x, C y) { return {x.re * y.re - x.im * y.im, x.re * y.im + x.im * y.re}; }
+    static __device__ C unary(C x, int op) {
+        switch (op) {
+            case NEG: return {-x.re, -x.im};
+            case CONJ: return {x.re, -x.im};
+        }
+        return x;
+    }
+};
+
+template <typename R>
+__device__ R soft_plus(R x) {  // log(1 + exp(x)) without overflow
+    return (x > R(0) ? x : R(0)) + log1p(exp(x > R(0) ? -x : x));
+}
+
+// Not inlined: one copy serves every kernel of its type.
+template <typename R>
+__device__ __noinline__ R function(R x, int op) {
+    switch (op) {
+        case NEG: return -x;
+        case ABS: return fabs(x);
+        case RELU: return x < R(0) ? R(0) : x;  // NaN stays
+        case SQRT: return sqrt(x);
+        case RCP: return R(1) / x;
+        case SIGMOID: return R(1) / (R(1) + exp(-x));
+        case TANH: return tanh(x);
+        case EXP: return exp(x);
+        case LOG: return log(x);
+        case SIN: return sin(x);
+        case COS: return cos(x);
+        case TAN: return tan(x);
+        case SINH: return sinh(x);
+        case COSH: return cosh(x);
+        case ASIN: return asin(x);
+        case ACOS: return acos(x);
+        case ATAN: return atan(x);
+        case ASINH: return asinh(x);
+        case ACOSH: return acosh(x);
+        case ATANH: return atanh(x);
+        case CEIL: return ceil(x);
+        case FLOOR: return floor(x);
+        case MISH: return x * tanh(soft_plus(x));
+        case SWISH: return x / (R(1) + exp(-x));
+        case SOFT_PLUS: return soft_plus(x);
+        case SOFT_SIGN: return x / (R(1) + fabs(x));
+    }
+    return x;
+}
+template <typename A>
+__device__ A Number<A>::unary(A x, int op) {
+    return op == IDENTITY ? x : function<A>(x, op);
+}
+
+template <typename A>
+__device__ A binary(A x, A y, int op) {
+    switch (op) {
+        case ADD: return Number<A>::add(x, y);
+        case MUL: return Number<A>::mul(x, y);
+        case MAX: return x != x ? x : y != y || y > x ? y : x;  // NaN wins
+        default: return x != x ? x : y != y || y < x ? y : x;
+    }
+}
+template <typename R>
+__device__ Complex<R> binary(Complex<R> x, Complex<R> y, int op) {
+    return op == ADD ? Number<Complex<R>>::add(x, y) : Number<Complex<R>>::mul(x, y);
+}
+
+template <typename A>
+__device__ A neutral(int op) {
+    return op == ADD ? A(0) : op == MUL ? A(1) : op == MAX ? Number<A>::lowest() : Number<A>::highest();
+}
+template <>
+__device__ Complex<float> neutral<Complex<float>>(int op) {
+    return {op == MUL ? 1.0f : 0.0f, 0.0f};
+}
+template <>
+__device__ Complex<double> neutral<Complex<double>>(int op) {
+    return {op == MUL ? 1.0 : 0.0, 0.0};
+}
+
+template <typename A>
+__device__ A value_of(const Factor& f) {
+    return f.at ? *(const A*)f.at : Number<A>::of(f.re, f.im);
+}
+
+// factor * operator(x); 0, whatever x is, where the factor is 0.
+template <typename T, typename A>
+__device__ A term(T x, A factor, int op) {
+    if (Number<A>::is_zero(factor)) {
+        return A{};
+    }
+    return Number<A>::mul(factor, Number<A>::unary(widen<A, T>(x), op));
+}
+
+__device__ __noinline__ i64 divided(i64 x, i64 y) {  // long, and seldom needed
+    return (i64)((u64)x / (u64)y);
+}
+
+// The index of an axis from the rest of a linear index. 32-bit divisions are several times faster than 64-bit ones.
+__device__ i64 next_index(i64& rest, i64 extent, bool wide) {
+    const i64 next = wide ? divided(rest, extent) : (i64)((u32)rest / (u32)extent);
+    const i64 at = rest - next * extent;
+    rest = next;
+    return at;
+}
+
+// -- element by element ------------------------------------------------------------------------------------------------
+
+const int AT_ONCE = 4;  // elements whose loads are under way together
+
+template <typename T, typename A>
+__device__ void elementwise(const ElementArgs& p) {
+    const A alpha = value_of<A>(p.alpha), beta = value_of<A>(p.beta), gamma = value_of<A>(p.gamma);
+    const bool wide = p.count >> 32;
+    const i64 threads = (i64)gridDim.x * THREADS;
+#pragma unroll 1
+    for (i64 start = (i64)blockIdx.x * THREADS + threadIdx.x; start < p.count; start += AT_ONCE * threads) {
+        T x[AT_ONCE], y[AT_ONCE], z[AT_ONCE];
+        i64 out[AT_ONCE];
+#pragma unroll
+        for (int j = 0; j < AT_ONCE; j++) {
+            i64 rest = start + j * threads, a = 0, b = 0, c = 0;
+            if (rest >= p.count) {
+                break;
+            }
+            out[j] = 0;
+#pragma unroll 1
+            for (int k = p.axes - 1; k >= 0; k--) {
+                const i64 at = k ? next_index(rest, p.extent[k], wide) : rest;
+                a += at * p.a_step[k];
+                b += at * p.b_step[k];
+                c += at * p.c_step[k];
+                out[j] += at * p.out_step[k];
+            }
+            if (!Number<A>::is_zero(alpha)) {
+                x[j] = ((const T*)p.a)[a];
+            }
+            if (p.has_b && !Number<A>::is_zero(beta)) {
+                y[j] = ((const T*)p.b)[b];
+            }
+            if (p.has_c && !Number<A>::is_zero(gamma)) {
+                z[j] = ((const T*)p.c)[c];
+            }
+        }
+#pragma unroll
+        for (int j = 0; j < AT_ONCE; j++) {
+            if (start + j * threads >= p.count) {
+                break;
+            }
+            A value = term<T, A>(x[j], alpha, p.op_a);
+            if (p.has_b) {
+                value = binary(value, term<T, A>(y[j], beta, p.op_b), p.op_ab);
+            }
+            if (p.has_c) {
+                value = binary(value, term<T, A>(z[j], gamma, p.op_c), p.op_abc);
+            }
+            ((T*)p.out)[out[j]] = narrow<T, A>(value);
+        }
+    }
+}
+
+// -- reductions --------------------------------------------------------------------------------------------------------
+
+struct Place {  // offsets of one element of the result, and of the first of its terms
+    i64 a, b, c, out;
+};
+
+__device__ Place place_of(const ReduceArgs& p, i64 output) {
+    const bool wide = p.outputs >> 32;
+    Place at = {0, 0, 0, 0};
+    i64 rest = output;
+#pragma unroll 1
+    for (int k = p.axes - 1; k >= 0; k--) {
+        const i64 i = k ? next_index(rest, p.extent[k], wide) : rest;
+        at.a += i * p.a_step[k];
+        at.b += i * p.b_step[k];
+        at.c += i * p.c_step[k];
+        at.out += i * p.out_step[k];
+    }
+    return at;
+}
+
+template <typename T, typename A>
+__device__ A one_term(const ReduceArgs& p, const Place& at, i64 t, bool wide) {
+    i64 a = at.a, b = at.b;
+#pragma unroll 1
+    for (int k = p.inner_axes - 1; k >= 0; k--) {
+        const i64 i = k ? next_index(t, p.inner[k], wide) : t;
+        a += i * p.a_inner[k];
+        b += i * p.b_inner[k];
+    }
+    const T x = ((const T*)p.a)[a];
+    if (!p.has_b) {
+        return Number<A>::unary(widen<A, T>(x), p.op_a);
+    }
+    const T y = ((const T*)p.b)[b];
+    return Number<A>::mul(Number<A>::unary(widen<A, T>(x), p.op_a), Number<A>::unary(widen<A, T>(y), p.op_b));
+}
+
+template <typename T, typename A>
+__device__ A reduce_terms(const ReduceArgs& p, const Place& at, i64 first, i64 stop, int step) {
+    const bool wide = p.terms >> 32;
+    const int op = p.op_reduce;
+    A sums[AT_ONCE];
+    for (int j = 0; j < AT_ONCE; j++) {
+        sums[j] = neutral<A>(op);
+    }
+    i64 t = first;
+#pragma unroll 1
+    for (; t + (AT_ONCE - 1) * step < stop; t += AT_ONCE * step) {
+        A values[AT_ONCE];
+#pragma unroll
+        for (int j = 0; j < AT_ONCE; j++) {
+            values[j] = one_term<T, A>(p, at, t + j * step, wide);
+        }
+#pragma unroll
+        for (int j = 0; j < AT_ONCE; j++) {
+            sums[j] = binary(sums[j], values[j], op);
+        }
+    }
+#pragma unroll 1
+    for (; t < stop; t += step) {
+        sums[0] = binary(sums[0], one_term<T, A>(p, at, t, wide), op);
+    }
+    return binary(binary(sums[0], sums[1], op), binary(sums[2], sums[3], op), op);
+}
+
+template <typename T, typename A>
+__device__ void finish(const ReduceArgs& p, const Place& at, A sum) {
+    const A alpha = value_of<A>(p.alpha);
+    A value = Number<A>::is_zero(alpha) ? A{} : Number<A>::mul(alpha, sum);
+    if (p.has_c) {
+        const A beta = value_of<A>(p.beta);
+        if (!Number<A>::is_zero(beta)) {
+            value = Number<A>::add(value, term<T, A>(((const T*)p.c)[at.c], beta, p.op_c));
+        }
+    }
+    ((T*)p.out)[at.out] = narrow<T, A>(value);
+}
+
+// One thread for each part of each element of the result: neighbours read neighbours where the result's last axis is
+// the operand's.
+template <typename T, typename A>
+__device__ void reduce_threads(const ReduceArgs& p) {
+    const i64 work = p.outputs * p.splits, share = divided(p.terms + p.splits - 1, p.splits);
+    const i64 threads = (i64)gridDim.x * THREADS;
+#pragma unroll 1
+    for (i64 i = (i64)blockIdx.x * THREADS + threadIdx.x; i < work; i += threads) {
+        const i64 part = p.splits == 1 ? 0 : divided(i, p.outputs), output = i - part * p.outputs;
+        const Place at = place_of(p, output);
+        const i64 first = part * share, stop = first + share < p.terms ? first + share : p.terms;
+        const A sum = reduce_terms<T, A>(p, at, first, stop, 1);
+        if (p.splits == 1) {
+            finish<T, A>(p, at, sum);
+        } else {
+            ((A*)p.parts)[i] = sum;
+        }
+    }
+}
+
+// What the threads of a block hold, combined in a fixed order.
+template <typename A>
+__device__ A block_total(A mine, int op) {
+    __shared__ A held[THREADS];
+    const int t = threadIdx.x;
+    __syncthreads();  // the last round's total has been read
+    held[t] = mine;
+    __syncthreads();
+    for (int half = THREADS / 2; half > 0; half /= 2) {
+        if (t < half) {
+            held[t] = binary(held[t], held[t + half], op);
+        }
+        __syncthreads();
+    }
+    return held[0];
+}
+
+// One block for each part of each element of the result: neighbours read neighbours along the reduced axes.
+template <typename T, typename A>
+__device__ void reduce_blocks(const ReduceArgs& p) {
+    const i64 work = p.outputs * p.splits, share = divided(p.terms + p.splits - 1, p.splits);
+#pragma unroll 1
+    for (i64 i = blockIdx.x; i < work; i += gridDim.x) {
+        const i64 part = p.splits == 1 ? 0 : divided(i, p.outputs), output = i - part * p.outputs;
+        const Place at = place_of(p, output);
+        const i64 first = part * share, stop = first + share < p.terms ? first + share : p.terms;
+        const A sum = block_total(reduce_terms<T, A>(p, at, first + threadIdx.x, stop, THREADS), p.op_reduce);
+        if (threadIdx.x == 0) {
+            if (p.splits == 1) {
+                finish<T, A>(p, at, sum);
+            } else {
+                ((A*)p.parts)[i] = sum;
+            }
+        }
+    }
+}
+
+// One block for each element of the result adds up its parts.
+template <typename T, typename A>
+__device__ void reduce_parts(const ReduceArgs& p) {
+#pragma unroll 1
+    for (i64 output = blockIdx.x; output < p.outputs; output += gridDim.x) {
+        A sum = neutral<A>(p.op_reduce);
+        for (i64 part = threadIdx.x; part < p.splits; part += THREADS) {
+            sum = binary(sum, ((const A*)p.parts)[part * p.outputs + output], p.op_reduce);
+        }
+        sum = block_total(sum, p.op_reduce);
+        if (threadIdx.x == 0) {
+            finish<T, A>(p, place_of(p, output), sum);
+        }
+    }
+}
+
+#define KERNELS(NAME, T, A)                                                                                          \
+    extern "C" __global__ void elementwise_##NAME(const __grid_constant__ ElementArgs p) { elementwise<T, A>(p); }    \
+    extern "C" __global__ void threads_##NAME(const __grid_constant__ ReduceArgs p) { reduce_threads<T, A>(p); }      \
+    extern "C" __global__ void blocks_##NAME(const __grid_constant__ ReduceArgs p) { reduce_blocks<T, A>(p); }        \
+    extern "C" __global__ void parts_##NAME(const __grid_constant__ ReduceArgs p) { reduce_parts<T, A>(p); }
+
+KERNELS(f16, Half, float)
+KERNELS(bf16, Brain, float)
+KERNELS(f32, float, float)
+KERNELS(f64, double, double)
+KERNELS(c64, Complex<float>, Complex<float>)
+KERNELS(c128, Complex<double>, Complex<double>)
+KERNELS(i32, int, int)
+KERNELS(i64, i64, i64)

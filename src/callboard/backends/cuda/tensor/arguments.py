@@ -1,0 +1,94 @@
+"""Argument structures of the kernels in ``data/tensor.cu``, and the axes that they walk."""
+
+import ctypes
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from callboard.backends.cuda.axes import AXES
+from callboard.core.errors import UnsupportedOp
+from callboard.core.operand import Operand
+
+__all__ = ["ElementArgs", "FactorArg", "ReduceArgs", "factor_setter", "merged_axes", "set_axes"]
+
+_Steps = ctypes.c_int64 * AXES
+
+
+class FactorArg(ctypes.Structure):
+    """``Factor`` of the kernels."""
+
+    _fields_ = (("at", ctypes.c_void_p), ("re", ctypes.c_double), ("im", ctypes.c_double))
+
+
+class ElementArgs(ctypes.Structure):
+    """``ElementArgs`` of the kernels."""
+
+    _fields_ = (
+        *((name, ctypes.c_void_p) for name in ("a", "b", "c", "out")),
+        *((name, FactorArg) for name in ("alpha", "beta", "gamma")),
+        ("count", ctypes.c_int64),
+        *((name, _Steps) for name in ("extent", "a_step", "b_step", "c_step", "out_step")),
+        *((name, ctypes.c_int) for name in ("axes", "has_b", "has_c", "op_a", "op_b", "op_c", "op_ab", "op_abc")),
+    )
+
+
+class ReduceArgs(ctypes.Structure):
+    """``ReduceArgs`` of the kernels."""
+
+    _fields_ = (
+        *((name, ctypes.c_void_p) for name in ("a", "b", "c", "out", "parts")),
+        *((name, FactorArg) for name in ("alpha", "beta")),
+        *((name, ctypes.c_int64) for name in ("outputs", "terms", "splits")),
+        *((name, _Steps) for name in ("extent", "a_step", "b_step", "c_step", "out_step")),
+        *((name, _Steps) for name in ("inner", "a_inner", "b_inner")),
+        *((name, ctypes.c_int) for name in ("axes", "inner_axes", "has_b", "has_c")),
+        *((name, ctypes.c_int) for name in ("op_a", "op_b", "op_c", "op_reduce")),
+    )
+
+
+def factor_setter(cell: FactorArg, field: Any) -> Callable[[Any], None]:
+    """A function that puts a call's number, or the address of its 0-d array, into ``cell``."""
+    if isinstance(field, Operand):
+
+        def put_address(value: int) -> None:
+            cell.at = value
+
+        return put_address
+
+    def put_number(value: complex) -> None:
+        cell.re, cell.im = value.real, value.imag
+
+    return put_number
+
+
+def merged_axes(extents: Sequence[int], *steps: Sequence[int]) -> tuple[list[int], list[list[int]]]:
+    """The fewest axes that reach the same elements.
+
+    Args:
+        extents: Of each axis, none 0.
+        steps: Of each array; the first one's memory decides the order of the axes.
+
+    Returns:
+        Extents, > 1, and for each array its steps.
+    """
+    axes = [(n, step) for n, *step in zip(extents, *steps, strict=True) if n > 1]
+    axes.sort(key=lambda axis: -abs(axis[1][0]))
+    merged: list[tuple[int, list[int]]] = []
+    for n, step in axes:
+        if merged and all(wide == s * n for wide, s in zip(merged[-1][1], step, strict=True)):
+            merged[-1] = (merged[-1][0] * n, step)
+        else:
+            merged.append((n, step))
+    return [n for n, _ in merged], [[step[i] for _, step in merged] for i in range(len(steps))]
+
+
+def set_axes(args: ctypes.Structure, extent: str, extents: Sequence[int], **steps: Sequence[int]) -> int:
+    """Fill these fields; gives the number of axes.
+
+    Raises:
+        UnsupportedOp: The kernels do not take so many.
+    """
+    if len(extents) > AXES:
+        raise UnsupportedOp(f"{len(extents)} axes that cannot be merged; at most {AXES} (compute it in parts)")
+    for name, values in ((extent, extents), *steps.items()):
+        getattr(args, name)[: len(values)] = values
+    return len(extents)

@@ -1,0 +1,133 @@
+"""Element-wise work: up to three tensors, an operator on each, joined by operators."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from callboard.backends.cuda.copies import copier
+from callboard.backends.cuda.launching import THREADS, kernel_launcher, linear_grid
+from callboard.backends.cuda.tensor.arguments import ElementArgs, factor_setter, merged_axes, set_axes
+from callboard.core.layout import Layout
+from callboard.core.op import Op
+from callboard.kernel.tensor import ElementwiseBinary, ElementwiseTrinary, Permutation
+from callboard.kernel.tensor.elementwise import modes_of
+from callboard.kernel.tensor.modes import Label, Tensor
+from callboard.kernel.tensor.operators import BINARY, UNARY
+
+if TYPE_CHECKING:
+    from callboard.backends.cuda.tensor.engine import Engine
+
+__all__ = ["Move", "Run", "Term", "binary", "combined", "mover", "nothing", "permutation", "result_of", "trinary"]
+
+Run = Callable[..., None]
+Move = Callable[[int, int], None]
+"""``move(src, out)``: enqueue it; addresses of element 0."""
+
+
+class Term(NamedTuple):
+    """``factor * operator(tensor)``.
+
+    Attributes:
+        tensor: The operand by its modes; repeated along those that it has not.
+        operator: Of :data:`callboard.kernel.tensor.operators.UNARY`.
+        factor: The op's field: a number, or a 0-d operand.
+    """
+
+    tensor: Tensor
+    operator: str = "identity"
+    factor: Any = 1.0
+
+
+def nothing(*arguments: Any) -> None:
+    """Of empty results."""
+
+
+def combined(
+    engine: "Engine", result: Tensor, terms: Sequence[Term], joins: Sequence[str], extents: Mapping[Label, int]
+) -> Run:
+    """``run(out, addresses, factors)`` for one to three terms, joined from the left.
+
+    The kernels may be compiled here.
+    """
+    layout = result.layout
+    if layout.size == 0:
+        return nothing
+    names = "a" if len(terms) == 1 else "ac" if len(terms) == 2 else "abc"
+    sizes = [extents[x] for x in result.labels]
+    axes, (out, *steps) = merged_axes(sizes, layout.strides, *(t.tensor.steps(result.labels) for t in terms))
+    args = ElementArgs(count=layout.size, has_b="b" in names, has_c="c" in names)
+    args.axes = set_axes(args, "extent", axes, out_step=out)
+    for name, term, step in zip(names, terms, steps, strict=True):
+        set_axes(args, "extent", axes, **{f"{name}_step": step})
+        setattr(args, f"op_{name}", UNARY.index(term.operator))
+    for name, join in zip(("op_abc",) if len(terms) == 2 else ("op_ab", "op_abc"), joins, strict=False):
+        setattr(args, name, BINARY.index(join))
+    cells = {"a": args.alpha, "b": args.beta, "c": args.gamma}
+    setters = [factor_setter(cells[name], term.factor) for name, term in zip(names, terms, strict=True)]
+    function = engine.kernels.get("tensor", f"elementwise_{layout.dtype.name}")
+    launch = kernel_launcher(engine.driver, function, linear_grid(layout.size), (THREADS, 1), args)
+    cublas = engine.cublas
+
+    def run(out: int, addresses: Sequence[int], factors: Sequence[Any]) -> None:
+        args.out = out
+        for name, address, put, factor in zip(names, addresses, setters, factors, strict=True):
+            setattr(args, name, address)
+            put(factor)
+        launch(cublas.stream.native)
+
+    return run
+
+
+def mover(engine: "Engine", src: Tensor, out: Tensor, extents: Mapping[Label, int], conj: bool = False) -> Move:
+    """How to copy a tensor to another one of the same modes, conjugated if asked for."""
+    if not (conj and src.layout.dtype.is_complex):
+        copy = copier(engine.driver, engine.kernels, src.along(out.labels, extents), out.layout)
+        cublas = engine.cublas
+        return lambda src, out: copy(cublas.stream.native, src, out)
+    run = combined(engine, out, [Term(src, "conj")], (), extents)
+    return lambda src, out: run(out, (src,), (1.0,))
+
+
+def result_of(op: Op[Any, Any], inferred: Tensor) -> Tensor:
+    """The result as it lies: as given, or as it is made."""
+    given = op.out  # type: ignore[attr-defined]
+    layout: Layout = inferred.layout if given is None else given.layout
+    return Tensor(inferred.labels, layout)
+
+
+def permutation(engine: "Engine", op: Permutation) -> Run:
+    """``run(a, out, alpha)``; by tiles or the copy engine where nothing is computed."""
+    named, inferred, extents = modes_of(op)
+    result = result_of(op, inferred)
+    run = combined(engine, result, [Term(named["a"], op.op_a, op.alpha)], (), extents)
+    plain = op.op_a == "identity" or (op.op_a == "conj" and not op.a.dtype.is_complex)
+    if not plain or not isinstance(op.alpha, float):
+        return lambda a, out, alpha: run(out, (a,), (alpha,))
+    move = mover(engine, named["a"], result, extents)
+
+    def permute(a: int, out: int, alpha: float) -> None:
+        if alpha == 1.0:
+            move(a, out)
+        else:
+            run(out, (a,), (alpha,))
+
+    return permute
+
+
+def binary(engine: "Engine", op: ElementwiseBinary) -> Run:
+    """``run(a, c, out, alpha, gamma)``."""
+    named, inferred, extents = modes_of(op)
+    terms = [Term(named["a"], op.op_a, op.alpha), Term(named["c"], op.op_c, op.gamma)]
+    run = combined(engine, result_of(op, inferred), terms, (op.op_ac,), extents)
+    return lambda a, c, out, alpha, gamma: run(out, (a, c), (alpha, gamma))
+
+
+def trinary(engine: "Engine", op: ElementwiseTrinary) -> Run:
+    """``run(a, b, c, out, alpha, beta, gamma)``."""
+    named, inferred, extents = modes_of(op)
+    terms = [
+        Term(named["a"], op.op_a, op.alpha),
+        Term(named["b"], op.op_b, op.beta),
+        Term(named["c"], op.op_c, op.gamma),
+    ]
+    run = combined(engine, result_of(op, inferred), terms, (op.op_ab, op.op_abc), extents)
+    return lambda a, b, c, out, alpha, beta, gamma: run(out, (a, b, c), (alpha, beta, gamma))

@@ -1,0 +1,90 @@
+"""What all plans of a ``CudaTensor`` use: the cuBLAS handle, our kernels, and scratch memory."""
+
+from typing import TYPE_CHECKING
+
+from callboard.backends.cuda.blas.cublas import Cublas
+
+if TYPE_CHECKING:
+    from callboard.backends.cuda.device import CudaDevice
+    from callboard.backends.cuda.stream import CudaStream
+    from callboard.core.backend import Memory
+
+__all__ = ["ALIGNMENT", "Engine", "Scratch"]
+
+ALIGNMENT = 256
+"""Of every place in scratch memory; what cudaMalloc gives, and the fastest products want."""
+
+
+class Engine:
+    """The handle and memory of one library.
+
+    Attributes:
+        cublas: A handle of its own, with its workspace.
+        device, driver, kernels: Where it computes.
+    """
+
+    def __init__(self, device: "CudaDevice", stream: "CudaStream") -> None:
+        self.cublas = Cublas(device, stream)
+        self.driver = device.driver
+        self.kernels = device.kernels
+        self.device = device
+        self._memory: list[Memory] = []
+        self._bench: Engine | None = None
+
+    def reserve(self, nbytes: int) -> int:
+        """Scratch memory of at least this size. The next plan is given the same: plans run one after the other.
+
+        What earlier callers were given stays valid, since their launches may be part of a graph; each block is larger
+        than the one before by a half at least.
+        """
+        if nbytes == 0:
+            return 0
+        last = self._memory[-1] if self._memory else None
+        if last is None or last.nbytes < nbytes:
+            last = self.device.allocate(max(nbytes, 0 if last is None else last.nbytes * 3 // 2))
+            self._memory.append(last)
+        return last.address
+
+    def bench(self) -> "Engine":
+        """An engine to try things on, with a stream of its own. On the thread that prepares, and there only."""
+        if self._bench is None:
+            self._bench = Engine(self.device, self.device.stream())
+        return self._bench
+
+    def close(self) -> None:
+        if self._bench is not None:
+            self._bench.close()
+        self.cublas.close()
+        for memory in self._memory:
+            self.device.release(memory)
+        self._memory.clear()
+
+
+class Scratch:
+    """Places in the scratch memory of one plan: what does not live at the same time may have the same place.
+
+    Attributes:
+        base: Address of the memory; known when all places have been given out.
+        size: Bytes that the plan needs.
+    """
+
+    def __init__(self) -> None:
+        self.base = 0
+        self.size = 0
+        self._taken: dict[int, int] = {}
+
+    def take(self, nbytes: int) -> int:
+        """The lowest place that is free: an offset from :attr:`base`."""
+        need = -(-max(nbytes, 1) // ALIGNMENT) * ALIGNMENT
+        place = 0
+        for start, size in sorted(self._taken.items()):
+            if start - place >= need:
+                break
+            place = start + size
+        self._taken[place] = need
+        self.size = max(self.size, place + need)
+        return place
+
+    def give(self, place: int) -> None:
+        """It may be taken again by what comes later."""
+        del self._taken[place]

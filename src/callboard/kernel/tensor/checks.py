@@ -1,0 +1,41 @@
+"""What the tensor messages check of their numbers and settings beside modes."""
+
+from typing import Literal
+
+from callboard.core.dtype import DTYPES, DType
+from callboard.core.operand import Operand
+from callboard.kernel.blas.checks import AnyOp, check_addend_given, refuse
+
+__all__ = ["Compute", "check_compute", "check_numbers"]
+
+Compute = Literal["f16", "bf16", "tf32", "f32", "f64"]
+"""To what the factors of a product may be rounded before they are multiplied; sums are kept in f32 or better."""
+
+_FINEST = {"f16": "f32", "bf16": "f32", "f32": "f32", "c64": "f32", "f64": "f64", "c128": "f64"}
+
+
+def check_compute(op: AnyOp, dtype: DType, compute: str | None) -> None:
+    """A product can be asked to be coarser than its arrays, not finer."""
+    if compute is None:
+        return
+    finest = _FINEST.get(dtype.name)
+    if finest is None:
+        raise refuse(op, f"compute is {compute!r} and the arrays are {dtype}; leave it out, integers are exact")
+    if compute == "f64" and finest != "f64":
+        raise refuse(op, f"compute is 'f64' and the arrays are {dtype}; convert them to f64 or c128 before dev.put")
+
+
+def check_numbers(
+    op: AnyOp, dtype: DType, c: Operand | None = None, beta: float | complex | Operand = 0.0, **others: object
+) -> None:
+    """``beta`` needs a ``c``, and the factors of integers are integers. Looks at the numbers' values."""
+    check_addend_given(op, "c", c, beta)
+    if dtype.is_integer:
+        most = 2**31 if dtype is DTYPES["i32"] else 2**53
+        for name, value in (("beta", beta), *others.items()):
+            if isinstance(value, float) and not (value.is_integer() and -most <= value < most):
+                raise refuse(
+                    op,
+                    f"{name} is {value!r}; beside {dtype} arrays it must be an integer in [{-most}, {most}) "
+                    f"(a 0-d array of {dtype} holds any)",
+                )

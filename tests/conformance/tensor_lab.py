@@ -1,0 +1,64 @@
+"""What the tensor suites share: operands in drawn layouts, references in higher precision."""
+
+from typing import Any
+
+import numpy as np
+from blas_lab import Array, values
+from hypothesis import strategies as st
+
+from callboard.core.dtype import DType
+from callboard.core.layout import layout_of
+
+FLOATS = ("f16", "bf16", "f32", "f64", "c64", "c128")
+WHOLE = ("i32", "i64")
+ALL = (*FLOATS, *WHOLE)
+
+
+@st.composite
+def tensor_layouts(draw: Any, shape: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+    """How an operand of this shape lies: order of its axes in memory, step of each, gap behind each."""
+    order = draw(st.permutations(range(len(shape))))
+    steps = tuple(draw(st.sampled_from([1, 1, 1, 2, -1])) for _ in shape)
+    gaps = tuple(draw(st.sampled_from([0, 0, 1])) for _ in shape)
+    return tuple(order), steps, gaps
+
+
+def place_tensor(session: Any, array: Array, layout: Any) -> Any:
+    """``array`` on the device as :func:`tensor_layouts` says: transposed, sliced, reversed."""
+    order, steps, gaps = layout
+    turned = array.transpose(order)
+    shape = tuple(n * abs(steps[axis]) + gaps[axis] for n, axis in zip(turned.shape, order, strict=True))
+    whole = np.full(shape, 77, array.dtype)
+    index = tuple(
+        slice(None, n * abs(steps[axis]), abs(steps[axis]))
+        if steps[axis] > 0
+        else slice((n - 1) * abs(steps[axis]), None if n else 0, steps[axis])
+        for n, axis in zip(turned.shape, order, strict=True)
+    )
+    whole[index] = turned
+    return permuted(session.put(whole)[index], np.argsort(order).tolist() if order else [])
+
+
+def permuted(ref: Any, order: list[int]) -> Any:
+    """A view with the axes in another order."""
+    layout = layout_of(ref.dtype, tuple(ref.shape[i] for i in order), tuple(ref.strides[i] for i in order))
+    return ref._view(layout, ref.offset) if hasattr(ref, "_view") else type(ref)(ref.block, layout, ref.offset)
+
+
+def tensor_values(dtype: DType, shape: tuple[int, ...], seed: int) -> Array:
+    """As :func:`blas_lab.values`; integers small enough that few products overflow."""
+    array = values(dtype, shape, seed)
+    return array // 16 if dtype.is_integer else array
+
+
+def long(array: Any) -> Array:
+    """The same numbers in the reference's type: long double, or 64-bit integers that wrap around as the result does."""
+    array = np.asarray(array)
+    if array.dtype.kind in "iu":
+        return array.astype(np.int64)
+    return array.astype(np.clongdouble if array.dtype.kind == "c" else np.longdouble)
+
+
+def wrapped(array: Any, dtype: DType) -> Array:
+    """A reference as a result of this dtype is compared: integers cut to its bits."""
+    return np.asarray(array).astype(dtype.np) if dtype.is_integer else np.asarray(array)
