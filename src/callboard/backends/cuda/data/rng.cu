@@ -1,0 +1,302 @@
+// Random numbers. Philox4x32-10 and Philox4x64-10 (Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as
+// 1, 2, 3", SC'11), counters laid out as callboard.kernel.rng.streams says; distributions made of words of 32 bits.
+// Products and sums whose bits are promised use the _rn intrinsics: the compiler must not fuse them.
+
+typedef unsigned char u8;
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+typedef long long i64;
+
+struct Half { u16 bits; };
+struct Brain { u16 bits; };
+
+struct FillArgs {
+    char* out;
+    const u32* words;    // of "turn" kernels; may be out
+    const double* table; // of "discrete": sums of the weights; status before it
+    i64 count;           // elements
+    u64 seed, position;  // position: word of the first element
+    double a, b, top;    // of the distribution
+    i64 size;            // of the table
+};
+
+const double INV_53 = 1.0 / 9007199254740992.0;
+const float INV_32 = 1.0f / 4294967296.0f;
+
+// -- generators -------------------------------------------------------------------------------------------------------
+
+struct Words4 { u32 w[4]; };
+
+__device__ inline Words4 philox_4x32(u32 c0, u32 c1, u32 c2, u32 c3, u64 seed) {
+    u32 k0 = (u32)seed, k1 = (u32)(seed >> 32);
+#pragma unroll
+    for (int round = 0; round < 10; ++round) {
+        const u64 p0 = (u64)0xD2511F53u * c0, p1 = (u64)0xCD9E8D57u * c2;
+        c0 = (u32)(p1 >> 32) ^ c1 ^ k0;
+        c1 = (u32)p1;
+        c2 = (u32)(p0 >> 32) ^ c3 ^ k1;
+        c3 = (u32)p0;
+        k0 += 0x9E3779B9u;
+        k1 += 0xBB67AE85u;
+    }
+    return {c0, c1, c2, c3};
+}
+
+struct Philox32 {  // 65536 subsequences side by side, four words of each in turn
+    static const int WORDS = 4;
+    __device__ static void group(u64 g, u64 seed, u32 (&w)[4]) {
+        const Words4 found = philox_4x32((u32)(g >> 16), (u32)(g >> 48), (u32)g & 0xFFFFu, 0, seed);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) w[i] = found.w[i];
+    }
+};
+
+struct Philox64 {  // one sequence, whose first counter is 1
+    static const int WORDS = 8;
+    __device__ static void group(u64 g, u64 seed, u32 (&w)[8]) {
+        u64 c0 = g + 1, c1 = 0, c2 = 0, c3 = 0, k0 = seed, k1 = 0;
+#pragma unroll
+        for (int round = 0; round < 10; ++round) {
+            const u64 M0 = 0xD2E7470EE14C6C93ull, M1 = 0xCA5A826395121157ull;
+            const u64 h0 = __umul64hi(M0, c0), h1 = __umul64hi(M1, c2), l0 = M0 * c0, l1 = M1 * c2;
+            c0 = h1 ^ c1 ^ k0;
+            c1 = l1;
+            c2 = h0 ^ c3 ^ k1;
+            c3 = l0;
+            k0 += 0x9E3779B97F4A7C15ull;
+            k1 += 0xBB67AE8584CAA73Bull;
+        }
+        const u64 c[4] = {c0, c1, c2, c3};
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            w[2 * i] = (u32)c[i];
+            w[2 * i + 1] = (u32)(c[i] >> 32);
+        }
+    }
+};
+
+// -- numbers from words -----------------------------------------------------------------------------------------------
+
+__device__ inline u64 wide(u32 low, u32 high) { return (u64)high << 32 | low; }
+__device__ inline double unit_53(u64 word) { return __dmul_rn((double)(i64)(word >> 11), INV_53); }  // [0, 1)
+__device__ inline double above_53(u64 word) { return __dmul_rn((double)(i64)((word >> 11) + 1), INV_53); }  // (0, 1]
+__device__ inline float above_32(u32 word) { return fmaf((float)word, INV_32, 0.5f * INV_32); }  // (0, 1]
+
+__device__ inline Half to(float x, Half*) {
+    Half h;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h.bits) : "f"(x));
+    return h;
+}
+__device__ inline Brain to(float x, Brain*) {
+    u32 bits = __float_as_uint(x);
+    if ((bits & 0x7FFFFFFFu) > 0x7F800000u) return {(u16)(bits >> 16 | 0x40)};
+    return {(u16)((bits + 0x7FFF + (bits >> 16 & 1)) >> 16)};
+}
+__device__ inline float to(float x, float*) { return x; }
+__device__ inline double to(double x, double*) { return x; }
+
+// Real: what is computed in; BITS of a uniform number, so that every one of them is exact in T.
+template <typename T> struct Of { typedef float Real; static const int K = 1, BITS = 24; };
+template <> struct Of<double> { typedef double Real; static const int K = 2, BITS = 53; };
+template <> struct Of<Half> { typedef float Real; static const int K = 1, BITS = 11; };
+template <> struct Of<Brain> { typedef float Real; static const int K = 1, BITS = 8; };
+
+template <typename T> struct Bits {
+    typedef T Type;
+    static const int K = sizeof(T) / 4;
+    __device__ static T one(u32 w, const FillArgs&) { return w; }
+    __device__ static T one(u64 w, const FillArgs&) { return w; }
+};
+
+template <typename T> struct Uniform {
+    typedef T Type;
+    static const int K = Of<T>::K;
+    __device__ static T one(u32 w, const FillArgs& a) {
+        const float unit = __fmul_rn((float)(w >> (32 - Of<T>::BITS)), 1.0f / (1u << Of<T>::BITS));
+        const float x = __fadd_rn((float)a.a, __fmul_rn((float)a.b, unit));
+        return to(fminf(x, (float)a.top), (T*)0);
+    }
+    __device__ static T one(u64 w, const FillArgs& a) {
+        return fmin(__dadd_rn(a.a, __dmul_rn(a.b, unit_53(w))), a.top);
+    }
+};
+
+template <typename T> struct Exponential {
+    typedef T Type;
+    static const int K = Of<T>::K;
+    __device__ static T one(u32 w, const FillArgs& a) { return to(-logf(above_32(w)) * (float)a.a, (T*)0); }
+    __device__ static T one(u64 w, const FillArgs& a) { return -log(above_53(w)) * a.a; }
+};
+
+template <typename T> struct Cauchy {  // the sign from one bit: both tails are as fine as the middle
+    typedef T Type;
+    static const int K = Of<T>::K;
+    __device__ static T one(u32 w, const FillArgs& a) {
+        const float u = ((float)(w >> 1) + 0.5f) * INV_32, x = cospif(u) / sinpif(u);
+        return to((float)a.a + (float)a.b * (w & 1 ? -x : x), (T*)0);
+    }
+    __device__ static T one(u64 w, const FillArgs& a) {
+        const double u = ((double)(i64)(w >> 12) + 0.5) * INV_53, x = cospi(u) / sinpi(u);
+        return a.a + a.b * (w & 1 ? -x : x);
+    }
+};
+
+// By the inverse of the distribution function, one word an element: what quasi-random points need.
+template <typename T, bool LOG> struct Inverse {
+    typedef T Type;
+    static const int K = Of<T>::K;
+    __device__ static T one(u32 w, const FillArgs& a) {
+        const double u = ((double)w + 0.5) * (1.0 / 4294967296.0);
+        const float x = (float)(a.a + a.b * normcdfinv(u));
+        return to(LOG ? expf(x) : x, (T*)0);
+    }
+    __device__ static T one(u64 w, const FillArgs& a) {
+        const double x = a.a + a.b * normcdfinv(((double)(i64)(w >> 12) + 0.5) * (2 * INV_53));
+        return LOG ? exp(x) : x;
+    }
+};
+
+template <typename T> struct Discrete {  // the first sum that is larger than the number
+    typedef T Type;
+    static const int K = 2;
+    __device__ static T one(u64 w, const FillArgs& a) {
+        const double x = __dmul_rn(unit_53(w), a.table[a.size - 1]);
+        i64 low = 0, high = a.size - 1;
+        while (low < high) {
+            const i64 middle = (low + high) >> 1;
+            if (a.table[middle] > x) high = middle;
+            else low = middle + 1;
+        }
+        return (T)low;
+    }
+};
+
+// Box and Muller, "A note on the generation of random normal deviates", Ann. Math. Stat. 29 (1958).
+__device__ inline void box_muller(u32 u, u32 v, float& x, float& y) {
+    const float radius = sqrtf(-2.0f * logf(above_32(u)));
+    sincospif(2.0f * INV_32 * (float)v, &x, &y);
+    x *= radius;
+    y *= radius;
+}
+__device__ inline void box_muller(u64 u, u64 v, double& x, double& y) {
+    const double radius = sqrt(-2.0 * log(above_53(u)));
+    sincospi(2.0 * unit_53(v), &x, &y);
+    x *= radius;
+    y *= radius;
+}
+
+template <typename T, bool LOG> struct Normal {
+    typedef T Type;
+    static const int K = Of<T>::K;
+    __device__ static T scaled(float z, const FillArgs& a) {
+        const float x = (float)a.a + (float)a.b * z;
+        return to(LOG ? expf(x) : x, (T*)0);
+    }
+    __device__ static T scaled(double z, const FillArgs& a) {
+        const double x = a.a + a.b * z;
+        return LOG ? exp(x) : x;
+    }
+};
+
+// -- fills ------------------------------------------------------------------------------------------------------------
+
+template <typename D, int W, int K> struct Make {
+    __device__ static void group(const u32 (&w)[W], typename D::Type (&x)[W / K], const FillArgs& a);
+};
+template <typename D, int W> struct Make<D, W, 1> {
+    __device__ static void group(const u32 (&w)[W], typename D::Type (&x)[W], const FillArgs& a) {
+#pragma unroll
+        for (int i = 0; i < W; ++i) x[i] = D::one(w[i], a);
+    }
+};
+template <typename D, int W> struct Make<D, W, 2> {
+    __device__ static void group(const u32 (&w)[W], typename D::Type (&x)[W / 2], const FillArgs& a) {
+#pragma unroll
+        for (int i = 0; i < W / 2; ++i) x[i] = D::one(wide(w[2 * i], w[2 * i + 1]), a);
+    }
+};
+template <typename T, bool LOG, int W> struct Make<Normal<T, LOG>, W, 1> {
+    __device__ static void group(const u32 (&w)[W], T (&x)[W], const FillArgs& a) {
+#pragma unroll
+        for (int i = 0; i < W; i += 2) {
+            float p, q;
+            box_muller(w[i], w[i + 1], p, q);
+            x[i] = Normal<T, LOG>::scaled(p, a);
+            x[i + 1] = Normal<T, LOG>::scaled(q, a);
+        }
+    }
+};
+template <typename T, bool LOG, int W> struct Make<Normal<T, LOG>, W, 2> {
+    __device__ static void group(const u32 (&w)[W], T (&x)[W / 2], const FillArgs& a) {
+#pragma unroll
+        for (int i = 0; i < W / 4; ++i) {
+            double p, q;
+            box_muller(wide(w[4 * i], w[4 * i + 1]), wide(w[4 * i + 2], w[4 * i + 3]), p, q);
+            x[2 * i] = Normal<T, LOG>::scaled(p, a);
+            x[2 * i + 1] = Normal<T, LOG>::scaled(q, a);
+        }
+    }
+};
+
+template <typename T, int N> struct alignas(sizeof(T) * N > 16 ? 16 : sizeof(T) * N) Packed { T x[N]; };
+
+template <typename S, typename D> __device__ void fill(const FillArgs& a) {
+    const int N = S::WORDS / D::K;  // elements of a group
+    typedef typename D::Type T;
+    typedef Packed<T, N> Pack;
+    const u64 first = a.position / S::WORDS, last = (a.position + (u64)a.count * D::K - 1) / S::WORDS;
+    const i64 skipped = (i64)(a.position % S::WORDS / D::K);  // elements of the first group before the first
+    T* const out = (T*)a.out - skipped;
+    const bool packed = (u64)out % alignof(Pack) == 0;
+    const u64 threads = (u64)gridDim.x * blockDim.x;
+    for (u64 g = first + (u64)blockIdx.x * blockDim.x + threadIdx.x; g <= last; g += threads) {
+        u32 w[S::WORDS];
+        S::group(g, a.seed, w);
+        Pack made;
+        Make<D, S::WORDS, D::K>::group(w, made.x, a);
+        const i64 at = (i64)(g - first) * N;
+        if (packed && at >= skipped && at + N <= skipped + a.count) {
+            *(Pack*)(out + at) = made;
+        } else {
+#pragma unroll
+            for (int i = 0; i < N; ++i)
+                if (at + i >= skipped && at + i < skipped + a.count) out[at + i] = made.x[i];
+        }
+    }
+}
+
+template <typename D> __device__ void turn(const FillArgs& a) {
+    typedef typename D::Type T;
+    const i64 threads = (i64)gridDim.x * blockDim.x;
+    for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < a.count; i += threads) {
+        if constexpr (D::K == 1) ((T*)a.out)[i] = D::one(a.words[i], a);
+        else ((T*)a.out)[i] = D::one(((const u64*)a.words)[i], a);
+    }
+}
+
+#define FILL(NAME, ...)                                                                                             \
+    extern "C" __global__ void philox_##NAME(const FillArgs a) { fill<Philox32, __VA_ARGS__>(a); }                  \
+    extern "C" __global__ void philox64_##NAME(const FillArgs a) { fill<Philox64, __VA_ARGS__>(a); }
+#define TURN(NAME, ...) \
+    extern "C" __global__ void turn_##NAME(const FillArgs a) { turn<__VA_ARGS__>(a); }
+
+FILL(bits_4, Bits<u32>)
+FILL(bits_8, Bits<u64>)
+FILL(discrete_4, Discrete<u32>)
+FILL(discrete_8, Discrete<u64>)
+#define OF_TYPE(T, SUFFIX)                      \
+    FILL(uniform_##SUFFIX, Uniform<T>)          \
+    FILL(exponential_##SUFFIX, Exponential<T>)  \
+    FILL(cauchy_##SUFFIX, Cauchy<T>)            \
+    FILL(normal_##SUFFIX, Normal<T, false>)     \
+    FILL(log_normal_##SUFFIX, Normal<T, true>)  \
+    TURN(uniform_##SUFFIX, Uniform<T>)          \
+    TURN(exponential_##SUFFIX, Exponential<T>)  \
+    TURN(cauchy_##SUFFIX, Cauchy<T>)            \
+    TURN(normal_##SUFFIX, Inverse<T, false>)    \
+    TURN(log_normal_##SUFFIX, Inverse<T, true>)
+OF_TYPE(float, f32)
+OF_TYPE(double, f64)
+OF_TYPE(Half, f16)
+OF_TYPE(Brain, bf16)
