@@ -16,6 +16,7 @@ from callboard.kernel.blas.face import BlasFace
 from callboard.kernel.face import Submit
 from callboard.kernel.fft.face import FftFace
 from callboard.kernel.memory import Copy, Empty, Fill
+from callboard.kernel.rng.face import RngFace
 from callboard.kernel.solver.face import SolverFace
 from callboard.kernel.tensor.face import TensorFace
 
@@ -33,6 +34,7 @@ class Faces(Generic[Mode]):
         fft: Fourier transforms (:class:`callboard.kernel.fft.face.FftFace`).
         solver: Linear algebra (:class:`callboard.kernel.solver.face.SolverFace`).
         tensor: Contractions and element-wise work by modes (:class:`callboard.kernel.tensor.face.TensorFace`).
+        rng: Random numbers (:class:`callboard.kernel.rng.face.RngFace`).
     """
 
     def __init__(self, submit: Submit, transfers: Transfers, interop: Interop) -> None:
@@ -43,6 +45,7 @@ class Faces(Generic[Mode]):
         self.fft: FftFace[Mode] = FftFace(submit)
         self.solver: SolverFace[Mode] = SolverFace(submit)
         self.tensor: TensorFace[Mode] = TensorFace(submit)
+        self.rng: RngFace[Mode] = RngFace(submit)
 
     # -- messages ------------------------------------------------------------------------------------------------------
 

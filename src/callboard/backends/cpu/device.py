@@ -40,10 +40,18 @@ class CpuBackend(AccelBackend):
         from callboard.backends.cpu.blas import CpuBlas
         from callboard.backends.cpu.fft import CpuFft
         from callboard.backends.cpu.memory import CpuMemory
+        from callboard.backends.cpu.rng import CpuRng
         from callboard.backends.cpu.solver import CpuSolver
         from callboard.backends.cpu.tensor import CpuTensor
 
-        return {"memory": CpuMemory, "blas": CpuBlas, "fft": CpuFft, "solver": CpuSolver, "tensor": CpuTensor}
+        return {
+            "memory": CpuMemory,
+            "blas": CpuBlas,
+            "fft": CpuFft,
+            "solver": CpuSolver,
+            "tensor": CpuTensor,
+            "rng": CpuRng,
+        }
 
     def preload(self) -> None:
         self.libraries()

@@ -35,9 +35,10 @@ class CudaBackend(AccelBackend):
     def libraries(self) -> Mapping[str, type[Library]]:
         from callboard.backends.cuda.blas import CudaBlas
         from callboard.backends.cuda.memory import CudaMemory
+        from callboard.backends.cuda.rng import CudaRng
         from callboard.backends.cuda.tensor import CudaTensor
 
-        return {"blas": CudaBlas, "memory": CudaMemory, "tensor": CudaTensor}
+        return {"blas": CudaBlas, "memory": CudaMemory, "tensor": CudaTensor, "rng": CudaRng}
 
     def preload(self) -> None:
         missing = missing_packages()

@@ -8,6 +8,7 @@ import ctypes
 import hashlib
 import logging
 import os
+import re
 import threading
 from ctypes import c_void_p
 from importlib import resources
@@ -85,7 +86,7 @@ def compiled(source: str, capability: tuple[int, int], cache: Path | None = None
         BackendUnavailable: NVRTC is not installed.
         LibraryError: It refuses the source.
     """
-    text = (resources.files("callboard.backends.cuda") / "data" / f"{source}.cu").read_bytes()
+    text = _text(f"{source}.cu")
     nvrtc = load_nvrtc()
     version = ".".join(str(n) for n in _checked(nvrtc, nvrtc.nvrtcVersion(), "nvrtcVersion"))
     architecture, binary = _architecture(nvrtc, capability)
@@ -98,6 +99,12 @@ def compiled(source: str, capability: tuple[int, int], cache: Path | None = None
     image = _compile(nvrtc, source, text, architecture, binary)
     _keep(kept, image)
     return image
+
+
+def _text(name: str) -> bytes:
+    """A file of ``data/`` with the files that it includes put in their places."""
+    text = (resources.files("callboard.backends.cuda") / "data" / name).read_bytes()
+    return re.sub(rb'^#include "(.+)"$', lambda found: _text(found[1].decode()), text, flags=re.MULTILINE)
 
 
 def cache_folder() -> Path:

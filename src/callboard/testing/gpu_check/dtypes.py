@@ -59,6 +59,8 @@ def _values(field: OpField, dtype: DType, is_first: bool) -> list[Any]:
     dtypes = [dtype]
     if field.role in (Role.OUT, Role.INOUT) and dtype.name in RESULTS and not is_first:
         dtypes.append(DTYPES[RESULTS[dtype.name]])
+    if field.role is Role.IN and field.name == "weights":
+        dtypes = [DTYPES["f32"]]  # of a choice, whose result is an integer
     if field.role is Role.IN and field.name in INDICES:
         dtypes = [DTYPES["i32"]]
     shapes = [(EXTENT,) * axes for axes in range(MOST_AXES + 1)]

@@ -1,0 +1,136 @@
+"""Numbers from words: one word an element for f32, f16 and bf16, two for f64, as the messages describe.
+
+A word of 64 bits is one number of uint64 here, so a function takes an array of uint32 or one of uint64.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from scipy import special
+
+from callboard.core.dtype import DTYPES, DType
+from callboard.kernel.rng.ranges import UNIFORM_BITS, uniform_range
+
+__all__ = [
+    "Distribution",
+    "above",
+    "cauchy",
+    "exponential",
+    "in_range",
+    "inverse_normal",
+    "log_inverse_normal",
+    "normal_pairs",
+    "uniform",
+    "unit_53",
+]
+
+Array = np.ndarray[Any, Any]
+Distribution = Callable[..., Array]
+"""``numbers(words, *parameters)``."""
+
+
+def unit_53(words: Array) -> Array:
+    """Multiples of 2**-53 in [0, 1)."""
+    return (words >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+def above(words: Array) -> Array:
+    """In (0, 1]: f64 from words of 64 bits, f32 from words of 32."""
+    if words.dtype == np.uint64:
+        return ((words >> np.uint64(11)) + np.uint64(1)).astype(np.float64) * 2.0**-53
+    found: Array = words.astype(np.float32)
+    found *= np.float32(2.0**-32)
+    found += np.float32(2.0**-33)
+    return found
+
+
+def uniform(dtype: DType) -> Distribution:
+    """``numbers(words, low, high)``."""
+    bits = UNIFORM_BITS[dtype.name]
+    real: Any = np.float64 if dtype is DTYPES["f64"] else np.float32
+
+    def numbers(words: Array, low: float, high: float) -> Array:
+        size = 8 * words.dtype.itemsize
+        unit = (words >> words.dtype.type(size - bits)).astype(real)
+        unit *= real(2.0**-bits)
+        return in_range(unit, low, high, dtype)
+
+    return numbers
+
+
+def in_range(unit: Array, low: float, high: float, dtype: DType) -> Array:
+    """Numbers of [0, 1), which are overwritten, as numbers of ``[low, high)``."""
+    if (low, high) == (0.0, 1.0):
+        return unit
+    least, span, top = uniform_range(low, high, dtype)
+    unit *= unit.dtype.type(span)
+    unit += unit.dtype.type(least)
+    return np.minimum(unit, unit.dtype.type(top), out=unit)
+
+
+def exponential(words: Array, rate: float) -> Array:
+    found = np.log(above(words))
+    found *= found.dtype.type(-1.0 / rate)
+    return found
+
+
+def cauchy(words: Array, loc: float, scale: float) -> Array:
+    """The sign from one bit, the size from the others."""
+    real: Any = np.float64 if words.dtype == np.uint64 else np.float32
+    one = words.dtype.type(1)
+    if real is np.float64:
+        u = ((words >> np.uint64(12)).astype(real) + 0.5) * 2.0**-53
+    else:
+        u = ((words >> one).astype(real) + real(0.5)) * real(2.0**-32)
+    found = real(1) / np.tan(u * real(np.pi))
+    np.negative(found, out=found, where=(words & one).astype(bool))
+    found *= real(scale)
+    found += real(loc)
+    return found
+
+
+def inverse_normal(words: Array, mean: float, std: float) -> Array:
+    """By the inverse of the distribution function; in f64, then rounded."""
+    if words.dtype == np.uint64:
+        u = ((words >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52
+    else:
+        u = (words.astype(np.float64) + 0.5) * 2.0**-32
+    found: Array = mean + std * special.ndtri(u)
+    return found if words.dtype == np.uint64 else found.astype(np.float32)
+
+
+def log_inverse_normal(words: Array, mean: float, std: float) -> Array:
+    found = inverse_normal(words, mean, std)
+    return np.exp(found, out=found)
+
+
+def normal_pairs(u: Array, turn: Array) -> Array:
+    """Box and Muller's transform ("A note on the generation of random normal deviates", Ann. Math. Stat. 29, 1958).
+
+    Args:
+        u: In (0, 1], f32 or f64; overwritten.
+        turn: In [0, 1), what part of a whole turn; overwritten.
+
+    Returns:
+        ``[2 n]``: sine and cosine of each pair in turn.
+    """
+    real = u.dtype.type
+    pairs = np.empty((u.size, 2), u.dtype)
+    np.log(u, out=u)
+    u *= real(-2)
+    np.sqrt(u, out=u)
+    if u.dtype == np.float32:
+        turn *= real(2 * np.pi)
+        np.multiply(np.sin(turn), u, out=pairs[:, 0])
+        np.multiply(np.cos(turn), u, out=pairs[:, 1])
+    else:  # of the half turn's tangent, which NumPy has as vector instructions in f64, unlike sine and cosine
+        turn *= np.pi
+        tangent = np.tan(turn, out=turn)
+        square = tangent * tangent
+        u /= square + 1.0
+        tangent *= 2.0
+        np.multiply(tangent, u, out=pairs[:, 0])
+        np.subtract(1.0, square, out=square)
+        np.multiply(square, u, out=pairs[:, 1])
+    return pairs.reshape(-1)

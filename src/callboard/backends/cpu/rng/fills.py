@@ -1,0 +1,142 @@
+"""Fills of arrays, slice by slice; slices of generators that skip are made by several threads at once."""
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+
+from callboard.backends.cpu.rng.distributions import (
+    Distribution,
+    above,
+    in_range,
+    normal_pairs,
+    unit_53,
+)
+from callboard.backends.cpu.rng.philox import generator_at
+from callboard.backends.cpu.rng.sobol import sobol_words
+from callboard.backends.cpu.rng.sources import Words
+from callboard.backends.cpu.views import viewer
+from callboard.core.dtype import DTYPES, DType
+from callboard.core.layout import Layout
+from callboard.kernel.rng.streams import KINDS, points_of, whole, words_per_element
+
+__all__ = ["Make", "Slices", "filled", "from_points", "from_words", "normal", "numpy_uniform"]
+
+Array = np.ndarray[Any, Any]
+Make = Callable[..., None]
+"""``make(flat, seed, position, *numbers)``: fill a slice, whose first element lies at ``position``."""
+
+SLICE = 1 << 15
+"""Elements that are made at once: what the steps in between need stays in the cache of a core."""
+
+
+class Slices:
+    """Cuts fills into slices."""
+
+    def __init__(self) -> None:
+        affinity = getattr(os, "sched_getaffinity", None)
+        self.workers = len(affinity(0)) if affinity is not None else os.cpu_count() or 1
+        self._pool = ThreadPoolExecutor(self.workers, "callboard-rng") if self.workers > 1 else None
+
+    def run(self, make: Make, step: int, flat: Array, seed: int, position: int, numbers: tuple[Any, ...]) -> None:
+        """Fill ``flat`` with slices, ``step`` words an element; raises what a slice raised."""
+
+        def one(start: int) -> None:
+            with np.errstate(all="ignore"):
+                make(flat[start : start + SLICE], seed, position + start * step, *numbers)
+
+        starts = range(0, flat.size, SLICE)
+        if self._pool is None or len(starts) < 2:
+            for start in starts:
+                one(start)
+        else:
+            share = -(-len(starts) // (4 * self.workers))
+            list(self._pool.map(lambda i: [one(s) for s in starts[i : i + share]], range(0, len(starts), share)))
+
+    def close(self) -> None:
+        """End the threads; all work is done."""
+        if self._pool is not None:
+            self._pool.shutdown()
+
+
+def filled(layout: Layout, work: Callable[[Array, int, int, tuple[Any, ...]], None]) -> Callable[..., None]:
+    """``fill(out, seed, position, *numbers)`` of an array of any strides: ``work`` fills one without gaps, flat."""
+    view = viewer(layout)
+
+    def fill(out: int, seed: complex, position: complex, *numbers: Any) -> None:
+        array = view(out)
+        flat = array.reshape(-1) if layout.contiguous else np.empty(layout.size, layout.dtype.np)
+        if flat.size:
+            work(flat, whole(seed), whole(position), numbers)
+        if not layout.contiguous:
+            array[...] = flat.reshape(array.shape)
+
+    return fill
+
+
+def from_words(words: Words, numbers_of: Distribution, step: int) -> Make:
+    """Elements of one number each, of 32 or 64 bits."""
+
+    def make(flat: Array, seed: int, position: int, *numbers: Any) -> None:
+        drawn = words(seed, position, step * flat.size)
+        flat[...] = numbers_of(drawn if step == 1 else np.ascontiguousarray(drawn).view(np.uint64), *numbers)
+
+    return make
+
+
+def from_points(kind: str, layout: Layout, numbers_of: Distribution) -> Make:
+    """Elements of one coordinate each, of the 32 or 64 bits that the dtype takes."""
+    scrambled, bits = KINDS[kind].seeded, KINDS[kind].bits
+    wanted, dimensions = 32 * words_per_element(layout.dtype), points_of(layout)[1]
+
+    def make(flat: Array, seed: int, position: int, *numbers: Any) -> None:
+        points = sobol_words(scrambled, bits, seed, position, flat.size // dimensions, dimensions).reshape(-1)
+        if bits < wanted:
+            points <<= np.uint64(wanted - bits)
+        elif bits > wanted:
+            points >>= np.uint64(bits - wanted)
+        flat[...] = numbers_of(points if wanted == 64 else points.astype(np.uint32), *numbers)
+
+    return make
+
+
+def numpy_uniform(dtype: DType) -> Make:
+    """Uniform f32 or f64 numbers of ``philox64``, which NumPy writes where they belong."""
+    real: Any = dtype.np
+
+    def make(flat: Array, seed: int, position: int, low: float, high: float) -> None:
+        generator_at(seed, position).random(dtype=real, out=flat)
+        in_range(flat, low, high, dtype)
+
+    return make
+
+
+def normal(kind: str, words: Words, dtype: DType, log: bool) -> Make:
+    """Normal numbers by pairs of aligned elements; the other half of a pair at either end is dropped."""
+    double = dtype is DTYPES["f64"]
+    step = words_per_element(dtype)
+
+    def make(flat: Array, seed: int, position: int, mean: float, std: float) -> None:
+        skipped = position // step % 2
+        count = (skipped + flat.size + 1) // 2 * 2
+        begin = position - skipped * step
+        if double and kind == "philox64":
+            drawn = generator_at(seed, begin).random(count)
+            u, turn = drawn[0::2] + 2.0**-53, drawn[1::2].copy()
+        elif double:
+            wide = np.ascontiguousarray(words(seed, begin, 2 * count)).view(np.uint64)
+            u, turn = above(wide[0::2]), unit_53(wide[1::2])
+        else:
+            narrow = words(seed, begin, count)
+            u, turn = above(narrow[0::2]), narrow[1::2].astype(np.float32)
+            turn *= np.float32(2.0**-32)
+        found = normal_pairs(u, turn)[skipped : skipped + flat.size]
+        if std != 1.0:
+            found *= found.dtype.type(std)
+        if mean != 0.0:
+            found += found.dtype.type(mean)
+        flat[...] = np.exp(found, out=found) if log else found
+
+    return make

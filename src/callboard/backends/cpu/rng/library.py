@@ -1,0 +1,230 @@
+"""``CpuRng``: which fill serves which message."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from callboard.backends.cpu.rng import distributions, rejections
+from callboard.backends.cpu.rng.fills import (
+    Make,
+    Slices,
+    filled,
+    from_points,
+    from_words,
+    normal,
+    numpy_uniform,
+)
+from callboard.backends.cpu.rng.sources import SKIPPING, Twister
+from callboard.backends.cpu.stream import CpuStream
+from callboard.backends.cpu.views import viewer
+from callboard.core.backend import AccelDevice, AccelStream
+from callboard.core.errors import LibraryError
+from callboard.core.library import Library, launches, prepares
+from callboard.kernel.rng import (
+    RngFillBeta,
+    RngFillBits,
+    RngFillCauchy,
+    RngFillDiscrete,
+    RngFillExponential,
+    RngFillGamma,
+    RngFillIntegers,
+    RngFillLogNormal,
+    RngFillNormal,
+    RngFillPermutation,
+    RngFillPoisson,
+    RngFillUniform,
+)
+from callboard.kernel.rng.fill import Fill
+from callboard.kernel.rng.streams import KINDS, points_of, whole, words_per_element
+
+__all__ = ["CpuRng"]
+
+Array = np.ndarray[Any, Any]
+Plan = Callable[..., None]
+Check = Callable[[], None]
+
+TRANSFORMS = (RngFillBits, RngFillUniform, RngFillNormal, RngFillLogNormal, RngFillExponential, RngFillCauchy)
+
+
+def refuse_mtgp32(op: Fill) -> str | None:
+    if op.kind == "mtgp32":
+        return "mtgp32 needs the parameter tables that come with cuRAND; use mt19937 or philox"
+    return None
+
+
+class CpuRng(Library):
+    """Serves :mod:`callboard.kernel.rng` with NumPy: every op is the reference of its numbers."""
+
+    name = "rng"
+
+    def __init__(self, device: AccelDevice, stream: AccelStream) -> None:
+        super().__init__(device, stream)
+        self._slices = Slices()
+        self._twister = Twister()
+
+    def close(self) -> None:
+        self._slices.close()
+
+    # -- a fixed number of words an element ----------------------------------------------------------------------------
+
+    @prepares(*TRANSFORMS, inline=True)
+    def plan_transform(self, op: Fill) -> Plan:
+        layout, kind = op.out.layout, KINDS[op.kind]
+        make = self._make(op)
+        if not kind.skips or (kind.quasi and points_of(layout)[1] > 1):  # one state; slices of whole points
+            return filled(layout, lambda flat, seed, position, numbers: make(flat, seed, position, *numbers))
+        step = 1 if kind.quasi else words_per_element(layout.dtype)
+        return filled(layout, lambda *a: self._slices.run(make, step, *a))
+
+    def _make(self, op: Fill) -> Make:
+        dtype, kind = op.out.dtype, KINDS[op.kind]
+        if op.kind == "philox64" and isinstance(op, RngFillUniform) and dtype.name in ("f32", "f64"):
+            return numpy_uniform(dtype)
+        words = SKIPPING.get(op.kind, self._twister.words)
+        if op.kind in ("philox", "philox64") and isinstance(op, RngFillNormal | RngFillLogNormal):
+            return normal(op.kind, words, dtype, isinstance(op, RngFillLogNormal))
+        numbers_of: distributions.Distribution
+        match op:
+            case RngFillBits():
+                numbers_of = _bits(dtype.np)
+            case RngFillUniform():
+                numbers_of = distributions.uniform(dtype)
+            case RngFillNormal():
+                numbers_of = distributions.inverse_normal
+            case RngFillLogNormal():
+                numbers_of = distributions.log_inverse_normal
+            case RngFillExponential():
+                numbers_of = distributions.exponential
+            case _:
+                numbers_of = distributions.cauchy
+        if kind.quasi:
+            return from_points(op.kind, op.out.layout, numbers_of)
+        return from_words(words, numbers_of, words_per_element(dtype))
+
+    @launches(RngFillBits, refuses=refuse_mtgp32)
+    def bits(self, stream: CpuStream, plan: Plan, out: int, seed: Any, position: Any) -> Check:
+        return stream.run(self.name, plan, out, seed, position)
+
+    @launches(RngFillUniform, refuses=refuse_mtgp32)
+    def uniform(self, stream: CpuStream, plan: Plan, out: int, seed: Any, position: Any, low: Any, high: Any) -> Check:
+        return stream.run(self.name, plan, out, seed, position, low, high)
+
+    @launches(RngFillNormal, RngFillLogNormal, refuses=refuse_mtgp32)
+    def normal(self, stream: CpuStream, plan: Plan, out: int, seed: Any, position: Any, mean: Any, std: Any) -> Check:
+        return stream.run(self.name, plan, out, seed, position, mean, std)
+
+    @launches(RngFillExponential, refuses=refuse_mtgp32)
+    def exponential(self, stream: CpuStream, plan: Plan, out: int, seed: Any, position: Any, rate: Any) -> Check:
+        return stream.run(self.name, plan, out, seed, position, rate)
+
+    @launches(RngFillCauchy, refuses=refuse_mtgp32)
+    def cauchy(self, stream: CpuStream, plan: Plan, out: int, seed: Any, position: Any, loc: Any, scale: Any) -> Check:
+        return stream.run(self.name, plan, out, seed, position, loc, scale)
+
+    # -- rejections ----------------------------------------------------------------------------------------------------
+
+    def _by_element(self, op: Fill, numbers_of: Callable[..., Array]) -> Plan:
+        """``numbers_of(seed, positions, *numbers)``, one word of the position an element."""
+
+        def make(flat: Array, seed: int, position: int, *numbers: Any) -> None:
+            positions = np.arange(position, position + flat.size, dtype=np.uint64)
+            flat[...] = numbers_of(seed, positions, *numbers)
+
+        return filled(op.out.layout, lambda *a: self._slices.run(make, 1, *a))
+
+    @prepares(RngFillPoisson, inline=True)
+    def plan_poisson(self, op: RngFillPoisson) -> Plan:
+        return self._by_element(op, rejections.poisson)
+
+    @launches(RngFillPoisson)
+    def poisson(self, stream: CpuStream, plan: Plan, out: int, seed: Any, position: Any, rate: Any) -> Check:
+        return stream.run(self.name, plan, out, seed, position, rate)
+
+    @prepares(RngFillGamma, inline=True)
+    def plan_gamma(self, op: RngFillGamma) -> Plan:
+        return self._by_element(op, rejections.gamma)
+
+    @launches(RngFillGamma)
+    def gamma(self, stream: CpuStream, plan: Plan, out: int, seed: Any, position: Any, shape: Any, scale: Any) -> Check:
+        return stream.run(self.name, plan, out, seed, position, shape, scale)
+
+    @prepares(RngFillBeta, inline=True)
+    def plan_beta(self, op: RngFillBeta) -> Plan:
+        return self._by_element(op, rejections.beta)
+
+    @launches(RngFillBeta)
+    def beta(self, stream: CpuStream, plan: Plan, out: int, seed: Any, position: Any, alpha: Any, beta: Any) -> Check:
+        return stream.run(self.name, plan, out, seed, position, alpha, beta)
+
+    @prepares(RngFillIntegers, inline=True)
+    def plan_integers(self, op: RngFillIntegers) -> Plan:
+        words, step, dtype = SKIPPING[op.kind], words_per_element(op.out.dtype), op.out.dtype.np
+
+        def make(flat: Array, seed: int, position: int, low: complex, high: complex) -> None:
+            drawn = np.ascontiguousarray(words(seed, position, step * flat.size)).view(f"u{4 * step}")
+            positions = np.arange(position, position + step * flat.size, step, dtype=np.uint64)
+            mask = 2 ** (8 * drawn.dtype.itemsize) - 1
+            span = whole(high) - whole(low) & 2**64 - 1
+            flat[...] = rejections.integers(drawn, seed, positions, whole(low) & mask, span).view(dtype)
+
+        return filled(op.out.layout, lambda *a: self._slices.run(make, step, *a))
+
+    @launches(RngFillIntegers)
+    def integers(self, stream: CpuStream, plan: Plan, out: int, seed: Any, position: Any, low: Any, high: Any) -> Check:
+        return stream.run(self.name, plan, out, seed, position, low, high)
+
+    # -- choices and orders --------------------------------------------------------------------------------------------
+
+    @prepares(RngFillDiscrete, inline=True)
+    def plan_discrete(self, op: RngFillDiscrete) -> Plan:
+        words, view = SKIPPING[op.kind], viewer(op.weights.layout)
+
+        def make(flat: Array, seed: int, position: int, sums: Array) -> None:
+            drawn = np.ascontiguousarray(words(seed, position, 2 * flat.size)).view(np.uint64)
+            total = sums[-1]
+            x = np.minimum(distributions.unit_53(drawn) * total, np.nextafter(total, 0.0))
+            flat[...] = np.searchsorted(sums, x, side="right")
+
+        fill = filled(op.out.layout, lambda *a: self._slices.run(make, 2, *a))
+        return lambda out, seed, position, weights: fill(out, seed, position, _sums(view(weights)))
+
+    @launches(RngFillDiscrete)
+    def discrete(self, stream: CpuStream, plan: Plan, out: int, seed: Any, position: Any, weights: int) -> Check:
+        return stream.run(self.name, plan, out, seed, position, weights)
+
+    @prepares(RngFillPermutation, inline=True)
+    def plan_permutation(self, op: RngFillPermutation) -> Plan:
+        words, slices = SKIPPING[op.kind], self._slices
+
+        def work(flat: Array, seed: int, position: int, numbers: tuple[Any, ...]) -> None:
+            keys = np.empty(flat.size, np.uint64)
+            slices.run(from_words(words, lambda drawn: drawn, 2), 2, keys, seed, position, ())
+            flat[...] = np.argsort(keys, kind="stable")
+
+        return filled(op.out.layout, work)
+
+    @launches(RngFillPermutation)
+    def permutation(self, stream: CpuStream, plan: Plan, out: int, seed: Any, position: Any) -> Check:
+        return stream.run(self.name, plan, out, seed, position)
+
+
+def _bits(dtype: Any) -> distributions.Distribution:
+    return lambda words: words.view(dtype)
+
+
+def _sums(weights: Array) -> Array:
+    """Running sums of the weights, in f64.
+
+    Raises:
+        LibraryError: They are no weights.
+    """
+    wrong = np.flatnonzero(~((weights >= 0) & np.isfinite(weights)))
+    if wrong.size:
+        raise LibraryError(
+            f"rng.fill_discrete: weights[{wrong[0]}] is {weights[wrong[0]]}; weights are finite and >= 0", "rng"
+        )
+    sums = np.cumsum(weights, dtype=np.float64)
+    if not 0 < sums[-1] < np.inf:
+        raise LibraryError(f"rng.fill_discrete: the weights add up to {sums[-1]}; one must be > 0", "rng")
+    return sums

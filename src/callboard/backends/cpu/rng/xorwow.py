@@ -1,0 +1,87 @@
+"""XORWOW (Marsaglia, "Xorshift RNGs", J. Stat. Softw. 8, 2003) in cuRAND's default order: 4096 lanes side by side.
+
+Lane ``l`` begins ``l * 2**67`` steps into the sequence; word ``i`` is step ``i // 4096`` of lane ``i % 4096``. The state
+is five words, linear over GF(2), and a counter: far steps are products with powers of the step's matrix.
+"""
+
+from functools import cache, lru_cache
+from typing import Any
+
+import numpy as np
+
+__all__ = ["xorwow_words"]
+
+Array = np.ndarray[Any, Any]
+
+LANES = 4096
+JUMP = 67
+"""Base 2 logarithm of the distance between lanes."""
+BITS = 160
+STEP = 362437
+
+
+def xorwow_words(seed: int, position: int, count: int) -> Array:
+    """``[count]`` of uint32."""
+    row, lane = divmod(position, LANES)
+    rows = -(-(lane + count) // LANES)
+    state = list(_advanced(_lanes(seed), row))
+    counter = _counter(seed) + row * STEP & 0xFFFFFFFF
+    words = np.empty((rows, LANES), np.uint32)
+    for i in range(rows):
+        t = state[0] ^ state[0] >> np.uint32(2)
+        last = state[4]
+        state = [*state[1:], last ^ last << np.uint32(4) ^ t ^ t << np.uint32(1)]
+        counter = counter + STEP & 0xFFFFFFFF
+        np.add(state[4], np.uint32(counter), out=words[i])
+    return words.reshape(-1)[lane : lane + count]
+
+
+def _scrambled(seed: int) -> tuple[int, int]:
+    """CuRAND's way from a seed to a state begins with these two words."""
+    low, high = seed & 0xFFFFFFFF ^ 0xAAD26B49, seed >> 32 ^ 0xF7DCEFDD
+    return 1099087573 * low & 0xFFFFFFFF, 2591861531 * high & 0xFFFFFFFF
+
+
+def _counter(seed: int) -> int:
+    return 6615241 + sum(_scrambled(seed)) & 0xFFFFFFFF
+
+
+@lru_cache(maxsize=16)
+def _lanes(seed: int) -> Array:
+    """Where the lanes begin, ``[5, 4096]`` of uint32."""
+    a, b = _scrambled(seed)
+    words = (123456789 + a, 362436069 ^ a, 521288629 + b, 88675123 ^ b, 5783321 + a)
+    lanes = np.array(words, np.uint64).astype(np.uint32).reshape(5, 1)
+    for i in range(LANES.bit_length() - 1):
+        lanes = np.concatenate([lanes, _times(_power(JUMP + i), lanes)], axis=1)
+    return lanes
+
+
+def _advanced(lanes: Array, rows: int) -> Array:
+    for i in range(rows.bit_length()):
+        if rows >> i & 1:
+            lanes = _times(_power(i), lanes)
+    return lanes
+
+
+def _times(matrix: Array, vectors: Array) -> Array:
+    """Matrix, as the images of the unit vectors ``[5, 160]``, times vectors ``[5, n]``, over GF(2)."""
+    product = np.zeros_like(vectors)
+    for bit in range(BITS):
+        word, place = divmod(bit, 32)
+        mask = np.uint32(0) - (vectors[word] >> np.uint32(place) & np.uint32(1))
+        product ^= matrix[:, bit, None] & mask
+    return product
+
+
+@cache
+def _power(exponent: int) -> Array:
+    """The matrix of ``2**exponent`` steps."""
+    if exponent:
+        half = _power(exponent - 1)
+        return _times(half, half)
+    unit = np.zeros((5, BITS), np.uint32)
+    for bit in range(BITS):
+        unit[bit // 32, bit] = np.uint32(1) << np.uint32(bit % 32)
+    t = unit[0] ^ unit[0] >> np.uint32(2)
+    return np.stack([*unit[1:], unit[4] ^ unit[4] << np.uint32(4) ^ t ^ t << np.uint32(1)])

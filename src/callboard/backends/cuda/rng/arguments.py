@@ -1,0 +1,93 @@
+"""What the kernels of ``data/rng.cu`` and ``data/rng_elements.cu`` are given, and plans that own memory."""
+
+import ctypes
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from callboard.backends.cuda.copies import copier
+from callboard.backends.cuda.launching import THREADS, kernel_launcher, linear_grid
+from callboard.core.layout import Layout, layout_of
+
+if TYPE_CHECKING:
+    from callboard.backends.cuda.device import CudaDevice
+    from callboard.core.backend import Memory
+
+__all__ = ["Fill", "FillArgs", "Plan", "launcher"]
+
+Fill = Callable[..., Any]
+"""``fill(stream, out, seed, position, *numbers)``: enqueue it; ``out`` has no gaps."""
+
+
+class FillArgs(ctypes.Structure):
+    """``FillArgs`` of the kernels."""
+
+    _fields_ = (
+        ("out", ctypes.c_void_p),
+        ("words", ctypes.c_void_p),
+        ("table", ctypes.c_void_p),
+        ("count", ctypes.c_int64),
+        ("seed", ctypes.c_uint64),
+        ("position", ctypes.c_uint64),
+        ("a", ctypes.c_double),
+        ("b", ctypes.c_double),
+        ("top", ctypes.c_double),
+        ("size", ctypes.c_int64),
+        ("low", ctypes.c_uint64),
+        ("span", ctypes.c_uint64),
+        ("dtype", ctypes.c_int),
+        ("bits", ctypes.c_int),
+        ("shift", ctypes.c_int),
+    )
+
+
+def launcher(device: "CudaDevice", source: str, name: str, items: int, args: FillArgs) -> Callable[[int], None]:
+    """``run(stream)`` of kernel ``name`` in ``data/<source>.cu`` with what ``args`` holds then; may compile."""
+    return kernel_launcher(device.driver, device.kernels.get(source, name), linear_grid(items), (THREADS, 1), args)
+
+
+class Plan:
+    """How to fill one layout, and the memory that this takes beside it.
+
+    Args:
+        device: Whose context is current.
+        layout: Of the array.
+
+    Attributes:
+        fill: To be set; called with an array without gaps, of the layout's dtype and size.
+    """
+
+    def __init__(self, device: "CudaDevice", layout: Layout) -> None:
+        self.device = device
+        self.fill: Fill = _nothing
+        self._memory: list[Memory] = []
+        self._scatter: Callable[[int, int, int], None] | None = None
+        if not layout.contiguous:
+            dense = layout_of(layout.dtype, layout.shape)
+            self._scatter = copier(device.driver, device.kernels, dense, layout)
+            self._dense = self.allocate(dense.nbytes)
+
+    def allocate(self, nbytes: int) -> int:
+        """Device memory that lives as long as the plan."""
+        memory = self.device.allocate(nbytes)
+        self._memory.append(memory)
+        return memory.address
+
+    def __call__(self, stream: int, out: int, seed: complex, position: complex, *numbers: Any) -> Any:
+        """Enqueue it: one launch, two for an array with gaps; what ``fill`` answers."""
+        seed_bits = int(seed.real) | int(seed.imag) << 32
+        place = int(position.real) | int(position.imag) << 32
+        if self._scatter is None:
+            return self.fill(stream, out, seed_bits, place, *numbers)
+        answer = self.fill(stream, self._dense, seed_bits, place, *numbers)
+        self._scatter(stream, self._dense, out)
+        return answer
+
+    def close(self) -> None:
+        """Give the memory back; the stream has passed its users."""
+        for memory in self._memory:
+            self.device.release(memory)
+        self._memory.clear()
+
+
+def _nothing(stream: int, out: int, seed: int, position: int, *numbers: Any) -> None:
+    """Of an array without elements."""

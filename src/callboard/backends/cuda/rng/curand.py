@@ -1,0 +1,134 @@
+"""A cuRAND generator: the one place that knows ``nvmath.bindings.curand``.
+
+cuRAND's sequences in its default order do not depend on how they are cut into calls: checked on its host generators,
+which need no GPU, and on an H200. Setting a seed or an offset makes the next call set up all states again, so a
+generator stays where its last fill ended.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from callboard.core.errors import AccelError, BackendUnavailable, LibraryError, OutOfMemory, UnsupportedOp
+from callboard.kernel.rng.streams import KINDS, LARGEST_DISCARD
+
+if TYPE_CHECKING:
+    from callboard.backends.cuda.device import CudaDevice
+
+__all__ = ["CODES", "Curand", "load_curand"]
+
+CODES = {"xorwow": 101, "mrg32k3a": 121, "mtgp32": 141, "mt19937": 142}
+"""``curandRngType_t`` of the kinds that cuRAND serves here."""
+ALLOCATION_FAILED = 102
+"""``curandStatus_t``."""
+DISCARDED_AT_ONCE = 1 << 22
+"""Words."""
+
+
+def load_curand() -> Any:
+    """NVIDIA's binding of cuRAND.
+
+    Raises:
+        BackendUnavailable: It is not installed.
+    """
+    try:
+        from nvmath.bindings import curand
+    except ImportError as e:
+        raise BackendUnavailable(f'cuRAND cannot be used: {e}; pip install "callboard[cuda13]"') from e
+    return curand
+
+
+class Curand:
+    """One generator of one kind, with its states on the device.
+
+    Args:
+        device: Whose context is current.
+        stream: Native handle of the stream where it enqueues.
+        kind: Key of :data:`CODES`.
+        library: Stands in for NVIDIA's binding.
+
+    Raises:
+        BackendUnavailable: The package or libcurand is missing.
+        OutOfMemory: No room for the states.
+        LibraryError: cuRAND refuses.
+    """
+
+    def __init__(self, device: "CudaDevice", stream: int, kind: str, library: Any = None) -> None:
+        self._library = load_curand() if library is None else library
+        self._failure: type[Exception] = self._library.cuRANDError
+        self._device = device
+        self._kind = kind
+        self._seed = 0
+        self._position = 0
+        try:
+            self._handle = int(self._library.create_generator(CODES[kind]))
+        except self._failure as e:
+            raise self._error(e, "curandCreateGenerator") from None
+        except Exception as e:  # pathfinder's and nvmath's own, when libcurand or a symbol is missing
+            raise BackendUnavailable(f'libcurand cannot be loaded: {e}; pip install "callboard[cuda13]"') from e
+        self._discarded = device.allocate(4 * (1 if KINDS[kind].skips else DISCARDED_AT_ONCE))
+        try:
+            self._library.set_stream(self._handle, stream)
+            self._library.set_pseudo_random_generator_seed(self._handle, 0)
+            # The first call allocates and sets up the states, which a launch must not.
+            self._library.generate(self._handle, self._discarded.address, 1)
+            self._position = 1
+        except self._failure as e:
+            error = self._error(e, "curandGenerate")
+            self.close()
+            raise error from None
+
+    def words(self, out: int, seed: int, position: int, count: int) -> None:
+        """Enqueue: ``count`` words of 32 bits to address ``out``.
+
+        Capturable where the place is the one after the last call's; moving it sets up states.
+
+        Raises:
+            UnsupportedOp: A generator that cannot skip would have to discard more than :data:`LARGEST_DISCARD` words.
+            LibraryError: cuRAND refuses.
+        """
+        if count == 0:
+            return
+        try:
+            if KINDS[self._kind].skips:
+                if seed != self._seed:
+                    self._library.set_pseudo_random_generator_seed(self._handle, seed)
+                if (seed, position) != (self._seed, self._position):
+                    self._library.set_generator_offset(self._handle, position)
+            else:
+                self._walk(seed, position)
+            self._seed, self._position = seed, -1  # unknown, should the call fail
+            self._library.generate(self._handle, out, count)
+            self._position = position + count
+        except self._failure as e:
+            raise self._error(e, "curandGenerate") from None
+
+    def _walk(self, seed: int, position: int) -> None:
+        again = seed != self._seed or not 0 <= self._position <= position
+        left = position - (0 if again else self._position)
+        if left > LARGEST_DISCARD:
+            raise UnsupportedOp(
+                f"{self._kind} cannot skip, and position {position} lies {left} words after what it knows, more than "
+                f"the {LARGEST_DISCARD} that it discards; use philox, or another seed"
+            )
+        if again:
+            self._library.set_pseudo_random_generator_seed(self._handle, seed)
+        while left:
+            count = min(left, DISCARDED_AT_ONCE)
+            self._library.generate(self._handle, self._discarded.address, count)
+            left -= count
+
+    def close(self) -> None:
+        """Destroy the generator; all its work is done."""
+        if self._handle:
+            handle, self._handle = self._handle, 0
+            try:
+                self._library.destroy_generator(handle)
+            except self._failure as e:
+                raise self._error(e, "curandDestroyGenerator") from None
+            finally:
+                self._device.release(self._discarded)
+
+    def _error(self, error: Exception, call: str) -> AccelError:
+        status = int(getattr(error, "status", 0))
+        if status == ALLOCATION_FAILED:
+            return OutOfMemory(f"{call}: {error}")
+        return LibraryError(f"{call}: {error}", "curand", status)

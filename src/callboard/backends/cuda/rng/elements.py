@@ -1,0 +1,129 @@
+"""Integers of a range, numbers by rejection, choices by weight, and orders."""
+
+import math
+import struct
+from collections.abc import Callable
+from ctypes import addressof, c_int, c_int64, c_void_p
+from typing import TYPE_CHECKING, Any
+
+from callboard.backends.cuda.launching import THREADS, linear_grid
+from callboard.backends.cuda.rng.arguments import FillArgs, Plan, launcher
+from callboard.core.errors import LibraryError
+from callboard.kernel.rng import RngFillBeta, RngFillDiscrete, RngFillGamma, RngFillIntegers, RngFillPoisson
+from callboard.kernel.rng.fill import Fill as FillOp
+from callboard.kernel.rng.streams import whole, words_per_element
+
+if TYPE_CHECKING:
+    from callboard.backends.cuda.stream import CudaStream
+
+__all__ = ["discrete", "integers", "permutation", "rejected"]
+
+LOCAL = 2048
+"""Items that one block sorts by itself."""
+VERDICT = struct.Struct("<Qd")
+ALL_RIGHT = 2**64 - 1
+
+
+def integers(plan: Plan, op: RngFillIntegers) -> None:
+    """Set ``plan.fill(stream, out, seed, position, low, high)``."""
+    size, step = op.out.size, words_per_element(op.out.dtype)
+    if not size:
+        return
+    args = FillArgs(count=size)
+    groups = size * step // 4 + 2
+    run = launcher(plan.device, "rng_elements", f"{op.kind}_integers_{4 * step}", groups, args)
+
+    def fill(stream: int, out: int, seed: int, position: int, low: complex, high: complex) -> None:
+        args.out, args.seed, args.position = out, seed, position
+        args.low = whole(low)
+        args.span = whole(high) - whole(low) & ALL_RIGHT
+        run(stream)
+
+    plan.fill = fill
+
+
+def rejected(plan: Plan, op: RngFillPoisson | RngFillGamma | RngFillBeta) -> None:
+    """Set ``plan.fill(stream, out, seed, position, a, b)``; Poisson numbers have no ``b``."""
+    if not op.out.size:
+        return
+    name = {RngFillPoisson: "poisson", RngFillGamma: "gamma", RngFillBeta: "beta"}[type(op)]
+    args = FillArgs(count=op.out.size, dtype=op.out.dtype.code)
+    run = launcher(plan.device, "rng_elements", f"{name}_numbers", op.out.size, args)
+
+    def fill(stream: int, out: int, seed: int, position: int, a: float, b: float = 0.0) -> None:
+        args.out, args.seed, args.position, args.a, args.b = out, seed, position, a, b
+        run(stream)
+
+    plan.fill = fill
+
+
+def discrete(plan: Plan, op: RngFillDiscrete) -> Callable[..., Callable[[], None]]:
+    """``launch(stream, out, seed, position, weights)``, which gives the check of the weights."""
+    size, driver = op.weights.size, plan.device.driver
+    verdict = plan.allocate(VERDICT.size + 8 * size)
+    sums = verdict + VERDICT.size
+    add_up = plan.device.kernels.get("rng_elements", f"sums_{op.weights.dtype.name}")
+    values = (c_void_p(), c_void_p(sums), c_void_p(verdict), c_int64(size))
+    params = (c_void_p * 4)(*map(addressof, values))
+    args = FillArgs(count=op.out.size, table=sums, size=size)
+    if op.out.size:
+        groups = 2 * op.out.size // 4 + 2
+        run = launcher(plan.device, "rng", f"{op.kind}_discrete_{op.out.dtype.itemsize}", groups, args)
+
+        def fill(stream: int, out: int, seed: int, position: int) -> None:
+            args.out, args.seed, args.position = out, seed, position
+            run(stream)
+
+        plan.fill = fill
+
+    def launch(stream: "CudaStream", out: int, seed: Any, position: Any, weights: int) -> Callable[[], None]:
+        values[0].value = weights
+        code = driver.launch_kernel(add_up, 1, 1, 1, 1024, 1, 1, 0, stream.native, params, None)
+        driver.check(code, "cuLaunchKernel")
+        readback = plan.device.read_back(stream, verdict, VERDICT.size)
+        plan(stream.native, out, seed, position)
+        return lambda: _check_weights(*VERDICT.unpack(readback.take()))
+
+    return launch
+
+
+def _check_weights(wrong: int, total: float) -> None:
+    if wrong != ALL_RIGHT:
+        raise LibraryError(f"rng.fill_discrete: weights[{wrong}] is no weight; weights are finite and >= 0", "rng")
+    if not 0 < total < math.inf:
+        raise LibraryError(f"rng.fill_discrete: the weights add up to {total}; one must be > 0", "rng")
+
+
+def permutation(plan: Plan, op: FillOp) -> None:
+    """Set ``plan.fill(stream, out, seed, position)``: random keys, sorted with their places."""
+    count, driver, kernels = op.out.size, plan.device.driver, plan.device.kernels
+    if not count:
+        return
+    size = max(LOCAL, 1 << (count - 1).bit_length())
+    keys, items = plan.allocate(8 * count), plan.allocate(16 * size)
+    args = FillArgs(count=count, out=keys)
+    draw = launcher(plan.device, "rng", f"{op.kind}_bits_8", count // 2 + 2, args)
+    begin, step, local, end = (kernels.get("rng_elements", f"order_{n}") for n in ("begin", "step", "local", "end"))
+
+    def call(function: int, grid: int, stream: int, *values: Any) -> None:
+        params = (c_void_p * len(values))(*map(addressof, values))
+        code = driver.launch_kernel(function, grid, 1, 1, THREADS, 1, 1, 0, stream, params, None)
+        driver.check(code, "cuLaunchKernel")
+
+    def fill(stream: int, out: int, seed: int, position: int) -> None:
+        args.seed, args.position = seed, position
+        draw(stream)
+        at = c_void_p(items)
+        call(begin, linear_grid(size), stream, c_void_p(keys), at, c_int64(count), c_int64(size))
+        call(local, size // LOCAL, stream, at, c_int64(2), c_int64(LOCAL))
+        run = 2 * LOCAL
+        while run <= size:
+            distance = run // 2
+            while distance >= LOCAL:
+                call(step, linear_grid(size // 2), stream, at, c_int64(size), c_int64(run), c_int64(distance))
+                distance //= 2
+            call(local, size // LOCAL, stream, at, c_int64(run), c_int64(run))
+            run *= 2
+        call(end, linear_grid(count), stream, at, c_void_p(out), c_int64(count), c_int(op.out.dtype.itemsize == 8))
+
+    plan.fill = fill

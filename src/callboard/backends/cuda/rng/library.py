@@ -1,0 +1,163 @@
+"""``CudaRng``: random numbers on a GPU."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from callboard.backends.cuda.axes import joint_axes
+from callboard.backends.cuda.copies import too_many_axes
+from callboard.backends.cuda.rng import elements
+from callboard.backends.cuda.rng.arguments import Plan
+from callboard.backends.cuda.rng.curand import Curand
+from callboard.backends.cuda.rng.fills import transform
+from callboard.backends.cuda.rng.sobol import SobolTables
+from callboard.backends.cuda.stream import CudaStream
+from callboard.core.library import Library, launches, prepares
+from callboard.kernel.rng import (
+    RngFillBeta,
+    RngFillBits,
+    RngFillCauchy,
+    RngFillDiscrete,
+    RngFillExponential,
+    RngFillGamma,
+    RngFillIntegers,
+    RngFillLogNormal,
+    RngFillNormal,
+    RngFillPermutation,
+    RngFillPoisson,
+    RngFillUniform,
+)
+from callboard.kernel.rng.fill import Fill
+
+if TYPE_CHECKING:
+    from callboard.backends.cuda.device import CudaDevice
+
+__all__ = ["CudaRng"]
+
+Check = Callable[[], None]
+Launch = Callable[..., Check]
+
+TRANSFORMS = (RngFillBits, RngFillUniform, RngFillNormal, RngFillLogNormal, RngFillExponential, RngFillCauchy)
+
+
+def refuse(op: Fill) -> str | None:
+    return too_many_axes(joint_axes(op.out.layout))
+
+
+class CudaRng(Library):
+    """Serves :mod:`callboard.kernel.rng`.
+
+    Philox, Sobol points and all distributions by kernels of ours, XORWOW, MRG32k3a and the Mersenne Twisters' words by
+    cuRAND. Plans compile kernels, so they are made on the helper thread; all launches but those of cuRAND's kinds can
+    be captured (see :meth:`callboard.backends.cuda.rng.curand.Curand.words`).
+    """
+
+    name = "rng"
+    device: "CudaDevice"
+
+    def __init__(self, device: "CudaDevice", stream: CudaStream) -> None:
+        super().__init__(device, stream)
+        self._stream = stream
+        self._sobol = SobolTables(device, stream)
+        self._generators: dict[str, Curand] = {}
+        self._plans: list[Plan] = []
+
+    def warm_up(self) -> None:
+        """Load the kernels."""
+        for source, name in (("rng", "philox_uniform_f32"), ("rng_elements", "philox_integers_4")):
+            self.device.kernels.get(source, name)
+
+    def close(self) -> None:
+        for generator in self._generators.values():
+            generator.close()
+        self._generators.clear()
+        for plan in self._plans:
+            plan.close()
+        self._plans.clear()
+        self._sobol.close()
+
+    def _generator(self, kind: str) -> Curand:
+        found = self._generators.get(kind)
+        if found is None:
+            found = self._generators[kind] = Curand(self.device, self._stream.native, kind)
+        return found
+
+    def _plan(self, op: Fill) -> Plan:
+        plan = Plan(self.device, op.out.layout)
+        self._plans.append(plan)
+        return plan
+
+    # -- a fixed number of words an element ----------------------------------------------------------------------------
+
+    @prepares(*TRANSFORMS)
+    def plan_transform(self, op: Fill) -> Plan:
+        plan = self._plan(op)
+        transform(plan, op, self._generator, self._sobol)
+        return plan
+
+    @launches(RngFillBits, refuses=refuse)
+    def bits(self, stream: CudaStream, plan: Plan, out: int, seed: Any, position: Any) -> None:
+        plan(stream.native, out, seed, position)
+
+    @launches(RngFillUniform, refuses=refuse)
+    def uniform(self, stream: CudaStream, plan: Plan, out: int, seed: Any, position: Any, low: Any, high: Any) -> None:
+        plan(stream.native, out, seed, position, low, high)
+
+    @launches(RngFillNormal, RngFillLogNormal, refuses=refuse)
+    def normal(self, stream: CudaStream, plan: Plan, out: int, seed: Any, position: Any, mean: Any, std: Any) -> None:
+        plan(stream.native, out, seed, position, mean, std)
+
+    @launches(RngFillExponential, refuses=refuse)
+    def exponential(self, stream: CudaStream, plan: Plan, out: int, seed: Any, position: Any, rate: Any) -> None:
+        plan(stream.native, out, seed, position, rate)
+
+    @launches(RngFillCauchy, refuses=refuse)
+    def cauchy(self, stream: CudaStream, plan: Plan, out: int, seed: Any, position: Any, loc: Any, scale: Any) -> None:
+        plan(stream.native, out, seed, position, loc, scale)
+
+    # -- what takes more than that -------------------------------------------------------------------------------------
+
+    @prepares(RngFillIntegers)
+    def plan_integers(self, op: RngFillIntegers) -> Plan:
+        plan = self._plan(op)
+        elements.integers(plan, op)
+        return plan
+
+    @launches(RngFillIntegers, refuses=refuse)
+    def integers(self, stream: CudaStream, plan: Plan, out: int, seed: Any, position: Any, low: Any, high: Any) -> None:
+        plan(stream.native, out, seed, position, low, high)
+
+    @prepares(RngFillPoisson, RngFillGamma, RngFillBeta)
+    def plan_rejected(self, op: RngFillPoisson | RngFillGamma | RngFillBeta) -> Plan:
+        plan = self._plan(op)
+        elements.rejected(plan, op)
+        return plan
+
+    @launches(RngFillPoisson, refuses=refuse)
+    def poisson(self, stream: CudaStream, plan: Plan, out: int, seed: Any, position: Any, rate: Any) -> None:
+        plan(stream.native, out, seed, position, rate)
+
+    @launches(RngFillGamma, refuses=refuse)
+    def gamma(self, stream: CudaStream, plan: Plan, out: int, seed: Any, position: Any, shape: Any, scale: Any) -> None:
+        plan(stream.native, out, seed, position, shape, scale)
+
+    @launches(RngFillBeta, refuses=refuse)
+    def beta(self, stream: CudaStream, plan: Plan, out: int, seed: Any, position: Any, alpha: Any, beta: Any) -> None:
+        plan(stream.native, out, seed, position, alpha, beta)
+
+    @prepares(RngFillDiscrete)
+    def plan_discrete(self, op: RngFillDiscrete) -> Launch:
+        return elements.discrete(self._plan(op), op)
+
+    @launches(RngFillDiscrete, refuses=refuse)
+    def discrete(self, stream: CudaStream, plan: Launch, out: int, seed: Any, position: Any, weights: int) -> Check:
+        return plan(stream, out, seed, position, weights)
+
+    @prepares(RngFillPermutation)
+    def plan_permutation(self, op: Fill) -> Plan:
+        plan = self._plan(op)
+        elements.permutation(plan, op)
+        return plan
+
+    @launches(RngFillPermutation, refuses=refuse)
+    def permutation(self, stream: CudaStream, plan: Plan, out: int, seed: Any, position: Any) -> None:
+        plan(stream.native, out, seed, position)

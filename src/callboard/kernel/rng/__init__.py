@@ -1,0 +1,42 @@
+"""Random numbers: what can be asked of ``dev.rng``.
+
+Every message fills an array from a stream of random words; :mod:`callboard.kernel.rng.streams` says what a stream is.
+"""
+
+from callboard.kernel.rng.actor import RngActor
+from callboard.kernel.rng.generator import RngGenerator
+from callboard.kernel.rng.rejections import (
+    RngFillBeta,
+    RngFillDiscrete,
+    RngFillGamma,
+    RngFillIntegers,
+    RngFillPermutation,
+    RngFillPoisson,
+)
+from callboard.kernel.rng.streams import max_dimensions
+from callboard.kernel.rng.transforms import (
+    RngFillBits,
+    RngFillCauchy,
+    RngFillExponential,
+    RngFillLogNormal,
+    RngFillNormal,
+    RngFillUniform,
+)
+
+__all__ = [
+    "RngActor",
+    "RngFillBeta",
+    "RngFillBits",
+    "RngFillCauchy",
+    "RngFillDiscrete",
+    "RngFillExponential",
+    "RngFillGamma",
+    "RngFillIntegers",
+    "RngFillLogNormal",
+    "RngFillNormal",
+    "RngFillPermutation",
+    "RngFillPoisson",
+    "RngFillUniform",
+    "RngGenerator",
+    "max_dimensions",
+]

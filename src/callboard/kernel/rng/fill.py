@@ -1,0 +1,122 @@
+"""``Fill``: what all fills with random numbers have in common."""
+
+import math
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import msgspec
+
+from callboard.core.dtype import DTYPES, DType
+from callboard.core.errors import ShapeError, UnsupportedOp
+from callboard.core.op import Op, Outputs, info_of
+from callboard.core.operand import Operand, Out, Placeholder, Scalar
+from callboard.core.ref import GpuRef
+from callboard.kernel.rng.actor import RngActor
+from callboard.kernel.rng.streams import KINDS, MAX_DIMENSIONS, halves, points_of, whole, words_per_element
+
+__all__ = ["FLOATS", "INTEGERS", "Fill", "finite", "positive"]
+
+FLOATS = tuple(DTYPES[name] for name in ("f16", "bf16", "f32", "f64"))
+INTEGERS = tuple(DTYPES[name] for name in ("i32", "i64", "u32", "u64"))
+
+
+class Fill(Op["RngActor", GpuRef]):
+    """Base of the fills: a stream, a place in it, and the array to fill, in row-major order of its elements.
+
+    Class attributes:
+        dtypes: What ``out`` may be.
+        kinds: The generators that serve it.
+        whole_numbers: Fields that hold integers of 64 bits, as :func:`callboard.kernel.rng.streams.halves` has them.
+    """
+
+    dtypes: ClassVar[Sequence[DType]] = FLOATS
+    kinds: ClassVar[Sequence[str]] = tuple(KINDS)
+    whole_numbers: ClassVar[tuple[str, ...]] = ("seed", "position")
+
+    out: Out
+    kind: str = "philox"
+    seed: Scalar = 0
+    position: Scalar = 0
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise self.refused(f"kind {self.kind!r} is no generator; use one of {', '.join(KINDS)}")
+        if self.kind not in self.kinds:
+            raise UnsupportedOp(
+                f"{self.tag()}: {self.kind} has no subsequence for every element, which these numbers need; "
+                f"use {' or '.join(self.kinds)}"
+            )
+        for name in self.whole_numbers:
+            try:
+                msgspec.structs.force_setattr(self, name, halves(getattr(self, name)))
+            except (TypeError, OverflowError) as e:
+                raise type(e)(f"{self.tag()}: {name}: {e}") from None
+        super().__post_init__()
+        for field in info_of(type(self)).dynamic:
+            if field.name not in ("out", "weights") and isinstance(getattr(self, field.name), Operand):
+                raise TypeError(f"{self.tag()}: {field.name} is an array; pass a number")
+        if not KINDS[self.kind].seeded and self.seed != 0:
+            raise self.refused(f"seed is {whole(self.seed)} and {self.kind} has none; use scrambled_{self.kind}")
+        if not isinstance(self.out, Placeholder):  # in a context host numbers are not known yet
+            self.check_position()
+            self.check_numbers()
+
+    @classmethod
+    def tag(cls) -> str:
+        """``"rng.fill_uniform"``."""
+        return info_of(cls).tag
+
+    def refused(self, why: str) -> ShapeError:
+        """The error for this message, to be raised."""
+        return ShapeError(f"{self.tag()}: {why}")
+
+    @classmethod
+    def step(cls, dtype: DType) -> int:
+        """Words of a pseudo-random stream that an element takes, and whose multiples positions are."""
+        return words_per_element(dtype)
+
+    @classmethod
+    def taken(cls, kind: str, out: Operand) -> int:
+        """How far a fill of ``out`` moves the position."""
+        return points_of(out.layout)[0] if KINDS[kind].quasi else out.size * cls.step(out.dtype)
+
+    def check_position(self) -> None:
+        """The stream has these numbers."""
+        at, taken, kind = whole(self.position), self.taken(self.kind, self.out), KINDS[self.kind]
+        period = 2**32 if kind.quasi and kind.bits == 32 else 2**63
+        if at + taken > period:
+            raise self.refused(
+                f"position {at} and {taken} more reach beyond the {period} that {self.kind} has; "
+                f"use another seed{' or the kind of 64 bits' if period == 2**32 else ''}"
+            )
+        if not kind.quasi and at % (step := self.step(self.out.dtype)):
+            raise self.refused(
+                f"position {at} is odd and an element of {self.out.dtype} takes {step} words; use {at + 1}"
+            )
+
+    def check_numbers(self) -> None:
+        """The parameters are those of a distribution."""
+
+    def infer(self) -> Outputs:
+        if self.out.dtype not in self.dtypes:
+            names = ", ".join(d.name for d in self.dtypes)
+            raise self.refused(f"out is {self.out.layout!r}; its dtype must be one of {names}")
+        if KINDS[self.kind].quasi and points_of(self.out.layout)[1] > MAX_DIMENSIONS:
+            raise self.refused(f"out is {self.out.layout!r}; {self.kind} has at most {MAX_DIMENSIONS} dimensions")
+        return {"out": self.out.layout}
+
+
+def finite(op: Fill, *names: str) -> None:
+    """Parameters are finite real numbers."""
+    for name in names:
+        value = getattr(op, name)
+        if isinstance(value, complex) or not math.isfinite(value):
+            raise op.refused(f"{name} is {value!r}; it must be a finite real number")
+
+
+def positive(op: Fill, *names: str) -> None:
+    """Parameters are finite and > 0."""
+    finite(op, *names)
+    for name in names:
+        if getattr(op, name) <= 0:
+            raise op.refused(f"{name} is {getattr(op, name)!r}; it must be positive")

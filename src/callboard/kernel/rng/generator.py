@@ -1,0 +1,261 @@
+"""``RngGenerator``: a stream of random numbers and the place that it has come to."""
+
+import operator
+import threading
+from collections.abc import Sequence
+from typing import Any, Generic
+
+from callboard.core.dtype import DTypeLike, as_dtype
+from callboard.core.errors import ShapeError
+from callboard.core.mode import Mode
+from callboard.core.ref import GpuRef
+from callboard.kernel.face import Submit
+from callboard.kernel.memory import Empty
+from callboard.kernel.rng.fill import Fill
+from callboard.kernel.rng.rejections import (
+    RngFillBeta,
+    RngFillDiscrete,
+    RngFillGamma,
+    RngFillIntegers,
+    RngFillPermutation,
+    RngFillPoisson,
+)
+from callboard.kernel.rng.streams import KINDS, halves, max_dimensions, whole
+from callboard.kernel.rng.transforms import (
+    RngFillBits,
+    RngFillCauchy,
+    RngFillExponential,
+    RngFillLogNormal,
+    RngFillNormal,
+    RngFillUniform,
+)
+
+__all__ = ["RngGenerator", "Size"]
+
+Size = int | Sequence[int]
+
+
+class RngGenerator(Generic[Mode]):
+    """Makes arrays of random numbers, one after the other from one stream.
+
+    The place in the stream is kept here, in the application, and each fill is told its own: the numbers are the same
+    whether or not a context is lost in between, and a fill that is asked for again (``position`` set back) gives the
+    same numbers again. Methods may be called from any thread; each call takes its part of the stream at once.
+
+    A method makes a new array of ``size`` and ``dtype``, or fills ``out``; it answers at once, as every op. Everything
+    that is wrong with a call is raised by it, and leaves the place as it was.
+
+    Args:
+        submit: Of the device.
+        kind: The generator, a name of :data:`callboard.kernel.rng.streams.KINDS`.
+        seed: Integer of 64 bits; 0 for Sobol sequences that are not scrambled.
+        position: Where to begin, in words of 32 bits (points, for quasi-random kinds).
+        dimensions: Of the points of a quasi-random kind; with more than 1, they are the last axis of every array.
+
+    Raises:
+        ShapeError: No such generator, or more dimensions than it has.
+    """
+
+    __slots__ = ("_lock", "_position", "_submit", "dimensions", "kind", "seed")
+
+    def __init__(self, submit: Submit, kind: str, seed: int = 0, position: int = 0, dimensions: int = 1) -> None:
+        if kind not in KINDS:
+            raise ShapeError(f"kind {kind!r} is no generator; use one of {', '.join(KINDS)}")
+        if not 1 <= dimensions <= max_dimensions(kind):
+            raise ShapeError(f"dimensions is {dimensions}; {kind} has 1 to {max_dimensions(kind)}")
+        self.kind = kind
+        self.seed = whole(halves(seed))
+        self.dimensions = dimensions
+        self._submit = submit
+        self._lock = threading.Lock()
+        self.position = position
+
+    @property
+    def position(self) -> int:
+        """The next word of 32 bits (or point) that nobody has taken. May be set."""
+        return self._position
+
+    @position.setter
+    def position(self, position: int) -> None:
+        if not 0 <= operator.index(position) < 2**64:
+            raise ShapeError(f"position is {position}; it must lie between 0 and 2**64 - 1")
+        self._position = position
+
+    def skip(self, count: int) -> None:
+        """Leave out ``count`` words of 32 bits (or points)."""
+        with self._lock:
+            self.position = self._position + count
+
+    def __repr__(self) -> str:
+        return f"RngGenerator({self.kind!r}, seed={self.seed}, position={self._position})"
+
+    # -- distributions -------------------------------------------------------------------------------------------------
+
+    def bits(
+        self, size: Size | None = None, *, dtype: DTypeLike = "u32", out: GpuRef[Mode] | None = None
+    ) -> GpuRef[Mode]:
+        """The words themselves (:class:`RngFillBits`)."""
+        return self._fill(RngFillBits, size, dtype, out)
+
+    def uniform(
+        self,
+        size: Size | None = None,
+        low: float = 0.0,
+        high: float = 1.0,
+        *,
+        dtype: DTypeLike = "f32",
+        out: GpuRef[Mode] | None = None,
+    ) -> GpuRef[Mode]:
+        """Uniform numbers of ``[low, high)`` (:class:`RngFillUniform`)."""
+        return self._fill(RngFillUniform, size, dtype, out, low=low, high=high)
+
+    def normal(
+        self,
+        size: Size | None = None,
+        mean: float = 0.0,
+        std: float = 1.0,
+        *,
+        dtype: DTypeLike = "f32",
+        out: GpuRef[Mode] | None = None,
+    ) -> GpuRef[Mode]:
+        """Normal numbers (:class:`RngFillNormal`)."""
+        return self._fill(RngFillNormal, size, dtype, out, mean=mean, std=std)
+
+    def log_normal(
+        self,
+        size: Size | None = None,
+        mean: float = 0.0,
+        std: float = 1.0,
+        *,
+        dtype: DTypeLike = "f32",
+        out: GpuRef[Mode] | None = None,
+    ) -> GpuRef[Mode]:
+        """Exponentials of normal numbers (:class:`RngFillLogNormal`)."""
+        return self._fill(RngFillLogNormal, size, dtype, out, mean=mean, std=std)
+
+    def exponential(
+        self,
+        size: Size | None = None,
+        rate: float = 1.0,
+        *,
+        dtype: DTypeLike = "f32",
+        out: GpuRef[Mode] | None = None,
+    ) -> GpuRef[Mode]:
+        """Exponentially distributed numbers of mean ``1 / rate`` (:class:`RngFillExponential`)."""
+        return self._fill(RngFillExponential, size, dtype, out, rate=rate)
+
+    def cauchy(
+        self,
+        size: Size | None = None,
+        loc: float = 0.0,
+        scale: float = 1.0,
+        *,
+        dtype: DTypeLike = "f32",
+        out: GpuRef[Mode] | None = None,
+    ) -> GpuRef[Mode]:
+        """Cauchy numbers (:class:`RngFillCauchy`)."""
+        return self._fill(RngFillCauchy, size, dtype, out, loc=loc, scale=scale)
+
+    def gamma(
+        self,
+        shape: float,
+        scale: float = 1.0,
+        size: Size | None = None,
+        *,
+        dtype: DTypeLike = "f32",
+        out: GpuRef[Mode] | None = None,
+    ) -> GpuRef[Mode]:
+        """Gamma distributed numbers of mean ``shape * scale`` (:class:`RngFillGamma`); Philox only."""
+        return self._fill(RngFillGamma, size, dtype, out, shape=shape, scale=scale)
+
+    def beta(
+        self,
+        alpha: float,
+        beta: float,
+        size: Size | None = None,
+        *,
+        dtype: DTypeLike = "f32",
+        out: GpuRef[Mode] | None = None,
+    ) -> GpuRef[Mode]:
+        """Beta distributed numbers (:class:`RngFillBeta`); Philox only."""
+        return self._fill(RngFillBeta, size, dtype, out, alpha=alpha, beta=beta)
+
+    def poisson(
+        self,
+        rate: float,
+        size: Size | None = None,
+        *,
+        dtype: DTypeLike = "i32",
+        out: GpuRef[Mode] | None = None,
+    ) -> GpuRef[Mode]:
+        """Poisson numbers of mean ``rate`` (:class:`RngFillPoisson`); Philox only."""
+        return self._fill(RngFillPoisson, size, dtype, out, rate=rate)
+
+    def integers(
+        self,
+        low: int,
+        high: int,
+        size: Size | None = None,
+        *,
+        dtype: DTypeLike = "i32",
+        out: GpuRef[Mode] | None = None,
+    ) -> GpuRef[Mode]:
+        """Integers of ``[low, high)``, each equally likely (:class:`RngFillIntegers`); Philox only."""
+        return self._fill(RngFillIntegers, size, dtype, out, low=low, high=high)
+
+    def discrete(
+        self,
+        weights: GpuRef[Mode],
+        size: Size | None = None,
+        *,
+        dtype: DTypeLike = "i32",
+        out: GpuRef[Mode] | None = None,
+    ) -> GpuRef[Mode]:
+        """Indices, each as likely as its weight says (:class:`RngFillDiscrete`); Philox only."""
+        return self._fill(RngFillDiscrete, size, dtype, out, weights=weights)
+
+    def permutation(
+        self, n: int | None = None, *, dtype: DTypeLike = "i64", out: GpuRef[Mode] | None = None
+    ) -> GpuRef[Mode]:
+        """0 to ``n - 1`` in random order (:class:`RngFillPermutation`); Philox only."""
+        return self._fill(RngFillPermutation, n, dtype, out)
+
+    def _fill(
+        self, message: type[Fill], size: Size | None, dtype: DTypeLike, out: GpuRef[Mode] | None, **numbers: Any
+    ) -> GpuRef[Mode]:
+        if out is None:
+            out = self._submit(Empty(shape=extents(size), dtype=as_dtype(dtype).name))
+        elif size is not None and extents(size) != out.shape:
+            raise ShapeError(f"{message.tag()}: size is {size} and out is {out.layout!r}; leave size out")
+        if self.dimensions > 1 and (out.ndim < 2 or out.shape[-1] != self.dimensions):
+            raise ShapeError(
+                f"{message.tag()}: out is {out.layout!r} and the points have {self.dimensions} dimensions; "
+                "give it two or more axes, the last of which they are"
+            )
+        if self.dimensions == 1 and KINDS[self.kind].quasi and out.ndim > 1 and out.shape[-1] != 1:
+            raise ShapeError(
+                f"{message.tag()}: out is {out.layout!r} and the points have 1 dimension; say dimensions="
+                f"{out.shape[-1]} where the generator is made, or give it one axis"
+            )
+        with self._lock:  # also around the call: the order of the calls is that of their places
+            step = 1 if KINDS[self.kind].quasi else message.step(out.dtype)
+            at = -(-self._position // step) * step
+            answer: GpuRef[Mode] = self._submit(
+                message(out=out, kind=self.kind, seed=self.seed, position=at, **numbers)
+            )
+            self._position = at + message.taken(self.kind, out)
+        return answer
+
+
+def extents(size: Size | None) -> tuple[int, ...]:
+    """The shape that ``size`` names; None is 0-d, as in NumPy.
+
+    Raises:
+        ShapeError: It names none.
+    """
+    try:
+        return (
+            () if size is None else (operator.index(size),) if not isinstance(size, Sequence) else tuple(map(int, size))
+        )
+    except (TypeError, ValueError):
+        raise ShapeError(f"size {size!r}: pass an int or a sequence of ints") from None

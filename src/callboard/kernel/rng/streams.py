@@ -1,0 +1,129 @@
+"""Streams of random words: which generators there are, and what a position in one of them means.
+
+A fill names its stream by ``kind`` and ``seed`` and its place in it by ``position``, so its numbers depend on nothing
+that a lost context could take along: the same message gives the same numbers, and two fills of the halves of an array
+give the numbers of one fill of the whole.
+
+* Pseudo-random kinds are sequences of words of 32 bits; ``position`` counts words. An element takes one word (f32, f16,
+  bf16, and integers of 32 bits) or two (f64, integers of 64 bits), low word first, and its first word lies at a
+  multiple of that. Normal numbers are made in pairs, from aligned pairs of elements.
+* Quasi-random kinds are sequences of points; ``position`` counts points. The last axis of an array with two or more
+  axes is the dimension; an array with fewer axes has points of one dimension.
+
+``philox`` is Philox4x32-10 in cuRAND's default order: words ``4 * (65536 * b + s) + i`` are the block of counter
+``(b, s)`` under the key ``seed``. ``philox64`` is Philox4x64-10 as NumPy has it, ``numpy.random.Philox(key=(seed, 0))``.
+Both, ``xorwow``, ``mrg32k3a`` and the Sobol sequences without scrambling give the same words on every backend.
+"""
+
+import math
+import operator
+from typing import Any, NamedTuple
+
+from callboard.core.dtype import DType
+from callboard.core.layout import Layout
+
+__all__ = [
+    "COUNTER_BASED",
+    "KINDS",
+    "LARGEST_DISCARD",
+    "MAX_DIMENSIONS",
+    "Kind",
+    "halves",
+    "max_dimensions",
+    "points_of",
+    "signed",
+    "whole",
+    "words_per_element",
+]
+
+
+class Kind(NamedTuple):
+    """A generator.
+
+    Attributes:
+        name: ``RngGeneratorKind``.
+        quasi: Its numbers are points.
+        seeded: A seed means something.
+        bits: Of a word.
+        skips: Any position is reached at once.
+    """
+
+    name: str
+    quasi: bool = False
+    seeded: bool = True
+    bits: int = 32
+    skips: bool = True
+
+
+KINDS: dict[str, Kind] = {
+    kind.name: kind
+    for kind in (
+        Kind("philox"),
+        Kind("philox64"),
+        Kind("xorwow"),
+        Kind("mrg32k3a"),
+        Kind("mtgp32", skips=False),
+        Kind("mt19937", skips=False),
+        Kind("sobol32", quasi=True, seeded=False),
+        Kind("sobol64", quasi=True, seeded=False, bits=64),
+        Kind("scrambled_sobol32", quasi=True),
+        Kind("scrambled_sobol64", quasi=True, bits=64),
+    )
+}
+"""Every generator by its name."""
+
+COUNTER_BASED = ("philox", "philox64")
+"""Kinds that have a subsequence for every element, which numbers made by rejection need."""
+
+MAX_DIMENSIONS = 20_000
+LARGEST_DISCARD = 2**31
+"""Words that a generator which cannot skip draws for nothing to reach a position (seconds); then it refuses."""
+
+
+def max_dimensions(kind: str) -> int:
+    """The most dimensions that a generator has: 20,000 for Sobol sequences, 1 for others."""
+    return MAX_DIMENSIONS if KINDS[kind].quasi else 1
+
+
+def words_per_element(dtype: DType) -> int:
+    """Words of 32 bits that an element takes from a pseudo-random stream: 2 for types of 64 bits, else 1."""
+    return 2 if dtype.itemsize == 8 else 1
+
+
+def points_of(layout: Layout) -> tuple[int, int]:
+    """How many points of how many dimensions fill an array."""
+    if layout.ndim < 2:
+        return layout.size, 1
+    return math.prod(layout.shape[:-1]), layout.shape[-1]
+
+
+def halves(number: Any) -> complex:
+    """How an integer of 64 bits travels, exactly: its low and its high 32 bits as the parts of a complex number.
+
+    Negative integers as their two's complement. What has that form already stays as it is.
+
+    Raises:
+        TypeError: No integer.
+        OverflowError: It needs more than 64 bits.
+    """
+    if type(number) is complex:
+        if not all(part.is_integer() and 0 <= part < 2**32 for part in (number.real, number.imag)):
+            raise TypeError(f"{number!r} is not a pair of words of 32 bits; pass an integer")
+        return number
+    try:
+        number = operator.index(number)
+    except TypeError:
+        raise TypeError(f"{number!r} is {type(number).__name__}; pass an integer") from None
+    if not -(2**63) <= number < 2**64:
+        raise OverflowError(f"{number} needs more than 64 bits")
+    return complex(number & 0xFFFFFFFF, number >> 32 & 0xFFFFFFFF)
+
+
+def whole(parts: complex) -> int:
+    """The integer, not negative, that :func:`halves` has taken apart."""
+    return int(parts.real) | int(parts.imag) << 32
+
+
+def signed(number: int) -> int:
+    """What 64 bits mean in two's complement."""
+    return number - 2**64 if number >= 2**63 else number
