@@ -38,7 +38,7 @@ class CudaBackend(AccelBackend):
         from callboard.backends.cuda.rng import CudaRng
         from callboard.backends.cuda.tensor import CudaTensor
 
-        return {"blas": CudaBlas, "memory": CudaMemory, "tensor": CudaTensor, "rng": CudaRng}
+        return {"blas": CudaBlas, "memory": CudaMemory, "rng": CudaRng, "tensor": CudaTensor}
 
     def preload(self) -> None:
         missing = missing_packages()

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import msgspec
 
@@ -20,7 +20,7 @@ FLOATS = tuple(DTYPES[name] for name in ("f16", "bf16", "f32", "f64"))
 INTEGERS = tuple(DTYPES[name] for name in ("i32", "i64", "u32", "u64"))
 
 
-class Fill(Op["RngActor", GpuRef]):
+class Fill(Op[RngActor, GpuRef]):
     """Base of the fills: a stream, a place in it, and the array to fill, in row-major order of its elements.
 
     Class attributes:
@@ -56,10 +56,14 @@ class Fill(Op["RngActor", GpuRef]):
             if field.name not in ("out", "weights") and isinstance(getattr(self, field.name), Operand):
                 raise TypeError(f"{self.tag()}: {field.name} is an array; pass a number")
         if not KINDS[self.kind].seeded and self.seed != 0:
-            raise self.refused(f"seed is {whole(self.seed)} and {self.kind} has none; use scrambled_{self.kind}")
+            raise self.refused(f"seed is {self.number('seed')} and {self.kind} has none; use scrambled_{self.kind}")
         if not isinstance(self.out, Placeholder):  # in a context host numbers are not known yet
             self.check_position()
             self.check_numbers()
+
+    def number(self, name: str) -> int:
+        """The integer that a field of :attr:`whole_numbers` holds."""
+        return whole(complex(getattr(self, name)))
 
     @classmethod
     def tag(cls) -> str:
@@ -82,7 +86,7 @@ class Fill(Op["RngActor", GpuRef]):
 
     def check_position(self) -> None:
         """The stream has these numbers."""
-        at, taken, kind = whole(self.position), self.taken(self.kind, self.out), KINDS[self.kind]
+        at, taken, kind = self.number("position"), self.taken(self.kind, self.out), KINDS[self.kind]
         period = 2**32 if kind.quasi and kind.bits == 32 else 2**63
         if at + taken > period:
             raise self.refused(

@@ -28,7 +28,7 @@ def point_table(dimensions: int, bits: int) -> "np.ndarray[Any, Any]":
 
     # There is no public way to all 64 bits: points are doubles. A test compares with public points.
     directions = qmc.Sobol(dimensions, scramble=False, bits=bits)._sv.astype(np.uint64)
-    table = directions.T.copy()
+    table: np.ndarray[Any, Any] = directions.T.copy()
     table[1:] ^= directions.T[:-1]
     table.setflags(write=False)
     return table

@@ -66,11 +66,13 @@ def in_range(unit: Array, low: float, high: float, dtype: DType) -> Array:
     least, span, top = uniform_range(low, high, dtype)
     unit *= unit.dtype.type(span)
     unit += unit.dtype.type(least)
-    return np.minimum(unit, unit.dtype.type(top), out=unit)
+    np.minimum(unit, unit.dtype.type(top), out=unit)
+    return unit
 
 
 def exponential(words: Array, rate: float) -> Array:
-    found = np.log(above(words))
+    """``-log(u) / rate``."""
+    found: Array = np.log(above(words))
     found *= found.dtype.type(-1.0 / rate)
     return found
 
@@ -83,7 +85,7 @@ def cauchy(words: Array, loc: float, scale: float) -> Array:
         u = ((words >> np.uint64(12)).astype(real) + 0.5) * 2.0**-53
     else:
         u = ((words >> one).astype(real) + real(0.5)) * real(2.0**-32)
-    found = real(1) / np.tan(u * real(np.pi))
+    found: Array = real(1) / np.tan(u * real(np.pi))
     np.negative(found, out=found, where=(words & one).astype(bool))
     found *= real(scale)
     found += real(loc)
@@ -101,6 +103,7 @@ def inverse_normal(words: Array, mean: float, std: float) -> Array:
 
 
 def log_inverse_normal(words: Array, mean: float, std: float) -> Array:
+    """Exponentials of :func:`inverse_normal`."""
     found = inverse_normal(words, mean, std)
     return np.exp(found, out=found)
 

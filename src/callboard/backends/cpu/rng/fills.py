@@ -47,13 +47,16 @@ class Slices:
             with np.errstate(all="ignore"):
                 make(flat[start : start + SLICE], seed, position + start * step, *numbers)
 
-        starts = range(0, flat.size, SLICE)
-        if self._pool is None or len(starts) < 2:
+        def several(starts: range) -> None:
             for start in starts:
                 one(start)
+
+        starts = range(0, flat.size, SLICE)
+        if self._pool is None or len(starts) < 2:
+            several(starts)
         else:
             share = -(-len(starts) // (4 * self.workers))
-            list(self._pool.map(lambda i: [one(s) for s in starts[i : i + share]], range(0, len(starts), share)))
+            list(self._pool.map(several, (starts[i : i + share] for i in range(0, len(starts), share))))
 
     def close(self) -> None:
         """End the threads; all work is done."""

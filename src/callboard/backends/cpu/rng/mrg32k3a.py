@@ -1,5 +1,7 @@
-"""MRG32k3a (L'Ecuyer, "Good parameters and implementations for combined multiple recursive random number generators",
-Oper. Res. 47, 1999) in cuRAND's default order: 81920 lanes side by side, ``2**76`` steps apart.
+"""MRG32k3a in cuRAND's default order: 81920 lanes side by side, ``2**76`` steps apart.
+
+L'Ecuyer, "Good parameters and implementations for combined multiple recursive random number generators", Oper. Res. 47
+(1999).
 """
 
 from functools import cache, lru_cache
@@ -28,7 +30,7 @@ def mrg32k3a_words(seed: int, position: int, count: int) -> Array:
     states = [
         _advanced(np.ascontiguousarray(lanes[:, first:last]), row, which) for which, lanes in enumerate(_lanes(seed))
     ]
-    words = np.empty((rows, last - first), np.uint32)
+    words: Array = np.empty((rows, last - first), np.uint32)
     for i in range(rows):
         x = _step(states[0], 0, 1)
         y = _step(states[1], 1, 2)
@@ -41,7 +43,7 @@ def mrg32k3a_words(seed: int, position: int, count: int) -> Array:
 def _step(state: Array, which: int, newer: int) -> Array:
     """One step of one of the two recursions; the new number."""
     modulus, (plus, minus) = np.uint64(MODULI[which]), FACTORS[which]
-    x = (np.uint64(plus) * state[newer] + np.uint64(minus) * (modulus - state[0])) % modulus
+    x: Array = (np.uint64(plus) * state[newer] + np.uint64(minus) * (modulus - state[0])) % modulus
     state[:2] = state[1:]
     state[2] = x
     return x

@@ -44,7 +44,8 @@ def integers(words: Array, seed: int, positions: Array, low: int, span: int) -> 
         high[wrong[some]] = found[some, first[some]]
         wrong = wrong[~some]
         turn += 1
-    return high + kind(low)
+    high += kind(low)
+    return high
 
 
 def _product(words: Array, size: int) -> tuple[Array, Array]:
@@ -53,7 +54,7 @@ def _product(words: Array, size: int) -> tuple[Array, Array]:
         product = words.astype(np.uint64) * np.uint64(size)
         return (product >> np.uint64(32)).astype(np.uint32), product.astype(np.uint32)
     if size == 1 << 64:
-        return words, np.zeros_like(words)
+        return words.copy(), np.zeros_like(words)
     mask, half = np.uint64(0xFFFFFFFF), np.uint64(32)
     low, high = words & mask, words >> half
     size_low, size_high = np.uint64(size & 0xFFFFFFFF), np.uint64(size >> 32)
@@ -102,7 +103,8 @@ def gamma(seed: int, positions: Array, shape: float, scale: float) -> Array:
 def beta(seed: int, positions: Array, alpha: float, beta: float) -> Array:
     """f64."""
     difference = _log_gamma(seed, positions, beta, True) - _log_gamma(seed, positions, alpha, False)
-    return 1.0 / (1.0 + np.exp(difference))
+    found: Array = 1.0 / (1.0 + np.exp(difference))
+    return found
 
 
 def _log_gamma(seed: int, positions: Array, shape: float, second: bool) -> Array:

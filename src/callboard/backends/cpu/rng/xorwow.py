@@ -1,7 +1,7 @@
 """XORWOW (Marsaglia, "Xorshift RNGs", J. Stat. Softw. 8, 2003) in cuRAND's default order: 4096 lanes side by side.
 
-Lane ``l`` begins ``l * 2**67`` steps into the sequence; word ``i`` is step ``i // 4096`` of lane ``i % 4096``. The state
-is five words, linear over GF(2), and a counter: far steps are products with powers of the step's matrix.
+Lane ``l`` begins ``l * 2**67`` steps into the sequence; word ``i`` is step ``i // 4096`` of lane ``i % 4096``. The
+state is five words, linear over GF(2), and a counter: far steps are products with powers of the step's matrix.
 """
 
 from functools import cache, lru_cache

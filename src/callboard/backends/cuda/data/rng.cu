@@ -150,28 +150,36 @@ template <typename T, bool LOG, int W> struct Make<Normal<T, LOG>, W, 2> {
 
 template <typename T, int N> struct alignas(sizeof(T) * N > 16 ? 16 : sizeof(T) * N) Packed { T x[N]; };
 
+// A group of words is made by one thread into N elements. They are written at once where they are aligned, else by way
+// of shared memory, so that a warp writes what is side by side. The groups at the ends may be cut.
 template <typename S, typename D> __device__ void fill(const FillArgs& a) {
-    const int N = S::WORDS / D::K;  // elements of a group
+    const int N = S::WORDS / D::K;
     typedef typename D::Type T;
     typedef Packed<T, N> Pack;
     const u64 first = a.position / S::WORDS, last = (a.position + (u64)a.count * D::K - 1) / S::WORDS;
-    const i64 skipped = (i64)(a.position % S::WORDS / D::K);  // elements of the first group before the first
+    const i64 skipped = (i64)(a.position % S::WORDS / D::K), end = skipped + a.count;  // in elements of all groups
     T* const out = (T*)a.out - skipped;
     const bool packed = (u64)out % alignof(Pack) == 0;
+    __shared__ Pack staged[THREADS];
+    const int lane = threadIdx.x % 32;
+    Pack* const tile = staged + (threadIdx.x - lane);
     const u64 threads = (u64)gridDim.x * blockDim.x;
-    for (u64 g = first + (u64)blockIdx.x * blockDim.x + threadIdx.x; g <= last; g += threads) {
+    for (u64 from = first + (u64)blockIdx.x * blockDim.x + threadIdx.x - lane; from <= last; from += threads) {
         u32 w[S::WORDS];
-        S::group(g, a.seed, w);
+        S::group(from + lane, a.seed, w);
         Pack made;
         Make<D, S::WORDS, D::K>::group(w, made.x, a);
-        const i64 at = (i64)(g - first) * N;
-        if (packed && at >= skipped && at + N <= skipped + a.count) {
-            *(Pack*)(out + at) = made;
-        } else {
+        const i64 at = (i64)(from + lane - first) * N;
+        if (packed && at >= skipped && at + N <= end) *(Pack*)(out + at) = made;
+        if (packed && (i64)(from - first) * N >= skipped && (i64)(from - first + 32) * N <= end) continue;
+        tile[lane] = made;
+        __syncwarp();
 #pragma unroll
-            for (int i = 0; i < N; ++i)
-                if (at + i >= skipped && at + i < skipped + a.count) out[at + i] = made.x[i];
+        for (int i = 0; i < N; ++i) {
+            const i64 element = (i64)(from - first) * N + 32 * i + lane;
+            if (element >= skipped && element < end) out[element] = ((T*)tile)[32 * i + lane];
         }
+        __syncwarp();
     }
 }
 

@@ -24,6 +24,7 @@ struct FillArgs {
     int dtype, bits, shift;
 };
 
+const int THREADS = 256;  // of a block
 const double INV_53 = 1.0 / 9007199254740992.0;
 const float INV_32 = 1.0f / 4294967296.0f;
 

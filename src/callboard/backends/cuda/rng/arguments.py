@@ -7,15 +7,21 @@ from typing import TYPE_CHECKING, Any
 from callboard.backends.cuda.copies import copier
 from callboard.backends.cuda.launching import THREADS, kernel_launcher, linear_grid
 from callboard.core.layout import Layout, layout_of
+from callboard.kernel.rng.streams import whole
 
 if TYPE_CHECKING:
     from callboard.backends.cuda.device import CudaDevice
+    from callboard.backends.cuda.stream import CudaStream
     from callboard.core.backend import Memory
 
-__all__ = ["Fill", "FillArgs", "Plan", "launcher"]
+__all__ = ["Fill", "FillArgs", "Plan", "Words", "launcher"]
 
 Fill = Callable[..., Any]
 """``fill(stream, out, seed, position, *numbers)``: enqueue it; ``out`` has no gaps."""
+
+
+Words = Callable[["CudaStream", int, int, int], None]
+"""``words(stream, out, seed, position)``: enqueue the words of all elements."""
 
 
 class FillArgs(ctypes.Structure):
@@ -72,14 +78,12 @@ class Plan:
         self._memory.append(memory)
         return memory.address
 
-    def __call__(self, stream: int, out: int, seed: complex, position: complex, *numbers: Any) -> Any:
+    def __call__(self, stream: "CudaStream", out: int, seed: complex, position: complex, *numbers: Any) -> Any:
         """Enqueue it: one launch, two for an array with gaps; what ``fill`` answers."""
-        seed_bits = int(seed.real) | int(seed.imag) << 32
-        place = int(position.real) | int(position.imag) << 32
         if self._scatter is None:
-            return self.fill(stream, out, seed_bits, place, *numbers)
-        answer = self.fill(stream, self._dense, seed_bits, place, *numbers)
-        self._scatter(stream, self._dense, out)
+            return self.fill(stream, out, whole(seed), whole(position), *numbers)
+        answer = self.fill(stream, self._dense, whole(seed), whole(position), *numbers)
+        self._scatter(stream.native, self._dense, out)
         return answer
 
     def close(self) -> None:
@@ -89,5 +93,5 @@ class Plan:
         self._memory.clear()
 
 
-def _nothing(stream: int, out: int, seed: int, position: int, *numbers: Any) -> None:
+def _nothing(stream: "CudaStream", out: int, seed: int, position: int, *numbers: Any) -> None:
     """Of an array without elements."""

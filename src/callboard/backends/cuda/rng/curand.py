@@ -12,6 +12,7 @@ from callboard.kernel.rng.streams import KINDS, LARGEST_DISCARD
 
 if TYPE_CHECKING:
     from callboard.backends.cuda.device import CudaDevice
+    from callboard.backends.cuda.stream import CudaStream
 
 __all__ = ["CODES", "Curand", "load_curand"]
 
@@ -41,7 +42,7 @@ class Curand:
 
     Args:
         device: Whose context is current.
-        stream: Native handle of the stream where it enqueues.
+        stream: Where it enqueues.
         kind: Key of :data:`CODES`.
         library: Stands in for NVIDIA's binding.
 
@@ -51,11 +52,12 @@ class Curand:
         LibraryError: cuRAND refuses.
     """
 
-    def __init__(self, device: "CudaDevice", stream: int, kind: str, library: Any = None) -> None:
+    def __init__(self, device: "CudaDevice", stream: "CudaStream", kind: str, library: Any = None) -> None:
         self._library = load_curand() if library is None else library
         self._failure: type[Exception] = self._library.cuRANDError
         self._device = device
         self._kind = kind
+        self._stream = stream
         self._seed = 0
         self._position = 0
         try:
@@ -66,7 +68,7 @@ class Curand:
             raise BackendUnavailable(f'libcurand cannot be loaded: {e}; pip install "callboard[cuda13]"') from e
         self._discarded = device.allocate(4 * (1 if KINDS[kind].skips else DISCARDED_AT_ONCE))
         try:
-            self._library.set_stream(self._handle, stream)
+            self._library.set_stream(self._handle, stream.native)
             self._library.set_pseudo_random_generator_seed(self._handle, 0)
             # The first call allocates and sets up the states, which a launch must not.
             self._library.generate(self._handle, self._discarded.address, 1)
@@ -76,7 +78,7 @@ class Curand:
             self.close()
             raise error from None
 
-    def words(self, out: int, seed: int, position: int, count: int) -> None:
+    def words(self, stream: "CudaStream", out: int, seed: int, position: int, count: int) -> None:
         """Enqueue: ``count`` words of 32 bits to address ``out``.
 
         Capturable where the place is the one after the last call's; moving it sets up states.
@@ -85,9 +87,10 @@ class Curand:
             UnsupportedOp: A generator that cannot skip would have to discard more than :data:`LARGEST_DISCARD` words.
             LibraryError: cuRAND refuses.
         """
-        if count == 0:
-            return
         try:
+            if stream is not self._stream:
+                self._library.set_stream(self._handle, stream.native)
+                self._stream = stream
             if KINDS[self._kind].skips:
                 if seed != self._seed:
                     self._library.set_pseudo_random_generator_seed(self._handle, seed)

@@ -20,6 +20,8 @@ __all__ = ["discrete", "integers", "permutation", "rejected"]
 
 LOCAL = 2048
 """Items that one block sorts by itself."""
+SUMMING = 1024
+"""Threads of the block that adds up weights."""
 VERDICT = struct.Struct("<Qd")
 ALL_RIGHT = 2**64 - 1
 
@@ -33,11 +35,11 @@ def integers(plan: Plan, op: RngFillIntegers) -> None:
     groups = size * step // 4 + 2
     run = launcher(plan.device, "rng_elements", f"{op.kind}_integers_{4 * step}", groups, args)
 
-    def fill(stream: int, out: int, seed: int, position: int, low: complex, high: complex) -> None:
+    def fill(stream: "CudaStream", out: int, seed: int, position: int, low: complex, high: complex) -> None:
         args.out, args.seed, args.position = out, seed, position
         args.low = whole(low)
         args.span = whole(high) - whole(low) & ALL_RIGHT
-        run(stream)
+        run(stream.native)
 
     plan.fill = fill
 
@@ -50,15 +52,15 @@ def rejected(plan: Plan, op: RngFillPoisson | RngFillGamma | RngFillBeta) -> Non
     args = FillArgs(count=op.out.size, dtype=op.out.dtype.code)
     run = launcher(plan.device, "rng_elements", f"{name}_numbers", op.out.size, args)
 
-    def fill(stream: int, out: int, seed: int, position: int, a: float, b: float = 0.0) -> None:
+    def fill(stream: "CudaStream", out: int, seed: int, position: int, a: float, b: float = 0.0) -> None:
         args.out, args.seed, args.position, args.a, args.b = out, seed, position, a, b
-        run(stream)
+        run(stream.native)
 
     plan.fill = fill
 
 
-def discrete(plan: Plan, op: RngFillDiscrete) -> Callable[..., Callable[[], None]]:
-    """``launch(stream, out, seed, position, weights)``, which gives the check of the weights."""
+def discrete(plan: Plan, op: RngFillDiscrete) -> None:
+    """Set ``plan.fill(stream, out, seed, position, weights)``, which gives the check of the weights."""
     size, driver = op.weights.size, plan.device.driver
     verdict = plan.allocate(VERDICT.size + 8 * size)
     sums = verdict + VERDICT.size
@@ -66,25 +68,20 @@ def discrete(plan: Plan, op: RngFillDiscrete) -> Callable[..., Callable[[], None
     values = (c_void_p(), c_void_p(sums), c_void_p(verdict), c_int64(size))
     params = (c_void_p * 4)(*map(addressof, values))
     args = FillArgs(count=op.out.size, table=sums, size=size)
-    if op.out.size:
-        groups = 2 * op.out.size // 4 + 2
-        run = launcher(plan.device, "rng", f"{op.kind}_discrete_{op.out.dtype.itemsize}", groups, args)
+    groups = 2 * op.out.size // 4 + 2
+    run = launcher(plan.device, "rng", f"{op.kind}_discrete_{op.out.dtype.itemsize}", groups, args)
 
-        def fill(stream: int, out: int, seed: int, position: int) -> None:
-            args.out, args.seed, args.position = out, seed, position
-            run(stream)
-
-        plan.fill = fill
-
-    def launch(stream: "CudaStream", out: int, seed: Any, position: Any, weights: int) -> Callable[[], None]:
+    def fill(stream: "CudaStream", out: int, seed: int, position: int, weights: int) -> Callable[[], None]:
         values[0].value = weights
-        code = driver.launch_kernel(add_up, 1, 1, 1, 1024, 1, 1, 0, stream.native, params, None)
+        code = driver.launch_kernel(add_up, 1, 1, 1, SUMMING, 1, 1, 0, stream.native, params, None)
         driver.check(code, "cuLaunchKernel")
         readback = plan.device.read_back(stream, verdict, VERDICT.size)
-        plan(stream.native, out, seed, position)
+        if args.count:
+            args.out, args.seed, args.position = out, seed, position
+            run(stream.native)
         return lambda: _check_weights(*VERDICT.unpack(readback.take()))
 
-    return launch
+    plan.fill = fill
 
 
 def _check_weights(wrong: int, total: float) -> None:
@@ -105,14 +102,14 @@ def permutation(plan: Plan, op: FillOp) -> None:
     draw = launcher(plan.device, "rng", f"{op.kind}_bits_8", count // 2 + 2, args)
     begin, step, local, end = (kernels.get("rng_elements", f"order_{n}") for n in ("begin", "step", "local", "end"))
 
-    def call(function: int, grid: int, stream: int, *values: Any) -> None:
+    def call(function: int, grid: int, stream: "CudaStream", *values: Any) -> None:
         params = (c_void_p * len(values))(*map(addressof, values))
-        code = driver.launch_kernel(function, grid, 1, 1, THREADS, 1, 1, 0, stream, params, None)
+        code = driver.launch_kernel(function, grid, 1, 1, THREADS, 1, 1, 0, stream.native, params, None)
         driver.check(code, "cuLaunchKernel")
 
-    def fill(stream: int, out: int, seed: int, position: int) -> None:
+    def fill(stream: "CudaStream", out: int, seed: int, position: int) -> None:
         args.seed, args.position = seed, position
-        draw(stream)
+        draw(stream.native)
         at = c_void_p(items)
         call(begin, linear_grid(size), stream, c_void_p(keys), at, c_int64(count), c_int64(size))
         call(local, size // LOCAL, stream, at, c_int64(2), c_int64(LOCAL))

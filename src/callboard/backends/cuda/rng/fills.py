@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from callboard.backends.cuda.rng.arguments import Fill, FillArgs, Plan, launcher
+from callboard.backends.cuda.rng.arguments import Fill, FillArgs, Plan, Words, launcher
 from callboard.backends.cuda.rng.sobol import SobolTables
 from callboard.core.dtype import DType
 from callboard.kernel.rng import (
@@ -20,6 +20,7 @@ from callboard.kernel.rng.streams import COUNTER_BASED, KINDS, words_per_element
 
 if TYPE_CHECKING:
     from callboard.backends.cuda.rng.curand import Curand
+    from callboard.backends.cuda.stream import CudaStream
 
 __all__ = ["transform"]
 
@@ -32,9 +33,6 @@ NAMES: dict[type[FillOp], str] = {
 }
 WORDS = {"philox": 4, "philox64": 8}
 """Of a block, all of which one thread makes."""
-
-Words = Callable[[int, int, int, int], None]
-"""``words(stream, out, seed, position)``: enqueue the words of all elements."""
 
 
 def transform(plan: Plan, op: FillOp, curand: "Callable[[str], Curand]", sobol: SobolTables) -> None:
@@ -61,12 +59,12 @@ def transform(plan: Plan, op: FillOp, curand: "Callable[[str], Curand]", sobol: 
     apart = plan.allocate(itemsize * op.out.size) if itemsize != op.out.dtype.itemsize else 0
     run = launcher(plan.device, "rng", f"turn_{NAMES[type(op)]}_{op.out.dtype.name}", op.out.size, args)
 
-    def fill(stream: int, out: int, seed: int, position: int, *numbers: Any) -> None:
+    def fill(stream: "CudaStream", out: int, seed: int, position: int, *numbers: Any) -> None:
         place = apart or out  # where words and elements have one size, words become elements where they lie
         words(stream, place, seed, position)
         args.out, args.words = out, place
         set_numbers(*numbers)
-        run(stream)
+        run(stream.native)
 
     plan.fill = fill
 
@@ -78,10 +76,10 @@ def _fused(plan: Plan, op: FillOp, args: FillArgs, set_numbers: Callable[..., No
     groups = op.out.size * words_per_element(dtype) // WORDS[op.kind] + 2
     run = launcher(plan.device, "rng", f"{op.kind}_{name}", groups, args)
 
-    def fill(stream: int, out: int, seed: int, position: int, *numbers: Any) -> None:
+    def fill(stream: "CudaStream", out: int, seed: int, position: int, *numbers: Any) -> None:
         args.out, args.seed, args.position = out, seed, position
         set_numbers(*numbers)
-        run(stream)
+        run(stream.native)
 
     return fill
 
@@ -91,7 +89,7 @@ def _words(plan: Plan, op: FillOp, curand: "Callable[[str], Curand]", sobol: Sob
         return sobol.words(plan, op.kind, op.out.layout)
     generator = curand(op.kind)
     count = op.out.size * words_per_element(op.out.dtype)
-    return lambda stream, out, seed, position: generator.words(out, seed, position, count)
+    return lambda stream, out, seed, position: generator.words(stream, out, seed, position, count)
 
 
 def _numbers(op: type[FillOp], dtype: DType, args: FillArgs) -> Callable[..., None]:

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 __all__ = ["CudaRng"]
 
 Check = Callable[[], None]
-Launch = Callable[..., Check]
 
 TRANSFORMS = (RngFillBits, RngFillUniform, RngFillNormal, RngFillLogNormal, RngFillExponential, RngFillCauchy)
 
@@ -78,7 +77,7 @@ class CudaRng(Library):
     def _generator(self, kind: str) -> Curand:
         found = self._generators.get(kind)
         if found is None:
-            found = self._generators[kind] = Curand(self.device, self._stream.native, kind)
+            found = self._generators[kind] = Curand(self.device, self._stream, kind)
         return found
 
     def _plan(self, op: Fill) -> Plan:
@@ -96,23 +95,23 @@ class CudaRng(Library):
 
     @launches(RngFillBits, refuses=refuse)
     def bits(self, stream: CudaStream, plan: Plan, out: int, seed: Any, position: Any) -> None:
-        plan(stream.native, out, seed, position)
+        plan(stream, out, seed, position)
 
     @launches(RngFillUniform, refuses=refuse)
     def uniform(self, stream: CudaStream, plan: Plan, out: int, seed: Any, position: Any, low: Any, high: Any) -> None:
-        plan(stream.native, out, seed, position, low, high)
+        plan(stream, out, seed, position, low, high)
 
     @launches(RngFillNormal, RngFillLogNormal, refuses=refuse)
     def normal(self, stream: CudaStream, plan: Plan, out: int, seed: Any, position: Any, mean: Any, std: Any) -> None:
-        plan(stream.native, out, seed, position, mean, std)
+        plan(stream, out, seed, position, mean, std)
 
     @launches(RngFillExponential, refuses=refuse)
     def exponential(self, stream: CudaStream, plan: Plan, out: int, seed: Any, position: Any, rate: Any) -> None:
-        plan(stream.native, out, seed, position, rate)
+        plan(stream, out, seed, position, rate)
 
     @launches(RngFillCauchy, refuses=refuse)
     def cauchy(self, stream: CudaStream, plan: Plan, out: int, seed: Any, position: Any, loc: Any, scale: Any) -> None:
-        plan(stream.native, out, seed, position, loc, scale)
+        plan(stream, out, seed, position, loc, scale)
 
     # -- what takes more than that -------------------------------------------------------------------------------------
 
@@ -124,7 +123,7 @@ class CudaRng(Library):
 
     @launches(RngFillIntegers, refuses=refuse)
     def integers(self, stream: CudaStream, plan: Plan, out: int, seed: Any, position: Any, low: Any, high: Any) -> None:
-        plan(stream.native, out, seed, position, low, high)
+        plan(stream, out, seed, position, low, high)
 
     @prepares(RngFillPoisson, RngFillGamma, RngFillBeta)
     def plan_rejected(self, op: RngFillPoisson | RngFillGamma | RngFillBeta) -> Plan:
@@ -134,23 +133,26 @@ class CudaRng(Library):
 
     @launches(RngFillPoisson, refuses=refuse)
     def poisson(self, stream: CudaStream, plan: Plan, out: int, seed: Any, position: Any, rate: Any) -> None:
-        plan(stream.native, out, seed, position, rate)
+        plan(stream, out, seed, position, rate)
 
     @launches(RngFillGamma, refuses=refuse)
     def gamma(self, stream: CudaStream, plan: Plan, out: int, seed: Any, position: Any, shape: Any, scale: Any) -> None:
-        plan(stream.native, out, seed, position, shape, scale)
+        plan(stream, out, seed, position, shape, scale)
 
     @launches(RngFillBeta, refuses=refuse)
     def beta(self, stream: CudaStream, plan: Plan, out: int, seed: Any, position: Any, alpha: Any, beta: Any) -> None:
-        plan(stream.native, out, seed, position, alpha, beta)
+        plan(stream, out, seed, position, alpha, beta)
 
     @prepares(RngFillDiscrete)
-    def plan_discrete(self, op: RngFillDiscrete) -> Launch:
-        return elements.discrete(self._plan(op), op)
+    def plan_discrete(self, op: RngFillDiscrete) -> Plan:
+        plan = self._plan(op)
+        elements.discrete(plan, op)
+        return plan
 
     @launches(RngFillDiscrete, refuses=refuse)
-    def discrete(self, stream: CudaStream, plan: Launch, out: int, seed: Any, position: Any, weights: int) -> Check:
-        return plan(stream, out, seed, position, weights)
+    def discrete(self, stream: CudaStream, plan: Plan, out: int, seed: Any, position: Any, weights: int) -> Check:
+        check: Check = plan(stream, out, seed, position, weights)
+        return check
 
     @prepares(RngFillPermutation)
     def plan_permutation(self, op: Fill) -> Plan:
@@ -160,4 +162,4 @@ class CudaRng(Library):
 
     @launches(RngFillPermutation, refuses=refuse)
     def permutation(self, stream: CudaStream, plan: Plan, out: int, seed: Any, position: Any) -> None:
-        plan(stream.native, out, seed, position)
+        plan(stream, out, seed, position)

@@ -6,7 +6,7 @@ from ctypes import addressof, c_int, c_int64, c_uint64, c_void_p
 from typing import TYPE_CHECKING
 
 from callboard.backends.cuda.launching import THREADS, linear_grid
-from callboard.backends.cuda.rng.arguments import FillArgs, Plan, launcher
+from callboard.backends.cuda.rng.arguments import FillArgs, Plan, Words, launcher
 from callboard.core.layout import Layout
 from callboard.kernel.rng.sobol import point_table
 from callboard.kernel.rng.streams import KINDS, points_of, words_per_element
@@ -32,7 +32,7 @@ class SobolTables:
         self._stream = stream
         self._tables: dict[tuple[int, int], Memory] = {}
 
-    def words(self, plan: Plan, kind: str, layout: Layout) -> Callable[[int, int, int, int], None]:
+    def words(self, plan: Plan, kind: str, layout: Layout) -> Words:
         """``words(stream, out, seed, position)``: coordinates as integers, of 32 or 64 bits as the dtype takes.
 
         A scrambled sequence has its table made anew in every fill, since the seed comes with it.
@@ -44,17 +44,17 @@ class SobolTables:
         run = launcher(self._device, "rng_elements", f"sobol_{itemsize}", layout.size, args)
         scramble = self._scrambler(plan, table, dimensions, bits, args) if KINDS[kind].seeded else None
 
-        def words(stream: int, out: int, seed: int, position: int) -> None:
+        def words(stream: "CudaStream", out: int, seed: int, position: int) -> None:
             if scramble is not None:
                 scramble(stream, seed)
             args.out, args.position = out, position
-            run(stream)
+            run(stream.native)
 
         return words
 
     def _scrambler(
         self, plan: Plan, table: int, dimensions: int, bits: int, args: FillArgs
-    ) -> Callable[[int, int], None]:
+    ) -> Callable[["CudaStream", int], None]:
         driver = self._device.driver
         function = self._device.kernels.get("rng_elements", "sobol_scramble")
         own = plan.allocate(8 * dimensions * (bits + 1))
@@ -63,9 +63,9 @@ class SobolTables:
         params = (c_void_p * 5)(*map(addressof, values))
         grid = linear_grid(dimensions * (bits + 1))
 
-        def scramble(stream: int, seed: int) -> None:
+        def scramble(stream: "CudaStream", seed: int) -> None:
             values[4].value = seed
-            code = driver.launch_kernel(function, grid, 1, 1, THREADS, 1, 1, 0, stream, params, None)
+            code = driver.launch_kernel(function, grid, 1, 1, THREADS, 1, 1, 0, stream.native, params, None)
             driver.check(code, "cuLaunchKernel")
 
         return scramble
@@ -76,7 +76,7 @@ class SobolTables:
             table = point_table(dimensions, bits)
             found = self._device.allocate(table.nbytes)
             try:
-                image = (ctypes.c_char * table.nbytes).from_buffer_copy(table)
+                image = ctypes.create_string_buffer(table.tobytes(), table.nbytes)
                 code = self._device.driver.memcpy_htod(
                     found.address, addressof(image), table.nbytes, self._stream.native
                 )
