@@ -407,4 +407,3 @@ def test_two_halves_are_the_whole(session: Any, cls: Any, dtype: str, fields: di
             run(session, cls, 70_001 - cut, dtype, seed=3, position=(4 + cut) * step, **fields),
         ]
         np.testing.assert_array_equal(np.concatenate(parts), whole)
-

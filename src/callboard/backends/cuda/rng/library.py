@@ -51,6 +51,7 @@ class CudaRng(Library):
     """
 
     name = "rng"
+    max_plans = 512  # some own as much memory as their array
     device: "CudaDevice"
 
     def __init__(self, device: "CudaDevice", stream: CudaStream) -> None:
@@ -58,7 +59,6 @@ class CudaRng(Library):
         self._stream = stream
         self._sobol = SobolTables(device, stream)
         self._generators: dict[str, Curand] = {}
-        self._plans: list[Plan] = []
 
     def warm_up(self) -> None:
         """Load the kernels."""
@@ -69,9 +69,6 @@ class CudaRng(Library):
         for generator in self._generators.values():
             generator.close()
         self._generators.clear()
-        for plan in self._plans:
-            plan.close()
-        self._plans.clear()
         self._sobol.close()
 
     def _generator(self, kind: str) -> Curand:
@@ -80,18 +77,20 @@ class CudaRng(Library):
             found = self._generators[kind] = Curand(self.device, self._stream, kind)
         return found
 
-    def _plan(self, op: Fill) -> Plan:
+    def _plan(self, op: Fill, complete: Callable[[Plan, Any], None]) -> Plan:
         plan = Plan(self.device, op.out.layout)
-        self._plans.append(plan)
+        try:
+            complete(plan, op)
+        except BaseException:
+            plan.close()
+            raise
         return plan
 
     # -- a fixed number of words an element ----------------------------------------------------------------------------
 
     @prepares(*TRANSFORMS)
     def plan_transform(self, op: Fill) -> Plan:
-        plan = self._plan(op)
-        transform(plan, op, self._generator, self._sobol)
-        return plan
+        return self._plan(op, lambda plan, op: transform(plan, op, self._generator, self._sobol))
 
     @launches(RngFillBits, refuses=refuse)
     def bits(self, stream: CudaStream, plan: Plan, out: int, seed: Any, position: Any) -> None:
@@ -117,9 +116,7 @@ class CudaRng(Library):
 
     @prepares(RngFillIntegers)
     def plan_integers(self, op: RngFillIntegers) -> Plan:
-        plan = self._plan(op)
-        elements.integers(plan, op)
-        return plan
+        return self._plan(op, elements.integers)
 
     @launches(RngFillIntegers, refuses=refuse)
     def integers(self, stream: CudaStream, plan: Plan, out: int, seed: Any, position: Any, low: Any, high: Any) -> None:
@@ -127,9 +124,7 @@ class CudaRng(Library):
 
     @prepares(RngFillPoisson, RngFillGamma, RngFillBeta)
     def plan_rejected(self, op: RngFillPoisson | RngFillGamma | RngFillBeta) -> Plan:
-        plan = self._plan(op)
-        elements.rejected(plan, op)
-        return plan
+        return self._plan(op, elements.rejected)
 
     @launches(RngFillPoisson, refuses=refuse)
     def poisson(self, stream: CudaStream, plan: Plan, out: int, seed: Any, position: Any, rate: Any) -> None:
@@ -145,9 +140,7 @@ class CudaRng(Library):
 
     @prepares(RngFillDiscrete)
     def plan_discrete(self, op: RngFillDiscrete) -> Plan:
-        plan = self._plan(op)
-        elements.discrete(plan, op)
-        return plan
+        return self._plan(op, elements.discrete)
 
     @launches(RngFillDiscrete, refuses=refuse)
     def discrete(self, stream: CudaStream, plan: Plan, out: int, seed: Any, position: Any, weights: int) -> Check:
@@ -156,9 +149,7 @@ class CudaRng(Library):
 
     @prepares(RngFillPermutation)
     def plan_permutation(self, op: Fill) -> Plan:
-        plan = self._plan(op)
-        elements.permutation(plan, op)
-        return plan
+        return self._plan(op, elements.permutation)
 
     @launches(RngFillPermutation, refuses=refuse)
     def permutation(self, stream: CudaStream, plan: Plan, out: int, seed: Any, position: Any) -> None:
