@@ -88,6 +88,15 @@ def test_fft(tmp_path: Path) -> None:
             assert set(figures) == {"process", "thread", "direct"}
 
 
+def test_rng(tmp_path: Path) -> None:
+    results = run(tmp_path, "rng")["results"]
+    assert results["plans"]["process"]["hits"] > 10
+    for title, figures in results.items():
+        if title != "plans":
+            assert set(figures) == {"process", "thread", "direct"}
+            assert figures["process"]["speed"]["median"] > 0
+
+
 def test_rounds_take_turns_in_both_directions(harness: ModuleType) -> None:
     order: list[str] = []
 

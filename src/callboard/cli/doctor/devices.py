@@ -43,6 +43,13 @@ async def _try_solver(device: Device) -> None:
         raise ValueError(f"a Cholesky factor came back as {found.tolist()}")
 
 
+async def _try_rng(device: Device) -> None:
+    found = await device.rng.philox64(seed=1).uniform(5, dtype="f64").get()
+    expected = np.random.Generator(np.random.Philox(key=np.array([1, 0], np.uint64))).random(5)
+    if not (found == expected).all():
+        raise ValueError(f"random numbers came back as {found.tolist()}, NumPy has {expected.tolist()}")
+
+
 async def _try_tensor(device: Device) -> None:
     a = np.arange(12.0, dtype=np.float32).reshape(2, 2, 3)
     found = await device.tensor.einsum("bij,bkj->ibk", device.put(a), device.put(a)).get()
@@ -54,6 +61,7 @@ PROBES: dict[str, Callable[[Device], Awaitable[None]]] = {
     "blas": _try_blas,
     "fft": _try_fft,
     "memory": _try_memory,
+    "rng": _try_rng,
     "solver": _try_solver,
     "tensor": _try_tensor,
 }

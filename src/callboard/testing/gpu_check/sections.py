@@ -27,6 +27,7 @@ BENCHMARKS: dict[str, list[str]] = {
     "copies": ["copies.py"],
     "idle": ["idle.py", "--quick"],
     "fft": ["fft.py"],
+    "rng": ["rng.py"],
     "demo": ["demo.py"],
     "resident": ["resident.py", "--quick"],
 }
