@@ -115,7 +115,8 @@ def halves(number: Any) -> complex:
     try:
         number = operator.index(number)
     except TypeError:
-        raise TypeError(f"{number!r} is {type(number).__name__}; pass an integer") from None
+        shown = f"{number!r}" if isinstance(number, float | str) else "it"
+        raise TypeError(f"{shown} is {type(number).__name__}; pass an integer") from None
     if not -(2**63) <= number < 2**64:
         raise OverflowError(f"{number} needs more than 64 bits")
     return complex(number & 0xFFFFFFFF, number >> 32 & 0xFFFFFFFF)
