@@ -108,4 +108,15 @@ def test_exact_is_exact_and_empty_passes() -> None:
 
 
 def test_the_table_has_every_floating_type() -> None:
-    assert set(ROUNDOFF) == {*FLOATS, "tf32", "half"}
+    assert set(ROUNDOFF) == {*FLOATS, "tf32", "half", "brain"}
+
+
+def test_what_was_rounded_or_summed_on_the_way_widens_the_bound() -> None:
+    """A bf16 result of a small sum of large products; an f32 result of fp8 products."""
+    want = np.zeros(1)
+    assert_close(np.float32([0.02]), want, "bf16", 4, scale=1.0, between=1.0)
+    with pytest.raises(AssertionError):
+        assert_close(np.float32([0.02]), want, "bf16", 4, scale=1.0)
+    assert_close(np.float32([2e-4]), want, "f32", 4, scale=1.0, factors="f8_e4m3")
+    with pytest.raises(AssertionError):
+        assert_close(np.float32([2e-4]), want, "f32", 4, scale=1.0)

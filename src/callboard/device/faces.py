@@ -13,6 +13,7 @@ from callboard.core.ref import GpuRef
 from callboard.device.line.interop import Interop, is_foreign
 from callboard.device.line.transfers import Transfers
 from callboard.kernel.blas.face import BlasFace
+from callboard.kernel.blas_lt.face import BlasLtFace
 from callboard.kernel.face import Submit
 from callboard.kernel.fft.face import FftFace
 from callboard.kernel.memory import Copy, Empty, Fill
@@ -31,6 +32,7 @@ class Faces(Generic[Mode]):
 
     Attributes:
         blas: BLAS ops (:class:`callboard.kernel.blas.BlasFace`).
+        blas_lt: Fused matrix products (:class:`callboard.kernel.blas_lt.BlasLtFace`).
         fft: Fourier transforms (:class:`callboard.kernel.fft.face.FftFace`).
         solver: Linear algebra (:class:`callboard.kernel.solver.face.SolverFace`).
         tensor: Contractions and element-wise work by modes (:class:`callboard.kernel.tensor.face.TensorFace`).
@@ -42,6 +44,7 @@ class Faces(Generic[Mode]):
         self._transfers = transfers
         self._interop = interop
         self.blas: BlasFace[Mode] = BlasFace(submit)
+        self.blas_lt: BlasLtFace[Mode] = BlasLtFace(submit)
         self.fft: FftFace[Mode] = FftFace(submit)
         self.solver: SolverFace[Mode] = SolverFace(submit)
         self.tensor: TensorFace[Mode] = TensorFace(submit)

@@ -38,6 +38,7 @@ class CpuBackend(AccelBackend):
     def libraries(self) -> Mapping[str, type[Library]]:
         # Here, because a process that only lists devices needs no library.
         from callboard.backends.cpu.blas import CpuBlas
+        from callboard.backends.cpu.blas_lt import CpuBlasLt
         from callboard.backends.cpu.fft import CpuFft
         from callboard.backends.cpu.memory import CpuMemory
         from callboard.backends.cpu.rng import CpuRng
@@ -47,6 +48,7 @@ class CpuBackend(AccelBackend):
         return {
             "memory": CpuMemory,
             "blas": CpuBlas,
+            "blas_lt": CpuBlasLt,
             "fft": CpuFft,
             "solver": CpuSolver,
             "tensor": CpuTensor,

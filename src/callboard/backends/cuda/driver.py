@@ -12,7 +12,7 @@ Two kinds of functions: *checked* ones raise; the few on the hot path return the
 import ctypes
 from collections.abc import Callable
 from contextlib import suppress
-from ctypes import POINTER, c_char_p, c_int, c_size_t, c_ubyte, c_uint, c_ulonglong, c_ushort, c_void_p
+from ctypes import POINTER, c_char_p, c_float, c_int, c_size_t, c_ubyte, c_uint, c_ulonglong, c_ushort, c_void_p
 from functools import cache
 from typing import Any
 
@@ -84,6 +84,7 @@ CHECKED: dict[str, tuple[str, tuple[Any, ...]]] = {
     "event_create": ("cuEventCreate", (_Handle, c_uint)),
     "event_destroy": ("cuEventDestroy_v2", (c_void_p,)),
     "event_synchronize": ("cuEventSynchronize", (c_void_p,)),
+    "event_elapsed": ("cuEventElapsedTime", (POINTER(c_float), c_void_p, c_void_p)),
     "launch_host_func": ("cuLaunchHostFunc", (c_void_p, c_void_p, c_void_p)),
     "module_load_data": ("cuModuleLoadData", (_Handle, c_char_p)),
     "module_get_function": ("cuModuleGetFunction", (_Handle, c_void_p, c_char_p)),
@@ -156,6 +157,7 @@ class Driver:
     event_create: Call
     event_destroy: Call
     event_synchronize: Call
+    event_elapsed: Call
     launch_host_func: Call
     module_load_data: Call
     module_get_function: Call

@@ -29,6 +29,15 @@ async def _try_blas(device: Device) -> None:
         raise ValueError(f"a product came back as {found.tolist()}")
 
 
+async def _try_blas_lt(device: Device) -> None:
+    a = np.arange(64.0, dtype=np.float32).reshape(8, 8) - 30
+    bias = np.full(8, -50, np.float32)
+    x = device.put(a)
+    found = await device.blas_lt.matmul(x, x, bias=device.put(bias), epilogue="relu_bias").get()
+    if not np.allclose(found, np.maximum(a @ a + bias, 0)):
+        raise ValueError(f"a product came back as {found.tolist()}")
+
+
 async def _try_fft(device: Device) -> None:
     x = np.arange(6.0, dtype=np.float32)
     found = await device.fft.rfft(device.put(x)).get()
@@ -59,6 +68,7 @@ async def _try_tensor(device: Device) -> None:
 
 PROBES: dict[str, Callable[[Device], Awaitable[None]]] = {
     "blas": _try_blas,
+    "blas_lt": _try_blas_lt,
     "fft": _try_fft,
     "memory": _try_memory,
     "rng": _try_rng,

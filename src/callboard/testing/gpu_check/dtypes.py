@@ -16,12 +16,15 @@ from callboard.core.opinfo import OpField
 
 __all__ = ["accepted"]
 
-EXTENT = 2
+EXTENT = 16
+"""Tensor cores take multiples of it."""
 RESULTS = {"i8": "i32", "f32": "c64", "f64": "c128"}
 """What an op may make of a dtype: sums of integers, transforms of real numbers."""
 KINDS = {"f32": "R2C", "f64": "D2Z", "c64": "C2C", "c128": "Z2Z"}
 """A transform of each dtype that has one."""
 MOST_AXES = 3
+FP8 = ("f8_e4m3", "f8_e5m2")
+"""Products take them mixed, and on GPUs only where the second factor is column-major."""
 INDICES = ("pivots",)
 """Operands that are integers beside arrays of any dtype."""
 
@@ -65,6 +68,8 @@ def _values(field: OpField, dtype: DType, is_first: bool) -> list[Any]:
         dtypes = [DTYPES["i32"]]
     shapes = [(EXTENT,) * axes for axes in range(MOST_AXES + 1)]
     found = [Placeholder(layout_of(d, shape)) for d in dtypes for shape in shapes]
+    if dtype.name in FP8 and field.role is Role.IN and not is_first:
+        found += [Placeholder(layout_of(DTYPES[d], (EXTENT, EXTENT), (1, EXTENT))) for d in FP8]
     return [(value,) for value in found] if field.many else list(found)
 
 

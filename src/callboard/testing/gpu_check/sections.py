@@ -26,6 +26,7 @@ BENCHMARKS: dict[str, list[str]] = {
     "recovery, 100 GiB held": ["recovery.py", "--hold", "100", "--fault", "illegal", "--standby", "warm"],
     "copies": ["copies.py"],
     "idle": ["idle.py", "--quick"],
+    "blas_lt": ["blas_lt.py"],
     "fft": ["fft.py"],
     "rng": ["rng.py"],
     "demo": ["demo.py"],

@@ -1,0 +1,5 @@
+"""BLAS-LT on a GPU through cuBLASLt."""
+
+from callboard.backends.cuda.blas_lt.library import CudaBlasLt
+
+__all__ = ["CudaBlasLt"]

@@ -1,0 +1,316 @@
+"""A cuBLASLt handle: the one place that knows ``nvmath.bindings.cublasLt``.
+
+NVIDIA calls those bindings experimental, so everything that is theirs (the module, its exception, its attributes) stays
+in here.
+"""
+
+import ctypes
+import struct
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from callboard.backends.cuda.blas.scalars import SLOT
+from callboard.core.errors import AccelError, BackendUnavailable, LibraryError, OutOfMemory
+
+if TYPE_CHECKING:
+    from callboard.backends.cuda.device import CudaDevice
+    from callboard.backends.cuda.stream import CudaStream
+    from callboard.core.backend import Memory
+
+__all__ = ["WIDE", "Candidate", "CublasLt", "Operation", "load_cublaslt"]
+
+WIDE = 16
+"""Bytes: how the operands of the fast kernels are aligned."""
+SLOTS = 4
+ALLOC_FAILED, NOT_INITIALIZED = 3, 1
+REFUSALS = (7, 15)
+"""``cublasStatus_t``; of a search for algorithms, "invalid value" and "not supported" mean that there is none."""
+VECTOR, MANY = 13, 8
+"""The algorithm for products with a vector: where alpha is 0 it reads D in the place of a C that lies apart (cuBLASLt
+13.1), so more are asked for and it is left out."""
+REPEATABLE = 2 | 4
+"""``cublasLtReductionScheme_t`` without the one that adds in place: partial sums lie in the workspace."""
+
+
+def load_cublaslt() -> Any:
+    """NVIDIA's binding of cuBLASLt.
+
+    Raises:
+        BackendUnavailable: It is not installed.
+    """
+    try:
+        from nvmath.bindings import cublasLt
+    except ImportError as e:
+        raise BackendUnavailable(f'cuBLASLt cannot be used: {e}; pip install "callboard[cuda13]"') from e
+    return cublasLt
+
+
+class Candidate(NamedTuple):
+    """An algorithm that cuBLASLt proposes.
+
+    Attributes:
+        address: Of the ``cublasLtMatmulAlgo_t``.
+        workspace: Bytes it uses.
+        keeps: What ``address`` points into.
+    """
+
+    address: int
+    workspace: int
+    keeps: Any
+
+
+class Operation:
+    """A ``cublasLtMatmulDesc_t`` with its four layouts.
+
+    Attributes:
+        desc: The descriptor.
+        layouts: Of A, B, C and D, as cuBLASLt counts them.
+    """
+
+    def __init__(self, lt: "CublasLt", compute: int, scale: int) -> None:
+        self._lt = lt
+        self._library = lt.library
+        self.desc: int = lt.call("cublasLtMatmulDescCreate", self._library.matmul_desc_create, compute, scale)
+        self.layouts: list[int] = []
+
+    def set(self, attribute: str, value: int) -> None:
+        """Set an attribute of the descriptor, by its name in ``cublasLtMatmulDescAttributes_t``."""
+        which = getattr(self._library.MatmulDescAttribute, attribute)
+        cell = np.array([value], self._library.get_matmul_desc_attribute_dtype(which))
+        self._lt.call(
+            "cublasLtMatmulDescSetAttribute",
+            self._library.matmul_desc_set_attribute,
+            self.desc,
+            which,
+            cell.ctypes.data,
+            cell.itemsize,
+        )
+
+    def pointer(self, attribute: str) -> Callable[[int], None]:
+        """A function that sets an address: a store in host memory, so a launch may call it."""
+        which = int(getattr(self._library.MatmulDescAttribute, attribute))
+        cell = ctypes.c_int64()
+        at, desc, write = ctypes.addressof(cell), self.desc, self._library.matmul_desc_set_attribute
+
+        def put(address: int) -> None:
+            cell.value = address
+            write(desc, which, at, 8)
+
+        return put
+
+    def add_layout(self, kind: int, rows: int, cols: int, ld: int, matrices: int = 1, step: int = 0) -> None:
+        """The next layout of A, B, C, D: column-major."""
+        library = self._library
+        layout = self._lt.call("cublasLtMatrixLayoutCreate", library.matrix_layout_create, kind, rows, cols, ld)
+        self.layouts.append(layout)
+        if matrices > 1:
+            for attribute, value in (
+                (library.MatrixLayoutAttribute.BATCH_COUNT, np.array([matrices], np.int32)),
+                (library.MatrixLayoutAttribute.STRIDED_BATCH_OFFSET, np.array([step], np.int64)),
+            ):
+                self._lt.call(
+                    "cublasLtMatrixLayoutSetAttribute",
+                    library.matrix_layout_set_attribute,
+                    layout,
+                    attribute,
+                    value.ctypes.data,
+                    value.itemsize,
+                )
+
+    def close(self) -> None:
+        """Destroy descriptor and layouts; no launch uses them any more."""
+        for layout in self.layouts:
+            self._library.matrix_layout_destroy(layout)
+        self.layouts.clear()
+        if self.desc:
+            desc, self.desc = self.desc, 0
+            self._library.matmul_desc_destroy(desc)
+
+
+class CublasLt:
+    """A handle with its workspace, and slots for numbers on the device.
+
+    The handle holds no stream and no state of a call: plans may be made on another thread than the one that launches.
+
+    Args:
+        device: Whose context is current.
+        stream: Where all work is enqueued.
+        library: Stands in for NVIDIA's binding.
+
+    Attributes:
+        library: The binding.
+        handle: The ``cublasLtHandle_t``.
+        workspace: Address of the scratch of all plans: work of one stream, one after the other.
+        workspace_size: Bytes of it.
+        slots: Address of a few numbers.
+
+    Raises:
+        BackendUnavailable: The package or libcublasLt is missing.
+        OutOfMemory: No room.
+        LibraryError: cuBLASLt refuses.
+    """
+
+    def __init__(self, device: "CudaDevice", stream: "CudaStream", library: Any = None) -> None:
+        self.library = load_cublaslt() if library is None else library
+        self.failure: type[Exception] = self.library.cuBLASLtError
+        self.device = device
+        self.driver = device.driver
+        self.stream = stream
+        self.workspace = self.workspace_size = 0
+        self._memory: list[Memory] = []
+        self._scratch = (0, 0)
+        try:
+            self.handle = int(self.library.create())
+        except self.failure as e:
+            raise self.error(e, "cublasLtCreate") from None
+        except Exception as e:  # pathfinder's and nvmath's own, when libcublasLt or a symbol is missing
+            raise BackendUnavailable(f'libcublasLt cannot be loaded: {e}; pip install "callboard[cuda13]"') from e
+        try:
+            self.slots = self.allocate(SLOT * SLOTS)
+        except AccelError:
+            self.close()
+            raise
+
+    def call(self, name: str, function: Callable[..., Any], *arguments: Any) -> Any:
+        """A call with errors of ours."""
+        try:
+            return function(*arguments)
+        except self.failure as e:
+            raise self.error(e, name) from None
+
+    def error(self, error: Exception, call: str) -> AccelError:
+        """What an exception of the binding means."""
+        status = int(getattr(error, "status", 0))
+        if status in (ALLOC_FAILED, NOT_INITIALIZED):  # the latter is what it says when there is no room
+            return OutOfMemory(f"{call}: {error}")
+        return LibraryError(f"{call}: {error}", "cublaslt", status)
+
+    # -- memory --------------------------------------------------------------------------------------------------------
+
+    def allocate(self, nbytes: int) -> int:
+        """Device memory that lives as long as the handle."""
+        memory = self.device.allocate(nbytes)
+        self._memory.append(memory)
+        return memory.address
+
+    def reserve(self, nbytes: int) -> None:
+        """Let the workspace have so many bytes. Work that is enqueued keeps the old one, which stays until the end."""
+        if nbytes > self.workspace_size:
+            address = self.allocate(nbytes)
+            self.workspace, self.workspace_size = address, nbytes
+
+    def scratch(self, nbytes: int) -> int:
+        """Device memory for one op: the next op on the stream may be given the same.
+
+        What earlier callers were given stays valid when more is needed.
+        """
+        if nbytes > self._scratch[1]:
+            self._scratch = (self.allocate(2 * nbytes), 2 * nbytes)
+        return self._scratch[0]
+
+    def slot_writer(self, slot: int, pack: Callable[[Any], bytes]) -> Callable[[Any], int]:
+        """A function that writes a number into a slot on the device, in stream order, and gives the slot's address.
+
+        The number travels in the command itself (a memset), so there is no host buffer to keep alive.
+        """
+        address = self.slots + SLOT * slot
+        memset, check = self.driver.memset_32, self.driver.check
+
+        def write(value: Any) -> int:
+            native = self.stream.native
+            for at, (word,) in enumerate(struct.iter_unpack("<I", pack(value))):
+                check(memset(address + 4 * at, word, 1, native), "cuMemsetD32Async")
+            return address
+
+        return write
+
+    # -- algorithms ----------------------------------------------------------------------------------------------------
+
+    def candidates(
+        self,
+        operation: Operation,
+        count: int,
+        workspace: int,
+        alignments: Sequence[int],
+        *,
+        repeatable: bool,
+        apart: bool,
+    ) -> list[Candidate]:
+        """Algorithms for an operation, the most promising first; none where cuBLASLt has no kernel for it.
+
+        Args:
+            operation: Complete; the addresses in it may be placeholders.
+            count: At most so many.
+            workspace: Bytes they may use.
+            alignments: Of A, B, C and D, in bytes.
+            apart: C and D may lie apart.
+            repeatable: Only those whose partial sums are added in one order.
+        """
+        library = self.library
+        if apart:
+            count = max(count, MANY)
+        kinds = library.MatmulPreferenceAttribute
+        preference = self.call("cublasLtMatmulPreferenceCreate", library.matmul_preference_create)
+        try:
+            wishes = [(kinds.MAX_WORKSPACE_BYTES, np.array([workspace], np.uint64))]
+            wishes += [
+                (getattr(kinds, f"MIN_ALIGNMENT_{operand}_BYTES"), np.array([alignment], np.uint32))
+                for operand, alignment in zip("ABCD", alignments, strict=True)
+            ]
+            if repeatable:
+                wishes.append((kinds.REDUCTION_SCHEME_MASK, np.array([REPEATABLE], np.uint32)))
+            for attribute, value in wishes:
+                self.call(
+                    "cublasLtMatmulPreferenceSetAttribute",
+                    library.matmul_preference_set_attribute,
+                    preference,
+                    attribute,
+                    value.ctypes.data,
+                    value.itemsize,
+                )
+            found, returned = library.MatmulHeuristicResult(count), np.zeros(1, np.int32)
+            try:
+                library.matmul_algo_get_heuristic(
+                    self.handle,
+                    operation.desc,
+                    *operation.layouts,
+                    preference,
+                    count,
+                    found.ptr,
+                    returned.ctypes.data,
+                )
+            except self.failure as e:
+                if int(getattr(e, "status", 0)) in REFUSALS:
+                    return []
+                raise self.error(e, "cublasLtMatmulAlgoGetHeuristic") from None
+        finally:
+            library.matmul_preference_destroy(preference)
+        results = [found[i] if count > 1 else found for i in range(int(returned[0]))]
+        good = [Candidate(r.ptr, int(r.workspace_size), found) for r in results if int(r.state) == 0]
+        return [c for c in good if not (apart and self._identity(c) == VECTOR)]
+
+    def _identity(self, candidate: Candidate) -> int:
+        found, written = np.zeros(1, np.int32), np.zeros(1, np.uint64)
+        self.call(
+            "cublasLtMatmulAlgoConfigGetAttribute",
+            self.library.matmul_algo_config_get_attribute,
+            candidate.address,
+            self.library.MatmulAlgoConfigAttribute.ID,
+            found.ctypes.data,
+            found.itemsize,
+            written.ctypes.data,
+        )
+        return int(found[0])
+
+    def close(self) -> None:
+        """Destroy the handle; all its work is done."""
+        if self.handle:
+            handle, self.handle = self.handle, 0
+            try:
+                self.call("cublasLtDestroy", self.library.destroy, handle)
+            finally:
+                for memory in self._memory:
+                    self.device.release(memory)
+                self._memory.clear()

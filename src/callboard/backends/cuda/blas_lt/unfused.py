@@ -1,0 +1,246 @@
+"""Products that cuBLASLt has no fused kernel for, in several steps.
+
+The plain product goes into scratch in the precision of its sums, and a kernel of ours finishes it: f64 (whose products
+take no epilogue), extents that the fused kernels do not take, an inner extent of 0. Where only the gradient of a bias
+is missing, cuBLASLt writes the result itself. i8 of any extents is multiplied by the kernel that BLAS has for it.
+"""
+
+import ctypes
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from msgspec import structs
+
+from callboard.backends.cuda.blas.products import Steps, kernel_run
+from callboard.backends.cuda.blas.scalars import device_getters, factor_of
+from callboard.backends.cuda.blas_lt.cublaslt import CublasLt
+from callboard.backends.cuda.blas_lt.fused import Choose, Fused, batch_step, fused, row_step
+from callboard.backends.cuda.blas_lt.mapping import Mapping, bias_field, layout_of_field, writes_aux
+from callboard.backends.cuda.launching import kernel_launcher
+from callboard.core.dtype import DTYPES
+from callboard.core.layout import Layout, layout_of
+from callboard.core.op import Outputs, info_of
+from callboard.core.operand import Placeholder
+from callboard.kernel.blas_lt import Matmul
+from callboard.kernel.blas_lt.matmul import Product
+
+if TYPE_CHECKING:
+    from callboard.backends.cuda.stream import CudaStream
+
+__all__ = ["Unfused", "unfused"]
+
+BLOCK = (32, 8)
+MAX_BLOCKS = 1 << 14
+ACTIVATION = {None: 0, "relu": 1, "gelu": 2}
+PLAIN = ("f16", "bf16", "f32", "f64")
+"""Factors whose products these kernels finish."""
+
+_int64 = ctypes.c_int64
+
+
+class EpilogueArgs(ctypes.Structure):
+    """``EpilogueArgs`` of ``data/blas_lt.cu``."""
+
+    _fields_ = (
+        *((name, ctypes.c_void_p) for name in ("sum", "c", "bias", "aux", "alpha", "beta", "out", "kept")),
+        *((name, _int64) for name in ("m", "n", "batch", "c_row", "c_batch", "bias_batch", "aux_row", "aux_batch")),
+        *((name, _int64) for name in ("out_row", "out_batch")),
+        *((name, ctypes.c_int) for name in ("activation", "backward", "back", "empty")),
+    )
+
+
+class SumArgs(ctypes.Structure):
+    """``SumArgs`` of ``data/blas_lt.cu``."""
+
+    _fields_ = (
+        ("x", ctypes.c_void_p),
+        ("out", ctypes.c_void_p),
+        *((name, _int64) for name in ("count", "terms", "batch", "x_item", "x_term", "x_batch", "out_batch")),
+    )
+
+
+Step = Callable[..., None]
+"""``step(stream, *dynamic)``, with the operands and numbers of the message."""
+
+
+class Unfused:
+    """A plan: ``plan(stream, *dynamic)`` enqueues its steps, one after the other.
+
+    Args:
+        product: What holds descriptors among them.
+        steps: All of them.
+    """
+
+    def __init__(self, product: Fused | None, *steps: Step) -> None:
+        self._product = product
+        self._steps = steps
+
+    def __call__(self, stream: "CudaStream", *dynamic: Any) -> None:
+        for step in self._steps:
+            step(stream, *dynamic)
+
+    def close(self) -> None:
+        """Destroy the descriptors."""
+        if self._product is not None:
+            self._product.close()
+
+
+def unfused(lt: CublasLt, op: Product[Any], mapping: Mapping, made: Outputs, choose: Choose) -> Unfused | None:
+    """The plan of a message; None where there is no way."""
+    if op.a.dtype.name == "i8":
+        return Unfused(None, _integer_product(lt, op, mapping)) if mapping.out.dtype.name == "i32" else None
+    if mapping.out.size == 0 and op.traits.grad is None:
+        return Unfused(None, _empty(lt, op))
+    if op.traits.grad in ("a", "b") and mapping.k and mapping.out.size:
+        beside = fused(lt, _without_grad(op), mapping, made, choose)
+        if beside is not None:
+            return Unfused(beside, _leading(beside), _sums(lt, op, mapping, made, 0))
+    if op.a.dtype.name not in PLAIN:
+        return None
+    wide = DTYPES["f64" if op.a.dtype.name == "f64" else "f32"]
+    sums = layout_of(wide, mapping.out.shape)
+    scratch = lt.scratch(sums.nbytes)
+    steps = [_finish(lt, op, mapping, made, scratch)] if mapping.out.size else []
+    if op.traits.grad is not None:
+        steps.append(_sums(lt, op, mapping, made, scratch))
+    if not (mapping.k and mapping.out.size):
+        return Unfused(None, *steps)
+    plain = structs.replace(_without_grad(op), out=Placeholder(sums), c=None, alpha=1.0, beta=0.0, out_dtype=None)
+    product = fused(lt, plain, mapping._replace(out=sums), {}, choose)
+    if product is None:
+        return None
+    numbers = (None, None, None, None, 1.0, 0.0, None, None)  # scales, alpha, beta, bias and aux
+
+    def multiply(stream: "CudaStream", a: int, b: int, *rest: Any) -> None:
+        product(stream, a, b, scratch, None, *numbers)
+
+    return Unfused(product, multiply, *steps)
+
+
+def _without_grad(op: Product[Any]) -> Matmul:
+    """The product of a message alone."""
+    shared = {name: getattr(op, name) for name in Product.__struct_fields__}
+    return Matmul(**{**shared, "epilogue": "none"})
+
+
+def _leading(product: Fused) -> Step:
+    """The product of a message that has two operands more, in the places of bias and aux."""
+    return lambda stream, *dynamic: product(stream, *dynamic[:-2], None, None)
+
+
+def _empty(lt: CublasLt, op: Product[Any]) -> Step:
+    """A result without elements; the largest of none is 0."""
+    at = [field.name for field in info_of(type(op)).dynamic].index("amax")
+
+    def run(stream: "CudaStream", *dynamic: Any) -> None:
+        if dynamic[at] is not None:
+            lt.driver.check(lt.driver.memset_32(dynamic[at], 0, 1, stream.native), "cuMemsetD32Async")
+
+    return run
+
+
+def _integer_product(lt: CublasLt, op: Product[Any], mapping: Mapping) -> Step:
+    """i8 to i32, whatever the extents and steps."""
+    run = kernel_run(
+        lt,  # type: ignore[arg-type] # of a handle it uses device, driver, stream and slot_writer
+        op.a.dtype,
+        (mapping.m, mapping.n, mapping.k),
+        _steps_of(op.a.layout, op.transpose_a),
+        _steps_of(op.b.layout, op.transpose_b),
+        None if op.c is None else _steps_of(op.c.layout, False),
+        _steps_of(mapping.out, False),
+        (factor_of(op.alpha, mapping.scale), factor_of(op.beta, mapping.scale)),
+        batch=mapping.batch,
+    )
+    at_alpha = [field.name for field in info_of(type(op)).dynamic].index("alpha")
+
+    def step(stream: "CudaStream", a: int, b: int, out: int, c: int | None, *rest: Any) -> None:
+        run(a, b, out, c, *rest[at_alpha - 4 : at_alpha - 2])
+
+    return step if mapping.out.size else _nothing
+
+
+def _steps_of(layout: Layout, transpose: bool) -> Steps:
+    row, col = layout.strides[-2:]
+    if transpose:
+        row, col = col, row
+    return Steps(row, col, batch_step(layout))
+
+
+def _finish(lt: CublasLt, op: Product[Any], mapping: Mapping, made: Outputs, scratch: int) -> Step:
+    """The epilogue of the product that lies in scratch."""
+    args = EpilogueArgs(m=mapping.m, n=mapping.n, batch=mapping.batch, sum=scratch)
+    _steps(args, "out", mapping.out)
+    if op.c is not None:
+        _steps(args, "c", op.c.layout)
+    traits = op.traits
+    if traits.aux:
+        aux = layout_of_field(op, made, "aux")
+        assert aux is not None
+        _steps(args, "aux", aux)
+    if bias_field(op) == "bias":
+        bias = layout_of_field(op, made, "bias")
+        assert bias is not None
+        args.bias_batch = bias.strides[0] if bias.ndim == 2 else 0
+    args.activation, args.backward = ACTIVATION[traits.activation], int(traits.backward)
+    args.back, args.empty = int(traits.grad == "out"), int(mapping.k == 0)
+    tiles = -(-mapping.n // BLOCK[0]) * mapping.m * mapping.batch
+    function = lt.device.kernels.get("blas_lt", f"epilogue_{mapping.out.dtype.name}")
+    launch = kernel_launcher(lt.driver, function, min(-(-tiles // BLOCK[1]), MAX_BLOCKS), BLOCK, args)
+    get_alpha, get_beta = device_getters(lt, [factor_of(v, mapping.scale) for v in (op.alpha, op.beta)])  # type: ignore[arg-type]
+    names = [field.name for field in info_of(type(op)).dynamic]
+    at = {name: names.index(name) for name in ("out", "c", "alpha", "beta", "bias", "aux") if name in names}
+    kept = writes_aux(op)
+
+    def run(stream: "CudaStream", *dynamic: Any) -> None:
+        args.out, args.c = dynamic[at["out"]], dynamic[at["c"]]
+        args.bias = dynamic[at["bias"]] if "bias" in at else None
+        aux = dynamic[at["aux"]]
+        args.aux, args.kept = (None, aux) if kept else (aux, None)
+        args.alpha, args.beta = get_alpha(dynamic[at["alpha"]]), get_beta(dynamic[at["beta"]])
+        launch(stream.native)
+
+    return run
+
+
+def _steps(args: EpilogueArgs, name: str, layout: Layout) -> None:
+    setattr(args, f"{name}_row", row_step(layout))
+    setattr(args, f"{name}_batch", batch_step(layout))
+
+
+def _sums(lt: CublasLt, op: Product[Any], mapping: Mapping, made: Outputs, scratch: int) -> Step:
+    """The gradient of a bias: of the result that lies in scratch, or of a factor."""
+    grad = layout_of_field(op, made, "bias_grad")
+    assert grad is not None
+    args = SumArgs(count=grad.shape[-1], batch=mapping.batch, out_batch=grad.strides[0] if grad.ndim == 2 else 0)
+    source, of = mapping.out.dtype, -1
+    if op.traits.grad == "out":
+        source = DTYPES["f64" if source.name == "f64" else "f32"]
+        args.terms, args.x_item, args.x_term, args.x_batch = mapping.m, 1, mapping.n, mapping.m * mapping.n
+    else:
+        of, operand, transpose, stack = (
+            (0, op.a, op.transpose_a, mapping.a) if op.traits.grad == "a" else (1, op.b, op.transpose_b, mapping.b)
+        )
+        source = operand.dtype
+        row, col = operand.strides[-2:]
+        if transpose:
+            row, col = col, row
+        args.terms, args.x_batch = mapping.k, stack.step
+        args.x_item, args.x_term = (row, col) if op.traits.grad == "a" else (col, row)
+    if grad.size == 0:
+        return _nothing
+    blocks = min(-(-grad.shape[-1] // BLOCK[0]) * mapping.batch, MAX_BLOCKS)
+    function = lt.device.kernels.get("blas_lt", f"sums_{source.name}_{grad.dtype.name}")
+    launch = kernel_launcher(lt.driver, function, blocks, BLOCK, args)
+    at_grad = [field.name for field in info_of(type(op)).dynamic].index("bias_grad")
+
+    def run(stream: "CudaStream", *dynamic: Any) -> None:
+        args.x = scratch if of < 0 else dynamic[of]
+        args.out = dynamic[at_grad]
+        launch(stream.native)
+
+    return run
+
+
+def _nothing(stream: "CudaStream", *dynamic: Any) -> None:
+    """Where the result has no elements."""
