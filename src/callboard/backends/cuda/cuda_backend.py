@@ -35,11 +35,19 @@ class CudaBackend(AccelBackend):
     def libraries(self) -> Mapping[str, type[Library]]:
         from callboard.backends.cuda.blas import CudaBlas
         from callboard.backends.cuda.blas_lt import CudaBlasLt
+        from callboard.backends.cuda.fft import CudaFft
         from callboard.backends.cuda.memory import CudaMemory
         from callboard.backends.cuda.rng import CudaRng
         from callboard.backends.cuda.tensor import CudaTensor
 
-        return {"blas": CudaBlas, "blas_lt": CudaBlasLt, "memory": CudaMemory, "rng": CudaRng, "tensor": CudaTensor}
+        return {
+            "blas": CudaBlas,
+            "blas_lt": CudaBlasLt,
+            "fft": CudaFft,
+            "memory": CudaMemory,
+            "rng": CudaRng,
+            "tensor": CudaTensor,
+        }
 
     def preload(self) -> None:
         missing = missing_packages()
