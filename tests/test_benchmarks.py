@@ -97,6 +97,14 @@ def test_rng(tmp_path: Path) -> None:
             assert figures["process"]["speed"]["median"] > 0
 
 
+def test_solver(tmp_path: Path) -> None:
+    results = run(tmp_path, "solver")["results"]
+    assert results["plans"]["process"]["misses"] == results["plans"]["process"]["entries"] == 5
+    for title, figures in results.items():
+        if title != "plans":
+            assert set(figures) == {"process", "thread", "direct"}
+
+
 def test_rounds_take_turns_in_both_directions(harness: ModuleType) -> None:
     order: list[str] = []
 

@@ -31,6 +31,7 @@ from callboard.kernel.solver.eigen import (
 )
 from callboard.kernel.solver.lu import Determinant, Inverse, Lu, LuResult, LuSolve, Solve
 from callboard.kernel.solver.qr import Geqrf, HouseholderResult, LeastSquares, Orgqr, Ormqr, Qr, QrResult
+from callboard.kernel.solver.sparse import SparseCholesky, SparseLu, SparseQr
 from callboard.kernel.solver.svd import Svd, SvdResult, SvdValues
 
 __all__ = [
@@ -62,6 +63,9 @@ __all__ = [
     "QrResult",
     "Solve",
     "SolverActor",
+    "SparseCholesky",
+    "SparseLu",
+    "SparseQr",
     "Svd",
     "SvdResult",
     "SvdValues",

@@ -16,7 +16,10 @@ __all__ = [
     "generalised",
     "indefinite",
     "not_finite",
+    "not_hermitian",
     "singular",
+    "sparse_indefinite",
+    "sparse_singular",
     "too_many",
     "unconverged",
     "unconverged_off_diagonals",
@@ -80,6 +83,23 @@ def generalised(n: int) -> Explain:
         return unconverged_off_diagonals(tag, info)
 
     return explain
+
+
+def not_hermitian(tag: str, count: int) -> NumericalError:
+    """``count`` elements differ from the conjugate of their mirror image."""
+    noun = "element differs" if count == 1 else "elements differ"
+    return NumericalError(f"{tag}: the matrix is not symmetric or Hermitian: {count} {noun} from the mirrored one", -1)
+
+
+def sparse_singular(tag: str, info: int) -> NumericalError:
+    """A sparse factorisation has met a zero pivot; ``info`` 0: it does not say where."""
+    where = f": diagonal element {info - 1} of its triangular factor is 0" if info else ""
+    return NumericalError(f"{tag}: the matrix is singular{where}", info or 1)
+
+
+def sparse_indefinite(tag: str) -> NumericalError:
+    """A sparse Cholesky factorisation has met a pivot that is not positive."""
+    return NumericalError(f"{tag}: the matrix is not positive definite", 1)
 
 
 def too_many(tag: str, count: int, capacity: int) -> NumericalError:

@@ -29,6 +29,7 @@ BENCHMARKS: dict[str, list[str]] = {
     "blas_lt": ["blas_lt.py"],
     "fft": ["fft.py"],
     "rng": ["rng.py"],
+    "solver": ["solver.py"],
     "demo": ["demo.py"],
     "resident": ["resident.py", "--quick"],
 }

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from callboard.backends.cpu.blas.routines import INT_MAX, routine
-from callboard.backends.cpu.solver import batched, cholesky, eigen, lu, qr, svd
+from callboard.backends.cpu.solver import batched, cholesky, eigen, lu, qr, sparse, svd
 from callboard.backends.cpu.stream import CpuStream
 from callboard.core.backend import AccelDevice, AccelStream
 from callboard.core.library import Library, launches, prepares
@@ -39,6 +39,9 @@ PLANS: dict[type[Op[Any, Any]], Callable[[Any], Plan]] = {
     messages.PotrsBatched: batched.potrs_batched,
     messages.Qr: qr.qr,
     messages.Solve: lu.solve,
+    messages.SparseCholesky: sparse.cholesky,
+    messages.SparseLu: sparse.solve,
+    messages.SparseQr: sparse.solve,
     messages.Svd: svd.svd,
     messages.SvdValues: svd.svd_values,
     messages.SyevBatched: batched.syev_batched,
@@ -152,3 +155,7 @@ class CpuSolver(Library):
     @launches(messages.Sygvd, refuses=too_large)
     def sygvd(self, stream: CpuStream, plan: Plan, a: int, b: int, w: int, v: int) -> Check:
         return stream.run("lapack", plan, a, b, w, v)
+
+    @launches(messages.SparseLu, messages.SparseQr, messages.SparseCholesky, refuses=too_large)
+    def sparse(self, stream: CpuStream, plan: Plan, values: int, offsets: int, indices: int, b: int, x: int) -> Check:
+        return stream.run("scipy", plan, values, offsets, indices, b, x)

@@ -1,0 +1,82 @@
+"""Plans of the sparse direct solves: SciPy's SuperLU for all of them.
+
+SciPy has neither a sparse QR nor a sparse Cholesky. A square system has one solution however it is found; and LU with
+pivots taken from the diagonal in a symmetric order has positive pivots if and only if the matrix is positive definite.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from callboard.backends.cpu.solver.lapack import Array, check_finite, outputs, tag_of
+from callboard.backends.cpu.views import viewer
+from callboard.kernel.solver import SparseCholesky, SparseLu, SparseQr
+from callboard.kernel.solver.failures import bad_indices, not_hermitian, sparse_indefinite, sparse_singular
+
+__all__ = ["cholesky", "solve"]
+
+Plan = Callable[..., None]
+
+
+def _matrix(tag: str, values: Array, offsets: Array, indices: Array) -> Any:
+    """The checked matrix, by columns."""
+    from scipy.sparse import csr_array
+
+    n, count = len(offsets) - 1, len(values)
+    starts = np.diff(offsets)
+    bad = int(offsets[0] != 0) + int(offsets[-1] != count) + int(np.count_nonzero(starts < 0))
+    bad += int(np.count_nonzero((indices < 0) | (indices >= n)))
+    if not bad:
+        first = np.zeros(count, bool)
+        first[offsets[:-1][starts > 0]] = True
+        bad = int(np.count_nonzero((np.diff(indices, prepend=-1) <= 0) & ~first))
+    if bad:
+        raise bad_indices(tag, bad, "offsets and indices")
+    return csr_array((values, indices, offsets), shape=(n, n)).tocsc()
+
+
+def _factored(tag: str, matrix: Any, **options: Any) -> Any:
+    from scipy.sparse.linalg import splu
+
+    try:
+        return splu(matrix, **options)
+    except RuntimeError as e:
+        raise sparse_singular(tag, 0) from e
+
+
+def _solving(op: SparseLu | SparseQr | SparseCholesky, factored: Callable[[str, Any], Any]) -> Plan:
+    tag = tag_of(op)
+    views = [viewer(x.layout) for x in (op.values, op.offsets, op.indices, op.b)]
+    (view_x,) = outputs(op, "x")
+
+    def work(values: int, offsets: int, indices: int, b: int, x: int) -> None:
+        numbers, starts, places, right = (
+            np.array(view(at)) for view, at in zip(views, (values, offsets, indices, b), strict=True)
+        )
+        check_finite(tag, numbers, right)
+        matrix = _matrix(tag, numbers, starts, places)
+        if right.size:
+            view_x(x)[...] = factored(tag, matrix).solve(right)
+
+    return work
+
+
+def solve(op: SparseLu | SparseQr) -> Plan:
+    """Called with ``(values, offsets, indices, b, x)``."""
+    return _solving(op, _factored)
+
+
+def cholesky(op: SparseCholesky) -> Plan:
+    """Called with ``(values, offsets, indices, b, x)``."""
+    return _solving(op, _definite)
+
+
+def _definite(tag: str, matrix: Any) -> Any:
+    differing = int(abs(matrix - matrix.conj().T).count_nonzero())
+    if differing:
+        raise not_hermitian(tag, differing)
+    factors = _factored(tag, matrix, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options={"SymmetricMode": True})
+    if not np.array_equal(factors.perm_r, factors.perm_c) or not (factors.U.diagonal().real > 0).all():
+        raise sparse_indefinite(tag)
+    return factors

@@ -1,0 +1,296 @@
+// What stands around cuSOLVER's routines: NaN are counted and taken out, triangles cleared, pivots counted from 0,
+// determinants, ranges of eigenvalues, packed eigenvectors. Matrices are column-major; those of a batch follow each other.
+// No headers: NVRTC finds CUDA's only where a toolkit is installed.
+
+typedef unsigned long long u64;
+typedef long long i64;
+
+struct SolverArgs {
+    void *x, *y, *z;
+    int* status;
+    i64 rows, cols, batch, ld, mode;
+    double low, high;
+};
+
+enum { INFO, NOT_FINITE, BAD_PIVOTS, DIAGONAL, ITEM, FAILED, FIRST, FOUND };
+
+const int THREADS = 256;
+
+template <typename R>
+struct Complex {
+    R re, im;
+};
+
+template <typename R>
+__device__ Complex<R> operator*(Complex<R> a, Complex<R> b) {
+    return {a.re * b.re - a.im * b.im, a.re * b.im + a.im * b.re};
+}
+
+__device__ float make(float re, float*) { return re; }
+__device__ double make(double re, double*) { return re; }
+__device__ Complex<float> make(float re, Complex<float>*) { return {re, 0}; }
+__device__ Complex<double> make(double re, Complex<double>*) { return {re, 0}; }
+__device__ bool is_zero(float v) { return v == 0; }
+__device__ bool is_zero(double v) { return v == 0; }
+template <typename R>
+__device__ bool is_zero(Complex<R> v) { return v.re == 0 && v.im == 0; }
+
+__device__ bool is_finite(float v) { return (__float_as_uint(v) & 0x7f800000u) != 0x7f800000u; }
+__device__ bool is_finite(double v) {
+    return (__double_as_longlong(v) & 0x7ff0000000000000ll) != 0x7ff0000000000000ll;
+}
+
+__device__ i64 first_thread() { return (i64)blockIdx.x * blockDim.x + threadIdx.x; }
+__device__ i64 all_threads() { return (i64)gridDim.x * blockDim.x; }
+
+// x: ``rows`` reals. Elements are counted, so a complex one (mode 1: pairs) whose two halves are bad counts once.
+template <typename R>
+__device__ void finite(const SolverArgs& p) {
+    R* x = (R*)p.x;
+    const i64 width = p.mode ? 2 : 1;
+    int bad = 0;
+    for (i64 i = first_thread() * width; i < p.rows; i += all_threads() * width) {
+        bool fine = is_finite(x[i]) && (width == 1 || is_finite(x[i + 1]));
+        if (!fine) {
+            ++bad;
+            x[i] = 0;
+            if (width == 2) x[i + 1] = 0;
+        }
+    }
+    if (bad) atomicAdd(p.status + NOT_FINITE, bad);
+}
+
+// x: batch of rows x cols. mode 0: zero above the diagonal; 1: below it.
+template <typename T>
+__device__ void triangle(const SolverArgs& p) {
+    T* x = (T*)p.x;
+    const i64 size = p.rows * p.cols;
+    for (i64 k = first_thread(); k < size * p.batch; k += all_threads()) {
+        const i64 row = k % size % p.rows, col = k % size / p.rows;
+        if (p.mode ? row > col : row < col) x[k] = make(0, (T*)0);
+    }
+}
+
+// x: rows x cols, the identity.
+template <typename T>
+__device__ void identity(const SolverArgs& p) {
+    T* x = (T*)p.x;
+    for (i64 k = first_thread(); k < p.rows * p.cols; k += all_threads())
+        x[k] = make(k % p.rows == k / p.rows ? 1 : 0, (T*)0);
+}
+
+// x: rows complex numbers.
+template <typename R>
+__device__ void conjugate(const SolverArgs& p) {
+    Complex<R>* x = (Complex<R>*)p.x;
+    for (i64 k = first_thread(); k < p.rows; k += all_threads()) x[k].im = -x[k].im;
+}
+
+// x: matrix with leading dimension ld, rows of its diagonal. One block. status[DIAGONAL]: first zero, from 1.
+template <typename T>
+__device__ void diagonal(const SolverArgs& p) {
+    const T* x = (const T*)p.x;
+    __shared__ int first;
+    if (threadIdx.x == 0) first = 0x7fffffff;
+    __syncthreads();
+    for (i64 k = threadIdx.x; k < p.rows; k += blockDim.x)
+        if (is_zero(x[k * p.ld + k])) atomicMin(&first, (int)k + 1);
+    __syncthreads();
+    if (threadIdx.x == 0 && first != 0x7fffffff) p.status[DIAGONAL] = first;
+}
+
+// x: LU of order rows; y: its pivots, i64 from 1; z: the determinant. One block.
+template <typename T>
+__device__ void determinant(const SolverArgs& p) {
+    const T* x = (const T*)p.x;
+    const i64* pivots = (const i64*)p.y;
+    __shared__ T products[THREADS];
+    T product = make(1, (T*)0);
+    for (i64 k = threadIdx.x; k < p.rows; k += THREADS) {
+        product = product * x[k * p.rows + k];
+        if (pivots[k] != k + 1) product = product * make(-1, (T*)0);
+    }
+    products[threadIdx.x] = product;
+    for (int half = THREADS / 2; half; half /= 2) {
+        __syncthreads();
+        if (threadIdx.x < half) products[threadIdx.x] = products[threadIdx.x] * products[threadIdx.x + half];
+    }
+    if (threadIdx.x == 0) *(T*)p.z = products[0];
+}
+
+__device__ i64 get_index(const void* x, i64 i, bool wide) { return wide ? ((const i64*)x)[i] : ((const int*)x)[i]; }
+__device__ void set_index(void* x, i64 i, bool wide, i64 value) {
+    if (wide) ((i64*)x)[i] = value;
+    else ((int*)x)[i] = (int)value;
+}
+
+// x: rows pivots from 1 (mode bit 0: i64); y: the same from 0 (bit 1: i64).
+extern "C" __global__ void pivots_out(const __grid_constant__ SolverArgs p) {
+    for (i64 k = first_thread(); k < p.rows; k += all_threads())
+        set_index(p.y, k, p.mode & 2, get_index(p.x, k, p.mode & 1) - 1);
+}
+
+// x: rows pivots from 0 (mode bit 0: i64), each below cols; y: the same from 1 (bit 1: i64). Bad ones exchange nothing.
+extern "C" __global__ void pivots_in(const __grid_constant__ SolverArgs p) {
+    for (i64 k = first_thread(); k < p.rows; k += all_threads()) {
+        i64 row = get_index(p.x, k, p.mode & 1);
+        if (row < 0 || row >= p.cols) {
+            atomicAdd(p.status + BAD_PIVOTS, 1);
+            row = k % p.cols;
+        }
+        set_index(p.y, k, p.mode & 2, row + 1);
+    }
+}
+
+// x: addresses of rows items, which start at y and lie cols bytes apart.
+extern "C" __global__ void pointers(const __grid_constant__ SolverArgs p) {
+    for (i64 k = first_thread(); k < p.rows; k += all_threads()) ((u64*)p.x)[k] = (u64)p.y + k * p.cols;
+}
+
+// x: what each of rows items says, i32. One block.
+extern "C" __global__ void infos(const __grid_constant__ SolverArgs p) {
+    const int* x = (const int*)p.x;
+    __shared__ int first, failed;
+    if (threadIdx.x == 0) first = 0x7fffffff, failed = 0;
+    __syncthreads();
+    for (i64 k = threadIdx.x; k < p.rows; k += blockDim.x)
+        if (x[k]) {
+            atomicMin(&first, (int)k);
+            atomicAdd(&failed, 1);
+        }
+    __syncthreads();
+    if (threadIdx.x == 0 && failed) {
+        p.status[INFO] = x[first];
+        p.status[ITEM] = first;
+        p.status[FAILED] = failed;
+    }
+}
+
+// x: rows ascending eigenvalues; y: cols of them, those with low < w <= high, then NaN; z: how many, i64. One block.
+template <typename R>
+__device__ void range_values(const SolverArgs& p) {
+    const R* x = (const R*)p.x;
+    __shared__ i64 first, found;
+    if (threadIdx.x == 0) {
+        first = 0;
+        while (first < p.rows && !((double)x[first] > p.low)) ++first;
+        found = 0;
+        while (first + found < p.rows && (double)x[first + found] <= p.high) ++found;
+        p.status[FIRST] = (int)first;
+        p.status[FOUND] = (int)found;
+        *(i64*)p.z = found;
+    }
+    __syncthreads();
+    for (i64 k = threadIdx.x; k < p.cols; k += blockDim.x)
+        ((R*)p.y)[k] = k < found ? x[first + k] : (R)__longlong_as_double(0x7ff8000000000000ll);
+}
+
+// x: rows x rows eigenvectors; y: rows x cols, those of the range, then NaN.
+template <typename T, typename R>
+__device__ void range_vectors(const SolverArgs& p) {
+    const i64 first = p.status[FIRST], found = p.status[FOUND];
+    for (i64 k = first_thread(); k < p.rows * p.cols; k += all_threads()) {
+        const i64 col = k / p.rows;
+        ((T*)p.y)[k] = col < found ? ((const T*)p.x)[first * p.rows + k]
+                                   : make((R)__longlong_as_double(0x7ff8000000000000ll), (T*)0);
+    }
+}
+
+// x: rows complex eigenvalues of a real matrix; y: its packed eigenvectors, real; z: the eigenvectors, complex.
+// Of a conjugate pair, the first column holds the real part and the second the imaginary part of the first vector.
+template <typename R>
+__device__ void unpack(const SolverArgs& p) {
+    const Complex<R>* w = (const Complex<R>*)p.x;
+    const R* packed = (const R*)p.y;
+    Complex<R>* v = (Complex<R>*)p.z;
+    for (i64 k = first_thread(); k < p.rows * p.rows; k += all_threads()) {
+        const R im = w[k / p.rows].im;
+        if (im > 0) v[k] = {packed[k], packed[k + p.rows]};
+        else if (im < 0) v[k] = {packed[k - p.rows], -packed[k]};
+        else v[k] = {packed[k], 0};
+    }
+}
+
+// x: offsets of rows rows, y: indices of cols elements (mode bit 0: i64); z: both as i32, offsets first.
+// status[BAD_PIVOTS] counts what makes it no matrix of rows columns.
+extern "C" __global__ void csr_check(const __grid_constant__ SolverArgs p) {
+    const bool wide = p.mode & 1;
+    int *offsets = (int*)p.z, *indices = offsets + p.rows + 1, bad = 0;
+    for (i64 k = first_thread(); k <= p.rows; k += all_threads()) {
+        const i64 start = get_index(p.x, k, wide);
+        bad += start < 0 || start > p.cols || (k == 0 && start != 0) || (k == p.rows && start != p.cols);
+        bad += k < p.rows && start > get_index(p.x, k + 1, wide);
+        offsets[k] = (int)start;
+    }
+    for (i64 k = first_thread(); k < p.cols; k += all_threads()) {
+        const i64 col = get_index(p.y, k, wide);
+        bad += col < 0 || col >= p.rows;
+        indices[k] = (int)col;
+    }
+    if (bad) atomicAdd(p.status + BAD_PIVOTS, bad);
+}
+
+// x: offsets and indices as csr_check leaves them; rows and cols as there. status[FAILED]: indices that do not ascend.
+extern "C" __global__ void csr_ascending(const __grid_constant__ SolverArgs p) {
+    if (p.status[BAD_PIVOTS]) return;
+    const int *offsets = (const int*)p.x, *indices = offsets + p.rows + 1;
+    int bad = 0;
+    for (i64 row = first_thread(); row < p.rows; row += all_threads())
+        for (int k = offsets[row] + 1; k < offsets[row + 1]; ++k) bad += indices[k] <= indices[k - 1];
+    if (bad) atomicAdd(p.status + FAILED, bad);
+}
+
+__device__ bool mirrored(float a, float b) { return a == b; }
+__device__ bool mirrored(double a, double b) { return a == b; }
+template <typename R>
+__device__ bool mirrored(Complex<R> a, Complex<R> b) {
+    return a.re == b.re && a.im == -b.im;
+}
+
+// x: values, y: offsets and indices as of csr_ascending. status[DIAGONAL]: elements without a conjugate mirror image.
+template <typename T>
+__device__ void csr_mirrored(const SolverArgs& p) {
+    if (p.status[BAD_PIVOTS] || p.status[FAILED]) return;
+    const T* values = (const T*)p.x;
+    const int *offsets = (const int*)p.y, *indices = offsets + p.rows + 1;
+    int bad = 0;
+    for (i64 row = first_thread(); row < p.rows; row += all_threads())
+        for (int k = offsets[row]; k < offsets[row + 1]; ++k) {
+            const int end = offsets[indices[k] + 1];
+            int low = offsets[indices[k]], high = end;
+            while (low < high) {
+                const int middle = low + (high - low) / 2;
+                if (indices[middle] < row) low = middle + 1;
+                else high = middle;
+            }
+            bad += low == end || indices[low] != row || !mirrored(values[k], values[low]);
+        }
+    if (bad) atomicAdd(p.status + DIAGONAL, bad);
+}
+
+#define REAL(name)                                                                                       \
+    extern "C" __global__ void name##_f32(const __grid_constant__ SolverArgs p) { name<float>(p); }      \
+    extern "C" __global__ void name##_f64(const __grid_constant__ SolverArgs p) { name<double>(p); }
+#define ANY(name)                                                                                         \
+    REAL(name)                                                                                            \
+    extern "C" __global__ void name##_c64(const __grid_constant__ SolverArgs p) { name<Complex<float>>(p); } \
+    extern "C" __global__ void name##_c128(const __grid_constant__ SolverArgs p) { name<Complex<double>>(p); }
+
+REAL(finite)
+REAL(conjugate)
+REAL(range_values)
+REAL(unpack)
+ANY(triangle)
+ANY(identity)
+ANY(diagonal)
+ANY(determinant)
+ANY(csr_mirrored)
+
+extern "C" __global__ void range_vectors_f32(const __grid_constant__ SolverArgs p) { range_vectors<float, float>(p); }
+extern "C" __global__ void range_vectors_f64(const __grid_constant__ SolverArgs p) { range_vectors<double, double>(p); }
+extern "C" __global__ void range_vectors_c64(const __grid_constant__ SolverArgs p) {
+    range_vectors<Complex<float>, float>(p);
+}
+extern "C" __global__ void range_vectors_c128(const __grid_constant__ SolverArgs p) {
+    range_vectors<Complex<double>, double>(p);
+}

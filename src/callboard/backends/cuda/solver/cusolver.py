@@ -1,0 +1,228 @@
+"""A cuSOLVER handle: the one place that knows ``nvmath.bindings.cusolverDn``.
+
+What the solver takes of cuBLAS (triangular solves, batches) it takes through a cuBLAS handle of its own.
+"""
+
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from callboard.backends.cuda.blas.cublas import Cublas
+from callboard.core.dtype import DType
+from callboard.core.errors import AccelError, BackendUnavailable, LibraryError, OutOfMemory
+
+if TYPE_CHECKING:
+    from callboard.backends.cuda.device import CudaDevice
+    from callboard.backends.cuda.stream import CudaEvent, CudaStream
+    from callboard.core.backend import Memory
+
+__all__ = ["TYPES", "Cusolver", "Workspace", "load_cusolver", "load_sparse", "name_of"]
+
+TYPES = {"f32": 0, "f64": 1, "c64": 4, "c128": 5}
+"""``cudaDataType`` of our dtypes."""
+ALLOC_FAILED = 2
+"""``cusolverStatus_t``."""
+ROUND = 2 << 20
+"""Workspaces grow by steps of so many bytes."""
+
+
+def load_cusolver() -> tuple[Any, type[Exception]]:
+    """NVIDIA's binding of cuSOLVER, and the exception that it raises.
+
+    Raises:
+        BackendUnavailable: It is not installed.
+    """
+    try:
+        from nvmath.bindings import cusolver, cusolverDn
+    except ImportError as e:
+        raise BackendUnavailable(f'cuSOLVER cannot be used: {e}; pip install "callboard[cuda13]"') from e
+    return cusolverDn, cusolver.cuSOLVERError
+
+
+def load_sparse() -> tuple[Any, Any]:
+    """The bindings of cuSOLVER's sparse part, and of cuSPARSE, whose descriptions of matrices it takes.
+
+    Raises:
+        BackendUnavailable: They are not installed.
+    """
+    try:
+        from nvmath.bindings import cusolverSp, cusparse
+    except ImportError as e:
+        raise BackendUnavailable(f'cuSPARSE cannot be used: {e}; pip install "callboard[cuda13]"') from e
+    return cusolverSp, cusparse
+
+
+def name_of(dtype: DType, real: str, complex_: str | None = None) -> str:
+    """The routine for a dtype: ``name_of(f32, "orgqr", "ungqr")`` is ``"sorgqr"``."""
+    letter = {"f32": "s", "f64": "d", "c64": "c", "c128": "z"}[dtype.name]
+    return letter + (complex_ if complex_ is not None and dtype.is_complex else real)
+
+
+class Workspace:
+    """Device memory that all plans share, since their work follows each other on one stream.
+
+    It grows when a plan is made, which may be on the host's helper thread; launches ask for its address anew each time.
+    What it was before is given back when the stream has passed the launches that were given that.
+    """
+
+    def __init__(self, device: "CudaDevice", stream: "CudaStream") -> None:
+        self._device = device
+        self._stream = stream
+        self._lock = threading.Lock()
+        self._memory: Memory | None = None
+        self._outgrown: list[Memory] = []
+        self._leaving: list[tuple[CudaEvent, Memory]] = []
+
+    def reserve(self, nbytes: int) -> None:
+        """Have at least so many bytes; any thread.
+
+        Raises:
+            OutOfMemory
+        """
+        with self._lock:
+            self._leaving = [(event, memory) for event, memory in self._leaving if not self._left(event, memory)]
+            if self._memory is None or self._memory.nbytes < nbytes:
+                grown = self._device.allocate(-(-nbytes // ROUND) * ROUND)
+                if self._memory is not None:
+                    self._outgrown.append(self._memory)
+                self._memory = grown
+
+    def address(self) -> int:
+        """Where it is now; in a launch."""
+        if self._outgrown:
+            with self._lock:
+                self._leaving += [(self._stream.record(), memory) for memory in self._outgrown]
+                self._outgrown = []
+        assert self._memory is not None  # every plan has reserved some
+        return self._memory.address
+
+    def _left(self, event: "CudaEvent", memory: "Memory") -> bool:
+        if not event.query():
+            return False
+        self._device.release(memory)
+        return True
+
+    def close(self) -> None:
+        """Give all back; nothing runs."""
+        for memory in (*self._outgrown, *(m for _, m in self._leaving), *((self._memory,) if self._memory else ())):
+            self._device.release(memory)
+        self._outgrown, self._leaving, self._memory = [], [], None
+
+
+class Cusolver:
+    """Handles, parameters and the workspace.
+
+    Args:
+        device: Whose context is current.
+        stream: Where it enqueues.
+
+    Attributes:
+        library: The binding.
+        handle, params: For launches.
+        sizing, sizing_params: For plans, which are made on another thread.
+        gesvdj, syevj: Settings of the Jacobi methods: the library's defaults.
+        cublas: For what is cuBLAS's.
+        workspace: Of all plans.
+        anchor: Some address on the device, for calls that want one and do not use it.
+
+    Raises:
+        BackendUnavailable: The package or libcusolver is missing.
+        OutOfMemory: No room for the handle.
+        LibraryError: cuSOLVER refuses.
+    """
+
+    def __init__(self, device: "CudaDevice", stream: "CudaStream") -> None:
+        self.library, self.failure = load_cusolver()
+        self.device = device
+        self.driver = device.driver
+        self.stream = stream
+        self._handles: list[tuple[str, int]] = []
+        self._anchor: Memory | None = None
+        self._sparse: tuple[Any, int, int, Any] | None = None
+        self.workspace = Workspace(device, stream)
+        self.cublas = Cublas(device, stream)
+        try:
+            self.handle = self._create("create", "destroy")
+            self.params = self._create("create_params", "destroy_params")
+            self.sizing = self._create("create", "destroy")
+            self.sizing_params = self._create("create_params", "destroy_params")
+            self.gesvdj = self._create("create_gesvdj_info", "destroy_gesvdj_info")
+            self.syevj = self._create("create_syevj_info", "destroy_syevj_info")
+            self._anchor = device.allocate(256)
+            self.anchor = self._anchor.address
+            self.bind(stream)
+        except AccelError:
+            self.close()
+            raise
+
+    def _create(self, create: str, destroy: str) -> int:
+        try:
+            made = int(getattr(self.library, create)())
+        except self.failure as e:
+            raise self.error(e, f"cusolverDn: {create}") from None
+        except Exception as e:  # pathfinder's and nvmath's own, when libcusolver or a symbol is missing
+            raise BackendUnavailable(f'libcusolver cannot be loaded: {e}; pip install "callboard[cuda13]"') from e
+        self._handles.append((destroy, made))
+        return made
+
+    def sparse(self) -> tuple[Any, int, int]:
+        """The binding of cuSOLVER's sparse part, a handle of it and a description of a CSR matrix; not in a launch."""
+        if self._sparse is None:
+            library, matrices = load_sparse()
+            made = int(self.guarded("cusolverSpCreate", library.create)())
+            self.guarded("cusolverSpSetStream", library.set_stream)(made, self.stream.native)
+            self._sparse = library, made, int(matrices.create_mat_descr()), matrices
+        library, handle, description, _ = self._sparse
+        return library, handle, description
+
+    def bind(self, stream: "CudaStream") -> None:
+        """Enqueue on this stream from now on."""
+        try:
+            self.library.set_stream(self.handle, stream.native)
+        except self.failure as e:
+            raise self.error(e, "cusolverDnSetStream") from None
+        if stream is not self.cublas.stream:
+            self.cublas.bind(stream)
+        if self._sparse is not None:
+            self._sparse[0].set_stream(self._sparse[1], stream.native)
+        self.stream = stream
+
+    def guarded(self, call: str, run: Callable[..., Any]) -> Callable[..., Any]:
+        """``run`` with errors of ours."""
+        ours, theirs = self.failure, self.cublas.failure
+
+        def guarded(*arguments: Any) -> Any:
+            try:
+                return run(*arguments)
+            except ours as e:
+                raise self.error(e, call) from None
+            except theirs as e:
+                raise self.cublas.error(e, call) from None
+
+        return guarded
+
+    def error(self, error: Exception, call: str) -> AccelError:
+        """What an exception of the binding means."""
+        status = int(getattr(error, "status", 0))
+        if status == ALLOC_FAILED:
+            return OutOfMemory(f"{call}: {error}")
+        return LibraryError(f"{call}: {error}", "cusolver", status)
+
+    def close(self) -> None:
+        """Destroy the handles; all their work is done."""
+        self.workspace.close()
+        if self._anchor is not None:
+            self.device.release(self._anchor)
+            self._anchor = None
+        try:
+            if self._sparse is not None:
+                (library, handle, description, matrices), self._sparse = self._sparse, None
+                library.destroy(handle)
+                matrices.destroy_mat_descr(description)
+            while self._handles:
+                destroy, made = self._handles.pop()
+                getattr(self.library, destroy)(made)
+        except self.failure as e:
+            raise self.error(e, "cusolverDn: destroy") from None
+        finally:
+            self.cublas.close()

@@ -1,0 +1,297 @@
+"""A plan in the making: its parts of the workspace, the copies into and out of them, its kernels and routines.
+
+cuSOLVER is column-major and overwrites its inputs, so every op works on copies in the workspace: operands are copied in
+(column-major, checked for NaN on the way), results are copied out. That costs ``O(n^2)`` beside ``O(n^3)``, and it is
+what makes inputs of any strides, results of any strides, and inputs that are given as outputs safe.
+"""
+
+import ctypes
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from callboard.backends.cuda.copies import copier
+from callboard.backends.cuda.launching import THREADS, kernel_launcher, linear_grid
+from callboard.core.dtype import DType
+from callboard.core.errors import LibraryError
+from callboard.core.layout import Layout, layout_of
+from callboard.core.op import Op, info_of
+from callboard.core.operand import Operand
+from callboard.kernel.solver.failures import Explain, bad_indices, first_of, not_finite
+
+if TYPE_CHECKING:
+    from callboard.backends.cuda.solver.cusolver import Cusolver
+    from callboard.backends.cuda.stream import CudaStream
+
+__all__ = ["Job", "Part", "Plan", "SolverArgs", "columns", "rows"]
+
+Plan = Callable[..., Callable[[], None]]
+"""``plan(stream, *addresses)``: enqueue it; gives the check."""
+Step = Callable[[int, int, int], None]
+"""``step(native, base, address)``: a copy between an operand and the workspace."""
+
+ALIGNMENT = 256
+INFO, NOT_FINITE, BAD_PIVOTS, DIAGONAL, ITEM, FAILED, FIRST, FOUND, SPARE = range(9)
+"""Words of the status, which is at the beginning of the workspace: what a routine says; how many numbers are NaN or
+infinite; how many pivots name no row; the first zero on a diagonal, from 1; the first failing item of a batch, and how
+many there are; where a range of eigenvalues starts, and how many there are; what nobody looks at but for its sign."""
+STATUS = 16
+
+
+class SolverArgs(ctypes.Structure):
+    """``SolverArgs`` of ``data/solver.cu``."""
+
+    _fields_ = (
+        ("x", ctypes.c_void_p),
+        ("y", ctypes.c_void_p),
+        ("z", ctypes.c_void_p),
+        ("status", ctypes.c_void_p),
+        ("rows", ctypes.c_int64),
+        ("cols", ctypes.c_int64),
+        ("batch", ctypes.c_int64),
+        ("ld", ctypes.c_int64),
+        ("mode", ctypes.c_int64),
+        ("low", ctypes.c_double),
+        ("high", ctypes.c_double),
+    )
+
+
+class Part(NamedTuple):
+    """A part of the workspace.
+
+    Attributes:
+        at: Offset in bytes.
+        layout: Of the array in it.
+    """
+
+    at: int
+    layout: Layout
+
+
+def columns(layout: Layout, ld: int = 0) -> Layout:
+    """The same shape column-major, each matrix of a stack by itself; ``ld`` 0: without gaps."""
+    dtype, shape = layout.dtype, layout.shape
+    if len(shape) == 1:
+        return layout_of(dtype, shape)
+    ld = ld or max(shape[-2], 1)
+    return layout_of(dtype, shape, (*((ld * max(shape[-1], 1),) if len(shape) == 3 else ()), 1, ld))
+
+
+def rows(layout: Layout) -> Layout:
+    """The same shape row-major: to a column-major routine, the transpose."""
+    return layout_of(layout.dtype, layout.shape)
+
+
+class Job:
+    """Collects what one op needs.
+
+    Attributes:
+        solver: The handles.
+        tag: Of the op.
+        outputs: Layout of each output, given or made.
+    """
+
+    def __init__(self, solver: "Cusolver", op: Op[Any, Any]) -> None:
+        self.solver = solver
+        self.tag = info_of(type(op)).tag
+        inferred = op.infer()
+        self.outputs = {
+            name: inferred[name] if (given := getattr(op, name)) is None else given.layout for name in inferred
+        }
+        self._nbytes = ALIGNMENT
+        self._kept: list[Any] = []  # host memory of the launch that is going on
+
+    # -- the workspace -------------------------------------------------------------------------------------------------
+
+    def take(self, nbytes: int) -> int:
+        """Offset of so many bytes of the workspace."""
+        at = self._nbytes
+        self._nbytes += -(-max(nbytes, 1) // ALIGNMENT) * ALIGNMENT
+        return at
+
+    def part(self, layout: Layout) -> Part:
+        """Room for an array."""
+        return Part(self.take((layout.last + 1) * layout.dtype.itemsize), layout)
+
+    def array(self, dtype: DType, *shape: int) -> Part:
+        """Room for a column-major array."""
+        return self.part(columns(layout_of(dtype, shape)))
+
+    # -- copies --------------------------------------------------------------------------------------------------------
+
+    def load(self, operand: Operand, layout: Layout | None = None, into: Part | None = None) -> tuple[Part, Step]:
+        """A copy of an operand in the workspace, column-major if not said otherwise, and how it gets there.
+
+        NaN and infinities are counted in the status and become 0, so that no routine meets them.
+        """
+        part = self.part(columns(operand.layout) if layout is None else layout) if into is None else into
+        copy = copier(self.solver.driver, self.solver.device.kernels, operand.layout, part.layout)
+        dtype = operand.dtype
+        length = (part.layout.last + 1) * (2 if dtype.is_complex else 1)
+        if not (dtype.is_float or dtype.is_complex) or not length:
+            return part, lambda native, base, address: copy(native, address, base + part.at)
+        finite = self.kernel(f"finite_{dtype.real}", length, rows=length, mode=int(dtype.is_complex))
+
+        def step(native: int, base: int, address: int) -> None:
+            copy(native, address, base + part.at)
+            finite(native, base, x=base + part.at)
+
+        return part, step
+
+    def store(self, name: str, part: Part) -> Step:
+        """How an output is copied from the workspace."""
+        copy = copier(self.solver.driver, self.solver.device.kernels, part.layout, self.outputs[name])
+        return lambda native, base, address: copy(native, base + part.at, address)
+
+    def zero(self, part: Part) -> Callable[[int, int], None]:
+        """``run(native, base)``: fill a part with 0 bytes."""
+        words = -(-(part.layout.last + 1) * part.layout.dtype.itemsize // 4)
+        memset, check = self.solver.driver.memset_32, self.solver.driver.check
+        return lambda native, base: check(memset(base + part.at, 0, words, native), "cuMemsetD32Async")
+
+    def identity(self, part: Part) -> Callable[[int, int], None]:
+        """``run(native, base)``: fill a column-major matrix with the identity."""
+        (m, n), name = part.layout.shape, part.layout.dtype.name
+        if not part.layout.size:
+            return lambda native, base: None
+        fill = self.kernel(f"identity_{name}", m * n, rows=m, cols=n)
+        return lambda native, base: fill(native, base, x=base + part.at)
+
+    def move(self, source: Part, target: Part) -> Callable[[int, int], None]:
+        """``run(native, base)``: copy inside the workspace."""
+        copy = copier(self.solver.driver, self.solver.device.kernels, source.layout, target.layout)
+        return lambda native, base: copy(native, base + source.at, base + target.at)
+
+    def conjugate(self, part: Part) -> Callable[[int, int], None]:
+        """``run(native, base)``: conjugate a complex part without gaps in place."""
+        flip = self.kernel(f"conjugate_{part.layout.dtype.real}", part.layout.size, rows=part.layout.size)
+        return lambda native, base: flip(native, base, x=base + part.at)
+
+    def vector_of(self, part: Part) -> Part:
+        """The one column of a matrix."""
+        return Part(part.at, layout_of(part.layout.dtype, part.layout.shape[:1]))
+
+    def scalar_of(self, part: Part) -> Part:
+        """Its first element, 0-d."""
+        return Part(part.at, layout_of(part.layout.dtype, ()))
+
+    # -- kernels and routines ------------------------------------------------------------------------------------------
+
+    def kernel(self, name: str, count: int, *, blocks: int = 0, **fixed: Any) -> Callable[..., None]:
+        """``run(native, base, x=…, y=…, z=…)`` of a kernel in ``data/solver.cu``; a thread for each of ``count``."""
+        args = SolverArgs(**fixed)
+        function = self.solver.device.kernels.get("solver", name)
+        launch = kernel_launcher(self.solver.driver, function, blocks or linear_grid(count), (THREADS, 1), args)
+
+        def run(native: int, base: int, x: int = 0, y: int = 0, z: int = 0) -> None:
+            args.x, args.y, args.z, args.status = x, y, z, base
+            launch(native)
+
+        return run
+
+    def routine(
+        self, name: str, sizing: tuple[Any, ...], tail: tuple[Any, ...] = (), info: int = 0
+    ) -> Callable[..., None]:
+        """``run(base, *arguments)`` of a routine of the 64-bit interface.
+
+        Args:
+            name: Of the routine (``"xgetrf"``).
+            sizing: The arguments of its ``buffer_size``, without handle and parameters.
+            tail: What comes after ``info``, and last in ``sizing``.
+            info: Offset of where it says how it went.
+        """
+        solver = self.solver
+        size = solver.guarded(name, getattr(solver.library, f"{name}_buffer_size"))
+        on_device, on_host = (int(n) for n in size(solver.sizing, solver.sizing_params, *sizing))
+        at, call = self.take(on_device), solver.guarded(name, getattr(solver.library, name))
+
+        def run(base: int, *arguments: Any) -> None:
+            host = np.empty(on_host, np.uint8)  # one for each launch: several may be in flight
+            self._kept.append(host)
+            where = host.ctypes.data if on_host else 0
+            call(solver.handle, solver.params, *arguments, base + at, on_device, where, on_host, base + info, *tail)
+
+        return run
+
+    def legacy(
+        self, name: str, dtype: DType, sizing: tuple[Any, ...], tail: tuple[Any, ...] = (), info: int = 0
+    ) -> Callable[..., None]:
+        """``run(base, *arguments, info=offset)`` of a routine of the older interface, whose name starts with its type.
+
+        Args:
+            name: Of the routine (``"sorgqr"``).
+            dtype: Of its workspace.
+            sizing: The arguments of its ``buffer_size``, without handle and ``tail``.
+            tail: What comes after ``info``, and after ``sizing``.
+            info: Offset of where it says how it went.
+        """
+        solver = self.solver
+        size = solver.guarded(name, getattr(solver.library, f"{name}_buffer_size"))
+        length = int(size(solver.sizing, *sizing, *tail))
+        at, call = self.take(length * dtype.itemsize), solver.guarded(name, getattr(solver.library, name))
+
+        def run(base: int, *arguments: Any, info: int = info) -> None:
+            call(solver.handle, *arguments, base + at, length, base + info, *tail)
+
+        return run
+
+    def cublas(self, name: str) -> Callable[..., None]:
+        """``run(*arguments)`` of a function of cuBLAS, without its handle."""
+        cublas = self.solver.cublas
+        call = self.solver.guarded(name, getattr(cublas.library, name))
+        return lambda *arguments: call(cublas.handle, *arguments)
+
+    # -- the plan ------------------------------------------------------------------------------------------------------
+
+    def plan(
+        self,
+        run: Callable[..., None],
+        explain: Explain | None = None,
+        batch: int = 0,
+        limits: dict[int, tuple[int, Explain]] | None = None,
+    ) -> Plan:
+        """The plan that executes ``run(native, base, *addresses)``.
+
+        Args:
+            run: Enqueues.
+            explain: What a positive ``info`` means; None: it is no failure here.
+            batch: Items, where it is a batch.
+            limits: What other words of the status mean when they exceed a number.
+        """
+        solver, tag = self.solver, self.tag
+        solver.workspace.reserve(self._nbytes)
+        memset, check_code = solver.driver.memset_32, solver.driver.check
+        bounds = {**(limits or {}), **({INFO: (0, explain)} if explain is not None else {})}
+
+        def launch(stream: "CudaStream", *addresses: Any) -> Callable[[], None]:
+            if stream is not solver.stream:
+                solver.bind(stream)
+            native, base = stream.native, solver.workspace.address()
+            check_code(memset(base, 0, STATUS, native), "cuMemsetD32Async")
+            run(native, base, *addresses)
+            kept, self._kept = self._kept, []
+            readback = solver.device.read_back(stream, base, 4 * STATUS)
+
+            def check() -> None:
+                kept.clear()
+                status = np.frombuffer(readback.take(), np.int32).tolist()
+                if status[NOT_FINITE]:
+                    raise not_finite(tag, status[NOT_FINITE])
+                if status[BAD_PIVOTS]:
+                    raise bad_indices(tag, status[BAD_PIVOTS], "pivots")
+                for info in (status[INFO], status[SPARE]):
+                    if info < 0:
+                        raise LibraryError(f"{tag}: cuSOLVER refuses argument {-info}", "cusolver", info)
+                for word, (limit, meaning) in bounds.items():
+                    if status[word] > limit:
+                        error = meaning(tag, status[word])
+                        raise first_of(error, status[ITEM], status[FAILED], batch) if batch else error
+
+            return check
+
+        return launch
+
+    def nothing(self) -> Plan:
+        """The plan of an op whose outputs are empty."""
+        return lambda stream, *addresses: lambda: None

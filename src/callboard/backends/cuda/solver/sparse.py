@@ -1,0 +1,87 @@
+"""Plans of the sparse direct solves: cuSOLVER's ``csrlsvqr`` and ``csrlsvchol``.
+
+They leave word of a singular matrix in host memory, so they wait for their result, and the launch with them: it holds
+the admission of other ops as long as it runs. Since it waits anyway, it looks first whether the arrays are a matrix at
+all: an index out of range would let the routine write beside its memory.
+"""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from callboard.backends.cuda.solver.cusolver import name_of
+from callboard.backends.cuda.solver.jobs import BAD_PIVOTS, DIAGONAL, FAILED, NOT_FINITE, STATUS, Job, Plan
+from callboard.backends.cuda.solver.lu import as_output, right_hand_side
+from callboard.core.dtype import DTYPES
+from callboard.kernel.solver import SparseCholesky, SparseQr
+from callboard.kernel.solver.failures import (
+    bad_indices,
+    not_finite,
+    not_hermitian,
+    sparse_indefinite,
+    sparse_singular,
+)
+
+if TYPE_CHECKING:
+    from callboard.backends.cuda.solver.cusolver import Cusolver
+
+__all__ = ["solve"]
+
+REORDER = 1
+"""Symmetric reverse Cuthill-McKee: less fill-in than the order as given."""
+
+
+def solve(solver: "Cusolver", op: SparseQr | SparseCholesky) -> Plan:
+    """Called with ``(values, offsets, indices, b, x)``."""
+    job = Job(solver, op)
+    n, count, dtype, definite = op.offsets.size - 1, op.values.size, op.values.dtype, isinstance(op, SparseCholesky)
+    values, load_values = job.load(op.values)
+    offsets, load_offsets = job.load(op.offsets)
+    indices, load_indices = job.load(op.indices)
+    b, load_b = right_hand_side(job, op.b)
+    x = job.array(dtype, *b.layout.shape)
+    structure = job.array(DTYPES["i32"], n + 1 + count)
+    wide = int(op.offsets.dtype is DTYPES["i64"])
+    check = job.kernel("csr_check", max(n + 1, count), rows=n, cols=count, mode=wide)
+    ascending = job.kernel("csr_ascending", n, rows=n, cols=count)
+    mirrored = job.kernel(f"csr_mirrored_{dtype}", n, rows=n, cols=count) if definite else None
+    store = as_output(job, "x", x)
+    library, handle, description = solver.sparse()
+    name = name_of(dtype, "csrlsvchol" if definite else "csrlsvqr")
+    call = solver.guarded(name, getattr(library, name))
+    columns, step = b.layout.shape[1], n * dtype.itemsize
+    tag = job.tag
+
+    def refuse(base: int) -> None:
+        readback = solver.device.read_back(solver.stream, base, 4 * STATUS)
+        solver.stream.synchronize()
+        status = np.frombuffer(readback.take(), np.int32).tolist()
+        if status[NOT_FINITE]:
+            raise not_finite(tag, status[NOT_FINITE])
+        if status[BAD_PIVOTS] or status[FAILED]:
+            raise bad_indices(tag, status[BAD_PIVOTS] + status[FAILED], "offsets and indices")
+        if status[DIAGONAL]:
+            raise not_hermitian(tag, status[DIAGONAL])
+
+    def run(native: int, base: int, at_values: int, at_offsets: int, at_indices: int, at_b: int, at_x: int) -> None:
+        load_values(native, base, at_values)
+        load_offsets(native, base, at_offsets)
+        load_indices(native, base, at_indices)
+        load_b(native, base, at_b)
+        lists = base + structure.at
+        check(native, base, x=base + offsets.at, y=base + indices.at, z=lists)
+        ascending(native, base, x=lists)
+        if mirrored is not None:
+            mirrored(native, base, x=base + values.at, y=lists)
+        refuse(base)
+        told = np.full(1, -1, np.int32)
+        for column in range(columns if n else 0):
+            call(
+                *(handle, n, count, description, base + values.at, lists, lists + 4 * (n + 1)),
+                *(base + b.at + column * step, 0.0, REORDER, base + x.at + column * step, told.ctypes.data),
+            )
+            if told[0] >= 0:
+                raise sparse_indefinite(tag) if definite else sparse_singular(tag, 0)
+        store(native, base, at_x)
+
+    return job.plan(run)
