@@ -1,8 +1,12 @@
-"""A product that was met before is planned no second time; ``stats`` shows it."""
+"""A product that was met before is planned no second time, and ``stats`` shows it; the example of the package runs."""
+
+import textwrap
 
 import numpy as np
+import pytest
 
 import callboard as cb
+import callboard.kernel.blas_lt as blas_lt
 
 
 async def test_plans_are_kept_by_head_and_not_by_value() -> None:
@@ -17,3 +21,9 @@ async def test_plans_are_kept_by_head_and_not_by_value() -> None:
         await device.blas_lt.matmul(x, x, bias=z, epilogue="relu_bias")  # another epilogue
         plans = (await device.stats()).plans["blas_lt"]
         assert (plans.entries, plans.misses, plans.hits) == (3, 3, found)
+
+
+def test_the_example_of_the_package_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    example = textwrap.dedent((blas_lt.__doc__ or "").partition("::\n")[2])
+    exec(compile(example, "the docstring of callboard.kernel.blas_lt", "exec"), {"__name__": "example"})
+    assert capsys.readouterr().out.strip() == "[(128, 10), (64, 32), (32,), (32, 10), (10,)]"

@@ -233,6 +233,9 @@ class Matmul(Product[GpuRef], tag="blas_lt.matmul"):
     Halves and fp8 are summed in f32, i8 in i32 (which wraps around); fp8 and i8 results saturate. The CPU rounds every
     result once; some of cuBLASLt's kernels also round a product before they add a bias or multiply by a derivative.
     GELU is the tanh form (Hendrycks and Gimpel, arXiv:1606.08415); cuBLASLt evaluates it to about 1e-5 in f32.
+
+    On CUDA, fp8 factors need their inner axis adjacent in memory (``b`` transposed: ``dev.put(b.T.copy()).T``) and rows
+    in steps of 16 bytes. Whatever is not executed there is an ``UnsupportedOp`` at the call, which says what to change.
     """
 
     bias: In | None = None

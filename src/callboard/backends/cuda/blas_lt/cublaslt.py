@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from callboard.backends.cuda.blas.scalars import SLOT
+from callboard.backends.cuda.blas_lt.scratch import Scratch
 from callboard.core.errors import AccelError, BackendUnavailable, LibraryError, OutOfMemory
 
 if TYPE_CHECKING:
@@ -142,8 +143,9 @@ class CublasLt:
     Attributes:
         library: The binding.
         handle: The ``cublasLtHandle_t``.
-        workspace: Address of the scratch of all plans: work of one stream, one after the other.
+        workspace: Address of what the algorithms of all plans work in: work of one stream, one after the other.
         workspace_size: Bytes of it.
+        scratch: Memory of plans that take several steps.
         slots: Address of a few numbers.
 
     Raises:
@@ -160,7 +162,7 @@ class CublasLt:
         self.stream = stream
         self.workspace = self.workspace_size = 0
         self._memory: list[Memory] = []
-        self._scratch = (0, 0)
+        self.scratch = Scratch(device)
         try:
             self.handle = int(self.library.create())
         except self.failure as e:
@@ -200,15 +202,6 @@ class CublasLt:
         if nbytes > self.workspace_size:
             address = self.allocate(nbytes)
             self.workspace, self.workspace_size = address, nbytes
-
-    def scratch(self, nbytes: int) -> int:
-        """Device memory for one op: the next op on the stream may be given the same.
-
-        What earlier callers were given stays valid when more is needed.
-        """
-        if nbytes > self._scratch[1]:
-            self._scratch = (self.allocate(2 * nbytes), 2 * nbytes)
-        return self._scratch[0]
 
     def slot_writer(self, slot: int, pack: Callable[[Any], bytes]) -> Callable[[Any], int]:
         """A function that writes a number into a slot on the device, in stream order, and gives the slot's address.
@@ -311,6 +304,7 @@ class CublasLt:
             try:
                 self.call("cublasLtDestroy", self.library.destroy, handle)
             finally:
+                self.scratch.close()
                 for memory in self._memory:
                     self.device.release(memory)
                 self._memory.clear()

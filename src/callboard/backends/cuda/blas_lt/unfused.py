@@ -67,54 +67,75 @@ class Unfused:
     """A plan: ``plan(stream, *dynamic)`` enqueues its steps, one after the other.
 
     Args:
-        product: What holds descriptors among them.
+        close: Gives back what the steps hold.
         steps: All of them.
     """
 
-    def __init__(self, product: Fused | None, *steps: Step) -> None:
-        self._product = product
+    def __init__(self, close: Callable[[], None], *steps: Step) -> None:
+        self.close = close
         self._steps = steps
 
     def __call__(self, stream: "CudaStream", *dynamic: Any) -> None:
         for step in self._steps:
             step(stream, *dynamic)
 
-    def close(self) -> None:
-        """Destroy the descriptors."""
-        if self._product is not None:
-            self._product.close()
-
 
 def unfused(lt: CublasLt, op: Product[Any], mapping: Mapping, made: Outputs, choose: Choose) -> Unfused | None:
     """The plan of a message; None where there is no way."""
     if op.a.dtype.name == "i8":
-        return Unfused(None, _integer_product(lt, op, mapping)) if mapping.out.dtype.name == "i32" else None
+        return Unfused(_hold_nothing, _integer_product(lt, op, mapping)) if mapping.out.dtype.name == "i32" else None
     if mapping.out.size == 0 and op.traits.grad is None:
-        return Unfused(None, _empty(lt, op))
+        return Unfused(_hold_nothing, _empty(lt, op))
     if op.traits.grad in ("a", "b") and mapping.k and mapping.out.size:
         beside = fused(lt, _without_grad(op), mapping, made, choose)
         if beside is not None:
-            return Unfused(beside, _leading(beside), _sums(lt, op, mapping, made, 0))
-    if op.a.dtype.name not in PLAIN:
-        return None
+            return Unfused(beside.close, _leading(beside), _sums(lt, op, mapping, made, 0))
+    return _in_scratch(lt, op, mapping, made, choose) if op.a.dtype.name in PLAIN else None
+
+
+def _in_scratch(lt: CublasLt, op: Product[Any], mapping: Mapping, made: Outputs, choose: Choose) -> Unfused | None:
     wide = DTYPES["f64" if op.a.dtype.name == "f64" else "f32"]
     sums = layout_of(wide, mapping.out.shape)
-    scratch = lt.scratch(sums.nbytes)
-    steps = [_finish(lt, op, mapping, made, scratch)] if mapping.out.size else []
-    if op.traits.grad is not None:
-        steps.append(_sums(lt, op, mapping, made, scratch))
-    if not (mapping.k and mapping.out.size):
-        return Unfused(None, *steps)
-    plain = structs.replace(_without_grad(op), out=Placeholder(sums), c=None, alpha=1.0, beta=0.0, out_dtype=None)
-    product = fused(lt, plain, mapping._replace(out=sums), {}, choose)
-    if product is None:
-        return None
+    scratch = lt.scratch.share(sums.nbytes)
+    product: Fused | None = None
+
+    def close() -> None:
+        if product is not None:
+            product.close()
+        lt.scratch.give_back(scratch)
+
+    try:
+        steps: list[Step] = []
+        if mapping.k and mapping.out.size:
+            plain = structs.replace(
+                _without_grad(op), out=Placeholder(sums), c=None, alpha=1.0, beta=0.0, out_dtype=None
+            )
+            product = fused(lt, plain, mapping._replace(out=sums), {}, choose)
+            if product is None:
+                close()
+                return None
+            steps.append(_multiply(product, scratch.address))
+        if mapping.out.size:
+            steps.append(_finish(lt, op, mapping, made, scratch.address))
+        if op.traits.grad is not None:
+            steps.append(_sums(lt, op, mapping, made, scratch.address))
+    except BaseException:
+        close()
+        raise
+    return Unfused(close, *steps)
+
+
+def _multiply(product: Fused, scratch: int) -> Step:
     numbers = (None, None, None, None, 1.0, 0.0, None, None)  # scales, alpha, beta, bias and aux
 
     def multiply(stream: "CudaStream", a: int, b: int, *rest: Any) -> None:
         product(stream, a, b, scratch, None, *numbers)
 
-    return Unfused(product, multiply, *steps)
+    return multiply
+
+
+def _hold_nothing() -> None:
+    """What needs no scratch and no descriptors."""
 
 
 def _without_grad(op: Product[Any]) -> Matmul:
