@@ -61,6 +61,7 @@ class Fused:
         self.needs_alignment = narrow is None
         self.otherwise: Any = None
         self._operation = operation
+        self._keeps = wide, narrow  # launches are given addresses in them
         names = [field.name for field in info_of(type(op)).dynamic]
         given = _fields_in_use(op)
         puts = [(names.index(name), operation.pointer(POINTERS[name])) for name in given if name in POINTERS]
