@@ -15,6 +15,7 @@ from callboard.backends.cuda.blas.norms import NormArgs
 from callboard.backends.cuda.blas.products import ProductArgs
 from callboard.backends.cuda.driver import Memcpy2D
 from callboard.backends.cuda.errors import error_of
+from callboard.backends.cuda.fft.scaling import ScaleArgs
 from callboard.backends.cuda.launching import CopyArgs, FillArgs, TransposeArgs
 from callboard.core.dtype import BY_CODE, DTYPES
 from callboard.core.errors import AccelError
@@ -70,7 +71,8 @@ class HostDriver:
 
     def on_device(self, address: int, nbytes: int = 1) -> bool:
         """Whether these bytes are device memory."""
-        return any(a <= address and address + nbytes <= a + b.nbytes for a, b in self.blocks.items())
+        blocks = list(self.blocks.items())  # a garbage collection may release some meanwhile
+        return any(a <= address and address + nbytes <= a + b.nbytes for a, b in blocks)
 
     # -- device and context ----------------------------------------------------------------------------------------
 
@@ -271,6 +273,14 @@ class HostDriver:
         assert np.prod(shape[:-2], dtype=int) == args.batch
         src = array_at(args.src, f"V{kind}", shape, (*args.src_step[:n], args.src_row, args.src_col))
         array_at(args.out, f"V{kind}", shape, (*args.out_step[:n], args.out_row, args.out_col))[...] = src
+
+    def _scale(self, kind: str, params: Any) -> None:
+        args = ScaleArgs.from_address(params[0])
+        shape, (form, _, name) = tuple(args.extent[: args.axes]), kind.partition("_")
+        assert (form == "flat") == (shape == (args.count,) and args.step[0] == 1)
+        out = array_at(args.out, DTYPES[name].np, shape, tuple(args.step[: args.axes]))
+        assert out.size == args.count
+        out *= np.asarray(args.factor, out.dtype)
 
     def _convert(self, kind: str, params: Any) -> None:
         src, out = (ctypes.c_void_p.from_address(params[i]).value for i in (0, 1))

@@ -7,11 +7,12 @@ from callboard.backends.cuda import kernels
 from callboard.backends.cuda.blas.addresses import AddressArgs
 from callboard.backends.cuda.blas.norms import NormArgs
 from callboard.backends.cuda.blas.products import ProductArgs
+from callboard.backends.cuda.fft.scaling import ScaleArgs
 from callboard.backends.cuda.kernels import compiled
 from callboard.backends.cuda.launching import CopyArgs, FillArgs, TransposeArgs
 from callboard.core.errors import BackendUnavailable, LibraryError
 
-SOURCES = ("memory", "blas")
+SOURCES = ("memory", "blas", "fft")
 
 
 @pytest.fixture
@@ -45,6 +46,7 @@ def test_sources_compile(tmp_path: Path, source: str, capability: tuple[int, int
         ("blas", ProductArgs),
         ("blas", NormArgs),
         ("blas", AddressArgs),
+        ("fft", ScaleArgs),
     ],
 )
 def test_argument_structures_have_the_size_of_the_kernels(source: str, structure: type[ctypes.Structure]) -> None:
@@ -55,14 +57,14 @@ def test_argument_structures_have_the_size_of_the_kernels(source: str, structure
     for field, *_ in structure._fields_:
         own = getattr(structure, field).offset
         text += f'static_assert(__builtin_offsetof({name}, {field}) == {own}, "{field}");\n'.encode()
-    assert kernels._compile(nvrtc, source, text, "sm_90", True)
+    assert kernels._compile(nvrtc, source, text, "sm_90", "CUBIN")
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("nvrtc")
 def test_a_refused_source_says_where() -> None:
     with pytest.raises(LibraryError, match=r"NVRTC refuses bad\.cu: bad\.cu\(1\): error") as caught:
-        kernels._compile(kernels.load_nvrtc(), "bad", b"this is no C++", "sm_90", True)
+        kernels._compile(kernels.load_nvrtc(), "bad", b"this is no C++", "sm_90", "CUBIN")
     assert caught.value.lib == "nvrtc"
 
 

@@ -35,9 +35,9 @@ class Striker(cb.ResidentActor):
 
         self.driver = driver = load_driver()
         nvrtc = load_nvrtc()
-        architecture, binary = _architecture(nvrtc, ctx.device.compute_capability)
+        architecture, form = _architecture(nvrtc, ctx.device.compute_capability)
         module = ctypes.c_void_p()
-        driver.module_load_data(ctypes.byref(module), _compile(nvrtc, "actors", SOURCE, architecture, binary))
+        driver.module_load_data(ctypes.byref(module), _compile(nvrtc, "actors", SOURCE, architecture, form))
         self.functions: dict[str, int] = {}
         for kind in KINDS:
             function = ctypes.c_void_p()

@@ -35,6 +35,7 @@ class CudaBackend(AccelBackend):
     def libraries(self) -> Mapping[str, type[Library]]:
         from callboard.backends.cuda.blas import CudaBlas
         from callboard.backends.cuda.blas_lt import CudaBlasLt
+        from callboard.backends.cuda.fft import CudaFft
         from callboard.backends.cuda.memory import CudaMemory
         from callboard.backends.cuda.rng import CudaRng
         from callboard.backends.cuda.solver import CudaSolver
@@ -43,6 +44,7 @@ class CudaBackend(AccelBackend):
         return {
             "blas": CudaBlas,
             "blas_lt": CudaBlasLt,
+            "fft": CudaFft,
             "memory": CudaMemory,
             "rng": CudaRng,
             "solver": CudaSolver,

@@ -18,7 +18,7 @@ from typing import Any
 from callboard.backends.cuda.driver import Driver
 from callboard.core.errors import BackendUnavailable, LibraryError
 
-__all__ = ["Kernels", "compiled"]
+__all__ = ["Kernels", "compiled", "link_code"]
 
 _log = logging.getLogger("callboard.cuda")
 
@@ -88,15 +88,38 @@ def compiled(source: str, capability: tuple[int, int], cache: Path | None = None
     """
     text = _text(f"{source}.cu")
     nvrtc = load_nvrtc()
+    architecture, form = _architecture(nvrtc, capability)
+    return _kept(nvrtc, source, text, architecture, form, cache)
+
+
+def link_code(name: str, text: bytes, capability: tuple[int, int], cache: Path | None = None) -> bytes:
+    """CUDA C++ as LTO-IR, which NVIDIA's linker (nvJitLink) compiles into the kernels that call it.
+
+    Args:
+        name: For messages of the compiler.
+        text: Device functions.
+        capability: Of the device.
+        cache: As for :func:`compiled`.
+
+    Raises:
+        BackendUnavailable: NVRTC is not installed.
+        LibraryError: It refuses the source; with what it says.
+    """
+    nvrtc = load_nvrtc()
+    architecture, _ = _architecture(nvrtc, capability)
+    return _kept(nvrtc, name, text, architecture, "LTOIR", cache)
+
+
+def _kept(nvrtc: Any, source: str, text: bytes, architecture: str, form: str, cache: Path | None) -> bytes:
+    """What NVRTC makes of a source, compiled at most once on this machine."""
     version = ".".join(str(n) for n in _checked(nvrtc, nvrtc.nvrtcVersion(), "nvrtcVersion"))
-    architecture, binary = _architecture(nvrtc, capability)
-    key = hashlib.sha256(b"\0".join((text, architecture.encode(), version.encode()))).hexdigest()[:32]
+    key = hashlib.sha256(b"\0".join((text, architecture.encode(), form.encode(), version.encode()))).hexdigest()[:32]
     kept = (cache_folder() if cache is None else cache) / f"{source}-{key}.bin"
     try:
         return kept.read_bytes()
     except OSError:
         pass
-    image = _compile(nvrtc, source, text, architecture, binary)
+    image = _compile(nvrtc, source, text, architecture, form)
     _keep(kept, image)
     return image
 
@@ -129,7 +152,7 @@ def load_nvrtc() -> Any:
     return nvrtc
 
 
-def _architecture(nvrtc: Any, capability: tuple[int, int]) -> tuple[str, bool]:
+def _architecture(nvrtc: Any, capability: tuple[int, int]) -> tuple[str, str]:
     (supported,) = _checked(nvrtc, nvrtc.nvrtcGetNumSupportedArchs(), "nvrtcGetNumSupportedArchs")
     (numbers,) = _checked(nvrtc, nvrtc.nvrtcGetSupportedArchs(), "nvrtcGetSupportedArchs")
     wanted = capability[0] * 10 + capability[1]
@@ -140,28 +163,27 @@ def _architecture(nvrtc: Any, capability: tuple[int, int]) -> tuple[str, bool]:
             f"{min(numbers) // 10}.{min(numbers) % 10} (install CUDA 12's packages for older GPUs)"
         )
     if wanted in known:
-        return f"sm_{wanted}", True
-    return f"compute_{max(known)}", False  # PTX, which the driver compiles for the newer device
+        return f"sm_{wanted}", "CUBIN"
+    return f"compute_{max(known)}", "PTX"  # PTX, which the driver compiles for the newer device
 
 
-def _compile(nvrtc: Any, source: str, text: bytes, architecture: str, binary: bool) -> bytes:
+def _compile(nvrtc: Any, source: str, text: bytes, architecture: str, form: str) -> bytes:
     (program,) = _checked(
         nvrtc, nvrtc.nvrtcCreateProgram(text, f"{source}.cu".encode(), 0, [], []), "nvrtcCreateProgram"
     )
     try:
         options = [f"--gpu-architecture={architecture}".encode(), b"--std=c++17"]
+        if form == "LTOIR":
+            options += [b"-dlto", b"--relocatable-device-code=true"]
         status = nvrtc.nvrtcCompileProgram(program, len(options), options)[0]
         if int(status):
             (size,) = _checked(nvrtc, nvrtc.nvrtcGetProgramLogSize(program), "nvrtcGetProgramLogSize")
             log = b" " * size
             nvrtc.nvrtcGetProgramLog(program, log)
             raise LibraryError(f"NVRTC refuses {source}.cu: {log.decode(errors='replace')}", "nvrtc", int(status))
-        get_size, get = (
-            (nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN) if binary else (nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX)
-        )
-        (size,) = _checked(nvrtc, get_size(program), "nvrtcGetCUBINSize")
+        (size,) = _checked(nvrtc, getattr(nvrtc, f"nvrtcGet{form}Size")(program), f"nvrtcGet{form}Size")
         image = b" " * size
-        _checked(nvrtc, get(program, image), "nvrtcGetCUBIN")
+        _checked(nvrtc, getattr(nvrtc, f"nvrtcGet{form}")(program, image), f"nvrtcGet{form}")
         return bytes(image)
     finally:
         nvrtc.nvrtcDestroyProgram(program)

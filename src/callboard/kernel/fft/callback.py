@@ -19,6 +19,7 @@ from callboard.kernel.fft.transform import (
     real_layout,
     real_side,
     refuse,
+    settle_alignment,
 )
 
 __all__ = ["FftWithCallback"]
@@ -48,6 +49,7 @@ class FftWithCallback(Op[FftActor, GpuRef], tag="fft.with_callback"):
             first ones.
         direction: For C2C.
         norm: As in :class:`Fft`.
+        aligned: Found by the message itself: ``x`` and ``out`` begin at multiples of a complex number, as they must.
     """
 
     returns: ClassVar[tuple[str, ...]] = ("out",)
@@ -63,9 +65,11 @@ class FftWithCallback(Op[FftActor, GpuRef], tag="fft.with_callback"):
     axes: tuple[int, ...] = (-1,)
     direction: FftDirection = "forward"
     norm: FftNorm = "backward"
+    aligned: bool = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        settle_alignment(self, self.x, self.out)
         settle_axes(self, self.kind != "R2C")
         direction = {"R2C": "forward", "C2R": "inverse"}.get(self.kind, self.direction)
         if direction != self.direction:
@@ -86,6 +90,17 @@ class FftWithCallback(Op[FftActor, GpuRef], tag="fft.with_callback"):
             operand = getattr(self, name)
             if operand is not None and not operand.layout.contiguous:
                 raise refuse(self, f"{name} is {operand.layout!r}; it must have no gaps (copy it first: dev.copy)")
+        others = [axis for axis in range(len(src.shape)) if axis not in self.axes]
+        if self.axes != tuple(sorted(self.axes)) or others not in (
+            list(range(len(others))),
+            list(range(len(self.axes), len(src.shape))),
+        ):
+            raise refuse(
+                self,
+                f"axes {self.axes} of {len(src.shape)} cannot be reached in place; they must be the first or the last",
+            )
+        if not self.aligned:
+            raise refuse(self, "x or out begins between two complex numbers; pass a copy (dev.copy)")
         if self.kind == "C2R":
             return {"out": real_layout(src.real, restored(self, src.shape, self.axes[-1], self.n))}
         shape = halved(src.shape, self.axes[-1]) if self.kind == "R2C" else src.shape
@@ -95,4 +110,4 @@ class FftWithCallback(Op[FftActor, GpuRef], tag="fft.with_callback"):
         """For a backend."""
         layout = given_or_new(self, self.out)
         side = (real_side if self.kind == "C2R" else complex_side)(self, "out", layout)
-        return Transform(self.kind, self.direction, self.norm, self.axes, self._source(), side)
+        return Transform(self.kind, self.direction, self.norm, self.axes, self._source(), side, self.aligned)

@@ -12,7 +12,7 @@ from callboard.core.op import Op, Outputs
 from callboard.core.operand import In, InOut
 from callboard.core.ref import GpuRef
 from callboard.kernel.fft.actor import FftActor
-from callboard.kernel.fft.transform import FftDirection, FftKind, FftNorm, Side, Transform, refuse
+from callboard.kernel.fft.transform import FftDirection, FftKind, FftNorm, Side, Transform, refuse, settle_alignment
 
 __all__ = ["FftPlanMany", "FftPlanManyInPlace"]
 
@@ -44,6 +44,7 @@ class FftPlanMany(Op[FftActor, GpuRef], tag="fft.plan_many"):
             of the transform.
         in_stride, out_stride: Between elements that follow each other on the last axis.
         in_dist, out_dist: Between element 0 of one transform and of the next; None: ``stride * product(embed)``.
+        aligned: Found by the message itself: both arrays begin at multiples of a complex number.
     """
 
     returns: ClassVar[tuple[str, ...]] = ("out",)
@@ -61,6 +62,11 @@ class FftPlanMany(Op[FftActor, GpuRef], tag="fft.plan_many"):
     out_embed: Embed = None
     out_stride: int = 1
     out_dist: int | None = None
+    aligned: bool = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        settle_alignment(self, self.x, self.out)
 
     def infer(self) -> Outputs:
         self.transform()
@@ -82,7 +88,7 @@ class FftPlanMany(Op[FftActor, GpuRef], tag="fft.plan_many"):
         _check_reach(self, "out", out, self.out.layout)
         _check_distinct(self, "out", out)
         axes = tuple(range(1, len(self.dims) + 1))
-        return Transform(kind, _direction(kind, self.direction), self.norm, axes, src, out)
+        return Transform(kind, _direction(kind, self.direction), self.norm, axes, src, out, self.aligned)
 
 
 class FftPlanManyInPlace(Op[FftActor, GpuRef], tag="fft.plan_many_in_place"):
@@ -93,7 +99,7 @@ class FftPlanManyInPlace(Op[FftActor, GpuRef], tag="fft.plan_many_in_place"):
 
     Args:
         x: Without gaps, its axes do not matter; of the type of the input of ``kind``; answered.
-        kind, dims, batch, direction, norm: As in :class:`FftPlanMany`.
+        kind, dims, batch, direction, norm, aligned: As in :class:`FftPlanMany`.
     """
 
     returns: ClassVar[tuple[str, ...]] = ("x",)
@@ -104,6 +110,11 @@ class FftPlanManyInPlace(Op[FftActor, GpuRef], tag="fft.plan_many_in_place"):
     batch: int = 1
     direction: FftDirection = "forward"
     norm: FftNorm = "backward"
+    aligned: bool = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        settle_alignment(self, self.x)
 
     def infer(self) -> Outputs:
         self.transform()
@@ -125,7 +136,7 @@ class FftPlanManyInPlace(Op[FftActor, GpuRef], tag="fft.plan_many_in_place"):
         for side in (src, out):
             _check_reach(self, "x", side, self.x.layout)
         axes = tuple(range(1, len(self.dims) + 1))
-        return Transform(kind, _direction(kind, self.direction), self.norm, axes, src, out)
+        return Transform(kind, _direction(kind, self.direction), self.norm, axes, src, out, self.aligned)
 
 
 AnyMany = FftPlanMany | FftPlanManyInPlace

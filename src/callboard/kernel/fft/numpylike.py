@@ -19,6 +19,7 @@ from callboard.kernel.fft.transform import (
     real_layout,
     real_side,
     refuse,
+    settle_alignment,
 )
 
 __all__ = ["Fft", "Irfft", "IrfftOverwrite", "Rfft", "halved", "restored"]
@@ -38,6 +39,7 @@ class Fft(Op[FftActor, GpuRef], tag="fft.fft"):
         direction: Sign of the exponent: - forward, + inverse.
         norm: ``"backward"``: the inverse is divided by the number of points; ``"forward"``: the forward transform is;
             ``"ortho"``: both by its square root.
+        aligned: Found by the message itself: both arrays begin at multiples of a complex number.
     """
 
     overlaps: ClassVar[frozenset[tuple[str, str]]] = frozenset({("out", "x")})
@@ -47,9 +49,11 @@ class Fft(Op[FftActor, GpuRef], tag="fft.fft"):
     axes: tuple[int, ...] = (-1,)
     direction: FftDirection = "forward"
     norm: FftNorm = "backward"
+    aligned: bool = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        settle_alignment(self, self.x, self.out)
         settle_axes(self, True)
 
     def infer(self) -> Outputs:
@@ -63,7 +67,7 @@ class Fft(Op[FftActor, GpuRef], tag="fft.fft"):
         """For a backend."""
         out = complex_side(self, "out", given_or_new(self, self.out))
         src = complex_side(self, "x", self.x.layout)
-        return Transform("C2C", self.direction, self.norm, self.axes, src, out)
+        return Transform("C2C", self.direction, self.norm, self.axes, src, out, self.aligned)
 
 
 class Rfft(Op[FftActor, GpuRef], tag="fft.rfft"):
@@ -75,15 +79,18 @@ class Rfft(Op[FftActor, GpuRef], tag="fft.rfft"):
             c64 for f32, c128 for f64; for f16, f16 with a further axis of real and imaginary part.
         axes: One to three, distinct.
         norm: ``"forward"`` divides by the number of points, ``"ortho"`` by its square root, ``"backward"`` by nothing.
+        aligned: Found by the message itself: both arrays begin at multiples of a complex number.
     """
 
     x: In
     out: Out | None = None
     axes: tuple[int, ...] = (-1,)
     norm: FftNorm = "backward"
+    aligned: bool = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        settle_alignment(self, self.x, self.out)
         settle_axes(self, False)
 
     def infer(self) -> Outputs:
@@ -96,14 +103,15 @@ class Rfft(Op[FftActor, GpuRef], tag="fft.rfft"):
     def transform(self) -> Transform:
         """For a backend."""
         out = complex_side(self, "out", given_or_new(self, self.out))
-        return Transform("R2C", "forward", self.norm, self.axes, real_side(self, "x", self.x.layout), out)
+        src = real_side(self, "x", self.x.layout)
+        return Transform("R2C", "forward", self.norm, self.axes, src, out, self.aligned)
 
 
 class Irfft(Op[FftActor, GpuRef], tag="fft.irfft"):
     """Complex to real, inverse (``FftRequest`` with C2R): ``x`` is the first half of a Hermitian array.
 
-    What of ``x`` contradicts that (an imaginary part of the point 0) has no defined effect. ``x`` is not changed; where
-    the vendor's library overwrites it, it works on a copy, for which :class:`IrfftOverwrite` has no need.
+    What of ``x`` contradicts that (an imaginary part of point 0) has no effect. ``x`` is kept: where the vendor's
+    library overwrites it (cuFFT does along several axes), it works on a copy, which :class:`IrfftOverwrite` spares.
 
     Args:
         x: Complex as in :class:`Fft`, of any strides, with ``n // 2 + 1`` points along ``axes[-1]``.
@@ -111,6 +119,7 @@ class Irfft(Op[FftActor, GpuRef], tag="fft.irfft"):
         n: Points of ``out`` along ``axes[-1]``: even by default, ``2 * (m - 1)`` where ``x`` has ``m``.
         axes: One to three, distinct.
         norm: ``"backward"`` divides by the number of points, ``"ortho"`` by its square root, ``"forward"`` by nothing.
+        aligned: Found by the message itself: both arrays begin at multiples of a complex number.
     """
 
     x: In
@@ -118,9 +127,11 @@ class Irfft(Op[FftActor, GpuRef], tag="fft.irfft"):
     n: int | None = None
     axes: tuple[int, ...] = (-1,)
     norm: FftNorm = "backward"
+    aligned: bool = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        settle_alignment(self, self.x, self.out)
         settle_axes(self, True)
 
     def infer(self) -> Outputs:
@@ -128,7 +139,7 @@ class Irfft(Op[FftActor, GpuRef], tag="fft.irfft"):
 
     def transform(self) -> Transform:
         """For a backend."""
-        return _to_real(self, self.x, self.out, self.axes, self.norm)
+        return _to_real(self)
 
 
 class IrfftOverwrite(Op[FftActor, GpuRef], tag="fft.irfft_overwrite"):
@@ -136,7 +147,7 @@ class IrfftOverwrite(Op[FftActor, GpuRef], tag="fft.irfft_overwrite"):
 
     Args:
         x: As for :class:`Irfft`; what it holds afterwards is not defined.
-        out, n, axes, norm: As for :class:`Irfft`.
+        out, n, axes, norm, aligned: As for :class:`Irfft`.
     """
 
     x: InOut
@@ -144,9 +155,11 @@ class IrfftOverwrite(Op[FftActor, GpuRef], tag="fft.irfft_overwrite"):
     n: int | None = None
     axes: tuple[int, ...] = (-1,)
     norm: FftNorm = "backward"
+    aligned: bool = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        settle_alignment(self, self.x, self.out)
         settle_axes(self, True)
 
     def infer(self) -> Outputs:
@@ -154,7 +167,7 @@ class IrfftOverwrite(Op[FftActor, GpuRef], tag="fft.irfft_overwrite"):
 
     def transform(self) -> Transform:
         """For a backend."""
-        return _to_real(self, self.x, self.out, self.axes, self.norm)
+        return _to_real(self)
 
 
 # -- what they share ---------------------------------------------------------------------------------------------------
@@ -220,6 +233,7 @@ def _infer_real(op: AnyOp, x: Operand, out: Operand | None, n: int | None, axes:
     return {"out": real_layout(side.real, shape)}
 
 
-def _to_real(op: AnyOp, x: Operand, out: Operand | None, axes: tuple[int, ...], norm: FftNorm) -> Transform:
-    side = real_side(op, "out", given_or_new(op, out))
-    return Transform("C2R", "inverse", norm, axes, complex_side(op, "x", x.layout), side)
+def _to_real(op: Irfft | IrfftOverwrite) -> Transform:
+    src = complex_side(op, "x", op.x.layout)
+    out = real_side(op, "out", given_or_new(op, op.out))
+    return Transform("C2R", "inverse", op.norm, op.axes, src, out, op.aligned)

@@ -3,10 +3,13 @@
 import math
 from typing import Any, Literal, NamedTuple
 
+import msgspec
+
 from callboard.core.dtype import DTYPES, DType
 from callboard.core.errors import ShapeError
 from callboard.core.layout import Layout, layout_of
 from callboard.core.op import Op
+from callboard.core.operand import Operand
 
 __all__ = [
     "COMPLEXES",
@@ -21,6 +24,7 @@ __all__ = [
     "real_layout",
     "real_side",
     "refuse",
+    "settle_alignment",
 ]
 
 FftKind = Literal["C2C", "R2C", "C2R", "Z2Z", "D2Z", "Z2D"]
@@ -87,6 +91,7 @@ class Transform(NamedTuple):
         axes: Transformed, all >= 0, 1 to 3 of them, distinct. Of the last one the real transforms keep the first half.
         src: What is read.
         out: What is written.
+        aligned: Both sides begin at multiples of a complex number, as vendors' libraries want it.
     """
 
     kind: Literal["C2C", "R2C", "C2R"]
@@ -95,6 +100,7 @@ class Transform(NamedTuple):
     axes: tuple[int, ...]
     src: Side
     out: Side
+    aligned: bool
 
     @property
     def lengths(self) -> tuple[int, ...]:
@@ -118,6 +124,17 @@ class Transform(NamedTuple):
 def refuse(op: AnyOp, why: str) -> ShapeError:
     """The error for ``op``, to be raised."""
     return ShapeError(f"{type(op).__struct_config__.tag}: {why}")
+
+
+def settle_alignment(op: Any, *operands: Operand | None) -> None:
+    """Note in ``op.aligned`` that an operand does not begin at a multiple of a complex number.
+
+    Plans are kept by the head of a message, which holds no places, and this one decides whether a copy is needed.
+    """
+    unit = max(4, 2 * op.x.dtype.real.itemsize)
+    offsets = [getattr(operand, "offset", 0) for operand in operands]  # unknown of a placeholder: the head has told it
+    if op.aligned and any(offset % unit for offset in offsets):
+        msgspec.structs.force_setattr(op, "aligned", False)
 
 
 def complex_side(op: AnyOp, name: str, layout: Layout) -> Side:

@@ -1,0 +1,153 @@
+"""cuFFT's plans and the memory they share: the one place that knows ``nvmath.bindings.cufft``.
+
+NVIDIA calls those bindings experimental, so all that is theirs (the module, its exception, its codes) stays in here.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from callboard.backends.cuda.fft.advanced import Advanced
+from callboard.core.errors import AccelError, BackendUnavailable, LibraryError, OutOfMemory
+from callboard.kernel.fft.transform import Side, Transform
+
+if TYPE_CHECKING:
+    from callboard.backends.cuda.device import CudaDevice
+    from callboard.backends.cuda.stream import CudaStream
+    from callboard.core.backend import Memory
+
+__all__ = ["Area", "Cufft", "load_cufft"]
+
+FORWARD, INVERSE = -1, 1
+ALLOC_FAILED = 2
+ALIGNMENT = 256
+DATA_TYPES = {
+    ("f16", False): 2,
+    ("f32", False): 0,
+    ("f64", False): 1,
+    ("f16", True): 6,
+    ("f32", True): 4,
+    ("f64", True): 5,
+}
+"""``cudaDataType`` by the type of a part, real or complex."""
+
+
+def load_cufft() -> Any:
+    """NVIDIA's binding of cuFFT.
+
+    Raises:
+        BackendUnavailable: It is not installed.
+    """
+    try:
+        from nvmath.bindings import cufft
+    except ImportError as e:
+        raise BackendUnavailable(f'cuFFT cannot be used: {e}; pip install "callboard[cuda13]"') from e
+    return cufft
+
+
+class Area:
+    """The memory in which all plans of a library work, one after the other on its stream.
+
+    Attributes:
+        address: Of its first byte; changes when it grows.
+    """
+
+    def __init__(self, device: "CudaDevice", stream: "CudaStream") -> None:
+        self._device = device
+        self._stream = stream
+        self._memory: Memory | None = None
+
+    @property
+    def address(self) -> int:
+        return 0 if self._memory is None else self._memory.address
+
+    def reserve(self, nbytes: int) -> None:
+        """Be at least so large; called by prepares only, while nothing of the library is being launched.
+
+        Raises:
+            OutOfMemory: It stays as it is.
+        """
+        old = self._memory
+        if nbytes <= (0 if old is None else old.nbytes):
+            return
+        self._stream.synchronize()  # who works in the old one
+        self._memory = self._device.allocate(nbytes)
+        if old is not None:
+            self._device.release(old)
+
+    def close(self) -> None:
+        """Give it back; nothing works in it."""
+        if self._memory is not None:
+            memory, self._memory = self._memory, None
+            self._device.release(memory)
+
+
+class Cufft:
+    """Makes cuFFT's plans, and knows what its errors mean.
+
+    Args:
+        library: Stands in for NVIDIA's binding.
+
+    Attributes:
+        library: The binding.
+        failure: Its exception.
+
+    Raises:
+        BackendUnavailable: The package or libcufft is missing.
+    """
+
+    def __init__(self, library: Any = None) -> None:
+        self.library = load_cufft() if library is None else library
+        self.failure: type[Exception] = self.library.cuFFTError
+        try:
+            self.version = int(self.library.get_version())
+        except Exception as e:  # pathfinder's and nvmath's own, when libcufft or a symbol is missing
+            raise BackendUnavailable(f'libcufft cannot be loaded: {e}; pip install "callboard[cuda13]"') from e
+
+    def create(self) -> int:
+        """An empty plan that allocates nothing on the device."""
+        try:
+            plan = int(self.library.create())
+            self.library.set_auto_allocation(plan, 0)
+        except self.failure as e:
+            raise self.error(e, "cufftCreate") from None
+        return plan
+
+    def make(self, plan: int, transform: Transform, where: Advanced) -> int:
+        """Fill a plan; gives the bytes of its work area."""
+        src, out = transform.src, transform.out
+        wide = DATA_TYPES[src.real.name, True]
+        try:
+            nbytes = self.library.xt_make_plan_many(
+                plan,
+                len(where.n),
+                where.n,
+                where.src.embed,
+                where.src.stride,
+                where.src.dist,
+                _data_type(src),
+                where.out.embed,
+                where.out.stride,
+                where.out.dist,
+                _data_type(out),
+                where.batch,
+                wide,
+            )
+        except self.failure as e:
+            raise self.error(e, f"cufftXtMakePlanMany ({where.n}, batch {where.batch})") from None
+        return int(nbytes)
+
+    def destroy(self, plan: int) -> None:
+        try:
+            self.library.destroy(plan)
+        except self.failure as e:
+            raise self.error(e, "cufftDestroy") from None
+
+    def error(self, error: Exception, call: str) -> AccelError:
+        """What an exception of the binding means."""
+        status = int(getattr(error, "status", 0))
+        if status == ALLOC_FAILED:
+            return OutOfMemory(f"{call}: {error}")
+        return LibraryError(f"{call}: {error}", "cufft", status)
+
+
+def _data_type(side: Side) -> int:
+    return DATA_TYPES[side.real.name, side.is_complex]

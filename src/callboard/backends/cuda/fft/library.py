@@ -1,0 +1,118 @@
+"""``CudaFft``: Fourier transforms on a GPU through cuFFT."""
+
+from typing import TYPE_CHECKING, ClassVar
+
+from callboard.backends.cuda.fft.callbacks import Callbacks
+from callboard.backends.cuda.fft.cufft import Area, Cufft
+from callboard.backends.cuda.fft.plans import FftPlan, NoPlan
+from callboard.backends.cuda.stream import CudaStream
+from callboard.core.library import Library, launches, prepares
+from callboard.kernel import fft
+from callboard.kernel.fft.transform import Transform
+
+if TYPE_CHECKING:
+    from callboard.backends.cuda.device import CudaDevice
+
+__all__ = ["CudaFft"]
+
+Transforms = fft.Fft | fft.Rfft | fft.Irfft | fft.IrfftOverwrite | fft.FftPlanMany | fft.FftPlanManyInPlace
+Plan = FftPlan | NoPlan
+
+
+def not_by_cufft(op: Transforms) -> str | None:
+    """What cuFFT cannot do."""
+    transform = op.transform()
+    if transform.src.real.name == "f16" and any(n & (n - 1) for n in transform.lengths):
+        return f"cuFFT transforms halves by powers of two, and these have {transform.lengths} points (use f32)"
+    return None
+
+
+class CudaFft(Library):
+    """Serves :mod:`callboard.kernel.fft`: a cuFFT plan for each transform, kept by last use.
+
+    All plans work in one area, as large as the largest needs, one after the other on the library's stream. A CUDA graph
+    holds the area's address at its capture: it must not be replayed after a plan that needs a larger one was made.
+    """
+
+    name = "fft"
+    max_plans: ClassVar[int | None] = 64
+    device: "CudaDevice"
+    stream: CudaStream
+
+    def __init__(self, device: "CudaDevice", stream: CudaStream) -> None:
+        super().__init__(device, stream)
+        self.cufft = Cufft()
+        self.area = Area(device, stream)
+
+    def warm_up(self) -> None:
+        """Load cuFFT's kernels by a first plan."""
+        plan = self.cufft.create()
+        self.cufft.library.make_plan1d(plan, 64, 0x29, 1)
+        self.cufft.destroy(plan)
+
+    def close(self) -> None:
+        self.area.close()
+
+    # Making a plan loads or compiles kernels: milliseconds to a second, on the host's helper thread.
+
+    @prepares(fft.Fft, fft.Rfft, fft.Irfft, fft.IrfftOverwrite, fft.FftPlanMany, fft.FftPlanManyInPlace)
+    def plan(self, op: Transforms) -> Plan:
+        return self._planned(op.transform(), isinstance(op, fft.IrfftOverwrite | fft.FftPlanManyInPlace))
+
+    @launches(fft.Fft, fft.Rfft, fft.Irfft, fft.IrfftOverwrite, fft.FftPlanMany, refuses=not_by_cufft)
+    def transform(self, stream: CudaStream, plan: Plan, x: int, out: int) -> None:
+        plan(stream, x, out)
+
+    @launches(fft.FftPlanManyInPlace)
+    def in_place(self, stream: CudaStream, plan: Plan, x: int) -> None:
+        plan(stream, x, x)
+
+    @prepares(fft.FftWithCallback)
+    def plan_with_callback(self, op: fft.FftWithCallback) -> "CallbackPlan | NoPlan":
+        transform = op.transform()
+        if transform.src.size == 0 or transform.out.size == 0:
+            return NoPlan()
+        return CallbackPlan(self, op, transform)
+
+    @launches(fft.FftWithCallback)
+    def with_callback(
+        self,
+        stream: CudaStream,
+        plan: "CallbackPlan | NoPlan",
+        x: int,
+        out: int,
+        load_data: int | None,
+        store_data: int | None,
+    ) -> None:
+        if isinstance(plan, CallbackPlan):
+            plan.callbacks.write(stream, load_data, store_data)
+            plan.run(stream, x, out)
+
+    def _planned(self, transform: Transform, overwrite: bool) -> Plan:
+        if transform.src.size == 0 or transform.out.size == 0:
+            return NoPlan()
+        return FftPlan(self.device, self.stream, self.cufft, self.area, transform, overwrite=overwrite)
+
+
+class CallbackPlan:
+    """A plan with functions in it."""
+
+    def __init__(self, library: CudaFft, op: fft.FftWithCallback, transform: Transform) -> None:
+        self.callbacks = Callbacks(library.device, op, transform)
+        try:
+            self.run = FftPlan(
+                library.device,
+                library.stream,
+                library.cufft,
+                library.area,
+                transform,
+                scaled=False,
+                setup=lambda plan: self.callbacks.attach(library.cufft, plan),
+            )
+        except BaseException:
+            self.callbacks.close()
+            raise
+
+    def close(self) -> None:
+        self.run.close()
+        self.callbacks.close()

@@ -1,0 +1,143 @@
+"""``FftPlan``: a transform on a GPU, ready to be enqueued."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from callboard.backends.cuda.copies import copier
+from callboard.backends.cuda.fft.advanced import advanced
+from callboard.backends.cuda.fft.cufft import ALIGNMENT, FORWARD, INVERSE, Area, Cufft
+from callboard.backends.cuda.fft.scaling import scaler
+from callboard.core.errors import ShapeError
+from callboard.kernel.fft.transform import Transform
+
+if TYPE_CHECKING:
+    from callboard.backends.cuda.device import CudaDevice
+    from callboard.backends.cuda.stream import CudaStream
+
+__all__ = ["FftPlan", "NoPlan"]
+
+Step = Callable[[int, int, int], None]
+Setup = Callable[[int], None]
+
+
+class NoPlan:
+    """Of a batch of nothing."""
+
+    def __call__(self, stream: "CudaStream", x: int, out: int) -> None:
+        pass
+
+
+class FftPlan:
+    """A cuFFT plan with the copies and the scaling around it. Calling it enqueues, and nothing else.
+
+    It works in the library's shared area: a plan and its copies are at fixed offsets of that.
+
+    Args:
+        device: Whose context is current.
+        stream: Where it usually enqueues.
+        cufft: Makes the plan.
+        area: Shared by the plans of a library.
+        transform: What to do.
+        overwrite: cuFFT may overwrite ``x``.
+        scaled: The norm is applied here, not by a callback.
+        setup: Called with the empty plan before it is filled.
+
+    Raises:
+        OutOfMemory: No room for the plan, its work area or its copies.
+        LibraryError: cuFFT refuses.
+    """
+
+    def __init__(
+        self,
+        device: "CudaDevice",
+        stream: "CudaStream",
+        cufft: Cufft,
+        area: Area,
+        transform: Transform,
+        *,
+        overwrite: bool = False,
+        scaled: bool = True,
+        setup: Setup | None = None,
+    ) -> None:
+        self._cufft = cufft
+        self._area = area
+        where = advanced(transform, overwrite)
+        src, out = where.src_copy or transform.src, where.out_copy or transform.out
+        driver, kernels = device.driver, device.kernels
+        self._copy_in = self._copy_out = None
+        if where.src_copy is not None:
+            self._copy_in = copier(driver, kernels, transform.src.layout, src.layout)
+        if where.out_copy is not None:
+            self._copy_out = copier(driver, kernels, out.layout, transform.out.layout)
+        factor = transform.scale if scaled else 1.0
+        self._scale = None if factor == 1.0 else scaler(device, out, factor)
+        self._direction = FORWARD if transform.direction == "forward" else INVERSE
+        self._plan = cufft.create()
+        try:
+            if setup is not None:
+                setup(self._plan)
+            work = cufft.make(self._plan, transform, where)
+            self._src_at = _aligned(work)
+            self._out_at = self._src_at + (_aligned(src.size * src.itemsize) if self._copy_in else 0)
+            area.reserve(self._out_at + (_aligned(out.size * out.itemsize) if self._copy_out else 0))
+            self._bind(stream)
+            self._place()
+        except BaseException:
+            cufft.destroy(self._plan)
+            raise
+        self._exec = cufft.library.xt_exec
+        self._alignment = 2 * transform.src.real.itemsize
+
+    def __call__(self, stream: "CudaStream", x: int, out: int) -> None:
+        if stream is not self._stream:
+            self._bind(stream)
+        if self._area.address != self._placed:
+            self._place()
+        native = stream.native
+        src, target = x, out
+        if self._copy_in is not None:
+            src = self._placed + self._src_at
+            self._copy_in(native, x, src)
+        elif x % self._alignment:
+            raise self._unaligned("x", x)
+        if self._copy_out is not None:
+            target = self._placed + self._out_at
+        elif out % self._alignment:
+            raise self._unaligned("out", out)
+        try:
+            self._exec(self._plan, src, target, self._direction)
+        except self._cufft.failure as e:
+            raise self._cufft.error(e, "cufftXtExec") from None
+        if self._scale is not None:
+            self._scale(native, target)
+        if self._copy_out is not None:
+            self._copy_out(native, target, out)
+
+    def close(self) -> None:
+        """Destroy it; the stream has passed its last user."""
+        self._cufft.destroy(self._plan)
+
+    def _bind(self, stream: "CudaStream") -> None:
+        try:
+            self._cufft.library.set_stream(self._plan, stream.native)
+        except self._cufft.failure as e:
+            raise self._cufft.error(e, "cufftSetStream") from None
+        self._stream = stream
+
+    def _place(self) -> None:
+        """The area has moved."""
+        try:
+            self._cufft.library.set_work_area(self._plan, self._area.address)
+        except self._cufft.failure as e:
+            raise self._cufft.error(e, "cufftSetWorkArea") from None
+        self._placed = self._area.address
+
+    def _unaligned(self, name: str, address: int) -> ShapeError:
+        return ShapeError(
+            f"{name} begins at an address that is no multiple of {self._alignment} bytes, which cuFFT asks for; "
+            f"pass a copy (dev.copy)"
+        )
+
+
+def _aligned(nbytes: int) -> int:
+    return -(-nbytes // ALIGNMENT) * ALIGNMENT

@@ -1,0 +1,158 @@
+"""Plans: copies only where cuFFT asks for them, one area for all, and what becomes of failures."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from host_cufft import WORK, HostCufft
+from host_driver import HostDriver
+
+from callboard.backends.cuda.fft.advanced import advanced
+from callboard.core.dtype import DTYPES
+from callboard.core.errors import BackendUnavailable, LibraryError, OutOfMemory, ShapeError
+from callboard.core.layout import layout_of
+from callboard.core.operand import Placeholder
+from callboard.kernel.fft import Fft, FftPlanMany, FftWithCallback, Irfft, IrfftOverwrite, Rfft
+from callboard.testing.session import LibrarySession
+
+
+def array(name: str, *shape: int, steps: tuple[int, ...] | None = None) -> Any:
+    return Placeholder(layout_of(DTYPES[name], shape, steps))
+
+
+@pytest.mark.parametrize(
+    "op, copies",
+    [
+        (Fft(x=array("c64", 5, 8)), ""),
+        (Fft(x=array("c64", 5, 8), axes=(0,)), ""),
+        (Fft(x=array("c64", 5, 8), axes=(0, 1)), ""),
+        (Fft(x=array("c64", 5, 8), axes=(1, 0)), ""),
+        (Fft(x=array("c64", 4, 5, 8, 3), axes=(1, 2)), "src out"),  # batches on both sides of the transformed axes
+        (Fft(x=array("c64", 4, 5, 1, 3), axes=(0, 1)), ""),
+        (Fft(x=array("c64", 8, 4, 5, steps=(1, 40, 8)), axes=(0,)), ""),  # other steps in the new, dense output
+        (Fft(x=array("c64", 4, 8, steps=(8, -1))), "src"),
+        (Fft(x=array("c64", 4, 8, steps=(0, 1))), "src"),
+        (Fft(x=array("c64", 4, 8, steps=(20, 2))), ""),
+        (Fft(x=array("c64", 4, 8, 6, steps=(96, 12, 2)), axes=(1, 2)), ""),
+        (Fft(x=array("c64", 4, 8, 6, steps=(97, 13, 2)), axes=(1, 2)), "src"),  # 13 is no multiple of 2
+        (Fft(x=array("c64", 5, 8), aligned=False), "src out"),
+        (Rfft(x=array("f32", 6, 8), axes=(0, 1)), ""),
+        (Rfft(x=array("f32", 6, 8), axes=(1, 0)), "src out"),  # the halved axis is the slow one
+        (Rfft(x=array("f16", 6, 8, steps=(16, 2))), "src"),
+        (Irfft(x=array("c64", 6, 5)), ""),
+        (Irfft(x=array("c64", 6, 5), axes=(0, 1)), "src"),  # cuFFT would overwrite it
+        (Irfft(x=array("c64", 1, 5), axes=(0, 1)), ""),
+        (IrfftOverwrite(x=array("c64", 6, 5), axes=(0, 1)), ""),
+    ],
+)
+def test_what_is_copied(op: Any, copies: str) -> None:
+    where = advanced(op.transform(), isinstance(op, IrfftOverwrite))
+    assert [name for name in ("src", "out") if getattr(where, f"{name}_copy") is not None] == copies.split()
+
+
+def test_one_area_for_all_plans(session: LibrarySession, cufft: HostCufft, driver: HostDriver) -> None:
+    x = session.put(np.ones(16, np.complex64))
+    session.submit(Fft(x=x))
+    library: Any = session._library("fft")
+    assert library.area.address == cufft.areas[1]
+    small = library.area.address
+    spectrum = session.put(np.ones((64, 33), np.complex64))
+    session.submit(Irfft(x=spectrum, axes=(0, 1)))  # needs a copy of its input, too
+    assert driver.on_device(library.area.address, WORK + spectrum.nbytes)
+    assert not driver.on_device(small) or small == library.area.address
+    got = session.get(session.submit(Fft(x=x)))  # the first plan, in the new area
+    assert cufft.areas[1] == library.area.address
+    np.testing.assert_allclose(got, np.fft.fft(np.ones(16)))
+
+
+def test_no_room_leaves_the_area_as_it_is(session: LibrarySession, cufft: HostCufft, driver: HostDriver) -> None:
+    x = session.put(np.ones(16, np.complex64))
+    session.submit(Fft(x=x))
+    spectrum, out = session.put(np.ones((64, 33), np.complex64)), session.empty((64, 64), "f32")
+    driver.statuses["mem_alloc"] = 2
+    with pytest.raises(OutOfMemory):
+        session.submit(Irfft(x=spectrum, out=out, axes=(0, 1)))
+    assert list(cufft.plans) == [1]
+    driver.statuses.clear()
+    np.testing.assert_allclose(session.get(session.submit(Fft(x=x))), np.fft.fft(np.ones(16)))
+
+
+def test_failures_name_the_call(session: LibrarySession, cufft: HostCufft) -> None:
+    x, out = session.put(np.ones(16, np.complex64)), session.empty(16, "c64")
+    cufft.fails["xt_make_plan_many"] = 8
+    with pytest.raises(LibraryError, match=r"cufftXtMakePlanMany \(\[16\], batch 1\)") as caught:
+        session.submit(Fft(x=x, out=out))
+    assert (caught.value.lib, caught.value.code) == ("cufft", 8)
+    assert not cufft.plans
+    cufft.fails = {"xt_make_plan_many": 2}
+    with pytest.raises(OutOfMemory):
+        session.submit(Fft(x=x, out=out))
+    cufft.fails = {"xt_exec": 6}
+    with pytest.raises(LibraryError, match="cufftXtExec"):
+        session.submit(Fft(x=x, out=out))
+
+
+def test_without_the_library(session: LibrarySession, cufft: HostCufft) -> None:
+    cufft.fails["get_version"] = 1
+    with pytest.raises(BackendUnavailable, match=r"libcufft.*callboard\[cuda13\]"):
+        session.submit(Fft(x=session.put(np.ones(16, np.complex64))))
+
+
+def test_an_address_that_the_message_could_not_know(session: LibrarySession, cufft: HostCufft) -> None:
+    x, out = session.put(np.ones(18, np.float32)), session.empty(9, "c64")
+    session.submit(Rfft(x=x[:16], out=out))
+    library: Any = session._library("fft")
+    plan = next(p.state for p in session._plans.values() if hasattr(p.state, "_exec"))
+    with pytest.raises(ShapeError, match=r"x begins at an address that is no multiple of 8 bytes.*dev.copy"):
+        plan(library.stream, x.address + 4, out.address)
+
+
+def test_closing_gives_everything_back(session: LibrarySession, cufft: HostCufft) -> None:
+    session.submit(Fft(x=session.put(np.ones(16, np.complex64))))
+    session.close()
+    assert not cufft.plans
+
+
+def test_warm_up_makes_a_plan(session: LibrarySession, cufft: HostCufft) -> None:
+    session._library("fft").warm_up()
+    assert not cufft.plans
+
+
+def test_numbers_of_the_layout(session: LibrarySession, cufft: HostCufft) -> None:
+    """The message's numbers are cuFFT's."""
+    x, out = session.put(np.zeros(3 * 12 * 16, np.float32)), session.put(np.zeros(3 * 130, np.complex64))
+    op = FftPlanMany(
+        x=x,
+        out=out,
+        kind="R2C",
+        dims=(10, 14),
+        batch=3,
+        in_embed=(12, 16),
+        out_embed=(10, 12),
+        out_dist=130,
+    )
+    session.submit(op)
+    made = next(m for m in cufft.plans.values() if m is not None)
+    assert made.n == [10, 14]
+    assert made.batch == 3
+    assert made.sides == ((0, [10, 16], 1, 192), (4, [10, 12], 1, 130))
+
+
+def test_functions_are_given_before_the_plan_is_filled(
+    session: LibrarySession, cufft: HostCufft, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from callboard.backends.cuda.fft import callbacks
+
+    sources: list[bytes] = []
+    monkeypatch.setattr(callbacks, "load_linker", lambda: None)
+    monkeypatch.setattr(callbacks, "link_code", lambda name, text, capability: sources.append(text) or b"code")
+    x, window = session.put(np.ones(16, np.float64)), session.put(np.ones(16, np.float32))
+    op = FftWithCallback(x=x, kind="R2C", load="real load() {}", load_data=window, norm="forward")
+    session.submit(op)
+    (_, load, load_type, load_cell), (_, store, store_type, store_cell) = cufft.callbacks
+    assert (load, load_type, store, store_type) == (b"callboard_load", 3, b"callboard_store", 5)
+    assert store_cell == load_cell + 8
+    assert int(np.frombuffer((__import__("ctypes").c_char * 8).from_address(load_cell), "u8")[0]) == window.address
+    assert b"typedef double real" in sources[0]
+    assert b"real load() {}" in sources[0]
+    assert b"value.x *= (real)0.0625" in sources[1]  # the norm, in a store that the message does not have

@@ -1,0 +1,170 @@
+"""A stand-in for ``nvmath.bindings.cufft`` that executes on host memory, and refuses what cuFFT was seen to refuse.
+
+It reads and writes exactly where the advanced layout says, wants aligned arrays and a work area, and spoils the input
+where cuFFT does.
+"""
+
+import ctypes
+import itertools
+from typing import Any, NamedTuple
+
+import numpy as np
+from host_driver import HostDriver, array_at
+
+REALS: dict[int, Any] = {2: np.float16, 0: np.float32, 1: np.float64}
+COMPLEXES: dict[int, Any] = {6: np.dtype([("re", "f2"), ("im", "f2")]), 4: np.complex64, 5: np.complex128}
+WORK = 4096
+INVALID_PLAN, INVALID_VALUE, NO_WORKSPACE, NOT_SUPPORTED = 1, 4, 13, 16
+
+
+class CufftError(Exception):
+    def __init__(self, status: int) -> None:
+        super().__init__(f"status {status}")
+        self.status = status
+
+
+class Made(NamedTuple):
+    """What a plan was filled with."""
+
+    n: list[int]
+    batch: int
+    sides: tuple[tuple[int, list[int], int, int], ...]
+    """Type, embed, stride and dist of input and output."""
+
+
+def checked(right: bool, status: int = INVALID_VALUE) -> None:
+    if not right:
+        raise CufftError(status)
+
+
+class HostCufft:
+    """The functions of the binding that the backend calls.
+
+    Attributes:
+        plans: What they were filled with.
+        areas: Work areas of plans.
+        streams: Of plans.
+        callbacks: ``(plan, symbol, type, cell)`` of the functions given.
+        fails: Statuses by name of a function.
+    """
+
+    cuFFTError = CufftError  # noqa: N815 - the binding's name
+
+    def __init__(self, driver: HostDriver) -> None:
+        self._driver = driver
+        self._ids = itertools.count(1)
+        self.plans: dict[int, Made | None] = {}
+        self.areas: dict[int, int] = {}
+        self.streams: dict[int, int] = {}
+        self.callbacks: list[tuple[int, bytes, int, int]] = []
+        self.fails: dict[str, int] = {}
+
+    def _call(self, name: str) -> None:
+        if name in self.fails:
+            raise CufftError(self.fails[name])
+
+    def get_version(self) -> int:
+        self._call("get_version")
+        return 12000
+
+    def create(self) -> int:
+        self._call("create")
+        plan = next(self._ids)
+        self.plans[plan] = None
+        return plan
+
+    def destroy(self, plan: int) -> None:
+        del self.plans[plan]
+
+    def set_auto_allocation(self, plan: int, allocate: int) -> None:
+        assert allocate == 0
+        assert plan in self.plans
+
+    def set_stream(self, plan: int, stream: int) -> None:
+        self.streams[plan] = stream
+
+    def set_work_area(self, plan: int, address: int) -> None:
+        self.areas[plan] = address
+
+    def xt_set_jit_callback(self, plan: int, symbol: int, code: Any, size: int, kind: int, cell: int) -> None:
+        assert self.plans[plan] is None, "before the plan is filled"
+        assert len(code) == size
+        name = ctypes.string_at(symbol)
+        self.callbacks.append((plan, name, kind, ctypes.c_void_p.from_address(cell).value or 0))
+
+    def make_plan1d(self, plan: int, n: int, kind: int, batch: int) -> int:
+        return self.xt_make_plan_many(plan, 1, [n], [n], 1, n, 4, [n], 1, n, 4, batch, 4)
+
+    def xt_make_plan_many(
+        self,
+        plan: int,
+        rank: int,
+        n: list[int],
+        in_embed: list[int],
+        in_stride: int,
+        in_dist: int,
+        in_type: int,
+        out_embed: list[int],
+        out_stride: int,
+        out_dist: int,
+        out_type: int,
+        batch: int,
+        wide: int,
+    ) -> int:
+        self._call("xt_make_plan_many")
+        checked(rank == len(n) == len(in_embed) == len(out_embed) and 1 <= rank <= 3)
+        checked(min(n) >= 1 and min(in_stride, in_dist, out_stride, out_dist, batch) >= 1)
+        halved = [*n[:-1], n[-1] // 2 + 1]
+        for kind, embed, stride in ((in_type, in_embed, in_stride), (out_type, out_embed, out_stride)):
+            side = halved if kind in COMPLEXES and REALS.keys() & {in_type, out_type} else n
+            checked(all(e >= m for e, m in zip(embed[1:], side[1:], strict=True)))
+            checked(kind != 2 or stride == 1, NOT_SUPPORTED)
+        checked(wide != 6 or all(m & (m - 1) == 0 for m in n), NOT_SUPPORTED)
+        assert wide in COMPLEXES
+        sides = ((in_type, in_embed, in_stride, in_dist), (out_type, out_embed, out_stride, out_dist))
+        self.plans[plan] = Made(n, batch, sides)
+        return WORK if max(n) > 8 else 0
+
+    def xt_exec(self, plan: int, x: int, out: int, direction: int) -> None:
+        self._call("xt_exec")
+        made = self.plans[plan]
+        checked(made is not None, INVALID_PLAN)
+        assert made is not None
+        if max(made.n) > 8:
+            checked(bool(self.areas.get(plan)), NO_WORKSPACE)
+            assert self._driver.on_device(self.areas[plan], WORK)
+            array_at(self.areas[plan], "u1", (WORK,), (1,))[...] = 0x7F
+        unit = {2: 4, 6: 4, 0: 8, 4: 8, 1: 16, 5: 16}[made.sides[0][0]]
+        checked(x % unit == 0 and out % unit == 0)
+        view_x, view_out = (self._view(made, which, at) for which, at in enumerate((x, out)))
+        kinds = tuple(side[0] in COMPLEXES for side in made.sides)
+        axes = tuple(range(1, len(made.n) + 1))
+        values = view_x["re"] + 1j * view_x["im"].astype("f8") if view_x.dtype.names else view_x.astype("c16")
+        if kinds == (False, True):
+            result = np.fft.rfftn(values.real, axes=axes)
+        elif kinds == (True, False):
+            result = np.fft.irfftn(values, s=made.n, axes=axes, norm="forward")
+            if len(made.n) > 1 and x != out:
+                view_x[...] = np.nan
+        elif direction < 0:
+            result = np.fft.fftn(values, axes=axes)
+        else:
+            result = np.fft.ifftn(values, axes=axes, norm="forward")
+        if view_out.dtype.names:
+            view_out["re"], view_out["im"] = result.real, result.imag
+        else:
+            view_out[...] = result
+
+    def _view(self, made: Made, which: int, address: int) -> "np.ndarray[Any, Any]":
+        kind, embed, stride, dist = made.sides[which]
+        dtype = np.dtype(COMPLEXES.get(kind) or REALS[kind])
+        dims = list(made.n)
+        if kind in COMPLEXES and made.sides[1 - which][0] in REALS:
+            dims[-1] = dims[-1] // 2 + 1
+        steps = [stride]
+        for extent in reversed(embed[1:]):
+            steps.append(steps[-1] * extent)
+        steps.append(dist)
+        reach = sum((n - 1) * s for n, s in zip((made.batch, *dims), reversed(steps), strict=True)) + 1
+        assert self._driver.on_device(address, reach * dtype.itemsize)
+        return array_at(address, dtype, (made.batch, *dims), tuple(reversed(steps)))
