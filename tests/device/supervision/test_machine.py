@@ -30,8 +30,10 @@ class Accepted(NamedTuple):
 class GenerationMachine(RuleBasedStateMachine):
     """A device whose hosts do what the rules say, against a model of its life."""
 
-    @initialize(kind=st.sampled_from(["hot", "warm", None]), budget=st.sampled_from([None, 0, 2]))
-    def open(self, kind: str | None, budget: int | None) -> None:
+    @initialize(
+        kind=st.sampled_from(["hot", "warm", None]), budget=st.sampled_from([None, None, 2]), at_once=st.booleans()
+    )
+    def open(self, kind: str | None, budget: int | None, at_once: bool) -> None:
         self.kind, self.budget = kind, budget
         self.clock = ManualClock()
         self.faults: list[str] = []
@@ -55,6 +57,8 @@ class GenerationMachine(RuleBasedStateMachine):
         self.weights = self.dev.per_generation(self._make)
         self.uses: list[tuple[asyncio.Task[Any], int]] = []
         self.settle()
+        if at_once:
+            self.host_is_ready()
 
     async def _open(self) -> None:
         asyncio.get_running_loop().set_exception_handler(lambda _, context: self.faults.append(str(context)))
@@ -234,24 +238,16 @@ class GenerationMachine(RuleBasedStateMachine):
         self.settle()
 
     @precondition(lambda self: self.host is not None)
-    @rule()
-    def host_dies(self) -> None:
+    @rule(how=st.sampled_from(["dies", "reports", "cannot open"]))
+    def the_host_is_lost(self, how: str) -> None:
         host = self.host
-        host.end("killed", "by the machine")
-        self.lose(host)
-
-    @precondition(lambda self: self.host is not None)
-    @rule()
-    def host_reports_a_loss(self) -> None:
-        host = self.host
-        host.report(cb.ContextPoisoned("by the machine"))
-        self.lose(host)
-
-    @precondition(lambda self: self.host is not None and self.state != "ready")
-    @rule()
-    def the_context_cannot_be_opened(self) -> None:
-        host = self.host
-        host.report(cb.DriverError("by the machine"))
+        match how:
+            case "dies":
+                host.end("killed", "by the machine")
+            case "reports":
+                host.report(cb.ContextPoisoned("by the machine"))
+            case "cannot open":
+                host.report(cb.DriverError("by the machine"))
         self.lose(host)
 
     @precondition(lambda self: any(not h.reaped.done() for h in self.old))
@@ -383,6 +379,6 @@ def _plain(event: Any) -> tuple[Any, ...]:
 
 
 GenerationMachine.TestCase.settings = settings(
-    max_examples=100, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=200, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
 )
 TestGenerations = GenerationMachine.TestCase
