@@ -312,6 +312,6 @@ async def _turns() -> None:
 
 
 LineMachine.TestCase.settings = settings(
-    max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=120, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
 )
 TestLine = LineMachine.TestCase
