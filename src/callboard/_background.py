@@ -43,7 +43,7 @@ class BackgroundLoop:
             return future.result()
         except concurrent.futures.CancelledError:
             raise DeviceStopped("the device was closed while this call waited") from None
-        except BaseException:
+        except BaseException:  # Ctrl-C, too
             future.cancel()  # harmless when it is the coroutine's own error
             raise
 

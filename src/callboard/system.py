@@ -99,7 +99,7 @@ class System(ActorSystem):
         def make() -> DeviceActor:
             try:
                 actor = DeviceActor(info, backend, config, supervisor, starter, port)
-            except BaseException as e:
+            except BaseException as e:  # of any class: told to who waits, and raised
                 made.set_exception(e)
                 raise
             made.set_result(actor)
@@ -109,7 +109,7 @@ class System(ActorSystem):
         try:
             ref = self.actor_of(Props(make), f"device-{label}-{info.index}")
             actor = await made
-        except BaseException:
+        except BaseException:  # a cancel, too
             port.close()
             raise
         return Device(ref, actor, Transfers(port, actor.arenas))

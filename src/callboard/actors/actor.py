@@ -265,7 +265,7 @@ class Actor:
         async def run() -> None:
             try:
                 result = await work
-            except Exception as error:
+            except Exception as error:  # of any class: a message is made of it
                 if failed is None:
                     raise
                 target.tell(failed(error))

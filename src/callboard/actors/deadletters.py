@@ -69,7 +69,7 @@ class DeadLetters:
         for subscriber in subscribers:
             try:
                 subscriber(letter)
-            except Exception:
+            except Exception:  # user code, and none of the publisher's business
                 _log.exception("a dead letter subscriber failed")
 
     def subscribe(self, subscriber: Callable[[DeadLetter], object]) -> Callable[[], None]:

@@ -96,7 +96,7 @@ class PinnedThread:
         try:
             loop = self._factory()
             self._port = Port(loop, self._clock)
-        except BaseException as error:
+        except BaseException as error:  # raised in the thread that waits for this one
             self._failure = error
             self._ready.set()
             return
@@ -120,7 +120,7 @@ class PinnedThread:
             if tasks:
                 loop.run_until_complete(asyncio.wait(tasks, timeout=1.0))
             loop.run_until_complete(loop.shutdown_asyncgens())
-        except Exception:
+        except Exception:  # of the tasks, which are user code; the loop is closed all the same
             _log.exception("thread %s could not end its tasks", self.name)
 
     def stop(self, on_end: Callable[[], object]) -> None:

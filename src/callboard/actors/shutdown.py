@@ -157,6 +157,6 @@ class CoordinatedShutdown:
                 raise TimeoutError(f"no end within {timeout:g} s, or cancelled") from None
             finally:
                 timer.cancel()
-        except Exception as error:
+        except Exception as error:  # of any class: told here, handled by the caller
             _log.warning("shutdown task %s in phase %s failed: %r", task.name, phase_name, error, exc_info=error)
             raise

@@ -126,7 +126,7 @@ class ActorSystem:
     async def _stop(self) -> None:
         try:
             await self.shutdown.run()
-        except Exception:
+        except Exception:  # of user code, by phase; the actors are stopped all the same
             _log.exception("the shutdown of %s was not complete", self.name)
         await self._stop_actors()
         await asyncio.gather(*(self._end_thread(thread) for thread in self._threads.values()))
@@ -139,7 +139,7 @@ class ActorSystem:
         for callback in reversed(self._on_termination):
             try:
                 callback()
-            except Exception:
+            except Exception:  # user code; the other callbacks are still due
                 _log.exception("a termination callback failed")
 
     async def _stop_actors(self) -> None:

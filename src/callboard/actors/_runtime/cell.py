@@ -271,7 +271,7 @@ class Cell:
         except (KeyboardInterrupt, SystemExit) as error:
             self.system.fatal(error)
             cause = error
-        except BaseException as error:
+        except BaseException as error:  # of any class: no actor ends without a word
             _log.exception("defect in the actor runtime: %s stops", self.path)
             cause = error
         await lifecycle.finish(self, cause)
@@ -319,7 +319,7 @@ class Cell:
                             self.current = TAKEN
                             continue
                         result = await result
-                except BaseException as error:
+                except BaseException as error:  # whatever a handler raises is for the supervisor
                     await self._failed(error, item)
                 else:
                     if self.current is item:
@@ -335,7 +335,7 @@ class Cell:
                             await result
                         elif kind:
                             completion.follow(self, result, item)
-                except BaseException as error:
+                except BaseException as error:  # likewise
                     await self._failed(error, item)
             self.current = TAKEN
             if self.timers.idle is not None:
@@ -349,7 +349,7 @@ class Cell:
                 await result
         except lifecycle.Stop:
             raise
-        except Exception:
+        except Exception:  # a defect of ours, and no reason to leave the user's messages
             _log.exception("%s: a system message failed", self.path)
 
     async def _failed(self, error: BaseException, item: Any) -> None:

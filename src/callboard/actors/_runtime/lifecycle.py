@@ -77,7 +77,7 @@ async def _create(cell: "Cell", restarted_by: BaseException | None) -> None:
         cell.adopt(actor)
         await _finish_hook(actor.pre_start() if restarted_by is None else actor.post_restart(restarted_by))
         cell.started = True
-    except BaseException as error:
+    except BaseException as error:  # of user code: for the supervisor, but for what is told apart here
         if isinstance(error, asyncio.CancelledError) and cell.task is not None and cell.task.cancelling():
             raise
         _let_fatal_pass(cell, error)
@@ -108,7 +108,7 @@ def _decide(cell: "Cell", error: BaseException) -> Decision:
     log = parent.group_log if strategy.whole_group else cell.restart_log
     try:
         return strategy.decide(error, log, cell.port.clock.time(), random.random())
-    except Exception:
+    except Exception:  # rules may be the user's code
         _log.exception("the supervision rules of %s failed; %s stops", parent.path, cell.path)
         return Decision(Directive.STOP)
 
@@ -297,7 +297,7 @@ async def _endure(cell: "Cell", step: Awaitable[Any]) -> None:
         await step
     except asyncio.CancelledError:
         _log.warning("%s: stopping was cut short", cell.path)
-    except Exception:
+    except Exception:  # user code may fail in any way, and the next step is still due
         _log.exception("%s: a step of stopping failed", cell.path)
 
 
@@ -314,7 +314,7 @@ async def _bounded(cell: "Cell", actor: Any, seconds: float) -> None:
         _log.error("post_stop of %s was cancelled", cell.path)
     except (KeyboardInterrupt, SystemExit) as error:
         cell.system.fatal(error)
-    except BaseException:
+    except BaseException:  # user code may fail in any way, and the actor still ends
         _log.exception("post_stop of %s failed", cell.path)
     finally:
         if timer is not None:

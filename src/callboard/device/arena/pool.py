@@ -236,7 +236,7 @@ class ArenaPool:
                 self._arenas[arena.id] = arena
                 self._addresses = sorted([*self._addresses, (arena.address, arena.id)])
             self._announce(arena)
-        except BaseException:
+        except BaseException:  # Ctrl-C, too: the bytes are counted already
             with self._lock:
                 self._bytes -= size
                 if arena is not None:

@@ -57,7 +57,7 @@ def serve(channel: Channel, *, lives_on: bool = False) -> int:
     except ChannelClosed:
         host.abandon(lives_on)
         return 0
-    except Exception as e:
+    except Exception as e:  # what nobody below has made of it is the end of this context
         host.lose(e)
         if lives_on:
             host.abandon(lives_on)

@@ -59,8 +59,7 @@ def _serve(name: str, channel: SocketChannel) -> int:
         code: int = serve(channel)
     except ChannelClosed:
         return 0
-    except BaseException:
-        # to stderr, whose last lines go into the application's account of the end
+    except BaseException:  # to stderr, whose last lines go into the application's account of the end
         traceback.print_exc()
         return 1
     return code

@@ -179,8 +179,7 @@ class Monitor:
         while True:
             try:
                 self.turn(min((host.interval for host in self._hosts), default=None))
-            except Exception:
-                # a logging handler or a callback of the application failed; the other hosts still need their monitor
+            except Exception:  # of a logging handler or a callback; the other hosts still need their monitor
                 logging.getLogger("callboard.host").exception("the monitor of the hosts goes on after an error")
 
     def _add(self, host: WatchedHost) -> None:

@@ -151,8 +151,7 @@ class OpLine:
                     return
         except FrameError as e:
             self._stop_reading(e)
-        except Exception as e:
-            # a bug of the receiver; the messages behind this one are other people's answers
+        except Exception as e:  # a bug of the receiver; the messages behind it are other people's answers
             context: dict[str, Any] = {"message": "callboard: a message of a host could not be handled", "exception": e}
             self._loop.call_exception_handler(context)
             self._loop.call_soon(self._deliver)

@@ -222,7 +222,7 @@ class SocketChannel(Channel):
             poll.poll(left * 1e3)
             self._flush()
         self._pulse.changed()
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(Exception):  # what cannot be written any more is lost; nobody is left to be told
             sys.stdout.flush()
             sys.stderr.flush()
             ctypes.CDLL(None).fflush(None)

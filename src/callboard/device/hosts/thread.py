@@ -151,7 +151,7 @@ class ThreadHost(Host):
             end = HostEnd("closed" if self._closing else "killed", str(e))
         except SystemExit as e:
             end = HostEnd("closed" if self._closing and not e.code else "exited", f"exit code {e.code}")
-        except BaseException:
+        except BaseException:  # whatever ended the thread is the reason of the host's end
             end = HostEnd("exited", traceback.format_exc())
         self._channel.close("the host has ended")
         with contextlib.suppress(RuntimeError):  # the loop is closed
@@ -191,8 +191,7 @@ class ThreadHost(Host):
                 continue
             try:
                 self._on_message(message)
-            except Exception as e:
-                # a bug of the receiver; the messages behind this one are other people's answers
+            except Exception as e:  # a bug of the receiver; the messages behind it are other people's answers
                 context: dict[str, Any] = {
                     "message": "callboard: a message of a host could not be handled",
                     "exception": e,

@@ -176,7 +176,7 @@ class Interop:
         generation = port.generation
         try:
             self._visit(lambda answer: Borrow(allocation.id, take, answer))
-        except BaseException:
+        except BaseException:  # Ctrl-C, too
             allocation.freed = True  # the host has not got it
             raise
         layout, offset = described[0]

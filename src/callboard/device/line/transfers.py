@@ -63,7 +63,7 @@ class Transfers:
                 lease = _Lease(self._arenas, slot)
                 region = HostRegion(self._port, slot.arena_id, slot.offset, layout, self._port.generation)
                 ref: GpuRef = self._port.submit(Upload(host=region), extra=lease, depth=depth)
-            except BaseException:
+            except BaseException:  # Ctrl-C, too: nobody else gives the slot back
                 self._arenas.give(slot)
                 raise
             return ref
@@ -108,7 +108,7 @@ class Transfers:
             use.begin()
             try:
                 last = self._port.submit(Upload(host=region, out=view), extra=use, depth=depth)
-            except BaseException:
+            except BaseException:  # Ctrl-C, too: this part will have no verdict
                 use.end()
                 raise
             if not non_blocking:
@@ -164,7 +164,7 @@ class Transfers:
                 region = HostRegion(self._port, slot.arena_id, offset, view.layout, ref.generation)
                 self._port.submit(Download(src=view, host=region), keep=_FetchPart(fetch, a, b), depth=depth)
                 asked += 1
-        except BaseException:
+        except BaseException:  # Ctrl-C, too: the parts that were not asked for will have no verdict
             fetch.give_up(len(parts) - asked)
             raise
         return reply

@@ -243,7 +243,7 @@ class Residents:
             if slot is not None:
                 arguments.packer.stage(_Slot(slot), self._copier.copy)
             accept(port, arguments.tag, end, message)
-        except BaseException:
+        except BaseException:  # Ctrl-C, too
             if slot is not None and end.id == 0:
                 self._arenas.give(slot)
             raise

@@ -110,7 +110,7 @@ class Standby:
         try:
             if message is not None:
                 host = await self._start("standby")
-        except Exception as e:
+        except Exception as e:  # whatever kept it from starting, it fails no op: another is tried later
             self._task = None
             self.failed(str(e))  # which begins another task
             return
