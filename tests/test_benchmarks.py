@@ -105,6 +105,14 @@ def test_solver(tmp_path: Path) -> None:
             assert set(figures) == {"process", "thread", "direct"}
 
 
+def test_tensor(tmp_path: Path) -> None:
+    results = run(tmp_path, "tensor")["results"]
+    assert results["plans"]["process"]["misses"] == results["plans"]["process"]["entries"] == 8
+    for title, figures in results.items():
+        if title != "plans":
+            assert set(figures) == {"process", "thread", "direct"}
+
+
 def test_rounds_take_turns_in_both_directions(harness: ModuleType) -> None:
     order: list[str] = []
 

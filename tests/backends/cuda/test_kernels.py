@@ -10,9 +10,10 @@ from callboard.backends.cuda.blas.products import ProductArgs
 from callboard.backends.cuda.fft.scaling import ScaleArgs
 from callboard.backends.cuda.kernels import compiled
 from callboard.backends.cuda.launching import CopyArgs, FillArgs, TransposeArgs
+from callboard.backends.cuda.tensor.arguments import ElementArgs, ReduceArgs
 from callboard.core.errors import BackendUnavailable, LibraryError
 
-SOURCES = ("memory", "blas", "fft")
+SOURCES = ("memory", "blas", "fft", *(f"tensor-{name}" for name in ("bf16", "f64", "c64", "i32")))
 
 
 @pytest.fixture
@@ -47,6 +48,8 @@ def test_sources_compile(tmp_path: Path, source: str, capability: tuple[int, int
         ("blas", NormArgs),
         ("blas", AddressArgs),
         ("fft", ScaleArgs),
+        ("tensor", ElementArgs),
+        ("tensor", ReduceArgs),
     ],
 )
 def test_argument_structures_have_the_size_of_the_kernels(source: str, structure: type[ctypes.Structure]) -> None:

@@ -41,7 +41,8 @@ class Kernels:
     def get(self, source: str, name: str) -> int:
         """The ``CUfunction`` of kernel ``name`` in ``data/<source>.cu``.
 
-        The first call for a source may compile: not for a launch.
+        The first call for a source may compile: not for a launch. A long file is compiled in parts: of the source
+        ``"tensor-f32"``, what ``data/tensor.cu`` has for ``FOR_f32``.
 
         Raises:
             BackendUnavailable: NVRTC is not installed.
@@ -78,7 +79,7 @@ def compiled(source: str, capability: tuple[int, int], cache: Path | None = None
     """The binary (a cubin; PTX where NVRTC is older than the device) of ``data/<source>.cu``.
 
     Args:
-        source: Stem of the file.
+        source: Stem of the file, and the part of it after a dash.
         capability: Of the device.
         cache: Folder of the binaries; :func:`cache_folder` when None.
 
@@ -86,7 +87,10 @@ def compiled(source: str, capability: tuple[int, int], cache: Path | None = None
         BackendUnavailable: NVRTC is not installed.
         LibraryError: It refuses the source.
     """
-    text = _text(f"{source}.cu")
+    stem, _, part = source.partition("-")
+    text = _text(f"{stem}.cu")
+    if part:
+        text = f"#define FOR_{part}\n#line 1\n".encode() + text
     nvrtc = load_nvrtc()
     architecture, form = _architecture(nvrtc, capability)
     return _kept(nvrtc, source, text, architecture, form, cache)

@@ -2,6 +2,9 @@
 
 Axes are matched by their modes (names), not by their order. Any strides are taken as they are: transposed, sliced,
 reversed and repeated views, and diagonals.
+
+Sums are taken in a fixed order: equal calls on one device, with the same versions of its libraries, give equal bits,
+unless ``autotune`` has chosen another way.
 """
 
 from callboard.kernel.tensor.actor import TensorActor

@@ -1,6 +1,6 @@
 """Contractions: of two tensors by modes, and of any number by an equation."""
 
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from callboard.core.layout import layout_of
 from callboard.core.op import Op, Outputs
@@ -11,11 +11,10 @@ from callboard.kernel.tensor.actor import TensorActor
 from callboard.kernel.tensor.checks import Compute, check_compute, check_numbers
 from callboard.kernel.tensor.equation import Equation, read_equation
 from callboard.kernel.tensor.modes import Label, Modes, ModeTable, Tensor
+from callboard.kernel.tensor.network import Optimize
 from callboard.kernel.tensor.operators import DTYPES_OF_TENSORS, Conj
 
-__all__ = ["Contract", "Einsum", "Optimize", "operands_of"]
-
-Optimize = Literal["auto", "optimal", "dp", "greedy", "branch-all", "branch-2", "branch-1"]
+__all__ = ["Contract", "Einsum", "operands_of"]
 
 
 class Contract(Op[TensorActor, GpuRef], tag="tensor.contract"):

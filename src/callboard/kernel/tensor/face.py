@@ -10,9 +10,10 @@ from callboard.core.operand import Scalar
 from callboard.core.ref import GpuRef
 from callboard.kernel.face import Face
 from callboard.kernel.tensor.checks import Compute
-from callboard.kernel.tensor.contraction import Contract, Einsum, Optimize
+from callboard.kernel.tensor.contraction import Contract, Einsum
 from callboard.kernel.tensor.elementwise import ElementwiseBinary, ElementwiseTrinary, Permutation, Reduction
 from callboard.kernel.tensor.modes import Modes
+from callboard.kernel.tensor.network import Optimize
 from callboard.kernel.tensor.operators import Binary, Conj, Unary
 
 __all__ = ["TensorFace"]

@@ -5,12 +5,15 @@ J. Open Source Softw. 3(26), 2018), and depends on modes and extents alone.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from callboard.core.layout import layout_of
 from callboard.kernel.tensor.modes import Label, Tensor
 
-__all__ = ["Step", "network"]
+__all__ = ["Optimize", "Step", "network"]
+
+Optimize = Literal["auto", "optimal", "dp", "greedy", "branch-all", "branch-2"]
+"""How opt_einsum chooses; those of its ways that are the same each time."""
 
 
 class Step(NamedTuple):
@@ -29,7 +32,7 @@ class Step(NamedTuple):
 
 
 def network(
-    inputs: Sequence[Tensor], output: Tensor, extents: Mapping[Label, int], optimize: str = "auto"
+    inputs: Sequence[Tensor], output: Tensor, extents: Mapping[Label, int], optimize: Optimize = "auto"
 ) -> list[Step]:
     """The steps that compute ``output``.
 
@@ -96,7 +99,7 @@ def _between(a: Tensor, b: Tensor, wanted: set[Label], extents: Mapping[Label, i
 
 
 def _path(
-    inputs: Sequence[Tensor], output: Tensor, extents: Mapping[Label, int], optimize: str
+    inputs: Sequence[Tensor], output: Tensor, extents: Mapping[Label, int], optimize: Optimize
 ) -> Sequence[Sequence[int]]:
     if len(inputs) == 2:
         return [(0, 1)]
@@ -108,5 +111,4 @@ def _path(
     path, _ = opt_einsum.contract_path(
         f"{','.join(terms)}->{result}", *(tensor.layout.shape for tensor in inputs), shapes=True, optimize=optimize
     )
-    found: Sequence[Sequence[int]] = path
-    return found
+    return [tuple(pair) for pair in path]

@@ -1,6 +1,7 @@
 """Argument structures of the kernels in ``data/tensor.cu``, and the axes that they walk."""
 
 import ctypes
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -8,7 +9,7 @@ from callboard.backends.cuda.axes import AXES
 from callboard.core.errors import UnsupportedOp
 from callboard.core.operand import Operand
 
-__all__ = ["ElementArgs", "FactorArg", "ReduceArgs", "factor_setter", "merged_axes", "set_axes"]
+__all__ = ["ElementArgs", "FactorArg", "ReduceArgs", "factor_setter", "is_wide", "merged_axes", "set_axes"]
 
 _Steps = ctypes.c_int64 * AXES
 
@@ -27,7 +28,10 @@ class ElementArgs(ctypes.Structure):
         *((name, FactorArg) for name in ("alpha", "beta", "gamma")),
         ("count", ctypes.c_int64),
         *((name, _Steps) for name in ("extent", "a_step", "b_step", "c_step", "out_step")),
-        *((name, ctypes.c_int) for name in ("axes", "has_b", "has_c", "op_a", "op_b", "op_c", "op_ab", "op_abc")),
+        *(
+            (name, ctypes.c_int)
+            for name in ("axes", "wide", "has_b", "has_c", "op_a", "op_b", "op_c", "op_ab", "op_abc")
+        ),
     )
 
 
@@ -40,7 +44,7 @@ class ReduceArgs(ctypes.Structure):
         *((name, ctypes.c_int64) for name in ("outputs", "terms", "splits")),
         *((name, _Steps) for name in ("extent", "a_step", "b_step", "c_step", "out_step")),
         *((name, _Steps) for name in ("inner", "a_inner", "b_inner")),
-        *((name, ctypes.c_int) for name in ("axes", "inner_axes", "has_b", "has_c")),
+        *((name, ctypes.c_int) for name in ("axes", "inner_axes", "wide", "has_b", "has_c")),
         *((name, ctypes.c_int) for name in ("op_a", "op_b", "op_c", "op_reduce")),
     )
 
@@ -79,6 +83,12 @@ def merged_axes(extents: Sequence[int], *steps: Sequence[int]) -> tuple[list[int
         else:
             merged.append((n, step))
     return [n for n, _ in merged], [[step[i] for _, step in merged] for i in range(len(steps))]
+
+
+def is_wide(extents: Sequence[int], *steps: Sequence[int]) -> bool:
+    """Whether 32 bits do not hold every linear index and every offset of these axes."""
+    reaches = (sum((n - 1) * abs(s) for n, s in zip(extents, step, strict=True)) for step in steps)
+    return max(math.prod(extents), *reaches) >= 1 << 31
 
 
 def set_axes(args: ctypes.Structure, extent: str, extents: Sequence[int], **steps: Sequence[int]) -> int:

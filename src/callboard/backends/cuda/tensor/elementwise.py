@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from callboard.backends.cuda.copies import copier
 from callboard.backends.cuda.launching import THREADS, kernel_launcher, linear_grid
-from callboard.backends.cuda.tensor.arguments import ElementArgs, factor_setter, merged_axes, set_axes
+from callboard.backends.cuda.tensor.arguments import ElementArgs, factor_setter, is_wide, merged_axes, set_axes
 from callboard.core.layout import Layout
 from callboard.core.op import Op
 from callboard.kernel.tensor import ElementwiseBinary, ElementwiseTrinary, Permutation
@@ -56,6 +56,7 @@ def combined(
     axes, (out, *steps) = merged_axes(sizes, layout.strides, *(t.tensor.steps(result.labels) for t in terms))
     args = ElementArgs(count=layout.size, has_b="b" in names, has_c="c" in names)
     args.axes = set_axes(args, "extent", axes, out_step=out)
+    args.wide = is_wide(axes, out, *steps)
     for name, term, step in zip(names, terms, steps, strict=True):
         set_axes(args, "extent", axes, **{f"{name}_step": step})
         setattr(args, f"op_{name}", UNARY.index(term.operator))
@@ -63,7 +64,7 @@ def combined(
         setattr(args, name, BINARY.index(join))
     cells = {"a": args.alpha, "b": args.beta, "c": args.gamma}
     setters = [factor_setter(cells[name], term.factor) for name, term in zip(names, terms, strict=True)]
-    function = engine.kernels.get("tensor", f"elementwise_{layout.dtype.name}")
+    function = engine.kernel("elementwise", layout.dtype)
     launch = kernel_launcher(engine.driver, function, linear_grid(layout.size), (THREADS, 1), args)
     cublas = engine.cublas
 

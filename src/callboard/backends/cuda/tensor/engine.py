@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from callboard.backends.cuda.blas.cublas import Cublas
+from callboard.core.dtype import DType
 
 if TYPE_CHECKING:
     from callboard.backends.cuda.device import CudaDevice
@@ -30,6 +31,10 @@ class Engine:
         self.device = device
         self._memory: list[Memory] = []
         self._bench: Engine | None = None
+
+    def kernel(self, name: str, dtype: DType) -> int:
+        """A kernel of ``data/tensor.cu`` for this dtype; compiled here if it has not been."""
+        return self.kernels.get(f"tensor-{dtype.name}", f"{name}_{dtype.name}")
 
     def reserve(self, nbytes: int) -> int:
         """Scratch memory of at least this size. The next plan is given the same: plans run one after the other.

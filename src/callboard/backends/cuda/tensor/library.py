@@ -6,6 +6,7 @@ from callboard.backends.cuda.stream import CudaStream
 from callboard.backends.cuda.tensor import contraction, elementwise, reductions
 from callboard.backends.cuda.tensor.elementwise import Run
 from callboard.backends.cuda.tensor.engine import Engine, Scratch
+from callboard.core.dtype import DTYPES
 from callboard.core.library import Library, launches, prepares
 from callboard.kernel.tensor import (
     Contract,
@@ -40,7 +41,7 @@ class CudaTensor(Library):
         self.engine = Engine(device, stream)
 
     def warm_up(self) -> None:
-        self.engine.kernels.get("tensor", "elementwise_f32")
+        self.engine.kernel("elementwise", DTYPES["f32"])
         self.engine.kernels.get("memory", "copy_4")
 
     def close(self) -> None:

@@ -135,8 +135,9 @@ def _matrices(engine: "Engine", scratch: "Scratch", p: Product, way: Lowering) -
     if p.compute in ROUNDED and p.dtype.name in ("f32", "c64"):
         types = types._replace(compute=ROUNDED[p.compute], classic=None)
     multiply = _multiply(engine, types, p, (a, b, out), way.extents[0], (conj_a, conj_b))
-    add = None if p.c is None else mover(engine, p.c.tensor, target, p.extents, p.c.operator == "conj")
-    in_place = p.c is not None and place is None and p.c.operator != "conj" and p.c.tensor == p.result
+    conj_c = p.c is not None and p.c.operator == "conj" and p.dtype.is_complex
+    add = None if p.c is None else mover(engine, p.c.tensor, target, p.extents, conj_c)
+    in_place = p.c is not None and place is None and not conj_c and p.c.tensor == p.result
     always = isinstance(p.beta, Operand)
     store = None if place is None else mover(engine, target, p.result, p.extents)
     for taken in places:

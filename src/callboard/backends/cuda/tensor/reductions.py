@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from callboard.backends.cuda.launching import THREADS, kernel_launcher, linear_grid
-from callboard.backends.cuda.tensor.arguments import ReduceArgs, factor_setter, merged_axes, set_axes
+from callboard.backends.cuda.tensor.arguments import ReduceArgs, factor_setter, is_wide, merged_axes, set_axes
 from callboard.backends.cuda.tensor.elementwise import Run, Term, nothing, result_of
 from callboard.core.dtype import DTYPES, DType
 from callboard.kernel.tensor import Reduction
@@ -79,6 +79,7 @@ def reduced(
     if count:
         inner, inside = merged_axes([extents[x] for x in labels], *(t.tensor.steps(labels) for t in terms))
     args.inner_axes = set_axes(args, "inner", inner, **{f"{x}_inner": s for x, s in zip(named, inside, strict=True)})
+    args.wide = is_wide(axes, out, *steps) or is_wide(inner, *inside)
     for name, term in everything.items():
         setattr(args, f"op_{name}", UNARY.index(term.operator))
     args.op_reduce = BINARY.index(operator)
@@ -91,10 +92,8 @@ def reduced(
     kernel, work = ("blocks", args.splits * layout.size) if along else ("threads", 0)
     grid = min(work, 1 << 16) if along else linear_grid(args.splits * layout.size)
     block = (THREADS, 1)
-    reduce = kernel_launcher(engine.driver, engine.kernels.get("tensor", f"{kernel}_{dtype.name}"), grid, block, args)
-    finish = kernel_launcher(
-        engine.driver, engine.kernels.get("tensor", f"parts_{dtype.name}"), min(layout.size, 1 << 16), block, args
-    )
+    reduce = kernel_launcher(engine.driver, engine.kernel(kernel, dtype), grid, block, args)
+    finish = kernel_launcher(engine.driver, engine.kernel("parts", dtype), min(layout.size, 1 << 16), block, args)
     put_alpha, put_beta = factor_setter(args.alpha, alpha), factor_setter(args.beta, None if c is None else c.factor)
     cublas = engine.cublas
 

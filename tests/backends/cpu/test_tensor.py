@@ -1,0 +1,38 @@
+"""What is the CPU library's own; what every backend must do is in the conformance suites."""
+
+import numpy as np
+
+import callboard as cb
+from callboard.backends.cpu.tensor import CpuTensor
+from callboard.core.op import OPS
+from callboard.kernel.tensor import Einsum
+from callboard.testing.session import LibrarySession
+
+
+def test_it_serves_every_message() -> None:
+    messages = {cls for tag, cls in OPS.items() if tag.startswith("tensor.")}
+    assert set(CpuTensor.launch_table) == set(CpuTensor.prepare_table) == messages
+    assert all(prepare.inline for prepare in CpuTensor.prepare_table.values())
+
+
+async def test_plans_are_kept_by_strides_too() -> None:
+    """The same extents that lie another way have a plan of their own; the same layout has the same one."""
+    a = np.arange(16.0).reshape(4, 4)
+    async with cb.device("cpu", standby=None) as device:
+        ref = device.put(a)
+        for _ in range(3):
+            assert (await device.tensor.einsum("ij->i", ref).get()).tolist() == a.sum(1).tolist()
+            assert (await device.tensor.einsum("ij->i", ref.T).get()).tolist() == a.sum(0).tolist()
+        plans = (await device.stats()).plans["tensor"]
+        assert (plans.entries, plans.misses, plans.hits) == (2, 2, 4)
+
+
+def test_plans_are_limited() -> None:
+    most = CpuTensor.max_plans
+    assert most is not None
+    with LibrarySession("cpu") as session:
+        ref = session.put(np.ones((2, 2)))
+        letters = "abcdefghijklmnopqrstuvwxyz"
+        for first, second in [(x, y) for x in letters for y in letters if x != y][: most + 5]:
+            session.submit(Einsum(equation=first + second, operands=(ref,)))
+        assert len([plan for plan in session._plans.values() if plan.stem == "tensor"]) == most
