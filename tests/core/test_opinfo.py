@@ -309,3 +309,31 @@ def test_parts_of_a_message_without_fields() -> None:
     parts = info_of(Nothing).split(Nothing())
     assert parts == Parts(msgspec.msgpack.encode(["toy.nothing", [], []]), [], [])
     assert info_of(Nothing).join(Nothing, [], []) == Nothing()
+
+
+class Chosen(Op["ToyActor", None], tag="toy.chosen"):
+    x: In
+    norm: Literal["one", "two"] | None = None
+    side: Literal["left", "right"] = "left"
+
+    def infer(self) -> dict[str, Layout]:
+        return {}
+
+
+del OPS["toy.chosen"]  # other modules look at all messages that there are
+
+
+def test_words_are_checked_once_each() -> None:
+    """A message of the same types with another word is looked at; one with a word seen before is not."""
+    info = info_of(Chosen)
+    x = Placeholder(layout_of(DTYPES["f32"], (2,)))
+    for fields in ({}, {"norm": "one"}, {"norm": "two", "side": "right"}):
+        op = Chosen(x=x, **fields)  # type: ignore[arg-type]
+        assert info.kinds(op) in info.accepted
+    for wrong in ("three", 1, ["one"]):
+        with pytest.raises(TypeError, match=r"toy\.chosen: norm = "):
+            Chosen(x=x, norm=wrong)  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match=r"toy\.chosen: side = "):
+            Chosen(x=x, side=wrong)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"toy\.chosen: side = None"):
+        Chosen(x=x, side=None)  # type: ignore[arg-type]

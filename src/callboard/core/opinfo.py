@@ -8,7 +8,7 @@ forget a field. The rest is what changes from call to call: buffer ids, offsets 
 import operator
 import types
 from collections.abc import Callable, Iterator, Sequence
-from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 import numpy as np
@@ -63,7 +63,7 @@ class OpInfo:
         dynamic: Operands and scalars, in order of declaration: the arguments of a launch.
         statics: Names of the settings.
         split: Takes a message apart into :class:`Parts` (see the module's docstring).
-        kinds: Gives the types of a message's fields.
+        kinds: Gives the types of a message's fields; of one that takes certain words, the word.
         accepted: Those of messages that were found to be right, where the types alone tell.
     """
 
@@ -84,12 +84,13 @@ class OpInfo:
         self.statics = tuple(statics)
         self.roles = {f.name: f.role for f in dynamic}
         self._hints = {n: hints[n] for n in statics}
-        self.kinds = kinds_getter(self.fields)
+        words = {name for name in statics if _has_words(hints[name])}
+        self.kinds = kinds_getter(self.fields, words)
         self._statics = _getter(self.statics)
         self._dynamic = _getter(tuple(f.name for f in dynamic))
         # Whether the types of the fields alone tell that a message is right: then they are looked at once.
         self._by_type = not any(f.many for f in dynamic) and all(map(_decided_by_type, self._hints.values()))
-        self.accepted: set[tuple[type, ...]] = set()
+        self.accepted: set[tuple[type | str, ...]] = set()
         self._statics_type: Any = tuple[tuple(hints[n] for n in statics)] if statics else tuple[()]  # type: ignore[misc]
         single = not any(f.many or f.compounds for f in dynamic) and all(map(tellable, self._hints.values()))
         self.split: Callable[[Any], Parts] = (
@@ -300,7 +301,18 @@ def _checked_static(tag: str, name: str, hint: Any, value: Any) -> Any:
 def _decided_by_type(hint: Any) -> bool:
     if get_origin(hint) in (Union, types.UnionType):
         return all(map(_decided_by_type, get_args(hint)))
-    return hint in (bool, int, float, str, type(None))
+    return hint in (bool, int, float, str, type(None)) or _is_word(hint)
+
+
+def _has_words(hint: Any) -> bool:
+    """Whether what it says, and not its type alone, tells that a setting is right: ``Literal["a", "b"] | None``."""
+    if get_origin(hint) in (Union, types.UnionType):
+        return any(map(_has_words, get_args(hint)))
+    return _is_word(hint)
+
+
+def _is_word(hint: Any) -> bool:
+    return get_origin(hint) is Literal and all(type(value) is str for value in get_args(hint))
 
 
 def _is_exact(hint: Any, value: Any) -> bool:

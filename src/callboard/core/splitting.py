@@ -6,7 +6,7 @@ before for messages that look the same.
 """
 
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin
 
 from callboard.core.operand import Role
@@ -16,7 +16,7 @@ __all__ = ["Parts", "kinds_getter", "splitter", "tellable"]
 MAX_HEADS = 8192
 """Heads remembered for one class; beyond that it begins anew."""
 
-Kinds = tuple[type, ...]
+Kinds = tuple[type | str, ...]
 
 
 class Parts(NamedTuple):
@@ -29,10 +29,13 @@ class Parts(NamedTuple):
     """The numbers that are there; a complex number is two."""
 
 
-def kinds_getter(fields: Sequence[str]) -> Callable[[Any], Kinds]:
-    """A function that gives the types of these fields of a message."""
-    types_of_fields = "".join(f"type(op.{name}), " for name in fields)
-    return _made(f"def kinds(op):\n return ({types_of_fields})", "kinds", {})
+def kinds_getter(fields: Sequence[str], words: Container[str] = ()) -> Callable[[Any], Kinds]:
+    """A function that gives the types of these fields of a message; of ``words``, what they say if it is a string."""
+    of_fields = "".join(
+        f"op.{name} if type(op.{name}) is str else type(op.{name}), " if name in words else f"type(op.{name}), "
+        for name in fields
+    )
+    return _made(f"def kinds(op):\n return ({of_fields})", "kinds", {})
 
 
 def splitter(

@@ -84,8 +84,11 @@ class Product(Op[BlasLtActor, R_co]):
         return EPILOGUES[self.epilogue]
 
     def __post_init__(self) -> None:
-        _check_answer(self, self.epilogue)
-        super().__post_init__()
+        try:
+            super().__post_init__()
+        except TypeError:
+            _check_answer(self, self.epilogue)
+            raise
         if self.beta != 0.0 or self.alpha != 1.0:
             check_addend_given(self, "c", self.c, self.beta)
 
