@@ -15,7 +15,20 @@ from callboard.core.dtype import DTYPES
 from callboard.core.errors import ShapeError
 from callboard.core.layout import Layout, layout_of
 from callboard.core.op import OPS, Op, info_of
-from callboard.core.operand import HostIn, HostOut, In, InOut, Operand, Out, Placeholder, Role, Scalar
+from callboard.core.operand import (
+    Compound,
+    HostIn,
+    HostOut,
+    In,
+    InOut,
+    Operand,
+    Out,
+    Placeholder,
+    Role,
+    Scalar,
+    operands_of,
+    parts_of,
+)
 from callboard.core.opinfo import OpField, Parts, read_head
 
 for module in pkgutil.walk_packages(callboard.kernel.__path__, "callboard.kernel."):
@@ -70,8 +83,17 @@ st.register_type_strategy(int, sizes)
 
 def values(field: OpField, length: int) -> st.SearchStrategy[Any]:
     one = numbers if field.role is Role.SCALAR else operands
+    if field.compounds:
+        one = st.one_of([compounds(cls) for cls in field.compounds])
     one = st.tuples(*[one] * length) if field.many else one
     return st.none() | one if field.optional else one
+
+
+def compounds(cls: type[Compound]) -> st.SearchStrategy[Any]:
+    parts = parts_of(cls)
+    settings = st.from_type(parts.types).map(lambda found: dict(zip(parts.settings, found, strict=True)))
+    arrays = st.fixed_dictionaries({name: operands for name, _ in parts.operands})
+    return st.builds(lambda a, s: cls(**a, **s), arrays, settings)
 
 
 @st.composite
@@ -88,10 +110,13 @@ def messages(draw: st.DrawFn, cls: type[AnyOp]) -> AnyOp:
 
 
 def leaves(op: AnyOp) -> Iterator[Any]:
-    """Operands and numbers, in order of declaration."""
+    """Operands and numbers, in order of declaration; None for fields left out."""
     for field in info_of(type(op)).dynamic:
         value = getattr(op, field.name)
-        yield from value if isinstance(value, tuple) else [value]
+        if isinstance(value, Compound):
+            yield from operands_of(value).values()
+        else:
+            yield from value if isinstance(value, tuple) else [value]
 
 
 def check_round_trip(op: AnyOp) -> None:

@@ -19,6 +19,7 @@ from callboard.kernel.fft.face import FftFace
 from callboard.kernel.memory import Copy, Empty, Fill
 from callboard.kernel.rng.face import RngFace
 from callboard.kernel.solver.face import SolverFace
+from callboard.kernel.sparse.face import SparseFace
 from callboard.kernel.tensor.face import TensorFace
 
 __all__ = ["Faces", "Shape"]
@@ -35,6 +36,7 @@ class Faces(Generic[Mode]):
         blas_lt: Fused matrix products (:class:`callboard.kernel.blas_lt.BlasLtFace`).
         fft: Fourier transforms (:class:`callboard.kernel.fft.face.FftFace`).
         solver: Linear algebra (:class:`callboard.kernel.solver.face.SolverFace`).
+        sparse: Sparse matrices (:class:`callboard.kernel.sparse.face.SparseFace`).
         tensor: Contractions and element-wise work by modes (:class:`callboard.kernel.tensor.face.TensorFace`).
         rng: Random numbers (:class:`callboard.kernel.rng.face.RngFace`).
     """
@@ -47,6 +49,7 @@ class Faces(Generic[Mode]):
         self.blas_lt: BlasLtFace[Mode] = BlasLtFace(submit)
         self.fft: FftFace[Mode] = FftFace(submit)
         self.solver: SolverFace[Mode] = SolverFace(submit)
+        self.sparse: SparseFace[Mode] = SparseFace(submit, self.put)
         self.tensor: TensorFace[Mode] = TensorFace(submit)
         self.rng: RngFace[Mode] = RngFace(submit)
 

@@ -43,6 +43,7 @@ class CpuBackend(AccelBackend):
         from callboard.backends.cpu.memory import CpuMemory
         from callboard.backends.cpu.rng import CpuRng
         from callboard.backends.cpu.solver import CpuSolver
+        from callboard.backends.cpu.sparse import CpuSparse
         from callboard.backends.cpu.tensor import CpuTensor
 
         return {
@@ -51,6 +52,7 @@ class CpuBackend(AccelBackend):
             "blas_lt": CpuBlasLt,
             "fft": CpuFft,
             "solver": CpuSolver,
+            "sparse": CpuSparse,
             "tensor": CpuTensor,
             "rng": CpuRng,
         }

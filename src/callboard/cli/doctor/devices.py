@@ -66,6 +66,14 @@ async def _try_tensor(device: Device) -> None:
         raise ValueError(f"a contraction came back as {found.tolist()}")
 
 
+async def _try_sparse(device: Device) -> None:
+    a = np.array([[0, 2, 0], [1, 0, 3]], np.float32)
+    matrix = await device.sparse.from_dense(device.put(a))
+    found = await device.sparse.sp_mv(matrix, device.put(np.ones(3, np.float32))).get()
+    if not np.allclose(found, a.sum(1)):
+        raise ValueError(f"a product came back as {found.tolist()}")
+
+
 PROBES: dict[str, Callable[[Device], Awaitable[None]]] = {
     "blas": _try_blas,
     "blas_lt": _try_blas_lt,
@@ -73,6 +81,7 @@ PROBES: dict[str, Callable[[Device], Awaitable[None]]] = {
     "memory": _try_memory,
     "rng": _try_rng,
     "solver": _try_solver,
+    "sparse": _try_sparse,
     "tensor": _try_tensor,
 }
 """One op of each library, by its stem: raises when it fails or its result is wrong."""

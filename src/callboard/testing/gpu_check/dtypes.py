@@ -11,7 +11,7 @@ from callboard.core.errors import AccelError
 from callboard.core.layout import layout_of
 from callboard.core.library import Library
 from callboard.core.op import Op, info_of, outputs_of
-from callboard.core.operand import Placeholder, Role
+from callboard.core.operand import Compound, Placeholder, Role, parts_of
 from callboard.core.opinfo import OpField
 
 __all__ = ["accepted"]
@@ -59,6 +59,8 @@ def _messages(op: type[Op[Any, Any]], dtype: DType) -> Iterator[Op[Any, Any]]:
 def _values(field: OpField, dtype: DType, is_first: bool) -> list[Any]:
     if field.role is Role.SCALAR:
         return [1.0]
+    if field.compounds:
+        return [value for cls in field.compounds for value in _compounds(cls, dtype)]
     dtypes = [dtype]
     if field.role in (Role.OUT, Role.INOUT) and dtype.name in RESULTS and not is_first:
         dtypes.append(DTYPES[RESULTS[dtype.name]])
@@ -75,6 +77,17 @@ def _values(field: OpField, dtype: DType, is_first: bool) -> list[Any]:
     return [(value,) for value in found] if field.many else list(found)
 
 
+def _compounds(cls: type[Compound], dtype: DType) -> Iterator[Compound]:
+    """Compounds whose first operand has the dtype, and the others i32: vectors of small extents."""
+    parts = parts_of(cls)
+    settings = {"shape": (EXTENT, EXTENT)}
+    names = [name for name, _ in parts.operands]
+    for sizes in itertools.product((EXTENT, EXTENT + 1), repeat=len(names)):
+        dtypes = [dtype, *[DTYPES["i32"]] * (len(names) - 1)]
+        operands = [Placeholder(layout_of(d, (n,))) for d, n in zip(dtypes, sizes, strict=True)]
+        yield cls(**dict(zip(names, operands, strict=True)), **{name: settings[name] for name in parts.settings})
+
+
 def _is_required(op: type[Op[Any, Any]], name: str) -> bool:
     field = next(f for f in msgspec.structs.fields(op) if f.name == name)
     return field.required
@@ -83,5 +96,5 @@ def _is_required(op: type[Op[Any, Any]], name: str) -> bool:
 def _setting(name: str, dtype: DType) -> Any:
     kind = KINDS.get(dtype.name, "C2C")
     values = {"dtype": dtype.name, "shape": (EXTENT,), "kind": kind, "dims": (EXTENT,), "low": 0.0, "high": 1.0}
-    values |= {"equation": "ij->ji", **dict.fromkeys(("modes_a", "modes_b", "modes_out"), "ij")}
+    values |= {"format": "csr", "equation": "ij->ji", **dict.fromkeys(("modes_a", "modes_b", "modes_out"), "ij")}
     return values[name]

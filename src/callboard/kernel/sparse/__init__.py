@@ -1,0 +1,21 @@
+"""Sparse matrices: their formats as values, products and conversions (``SparseActor``)."""
+
+from callboard.kernel.sparse.actor import SparseActor
+from callboard.kernel.sparse.conversions import Check, Convert, FromDense, ToDense
+from callboard.kernel.sparse.formats import CooRef, CscRef, CsrRef, SparseRef
+from callboard.kernel.sparse.products import SpGemm, SpMm, SpMv
+
+__all__ = [
+    "Check",
+    "Convert",
+    "CooRef",
+    "CscRef",
+    "CsrRef",
+    "FromDense",
+    "SpGemm",
+    "SpMm",
+    "SpMv",
+    "SparseActor",
+    "SparseRef",
+    "ToDense",
+]

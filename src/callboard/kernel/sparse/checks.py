@@ -1,0 +1,129 @@
+"""What the sparse messages check of their operands. Every error names op, operand, value and cure."""
+
+from typing import Any
+
+from callboard.core.dtype import DTYPES, DType
+from callboard.core.errors import ShapeError
+from callboard.core.layout import Layout
+from callboard.core.op import Op
+from callboard.core.operand import Operand, operands_of
+from callboard.kernel.sparse.formats import INDEX_LIMIT, CooRef, CsrRef, SparseRef
+
+__all__ = [
+    "INDICES",
+    "REAL_AND_COMPLEX",
+    "VALUES",
+    "check_addend",
+    "check_scalars",
+    "checked",
+    "dense_of",
+    "index_of",
+    "refuse",
+    "scale_dtype",
+    "vector_of",
+]
+
+VALUES = tuple(DTYPES[name] for name in ("f16", "bf16", "f32", "f64", "c64", "c128"))
+"""The dtypes of values."""
+REAL_AND_COMPLEX = VALUES[2:]
+INDICES = (DTYPES["i32"], DTYPES["i64"])
+
+AnyOp = Op[Any, Any]
+
+
+def refuse(op: AnyOp, why: str) -> ShapeError:
+    """The error for ``op``, to be raised."""
+    return ShapeError(f"{type(op).__struct_config__.tag}: {why}")
+
+
+def index_of(a: SparseRef) -> DType:
+    """The dtype of a matrix's indices."""
+    return a.rows.dtype if isinstance(a, CooRef) else a.indices.dtype
+
+
+def checked(op: AnyOp, name: str, a: SparseRef, dtype: DType | None = None) -> tuple[int, int]:
+    """The shape of a sparse matrix whose arrays fit together, with values of ``dtype`` if given."""
+    for part, array in operands_of(a).items():
+        if array.ndim != 1 or not array.layout.contiguous:
+            raise refuse(
+                op, f"{name}.{part} is {array.layout!r}; it must be a vector without gaps (dev.copy makes one)"
+            )
+    if a.values.dtype not in VALUES:
+        names = ", ".join(d.name for d in VALUES)
+        raise refuse(op, f"{name}.values is {a.values.layout!r}; its dtype must be one of {names}")
+    if dtype is not None and a.values.dtype is not dtype:
+        raise refuse(op, f"{name}.values is {a.values.layout!r}; it must be {dtype} as the other operands are")
+    rows, cols = a.shape
+    if min(rows, cols) < 0:
+        raise refuse(op, f"{name}.shape is {a.shape}; extents are >= 0")
+    n = a.values.size
+    if isinstance(a, CooRef):
+        wanted = {"rows": n, "cols": n}
+    else:
+        wanted = {"indices": n, "indptr": (rows if isinstance(a, CsrRef) else cols) + 1}
+    index = index_of(a)
+    for part, size in wanted.items():
+        ref: Operand = getattr(a, part)
+        if ref.dtype not in INDICES or ref.dtype is not index:
+            raise refuse(op, f"{name}.{part} is {ref.layout!r}; indices are all i32 or all i64")
+        if ref.size != size:
+            raise refuse(op, f"{name}.{part} is {ref.layout!r}; for {n} values and shape {a.shape} it must have {size}")
+    if max(rows, cols, n) > INDEX_LIMIT[index.name]:
+        raise refuse(op, f"{name} is {a.shape} with {n} values; {index} indices do not reach that far")
+    return rows, cols
+
+
+def vector_of(op: AnyOp, name: str, ref: Operand, size: int, dtype: DType) -> None:
+    """A vector without gaps."""
+    if ref.dtype is not dtype or ref.shape != (size,):
+        raise refuse(op, f"{name} is {ref.layout!r}, expected {dtype}[{size}]")
+    if not ref.layout.contiguous:
+        raise refuse(op, f"{name} is {ref.layout!r}; it must have no gaps (dev.copy makes such a vector)")
+
+
+def dense_of(op: AnyOp, name: str, ref: Operand, dtype: DType) -> tuple[int, int]:
+    """The shape of a dense matrix that is row- or column-major, rows or columns without gaps in themselves."""
+    if ref.ndim != 2:
+        raise refuse(op, f"{name} is {ref.layout!r}; it must have 2 axes")
+    if ref.dtype is not dtype:
+        raise refuse(op, f"{name} is {ref.layout!r}; it must be {dtype} as the other operands are")
+    if leading(ref.layout) is None:
+        raise refuse(op, f"{name} is {ref.layout!r}; rows or columns must have no gaps (dev.copy makes such a matrix)")
+    rows, cols = ref.shape
+    return rows, cols
+
+
+def leading(layout: Layout) -> tuple[bool, int] | None:
+    """Whether a matrix is row-major, and the step from row to row (else from column to column); None if neither."""
+    (rows, cols), (down, across) = layout.shape, layout.strides
+    if layout.size == 0:
+        return True, max(cols, 1)
+    if (across == 1 or cols == 1) and (down >= cols or rows == 1):
+        return True, down if rows > 1 else max(cols, 1)
+    if (down == 1 or rows == 1) and (across >= rows or cols == 1):
+        return False, across if cols > 1 else max(rows, 1)
+    return None
+
+
+def scale_dtype(dtype: DType) -> DType:
+    """The dtype of ``alpha`` and ``beta`` as 0-d arrays: f32 for f16 and bf16, else the operands' own."""
+    return DTYPES["f32"] if dtype.itemsize == 2 else dtype
+
+
+def check_scalars(op: AnyOp, dtype: DType, **scalars: Any) -> None:
+    """Numbers must be real where the arrays are; 0-d arrays must have the scale dtype."""
+    want = scale_dtype(dtype)
+    for name, value in scalars.items():
+        if isinstance(value, Operand):
+            if value.dtype is not want:
+                raise refuse(op, f"{name} is {value.layout!r}; beside arrays of {dtype} a 0-d array must be {want}")
+        elif isinstance(value, complex) and not dtype.is_complex:
+            raise refuse(op, f"{name} is complex and the arrays are {dtype}; pass a real number")
+
+
+def check_addend(op: AnyOp, name: str, addend: Operand | None, beta: Any) -> None:
+    """``beta`` needs something to scale."""
+    if addend is None and not isinstance(beta, Operand) and beta == 0.0:
+        return
+    if addend is None:
+        raise refuse(op, f"beta is {beta!r} and {name} is None; pass the {name} that beta scales, or leave beta out")

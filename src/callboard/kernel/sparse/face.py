@@ -1,0 +1,145 @@
+"""``SparseFace``: what stands behind ``dev.sparse``.
+
+One method per message, named after it, with the message's fields as parameters, and the ways from and to
+:mod:`scipy.sparse`. Everything raises at the call ``TypeError`` (not a ref, not a number), ``ShapeError``,
+``DeviceMismatch``, ``GpuRefStale`` and ``MailboxFull``, and sends nothing then.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Literal
+
+from callboard.core.mode import Mode
+from callboard.core.operand import Scalar, operands_of
+from callboard.core.ref import GpuRef
+from callboard.core.reply import Reply
+from callboard.kernel.face import Face, Submit
+from callboard.kernel.sparse.conversions import Check, Convert, FromDense, ToDense
+from callboard.kernel.sparse.formats import CooRef, CscRef, CsrRef, SparseRef, host_parts, scipy_matrix
+from callboard.kernel.sparse.products import SpGemm, SpMm, SpMv
+
+__all__ = ["SparseFace"]
+
+
+class SparseFace(Face[Mode]):
+    """Sparse matrices on a device."""
+
+    __slots__ = ("_put",)
+
+    def __init__(self, submit: Submit, put: Callable[[Any], Any]) -> None:
+        super().__init__(submit)
+        self._put = put
+
+    # -- products ------------------------------------------------------------------------------------------------------
+
+    def sp_mv(
+        self,
+        a: CsrRef | CscRef | CooRef,
+        x: GpuRef[Mode],
+        *,
+        out: GpuRef[Mode] | None = None,
+        y: GpuRef[Mode] | None = None,
+        alpha: Scalar = 1.0,
+        beta: Scalar = 0.0,
+        transpose: bool = False,
+        conj: bool = False,
+    ) -> GpuRef[Mode]:
+        """``out = alpha * op(a) @ x + beta * y``."""
+        answer: GpuRef[Mode] = self._submit(
+            SpMv(a=a, x=x, out=out, y=y, alpha=alpha, beta=beta, transpose=transpose, conj=conj)
+        )
+        return answer
+
+    def sp_mm(
+        self,
+        a: CsrRef | CscRef | CooRef,
+        b: GpuRef[Mode],
+        *,
+        out: GpuRef[Mode] | None = None,
+        c: GpuRef[Mode] | None = None,
+        alpha: Scalar = 1.0,
+        beta: Scalar = 0.0,
+        transpose: bool = False,
+        conj: bool = False,
+    ) -> GpuRef[Mode]:
+        """``out = alpha * op(a) @ b + beta * c`` with a dense ``b``."""
+        answer: GpuRef[Mode] = self._submit(
+            SpMm(a=a, b=b, out=out, c=c, alpha=alpha, beta=beta, transpose=transpose, conj=conj)
+        )
+        return answer
+
+    def sp_gemm(
+        self,
+        a: CsrRef,
+        b: CsrRef,
+        *,
+        out: CsrRef | None = None,
+        count: GpuRef[Mode] | None = None,
+        alpha: Scalar = 1.0,
+    ) -> CsrRef:
+        """``out = alpha * a @ b``, sparse; await it for its number of entries."""
+        answer: CsrRef = self._submit(SpGemm(a=a, b=b, out=out, count=count, alpha=alpha))
+        return answer
+
+    # -- conversions ---------------------------------------------------------------------------------------------------
+
+    def to_dense(self, a: CsrRef | CscRef | CooRef, *, out: GpuRef[Mode] | None = None) -> GpuRef[Mode]:
+        """The matrix with its zeros."""
+        answer: GpuRef[Mode] = self._submit(ToDense(a=a, out=out))
+        return answer
+
+    def from_dense(
+        self,
+        dense: GpuRef[Mode],
+        *,
+        format: Literal["csr", "csc", "coo"] = "csr",
+        index: Literal["i32", "i64"] = "i32",
+        out: CsrRef | CscRef | CooRef | None = None,
+        count: GpuRef[Mode] | None = None,
+    ) -> Any:
+        """The entries that are not 0, as a ``CsrRef``, ``CscRef`` or ``CooRef``; await it for their number."""
+        return self._submit(FromDense(dense=dense, format=format, index=index, out=out, count=count))
+
+    def convert(
+        self,
+        a: CsrRef | CscRef | CooRef,
+        format: Literal["csr", "csc", "coo"],
+        *,
+        out: CsrRef | CscRef | CooRef | None = None,
+    ) -> Any:
+        """The same matrix as a ``CsrRef``, ``CscRef`` or ``CooRef``."""
+        return self._submit(Convert(a=a, format=format, out=out))
+
+    def check(self, a: CsrRef | CscRef | CooRef, *, ordered: bool = False) -> Reply[None]:
+        """See that the arrays hold a matrix of their format; the reply fails with ``ShapeError`` otherwise."""
+        answer: Reply[None] = self._submit(Check(a=a, ordered=ordered))
+        return answer
+
+    # -- SciPy ---------------------------------------------------------------------------------------------------------
+
+    def from_scipy(self, matrix: Any, index: Literal["i32", "i64"] = "i32") -> Any:
+        """A :mod:`scipy.sparse` matrix on the device, as a ``CsrRef``, ``CscRef`` or ``CooRef``.
+
+        Args:
+            matrix: In CSR, CSC or COO form; it is checked, entries that occur twice are added up, indices are sorted.
+            index: dtype of the indices.
+
+        Raises:
+            TypeError: No such matrix.
+            ShapeError: Indices out of range, or too large for ``index``.
+        """
+        form, arrays, shape = host_parts(matrix, index)
+        return form(**{name: self._put(array) for name, array in arrays.items()}, shape=shape)
+
+    def to_scipy(self, matrix: SparseRef) -> Any:
+        """The matrix as a :mod:`scipy.sparse` array in the same format; halves become f32.
+
+        Of a :mod:`callboard.sync` device the array itself, else something to await.
+        """
+        gets = [ref.get() for ref in operands_of(matrix).values()]
+        if isinstance(gets[0], Reply):
+            return _fetched(matrix, gets)
+        return scipy_matrix(matrix, gets)
+
+
+async def _fetched(matrix: SparseRef, replies: list[Awaitable[Any]]) -> Any:
+    return scipy_matrix(matrix, [await reply for reply in replies])

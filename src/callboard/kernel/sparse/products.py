@@ -1,0 +1,179 @@
+"""Products with sparse matrices."""
+
+from typing import Annotated, ClassVar
+
+from callboard.core.dtype import DTYPES
+from callboard.core.layout import Upto, layout_of
+from callboard.core.op import CompoundOutputs, Op, Outputs
+from callboard.core.operand import In, Out, Placeholder, Role, Scalar
+from callboard.core.ref import GpuRef
+from callboard.kernel.sparse.actor import SparseActor
+from callboard.kernel.sparse.checks import (
+    REAL_AND_COMPLEX,
+    check_addend,
+    check_scalars,
+    checked,
+    dense_of,
+    index_of,
+    refuse,
+    vector_of,
+)
+from callboard.kernel.sparse.formats import INDEX_LIMIT, CooRef, CscRef, CsrRef
+
+__all__ = ["SpGemm", "SpMm", "SpMv"]
+
+
+class SpMv(Op[SparseActor, GpuRef], tag="sparse.sp_mv"):
+    """``out = alpha * op(a) @ x + beta * y`` (``SpMvRequest``, ``SparseMsg.SpMv``).
+
+    Args:
+        a: ``[m, n]`` (``[n, m]`` when ``transpose``); values in f16, bf16, f32, f64, c64 or c128.
+        x: ``[n]``, same dtype, without gaps.
+        out: ``[m]``, same dtype, without gaps; a new array when None. May be ``y``.
+        y: ``[m]``, same dtype, without gaps; not read while ``beta`` is 0.
+        alpha, beta: Number or 0-d array (f32 beside f16 and bf16, else the arrays' dtype).
+        transpose: Use ``a.T``.
+        conj: Use the conjugate of ``a``: with ``transpose`` only.
+    """
+
+    overlaps: ClassVar[frozenset[tuple[str, str]]] = frozenset({("out", "y")})
+
+    a: CsrRef | CscRef | CooRef
+    x: In
+    out: Out | None = None
+    y: In | None = None
+    alpha: Scalar = 1.0
+    beta: Scalar = 0.0
+    transpose: bool = False
+    conj: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_addend(self, "y", self.y, self.beta)
+
+    def infer(self) -> Outputs:
+        shape = checked(self, "a", self.a)
+        dtype = self.a.values.dtype
+        m, n = shape[::-1] if self.transpose else shape
+        _check_conj(self, self.transpose, self.conj)
+        vector_of(self, "x", self.x, n, dtype)
+        for name, ref in (("y", self.y), ("out", self.out)):
+            if ref is not None:
+                vector_of(self, name, ref, m, dtype)
+        check_scalars(self, dtype, alpha=self.alpha, beta=self.beta)
+        return {"out": layout_of(dtype, (m,))}
+
+
+class SpMm(Op[SparseActor, GpuRef], tag="sparse.sp_mm"):
+    """``out = alpha * op(a) @ b + beta * c`` with a dense ``b`` (``SpMmRequest``).
+
+    Args:
+        a: ``[m, k]`` (``[k, m]`` when ``transpose``); values in f16, bf16, f32, f64, c64 or c128.
+        b: ``[k, n]``, same dtype; row- or column-major (a transposed view).
+        out: ``[m, n]``, same dtype, row- or column-major; a new row-major array when None. May be ``c``.
+        c: ``[m, n]``, same dtype, row- or column-major; not read while ``beta`` is 0.
+        alpha, beta: Number or 0-d array (f32 beside f16 and bf16, else the arrays' dtype).
+        transpose: Use ``a.T``.
+        conj: Use the conjugate of ``a``: with ``transpose`` only.
+    """
+
+    overlaps: ClassVar[frozenset[tuple[str, str]]] = frozenset({("out", "c")})
+
+    a: CsrRef | CscRef | CooRef
+    b: In
+    out: Out | None = None
+    c: In | None = None
+    alpha: Scalar = 1.0
+    beta: Scalar = 0.0
+    transpose: bool = False
+    conj: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_addend(self, "c", self.c, self.beta)
+
+    def infer(self) -> Outputs:
+        shape = checked(self, "a", self.a)
+        dtype = self.a.values.dtype
+        m, k = shape[::-1] if self.transpose else shape
+        _check_conj(self, self.transpose, self.conj)
+        rows, n = dense_of(self, "b", self.b, dtype)
+        if rows != k:
+            raise refuse(self, f"b is {self.b.layout!r} and op(a) is [{m}, {k}]; b must have {k} rows")
+        for name, ref in (("c", self.c), ("out", self.out)):
+            if ref is not None and dense_of(self, name, ref, dtype) != (m, n):
+                raise refuse(self, f"{name} is {ref.layout!r}, expected {dtype}[{m}, {n}]")
+        check_scalars(self, dtype, alpha=self.alpha, beta=self.beta)
+        return {"out": layout_of(dtype, (m, n))}
+
+
+class SpGemm(Op[SparseActor, CsrRef], tag="sparse.sp_gemm"):
+    """``out = alpha * a @ b`` with a sparse result (``SpGemmRequest``).
+
+    How many entries it has depends on the data: without ``out`` they are known when the result is awaited. Entries that
+    cancel to 0 are stored.
+
+    Args:
+        a: ``[m, k]``, values in f32, f64, c64 or c128.
+        b: ``[k, n]``, same dtype and index dtype.
+        out: With ``count``: a matrix ``[m, n]`` whose ``indices`` and ``values`` have room. What is left of it stays as
+            it was. If there is no room, the op fails and says how much would do.
+        count: 0-d i64: the number of entries.
+        alpha: Number or 0-d array.
+    """
+
+    a: CsrRef
+    b: CsrRef
+    out: Annotated[CsrRef, Role.OUT] | None = None
+    count: Out | None = None
+    alpha: Scalar = 1.0
+
+    def infer(self) -> CompoundOutputs:
+        m, k = checked(self, "a", self.a)
+        dtype, index = self.a.values.dtype, index_of(self.a)
+        if dtype not in REAL_AND_COMPLEX:
+            names = ", ".join(d.name for d in REAL_AND_COMPLEX)
+            raise refuse(self, f"a.values is {self.a.values.layout!r}; its dtype must be one of {names}")
+        rows, n = checked(self, "b", self.b, dtype)
+        if rows != k:
+            raise refuse(self, f"a is {self.a.shape} and b is {self.b.shape}; b must have {k} rows")
+        if index_of(self.b) is not index:
+            raise refuse(self, f"a has {index} indices and b has {index_of(self.b)}; both must have the same")
+        check_scalars(self, dtype, alpha=self.alpha)
+        most = min(m * n, self.a.values.size * min(n, max(self.b.values.size, 1)), INDEX_LIMIT[index.name])
+        return result_of(self, CsrRef, self.out, self.count, Upto(most), (m, n), (dtype.name, index.name))
+
+
+def _check_conj(op: SpMv | SpMm, transpose: bool, conj: bool) -> None:
+    if conj and not transpose:
+        raise refuse(op, "conj without transpose is no operation of sparse libraries; conjugate the values instead")
+
+
+def result_of(
+    op: Op[SparseActor, CsrRef] | Op[SparseActor, CsrRef | CscRef | CooRef],
+    form: type[CsrRef] | type[CscRef] | type[CooRef],
+    out: CsrRef | CscRef | CooRef | None,
+    count: object,
+    entries: "Upto | int",
+    shape: tuple[int, int],
+    dtypes: tuple[str, str],
+) -> CompoundOutputs:
+    """The outputs of an op that makes a sparse matrix: new ones, or the given ones with room for some entries."""
+    if (out is None) is not (count is None) and isinstance(entries, Upto):
+        raise refuse(op, "out and count go together: an array for the entries, and one for their number")
+    dtype, index = (DTYPES[name] for name in dtypes)
+    if out is not None:
+        if type(out) is not form:
+            raise refuse(op, f"out is a {type(out).__name__}, expected a {form.__name__}")
+        if isinstance(entries, Upto):
+            entries = out.values.size
+    made = {"values": layout_of(dtype, (entries,))}
+    if form is CooRef:
+        made |= {"rows": layout_of(index, (entries,)), "cols": layout_of(index, (entries,))}
+    else:
+        major = shape[0] if form is CsrRef else shape[1]
+        made |= {"indices": layout_of(index, (entries,)), "indptr": layout_of(index, (major + 1,))}
+    result = form(**{name: Placeholder(layout) for name, layout in made.items()}, shape=shape)  # type: ignore[arg-type]
+    if out is not None:
+        checked(op, "out", out)
+    return {"out": result} if count is None else {"out": result, "count": layout_of(DTYPES["i64"], ())}
