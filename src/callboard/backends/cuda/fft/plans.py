@@ -77,7 +77,8 @@ class FftPlan:
             if setup is not None:
                 setup(self._plan)
             work = cufft.make(self._plan, transform, where)
-            self._src_at = _aligned(work)
+            # Beside the work area, also where that is empty: cuFFT takes no operand at its address.
+            self._src_at = _aligned(max(work, 1))
             self._out_at = self._src_at + (_aligned(src.size * src.itemsize) if self._copy_in else 0)
             area.reserve(self._out_at + (_aligned(out.size * out.itemsize) if self._copy_out else 0))
             self._bind(stream)
