@@ -190,7 +190,7 @@ class HostCublasLt:
         self,
         *arguments: int,
     ) -> None:
-        handle, desc, alpha, a, la, b, lb, beta, c, lc, d, ld, algorithm, workspace, nbytes, stream = arguments
+        _, desc, alpha, a, la, b, lb, beta, c, lc, d, ld, algorithm, workspace, nbytes, stream = arguments
         says = self.live[desc]
         identity, alignment = self._algorithm(algorithm)
         self.chosen.append(identity)
