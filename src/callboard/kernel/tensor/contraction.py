@@ -33,8 +33,8 @@ class Contract(Op[TensorActor, GpuRef], tag="tensor.contract"):
             Whether a NaN in ``a`` or ``b`` survives a factor of 0 depends on the backend.
         op_a, op_b, op_c: ``"conj"`` takes the conjugate; no effect on real arrays.
         compute: To what f32 and c64 factors may be rounded before they are multiplied (cuTENSOR's compute
-            descriptors): ``"tf32"``, ``"bf16"`` or ``"f16"``; None and ``"f32"``: not at all. A backend may compute
-            more exactly than asked (the CPU does); what is finer than the arrays is refused.
+            descriptors): ``"tf32"``, ``"bf16"`` or ``"f16"`` (which has f16's range, too); None and ``"f32"``: not at
+            all. A backend may compute more exactly than asked (the CPU does); what is finer than the arrays is refused.
         autotune: Try the ways to lower this contraction when it is first met, and keep the fastest. A backend with one
             way ignores it. The bits of the result may then differ from run to run, as the way does.
 

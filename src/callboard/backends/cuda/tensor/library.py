@@ -27,7 +27,8 @@ class CudaTensor(Library):
     """Serves :mod:`callboard.kernel.tensor`: a cuBLAS handle of its own, kernels of ours, and scratch memory.
 
     A plan is the finished call, ``plan(stream, *dynamic)``; all that it needs is allocated when it is made. Every
-    launch can be captured in a CUDA graph.
+    launch can be captured in a CUDA graph. Plans share their scratch memory, so such a graph must not run beside the
+    library's own stream.
 
     Deterministic without being asked: no kernel adds atomically, and cuBLAS has a workspace of its own. Equal calls on
     the same GPU with the same versions give equal bits, unless ``autotune`` chose another way.
