@@ -29,17 +29,17 @@ def problems(kind: str, quick: bool) -> list[Problem]:
             problem("chain", "ij,jk,kl->il", [[2 * n, 2 * n], [2 * n, 2 * n], [2 * n, 16]], "f8", 20, None),
             problem("scattered", "abcd,ebfd->aecf", [[16, 16, 16, 16], [16, 16, 16, 16]], "f4", 20, None),
         ]
-    heads, size = [8, 16, 1024, 64], 1 << 12
+    heads, size = [8, 16, 512, 64], 1 << 12
     return [
         problem("scores", SCORES, [heads, heads], "f2", 200, None),
-        problem("scores, heads inside", "bqhd,bkhd->bhqk", [[8, 1024, 16, 64]] * 2, "f2", 200),
+        problem("scores, heads inside", "bqhd,bkhd->bhqk", [[8, 512, 16, 64]] * 2, "f2", 200),
         problem("chain", "ij,jk,kl->il", [[size, size], [size, size], [size, 64]], "f4", 200),
         problem("scattered", "abcd,ebfd->aecf", [[48, 32, 48, 32], [48, 32, 48, 32]], "f4", 100),
         problem(
             "scattered, autotune", "abcd,ebfd->aecf", [[48, 32, 48, 32], [48, 32, 48, 32]], "f4", 100, autotune=True
         ),
         problem("sum", "ij->j", [[2 * size, 2 * size]], "f4", 500),
-        problem("element by element", "ij,ij->ij", [[2 * size, 2 * size]] * 2, "f4", 500),
+        problem("element by element", "ij,ij->ij", [[2 * size, size]] * 2, "f4", 500),
         problem("small", "ij,jk->ik", [[64, 64], [64, 64]], "f4", 20_000),
     ]
 

@@ -38,7 +38,8 @@ class Contract(Op[TensorActor, GpuRef], tag="tensor.contract"):
         autotune: Try the ways to lower this contraction when it is first met, and keep the fastest. A backend with one
             way ignores it. The bits of the result may then differ from run to run, as the way does.
 
-    f16 and bf16 are multiplied and summed in f32 and rounded once; integers wrap around.
+    f16 and bf16 are multiplied and summed in f32 and rounded once; but what is summed over a mode of one operand alone
+    may be rounded to the dtype (and overflow in it) before it is multiplied. Integers wrap around.
     """
 
     overlaps: ClassVar[frozenset[tuple[str, str]]] = frozenset({("out", "c")})
@@ -98,8 +99,8 @@ class Einsum(Op[TensorActor, GpuRef], tag="tensor.einsum"):
         compute: As in :class:`Contract`.
         autotune: As in :class:`Contract`, for each of them.
 
-    f16 and bf16 are multiplied and summed in f32; with more than two operands, results between the contractions may be
-    rounded to the operands' dtype. Integers wrap around.
+    f16 and bf16 are multiplied and summed in f32; with more than two operands, and for what is summed over a mode of
+    one operand alone, results between the steps may be rounded to the dtype (and overflow in it). Integers wrap around.
     """
 
     equation: str

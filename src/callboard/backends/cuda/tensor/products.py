@@ -25,6 +25,8 @@ __all__ = ["Product", "product"]
 
 LAUNCH = 1 << 21
 """Elements that an H200 copies, read and write, in about the 5 µs that the host needs for one more launch."""
+SMALL = 1 << 26
+"""Products of two numbers up to which the kernel is worth a try."""
 ROUNDED = {"f16": 74, "bf16": 75, "tf32": 77}
 """``cublasComputeType_t`` of f32 and c64 factors that are rounded first."""
 
@@ -74,7 +76,8 @@ def product(engine: "Engine", p: Product, scratch: "Scratch") -> Run:
     def make(engine: "Engine", scratch: "Scratch", way: Lowering | None) -> Run:
         return _by_kernel(engine, p, scratch) if way is None else _matrices(engine, scratch, p, way)
 
-    return make(engine, scratch, fastest(engine, p, [*distinct(ways), None], make))
+    small = math.prod(p.extents[x] for x in labels) <= SMALL
+    return make(engine, scratch, fastest(engine, p, [*distinct(ways), *([None] if small else [])], make))
 
 
 def _operator(conj: bool) -> str:
