@@ -11,8 +11,9 @@ A subclass serves an op with up to two methods, found by decorator::
 """
 
 import abc
+import importlib
 import inspect
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
 from callboard.core.dtype import DType
@@ -21,7 +22,7 @@ from callboard.core.op import Op, info_of
 if TYPE_CHECKING:
     from callboard.core.backend import AccelDevice, AccelStream
 
-__all__ = ["Extents", "Launch", "Library", "Prepare", "launches", "measures", "prepares"]
+__all__ = ["Extents", "Launch", "Library", "LibraryTable", "Prepare", "launches", "measures", "prepares"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 AnyOp = Op[Any, Any]
@@ -164,6 +165,35 @@ class Library(abc.ABC):
             if operands and operands[0].dtype not in launch.dtypes:
                 return f"dtype {operands[0].dtype}; supported are {', '.join(sorted(d.name for d in launch.dtypes))}"
         return launch.refuses(op) if launch.refuses is not None else None
+
+
+class LibraryTable(Mapping[str, type[Library]]):
+    """The library classes of a backend by stem, each imported when it is first asked for.
+
+    A context host that is started in the middle of a loss answers that much sooner; ``values()`` imports all.
+
+    Args:
+        package: Has a module or package of each stem.
+        classes: Name of the class in it, by stem.
+    """
+
+    def __init__(self, package: str, **classes: str) -> None:
+        self._package = package
+        self._classes = classes
+
+    def __getitem__(self, stem: str) -> type[Library]:
+        name = self._classes[stem]
+        cls: type[Library] = getattr(importlib.import_module(f"{self._package}.{stem}"), name)
+        return cls
+
+    def __contains__(self, stem: object) -> bool:
+        return stem in self._classes
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._classes)
+
+    def __len__(self) -> int:
+        return len(self._classes)
 
 
 def _check_arguments(op: type[AnyOp], method: Callable[..., Any], does: str, first: list[str]) -> None:

@@ -33,7 +33,9 @@ def test_there_is_one_device() -> None:
 
 def test_libraries_go_by_their_stems() -> None:
     backend.preload()
-    assert {stem: cls.name for stem, cls in backend.libraries().items()} == {"memory": "memory", "blas": "blas"}
+    libraries = backend.libraries()
+    assert {"memory", "blas"} <= set(libraries)
+    assert all(cls.name == stem for stem, cls in libraries.items())
 
 
 @pytest.mark.parametrize("nbytes", [0, 1, 255, 256, 1 << 20])

@@ -13,7 +13,7 @@ import numpy as np
 from callboard.backends.cpu.stream import CpuStream
 from callboard.core.backend import AccelBackend, AccelDevice, AccelStream, DeviceInfo, Memory, Readback
 from callboard.core.errors import OutOfMemory
-from callboard.core.library import Library
+from callboard.core.library import Library, LibraryTable
 
 __all__ = ["CpuBackend", "CpuDevice"]
 
@@ -21,6 +21,19 @@ ALIGNMENT = 256
 LARGE = 256 << 20
 """Blocks of at least this many bytes are checked against the free memory: the kernel grants more than there is, and
 ends the process when it is touched."""
+
+
+LIBRARIES = LibraryTable(
+    "callboard.backends.cpu",
+    blas="CpuBlas",
+    blas_lt="CpuBlasLt",
+    fft="CpuFft",
+    memory="CpuMemory",
+    rng="CpuRng",
+    solver="CpuSolver",
+    sparse="CpuSparse",
+    tensor="CpuTensor",
+)
 
 
 class CpuBackend(AccelBackend):
@@ -36,29 +49,10 @@ class CpuBackend(AccelBackend):
         return {}
 
     def libraries(self) -> Mapping[str, type[Library]]:
-        # Here, because a process that only lists devices needs no library.
-        from callboard.backends.cpu.blas import CpuBlas
-        from callboard.backends.cpu.blas_lt import CpuBlasLt
-        from callboard.backends.cpu.fft import CpuFft
-        from callboard.backends.cpu.memory import CpuMemory
-        from callboard.backends.cpu.rng import CpuRng
-        from callboard.backends.cpu.solver import CpuSolver
-        from callboard.backends.cpu.sparse import CpuSparse
-        from callboard.backends.cpu.tensor import CpuTensor
-
-        return {
-            "memory": CpuMemory,
-            "blas": CpuBlas,
-            "blas_lt": CpuBlasLt,
-            "fft": CpuFft,
-            "solver": CpuSolver,
-            "sparse": CpuSparse,
-            "tensor": CpuTensor,
-            "rng": CpuRng,
-        }
+        return LIBRARIES
 
     def preload(self) -> None:
-        self.libraries()
+        list(self.libraries().values())
 
     def open(self, info: DeviceInfo) -> "CpuDevice":
         return CpuDevice(info)

@@ -7,12 +7,24 @@ from callboard.backends.cuda.devices import cuda_devices, missing_packages
 from callboard.backends.cuda.driver import load_driver
 from callboard.core.backend import AccelBackend, DeviceInfo
 from callboard.core.errors import BackendUnavailable
-from callboard.core.library import Library
+from callboard.core.library import Library, LibraryTable
 
 if TYPE_CHECKING:
     from callboard.backends.cuda.device import CudaDevice
 
 __all__ = ["CudaBackend"]
+
+
+LIBRARIES = LibraryTable(
+    "callboard.backends.cuda",
+    blas="CudaBlas",
+    blas_lt="CudaBlasLt",
+    fft="CudaFft",
+    memory="CudaMemory",
+    rng="CudaRng",
+    solver="CudaSolver",
+    tensor="CudaTensor",
+)
 
 
 class CudaBackend(AccelBackend):
@@ -33,23 +45,7 @@ class CudaBackend(AccelBackend):
         return {"CUDA_VISIBLE_DEVICES": info.uuid}
 
     def libraries(self) -> Mapping[str, type[Library]]:
-        from callboard.backends.cuda.blas import CudaBlas
-        from callboard.backends.cuda.blas_lt import CudaBlasLt
-        from callboard.backends.cuda.fft import CudaFft
-        from callboard.backends.cuda.memory import CudaMemory
-        from callboard.backends.cuda.rng import CudaRng
-        from callboard.backends.cuda.solver import CudaSolver
-        from callboard.backends.cuda.tensor import CudaTensor
-
-        return {
-            "blas": CudaBlas,
-            "blas_lt": CudaBlasLt,
-            "fft": CudaFft,
-            "memory": CudaMemory,
-            "rng": CudaRng,
-            "solver": CudaSolver,
-            "tensor": CudaTensor,
-        }
+        return LIBRARIES
 
     def preload(self) -> None:
         missing = missing_packages()
@@ -59,7 +55,7 @@ class CudaBackend(AccelBackend):
         from callboard.backends.cuda.blas.cublas import load_cublas
 
         load_cublas()
-        self.libraries()
+        list(self.libraries().values())
 
     def open(self, info: DeviceInfo) -> "CudaDevice":
         from callboard.backends.cuda.device import CudaDevice

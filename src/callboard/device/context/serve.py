@@ -173,7 +173,7 @@ class ContextHost:
 
     def _begin(self, message: Open) -> None:
         self._open = message
-        if message.generation or message.hot:
+        if message.generation:  # somebody waits: what is not needed now is imported when it is
             self._activate(message.generation)
             return
         started = time.monotonic()
@@ -181,6 +181,9 @@ class ContextHost:
         info = msgspec.convert(message.device, DeviceInfo)
         registry.backend(info.backend).preload()
         self._channel.busy(None)
+        if message.hot:
+            self._activate(0)
+            return
         self._channel.send(Ready(0, hot=False, seconds={"import": time.monotonic() - started}, extra={}))
 
     def _activate(self, generation: int) -> None:

@@ -7,10 +7,15 @@ copy whatever is not contiguous.
 """
 
 import ctypes
+import importlib.util
+import sys
 from collections.abc import Callable
 from functools import cache
-from importlib import import_module
+from importlib.machinery import PathFinder
+from pathlib import Path
 from typing import Any
+
+import scipy
 
 from callboard.core.dtype import DType
 from callboard.core.errors import BackendUnavailable
@@ -51,7 +56,7 @@ def routine(name: str) -> Callable[..., Any]:
     Raises:
         BackendUnavailable: This SciPy does not have it, or takes integers of 64 bits.
     """
-    blas, lapack = (import_module(f"scipy.linalg.cython_{part}").__pyx_capi__ for part in ("blas", "lapack"))
+    blas, lapack = _published("blas"), _published("lapack")
     capsule = blas.get(name) or lapack.get(name)
     if capsule is None:
         raise BackendUnavailable(f"this SciPy has no {name}; install scipy>=1.14")
@@ -63,6 +68,25 @@ def routine(name: str) -> Callable[..., Any]:
     kind = _RESULTS[result if result in _RESULTS else result.rpartition("_")[2]]
     prototype = ctypes.CFUNCTYPE(kind, *[ctypes.c_void_p] * len(types))
     return prototype(_capsule_pointer(capsule, signature))
+
+
+@cache
+def _published(part: str) -> dict[str, Any]:
+    """The function pointers of ``scipy.linalg.cython_blas`` or ``cython_lapack``.
+
+    Each is an extension that needs no other; the package around it takes ten times as long to import, and a host that
+    is started in the middle of a loss is waited for.
+    """
+    name = f"scipy.linalg.cython_{part}"
+    module = sys.modules.get(name)
+    if module is None:
+        spec = PathFinder.find_spec(name, [str(Path(scipy.__file__).parent / "linalg")])
+        if spec is None or spec.loader is None:
+            raise BackendUnavailable(f"this SciPy has no {name}; install scipy>=1.14")
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+    pointers: dict[str, Any] = module.__pyx_capi__
+    return pointers
 
 
 def prefix(dtype: DType) -> str:
