@@ -4,7 +4,6 @@ It reads and writes exactly where the advanced layout says, wants aligned arrays
 where cuFFT does.
 """
 
-import ctypes
 import itertools
 from typing import Any, NamedTuple
 
@@ -14,7 +13,7 @@ from host_driver import HostDriver, array_at
 REALS: dict[int, Any] = {2: np.float16, 0: np.float32, 1: np.float64}
 COMPLEXES: dict[int, Any] = {6: np.dtype([("re", "f2"), ("im", "f2")]), 4: np.complex64, 5: np.complex128}
 WORK = 4096
-INVALID_PLAN, INVALID_VALUE, NO_WORKSPACE, NOT_SUPPORTED = 1, 4, 13, 16
+INVALID_PLAN, INVALID_VALUE, EXEC_FAILED, NO_WORKSPACE, NOT_SUPPORTED = 1, 4, 6, 13, 16
 
 
 class CufftError(Exception):
@@ -44,7 +43,6 @@ class HostCufft:
         plans: What they were filled with.
         areas: Work areas of plans.
         streams: Of plans.
-        callbacks: ``(plan, symbol, type, cell)`` of the functions given.
         fails: Statuses by name of a function.
     """
 
@@ -56,7 +54,6 @@ class HostCufft:
         self.plans: dict[int, Made | None] = {}
         self.areas: dict[int, int] = {}
         self.streams: dict[int, int] = {}
-        self.callbacks: list[tuple[int, bytes, int, int]] = []
         self.fails: dict[str, int] = {}
 
     def _call(self, name: str) -> None:
@@ -85,12 +82,6 @@ class HostCufft:
 
     def set_work_area(self, plan: int, address: int) -> None:
         self.areas[plan] = address
-
-    def xt_set_jit_callback(self, plan: int, symbol: int, code: Any, size: int, kind: int, cell: int) -> None:
-        assert self.plans[plan] is None, "before the plan is filled"
-        assert len(code) == size
-        name = ctypes.string_at(symbol)
-        self.callbacks.append((plan, name, kind, ctypes.c_void_p.from_address(cell).value or 0))
 
     def make_plan1d(self, plan: int, n: int, kind: int, batch: int) -> int:
         return self.xt_make_plan_many(plan, 1, [n], [n], 1, n, 4, [n], 1, n, 4, batch, 4)
@@ -130,6 +121,8 @@ class HostCufft:
         made = self.plans[plan]
         checked(made is not None, INVALID_PLAN)
         assert made is not None
+        if self.areas.get(plan) in (x, out):
+            raise CufftError(EXEC_FAILED)  # also where the work area is empty
         if max(made.n) > 8:
             checked(bool(self.areas.get(plan)), NO_WORKSPACE)
             assert self._driver.on_device(self.areas[plan], WORK)

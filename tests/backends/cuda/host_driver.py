@@ -5,6 +5,7 @@ It emulates our kernels from their argument structures, so that everything but t
 
 import ctypes
 import itertools
+import re
 from typing import Any
 
 import host_tensor
@@ -15,6 +16,7 @@ from callboard.backends.cuda.blas.norms import NormArgs
 from callboard.backends.cuda.blas.products import ProductArgs
 from callboard.backends.cuda.driver import Memcpy2D
 from callboard.backends.cuda.errors import error_of
+from callboard.backends.cuda.fft.callbacks import PassArgs
 from callboard.backends.cuda.fft.scaling import ScaleArgs
 from callboard.backends.cuda.launching import CopyArgs, FillArgs, TransposeArgs
 from callboard.core.dtype import BY_CODE, DTYPES
@@ -54,6 +56,7 @@ class HostDriver:
         self.current: int | None = None
         self._ids = itertools.count(0x1000)
         self.functions: dict[int, str] = {}
+        self.data: list[int] = []  # what functions of a user's were given
 
     def error(self, code: int, call: str) -> AccelError:
         return error_of(code, call)
@@ -274,6 +277,15 @@ class HostDriver:
         src = array_at(args.src, f"V{kind}", shape, (*args.src_step[:n], args.src_row, args.src_col))
         array_at(args.out, f"V{kind}", shape, (*args.out_step[:n], args.out_row, args.out_col))[...] = src
 
+    def _pass(self, kind: str, params: Any) -> None:
+        """Functions of a user's: whatever their source says, here they double."""
+        args = PassArgs.from_address(params[0])
+        item = np.dtype(kind)
+        assert self.on_device(args.x, args.count * item.itemsize)
+        assert self.on_device(args.out, args.count * item.itemsize)
+        self.data.append(args.data or 0)
+        array_at(args.out, item, (args.count,), (1,))[...] = 2 * array_at(args.x, item, (args.count,), (1,))
+
     def _scale(self, kind: str, params: Any) -> None:
         args = ScaleArgs.from_address(params[0])
         shape, (form, _, name) = tuple(args.extent[: args.axes]), kind.partition("_")
@@ -359,6 +371,11 @@ class HostKernels:
         handle = 0x7000 + len(self._driver.functions)
         self._driver.functions[handle] = name
         return handle
+
+    def compile(self, source: str, text: bytes, name: str) -> int:
+        real, value = re.findall(rb"typedef (\w+) real;|const (\w+) \*x = ", text)
+        kinds = {(b"float", b"real"): "f4", (b"double", b"real"): "f8", (b"float", b"cplx"): "c8"}
+        return self.get(source, f"pass_{kinds.get((real[0], value[1]), 'c16')}")
 
     def close(self) -> None:
         self._driver.functions.clear()

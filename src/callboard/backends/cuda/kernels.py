@@ -18,7 +18,7 @@ from typing import Any
 from callboard.backends.cuda.driver import Driver
 from callboard.core.errors import BackendUnavailable, LibraryError
 
-__all__ = ["Kernels", "compiled", "link_code"]
+__all__ = ["Kernels", "compiled"]
 
 _log = logging.getLogger("callboard.cuda")
 
@@ -60,6 +60,25 @@ class Kernels:
             found = self._functions[source, name] = function.value or 0
             return found
 
+    def compile(self, source: str, text: bytes, name: str) -> int:
+        """The ``CUfunction`` of kernel ``name`` in a text of CUDA C++; compiles: not for a launch.
+
+        Args:
+            source: What messages of the compiler call the text, with ``.cu``.
+            text: Equal texts are compiled once, and stay as long as the device.
+            name: Of the kernel, which is ``extern "C"``.
+
+        Raises:
+            BackendUnavailable: NVRTC is not installed.
+            LibraryError: It refuses the text; with what it says.
+        """
+        key = f"{source}-{hashlib.sha256(text).hexdigest()}"
+        with self._lock:
+            if key not in self._modules:
+                nvrtc = load_nvrtc()
+                self._modules[key] = self._loaded(_kept(nvrtc, source, text, *_architecture(nvrtc, self._capability)))
+        return self.get(key, name)
+
     def close(self) -> None:
         """Unload all; nothing of them runs."""
         with self._lock:
@@ -69,8 +88,10 @@ class Kernels:
             self._functions.clear()
 
     def _load(self, source: str) -> int:
+        return self._loaded(compiled(source, self._capability))
+
+    def _loaded(self, image: bytes) -> int:
         module = c_void_p()
-        image = compiled(source, self._capability)
         self._driver.module_load_data(ctypes.byref(module), image)
         return module.value or 0
 
@@ -96,25 +117,7 @@ def compiled(source: str, capability: tuple[int, int], cache: Path | None = None
     return _kept(nvrtc, source, text, architecture, form, cache)
 
 
-def link_code(name: str, text: bytes, capability: tuple[int, int], cache: Path | None = None) -> bytes:
-    """CUDA C++ as LTO-IR, which NVIDIA's linker (nvJitLink) compiles into the kernels that call it.
-
-    Args:
-        name: For messages of the compiler.
-        text: Device functions.
-        capability: Of the device.
-        cache: As for :func:`compiled`.
-
-    Raises:
-        BackendUnavailable: NVRTC is not installed.
-        LibraryError: It refuses the source; with what it says.
-    """
-    nvrtc = load_nvrtc()
-    architecture, _ = _architecture(nvrtc, capability)
-    return _kept(nvrtc, name, text, architecture, "LTOIR", cache)
-
-
-def _kept(nvrtc: Any, source: str, text: bytes, architecture: str, form: str, cache: Path | None) -> bytes:
+def _kept(nvrtc: Any, source: str, text: bytes, architecture: str, form: str, cache: Path | None = None) -> bytes:
     """What NVRTC makes of a source, compiled at most once on this machine."""
     version = ".".join(str(n) for n in _checked(nvrtc, nvrtc.nvrtcVersion(), "nvrtcVersion"))
     key = hashlib.sha256(b"\0".join((text, architecture.encode(), form.encode(), version.encode()))).hexdigest()[:32]
@@ -177,8 +180,6 @@ def _compile(nvrtc: Any, source: str, text: bytes, architecture: str, form: str)
     )
     try:
         options = [f"--gpu-architecture={architecture}".encode(), b"--std=c++17"]
-        if form == "LTOIR":
-            options += [b"-dlto", b"--relocatable-device-code=true"]
         status = nvrtc.nvrtcCompileProgram(program, len(options), options)[0]
         if int(status):
             (size,) = _checked(nvrtc, nvrtc.nvrtcGetProgramLogSize(program), "nvrtcGetProgramLogSize")

@@ -1,4 +1,4 @@
-"""Transforms with functions of the user's at both ends, compiled into cuFFT's kernels."""
+"""Transforms with functions of the user's at both ends."""
 
 from typing import ClassVar, Literal
 
@@ -26,27 +26,26 @@ __all__ = ["FftWithCallback"]
 
 
 class FftWithCallback(Op[FftActor, GpuRef], tag="fft.with_callback"):
-    """A transform that loads through one function and stores through another (``FftPlan.with_callback``).
+    """A transform with a function applied to what it loads and one to what it stores (``FftPlan.with_callback``).
 
-    The functions are CUDA C++ source, compiled when the transform is first asked for and linked into the kernels of the
-    transform, so that they cost no pass over memory. CUDA only: a CPU has no compiler for them. ``real`` and ``cplx``
-    (with parts ``x`` and ``y``) are the types of numbers; the source defines::
+    The functions are CUDA C++ source, compiled when the transform is first asked for. CUDA only: a CPU has no compiler
+    for them. ``real`` and ``cplx`` (with parts ``x`` and ``y``) are the types of numbers; the source defines::
 
         __device__ cplx load(const cplx *x, unsigned long long i, const void *data)  // real for R2C
         __device__ void store(cplx *out, unsigned long long i, cplx value, const void *data)  // real for C2R
 
-    ``i`` counts the elements of the array row by row. Elements may be loaded several times and in any order; each is
-    stored once, by whatever ``store`` does: what it leaves out is not written. ``value`` has been scaled by ``norm``.
+    ``i`` counts the elements of the array row by row; they are loaded and stored in any order, each once. ``store`` has
+    to set ``out[i]`` every time: an output is overwritten whole. ``value`` has been scaled by ``norm``.
 
     Args:
         x: Without gaps: c64 or c128, f32 or f64 for R2C. Not changed.
         out: Without gaps; a new array when None. Shapes as in :class:`Fft`, :class:`Rfft` and :class:`Irfft`.
         kind: ``"C2C"``, ``"R2C"`` or ``"C2R"``; the precision is that of ``x``.
         load, store: Source of the functions; None: plain loads, plain stores. At least one.
-        load_data, store_data: Arrays without gaps, of any type, whose addresses the functions get as ``data``.
+        load_data, store_data: Arrays without gaps, of any type, whose addresses the functions get as ``data``; null
+            when None.
         n: Points of ``out`` along ``axes[-1]`` for C2R; even by default.
-        axes: One to three, distinct. The axes must be such that cuFFT reaches them in place: the last ones, or the
-            first ones.
+        axes: One to three, distinct.
         direction: For C2C.
         norm: As in :class:`Fft`.
         aligned: Found by the message itself: ``x`` and ``out`` begin at multiples of a complex number, as they must.
@@ -83,22 +82,15 @@ class FftWithCallback(Op[FftActor, GpuRef], tag="fft.with_callback"):
         src = self._source()
         check_axes(self, src, self.axes)
         if src.real.name == "f16":
-            raise refuse(self, f"x is {self.x.layout!r}; cuFFT calls no functions for halves (put it as f32)")
+            raise refuse(
+                self, f"x is {self.x.layout!r}; the functions know single and double precision (put it as f32)"
+            )
         if self.load is None and self.store is None:
             raise refuse(self, "load and store are None; pass the source of one of them, or use fft, rfft or irfft")
         for name in ("x", "out", "load_data", "store_data"):
             operand = getattr(self, name)
             if operand is not None and not operand.layout.contiguous:
                 raise refuse(self, f"{name} is {operand.layout!r}; it must have no gaps (copy it first: dev.copy)")
-        others = [axis for axis in range(len(src.shape)) if axis not in self.axes]
-        if self.axes != tuple(sorted(self.axes)) or others not in (
-            list(range(len(others))),
-            list(range(len(self.axes), len(src.shape))),
-        ):
-            raise refuse(
-                self,
-                f"axes {self.axes} of {len(src.shape)} cannot be reached in place; they must be the first or the last",
-            )
         if not self.aligned:
             raise refuse(self, "x or out begins between two complex numbers; pass a copy (dev.copy)")
         if self.kind == "C2R":

@@ -218,7 +218,7 @@ class FftFace(Face[Mode]):
         direction: FftDirection = "forward",
         norm: FftNorm = "backward",
     ) -> GpuRef[Mode]:
-        """A transform with CUDA C++ functions compiled into its loads and stores; CUDA only."""
+        """A transform with a function in CUDA C++ for what it loads and one for what it stores; CUDA only."""
         answer: GpuRef[Mode] = self._submit(
             FftWithCallback(
                 x=x,

@@ -138,21 +138,34 @@ def test_numbers_of_the_layout(session: LibrarySession, cufft: HostCufft) -> Non
     assert made.sides == ((0, [10, 16], 1, 192), (4, [10, 12], 1, 130))
 
 
-def test_functions_are_given_before_the_plan_is_filled(
-    session: LibrarySession, cufft: HostCufft, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("load, store", [("l", None), (None, "s"), ("l", "s")])
+@pytest.mark.parametrize("kind", ["C2C", "R2C", "C2R"])
+def test_functions_before_and_after(
+    session: LibrarySession, driver: HostDriver, kind: Any, load: str | None, store: str | None
 ) -> None:
-    from callboard.backends.cuda.fft import callbacks
+    """The stand-in's kernels double; copies and the plan's own lie beside each other in one area."""
+    x = np.random.default_rng(1).standard_normal((6, 9)).astype(np.float64)
+    given = x if kind == "R2C" else x.astype(np.complex128)
+    at_x, weights = session.put(given), session.put(np.ones(3))
+    op = FftWithCallback(x=at_x, kind=kind, load=load, store=store, load_data=weights, axes=(1, 0), norm="ortho")
+    got = session.get(session.submit(op))
+    name = {"C2C": "fftn", "R2C": "rfftn", "C2R": "irfftn"}[kind]
+    want = getattr(np.fft, name)(given, axes=(1, 0), norm="ortho") * 2 ** (bool(load) + bool(store))
+    np.testing.assert_allclose(got, want, atol=1e-12)
+    np.testing.assert_array_equal(session.get(at_x), given)
+    assert driver.data == [weights.address] * bool(load) + [0] * bool(store)
 
-    sources: list[bytes] = []
-    monkeypatch.setattr(callbacks, "load_linker", lambda: None)
-    monkeypatch.setattr(callbacks, "link_code", lambda name, text, capability: sources.append(text) or b"code")
-    x, window = session.put(np.ones(16, np.float64)), session.put(np.ones(16, np.float32))
-    op = FftWithCallback(x=x, kind="R2C", load="real load() {}", load_data=window, norm="forward")
-    session.submit(op)
-    (_, load, load_type, load_cell), (_, store, store_type, store_cell) = cufft.callbacks
-    assert (load, load_type, store, store_type) == (b"callboard_load", 3, b"callboard_store", 5)
-    assert store_cell == load_cell + 8
-    assert int(np.frombuffer((__import__("ctypes").c_char * 8).from_address(load_cell), "u8")[0]) == window.address
-    assert b"typedef double real" in sources[0]
-    assert b"real load() {}" in sources[0]
-    assert b"value.x *= (real)0.0625" in sources[1]  # the norm, in a store that the message does not have
+
+def test_a_source_says_what_it_computes_in(session: LibrarySession, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts: list[str] = []
+    library: Any = session._library("fft")
+    compile_ = library.device.kernels.compile
+    monkeypatch.setattr(library.device.kernels, "compile", lambda *a: texts.append(a[1].decode()) or compile_(*a))
+    session.submit(FftWithCallback(x=session.put(np.ones(8, np.float32)), kind="R2C", load="HERE", store="THERE"))
+    load, store = texts
+    assert "typedef float real" in load
+    assert "#line 1\nHERE\n" in load
+    assert "const real *x = (const real *)a.x" in load
+    assert "out[i] = load(x, i, a.data);" in load
+    assert "const cplx *x = (const cplx *)a.x" in store
+    assert "store(out, i, x[i], a.data);" in store

@@ -1,129 +1,117 @@
-"""Functions of the user's in cuFFT's kernels: source to LTO-IR by NVRTC, linked by cuFFT when it makes the plan."""
+"""Functions of the user's before and after a transform: kernels made of their source.
+
+cuFFT can link such functions into its own kernels, which would save a pass over memory each. That is not used:
+``docs/decisions/0011-fft-callbacks.md`` says why.
+"""
 
 import ctypes
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from callboard.backends.cuda.fft.cufft import Cufft
-from callboard.backends.cuda.kernels import link_code
-from callboard.core.errors import BackendUnavailable
+from callboard.backends.cuda.fft.cufft import Area, Cufft
+from callboard.backends.cuda.fft.plans import FftPlan, aligned
+from callboard.backends.cuda.launching import THREADS, kernel_launcher, linear_grid
 from callboard.kernel.fft import FftWithCallback
-from callboard.kernel.fft.transform import Transform
+from callboard.kernel.fft.transform import Side
 
 if TYPE_CHECKING:
     from callboard.backends.cuda.device import CudaDevice
     from callboard.backends.cuda.stream import CudaStream
 
-__all__ = ["Callbacks", "load_linker"]
-
-POINTER = 8
-LOAD, STORE = 0, 4
-"""``cufftXtCallbackType``: of single precision and complex; then double, then real, then real and double."""
+__all__ = ["CallbackPlan", "PassArgs"]
 
 SOURCE = """\
 typedef {real} real;
 struct __attribute__((aligned(2 * sizeof(real)))) cplx {{ real x, y; }};
-namespace {{  // load and store are linked together, and may define the same names
+struct PassArgs {{
+    const void *x;
+    void *out;
+    const void *data;
+    unsigned long long count;
+}};
 #line 1
 {body}
+extern "C" __global__ void run(const __grid_constant__ PassArgs a) {{
+    const unsigned long long threads = (unsigned long long)gridDim.x * blockDim.x;
+    const {value} *x = (const {value} *)a.x;
+    {value} *out = ({value} *)a.out;
+    for (unsigned long long i = (unsigned long long)blockIdx.x * blockDim.x + threadIdx.x; i < a.count; i += threads) {{
+        {step}
+    }}
 }}
 """
-LOADER = """\
-extern "C" __device__ {value} callboard_load(void *x, unsigned long long i, void *data, void *) {{
-    return load((const {value} *)x, i, *(const void **)data);
-}}
-"""
-STORER = """\
-extern "C" __device__ void callboard_store(void *out, unsigned long long i, {value} value, void *data, void *) {{
-    {scale}
-    store(({value} *)out, i, value, *(const void **)data);
-}}
-"""
-PLAIN_STORE = (
-    "__device__ void store({value} *out, unsigned long long i, {value} value, const void *) {{ out[i] = value; }}"
-)
+LOAD = "out[i] = load(x, i, a.data);"
+STORE = "store(out, i, x[i], a.data);"
+
+Pass = Callable[[int, int, int, int], None]
+"""``run(stream, x, out, data)``"""
 
 
-def load_linker() -> None:
-    """Load nvJitLink, which cuFFT looks for among the libraries that are there.
+class PassArgs(ctypes.Structure):
+    """``PassArgs`` of the source."""
 
-    Raises:
-        BackendUnavailable: It is not installed.
-    """
-    try:
-        from cuda.pathfinder import load_nvidia_dynamic_lib
-
-        load_nvidia_dynamic_lib("nvJitLink")
-    except Exception as e:  # the import's, and pathfinder's own
-        raise BackendUnavailable(f'nvJitLink cannot be loaded: {e}; pip install "callboard[cuda13]"') from e
+    _fields_ = (
+        ("x", ctypes.c_void_p),
+        ("out", ctypes.c_void_p),
+        ("data", ctypes.c_void_p),
+        ("count", ctypes.c_uint64),
+    )
 
 
-class Callbacks:
-    """The functions of one message.
+class CallbackPlan:
+    """A plan with the functions of a message around it; enqueues only.
 
-    cuFFT takes the address of a function's data when the plan is made, and arrays come with each call: the functions
-    get the address of a cell on the device, into which each call writes the array's address, in stream order.
+    What is loaded, and what is to be stored, lie at the start of the library's area while the op runs.
 
     Args:
         device: Whose context is current.
+        stream: Where it usually enqueues.
+        cufft: Makes the plan.
+        area: Shared by the plans of a library.
         op: With placeholders.
-        transform: Of ``op``.
+
+    Raises:
+        OutOfMemory: No room for plan, work area or copies.
+        LibraryError: cuFFT refuses, or the compiler does: with what it says.
     """
 
-    def __init__(self, device: "CudaDevice", op: FftWithCallback, transform: Transform) -> None:
-        load_linker()
-        self._device = device
-        self._driver = device.driver
-        capability = device.info.compute_capability
-        double = transform.src.real.name == "f64"
-        real = "double" if double else "float"
-        self._parts: list[tuple[int, bytes, bytes]] = []
-        if op.load is not None:
-            source = SOURCE.format(real=real, body=op.load) + LOADER.format(value=_type(transform.src.is_complex))
-            kind = LOAD + double + 2 * (not transform.src.is_complex)
-            self._parts.append((kind, b"callboard_load", link_code("load", source.encode(), capability)))
-        if op.store is not None or transform.scale != 1.0:
-            value = _type(transform.out.is_complex)
-            body = PLAIN_STORE.format(value=value) if op.store is None else op.store
-            source = SOURCE.format(real=real, body=body) + STORER.format(value=value, scale=_scaling(transform))
-            kind = STORE + double + 2 * (not transform.out.is_complex)
-            self._parts.append((kind, b"callboard_store", link_code("store", source.encode(), capability)))
-        self._cells = device.allocate(2 * POINTER)
-        self._kept: list[object] = []
+    def __init__(
+        self, device: "CudaDevice", stream: "CudaStream", cufft: Cufft, area: Area, op: FftWithCallback
+    ) -> None:
+        transform = op.transform()
+        src, out = transform.src, transform.out
+        self._area = area
+        self._load = None if op.load is None else _pass(device, src, "load", op.load, LOAD)
+        self._store = None if op.store is None else _pass(device, out, "store", op.store, STORE)
+        self._out_at = aligned(src.size * src.itemsize) if self._load else 0
+        beside = self._out_at + (aligned(out.size * out.itemsize) if self._store else 0)
+        self._plan = FftPlan(device, stream, cufft, area, transform, overwrite=self._load is not None, beside=beside)
 
-    def attach(self, cufft: Cufft, plan: int) -> None:
-        """Give them to an empty plan."""
-        for kind, name, code in self._parts:
-            symbol = ctypes.create_string_buffer(name)
-            cell = (ctypes.c_void_p * 1)(self._cells.address + (POINTER if kind >= STORE else 0))
-            self._kept += [symbol, cell, code]  # the plan may read them until it is filled
-            try:
-                cufft.library.xt_set_jit_callback(
-                    plan, ctypes.addressof(symbol), code, len(code), kind, ctypes.addressof(cell)
-                )
-            except cufft.failure as e:
-                raise cufft.error(e, "cufftXtSetJITCallback") from None
-
-    def write(self, stream: "CudaStream", load_data: int | None, store_data: int | None) -> None:
-        """Enqueue the addresses of this call's arrays; they travel in the commands themselves."""
-        memset, native = self._driver.memset_32, stream.native
-        for at, address in enumerate((load_data, store_data)):
-            if address is not None:
-                cell = self._cells.address + POINTER * at
-                for word in range(2):
-                    code = memset(cell + 4 * word, address >> 32 * word & 0xFFFFFFFF, 1, native)
-                    self._driver.check(code, "cuMemsetD32Async")
+    def __call__(self, stream: "CudaStream", x: int, out: int, load_data: int | None, store_data: int | None) -> None:
+        src, target = x, out
+        if self._load is not None:
+            src = self._area.address
+            self._load(stream.native, x, src, load_data or 0)
+        if self._store is not None:
+            target = self._area.address + self._out_at
+        self._plan(stream, src, target)
+        if self._store is not None:
+            self._store(stream.native, target, out, store_data or 0)
 
     def close(self) -> None:
-        """Give the cells back."""
-        self._device.release(self._cells)
+        """Destroy it; the stream has passed its last user."""
+        self._plan.close()
 
 
-def _type(is_complex: bool) -> str:
-    return "cplx" if is_complex else "real"
+def _pass(device: "CudaDevice", side: Side, name: str, body: str, step: str) -> Pass:
+    real = "double" if side.real.name == "f64" else "float"
+    text = SOURCE.format(real=real, value="cplx" if side.is_complex else "real", body=body, step=step)
+    args = PassArgs(count=side.size)
+    function = device.kernels.compile(name, text.encode(), "run")
+    launch = kernel_launcher(device.driver, function, linear_grid(side.size), (THREADS, 1), args)
 
+    def run(stream: int, x: int, out: int, data: int) -> None:
+        args.x, args.out, args.data = x, out, data
+        launch(stream)
 
-def _scaling(transform: Transform) -> str:
-    if transform.scale == 1.0:
-        return ""
-    factor = f"(real){transform.scale!r}"
-    return f"value.x *= {factor}, value.y *= {factor};" if transform.out.is_complex else f"value *= {factor};"
+    return run

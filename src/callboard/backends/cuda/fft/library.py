@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, ClassVar
 
-from callboard.backends.cuda.fft.callbacks import Callbacks
+from callboard.backends.cuda.fft.callbacks import CallbackPlan
 from callboard.backends.cuda.fft.cufft import Area, Cufft
 from callboard.backends.cuda.fft.plans import FftPlan, NoPlan
 from callboard.backends.cuda.stream import CudaStream
@@ -68,51 +68,26 @@ class CudaFft(Library):
         plan(stream, x, x)
 
     @prepares(fft.FftWithCallback)
-    def plan_with_callback(self, op: fft.FftWithCallback) -> "CallbackPlan | NoPlan":
+    def plan_with_callback(self, op: fft.FftWithCallback) -> CallbackPlan | None:
         transform = op.transform()
         if transform.src.size == 0 or transform.out.size == 0:
-            return NoPlan()
-        return CallbackPlan(self, op, transform)
+            return None
+        return CallbackPlan(self.device, self.stream, self.cufft, self.area, op)
 
     @launches(fft.FftWithCallback)
     def with_callback(
         self,
         stream: CudaStream,
-        plan: "CallbackPlan | NoPlan",
+        plan: CallbackPlan | None,
         x: int,
         out: int,
         load_data: int | None,
         store_data: int | None,
     ) -> None:
-        if isinstance(plan, CallbackPlan):
-            plan.callbacks.write(stream, load_data, store_data)
-            plan.run(stream, x, out)
+        if plan is not None:
+            plan(stream, x, out, load_data, store_data)
 
     def _planned(self, transform: Transform, overwrite: bool) -> Plan:
         if transform.src.size == 0 or transform.out.size == 0:
             return NoPlan()
         return FftPlan(self.device, self.stream, self.cufft, self.area, transform, overwrite=overwrite)
-
-
-class CallbackPlan:
-    """A plan with functions in it."""
-
-    def __init__(self, library: CudaFft, op: fft.FftWithCallback, transform: Transform) -> None:
-        self.callbacks = Callbacks(library.device, op, transform)
-        try:
-            self.run = FftPlan(
-                library.device,
-                library.stream,
-                library.cufft,
-                library.area,
-                transform,
-                scaled=False,
-                setup=lambda plan: self.callbacks.attach(library.cufft, plan),
-            )
-        except BaseException:
-            self.callbacks.close()
-            raise
-
-    def close(self) -> None:
-        self.run.close()
-        self.callbacks.close()

@@ -14,10 +14,9 @@ if TYPE_CHECKING:
     from callboard.backends.cuda.device import CudaDevice
     from callboard.backends.cuda.stream import CudaStream
 
-__all__ = ["FftPlan", "NoPlan"]
+__all__ = ["FftPlan", "NoPlan", "aligned"]
 
 Step = Callable[[int, int, int], None]
-Setup = Callable[[int], None]
 
 
 class NoPlan:
@@ -39,8 +38,7 @@ class FftPlan:
         area: Shared by the plans of a library.
         transform: What to do.
         overwrite: cuFFT may overwrite ``x``.
-        scaled: The norm is applied here, not by a callback.
-        setup: Called with the empty plan before it is filled.
+        beside: Bytes at the start of the area that are somebody else's.
 
     Raises:
         OutOfMemory: No room for the plan, its work area or its copies.
@@ -56,8 +54,7 @@ class FftPlan:
         transform: Transform,
         *,
         overwrite: bool = False,
-        scaled: bool = True,
-        setup: Setup | None = None,
+        beside: int = 0,
     ) -> None:
         self._cufft = cufft
         self._area = area
@@ -69,18 +66,16 @@ class FftPlan:
             self._copy_in = copier(driver, kernels, transform.src.layout, src.layout)
         if where.out_copy is not None:
             self._copy_out = copier(driver, kernels, out.layout, transform.out.layout)
-        factor = transform.scale if scaled else 1.0
-        self._scale = None if factor == 1.0 else scaler(device, out, factor)
+        self._scale = None if transform.scale == 1.0 else scaler(device, out, transform.scale)
         self._direction = FORWARD if transform.direction == "forward" else INVERSE
         self._plan = cufft.create()
         try:
-            if setup is not None:
-                setup(self._plan)
             work = cufft.make(self._plan, transform, where)
-            # Beside the work area, also where that is empty: cuFFT takes no operand at its address.
-            self._src_at = _aligned(max(work, 1))
-            self._out_at = self._src_at + (_aligned(src.size * src.itemsize) if self._copy_in else 0)
-            area.reserve(self._out_at + (_aligned(out.size * out.itemsize) if self._copy_out else 0))
+            self._work_at = aligned(beside)
+            # Beside the work area, also where that is empty: measured, cuFFT fails on an operand at its address.
+            self._src_at = self._work_at + aligned(max(work, 1))
+            self._out_at = self._src_at + (aligned(src.size * src.itemsize) if self._copy_in else 0)
+            area.reserve(self._out_at + (aligned(out.size * out.itemsize) if self._copy_out else 0))
             self._bind(stream)
             self._place()
         except BaseException:
@@ -128,7 +123,7 @@ class FftPlan:
     def _place(self) -> None:
         """The area has moved."""
         try:
-            self._cufft.library.set_work_area(self._plan, self._area.address)
+            self._cufft.library.set_work_area(self._plan, self._area.address + self._work_at)
         except self._cufft.failure as e:
             raise self._cufft.error(e, "cufftSetWorkArea") from None
         self._placed = self._area.address
@@ -140,5 +135,6 @@ class FftPlan:
         )
 
 
-def _aligned(nbytes: int) -> int:
+def aligned(nbytes: int) -> int:
+    """So many bytes that what follows begins where any array may."""
     return -(-nbytes // ALIGNMENT) * ALIGNMENT
