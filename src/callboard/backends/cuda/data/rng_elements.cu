@@ -1,6 +1,6 @@
 // Random numbers that take more than one step: integers of a range, rejections, choices, orders, Sobol points.
 
-#include "rng_words.cuh"
+#include "rng_philox.cuh"
 
 // -- integers of a range ----------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""What the kernels of ``data/rng.cu`` and ``data/rng_elements.cu`` are given, and plans that own memory."""
+"""What the kernels of ``data/rng_*.cu`` are given, and plans that own memory."""
 
 import ctypes
 from collections.abc import Callable
@@ -19,6 +19,9 @@ __all__ = ["Fill", "FillArgs", "Plan", "Words", "launcher"]
 Fill = Callable[..., Any]
 """``fill(stream, out, seed, position, *numbers)``: enqueue it; ``out`` has no gaps."""
 
+
+MOST_BLOCKS = 4096
+"""What was fastest on an H200; the kernels step over the rest."""
 
 Words = Callable[["CudaStream", int, int, int], None]
 """``words(stream, out, seed, position)``: enqueue the words of all elements."""
@@ -48,7 +51,9 @@ class FillArgs(ctypes.Structure):
 
 def launcher(device: "CudaDevice", source: str, name: str, items: int, args: FillArgs) -> Callable[[int], None]:
     """``run(stream)`` of kernel ``name`` in ``data/<source>.cu`` with what ``args`` holds then; may compile."""
-    return kernel_launcher(device.driver, device.kernels.get(source, name), linear_grid(items), (THREADS, 1), args)
+    return kernel_launcher(
+        device.driver, device.kernels.get(source, name), min(linear_grid(items), MOST_BLOCKS), (THREADS, 1), args
+    )
 
 
 class Plan:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from callboard.backends.cuda.launching import THREADS, linear_grid
 from callboard.backends.cuda.rng.arguments import FillArgs, Plan, launcher
+from callboard.backends.cuda.rng.philox import philox
 from callboard.core.errors import LibraryError
 from callboard.kernel.rng import RngFillBeta, RngFillDiscrete, RngFillGamma, RngFillIntegers, RngFillPoisson
 from callboard.kernel.rng.fill import Fill as FillOp
@@ -68,17 +69,16 @@ def discrete(plan: Plan, op: RngFillDiscrete) -> None:
     values = (c_void_p(), c_void_p(sums), c_void_p(verdict), c_int64(size))
     params = (c_void_p * 4)(*map(addressof, values))
     args = FillArgs(count=op.out.size, table=sums, size=size)
-    groups = 2 * op.out.size // 4 + 2
-    run = launcher(plan.device, "rng", f"{op.kind}_discrete_{op.out.dtype.itemsize}", groups, args)
+    itemsize = op.out.dtype.itemsize
+    run = philox(plan.device, op.kind, "rng_words", f"discrete_{itemsize}", 2, itemsize, args)
 
     def fill(stream: "CudaStream", out: int, seed: int, position: int, weights: int) -> Callable[[], None]:
         values[0].value = weights
         code = driver.launch_kernel(add_up, 1, 1, 1, SUMMING, 1, 1, 0, stream.native, params, None)
         driver.check(code, "cuLaunchKernel")
         readback = plan.device.read_back(stream, verdict, VERDICT.size)
-        if args.count:
-            args.out, args.seed, args.position = out, seed, position
-            run(stream.native)
+        if op.out.size:
+            run(stream, out, seed, position)
         return lambda: _check_weights(*VERDICT.unpack(readback.take()))
 
     plan.fill = fill
@@ -98,8 +98,7 @@ def permutation(plan: Plan, op: FillOp) -> None:
         return
     size = max(LOCAL, 1 << (count - 1).bit_length())
     keys, items = plan.allocate(8 * count), plan.allocate(16 * size)
-    args = FillArgs(count=count, out=keys)
-    draw = launcher(plan.device, "rng", f"{op.kind}_bits_8", count // 2 + 2, args)
+    draw = philox(plan.device, op.kind, "rng_words", "bits_8", 2, 8, FillArgs(count=count))
     begin, step, local, end = (kernels.get("rng_elements", f"order_{n}") for n in ("begin", "step", "local", "end"))
 
     def call(function: int, grid: int, stream: "CudaStream", *values: Any) -> None:
@@ -108,8 +107,7 @@ def permutation(plan: Plan, op: FillOp) -> None:
         driver.check(code, "cuLaunchKernel")
 
     def fill(stream: "CudaStream", out: int, seed: int, position: int) -> None:
-        args.seed, args.position = seed, position
-        draw(stream.native)
+        draw(stream, keys, seed, position)
         at = c_void_p(items)
         call(begin, linear_grid(size), stream, c_void_p(keys), at, c_int64(count), c_int64(size))
         call(local, size // LOCAL, stream, at, c_int64(2), c_int64(LOCAL))

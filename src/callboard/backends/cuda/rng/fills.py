@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from callboard.backends.cuda.rng.arguments import Fill, FillArgs, Plan, Words, launcher
+from callboard.backends.cuda.rng.philox import philox
 from callboard.backends.cuda.rng.sobol import SobolTables
 from callboard.core.dtype import DType
 from callboard.kernel.rng import (
@@ -31,8 +32,6 @@ NAMES: dict[type[FillOp], str] = {
     RngFillExponential: "exponential",
     RngFillCauchy: "cauchy",
 }
-WORDS = {"philox": 4, "philox64": 8}
-"""Of a block, all of which one thread makes."""
 
 
 def transform(plan: Plan, op: FillOp, curand: "Callable[[str], Curand]", sobol: SobolTables) -> None:
@@ -57,7 +56,7 @@ def transform(plan: Plan, op: FillOp, curand: "Callable[[str], Curand]", sobol: 
         return
     itemsize = 4 * words_per_element(op.out.dtype)
     apart = plan.allocate(itemsize * op.out.size) if itemsize != op.out.dtype.itemsize else 0
-    run = launcher(plan.device, "rng", f"turn_{NAMES[type(op)]}_{op.out.dtype.name}", op.out.size, args)
+    run = launcher(plan.device, f"rng_{op.out.dtype.name}", f"turn_{NAMES[type(op)]}", op.out.size, args)
 
     def fill(stream: "CudaStream", out: int, seed: int, position: int, *numbers: Any) -> None:
         place = apart or out  # where words and elements have one size, words become elements where they lie
@@ -71,17 +70,28 @@ def transform(plan: Plan, op: FillOp, curand: "Callable[[str], Curand]", sobol: 
 
 def _fused(plan: Plan, op: FillOp, args: FillArgs, set_numbers: Callable[..., None]) -> Fill:
     """Philox: words are never written to memory."""
-    dtype = op.out.dtype
-    name = f"bits_{dtype.itemsize}" if isinstance(op, RngFillBits) else f"{NAMES[type(op)]}_{dtype.name}"
-    groups = op.out.size * words_per_element(dtype) // WORDS[op.kind] + 2
-    run = launcher(plan.device, "rng", f"{op.kind}_{name}", groups, args)
+    dtype, step = op.out.dtype, words_per_element(op.out.dtype)
+    if isinstance(op, RngFillBits):
+        return philox(plan.device, op.kind, "rng_words", f"bits_{dtype.itemsize}", step, dtype.itemsize, args)
+    source = f"rng_{dtype.name}"
+    run = philox(plan.device, op.kind, source, NAMES[type(op)], step, dtype.itemsize, args)
+    if not isinstance(op, RngFillUniform):
 
-    def fill(stream: "CudaStream", out: int, seed: int, position: int, *numbers: Any) -> None:
-        args.out, args.seed, args.position = out, seed, position
-        set_numbers(*numbers)
-        run(stream.native)
+        def fill(stream: "CudaStream", out: int, seed: int, position: int, *numbers: float) -> None:
+            set_numbers(*numbers)
+            run(stream, out, seed, position)
 
-    return fill
+        return fill
+    unit = philox(plan.device, op.kind, source, "unit", step, dtype.itemsize, args)
+
+    def uniform(stream: "CudaStream", out: int, seed: int, position: int, low: float, high: float) -> None:
+        if (low, high) == (0.0, 1.0):
+            unit(stream, out, seed, position)
+        else:
+            set_numbers(low, high)
+            run(stream, out, seed, position)
+
+    return uniform
 
 
 def _words(plan: Plan, op: FillOp, curand: "Callable[[str], Curand]", sobol: SobolTables) -> Words:

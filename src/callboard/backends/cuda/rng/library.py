@@ -62,7 +62,7 @@ class CudaRng(Library):
 
     def warm_up(self) -> None:
         """Load the kernels."""
-        for source, name in (("rng", "philox_uniform_f32"), ("rng_elements", "philox_integers_4")):
+        for source, name in (("rng_f32", "philox_unit"), ("rng_elements", "philox_integers_4")):
             self.device.kernels.get(source, name)
 
     def close(self) -> None:

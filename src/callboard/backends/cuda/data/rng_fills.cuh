@@ -1,7 +1,7 @@
 // Fills whose every element is made of a fixed number of words: "philox" and "philox64" draw and make them at once,
-// "turn" makes them of words in memory.
+// "turn" makes them of words in memory. A file for each dtype chooses among them, since compiling them takes seconds.
 
-#include "rng_words.cuh"
+#include "rng_philox.cuh"
 
 // -- distributions ----------------------------------------------------------------------------------------------------
 
@@ -29,6 +29,15 @@ template <typename T> struct Uniform {
     __device__ static T one(u64 w, const FillArgs& a) {
         return fmin(__dadd_rn(a.a, __dmul_rn(a.b, unit_53(w))), a.top);
     }
+};
+
+template <typename T> struct Unit {  // of [0, 1): what Uniform gives for it
+    typedef T Type;
+    static const int K = Of<T>::K;
+    __device__ static T one(u32 w, const FillArgs&) {
+        return to(__fmul_rn((float)(w >> (32 - Of<T>::BITS)), 1.0f / (1u << Of<T>::BITS)), (T*)0);
+    }
+    __device__ static T one(u64 w, const FillArgs&) { return unit_53(w); }
 };
 
 template <typename T> struct Exponential {
@@ -82,9 +91,22 @@ template <typename T> struct Discrete {  // the first sum that is larger than th
 };
 
 // Box and Muller, "A note on the generation of random normal deviates", Ann. Math. Stat. 29 (1958).
+// Sine and cosine of "v" parts of 2**32 of a turn, by their series within an eighth of a turn either side of a quarter.
+__device__ inline void sine_cosine(u32 v, float& sine, float& cosine) {
+    const u32 quarter = v + 0x20000000u >> 30;
+    const float x = (float)(int)(v - (quarter << 30)) * (2.0f * INV_32), y = x * x;  // half turns
+    const float s = x * fmaf(y, fmaf(y, fmaf(y, fmaf(y, 0.0821458866f, -0.599264529f), 2.55016404f), -5.16771278f),
+                             3.14159265f);
+    const float c = fmaf(y, fmaf(y, fmaf(y, fmaf(y, 0.235330630f, -1.33526277f), 4.05871213f), -4.93480220f), 1.0f);
+    sine = quarter & 1 ? c : s;
+    cosine = quarter & 1 ? s : c;
+    if (quarter & 2) sine = -sine;
+    if (quarter + 1 & 2) cosine = -cosine;
+}
 __device__ inline void box_muller(u32 u, u32 v, float& x, float& y) {
-    const float radius = sqrtf(-2.0f * logf(above_32(u)));
-    sincospif(2.0f * INV_32 * (float)v, &x, &y);
+    float radius;
+    asm("sqrt.approx.f32 %0, %1;" : "=f"(radius) : "f"(-2.0f * logf(above_32(u))));
+    sine_cosine(v, x, y);
     x *= radius;
     y *= radius;
 }
@@ -150,16 +172,34 @@ template <typename T, bool LOG, int W> struct Make<Normal<T, LOG>, W, 2> {
 
 template <typename T, int N> struct alignas(sizeof(T) * N > 16 ? 16 : sizeof(T) * N) Packed { T x[N]; };
 
-// A group of words is made by one thread into N elements. They are written at once where they are aligned, else by way
-// of shared memory, so that a warp writes what is side by side. The groups at the ends may be cut.
+// A group of words is made by one thread into N elements, which are written at once: whole groups, aligned in memory.
 template <typename S, typename D> __device__ void fill(const FillArgs& a) {
+    const int N = S::WORDS / D::K;
+    typedef Packed<typename D::Type, N> Pack;
+    const u64 first = a.position / S::WORDS, groups = (u64)a.count / N, most = 1ull << 31;
+    const u32 thread = blockIdx.x * blockDim.x + threadIdx.x, threads = gridDim.x * blockDim.x;
+    for (u64 base = 0; base < groups; base += most) {
+        Pack* const out = (Pack*)a.out + base;
+        const u32 count = (u32)(groups - base < most ? groups - base : most);
+#pragma unroll 2
+        for (u32 i = thread; i < count; i += threads) {
+            u32 w[S::WORDS];
+            S::group(first + base + i, a.seed, w);
+            Pack made;
+            Make<D, S::WORDS, D::K>::group(w, made.x, a);
+            out[i] = made;
+        }
+    }
+}
+
+// The same wherever it begins and ends: by way of shared memory, so that a warp writes what is side by side.
+template <typename S, typename D> __device__ void fill_cut(const FillArgs& a) {
     const int N = S::WORDS / D::K;
     typedef typename D::Type T;
     typedef Packed<T, N> Pack;
     const u64 first = a.position / S::WORDS, last = (a.position + (u64)a.count * D::K - 1) / S::WORDS;
     const i64 skipped = (i64)(a.position % S::WORDS / D::K), end = skipped + a.count;  // in elements of all groups
     T* const out = (T*)a.out - skipped;
-    const bool packed = (u64)out % alignof(Pack) == 0;
     __shared__ Pack staged[THREADS];
     const int lane = threadIdx.x % 32;
     Pack* const tile = staged + (threadIdx.x - lane);
@@ -167,12 +207,7 @@ template <typename S, typename D> __device__ void fill(const FillArgs& a) {
     for (u64 from = first + (u64)blockIdx.x * blockDim.x + threadIdx.x - lane; from <= last; from += threads) {
         u32 w[S::WORDS];
         S::group(from + lane, a.seed, w);
-        Pack made;
-        Make<D, S::WORDS, D::K>::group(w, made.x, a);
-        const i64 at = (i64)(from + lane - first) * N;
-        if (packed && at >= skipped && at + N <= end) *(Pack*)(out + at) = made;
-        if (packed && (i64)(from - first) * N >= skipped && (i64)(from - first + 32) * N <= end) continue;
-        tile[lane] = made;
+        Make<D, S::WORDS, D::K>::group(w, tile[lane].x, a);
         __syncwarp();
 #pragma unroll
         for (int i = 0; i < N; ++i) {
@@ -192,28 +227,22 @@ template <typename D> __device__ void turn(const FillArgs& a) {
     }
 }
 
-#define FILL(NAME, ...)                                                                                             \
-    extern "C" __global__ void philox_##NAME(const FillArgs a) { fill<Philox32, __VA_ARGS__>(a); }                  \
-    extern "C" __global__ void philox64_##NAME(const FillArgs a) { fill<Philox64, __VA_ARGS__>(a); }
+#define FILL(NAME, ...)                                                                                     \
+    extern "C" __global__ void philox_##NAME(const FillArgs a) { fill<Philox32, __VA_ARGS__>(a); }          \
+    extern "C" __global__ void philox64_##NAME(const FillArgs a) { fill<Philox64, __VA_ARGS__>(a); }        \
+    extern "C" __global__ void philox_##NAME##_cut(const FillArgs a) { fill_cut<Philox32, __VA_ARGS__>(a); } \
+    extern "C" __global__ void philox64_##NAME##_cut(const FillArgs a) { fill_cut<Philox64, __VA_ARGS__>(a); }
 #define TURN(NAME, ...) \
     extern "C" __global__ void turn_##NAME(const FillArgs a) { turn<__VA_ARGS__>(a); }
-
-FILL(bits_4, Bits<u32>)
-FILL(bits_8, Bits<u64>)
-FILL(discrete_4, Discrete<u32>)
-FILL(discrete_8, Discrete<u64>)
-#define OF_TYPE(T, SUFFIX)                      \
-    FILL(uniform_##SUFFIX, Uniform<T>)          \
-    FILL(exponential_##SUFFIX, Exponential<T>)  \
-    FILL(cauchy_##SUFFIX, Cauchy<T>)            \
-    FILL(normal_##SUFFIX, Normal<T, false>)     \
-    FILL(log_normal_##SUFFIX, Normal<T, true>)  \
-    TURN(uniform_##SUFFIX, Uniform<T>)          \
-    TURN(exponential_##SUFFIX, Exponential<T>)  \
-    TURN(cauchy_##SUFFIX, Cauchy<T>)            \
-    TURN(normal_##SUFFIX, Inverse<T, false>)    \
-    TURN(log_normal_##SUFFIX, Inverse<T, true>)
-OF_TYPE(float, f32)
-OF_TYPE(double, f64)
-OF_TYPE(Half, f16)
-OF_TYPE(Brain, bf16)
+#define OF_TYPE(T)                     \
+    FILL(unit, Unit<T>)                \
+    FILL(uniform, Uniform<T>)          \
+    FILL(exponential, Exponential<T>)  \
+    FILL(cauchy, Cauchy<T>)            \
+    FILL(normal, Normal<T, false>)     \
+    FILL(log_normal, Normal<T, true>)  \
+    TURN(uniform, Uniform<T>)          \
+    TURN(exponential, Exponential<T>)  \
+    TURN(cauchy, Cauchy<T>)            \
+    TURN(normal, Inverse<T, false>)    \
+    TURN(log_normal, Inverse<T, true>)

@@ -1,7 +1,6 @@
-// Random words and what they are made into, for rng.cu and rng_elements.cu. Philox4x32-10 and Philox4x64-10 (Salmon,
-// Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC'11), their counters laid out as
-// callboard.kernel.rng.streams says. Products and sums whose bits are promised use the _rn intrinsics: the compiler must
-// not fuse them.
+// Random words and what they are made into. Philox4x32-10 and Philox4x64-10 (Salmon, Moraes, Dror, Shaw, "Parallel random
+// numbers: as easy as 1, 2, 3", SC'11), their counters laid out as callboard.kernel.rng.streams says. Products and sums
+// whose bits are promised use the _rn intrinsics: the compiler must not fuse them.
 
 typedef unsigned char u8;
 typedef unsigned short u16;

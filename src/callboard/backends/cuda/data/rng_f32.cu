@@ -1,0 +1,5 @@
+// Random numbers of f32.
+
+#include "rng_fills.cuh"
+
+OF_TYPE(float)
