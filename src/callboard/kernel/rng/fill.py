@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from functools import cache
 from typing import ClassVar
 
 import msgspec
@@ -9,7 +10,7 @@ import msgspec
 from callboard.core.dtype import DTYPES, DType
 from callboard.core.errors import ShapeError, UnsupportedOp
 from callboard.core.op import Op, Outputs, info_of
-from callboard.core.operand import Operand, Out, Placeholder, Scalar
+from callboard.core.operand import Operand, Out, Placeholder, Role, Scalar
 from callboard.core.ref import GpuRef
 from callboard.kernel.rng.actor import RngActor
 from callboard.kernel.rng.streams import KINDS, MAX_DIMENSIONS, halves, points_of, whole, words_per_element
@@ -52,9 +53,9 @@ class Fill(Op[RngActor, GpuRef]):
             except (TypeError, OverflowError) as e:
                 raise type(e)(f"{self.tag()}: {name}: {e}") from None
         super().__post_init__()
-        for field in info_of(type(self)).dynamic:
-            if field.name not in ("out", "weights") and isinstance(getattr(self, field.name), Operand):
-                raise TypeError(f"{self.tag()}: {field.name} is an array; pass a number")
+        for name in _numbers(type(self)):
+            if isinstance(getattr(self, name), Operand):
+                raise TypeError(f"{self.tag()}: {name} is an array; pass a number")
         if not KINDS[self.kind].seeded and self.seed != 0:
             raise self.refused(f"seed is {self.number('seed')} and {self.kind} has none; use scrambled_{self.kind}")
         if not isinstance(self.out, Placeholder):  # in a context host numbers are not known yet
@@ -108,6 +109,11 @@ class Fill(Op[RngActor, GpuRef]):
         if KINDS[self.kind].quasi and points_of(self.out.layout)[1] > MAX_DIMENSIONS:
             raise self.refused(f"out is {self.out.layout!r}; {self.kind} has at most {MAX_DIMENSIONS} dimensions")
         return {"out": self.out.layout}
+
+
+@cache
+def _numbers(cls: type[Fill]) -> tuple[str, ...]:
+    return tuple(f.name for f in info_of(cls).dynamic if f.role is Role.SCALAR)
 
 
 def finite(op: Fill, *names: str) -> None:

@@ -33,7 +33,6 @@ __all__ = [
     "halves",
     "max_dimensions",
     "points_of",
-    "signed",
     "whole",
     "words_per_element",
 ]
@@ -125,8 +124,3 @@ def halves(number: Any) -> complex:
 def whole(parts: complex) -> int:
     """The integer, not negative, that :func:`halves` has taken apart."""
     return int(parts.real) | int(parts.imag) << 32
-
-
-def signed(number: int) -> int:
-    """What 64 bits mean in two's complement."""
-    return number - 2**64 if number >= 2**63 else number
