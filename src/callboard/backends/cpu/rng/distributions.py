@@ -108,32 +108,30 @@ def log_inverse_normal(words: Array, mean: float, std: float) -> Array:
     return np.exp(found, out=found)
 
 
-def normal_pairs(u: Array, turn: Array) -> Array:
+def normal_pairs(units: Array) -> None:
     """Box and Muller's transform ("A note on the generation of random normal deviates", Ann. Math. Stat. 29, 1958).
 
     Args:
-        u: In (0, 1], f32 or f64; overwritten.
-        turn: In [0, 1), what part of a whole turn; overwritten.
-
-    Returns:
-        ``[2 n]``: sine and cosine of each pair in turn.
+        units: In [0, 1), f32 or f64, an even number of them: radius and angle in turn. Overwritten with the sine's and
+            the cosine's normal number in turn.
     """
-    real = u.dtype.type
-    pairs = np.empty((u.size, 2), u.dtype)
-    np.log(u, out=u)
-    u *= real(-2)
-    np.sqrt(u, out=u)
-    if u.dtype == np.float32:
-        turn *= real(2 * np.pi)
-        np.multiply(np.sin(turn), u, out=pairs[:, 0])
-        np.multiply(np.cos(turn), u, out=pairs[:, 1])
-    else:  # of the half turn's tangent, which NumPy has as vector instructions in f64, unlike sine and cosine
-        turn *= np.pi
-        tangent = np.tan(turn, out=turn)
-        square = tangent * tangent
-        u /= square + 1.0
-        tangent *= 2.0
-        np.multiply(tangent, u, out=pairs[:, 0])
-        np.subtract(1.0, square, out=square)
-        np.multiply(square, u, out=pairs[:, 1])
-    return pairs.reshape(-1)
+    real: Any = units.dtype.type
+    radius, angle = units[0::2], units[1::2]
+    r = radius + real(2.0**-53 if real is np.float64 else 2.0**-33)  # in (0, 1]
+    np.log(r, out=r)
+    r *= real(-2)
+    np.sqrt(r, out=r)
+    if real is np.float32:
+        turn = angle * real(2 * np.pi)
+        np.multiply(np.sin(turn), r, out=radius)
+        np.multiply(np.cos(turn), r, out=angle)
+        return
+    # By the tangent of the half angle, which NumPy has as vector instructions in f64, unlike sine and cosine.
+    a = angle * np.pi
+    np.tan(a, out=a)
+    square = a * a
+    r /= square + 1.0
+    a *= 2.0
+    np.multiply(a, r, out=radius)
+    np.subtract(1.0, square, out=square)
+    np.multiply(square, r, out=angle)

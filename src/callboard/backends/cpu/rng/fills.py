@@ -9,7 +9,6 @@ import numpy as np
 
 from callboard.backends.cpu.rng.distributions import (
     Distribution,
-    above,
     in_range,
     normal_pairs,
     unit_53,
@@ -22,7 +21,7 @@ from callboard.core.dtype import DTYPES, DType
 from callboard.core.layout import Layout
 from callboard.kernel.rng.streams import KINDS, points_of, whole, words_per_element
 
-__all__ = ["Make", "Slices", "filled", "from_points", "from_words", "normal", "numpy_uniform"]
+__all__ = ["DIRECT", "Make", "Slices", "filled", "from_points", "from_words", "normal", "numpy_uniform"]
 
 Array = np.ndarray[Any, Any]
 Make = Callable[..., None]
@@ -30,6 +29,8 @@ Make = Callable[..., None]
 
 SLICE = 1 << 15
 """Elements that are made at once: what the steps in between need stays in the cache of a core."""
+DIRECT = 1 << 17
+"""The same where there are no steps in between."""
 
 
 class Slices:
@@ -40,18 +41,27 @@ class Slices:
         self.workers = len(affinity(0)) if affinity is not None else os.cpu_count() or 1
         self._pool = ThreadPoolExecutor(self.workers, "callboard-rng") if self.workers > 1 else None
 
-    def run(self, make: Make, step: int, flat: Array, seed: int, position: int, numbers: tuple[Any, ...]) -> None:
-        """Fill ``flat`` with slices, ``step`` words an element; raises what a slice raised."""
+    def run(
+        self,
+        make: Make,
+        step: int,
+        flat: Array,
+        seed: int,
+        position: int,
+        numbers: tuple[Any, ...],
+        size: int = SLICE,
+    ) -> None:
+        """Fill ``flat`` with slices of ``size``, ``step`` words an element; raises what a slice raised."""
 
         def one(start: int) -> None:
             with np.errstate(all="ignore"):
-                make(flat[start : start + SLICE], seed, position + start * step, *numbers)
+                make(flat[start : start + size], seed, position + start * step, *numbers)
 
         def several(starts: range) -> None:
             for start in starts:
                 one(start)
 
-        starts = range(0, flat.size, SLICE)
+        starts = range(0, flat.size, size)
         if self._pool is None or len(starts) < 2:
             several(starts)
         else:
@@ -119,27 +129,30 @@ def numpy_uniform(dtype: DType) -> Make:
 def normal(kind: str, words: Words, dtype: DType, log: bool) -> Make:
     """Normal numbers by pairs of aligned elements; the other half of a pair at either end is dropped."""
     double = dtype is DTYPES["f64"]
+    real: Any = np.float64 if double else np.float32
     step = words_per_element(dtype)
 
     def make(flat: Array, seed: int, position: int, mean: float, std: float) -> None:
         skipped = position // step % 2
         count = (skipped + flat.size + 1) // 2 * 2
         begin = position - skipped * step
+        there = count == flat.size and flat.dtype == real
+        units = flat if there else np.empty(count, real)
         if double and kind == "philox64":
-            drawn = generator_at(seed, begin).random(count)
-            u, turn = drawn[0::2] + 2.0**-53, drawn[1::2].copy()
+            generator_at(seed, begin).random(out=units)
         elif double:
-            wide = np.ascontiguousarray(words(seed, begin, 2 * count)).view(np.uint64)
-            u, turn = above(wide[0::2]), unit_53(wide[1::2])
+            units[...] = unit_53(np.ascontiguousarray(words(seed, begin, 2 * count)).view(np.uint64))
         else:
-            narrow = words(seed, begin, count)
-            u, turn = above(narrow[0::2]), narrow[1::2].astype(np.float32)
-            turn *= np.float32(2.0**-32)
-        found = normal_pairs(u, turn)[skipped : skipped + flat.size]
+            units[...] = words(seed, begin, count)
+            units *= np.float32(2.0**-32)
+        normal_pairs(units)
         if std != 1.0:
-            found *= found.dtype.type(std)
+            units *= real(std)
         if mean != 0.0:
-            found += found.dtype.type(mean)
-        flat[...] = np.exp(found, out=found) if log else found
+            units += real(mean)
+        if log:
+            np.exp(units, out=units)
+        if not there:
+            flat[...] = units[skipped : skipped + flat.size]
 
     return make
