@@ -397,13 +397,13 @@ def test_views_are_filled_like_arrays_and_nothing_beside_them(
 
 @pytest.mark.parametrize("cls, dtype, fields", EVERY, ids=lambda x: getattr(x, "__name__", None))
 def test_two_halves_are_the_whole(session: Any, cls: Any, dtype: str, fields: dict[str, Any]) -> None:
-    """Also where pairs, blocks and rows of lanes are cut."""
+    """Also where pairs, blocks, rows of lanes and the slices of the CPU are cut."""
     kind = fields.get("kind", "philox")
     step = 1 if "sobol" in kind else cls.step(DTYPES[dtype])
-    whole = run(session, cls, 70_001, dtype, seed=3, position=4 * step, **fields)
+    whole = run(session, cls, 140_001, dtype, seed=3, position=4 * step, **fields)
     for cut in (1, 33_333):
         parts = [
             run(session, cls, cut, dtype, seed=3, position=4 * step, **fields),
-            run(session, cls, 70_001 - cut, dtype, seed=3, position=(4 + cut) * step, **fields),
+            run(session, cls, 140_001 - cut, dtype, seed=3, position=(4 + cut) * step, **fields),
         ]
         np.testing.assert_array_equal(np.concatenate(parts), whole)

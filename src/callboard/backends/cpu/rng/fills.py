@@ -21,16 +21,15 @@ from callboard.core.dtype import DTYPES, DType
 from callboard.core.layout import Layout
 from callboard.kernel.rng.streams import KINDS, points_of, whole, words_per_element
 
-__all__ = ["DIRECT", "Make", "Slices", "filled", "from_points", "from_words", "normal", "numpy_uniform"]
+__all__ = ["Make", "Slices", "filled", "from_points", "from_words", "normal", "numpy_uniform"]
 
 Array = np.ndarray[Any, Any]
 Make = Callable[..., None]
 """``make(flat, seed, position, *numbers)``: fill a slice, whose first element lies at ``position``."""
 
-SLICE = 1 << 15
-"""Elements that are made at once: what the steps in between need stays in the cache of a core."""
-DIRECT = 1 << 17
-"""The same where there are no steps in between."""
+SLICE = 1 << 17
+"""Elements that are made at once: many, because threads that share an interpreter hinder each other with every call of
+NumPy; few enough for what the steps in between need to stay in a core's cache."""
 
 
 class Slices:
@@ -41,27 +40,18 @@ class Slices:
         self.workers = len(affinity(0)) if affinity is not None else os.cpu_count() or 1
         self._pool = ThreadPoolExecutor(self.workers, "callboard-rng") if self.workers > 1 else None
 
-    def run(
-        self,
-        make: Make,
-        step: int,
-        flat: Array,
-        seed: int,
-        position: int,
-        numbers: tuple[Any, ...],
-        size: int = SLICE,
-    ) -> None:
-        """Fill ``flat`` with slices of ``size``, ``step`` words an element; raises what a slice raised."""
+    def run(self, make: Make, step: int, flat: Array, seed: int, position: int, numbers: tuple[Any, ...]) -> None:
+        """Fill ``flat`` with slices, ``step`` words an element; raises what a slice raised."""
 
         def one(start: int) -> None:
             with np.errstate(all="ignore"):
-                make(flat[start : start + size], seed, position + start * step, *numbers)
+                make(flat[start : start + SLICE], seed, position + start * step, *numbers)
 
         def several(starts: range) -> None:
             for start in starts:
                 one(start)
 
-        starts = range(0, flat.size, size)
+        starts = range(0, flat.size, SLICE)
         if self._pool is None or len(starts) < 2:
             several(starts)
         else:

@@ -7,7 +7,6 @@ import numpy as np
 
 from callboard.backends.cpu.rng import distributions, rejections
 from callboard.backends.cpu.rng.fills import (
-    DIRECT,
     Make,
     Slices,
     filled,
@@ -72,14 +71,6 @@ class CpuRng(Library):
     @prepares(*TRANSFORMS, inline=True)
     def plan_transform(self, op: Fill) -> Plan:
         layout, kind = op.out.layout, KINDS[op.kind]
-        if op.kind == "philox64" and isinstance(op, RngFillUniform) and layout.dtype.name in ("f32", "f64"):
-            direct, words = numpy_uniform(layout.dtype), words_per_element(layout.dtype)
-            return filled(
-                layout,
-                lambda flat, seed, position, numbers: self._slices.run(
-                    direct, words, flat, seed, position, numbers, DIRECT
-                ),
-            )
         make = self._make(op)
         if not kind.skips or (kind.quasi and points_of(layout)[1] > 1):  # one state; slices of whole points
             return filled(layout, lambda flat, seed, position, numbers: make(flat, seed, position, *numbers))
@@ -88,6 +79,8 @@ class CpuRng(Library):
 
     def _make(self, op: Fill) -> Make:
         dtype, kind = op.out.dtype, KINDS[op.kind]
+        if op.kind == "philox64" and isinstance(op, RngFillUniform) and dtype.name in ("f32", "f64"):
+            return numpy_uniform(dtype)
         words = SKIPPING.get(op.kind, self._twister.words)
         if op.kind in ("philox", "philox64") and isinstance(op, RngFillNormal | RngFillLogNormal):
             return normal(op.kind, words, dtype, isinstance(op, RngFillLogNormal))
