@@ -38,7 +38,8 @@ class Prepare(NamedTuple):
     helper thread, while the op is parked.
 
     A plan may have a method ``close()``: it is called once, on the admitting thread, when the plan has been dropped and
-    the stream has passed its last user, and before the library is closed.
+    the stream has passed its last user, and before the library is closed. It may have an attribute ``captures``: False
+    where this plan cannot be recorded in a graph although others of its op can.
     """
 
     method: str

@@ -258,7 +258,7 @@ class LibrarySession:
                 self._streams[stem],
                 getattr(library, launch.method),
                 state,
-                launch.captures,
+                launch.captures and getattr(state, "captures", True),
                 None if measure is None else getattr(library, measure),
             )
             self._limit(stem, library.max_plans)

@@ -27,9 +27,7 @@ def mrg32k3a_words(seed: int, position: int, count: int) -> Array:
     rows = -(-(lane + count) // LANES)
     # A short fill needs the lanes from the first to the last only.
     first, last = (lane, lane + count) if rows == 1 else (0, LANES)
-    states = [
-        _advanced(np.ascontiguousarray(lanes[:, first:last]), row, which) for which, lanes in enumerate(_lanes(seed))
-    ]
+    states = [_advanced(lanes[:, first:last].copy(), row, which) for which, lanes in enumerate(_lanes(seed))]
     words: Array = np.empty((rows, last - first), np.uint32)
     for i in range(rows):
         x = _step(states[0], 0, 1)

@@ -65,11 +65,13 @@ class Plan:
 
     Attributes:
         fill: To be set; called with an array without gaps, of the layout's dtype and size.
+        captures: Whether it can be recorded in a graph.
     """
 
     def __init__(self, device: "CudaDevice", layout: Layout) -> None:
         self.device = device
         self.fill: Fill = _nothing
+        self.captures = True
         self._memory: list[Memory] = []
         self._scatter: Callable[[int, int, int], None] | None = None
         if not layout.contiguous:

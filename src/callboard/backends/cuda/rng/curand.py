@@ -1,8 +1,8 @@
 """A cuRAND generator: the one place that knows ``nvmath.bindings.curand``.
 
 cuRAND's sequences in its default order do not depend on how they are cut into calls: checked on its host generators,
-which need no GPU, and on an H200. Setting a seed or an offset makes the next call set up all states again, so a
-generator stays where its last fill ended.
+which need no GPU, and on an H200. Setting a seed or an offset makes the next call set up all states again (0.7 ms for
+XORWOW, 1.2 ms for MRG32k3a), so a generator stays where its last fill ended.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -58,30 +58,39 @@ class Curand:
         self._device = device
         self._kind = kind
         self._stream = stream
-        self._seed = 0
-        self._position = 0
+        self._handle = 0
+        self._closed = False
+        self._discarded = device.allocate(4 * (1 if KINDS[kind].skips else DISCARDED_AT_ONCE))
         try:
-            self._handle = int(self._library.create_generator(CODES[kind]))
+            self._begin(0)
+        except BaseException:
+            self.close()
+            raise
+
+    def _begin(self, seed: int) -> None:
+        """Make the generator, at its beginning; a former one goes, when its work is done."""
+        self._destroy()
+        self._seed, self._position = seed, -1
+        try:
+            self._handle = int(self._library.create_generator(CODES[self._kind]))
+            self._library.set_stream(self._handle, self._stream.native)
+            self._library.set_pseudo_random_generator_seed(self._handle, seed)
+            if KINDS[self._kind].skips:
+                # The first call allocates and sets up the states, which a launch must not.
+                self._library.generate(self._handle, self._discarded.address, 1)
+                self._position = 1
+            else:
+                self._position = 0
         except self._failure as e:
             raise self._error(e, "curandCreateGenerator") from None
         except Exception as e:  # pathfinder's and nvmath's own, when libcurand or a symbol is missing
             raise BackendUnavailable(f'libcurand cannot be loaded: {e}; pip install "callboard[cuda13]"') from e
-        self._discarded = device.allocate(4 * (1 if KINDS[kind].skips else DISCARDED_AT_ONCE))
-        try:
-            self._library.set_stream(self._handle, stream.native)
-            self._library.set_pseudo_random_generator_seed(self._handle, 0)
-            # The first call allocates and sets up the states, which a launch must not.
-            self._library.generate(self._handle, self._discarded.address, 1)
-            self._position = 1
-        except self._failure as e:
-            error = self._error(e, "curandGenerate")
-            self.close()
-            raise error from None
 
     def words(self, stream: "CudaStream", out: int, seed: int, position: int, count: int) -> None:
         """Enqueue: ``count`` words of 32 bits to address ``out``.
 
-        Capturable where the place is the one after the last call's; moving it sets up states.
+        Not to be captured: a new place sets up states, which cuRAND refuses to do in a capture (LAUNCH_FAILURE). For a
+        generator that cannot skip, going back makes a new one, which takes some 30 ms.
 
         Raises:
             UnsupportedOp: A generator that cannot skip would have to discard more than :data:`LARGEST_DISCARD` words.
@@ -89,8 +98,9 @@ class Curand:
         """
         try:
             if stream is not self._stream:
-                self._library.set_stream(self._handle, stream.native)
                 self._stream = stream
+                if self._handle:
+                    self._library.set_stream(self._handle, stream.native)
             if KINDS[self._kind].skips:
                 if seed != self._seed:
                     self._library.set_pseudo_random_generator_seed(self._handle, seed)
@@ -113,7 +123,9 @@ class Curand:
                 f"the {LARGEST_DISCARD} that it discards; use philox, or another seed"
             )
         if again:
-            self._library.set_pseudo_random_generator_seed(self._handle, seed)
+            # Not by setting the seed once more, which leaves the states of these two as they are (measured: MTGP32 in
+            # any way, MT19937 for the seed that it has).
+            self._begin(seed)
         while left:
             count = min(left, DISCARDED_AT_ONCE)
             self._library.generate(self._handle, self._discarded.address, count)
@@ -121,14 +133,21 @@ class Curand:
 
     def close(self) -> None:
         """Destroy the generator; all its work is done."""
+        try:
+            self._destroy()
+        finally:
+            if not self._closed:
+                self._closed = True
+                self._device.release(self._discarded)
+
+    def _destroy(self) -> None:
         if self._handle:
             handle, self._handle = self._handle, 0
             try:
+                self._stream.synchronize()
                 self._library.destroy_generator(handle)
             except self._failure as e:
                 raise self._error(e, "curandDestroyGenerator") from None
-            finally:
-                self._device.release(self._discarded)
 
     def _error(self, error: Exception, call: str) -> AccelError:
         status = int(getattr(error, "status", 0))

@@ -98,6 +98,7 @@ def _words(plan: Plan, op: FillOp, curand: "Callable[[str], Curand]", sobol: Sob
     if KINDS[op.kind].quasi:
         return sobol.words(plan, op.kind, op.out.layout)
     generator = curand(op.kind)
+    plan.captures = False
     count = op.out.size * words_per_element(op.out.dtype)
     return lambda stream, out, seed, position: generator.words(stream, out, seed, position, count)
 

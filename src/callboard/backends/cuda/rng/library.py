@@ -46,8 +46,8 @@ class CudaRng(Library):
     """Serves :mod:`callboard.kernel.rng`.
 
     Philox, Sobol points and all distributions by kernels of ours, XORWOW, MRG32k3a and the Mersenne Twisters' words by
-    cuRAND. Plans compile kernels, so they are made on the helper thread; all launches but those of cuRAND's kinds can
-    be captured (see :meth:`callboard.backends.cuda.rng.curand.Curand.words`).
+    cuRAND. Plans compile kernels, so they are made on the helper thread; all of them but those of cuRAND's kinds can be
+    captured (see :meth:`callboard.backends.cuda.rng.curand.Curand.words`), and repeat their numbers when replayed.
     """
 
     name = "rng"
