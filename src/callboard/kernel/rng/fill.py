@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Sequence
-from functools import cache
 from typing import ClassVar
 
 import msgspec
@@ -53,8 +52,8 @@ class Fill(Op[RngActor, GpuRef]):
             except (TypeError, OverflowError) as e:
                 raise type(e)(f"{self.tag()}: {name}: {e}") from None
         super().__post_init__()
-        for name in _numbers(type(self)):
-            if isinstance(getattr(self, name), Operand):
+        for name, role in info_of(type(self)).roles.items():
+            if role is Role.SCALAR and isinstance(getattr(self, name), Operand):
                 raise TypeError(f"{self.tag()}: {name} is an array; pass a number")
         if not KINDS[self.kind].seeded and self.seed != 0:
             raise self.refused(f"seed is {self.number('seed')} and {self.kind} has none; use scrambled_{self.kind}")
@@ -109,11 +108,6 @@ class Fill(Op[RngActor, GpuRef]):
         if KINDS[self.kind].quasi and points_of(self.out.layout)[1] > MAX_DIMENSIONS:
             raise self.refused(f"out is {self.out.layout!r}; {self.kind} has at most {MAX_DIMENSIONS} dimensions")
         return {"out": self.out.layout}
-
-
-@cache
-def _numbers(cls: type[Fill]) -> tuple[str, ...]:
-    return tuple(f.name for f in info_of(cls).dynamic if f.role is Role.SCALAR)
 
 
 def finite(op: Fill, *names: str) -> None:

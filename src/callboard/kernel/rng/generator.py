@@ -20,7 +20,7 @@ from callboard.kernel.rng.rejections import (
     RngFillPermutation,
     RngFillPoisson,
 )
-from callboard.kernel.rng.streams import KINDS, halves, max_dimensions, whole
+from callboard.kernel.rng.streams import KINDS, halves, max_dimensions, points_of, whole
 from callboard.kernel.rng.transforms import (
     RngFillBits,
     RngFillCauchy,
@@ -223,28 +223,38 @@ class RngGenerator(Generic[Mode]):
     def _fill(
         self, message: type[Fill], size: Size | None, dtype: DTypeLike, out: GpuRef[Mode] | None, **numbers: Any
     ) -> GpuRef[Mode]:
-        if out is None:
-            out = self._submit(Empty(shape=extents(size), dtype=as_dtype(dtype).name))
-        elif size is not None and extents(size) != out.shape:
+        array: GpuRef[Mode] = self._empty(size, dtype) if out is None else out
+        if out is not None and size is not None and extents(size) != out.shape:
             raise ShapeError(f"{message.tag()}: size is {size} and out is {out.layout!r}; leave size out")
-        if self.dimensions > 1 and (out.ndim < 2 or out.shape[-1] != self.dimensions):
+        quasi = KINDS[self.kind].quasi
+        if quasi:
+            self._check_points(message, array)
+        with self._lock:  # also around the call: the order of the calls is that of their places
+            step = 1 if quasi else message.step(array.dtype)
+            at = -(-self._position // step) * step
+            answer: GpuRef[Mode] = self._submit(
+                message(out=array, kind=self.kind, seed=self.seed, position=at, **numbers)
+            )
+            self._position = at + message.taken(self.kind, array)
+        return answer
+
+    def _empty(self, size: Size | None, dtype: DTypeLike) -> GpuRef[Mode]:
+        made: GpuRef[Mode] = self._submit(Empty(shape=extents(size), dtype=as_dtype(dtype).name))
+        return made
+
+    def _check_points(self, message: type[Fill], out: GpuRef[Mode]) -> None:
+        dimensions = points_of(out.layout)[1]
+        if dimensions == self.dimensions:
+            return
+        if self.dimensions > 1:
             raise ShapeError(
                 f"{message.tag()}: out is {out.layout!r} and the points have {self.dimensions} dimensions; "
                 "give it two or more axes, the last of which they are"
             )
-        if self.dimensions == 1 and KINDS[self.kind].quasi and out.ndim > 1 and out.shape[-1] != 1:
-            raise ShapeError(
-                f"{message.tag()}: out is {out.layout!r} and the points have 1 dimension; say dimensions="
-                f"{out.shape[-1]} where the generator is made, or give it one axis"
-            )
-        with self._lock:  # also around the call: the order of the calls is that of their places
-            step = 1 if KINDS[self.kind].quasi else message.step(out.dtype)
-            at = -(-self._position // step) * step
-            answer: GpuRef[Mode] = self._submit(
-                message(out=out, kind=self.kind, seed=self.seed, position=at, **numbers)
-            )
-            self._position = at + message.taken(self.kind, out)
-        return answer
+        raise ShapeError(
+            f"{message.tag()}: out is {out.layout!r} and the points have 1 dimension; say dimensions={dimensions} "
+            "where the generator is made, or give it one axis"
+        )
 
 
 def extents(size: Size | None) -> tuple[int, ...]:
@@ -253,9 +263,9 @@ def extents(size: Size | None) -> tuple[int, ...]:
     Raises:
         ShapeError: It names none.
     """
+    if size is None:
+        return ()
     try:
-        return (
-            () if size is None else (operator.index(size),) if not isinstance(size, Sequence) else tuple(map(int, size))
-        )
-    except (TypeError, ValueError):
+        return tuple(map(operator.index, size)) if isinstance(size, Sequence) else (operator.index(size),)
+    except TypeError:
         raise ShapeError(f"size {size!r}: pass an int or a sequence of ints") from None
