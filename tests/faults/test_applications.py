@@ -1,7 +1,9 @@
 """The application as a program: how it is started, how it is ended, and what its limits are."""
 
+import http.client
 import os
 import signal
+import socket
 import sys
 from pathlib import Path
 
@@ -274,9 +276,6 @@ asyncio.run(main())
 def test_under_uvicorn_that_reloads(tmp_path: Path) -> None:
     """A changed file replaces the application; its host goes with it and the new one's serves."""
     pytest.importorskip("uvicorn", reason="uvicorn is not installed")
-    import http.client
-    import socket
-
     app = tmp_path / "served.py"
     source = """
 import contextlib
@@ -305,16 +304,6 @@ async def app(scope, receive, send):
 """
     app.write_text(source)
 
-    def ask() -> list[float]:
-        connection = http.client.HTTPConnection("application", timeout=BOUND)
-        connection.sock = socket.socket(socket.AF_UNIX)
-        connection.sock.settimeout(BOUND)
-        connection.sock.connect(address)
-        connection.request("GET", "/")
-        answer = connection.getresponse().read().decode().split()
-        connection.close()
-        return [float(word) for word in answer]
-
     address = str(tmp_path / "socket")
     with socket.socket(socket.AF_UNIX) as listening:  # who connects before the server takes connections waits in line
         listening.bind(address)
@@ -327,7 +316,7 @@ async def app(scope, receive, send):
                 if hosts:
                     app.write_text(source.replace("VERSION = 1", f"VERSION = {version}"))
                 assert program.line("serving") == str(version)
-                served, value, host = ask()
+                served, value, host = map(float, answer(address).split())
                 assert (served, value) == (version, 4.0 * version * version)
                 hosts.append(Watched(int(host)))
             assert hosts[0].gone()
@@ -336,3 +325,66 @@ async def app(scope, receive, send):
             for each in hosts:
                 assert each.gone()
                 each.close()
+
+
+@pytest.mark.slow
+def test_under_gunicorn_that_loads_the_application_and_forks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two workers, each with a device of its own; the one that the parent opened before says why it cannot be used."""
+    monkeypatch.setenv("HOME", str(tmp_path))  # later versions keep a socket there
+    pytest.importorskip("gunicorn", reason="gunicorn is not installed")
+    (tmp_path / "served.py").write_text("""
+import os
+import numpy as np
+import callboard as cb
+
+OPTIONS = {"isolation": "process", "standby": None}
+inherited = cb.sync.device("cpu", **OPTIONS)
+print("parent", inherited.health().host_pid, flush=True)
+array = np.full((4, 4), 2, np.float32)
+
+def begin(worker):
+    global mine
+    why = ""
+    try:
+        inherited.put(array)
+    except RuntimeError as e:
+        why = str(e)
+    mine = cb.sync.device("cpu", **OPTIONS)
+    print("worker", mine.health().host_pid, why, flush=True)
+
+def app(environ, respond):
+    a = mine.put(array)
+    respond("200 OK", [])
+    return [b"%d" % mine.blas.gemm(a, a).get()[0, 0]]
+""")
+    (tmp_path / "settings.py").write_text("""
+import served
+post_worker_init = served.begin
+""")
+    address = str(tmp_path / "socket")
+    arguments = ("-m", "gunicorn", "-c", "settings.py", "--preload", "-w", "2", "-b", f"unix:{address}", "served:app")
+    with Program(*arguments, folder=tmp_path) as program:
+        hosts = [Watched(int(program.line("parent")))]
+        for _ in range(2):
+            pid, _, why = program.line("worker").partition(" ")
+            assert "was opened before os.fork()" in why
+            hosts.append(Watched(int(pid)))
+        assert len({host.pid for host in hosts}) == 3
+        assert [answer(address) for _ in range(8)] == ["16"] * 8
+        program.process.send_signal(signal.SIGTERM)
+        assert program.end() == 0
+        for host in hosts:
+            assert host.gone()
+            host.close()
+
+
+def answer(address: str) -> str:
+    """What a server that listens on a Unix socket answers."""
+    connection = http.client.HTTPConnection("application", timeout=BOUND)
+    connection.sock = socket.socket(socket.AF_UNIX)
+    connection.sock.settimeout(BOUND)
+    connection.sock.connect(address)
+    connection.request("GET", "/")
+    text = connection.getresponse().read().decode()
+    connection.close()
+    return text
