@@ -285,3 +285,31 @@ def test_calls_in_flight_keep_their_own_operands(session: Any) -> None:
     for i, (ref, bias) in enumerate(zip([ask(op) for op in calls], biases, strict=True)):
         want = expected("relu_bias", wide(a), wide(b), alpha=1 + i / 8, bias=wide(bias))
         check("relu_bias", {"out": session.get(ref)}, want, F32, F32, 32)
+
+
+@pytest.mark.parametrize("shift", [1, 3])
+@pytest.mark.parametrize("epilogue", [e for e in EPILOGUES if "bias" in e or "aux" in e or e.startswith(("d", "b"))])
+@pytest.mark.parametrize("dtype", EVERY)
+def test_vectors_and_masks_may_start_anywhere(session: Any, dtype: DType, epilogue: str, shift: int) -> None:
+    """A bias, its gradient and an aux inside larger arrays, at addresses that no vector load takes."""
+    m, n, k = ALIGNED.values()
+
+    def inside(array: Any) -> Any:
+        whole = session.put(np.concatenate([np.zeros(shift, array.dtype), array.ravel()]))
+        return whole[shift:].reshape(*array.shape)
+
+    a, b, bias = values(dtype, (m, k), 1), values(dtype, (k, n), 2), values(dtype, (n,), 3)
+    operands: dict[str, Any] = {}
+    aux = None
+    if "bias" in epilogue:
+        operands["bias"] = inside(bias)
+    if epilogue.startswith("d"):
+        kept, aux = aux_for(epilogue, (m, n), dtype, 5)
+        operands["aux"] = inside(kept)
+    elif epilogue in AUX:
+        operands["aux"] = inside(aux_for(epilogue, (m, n), dtype, 5)[0])
+    if "bgrad" in epilogue:
+        operands["bias_grad"] = inside(np.zeros(m if epilogue == "bgrad_a" else n, dtype.np))
+    op = message(epilogue)(a=session.put(a), b=session.put(b), epilogue=epilogue, **operands)
+    want = expected(epilogue, wide(a), wide(b), bias=wide(bias) if "bias" in epilogue else None, aux=aux)
+    check(epilogue, answer(session, op), want, dtype, dtype, k)
