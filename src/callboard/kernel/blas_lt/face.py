@@ -10,13 +10,13 @@ from callboard.core.operand import Scalar
 from callboard.core.ref import GpuRef
 from callboard.kernel.blas_lt.epilogues import AuxEpilogue, BgradEpilogue, Epilogue
 from callboard.kernel.blas_lt.matmul import (
-    WORKSPACE,
     Matmul,
     MatmulAux,
     MatmulBgrad,
     MatmulWithAux,
     MatmulWithBgrad,
 )
+from callboard.kernel.blas_lt.product import WORKSPACE
 from callboard.kernel.face import Face
 
 __all__ = ["BlasLtFace"]

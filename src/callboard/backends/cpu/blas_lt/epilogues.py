@@ -14,7 +14,7 @@ from callboard.core.op import Outputs
 from callboard.core.operand import Operand
 from callboard.kernel.blas_lt import Matmul, MatmulAux, MatmulBgrad
 from callboard.kernel.blas_lt.checks import is_fp8
-from callboard.kernel.blas_lt.matmul import Product
+from callboard.kernel.blas_lt.product import Product
 
 __all__ = ["Plan", "backward", "forward_plan"]
 

@@ -11,7 +11,7 @@ from callboard.backends.cpu.views import viewer
 from callboard.core.layout import Layout
 from callboard.core.operand import Operand
 from callboard.kernel.blas_lt.checks import BLOCK, block_scales, scale_kind
-from callboard.kernel.blas_lt.matmul import Product
+from callboard.kernel.blas_lt.product import Product
 
 __all__ = ["Array", "Factors", "affine", "factors"]
 

@@ -1,10 +1,9 @@
-"""A cuBLASLt handle: the one place that knows ``nvmath.bindings.cublasLt``.
+"""A cuBLASLt handle: with :mod:`operation <callboard.backends.cuda.blas_lt.operation>` all that knows its binding.
 
-NVIDIA calls those bindings experimental, so everything that is theirs (the module, its exception, its attributes) stays
-in here.
+NVIDIA calls ``nvmath.bindings`` experimental, so everything that is theirs (the module, its exception, its attributes)
+stays in these two.
 """
 
-import ctypes
 import struct
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -16,11 +15,12 @@ from callboard.backends.cuda.blas_lt.scratch import Scratch
 from callboard.core.errors import AccelError, BackendUnavailable, LibraryError, OutOfMemory
 
 if TYPE_CHECKING:
+    from callboard.backends.cuda.blas_lt.operation import Operation
     from callboard.backends.cuda.device import CudaDevice
     from callboard.backends.cuda.stream import CudaStream
     from callboard.core.backend import Memory
 
-__all__ = ["WIDE", "Candidate", "CublasLt", "Operation", "load_cublaslt"]
+__all__ = ["WIDE", "Candidate", "CublasLt", "load_cublaslt"]
 
 WIDE = 16
 """Bytes: how the operands of the fast kernels are aligned."""
@@ -60,74 +60,6 @@ class Candidate(NamedTuple):
     address: int
     workspace: int
     keeps: Any
-
-
-class Operation:
-    """A ``cublasLtMatmulDesc_t`` with its four layouts.
-
-    Attributes:
-        desc: The descriptor.
-        layouts: Of A, B, C and D, as cuBLASLt counts them.
-    """
-
-    def __init__(self, lt: "CublasLt", compute: int, scale: int) -> None:
-        self._lt = lt
-        self._library = lt.library
-        self.desc: int = lt.call("cublasLtMatmulDescCreate", self._library.matmul_desc_create, compute, scale)
-        self.layouts: list[int] = []
-
-    def set(self, attribute: str, value: int) -> None:
-        """Set an attribute of the descriptor, by its name in ``cublasLtMatmulDescAttributes_t``."""
-        which = getattr(self._library.MatmulDescAttribute, attribute)
-        cell = np.array([value], self._library.get_matmul_desc_attribute_dtype(which))
-        self._lt.call(
-            "cublasLtMatmulDescSetAttribute",
-            self._library.matmul_desc_set_attribute,
-            self.desc,
-            which,
-            cell.ctypes.data,
-            cell.itemsize,
-        )
-
-    def pointer(self, attribute: str) -> Callable[[int], None]:
-        """A function that sets an address: a store in host memory, so a launch may call it."""
-        which = int(getattr(self._library.MatmulDescAttribute, attribute))
-        cell = ctypes.c_int64()
-        at, desc, write = ctypes.addressof(cell), self.desc, self._library.matmul_desc_set_attribute
-
-        def put(address: int) -> None:
-            cell.value = address
-            write(desc, which, at, 8)
-
-        return put
-
-    def add_layout(self, kind: int, rows: int, cols: int, ld: int, matrices: int = 1, step: int = 0) -> None:
-        """The next layout of A, B, C, D: column-major."""
-        library = self._library
-        layout = self._lt.call("cublasLtMatrixLayoutCreate", library.matrix_layout_create, kind, rows, cols, ld)
-        self.layouts.append(layout)
-        if matrices > 1:
-            for attribute, value in (
-                (library.MatrixLayoutAttribute.BATCH_COUNT, np.array([matrices], np.int32)),
-                (library.MatrixLayoutAttribute.STRIDED_BATCH_OFFSET, np.array([step], np.int64)),
-            ):
-                self._lt.call(
-                    "cublasLtMatrixLayoutSetAttribute",
-                    library.matrix_layout_set_attribute,
-                    layout,
-                    attribute,
-                    value.ctypes.data,
-                    value.itemsize,
-                )
-
-    def close(self) -> None:
-        """Destroy descriptor and layouts; no launch uses them any more."""
-        for layout in self.layouts:
-            self._library.matrix_layout_destroy(layout)
-        self.layouts.clear()
-        if self.desc:
-            desc, self.desc = self.desc, 0
-            self._library.matmul_desc_destroy(desc)
 
 
 class CublasLt:
@@ -223,7 +155,7 @@ class CublasLt:
 
     def candidates(
         self,
-        operation: Operation,
+        operation: "Operation",
         count: int,
         workspace: int,
         alignments: Sequence[int],

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from callboard.backends.cuda.blas.scalars import device_getters, factor_of, host_cell
-from callboard.backends.cuda.blas_lt.cublaslt import WIDE, Candidate, CublasLt, Operation
+from callboard.backends.cuda.blas_lt.cublaslt import WIDE, Candidate, CublasLt
 from callboard.backends.cuda.blas_lt.mapping import (
     CUDA_TYPE,
     EPILOGUE,
@@ -17,10 +17,11 @@ from callboard.backends.cuda.blas_lt.mapping import (
     pointer_mode,
     scale_modes,
 )
+from callboard.backends.cuda.blas_lt.operation import Operation
 from callboard.core.errors import UnsupportedOp
 from callboard.core.layout import Layout
 from callboard.core.op import Outputs, info_of
-from callboard.kernel.blas_lt.matmul import Product
+from callboard.kernel.blas_lt.product import Product
 
 if TYPE_CHECKING:
     from callboard.backends.cuda.stream import CudaStream

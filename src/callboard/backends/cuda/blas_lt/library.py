@@ -2,9 +2,10 @@
 
 from typing import TYPE_CHECKING, Any
 
-from callboard.backends.cuda.blas_lt.cublaslt import Candidate, CublasLt, Operation
+from callboard.backends.cuda.blas_lt.cublaslt import Candidate, CublasLt
 from callboard.backends.cuda.blas_lt.fused import Fused, fused
 from callboard.backends.cuda.blas_lt.mapping import Mapping, mapping_of
+from callboard.backends.cuda.blas_lt.operation import Operation
 from callboard.backends.cuda.blas_lt.rules import refuses
 from callboard.backends.cuda.blas_lt.tuning import fastest
 from callboard.backends.cuda.blas_lt.unfused import Unfused, unfused
@@ -13,7 +14,7 @@ from callboard.core.errors import UnsupportedOp
 from callboard.core.library import Library, launches, prepares
 from callboard.core.op import Outputs, info_of, outputs_of
 from callboard.kernel.blas_lt import Matmul, MatmulAux, MatmulBgrad
-from callboard.kernel.blas_lt.matmul import WORKSPACE, Product
+from callboard.kernel.blas_lt.product import WORKSPACE, Product
 
 if TYPE_CHECKING:
     from callboard.backends.cuda.device import CudaDevice

@@ -12,7 +12,7 @@ from callboard.core.op import Outputs
 from callboard.core.operand import Operand
 from callboard.kernel.blas_lt import MatmulAux, MatmulBgrad
 from callboard.kernel.blas_lt.checks import Stack, block_scales, is_fp8, scale_dtype, scale_kind, stack
-from callboard.kernel.blas_lt.matmul import Product
+from callboard.kernel.blas_lt.product import Product
 
 __all__ = [
     "CUDA_TYPE",

@@ -10,7 +10,7 @@ from callboard.backends.cuda.blas_lt.mapping import Mapping, mapping_of
 from callboard.core.layout import Layout
 from callboard.core.op import outputs_of
 from callboard.kernel.blas_lt.checks import block_scales, is_fp8, scale_kind
-from callboard.kernel.blas_lt.matmul import Product
+from callboard.kernel.blas_lt.product import Product
 
 __all__ = ["refuses"]
 

@@ -6,7 +6,7 @@ from ctypes import c_float, c_void_p
 from typing import TYPE_CHECKING, Any
 
 from callboard.backends.cuda.blas.scalars import host_cell
-from callboard.backends.cuda.blas_lt.cublaslt import Candidate, CublasLt, Operation
+from callboard.backends.cuda.blas_lt.cublaslt import Candidate, CublasLt
 from callboard.backends.cuda.blas_lt.mapping import (
     CUDA_TYPE,
     POINTERS,
@@ -15,9 +15,10 @@ from callboard.backends.cuda.blas_lt.mapping import (
     layout_of_field,
     pointer_mode,
 )
+from callboard.backends.cuda.blas_lt.operation import Operation
 from callboard.core.op import Outputs, info_of
 from callboard.core.operand import Operand
-from callboard.kernel.blas_lt.matmul import Product
+from callboard.kernel.blas_lt.product import Product
 
 if TYPE_CHECKING:
     from callboard.backends.cuda.stream import CudaStream

@@ -22,7 +22,7 @@ from callboard.core.layout import Layout, layout_of
 from callboard.core.op import Outputs, info_of
 from callboard.core.operand import Placeholder
 from callboard.kernel.blas_lt import Matmul
-from callboard.kernel.blas_lt.matmul import Product
+from callboard.kernel.blas_lt.product import Product
 
 if TYPE_CHECKING:
     from callboard.backends.cuda.stream import CudaStream
