@@ -8,11 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from callboard.backends.cpu.rng.fills import LONG_SLICE, SLICE
 from callboard.backends.cpu.rng.mrg32k3a import mrg32k3a_words
 from callboard.backends.cpu.rng.philox import element_blocks, philox64_words, philox_blocks, philox_words
 from callboard.backends.cpu.rng.sobol import sobol_words
 from callboard.backends.cpu.rng.sources import Twister
 from callboard.backends.cpu.rng.xorwow import xorwow_words
+from callboard.kernel.rng import RngFillBits
+from callboard.testing.session import LibrarySession
 
 # Counter, key and block, from the known answers of Random123 1.14 (philox 4x32 10).
 KNOWN = [
@@ -52,6 +55,19 @@ def test_philox64_begins_anywhere() -> None:
     whole = philox64_words(9, 0, 64)
     for at in range(20):
         np.testing.assert_array_equal(philox64_words(9, at, 11), whole[at : at + 11])
+
+
+@pytest.mark.parametrize(
+    "kind, words", [("philox", philox_words), ("xorwow", xorwow_words), ("mrg32k3a", mrg32k3a_words)]
+)
+def test_slices_meet(kind: str, words: Any) -> None:
+    """Of a fill that several threads share."""
+    count = (LONG_SLICE if kind != "philox" else SLICE) + 77
+    with LibrarySession("cpu") as session:
+        out = session.empty(count, "u32")
+        for _ in range(2):  # the second begins where lanes have been before
+            got = session.get(session.submit(RngFillBits(out=out, kind=kind, seed=5, position=3)))
+            np.testing.assert_array_equal(got, words(5, 3, count))
 
 
 # -- cuRAND's host generators, which need neither driver nor GPU -------------------------------------------------------

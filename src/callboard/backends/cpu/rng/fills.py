@@ -21,7 +21,7 @@ from callboard.core.dtype import DTYPES, DType
 from callboard.core.layout import Layout
 from callboard.kernel.rng.streams import KINDS, points_of, whole, words_per_element
 
-__all__ = ["Make", "Slices", "filled", "from_points", "from_words", "normal", "numpy_uniform"]
+__all__ = ["LONG_SLICE", "SLICE", "Make", "Slices", "filled", "from_points", "from_words", "normal", "numpy_uniform"]
 
 Array = np.ndarray[Any, Any]
 Make = Callable[..., None]
@@ -30,6 +30,8 @@ Make = Callable[..., None]
 SLICE = 1 << 17
 """Elements that are made at once: many, because threads that share an interpreter hinder each other with every call of
 NumPy; few enough for what the steps in between need to stay in a core's cache."""
+LONG_SLICE = 1 << 21
+"""The same for generators whose lanes all have to be moved to where a slice begins (some 20 ms)."""
 
 
 class Slices:
@@ -40,18 +42,27 @@ class Slices:
         self.workers = len(affinity(0)) if affinity is not None else os.cpu_count() or 1
         self._pool = ThreadPoolExecutor(self.workers, "callboard-rng") if self.workers > 1 else None
 
-    def run(self, make: Make, step: int, flat: Array, seed: int, position: int, numbers: tuple[Any, ...]) -> None:
-        """Fill ``flat`` with slices, ``step`` words an element; raises what a slice raised."""
+    def run(
+        self,
+        make: Make,
+        step: int,
+        flat: Array,
+        seed: int,
+        position: int,
+        numbers: tuple[Any, ...],
+        size: int = SLICE,
+    ) -> None:
+        """Fill ``flat`` with slices of ``size``, ``step`` words an element; raises what a slice raised."""
 
         def one(start: int) -> None:
             with np.errstate(all="ignore"):
-                make(flat[start : start + SLICE], seed, position + start * step, *numbers)
+                make(flat[start : start + size], seed, position + start * step, *numbers)
 
         def several(starts: range) -> None:
             for start in starts:
                 one(start)
 
-        starts = range(0, flat.size, SLICE)
+        starts = range(0, flat.size, size)
         if self._pool is None or len(starts) < 2:
             several(starts)
         else:

@@ -7,6 +7,8 @@ import numpy as np
 
 from callboard.backends.cpu.rng import distributions, rejections
 from callboard.backends.cpu.rng.fills import (
+    LONG_SLICE,
+    SLICE,
     Make,
     Slices,
     filled,
@@ -75,7 +77,12 @@ class CpuRng(Library):
         if not kind.skips or (kind.quasi and points_of(layout)[1] > 1):  # one state; slices of whole points
             return filled(layout, lambda flat, seed, position, numbers: make(flat, seed, position, *numbers))
         step = 1 if kind.quasi else words_per_element(layout.dtype)
-        return filled(layout, lambda *a: self._slices.run(make, step, *a))
+        size = LONG_SLICE if op.kind in ("xorwow", "mrg32k3a") else SLICE
+
+        def work(flat: Array, seed: int, position: int, numbers: tuple[Any, ...]) -> None:
+            self._slices.run(make, step, flat, seed, position, numbers, size)
+
+        return filled(layout, work)
 
     def _make(self, op: Fill) -> Make:
         dtype, kind = op.out.dtype, KINDS[op.kind]
