@@ -12,8 +12,8 @@ give the numbers of one fill of the whole.
 
 ``philox`` is Philox4x32-10 in cuRAND's default order: words ``4 * (65536 * b + s) + i`` are the block of counter
 ``(b, s)`` under the key ``seed``. ``philox64`` is NumPy's Philox4x64-10, ``numpy.random.Philox(key=(seed, 0))``.
-``xorwow`` and ``mrg32k3a`` are cuRAND's, in its default order, which alone does not depend on how fills are cut. These
-four and the Sobol sequences give the same words on every backend, and with them the same bits, uniform numbers and
+``xorwow`` and ``mrg32k3a`` are cuRAND's, in its default order, which does not depend on how fills are cut. These four
+and the Sobol sequences give the same words on every backend, and with them the same bits, uniform numbers and
 integers; what is made with logarithms and angles may differ in the last bits. The Mersenne Twisters differ.
 """
 
