@@ -220,3 +220,22 @@ def test_output_may_not_share_memory_with_input_otherwise(session: Any, name: st
         session.submit(Fft(x=whole[:8], out=whole[2:]))
     with pytest.raises(ShapeError, match="shares memory"):
         session.submit(Rfft(x=session.device.view(whole, dtype=name)[:8], out=whole[:5]))
+
+
+def test_a_plan_is_made_once_for_all_that_decides_it(session: Any) -> None:
+    device = getattr(session, "device", None)
+    if not hasattr(device, "stats"):
+        pytest.skip("plans are counted by devices; this session has none")
+    x = session.put(np.ones((10, 21), np.complex64))
+
+    def misses() -> int:
+        return int(session._run(device.stats()).plans["fft"].misses)
+
+    session.submit(Fft(x=x, norm="forward"))
+    before = misses()
+    for _ in range(3):
+        session.submit(Fft(x=x, axes=(1,), norm="forward"))  # the same, said otherwise
+    assert misses() == before
+    for other in (Fft(x=x, norm="ortho"), Fft(x=x, axes=(0,)), Fft(x=x[:, ::2])):
+        session.submit(other)
+    assert misses() == before + 3

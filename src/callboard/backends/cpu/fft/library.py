@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from callboard.backends.cpu.fft.transforms import Plan, planned
+from callboard.backends.cpu.fft.transforms import Plan, planned, scipy_fft
 from callboard.backends.cpu.stream import CpuStream
 from callboard.core.backend import AccelDevice, AccelStream
 from callboard.core.library import Library, launches, prepares
@@ -25,7 +25,7 @@ class CpuFft(Library):
 
     def __init__(self, device: AccelDevice, stream: AccelStream) -> None:
         super().__init__(device, stream)
-        import scipy.fft  # noqa: F401 - now and not inside the first op
+        scipy_fft()  # imports it now and not inside the first op
 
     @prepares(Fft, Rfft, Irfft, IrfftOverwrite, FftPlanMany, FftPlanManyInPlace, inline=True)
     def plan(self, op: Fft | Rfft | Irfft | IrfftOverwrite | FftPlanMany | FftPlanManyInPlace) -> Plan:

@@ -9,7 +9,7 @@ import numpy as np
 from callboard.backends.cpu.views import viewer
 from callboard.kernel.fft.transform import Side, Transform
 
-__all__ = ["Plan", "planned", "workers"]
+__all__ = ["Plan", "planned", "scipy_fft", "workers"]
 
 Array = np.ndarray[Any, Any]
 Plan = Callable[[int, int], None]
@@ -43,10 +43,15 @@ def _settings(transform: Transform) -> dict[str, Any]:
     return {"axes": transform.axes, "norm": transform.norm, "workers": workers(elements)}
 
 
-def _complex(transform: Transform) -> Plan:
-    from scipy.fft import fftn, ifftn
+def scipy_fft() -> Any:
+    """SciPy's module; its types are those of its dispatcher."""
+    import scipy.fft
 
-    run, settings = (fftn if transform.direction == "forward" else ifftn), _settings(transform)
+    return scipy.fft
+
+
+def _complex(transform: Transform) -> Plan:
+    run, settings = getattr(scipy_fft(), "fftn" if transform.direction == "forward" else "ifftn"), _settings(transform)
     view_x, view_out = viewer(transform.src.layout), viewer(transform.out.layout)
     same = transform.src == transform.out
 
@@ -63,9 +68,7 @@ def _complex(transform: Transform) -> Plan:
 
 
 def _from_real(transform: Transform) -> Plan:
-    from scipy.fft import rfftn
-
-    settings = _settings(transform)
+    rfftn, settings = scipy_fft().rfftn, _settings(transform)
     view_x, view_out = viewer(transform.src.layout), viewer(transform.out.layout)
 
     def work(x: int, out: int) -> None:
@@ -75,9 +78,7 @@ def _from_real(transform: Transform) -> Plan:
 
 
 def _to_real(transform: Transform) -> Plan:
-    from scipy.fft import irfftn
-
-    settings, lengths = _settings(transform), transform.lengths
+    irfftn, settings, lengths = scipy_fft().irfftn, _settings(transform), transform.lengths
     view_x, view_out = viewer(transform.src.layout), viewer(transform.out.layout)
 
     def work(x: int, out: int) -> None:
@@ -88,18 +89,11 @@ def _to_real(transform: Transform) -> Plan:
 
 def _in_singles(transform: Transform) -> Plan:
     """Halves: converted, transformed in f32, rounded once."""
-    from scipy.fft import fftn, ifftn, irfftn, rfftn
-
     settings = _settings(transform)
-    match transform.kind, transform.direction:
-        case "R2C", _:
-            run: Callable[..., Array] = rfftn
-        case "C2R", _:
-            run, settings["s"] = irfftn, transform.lengths
-        case _, "forward":
-            run = fftn
-        case _:
-            run = ifftn
+    if transform.kind == "C2R":
+        settings["s"] = transform.lengths
+    names = {"R2C": "rfftn", "C2R": "irfftn", "C2C": "fftn" if transform.direction == "forward" else "ifftn"}
+    run: Callable[..., Array] = getattr(scipy_fft(), names[transform.kind])
     read, write = _reader(transform.src), _writer(transform.out)
 
     def work(x: int, out: int) -> None:
