@@ -163,14 +163,14 @@ def check_network(got: Any, dtype: DType, equation: str, want: Any, scale: Any, 
 @SHARED
 @given(data=st.data(), dtype=dtypes(*ALL), seed=seeds, count=st.integers(1, 5))
 def test_networks(session: Any, data: st.DataObject, dtype: DType, seed: int, count: int) -> None:
-    extents = {label: data.draw(st.integers(1, 4)) for label in LETTERS}
+    extents = {label: data.draw(st.sampled_from([0, 1, 2, 3, 4, 4])) for label in LETTERS}
     terms = ["".join(data.draw(st.lists(st.sampled_from(LETTERS), max_size=3))) for _ in range(count)]
     known = sorted(set("".join(terms)))
     out = "".join(data.draw(st.lists(st.sampled_from(known), unique=True, max_size=4) if known else st.just([])))
     equation = f"{','.join(terms)}->{out}"
     arrays = [tensor_values(dtype, tuple(extents[x] for x in term), seed + i) for i, term in enumerate(terms)]
     refs = [place_tensor(session, x, data.draw(tensor_layouts(x.shape))) for x in arrays]
-    optimize = data.draw(st.sampled_from(["auto", "greedy", "optimal"]))
+    optimize = data.draw(st.sampled_from(["auto", "greedy", "optimal", "dp", "branch-2"]))
     got = execute(session, Einsum(equation=equation, operands=tuple(refs), optimize=optimize))
     want, scale, number = reference(equation, *arrays)
     check_network(session.get(got), dtype, equation, want, scale, number + count)

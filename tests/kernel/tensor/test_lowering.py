@@ -110,6 +110,13 @@ def test_networks_compute_their_equation(data: st.DataObject, count: int, optimi
     np.testing.assert_array_equal(arrays[-1], want)
 
 
+@pytest.mark.parametrize("optimize", ["auto", "optimal", "dp", "greedy", "branch-all", "branch-2"])
+def test_there_is_a_path_where_an_extent_is_0(optimize: Any) -> None:
+    inputs = [Tensor(tuple(x), layout_of(DTYPES["f32"], (0,) * len(x))) for x in ("ab", "c", "bd", "d")]
+    output = Tensor(("a",), layout_of(DTYPES["f32"], (0,)))
+    check_steps(network(inputs, output, dict.fromkeys("abcd", 0), optimize), inputs, output)
+
+
 def test_an_order_is_worth_its_search() -> None:
     """A chain of matrices and a vector is multiplied from the vector's side."""
     sizes: dict[Label, int] = dict.fromkeys("abcd", 100)

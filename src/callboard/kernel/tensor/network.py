@@ -108,7 +108,7 @@ def _path(
     symbols = {label: opt_einsum.get_symbol(i) for i, label in enumerate(extents)}
     terms = ["".join(symbols[x] for x in tensor.labels) for tensor in inputs]
     result = "".join(symbols[x] for x in output.labels)
-    path, _ = opt_einsum.contract_path(
-        f"{','.join(terms)}->{result}", *(tensor.layout.shape for tensor in inputs), shapes=True, optimize=optimize
-    )
+    # An extent of 0 makes everything cost nothing, and "dp" then finds no way at all.
+    shapes = [tuple(max(n, 1) for n in tensor.layout.shape) for tensor in inputs]
+    path, _ = opt_einsum.contract_path(f"{','.join(terms)}->{result}", *shapes, shapes=True, optimize=optimize)
     return [tuple(pair) for pair in path]
