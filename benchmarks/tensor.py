@@ -38,9 +38,9 @@ def problems(kind: str, quick: bool) -> list[Problem]:
         problem(
             "scattered, autotune", "abcd,ebfd->aecf", [[48, 32, 48, 32], [48, 32, 48, 32]], "f4", 100, autotune=True
         ),
-        problem("sum", "ij->j", [[2 * size, 2 * size]], "f4", 500),
-        problem("element by element", "ij,ij->ij", [[2 * size, size]] * 2, "f4", 500),
-        problem("small", "ij,jk->ik", [[64, 64], [64, 64]], "f4", 20_000),
+        problem("sum", "ij->j", [[2 * size, 2 * size]], "f4", 200),
+        problem("element by element", "ij,ij->ij", [[2 * size, size]] * 2, "f4", 200),
+        problem("small", "ij,jk->ik", [[64, 64], [64, 64]], "f4", 2000),
     ]
 
 
