@@ -10,7 +10,7 @@ import msgspec
 from callboard.core.dtype import BY_CODE, DType
 from callboard.core.errors import ShapeError
 
-__all__ = ["Layout", "OpenLayout", "Upto", "layout_of"]
+__all__ = ["HasLayout", "Layout", "OpenLayout", "Upto", "layout_of"]
 
 
 class Upto(NamedTuple):
@@ -127,6 +127,44 @@ class OpenLayout(Layout):
     def __repr__(self) -> str:
         extents = ", ".join(f"<={e.bound}" if isinstance(e, Upto) else str(e) for e in self.extents)
         return f"{self.dtype}[{extents}]"
+
+
+class HasLayout:
+    """Base of what stands for an array.
+
+    Attributes:
+        layout: dtype, shape and strides.
+    """
+
+    __slots__ = ()
+
+    layout: Layout
+
+    @property
+    def dtype(self) -> DType:
+        return self.layout.dtype
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.layout.shape
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Step of each axis, in elements."""
+        return self.layout.strides
+
+    @property
+    def ndim(self) -> int:
+        return self.layout.ndim
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return self.layout.size
+
+    @property
+    def nbytes(self) -> int:
+        return self.layout.nbytes
 
 
 @lru_cache(maxsize=16384)

@@ -12,48 +12,15 @@ from typing import Annotated, Any, NamedTuple, Self, dataclass_transform, get_ar
 import msgspec
 import numpy as np
 
-from callboard.core.dtype import DType
-from callboard.core.layout import Layout
+from callboard.core.layout import HasLayout, Layout
 
 __all__ = ["Compound", "HostIn", "HostOut", "In", "InOut", "Operand", "Out", "Placeholder", "Role", "Scalar"]
 
 
-class Operand:
-    """Something with a layout: a :class:`GpuRef` in the application, its placeholder in a context host.
-
-    Attributes:
-        layout: dtype, shape and strides.
-    """
+class Operand(HasLayout):
+    """Something with a layout: a :class:`GpuRef` in the application, its placeholder in a context host."""
 
     __slots__ = ()
-
-    layout: Layout
-
-    @property
-    def dtype(self) -> DType:
-        return self.layout.dtype
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.layout.shape
-
-    @property
-    def strides(self) -> tuple[int, ...]:
-        """Step of each axis, in elements."""
-        return self.layout.strides
-
-    @property
-    def ndim(self) -> int:
-        return self.layout.ndim
-
-    @property
-    def size(self) -> int:
-        """Number of elements."""
-        return self.layout.size
-
-    @property
-    def nbytes(self) -> int:
-        return self.layout.nbytes
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.layout!r})"

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from callboard.core.backend import Memory
-from callboard.core.dtype import DType, as_dtype
+from callboard.core.dtype import as_dtype
 from callboard.core.errors import BackendUnavailable
-from callboard.core.layout import Layout, layout_of
+from callboard.core.layout import HasLayout, Layout, layout_of
 from callboard.device.context.blocks import Block, BlockPool
 from callboard.device.resident import dlpack
 
@@ -42,14 +42,13 @@ def host_view(address: int, layout: Layout, writable: bool) -> Array:
     return view
 
 
-class DeviceView:
+class DeviceView(HasLayout):
     """A caller's array on a CUDA device, valid for the turn it came with.
 
     ``torch.from_dlpack(view)``, ``cupy.asarray(view)``, ``wp.from_dlpack(view)`` … make it the package's own array
     without a copy, in order with ``ctx.stream``.
 
     Attributes:
-        dtype, shape, strides, ndim, size, nbytes: Strides in elements.
         address: Of element 0.
     """
 
@@ -61,31 +60,6 @@ class DeviceView:
         self._writable = writable
         self._ordinal = ordinal
         self._stream = stream
-
-    @property
-    def dtype(self) -> DType:
-        return self.layout.dtype
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.layout.shape
-
-    @property
-    def strides(self) -> tuple[int, ...]:
-        """In elements."""
-        return self.layout.strides
-
-    @property
-    def ndim(self) -> int:
-        return self.layout.ndim
-
-    @property
-    def size(self) -> int:
-        return self.layout.size
-
-    @property
-    def nbytes(self) -> int:
-        return self.layout.nbytes
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
