@@ -93,7 +93,7 @@ def test_by_value(session: Any, data: st.DataObject, dtype: DType, n: int, lower
     want = every[(every > low) & (every <= high)]
     capacity = data.draw(st.integers(len(want), n + 2))
     given_w = session.empty((capacity,), dtype.real) if data.draw(st.booleans()) else None
-    capacity = n if given_w is None else capacity
+    capacity = len(want) if given_w is None else capacity
     ref = put(session, one_triangle(a, lower), data.draw(layouts))
     result = execute(session, SyevdxRange(a=ref, low=low, high=high, w=given_w, lower=lower))
     w, v, found = (session.get(x) for x in result)

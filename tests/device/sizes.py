@@ -112,6 +112,17 @@ class Unpack(Op[SizesActor, GpuRef], tag="sizes.unpack"):
         return {"out": layout_of(self.a.values.dtype, (self.a.length,))}
 
 
+class Doubled(Op[SizesActor, GpuRef], tag="sizes.doubled"):
+    """``2 * x``, by a routine that holds the thread that calls it. ``how``: as for :class:`Larger`."""
+
+    x: In
+    out: Out | None = None
+    how: str = ""
+
+    def infer(self) -> Outputs:
+        return {"out": layout_of(self.x.dtype, self.x.shape)}
+
+
 def _at(layout: Any) -> Any:
     return Placeholder(layout)
 
@@ -127,7 +138,7 @@ class SizesLibrary(Library):
     name = "sizes"
     measured: ClassVar[list[str]] = []
 
-    @prepares(Larger, Divide, Pack)
+    @prepares(Larger, Divide, Doubled, Pack)
     def plan(self, op: Op[Any, Any]) -> Measured:
         return Measured(op)
 
@@ -176,6 +187,21 @@ class SizesLibrary(Library):
     @launches(Divide)
     def divide(self, stream: Any, plan: Measured, x: int, above: int, rest: int, whole: int) -> Any:
         return stream.run("sizes", _write, plan.found, [above, rest, whole])
+
+    @measures(Doubled, always=True)
+    def double(self, plan: Measured, x: int, out: int | None) -> Any:
+        op: Doubled = plan.op
+        self.measured.append(op.how)
+        if op.how == "fail":
+            raise LibraryError("no", "sizes", 5)
+        if op.how and not EVENTS[op.how].wait(10):
+            raise TimeoutError(f"nobody set {op.how}")
+        plan.found = [2 * array_at(x, op.x.layout)]
+        return ()
+
+    @launches(Doubled, captures=False)
+    def doubled(self, stream: Any, plan: Measured, x: int, out: int) -> Any:
+        return stream.run("sizes", _write, plan.found, [out])
 
     @measures(Pack)
     def measure_pack(self, plan: Measured, x: int, out: None) -> Any:

@@ -7,7 +7,18 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.device.sizes import EVENTS, Divide, EveryRef, Larger, Pack, PairsRef, SizesBackend, SizesLibrary, Unpack
+from tests.device.sizes import (
+    EVENTS,
+    Divide,
+    Doubled,
+    EveryRef,
+    Larger,
+    Pack,
+    PairsRef,
+    SizesBackend,
+    SizesLibrary,
+    Unpack,
+)
 
 import callboard as cb
 from callboard.core import registry
@@ -232,6 +243,38 @@ async def test_a_count_has_no_place_in_the_open_form(dev: cb.Device) -> None:
 # -- compounds ---------------------------------------------------------------------------------------------------------
 
 
+async def test_what_holds_its_thread_does_not_hold_the_admission(dev: cb.Device) -> None:
+    """Extents are known as ever; the work is done before the launch, off the admitting thread."""
+    x = dev.put(X)
+    ref = dev.ask(Doubled(x=x, how="go"))
+    again = dev.ask(Doubled(x=ref))
+    assert again.shape == X.shape
+    np.testing.assert_array_equal(await dev.copy(x).get(), X)  # other libraries go on
+    assert not ref.done()
+    EVENTS["go"].set()
+    np.testing.assert_array_equal(await again.get(), 4 * X)
+    assert SizesLibrary.measured == ["go", ""]
+    given = dev.zeros(X.size)
+    await dev.ask(Doubled(x=x, out=given))
+    np.testing.assert_array_equal(await given.get(), 2 * X)
+    changed = dev.put(X)
+    before = dev.ask(Doubled(x=changed))
+    dev.fill(changed, 0)  # parked behind
+    np.testing.assert_array_equal(await before.get(), 2 * X)
+    failed = dev.ask(Doubled(x=x, how="fail"))
+    after = dev.ask(Doubled(x=failed))
+    for one in (failed, after):
+        with pytest.raises(cb.LibraryError, match="no"):
+            await one
+    np.testing.assert_array_equal(await dev.ask(Doubled(x=x)).get(), 2 * X)
+
+
+def test_a_library_session_does_beforehand_what_blocks() -> None:
+    with LibrarySession(SizesBackend()) as session:
+        got = session.get(session.submit(Doubled(x=session.put(X))))
+    np.testing.assert_array_equal(got, 2 * X)
+
+
 async def test_a_compound_is_made_awaited_and_taken(dev: cb.Device) -> None:
     packed = dev.ask(Pack(x=dev.put(X)))
     assert isinstance(packed, PairsRef)
@@ -333,5 +376,5 @@ def test_a_library_session() -> None:
 
 def test_the_messages_are_registered() -> None:
     assert {tag for tag in OPS if tag.startswith("sizes.")} == {
-        f"sizes.{n}" for n in ("larger", "divide", "pack", "unpack")
+        f"sizes.{n}" for n in ("larger", "divide", "doubled", "pack", "unpack")
     }

@@ -22,7 +22,7 @@ from callboard.core.op import Op, info_of
 if TYPE_CHECKING:
     from callboard.core.backend import AccelDevice, AccelStream
 
-__all__ = ["Extents", "Launch", "Library", "LibraryTable", "Prepare", "launches", "measures", "prepares"]
+__all__ = ["Extents", "Launch", "Library", "LibraryTable", "Measure", "Prepare", "launches", "measures", "prepares"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 AnyOp = Op[Any, Any]
@@ -44,6 +44,13 @@ class Prepare(NamedTuple):
 
     method: str
     inline: bool
+
+
+class Measure(NamedTuple):
+    """How extents are found (see :func:`measures`)."""
+
+    method: str
+    always: bool
 
 
 class Launch(NamedTuple):
@@ -75,18 +82,23 @@ def prepares(*ops: type[AnyOp], inline: bool = False) -> Callable[[F], F]:
     return mark
 
 
-def measures(*ops: type[AnyOp]) -> Callable[[F], F]:
+def measures(*ops: type[AnyOp], always: bool = False) -> Callable[[F], F]:
     """Declare the method that finds the extents of these ops' outputs where ``infer`` gives only bounds.
 
     ``method(self, plan, *dynamic) -> Extents`` gets what the launch gets, but None for outputs that are to be made. It
     runs before the launch, on the host's helper thread, when the operands are there and the library's stream is idle;
     the op is parked meanwhile, and with it all ops of the library. So it may block, read the operands, enqueue on the
     library's stream and wait for it, and leave in the plan what the launch then needs. An op whose outputs were all
-    given (its capacity form) is not measured.
+    given (its capacity form) is not measured, but with ``always``.
+
+    Args:
+        ops: Message classes.
+        always: Also where all extents are known, to no result: for the part of an op that cannot be enqueued but holds
+            the thread that calls it, which must not be the admitting one.
     """
 
     def mark(method: F) -> F:
-        method.__measures__ = ops  # type: ignore[attr-defined]
+        method.__measures__ = ops, always  # type: ignore[attr-defined]
         return method
 
     return mark
@@ -127,7 +139,7 @@ class Library(abc.ABC):
     max_plans: ClassVar[int | None] = None
     """Plans of this library that a host keeps at most; those used least recently give way. None: some thousands."""
     prepare_table: ClassVar[dict[type[AnyOp], Prepare]] = {}
-    measure_table: ClassVar[dict[type[AnyOp], str]] = {}
+    measure_table: ClassVar[dict[type[AnyOp], Measure]] = {}
     launch_table: ClassVar[dict[type[AnyOp], Launch]] = {}
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -138,9 +150,9 @@ class Library(abc.ABC):
         for attribute, method in vars(cls).items():
             for op in getattr(method, "__prepares__", ((), False))[0]:
                 cls.prepare_table[op] = Prepare(attribute, method.__prepares__[1])
-            for op in getattr(method, "__measures__", ()):
+            for op in getattr(method, "__measures__", ((), False))[0]:
                 _check_arguments(op, method, "measures", ["self", "plan"])
-                cls.measure_table[op] = attribute
+                cls.measure_table[op] = Measure(attribute, method.__measures__[1])
             for op in getattr(method, "__launches__", ((),))[0]:
                 _check_arguments(op, method, "launches", ["self", "stream", "plan"])
                 cls.launch_table[op] = Launch(attribute, *method.__launches__[1:])

@@ -93,6 +93,7 @@ class Plan(NamedTuple):
     state: Any
     captures: bool
     measure: Any
+    always: bool
 
 
 class LibrarySession:
@@ -217,7 +218,7 @@ class LibrarySession:
     def _sized(self, op: Op[Any, Any], plan: Plan, outputs: dict[str, Layout]) -> dict[str, Layout]:
         """Outputs whose extents depend on data, measured."""
         opened = {name: layout for name, layout in outputs.items() if isinstance(layout, OpenLayout)}
-        if not opened:
+        if not opened and not plan.always:
             return outputs
         if plan.measure is None:
             raise UnsupportedOp(f"{self.backend.name}, {info_of(type(op)).tag}: it cannot size what depends on data")
@@ -259,7 +260,8 @@ class LibrarySession:
                 getattr(library, launch.method),
                 state,
                 launch.captures and getattr(state, "captures", True),
-                None if measure is None else getattr(library, measure),
+                None if measure is None else getattr(library, measure.method),
+                measure is not None and measure.always,
             )
             self._limit(stem, library.max_plans)
         self._plans[head] = plan  # at the end: those used least recently come first

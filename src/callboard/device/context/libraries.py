@@ -48,8 +48,9 @@ class LibraryActor:
             self._broken = False
         plan.library = self
         launch = getattr(self.library, self._cls.launch_table[type(plan.op)].method)
-        if plan.open:
-            plan.late, plan.measure = launch, getattr(self.library, self._cls.measure_table[type(plan.op)])
+        measure = self._cls.measure_table.get(type(plan.op))
+        if measure is not None and (plan.open or measure.always):
+            plan.late, plan.measure = launch, getattr(self.library, measure.method)
         else:
             plan.launch = launch
 

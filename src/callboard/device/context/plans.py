@@ -63,7 +63,8 @@ class Plan:
         value: Layout of the output whose value is the answer, None when the answer is no value.
         blank: Arguments of the launch before a call fills them in.
         launch: The library's bound method; None until the plan is ready, and where a call has to be measured first.
-        measure: The library's bound method that sizes outputs; None where no extents depend on data.
+        measure: The library's bound method that is run before the launch, to size outputs or because it blocks; None
+            where there is nothing of this kind to do.
         late: The library's bound method for a plan that has one.
         state: What the library's prepare returned; closed, if it can be, when the plan is dropped.
         error: Why this head cannot be executed.

@@ -226,7 +226,7 @@ class Sizing:
             return  # it waits for memory; what was measured still holds
         self._forget(call)
         ops = plan.track.ops
-        if ops and ops[-1].id == call.id:
+        if plan.open and ops and ops[-1].id == call.id:
             ops[-1].answer = {"shapes": [list(map(int, shape)) for shape in extents]}
 
     def _forget(self, call: Call) -> None:

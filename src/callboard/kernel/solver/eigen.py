@@ -9,7 +9,7 @@ import math
 from typing import Any, ClassVar, Generic, Literal, NamedTuple
 
 from callboard.core.dtype import DTYPES, DType
-from callboard.core.layout import layout_of
+from callboard.core.layout import Upto, layout_of
 from callboard.core.mode import Mode
 from callboard.core.op import Op, Outputs
 from callboard.core.operand import In, Out
@@ -46,8 +46,8 @@ class EigRangeResult(NamedTuple, Generic[Mode]):
     """The eigenvalues in a range.
 
     Attributes:
-        w: The first ``found`` elements are eigenvalues, ascending; the others NaN.
-        v: The first ``found`` columns are eigenvectors; the others NaN.
+        w: Eigenvalues, ascending; in a given array, NaN behind the first ``found``.
+        v: Eigenvectors, in columns; in a given array, NaN behind the first ``found``.
         found: 0-d, i64: how many there are.
     """
 
@@ -143,8 +143,9 @@ class SyevdxIndex(Op[SolverActor, EigResult], tag="solver.syevdx_index"):
 class SyevdxRange(Op[SolverActor, EigRangeResult], tag="solver.syevdx_range"):
     """The eigenvalues of a symmetric or Hermitian matrix with ``low < w <= high``, and their vectors.
 
-    How many there are depends on the numbers: the outputs have a capacity, ``n`` where none is given, and ``count``
-    says how much of it is used. More eigenvalues than the capacity are a ``NumericalError``.
+    How many there are depends on the numbers. Without outputs, they get the extents that it takes, known when awaited.
+    Given ``w`` or ``v`` have a capacity, and ``found`` says how much of it is used; more eigenvalues than that are a
+    ``NumericalError``.
 
     Args:
         a: ``[n, n]``, f32, f64, c64 or c128; the triangle that ``lower`` names is read.
@@ -172,7 +173,7 @@ class SyevdxRange(Op[SolverActor, EigRangeResult], tag="solver.syevdx_range"):
         _, n = square(self, "a", self.a)
         if math.isnan(self.low) or math.isnan(self.high) or self.low > self.high:
             raise refuse(self, f"low is {self.low} and high is {self.high}; they must be numbers in order")
-        capacity = n
+        capacity: int | Upto = Upto(n)
         if self.w is not None and self.w.ndim == 1:
             capacity = self.w.shape[0]
         elif self.v is not None and self.v.ndim == 2:

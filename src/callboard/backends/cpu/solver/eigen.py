@@ -7,11 +7,15 @@ import numpy as np
 
 from callboard.backends.cpu.solver.cholesky import triangle
 from callboard.backends.cpu.solver.lapack import Array, Work, check_finite, lapack, name_of, outputs, staged, tag_of
-from callboard.core.dtype import DType
+from callboard.backends.cpu.views import viewer
+from callboard.core.dtype import DType, as_dtype
+from callboard.core.layout import OpenLayout, layout_of
+from callboard.core.library import Extents
 from callboard.kernel.solver import Geev, GeevValues, Syevd, SyevdValues, SyevdxIndex, SyevdxRange, Sygvd
 from callboard.kernel.solver.failures import generalised, too_many, unconverged, unconverged_off_diagonals
 
 __all__ = [
+    "EigenRange",
     "geev",
     "geev_values",
     "heevd",
@@ -19,7 +23,6 @@ __all__ = [
     "syevd",
     "syevd_values",
     "syevdx_index",
-    "syevdx_range",
     "sygvd",
 ]
 
@@ -112,29 +115,43 @@ def syevdx_index(op: SyevdxIndex) -> Plan:
     return work
 
 
-def syevdx_range(op: SyevdxRange) -> Plan:
-    """Called with ``(a, w, v, found)``."""
-    dtype, tag, stage, lower = op.a.dtype, tag_of(op), staged(op.a), op.lower
-    view_w, view_v, view_found = outputs(op, "w", "v", "found")
-    low, high = op.low, op.high
+class EigenRange:
+    """The plan of a range by value: into given arrays, or measured first and then copied."""
 
-    def work(a: int, w: int, v: int, found: int) -> None:
-        matrix = stage(a)
-        check_finite(tag, matrix)
-        count, out_w, out_v = 0, view_w(w), view_v(v)
-        values, vectors = np.empty(0), np.empty((len(matrix), 0))
-        if matrix.size and low < high:
-            values, vectors, info = _heevr(dtype, lower, matrix, "V", low, high, 1, 1)
-            if info:
-                raise unconverged(tag, info)
-            count = len(values)
+    def __init__(self, op: SyevdxRange) -> None:
+        self._dtype, self._tag, self._stage, self._lower = op.a.dtype, tag_of(op), staged(op.a), op.lower
+        self._low, self._high = op.low, op.high
+        self._layouts = {name: layout for name, layout in op.infer().items() if not isinstance(layout, OpenLayout)}
+        self._layouts |= {name: x.layout for name in ("w", "v", "found") if (x := getattr(op, name)) is not None}
+        self._solved: tuple[Array, Array] | None = None
+
+    def measure(self, a: int) -> Extents:
+        """The extents of ``w`` and ``v``."""
+        with np.errstate(all="ignore"):
+            self._solved = values, vectors = self._solve(a)
+        return [values.shape, vectors.shape]
+
+    def __call__(self, a: int, w: int, v: int, found: int) -> None:
+        (values, vectors), self._solved = self._solved or self._solve(a), None
+        real, kind = as_dtype(values.dtype), self._dtype
+        out_w = viewer(self._layouts.get("w") or layout_of(real, values.shape))(w)
+        out_v = viewer(self._layouts.get("v") or layout_of(kind, vectors.shape))(v)
+        count = len(values)
         if count > len(out_w):
-            raise too_many(tag, count, len(out_w))
+            raise too_many(self._tag, count, len(out_w))
         out_w[count:], out_v[:, count:] = np.nan, np.nan
         out_w[:count], out_v[:, :count] = values, vectors
-        view_found(found)[...] = count
+        viewer(self._layouts["found"])(found)[...] = count
 
-    return work
+    def _solve(self, a: int) -> tuple[Array, Array]:
+        matrix = self._stage(a)
+        check_finite(self._tag, matrix)
+        if not matrix.size or not self._low < self._high:
+            return np.empty(0, self._dtype.real.np), np.empty((len(matrix), 0), self._dtype.np)
+        values, vectors, info = _heevr(self._dtype, self._lower, matrix, "V", self._low, self._high, 1, 1)
+        if info:
+            raise unconverged(self._tag, info)
+        return values, vectors
 
 
 def sygvd(op: Sygvd) -> Plan:

@@ -7,7 +7,7 @@ from callboard.backends.cpu.blas.routines import INT_MAX, routine
 from callboard.backends.cpu.solver import batched, cholesky, eigen, lu, qr, sparse, svd
 from callboard.backends.cpu.stream import CpuStream
 from callboard.core.backend import AccelDevice, AccelStream
-from callboard.core.library import Library, launches, prepares
+from callboard.core.library import Extents, Library, launches, measures, prepares
 from callboard.core.op import Op, info_of
 from callboard.kernel import solver as messages
 
@@ -48,7 +48,7 @@ PLANS: dict[type[Op[Any, Any]], Callable[[Any], Plan]] = {
     messages.Syevd: eigen.syevd,
     messages.SyevdValues: eigen.syevd_values,
     messages.SyevdxIndex: eigen.syevdx_index,
-    messages.SyevdxRange: eigen.syevdx_range,
+    messages.SyevdxRange: eigen.EigenRange,
     messages.Sygvd: eigen.sygvd,
 }
 """From the message, with placeholders for operands, to the work: a function of what its launch is given."""
@@ -141,8 +141,12 @@ class CpuSolver(Library):
         return stream.run("lapack", plan, a, w, v)
 
     @launches(messages.SyevdxIndex, messages.Geev, messages.SyevBatched, refuses=too_large)
-    def eigen(self, stream: CpuStream, plan: Plan, a: int, w: int, v: int) -> Check:
+    def eigenpairs(self, stream: CpuStream, plan: Plan, a: int, w: int, v: int) -> Check:
         return stream.run("lapack", plan, a, w, v)
+
+    @measures(messages.SyevdxRange)
+    def measure_range(self, plan: eigen.EigenRange, a: int, w: int | None, v: int | None, found: int | None) -> Extents:
+        return plan.measure(a)
 
     @launches(messages.SyevdxRange, refuses=too_large)
     def eigen_range(self, stream: CpuStream, plan: Plan, a: int, w: int, v: int, found: int) -> Check:

@@ -12,7 +12,7 @@ struct SolverArgs {
     double low, high;
 };
 
-enum { INFO, NOT_FINITE, BAD_PIVOTS, DIAGONAL, ITEM, FAILED, FIRST, FOUND };
+enum { INFO, NOT_FINITE, BAD_INDICES, DIAGONAL, ITEM, FAILED, FIRST, FOUND };
 
 const int THREADS = 256;
 
@@ -135,7 +135,7 @@ extern "C" __global__ void pivots_in(const __grid_constant__ SolverArgs p) {
     for (i64 k = first_thread(); k < p.rows; k += all_threads()) {
         i64 row = get_index(p.x, k, p.mode & 1);
         if (row < 0 || row >= p.cols) {
-            atomicAdd(p.status + BAD_PIVOTS, 1);
+            atomicAdd(p.status + BAD_INDICES, 1);
             row = k % p.cols;
         }
         set_index(p.y, k, p.mode & 2, row + 1);
@@ -212,7 +212,7 @@ __device__ void unpack(const SolverArgs& p) {
 }
 
 // x: offsets of rows rows, y: indices of cols elements (mode bit 0: i64); z: both as i32, offsets first.
-// status[BAD_PIVOTS] counts what makes it no matrix of rows columns.
+// status[BAD_INDICES] counts what makes it no matrix of rows columns.
 extern "C" __global__ void csr_check(const __grid_constant__ SolverArgs p) {
     const bool wide = p.mode & 1;
     int *offsets = (int*)p.z, *indices = offsets + p.rows + 1, bad = 0;
@@ -227,12 +227,12 @@ extern "C" __global__ void csr_check(const __grid_constant__ SolverArgs p) {
         bad += col < 0 || col >= p.rows;
         indices[k] = (int)col;
     }
-    if (bad) atomicAdd(p.status + BAD_PIVOTS, bad);
+    if (bad) atomicAdd(p.status + BAD_INDICES, bad);
 }
 
 // x: offsets and indices as csr_check leaves them; rows and cols as there. status[FAILED]: indices that do not ascend.
 extern "C" __global__ void csr_ascending(const __grid_constant__ SolverArgs p) {
-    if (p.status[BAD_PIVOTS]) return;
+    if (p.status[BAD_INDICES]) return;
     const int *offsets = (const int*)p.x, *indices = offsets + p.rows + 1;
     int bad = 0;
     for (i64 row = first_thread(); row < p.rows; row += all_threads())
@@ -250,7 +250,7 @@ __device__ bool mirrored(Complex<R> a, Complex<R> b) {
 // x: values, y: offsets and indices as of csr_ascending. status[DIAGONAL]: elements without a conjugate mirror image.
 template <typename T>
 __device__ void csr_mirrored(const SolverArgs& p) {
-    if (p.status[BAD_PIVOTS] || p.status[FAILED]) return;
+    if (p.status[BAD_INDICES] || p.status[FAILED]) return;
     const T* values = (const T*)p.x;
     const int *offsets = (const int*)p.y, *indices = offsets + p.rows + 1;
     int bad = 0;

@@ -7,8 +7,9 @@ import numpy as np
 
 from callboard.backends.cuda.solver.cholesky import fill_mode, keep_triangle
 from callboard.backends.cuda.solver.cusolver import TYPES, name_of
-from callboard.backends.cuda.solver.jobs import Job, Part, Plan
+from callboard.backends.cuda.solver.jobs import Job, Part
 from callboard.backends.cuda.solver.lu import TRANSPOSES
+from callboard.backends.cuda.solver.plans import Plan
 from callboard.core.dtype import DTYPES
 from callboard.core.layout import layout_of
 from callboard.kernel.solver import (
@@ -243,11 +244,13 @@ def gesvdj_batched(solver: "Cusolver", op: GesvdjBatched) -> Plan:
         sum_up(native, base)
         if conjugate is not None:
             conjugate(native, base)
+
+    def end(native: int, base: int, at_a: int, at_u: int, at_s: int, at_vt: int) -> None:
         store_u(native, base, at_u)
         store_s(native, base, at_s)
         store_vt(native, base, at_vt)
 
-    return job.plan(run, unconverged, batch)
+    return job.plan(run, unconverged, batch, end=end)
 
 
 def _at_once(job: Job, a: Part, u: Part, s: Part, v: Part, infos: Part) -> Callable[[int], None]:
@@ -298,7 +301,9 @@ def syev_batched(solver: "Cusolver", op: SyevBatched) -> Plan:
         load(native, base, at_a)
         call(base, 1, fill, n, kind, base + a.at, n, real, base + w.at, kind)
         sum_up(native, base)
+
+    def end(native: int, base: int, at_a: int, at_w: int, at_v: int) -> None:
         store_w(native, base, at_w)
         store_v(native, base, at_v)
 
-    return job.plan(run, unconverged, batch)
+    return job.plan(run, unconverged, batch, end=end)

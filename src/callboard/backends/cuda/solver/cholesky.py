@@ -4,8 +4,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from callboard.backends.cuda.solver.cusolver import TYPES
-from callboard.backends.cuda.solver.jobs import SPARE, Job, Part, Plan
+from callboard.backends.cuda.solver.jobs import Job, Part, rows
 from callboard.backends.cuda.solver.lu import as_output, right_hand_side
+from callboard.backends.cuda.solver.plans import SPARE, Plan
 from callboard.kernel.solver import Cholesky, CholeskyInverse, CholeskySolve
 from callboard.kernel.solver.failures import indefinite
 
@@ -48,10 +49,12 @@ def cholesky(solver: "Cusolver", op: Cholesky) -> Plan:
     job = Job(solver, op)
     if not op.a.size:
         return job.nothing()
-    n, kind, mode = op.a.shape[0], TYPES[op.a.dtype.name], fill_mode(op.lower)
-    a, load = job.load(op.a)
+    # Stored by rows it is, to the routine, its conjugate, whose upper factor by columns is the lower one by rows: there
+    # is nothing to transpose.
+    n, kind, mode = op.a.shape[0], TYPES[op.a.dtype.name], fill_mode(not op.lower)
+    a, load = job.load(op.a, rows(op.a.layout))
     factor = job.routine("xpotrf", (mode, n, kind, solver.anchor, n, kind))
-    clear, store = keep_triangle(job, a, op.lower), job.store("out", a)
+    clear, store = keep_triangle(job, a, not op.lower), job.store("out", a)
 
     def run(native: int, base: int, at_a: int, at_out: int) -> None:
         load(native, base, at_a)

@@ -13,10 +13,10 @@ from callboard.core.errors import AccelError, BackendUnavailable, LibraryError, 
 
 if TYPE_CHECKING:
     from callboard.backends.cuda.device import CudaDevice
-    from callboard.backends.cuda.stream import CudaEvent, CudaStream
+    from callboard.backends.cuda.stream import CudaStream
     from callboard.core.backend import Memory
 
-__all__ = ["TYPES", "Cusolver", "Workspace", "load_cusolver", "load_sparse", "name_of"]
+__all__ = ["TYPES", "Cusolver", "Room", "Workspace", "load_cusolver", "load_sparse", "name_of"]
 
 TYPES = {"f32": 0, "f64": 1, "c64": 4, "c128": 5}
 """``cudaDataType`` of our dtypes."""
@@ -58,55 +58,60 @@ def name_of(dtype: DType, real: str, complex_: str | None = None) -> str:
     return letter + (complex_ if complex_ is not None and dtype.is_complex else real)
 
 
+class Room:
+    """A workspace as it was when plans were made for it.
+
+    Attributes:
+        memory: On the device.
+        plans: So many use it.
+    """
+
+    __slots__ = ("memory", "plans")
+
+    def __init__(self, memory: "Memory") -> None:
+        self.memory = memory
+        self.plans = 0
+
+
 class Workspace:
     """Device memory that all plans share, since their work follows each other on one stream.
 
-    It grows when a plan is made, which may be on the host's helper thread; launches ask for its address anew each time.
-    What it was before is given back when the stream has passed the launches that were given that.
+    A plan that needs more makes it anew, half as large again at least. Older plans keep what they were made for, so
+    that a recorded graph finds it; it goes when the last of them does.
     """
 
-    def __init__(self, device: "CudaDevice", stream: "CudaStream") -> None:
+    def __init__(self, device: "CudaDevice") -> None:
         self._device = device
-        self._stream = stream
         self._lock = threading.Lock()
-        self._memory: Memory | None = None
-        self._outgrown: list[Memory] = []
-        self._leaving: list[tuple[CudaEvent, Memory]] = []
+        self._rooms: list[Room] = []
 
-    def reserve(self, nbytes: int) -> None:
-        """Have at least so many bytes; any thread.
+    def lease(self, nbytes: int) -> Room:
+        """At least so many bytes, for a plan; any thread.
 
         Raises:
             OutOfMemory
         """
         with self._lock:
-            self._leaving = [(event, memory) for event, memory in self._leaving if not self._left(event, memory)]
-            if self._memory is None or self._memory.nbytes < nbytes:
-                grown = self._device.allocate(-(-nbytes // ROUND) * ROUND)
-                if self._memory is not None:
-                    self._outgrown.append(self._memory)
-                self._memory = grown
+            if not self._rooms or self._rooms[-1].memory.nbytes < nbytes:
+                largest = self._rooms[-1].memory.nbytes if self._rooms else 0
+                size = max(nbytes, largest + largest // 2)
+                self._rooms.append(Room(self._device.allocate(-(-size // ROUND) * ROUND)))
+            room = self._rooms[-1]
+            room.plans += 1
+            return room
 
-    def address(self) -> int:
-        """Where it is now; in a launch."""
-        if self._outgrown:
-            with self._lock:
-                self._leaving += [(self._stream.record(), memory) for memory in self._outgrown]
-                self._outgrown = []
-        assert self._memory is not None  # every plan has reserved some
-        return self._memory.address
-
-    def _left(self, event: "CudaEvent", memory: "Memory") -> bool:
-        if not event.query():
-            return False
-        self._device.release(memory)
-        return True
+    def leave(self, room: Room) -> None:
+        """A plan has gone, and its work is done."""
+        with self._lock:
+            room.plans -= 1
+            if not room.plans and room in self._rooms[:-1]:
+                self._rooms.remove(room)
+                self._device.release(room.memory)
 
     def close(self) -> None:
         """Give all back; nothing runs."""
-        for memory in (*self._outgrown, *(m for _, m in self._leaving), *((self._memory,) if self._memory else ())):
-            self._device.release(memory)
-        self._outgrown, self._leaving, self._memory = [], [], None
+        while self._rooms:
+            self._device.release(self._rooms.pop().memory)
 
 
 class Cusolver:
@@ -139,7 +144,7 @@ class Cusolver:
         self._handles: list[tuple[str, int]] = []
         self._anchor: Memory | None = None
         self._sparse: tuple[Any, int, int, Any] | None = None
-        self.workspace = Workspace(device, stream)
+        self.workspace = Workspace(device)
         self.cublas = Cublas(device, stream)
         try:
             self.handle = self._create("create", "destroy")

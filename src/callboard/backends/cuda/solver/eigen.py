@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING
 
 from callboard.backends.cuda.solver.cholesky import fill_mode
 from callboard.backends.cuda.solver.cusolver import TYPES, name_of
-from callboard.backends.cuda.solver.jobs import FOUND, Job, Part, Plan
+from callboard.backends.cuda.solver.jobs import Job, Part
+from callboard.backends.cuda.solver.plans import FOUND, Plan, Step
 from callboard.core.dtype import DTYPES, DType
 from callboard.core.errors import NumericalError
-from callboard.core.layout import layout_of
+from callboard.core.layout import OpenLayout, layout_of
+from callboard.core.library import Extents
 from callboard.kernel.solver import Geev, GeevValues, Syevd, SyevdValues, SyevdxIndex, SyevdxRange, Sygvd
 from callboard.kernel.solver.failures import generalised, too_many, unconverged, unconverged_off_diagonals
 
@@ -55,10 +57,12 @@ def syevd(solver: "Cusolver", op: Syevd) -> Plan:
     def run(native: int, base: int, at_a: int, at_w: int, at_v: int) -> None:
         load(native, base, at_a)
         solve(base)
+
+    def end(native: int, base: int, at_a: int, at_w: int, at_v: int) -> None:
         store_w(native, base, at_w)
         store_v(native, base, at_v)
 
-    return job.plan(run, unconverged)
+    return job.plan(run, unconverged, end=end)
 
 
 def syevd_values(solver: "Cusolver", op: SyevdValues) -> Plan:
@@ -73,9 +77,11 @@ def syevd_values(solver: "Cusolver", op: SyevdValues) -> Plan:
     def run(native: int, base: int, at_a: int, at_w: int) -> None:
         load(native, base, at_a)
         solve(base)
+
+    def end(native: int, base: int, at_a: int, at_w: int) -> None:
         store(native, base, at_w)
 
-    return job.plan(run, unconverged_off_diagonals)
+    return job.plan(run, unconverged_off_diagonals, end=end)
 
 
 def syevdx_index(solver: "Cusolver", op: SyevdxIndex) -> Plan:
@@ -93,23 +99,24 @@ def syevdx_index(solver: "Cusolver", op: SyevdxIndex) -> Plan:
     def run(native: int, base: int, at_a: int, at_w: int, at_v: int) -> None:
         load(native, base, at_a)
         solve(base)
+
+    def end(native: int, base: int, at_a: int, at_w: int, at_v: int) -> None:
         store_w(native, base, at_w)
         store_v(native, base, at_v)
 
-    return job.plan(run, unconverged)
+    return job.plan(run, unconverged, end=end)
 
 
 def syevdx_range(solver: "Cusolver", op: SyevdxRange) -> Plan:
     """Called with ``(a, w, v, found)``."""
     job = Job(solver, op)
-    n, dtype, capacity = op.a.shape[0], op.a.dtype, job.outputs["w"].size
+    n, dtype, is_open = op.a.shape[0], op.a.dtype, isinstance(job.outputs["w"], OpenLayout)
+    capacity = n if is_open else job.outputs["w"].size
     some_w, some_v = job.array(dtype.real, capacity), job.array(dtype, n, capacity)
     found = job.array(DTYPES["i64"], 1, 1)
-    store_w, store_v, store_found = (
-        job.store("w", some_w),
-        job.store("v", some_v),
-        job.store("found", job.scalar_of(found)),
-    )
+    stores: dict[str, Step] = {"found": job.store("found", job.scalar_of(found))}
+    if not is_open:
+        stores |= {"w": job.store("w", some_w), "v": job.store("v", some_v)}
     a, load = job.load(op.a)
     w, solve = _syevd(job, VECTORS, op.lower, a) if n else (some_w, None)
     select = job.kernel(f"range_values_{dtype.real}", 1, blocks=1, rows=n, cols=capacity, low=op.low, high=op.high)
@@ -121,14 +128,25 @@ def syevdx_range(solver: "Cusolver", op: SyevdxRange) -> Plan:
             solve(base)
         select(native, base, x=base + w.at, y=base + some_w.at, z=base + found.at)
         gather(native, base, x=base + a.at, y=base + some_v.at)
-        store_w(native, base, at_w)
-        store_v(native, base, at_v)
-        store_found(native, base, at_found)
+
+    def end(native: int, base: int, at_a: int, at_w: int, at_v: int, at_found: int) -> None:
+        stores["w"](native, base, at_w)
+        stores["v"](native, base, at_v)
+        stores["found"](native, base, at_found)
+
+    def size(count: int) -> Extents:
+        """Of the open form: the copies are made when it is known what of."""
+        shapes = {"w": (count,), "v": (n, count)}
+        for name, part in (("w", some_w), ("v", some_v)):
+            layout = layout_of(part.layout.dtype, shapes[name], part.layout.strides)
+            stores[name] = job.copy_out(Part(part.at, layout), layout_of(layout.dtype, layout.shape))
+        return list(shapes.values())
 
     def capacity_exceeded(tag: str, count: int) -> NumericalError:
         return too_many(tag, count, capacity)
 
-    return job.plan(run, unconverged, limits={FOUND: (capacity, capacity_exceeded)})
+    limits = {FOUND: (capacity, capacity_exceeded)}
+    return job.plan(run, unconverged, limits=limits, end=end, size=size if is_open else None)
 
 
 def sygvd(solver: "Cusolver", op: Sygvd) -> Plan:
@@ -147,10 +165,12 @@ def sygvd(solver: "Cusolver", op: Sygvd) -> Plan:
         load_a(native, base, at_a)
         load_b(native, base, at_b)
         call(base, itype, VECTORS, fill, n, base + a.at, n, base + b.at, n, base + w.at)
+
+    def end(native: int, base: int, at_a: int, at_b: int, at_w: int, at_v: int) -> None:
         store_w(native, base, at_w)
         store_v(native, base, at_v)
 
-    return job.plan(run, generalised(n))
+    return job.plan(run, generalised(n), end=end)
 
 
 def _geev(job: Job, mode: int, a: Part, wide: DType) -> tuple[Part, Part, Callable[[int], None]]:
@@ -188,10 +208,12 @@ def geev(solver: "Cusolver", op: Geev) -> Plan:
         solve(base)
         if unpack is not None:
             unpack(native, base, x=base + w.at, y=base + packed.at, z=base + v.at)
+
+    def end(native: int, base: int, at_a: int, at_w: int, at_v: int) -> None:
         store_w(native, base, at_w)
         store_v(native, base, at_v)
 
-    return job.plan(run, unconverged)
+    return job.plan(run, unconverged, end=end)
 
 
 def geev_values(solver: "Cusolver", op: GeevValues) -> Plan:
@@ -206,6 +228,8 @@ def geev_values(solver: "Cusolver", op: GeevValues) -> Plan:
     def run(native: int, base: int, at_a: int, at_w: int) -> None:
         load(native, base, at_a)
         solve(base)
+
+    def end(native: int, base: int, at_a: int, at_w: int) -> None:
         store(native, base, at_w)
 
-    return job.plan(run, unconverged)
+    return job.plan(run, unconverged, end=end)

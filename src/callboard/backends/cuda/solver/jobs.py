@@ -6,37 +6,28 @@ what makes inputs of any strides, results of any strides, and inputs that are gi
 """
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from callboard.backends.cuda.copies import copier
 from callboard.backends.cuda.launching import THREADS, kernel_launcher, linear_grid
+from callboard.backends.cuda.solver.plans import INFO, Plan, Step, Verdict
 from callboard.core.dtype import DType
-from callboard.core.errors import LibraryError
 from callboard.core.layout import Layout, layout_of
+from callboard.core.library import Extents
 from callboard.core.op import Op, info_of
 from callboard.core.operand import Operand
-from callboard.kernel.solver.failures import Explain, bad_indices, first_of, not_finite
+from callboard.kernel.solver.failures import Explain
 
 if TYPE_CHECKING:
     from callboard.backends.cuda.solver.cusolver import Cusolver
-    from callboard.backends.cuda.stream import CudaStream
 
-__all__ = ["Job", "Part", "Plan", "SolverArgs", "columns", "rows"]
+__all__ = ["Job", "Part", "SolverArgs", "columns", "rows"]
 
-Plan = Callable[..., Callable[[], None]]
-"""``plan(stream, *addresses)``: enqueue it; gives the check."""
-Step = Callable[[int, int, int], None]
-"""``step(native, base, address)``: a copy between an operand and the workspace."""
 
 ALIGNMENT = 256
-INFO, NOT_FINITE, BAD_PIVOTS, DIAGONAL, ITEM, FAILED, FIRST, FOUND, SPARE = range(9)
-"""Words of the status, which is at the beginning of the workspace: what a routine says; how many numbers are NaN or
-infinite; how many pivots name no row; the first zero on a diagonal, from 1; the first failing item of a batch, and how
-many there are; where a range of eigenvalues starts, and how many there are; what nobody looks at but for its sign."""
-STATUS = 16
 
 
 class SolverArgs(ctypes.Structure):
@@ -141,7 +132,11 @@ class Job:
 
     def store(self, name: str, part: Part) -> Step:
         """How an output is copied from the workspace."""
-        copy = copier(self.solver.driver, self.solver.device.kernels, part.layout, self.outputs[name])
+        return self.copy_out(part, self.outputs[name])
+
+    def copy_out(self, part: Part, layout: Layout) -> Step:
+        """``step(native, base, address)``: copy a part to an array of this layout."""
+        copy = copier(self.solver.driver, self.solver.device.kernels, part.layout, layout)
         return lambda native, base, address: copy(native, base + part.at, address)
 
     def zero(self, part: Part) -> Callable[[int, int], None]:
@@ -246,52 +241,32 @@ class Job:
 
     def plan(
         self,
-        run: Callable[..., None],
+        begin: Step,
         explain: Explain | None = None,
         batch: int = 0,
-        limits: dict[int, tuple[int, Explain]] | None = None,
+        limits: Mapping[int, tuple[int, Explain]] | None = None,
+        end: Step | None = None,
+        size: Callable[[int], Extents] | None = None,
     ) -> Plan:
-        """The plan that executes ``run(native, base, *addresses)``.
+        """The plan of the op.
 
         Args:
-            run: Enqueues.
+            begin: Enqueues the work.
             explain: What a positive ``info`` means; None: it is no failure here.
             batch: Items, where it is a batch.
             limits: What other words of the status mean when they exceed a number.
+            end: Enqueues what is left when ``begin`` is done beforehand: the copies to the outputs.
+            size: The extents of outputs by what is found.
         """
-        solver, tag = self.solver, self.tag
-        solver.workspace.reserve(self._nbytes)
-        memset, check_code = solver.driver.memset_32, solver.driver.check
         bounds = {**(limits or {}), **({INFO: (0, explain)} if explain is not None else {})}
-
-        def launch(stream: "CudaStream", *addresses: Any) -> Callable[[], None]:
-            if stream is not solver.stream:
-                solver.bind(stream)
-            native, base = stream.native, solver.workspace.address()
-            check_code(memset(base, 0, STATUS, native), "cuMemsetD32Async")
-            run(native, base, *addresses)
-            kept, self._kept = self._kept, []
-            readback = solver.device.read_back(stream, base, 4 * STATUS)
-
-            def check() -> None:
-                kept.clear()
-                status = np.frombuffer(readback.take(), np.int32).tolist()
-                if status[NOT_FINITE]:
-                    raise not_finite(tag, status[NOT_FINITE])
-                if status[BAD_PIVOTS]:
-                    raise bad_indices(tag, status[BAD_PIVOTS], "pivots")
-                for info in (status[INFO], status[SPARE]):
-                    if info < 0:
-                        raise LibraryError(f"{tag}: cuSOLVER refuses argument {-info}", "cusolver", info)
-                for word, (limit, meaning) in bounds.items():
-                    if status[word] > limit:
-                        error = meaning(tag, status[word])
-                        raise first_of(error, status[ITEM], status[FAILED], batch) if batch else error
-
-            return check
-
-        return launch
+        room = self.solver.workspace.lease(self._nbytes)
+        return Plan(self.solver, room, begin, end, size, Verdict(self.tag, bounds, batch), self.kept)
 
     def nothing(self) -> Plan:
         """The plan of an op whose outputs are empty."""
-        return lambda stream, *addresses: lambda: None
+        return self.plan(lambda native, base, *addresses: None)
+
+    def kept(self) -> list[Any]:
+        """The host memory that the launch up to here needs."""
+        kept, self._kept = self._kept, []
+        return kept

@@ -4,7 +4,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from callboard.backends.cuda.solver.cusolver import TYPES
-from callboard.backends.cuda.solver.jobs import SPARE, Job, Part, Plan
+from callboard.backends.cuda.solver.jobs import Job, Part
+from callboard.backends.cuda.solver.plans import SPARE, Plan
 from callboard.core.dtype import DTYPES
 from callboard.core.operand import Operand
 from callboard.kernel.solver import Determinant, Inverse, Lu, LuSolve, Solve

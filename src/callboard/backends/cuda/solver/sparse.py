@@ -1,8 +1,8 @@
 """Plans of the sparse direct solves: cuSOLVER's ``csrlsvqr`` and ``csrlsvchol``.
 
-They leave word of a singular matrix in host memory, so they wait for their result, and the launch with them: it holds
-the admission of other ops as long as it runs. Since it waits anyway, it looks first whether the arrays are a matrix at
-all: an index out of range would let the routine write beside its memory.
+They leave word of a singular matrix in host memory and wait for it, so they are called before the launch, which copies
+the result. Since one waits anyway, one looks first whether the arrays are a matrix at all: an index out of range would
+let the routine write beside its memory.
 """
 
 from typing import TYPE_CHECKING
@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from callboard.backends.cuda.solver.cusolver import name_of
-from callboard.backends.cuda.solver.jobs import BAD_PIVOTS, DIAGONAL, FAILED, NOT_FINITE, STATUS, Job, Plan
+from callboard.backends.cuda.solver.jobs import Job
 from callboard.backends.cuda.solver.lu import as_output, right_hand_side
+from callboard.backends.cuda.solver.plans import BAD_INDICES, DIAGONAL, FAILED, NOT_FINITE, STATUS, Plan
 from callboard.core.dtype import DTYPES
 from callboard.kernel.solver import SparseCholesky, SparseQr
 from callboard.kernel.solver.failures import (
@@ -58,8 +59,8 @@ def solve(solver: "Cusolver", op: SparseQr | SparseCholesky) -> Plan:
         status = np.frombuffer(readback.take(), np.int32).tolist()
         if status[NOT_FINITE]:
             raise not_finite(tag, status[NOT_FINITE])
-        if status[BAD_PIVOTS] or status[FAILED]:
-            raise bad_indices(tag, status[BAD_PIVOTS] + status[FAILED], "offsets and indices")
+        if status[BAD_INDICES] or status[FAILED]:
+            raise bad_indices(tag, status[BAD_INDICES] + status[FAILED], "offsets and indices")
         if status[DIAGONAL]:
             raise not_hermitian(tag, status[DIAGONAL])
 
@@ -82,6 +83,8 @@ def solve(solver: "Cusolver", op: SparseQr | SparseCholesky) -> Plan:
             )
             if told[0] >= 0:
                 raise sparse_indefinite(tag) if definite else sparse_singular(tag, 0)
+
+    def end(native: int, base: int, at_values: int, at_offsets: int, at_indices: int, at_b: int, at_x: int) -> None:
         store(native, base, at_x)
 
-    return job.plan(run)
+    return job.plan(run, end=end)

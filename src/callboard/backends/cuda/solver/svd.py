@@ -4,7 +4,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from callboard.backends.cuda.solver.cusolver import TYPES, name_of
-from callboard.backends.cuda.solver.jobs import Job, Part, Plan, rows
+from callboard.backends.cuda.solver.jobs import Job, Part, rows
+from callboard.backends.cuda.solver.plans import Plan
 from callboard.core.layout import layout_of
 from callboard.kernel.solver import Svd, SvdValues
 from callboard.kernel.solver.failures import unconverged, unconverged_off_diagonals
@@ -44,10 +45,12 @@ def _of_nothing(job: Job) -> Plan:
     def run(native: int, base: int, at_a: int, at_u: int, at_s: int, at_vt: int) -> None:
         identity_u(native, base)
         identity_vt(native, base)
+
+    def end(native: int, base: int, at_a: int, at_u: int, at_s: int, at_vt: int) -> None:
         store_u(native, base, at_u)
         store_vt(native, base, at_vt)
 
-    return job.plan(run)
+    return job.plan(run, end=end)
 
 
 def _gesvd(job: Job, letter: str, a: Part, u: Part, s: Part, vt: Part, m: int, n: int) -> Callable[[int], None]:
@@ -84,11 +87,13 @@ def _by_qr(job: Job, op: Svd) -> Plan:
     def run(native: int, base: int, at_a: int, at_u: int, at_s: int, at_vt: int) -> None:
         load(native, base, at_a)
         decompose(base)
+
+    def end(native: int, base: int, at_a: int, at_u: int, at_s: int, at_vt: int) -> None:
         store_u(native, base, at_u)
         store_s(native, base, at_s)
         store_vt(native, base, at_vt)
 
-    return job.plan(run, unconverged_off_diagonals)
+    return job.plan(run, unconverged_off_diagonals, end=end)
 
 
 def _turned(part: Part) -> Part:
@@ -124,11 +129,13 @@ def _by_rotations(job: Job, op: Svd) -> Plan:
         decompose(base)
         if conjugate is not None:
             conjugate(native, base)
+
+    def end(native: int, base: int, at_a: int, at_u: int, at_s: int, at_vt: int) -> None:
         store_u(native, base, at_u)
         store_s(native, base, at_s)
         store_vt(native, base, at_vt)
 
-    return job.plan(run, unconverged)
+    return job.plan(run, unconverged, end=end)
 
 
 def svd_values(solver: "Cusolver", op: SvdValues) -> Plan:
@@ -149,6 +156,8 @@ def svd_values(solver: "Cusolver", op: SvdValues) -> Plan:
     def run(native: int, base: int, at_a: int, at_s: int) -> None:
         load(native, base, at_a)
         decompose(base)
+
+    def end(native: int, base: int, at_a: int, at_s: int) -> None:
         store(native, base, at_s)
 
-    return job.plan(run, unconverged if jacobi else unconverged_off_diagonals)
+    return job.plan(run, unconverged if jacobi else unconverged_off_diagonals, end=end)

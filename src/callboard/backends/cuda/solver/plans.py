@@ -1,0 +1,133 @@
+"""A finished plan: what it enqueues, beforehand and in the launch, and what the status that it leaves means."""
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from callboard.core.errors import LibraryError
+from callboard.core.library import Extents
+from callboard.kernel.solver.failures import Explain, bad_indices, first_of, not_finite
+
+if TYPE_CHECKING:
+    from callboard.backends.cuda.solver.cusolver import Cusolver, Room
+    from callboard.backends.cuda.stream import CudaStream
+
+__all__ = [
+    "BAD_INDICES",
+    "DIAGONAL",
+    "FAILED",
+    "FOUND",
+    "INFO",
+    "NOT_FINITE",
+    "SPARE",
+    "STATUS",
+    "Plan",
+    "Step",
+    "Verdict",
+]
+
+Step = Callable[..., None]
+"""``step(native, base, *addresses)``: enqueues; the workspace begins at ``base``."""
+
+INFO, NOT_FINITE, BAD_INDICES, DIAGONAL, ITEM, FAILED, FIRST, FOUND, SPARE = range(9)
+"""Words of the status, which is at the beginning of the workspace: what a routine says; how many numbers are NaN or
+infinite; how many indices are out of range; the first zero on a diagonal, from 1; the first failing item of a batch,
+and how many there are; where a range of eigenvalues starts, and how many there are; what nobody looks at but for its
+sign."""
+STATUS = 16
+
+
+class Verdict(NamedTuple):
+    """What a status means."""
+
+    tag: str
+    bounds: Mapping[int, tuple[int, Explain]]
+    batch: int
+
+    def check(self, raw: bytes) -> list[int]:
+        """The words of the status; raises what they say."""
+        status: list[int] = np.frombuffer(raw, np.int32).tolist()
+        if status[NOT_FINITE]:
+            raise not_finite(self.tag, status[NOT_FINITE])
+        if status[BAD_INDICES]:
+            raise bad_indices(self.tag, status[BAD_INDICES], "pivots")
+        for info in (status[INFO], status[SPARE]):
+            if info < 0:
+                raise LibraryError(f"{self.tag}: cuSOLVER refuses argument {-info}", "cusolver", info)
+        for word, (limit, meaning) in self.bounds.items():
+            if status[word] > limit:
+                error = meaning(self.tag, status[word])
+                raise first_of(error, status[ITEM], status[FAILED], self.batch) if self.batch else error
+        return status
+
+
+class Plan:
+    """An op, ready to be launched. Called with the stream and the addresses, it enqueues all and gives the check.
+
+    Args:
+        solver: The handles.
+        room: The workspace.
+        begin: Enqueues the work.
+        end: Enqueues what is left when ``begin`` is done beforehand; None: nothing.
+        size: The extents of outputs by what is found; None where they are known.
+        verdict: What the status means.
+        kept: Gives the host memory that the calls up to now need until they are done.
+    """
+
+    __slots__ = ("_base", "_begin", "_end", "_kept", "_room", "_size", "_solver", "_verdict")
+
+    def __init__(
+        self,
+        solver: "Cusolver",
+        room: "Room",
+        begin: Step,
+        end: Step | None,
+        size: Callable[[int], Extents] | None,
+        verdict: Verdict,
+        kept: Callable[[], list[Any]],
+    ) -> None:
+        self._solver = solver
+        self._kept = kept
+        self._room = room
+        self._base = room.memory.address
+        self._begin, self._end, self._size, self._verdict = begin, end, size, verdict
+
+    def __call__(self, stream: "CudaStream", *addresses: Any) -> Callable[[], None]:
+        self.begin(stream, *addresses)
+        return self.end(stream, *addresses)
+
+    def begin(self, stream: "CudaStream", *addresses: Any) -> None:
+        """Enqueue the work; its results stay in the workspace, where :meth:`end` has something to do."""
+        solver = self._solver
+        if stream is not solver.stream:
+            solver.bind(stream)
+        solver.driver.check(solver.driver.memset_32(self._base, 0, STATUS, stream.native), "cuMemsetD32Async")
+        self._begin(stream.native, self._base, *addresses)
+
+    def end(self, stream: "CudaStream", *addresses: Any) -> Callable[[], None]:
+        """Enqueue the rest."""
+        if self._end is not None:
+            self._end(stream.native, self._base, *addresses)
+        kept = self._kept()
+        readback = self._solver.device.read_back(stream, self._base, 4 * STATUS)
+        verdict = self._verdict
+
+        def check() -> None:
+            kept.clear()
+            verdict.check(readback.take())
+
+        return check
+
+    def measure(self, stream: "CudaStream", *addresses: Any) -> Extents:
+        """Do the work, and wait for it where the extents of outputs depend on it; not in a launch."""
+        self.begin(stream, *addresses)
+        if self._size is None:
+            return ()
+        readback = self._solver.device.read_back(stream, self._base, 4 * STATUS)
+        stream.synchronize()
+        return self._size(self._verdict.check(readback.take())[FOUND])
+
+    def close(self) -> None:
+        """Leave the workspace."""
+        self._solver.workspace.leave(self._room)
