@@ -74,7 +74,7 @@ class HostDriver:
 
     def on_device(self, address: int, nbytes: int = 1) -> bool:
         """Whether these bytes are device memory."""
-        blocks = list(self.blocks.items())  # a garbage collection may release some meanwhile
+        blocks = self.blocks.copy().items()  # a garbage collection may release some meanwhile
         return any(a <= address and address + nbytes <= a + b.nbytes for a, b in blocks)
 
     # -- device and context ----------------------------------------------------------------------------------------

@@ -1,0 +1,44 @@
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from host_backend import HostCudaBackend
+from host_cusolver import CusolverError, HostCusolver, HostSolverBlas, Kernel
+from host_driver import HostDriver, HostKernels
+
+from callboard.backends.cuda.blas import cublas
+from callboard.backends.cuda.solver import cusolver as module
+from callboard.testing.session import LibrarySession
+
+
+@pytest.fixture
+def cusolver(driver: HostDriver, monkeypatch: pytest.MonkeyPatch) -> HostCusolver:
+    """In place of NVIDIA's bindings of cuSOLVER and cuBLAS, and of the solver's kernels."""
+    stand_in, blas, kernels = HostCusolver(driver), HostSolverBlas(driver), {}
+    blas.memory = stand_in
+    monkeypatch.setattr(cublas, "load_cublas", lambda: blas)
+    monkeypatch.setattr(module, "load_cusolver", lambda: (stand_in, CusolverError))
+    get, launch = HostKernels.get, HostDriver.launch_kernel
+
+    def found(self: HostKernels, source: str, name: str) -> int:
+        handle = get(self, source, name)
+        if source == "solver":
+            kernels[handle] = Kernel(driver, name)
+        return handle
+
+    def launched(self: HostDriver, function: int, *arguments: Any) -> int:
+        if function not in kernels:
+            return launch(self, function, *arguments)
+        assert all(n > 0 for n in arguments[:6])
+        kernels[function](arguments[8])
+        return self._hot("kernel")
+
+    monkeypatch.setattr(HostKernels, "get", found)
+    monkeypatch.setattr(HostDriver, "launch_kernel", launched)
+    return stand_in
+
+
+@pytest.fixture
+def session(driver: HostDriver, cusolver: HostCusolver) -> Iterator[LibrarySession]:
+    with LibrarySession(HostCudaBackend(driver)) as opened:
+        yield opened
