@@ -130,7 +130,10 @@ def test_what_does_not_fit_is_refused_by_name(changes: dict[str, Any], says: str
         (lambda: take(a=B, b=B), "toy.take: a is Placeholder; pass a Left or Right"),
         (lambda: take(a=A, b=A), "toy.take: b is Left; pass a GpuRef"),
         (lambda: take(a=A, b=B, c=A), "toy.take: c is Left; pass a Right"),
-        (lambda: left(np.zeros(3), B, (1, 2)), "Left: values is ndarray; pass a GpuRef (dev.put(array) makes one)"),
+        (
+            lambda: info_of(Take).split(take(a=left(np.zeros(3), B, (1, 2)), b=B)),
+            "toy.take: a.values is ndarray; pass a GpuRef (dev.put(array) makes one)",
+        ),
         (lambda: left(B, B, (1, 2, 3)), "Left: shape, mode = ((1, 2, 3), 'x')"),
         (lambda: left(B, B, ("x", 2)), "Left: shape, mode"),
     ],

@@ -77,16 +77,12 @@ class Compound(msgspec.Struct, frozen=True):
     messages. ``await`` waits for all of them and gives the value itself.
 
     Raises:
-        TypeError: When it is made: a field is of the wrong type; names it.
+        TypeError: When it is made: a setting is of the wrong type; names it. Operands are looked at when an op takes
+            them: in a resident actor's turn they are arrays.
     """
 
     def __post_init__(self) -> None:
         parts = parts_of(type(self))
-        for name, value in operands_of(self).items():
-            if not isinstance(value, Operand):
-                raise TypeError(
-                    f"{type(self).__name__}: {name} is {type(value).__name__}; pass a GpuRef (dev.put(array) makes one)"
-                )
         settings = tuple(_plain(getattr(self, name)) for name in parts.settings)
         try:
             exact = msgspec.convert(settings, parts.types)

@@ -145,6 +145,9 @@ class OpInfo:
             elif isinstance(value, Compound):
                 parts = parts_of(type(value))
                 own = [getattr(value, name) for name, _ in parts.operands]
+                for one in own:
+                    if not isinstance(one, Operand):
+                        raise TypeError(_wrong_part(self, op, one))
                 settings = [getattr(value, name) for name in parts.settings]
                 skeleton.append((parts.tag, settings, [v.layout.raw for v in own]))
                 operands += own
@@ -213,6 +216,11 @@ def _placeholder(field: OpField, mark: Any) -> Any:
             one = field._replace(many=False)
             return tuple(_placeholder(one, m) for m in many)
     raise ValueError(f"{field.name}: {mark!r:.80} is no operand")
+
+
+def _wrong_part(info: OpInfo, op: Any, part: Any) -> str:
+    name = next(leaf.name for leaf in info.leaves(op) if leaf.value is part)
+    return f"{info.tag}: {name} is {type(part).__name__}; pass a GpuRef (dev.put(array) makes one)"
 
 
 def _compound(field: OpField, tag: str, settings: list[Any], marks: list[Any]) -> Compound:

@@ -8,6 +8,7 @@ from typing import IO, Any
 import numpy as np
 
 import callboard as cb
+from callboard.kernel.sparse import CsrRef
 
 
 class Gate:
@@ -216,6 +217,22 @@ def _torch_like(text: str) -> Exception:
     cls = type("OutOfMemoryError", (RuntimeError,), {"__module__": "torch"})
     error: Exception = cls(text)
     return error
+
+
+class Matrices(cb.ResidentActor):
+    """Takes and gives values of several refs."""
+
+    def setup(self, ctx: cb.HostContext) -> None:
+        self.ctx = ctx
+
+    def scaled(self, matrix: CsrRef, factor: float) -> CsrRef:
+        values: Any = matrix.values
+        indices: Any = matrix.indices
+        ref = self.ctx.ref
+        return CsrRef(ref(values * factor), ref(indices.copy()), ref(np.asarray(matrix.indptr).copy()), matrix.shape)  # type: ignore[arg-type]
+
+    def total(self, matrices: list[CsrRef]) -> float:
+        return float(sum(np.asarray(m.values).sum() for m in matrices))
 
 
 class SlowSetup(Probe):

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.device.resident.lab import Add, Brief, Gate, Note, Probe, SlowSetup, Unhandled, Unknown
+from tests.device.resident.lab import Add, Brief, Gate, Matrices, Note, Probe, SlowSetup, Unhandled, Unknown
 
 import callboard as cb
 from callboard.actors.errors import ActorStopped, NameInUse, UnhandledMessage
@@ -236,3 +236,13 @@ async def test_a_closed_device_fails_calls(isolation: str, gate: Gate) -> None:
         probe.call(Probe.add, 1)
     with pytest.raises(cb.DeviceStopped):
         dev.actor_of(cb.Props(Probe))
+
+
+async def test_values_of_several_refs_are_arguments_and_results(dev: cb.Device) -> None:
+    dense = np.array([[0, 2, 0], [1, 0, 3]], np.float32)
+    matrix = await dev.sparse.from_dense(dev.put(dense))
+    actor = dev.actor_of(cb.Props(Matrices))
+    scaled = await actor.call(Matrices.scaled, matrix, 2.0)
+    assert scaled.shape == (2, 3)
+    np.testing.assert_array_equal(await dev.sparse.to_dense(scaled).get(), 2 * dense)
+    assert await actor.call(Matrices.total, [matrix, scaled]) == 18.0

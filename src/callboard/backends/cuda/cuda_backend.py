@@ -23,6 +23,7 @@ LIBRARIES = LibraryTable(
     memory="CudaMemory",
     rng="CudaRng",
     solver="CudaSolver",
+    sparse="CudaSparse",
     tensor="CudaTensor",
 )
 

@@ -17,6 +17,7 @@ from callboard.actors.supervision import RestartLog, Strategy
 from callboard.core.backend import AccelDevice, AccelEvent
 from callboard.core.errors import MailboxFull
 from callboard.core.layout import Layout
+from callboard.core.operand import Compound
 from callboard.device.context.blocks import Block
 from callboard.device.context.parking import Holds
 from callboard.device.context.pending import FAILED, Pending
@@ -305,7 +306,7 @@ class ActorThread:
         return DeviceView(address, layout, writable, site.ordinal, site.track.stream)
 
     def _packed(self, item: Item, result: Any) -> tuple[bytes, list[Adopted]]:
-        if inspect.isawaitable(result):
+        if inspect.isawaitable(result) and not isinstance(result, Compound):
             getattr(result, "close", lambda: None)()
             raise TypeError(
                 "the method is async; those of a resident actor are plain functions, on a thread of its own"

@@ -4,6 +4,8 @@ from callboard.kernel.sparse.actor import SparseActor
 from callboard.kernel.sparse.conversions import Check, Convert, FromDense, ToDense
 from callboard.kernel.sparse.formats import CooRef, CscRef, CsrRef, SparseRef
 from callboard.kernel.sparse.products import SpGemm, SpMm, SpMv
+from callboard.kernel.sparse.sampled import Sddmm
+from callboard.kernel.sparse.triangular import SpSm, SpSv
 
 __all__ = [
     "Check",
@@ -12,9 +14,12 @@ __all__ = [
     "CscRef",
     "CsrRef",
     "FromDense",
+    "Sddmm",
     "SpGemm",
     "SpMm",
     "SpMv",
+    "SpSm",
+    "SpSv",
     "SparseActor",
     "SparseRef",
     "ToDense",

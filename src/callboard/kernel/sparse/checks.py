@@ -1,13 +1,14 @@
 """What the sparse messages check of their operands. Every error names op, operand, value and cure."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from callboard.core.dtype import DTYPES, DType
-from callboard.core.errors import ShapeError
+from callboard.core.errors import NumericalError, ShapeError
 from callboard.core.layout import Layout
 from callboard.core.op import Op
 from callboard.core.operand import Operand, operands_of
-from callboard.kernel.sparse.formats import INDEX_LIMIT, CooRef, CsrRef, SparseRef
+from callboard.kernel.sparse.formats import INDEX_LIMIT, CooRef, CscRef, CsrRef, SparseRef
 
 __all__ = [
     "INDICES",
@@ -17,10 +18,13 @@ __all__ = [
     "check_scalars",
     "checked",
     "dense_of",
+    "faults_text",
     "index_of",
+    "leading",
     "refuse",
     "scale_dtype",
     "vector_of",
+    "zero_pivot",
 ]
 
 VALUES = tuple(DTYPES[name] for name in ("f16", "bf16", "f32", "f64", "c64", "c128"))
@@ -127,3 +131,35 @@ def check_addend(op: AnyOp, name: str, addend: Operand | None, beta: Any) -> Non
         return
     if addend is None:
         raise refuse(op, f"beta is {beta!r} and {name} is None; pass the {name} that beta scales, or leave beta out")
+
+
+def faults_text(a: SparseRef, counts: Sequence[int]) -> str:
+    """What is wrong with a matrix, empty if nothing is.
+
+    Args:
+        a: The matrix.
+        counts: Of pointers that do not rise from 0 to the number of entries; of indices (columns) and of rows out of
+            range; of rows that fall; of indices that do not rise within a row or column.
+    """
+    pointers, first, second, falls, order = counts
+    rows, cols = a.shape
+    if isinstance(a, CooRef):
+        found = [
+            (second, f"rows out of range [0, {rows})"),
+            (first, f"cols out of range [0, {cols})"),
+            (falls, "rows fall"),
+            (order, "cols do not rise within a row"),
+        ]
+    else:
+        extent, line = (rows, "column") if isinstance(a, CscRef) else (cols, "row")
+        found = [
+            (pointers, "indptr does not rise from 0 to the number of entries"),
+            (first, f"indices out of range [0, {extent})"),
+            (0 if pointers else order, f"indices do not rise within a {line}"),
+        ]
+    return "; ".join(f"{what} ({number} times)" for number, what in found if number)
+
+
+def zero_pivot(tag: str, row: int) -> NumericalError:
+    """A triangular matrix with a 0 on its diagonal."""
+    return NumericalError(f"{tag}: a is singular: entry [{row}, {row}] of its diagonal is 0 or not stored", row + 1)

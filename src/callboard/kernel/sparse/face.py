@@ -16,6 +16,8 @@ from callboard.kernel.face import Face, Submit
 from callboard.kernel.sparse.conversions import Check, Convert, FromDense, ToDense
 from callboard.kernel.sparse.formats import CooRef, CscRef, CsrRef, SparseRef, host_parts, scipy_matrix
 from callboard.kernel.sparse.products import SpGemm, SpMm, SpMv
+from callboard.kernel.sparse.sampled import Sddmm
+from callboard.kernel.sparse.triangular import SpSm, SpSv
 
 __all__ = ["SparseFace"]
 
@@ -78,6 +80,58 @@ class SparseFace(Face[Mode]):
     ) -> CsrRef:
         """``out = alpha * a @ b``, sparse; await it for its number of entries."""
         answer: CsrRef = self._submit(SpGemm(a=a, b=b, out=out, count=count, alpha=alpha))
+        return answer
+
+    def sddmm(
+        self,
+        a: GpuRef[Mode],
+        b: GpuRef[Mode],
+        c: CsrRef,
+        *,
+        out: GpuRef[Mode] | None = None,
+        alpha: Scalar = 1.0,
+        beta: Scalar = 0.0,
+    ) -> GpuRef[Mode]:
+        """``out = alpha * (a @ b)[entries of c] + beta * c.values``: the values of the result."""
+        answer: GpuRef[Mode] = self._submit(Sddmm(a=a, b=b, c=c, out=out, alpha=alpha, beta=beta))
+        return answer
+
+    # -- solves --------------------------------------------------------------------------------------------------------
+
+    def sp_sv(
+        self,
+        a: CsrRef | CooRef,
+        x: GpuRef[Mode],
+        *,
+        out: GpuRef[Mode] | None = None,
+        alpha: Scalar = 1.0,
+        lower: bool = True,
+        unit: bool = False,
+        transpose: bool = False,
+        conj: bool = False,
+    ) -> GpuRef[Mode]:
+        """``out`` with ``op(a) @ out = alpha * x``, ``a`` triangular."""
+        answer: GpuRef[Mode] = self._submit(
+            SpSv(a=a, x=x, out=out, alpha=alpha, lower=lower, unit=unit, transpose=transpose, conj=conj)
+        )
+        return answer
+
+    def sp_sm(
+        self,
+        a: CsrRef | CooRef,
+        b: GpuRef[Mode],
+        *,
+        out: GpuRef[Mode] | None = None,
+        alpha: Scalar = 1.0,
+        lower: bool = True,
+        unit: bool = False,
+        transpose: bool = False,
+        conj: bool = False,
+    ) -> GpuRef[Mode]:
+        """``out`` with ``op(a) @ out = alpha * b``, ``a`` triangular."""
+        answer: GpuRef[Mode] = self._submit(
+            SpSm(a=a, b=b, out=out, alpha=alpha, lower=lower, unit=unit, transpose=transpose, conj=conj)
+        )
         return answer
 
     # -- conversions ---------------------------------------------------------------------------------------------------

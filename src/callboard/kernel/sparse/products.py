@@ -34,6 +34,9 @@ class SpMv(Op[SparseActor, GpuRef], tag="sparse.sp_mv"):
         alpha, beta: Number or 0-d array (f32 beside f16 and bf16, else the arrays' dtype).
         transpose: Use ``a.T``.
         conj: Use the conjugate of ``a``: with ``transpose`` only.
+
+    Sums of f16 and bf16 are kept in f32 on the CPU; on CUDA in f32 or, where rows are added up in no order, in the type
+    itself. For the same reason results on CUDA may differ in the last bits from call to call.
     """
 
     overlaps: ClassVar[frozenset[tuple[str, str]]] = frozenset({("out", "y")})
@@ -75,6 +78,8 @@ class SpMm(Op[SparseActor, GpuRef], tag="sparse.sp_mm"):
         alpha, beta: Number or 0-d array (f32 beside f16 and bf16, else the arrays' dtype).
         transpose: Use ``a.T``.
         conj: Use the conjugate of ``a``: with ``transpose`` only.
+
+    Sums are kept as those of :class:`SpMv`.
     """
 
     overlaps: ClassVar[frozenset[tuple[str, str]]] = frozenset({("out", "c")})

@@ -9,6 +9,7 @@ from callboard.backends.cpu.sparse.matrices import arrays_of
 from callboard.backends.cpu.views import viewer
 from callboard.core.errors import ShapeError
 from callboard.kernel import sparse
+from callboard.kernel.sparse.checks import faults_text
 
 __all__ = ["check", "convert", "from_dense", "to_dense"]
 
@@ -78,27 +79,22 @@ def check(op: "sparse.Check") -> Plan:
 
     def run(addresses: Sequence[int]) -> None:
         values, first, second = arrays(addresses)
-        faults: list[str] = []
         if isinstance(a, sparse.CooRef):
-            faults += _out_of_range("rows", first, rows) + _out_of_range("cols", second, cols)
             step = np.diff(first)
-            faults += _count((step < 0).sum(), "rows fall")
-            if ordered:
-                faults += _count(((step == 0) & (np.diff(second) <= 0)).sum(), "cols do not rise within a row")
+            unordered = ((step == 0) & (np.diff(second) <= 0)).sum() if ordered else 0
+            counts = [0, _outside(second, cols), _outside(first, rows), (step < 0).sum(), unordered]
         else:
-            extent = cols if isinstance(a, sparse.CsrRef) else rows
-            wrong = int((np.diff(second) < 0).sum()) + int(second[0] != 0) + int(second[-1] != values.size)
-            faults += _count(wrong, "indptr does not rise from 0 to the number of entries")
-            faults += _out_of_range("indices", first, extent)
+            wrong = (np.diff(second) < 0).sum() + int(second[0] != 0)
+            wrong += int(second[-1] != values.size and (second.size == 1 or second[-1] >= second[-2]))
+            unordered = 0
             if ordered and not wrong:
                 begins = np.zeros(values.size + 1, bool)
                 begins[second] = True
-                faults += _count(
-                    ((np.diff(first) <= 0) & ~begins[1 : values.size]).sum(),
-                    "indices do not rise within a row or column",
-                )
-        if faults:
-            raise ShapeError(f"sparse.check: a: {'; '.join(faults)}")
+                unordered = ((np.diff(first) <= 0) & ~begins[1 : values.size]).sum()
+            counts = [wrong, _outside(first, rows if isinstance(a, sparse.CscRef) else cols), 0, 0, unordered]
+        text = faults_text(a, [int(n) for n in counts])
+        if text:
+            raise ShapeError(f"sparse.check: a: {text}")
 
     return run
 
@@ -119,9 +115,5 @@ def pointers(major: Array, extent: int, index: "np.dtype[Any]") -> Array:
     return found
 
 
-def _out_of_range(name: str, indices: Array, extent: int) -> list[str]:
-    return _count(((indices < 0) | (indices >= extent)).sum(), f"{name} out of range [0, {extent})")
-
-
-def _count(number: Any, what: str) -> list[str]:
-    return [f"{what} ({int(number)} times)"] if number else []
+def _outside(indices: Array, extent: int) -> int:
+    return int(((indices < 0) | (indices >= extent)).sum())

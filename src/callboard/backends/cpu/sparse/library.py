@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from callboard.backends.cpu.sparse import conversions, products
+from callboard.backends.cpu.sparse import conversions, products, triangular
 from callboard.backends.cpu.sparse.matrices import arrays_of
 from callboard.backends.cpu.stream import CpuStream
 from callboard.backends.cpu.views import viewer
@@ -111,6 +111,28 @@ class CpuSparse(Library):
     ) -> Checked:
         parts, plan.parts = plan.parts, None
         return stream.run("scipy", plan.write, parts, (a, b, alpha), out, count)
+
+    @prepares(sparse.SpSv, sparse.SpSm, inline=True)
+    def plan_solve(self, op: "sparse.SpSv | sparse.SpSm") -> Plan:
+        return triangular.solve(op)
+
+    @launches(sparse.SpSv)
+    def sp_sv(self, stream: CpuStream, plan: Plan, a: list[int], x: int, out: int, alpha: Any) -> Checked:
+        return stream.run("scipy", plan, a, x, out, alpha)
+
+    @launches(sparse.SpSm)
+    def sp_sm(self, stream: CpuStream, plan: Plan, a: list[int], b: int, out: int, alpha: Any) -> Checked:
+        return stream.run("scipy", plan, a, b, out, alpha)
+
+    @prepares(sparse.Sddmm, inline=True)
+    def plan_sddmm(self, op: sparse.Sddmm) -> Plan:
+        return triangular.sampled(op)
+
+    @launches(sparse.Sddmm)
+    def sddmm(
+        self, stream: CpuStream, plan: Plan, a: int, b: int, c: list[int], out: int, alpha: Any, beta: Any
+    ) -> Checked:
+        return stream.run("numpy", plan, a, b, c, out, alpha, beta)
 
     # -- conversions ---------------------------------------------------------------------------------------------------
 

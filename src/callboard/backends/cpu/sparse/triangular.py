@@ -1,0 +1,64 @@
+"""Solves with sparse triangular matrices, and sampled products."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from callboard.backends.cpu.blas.scalars import reader
+from callboard.backends.cpu.sparse.conversions import coordinates
+from callboard.backends.cpu.sparse.matrices import arrays_of, matrix_of
+from callboard.backends.cpu.views import viewer
+from callboard.kernel import sparse
+from callboard.kernel.sparse.checks import zero_pivot
+
+__all__ = ["sampled", "solve"]
+
+Plan = Callable[..., None]
+
+
+def solve(op: "sparse.SpSv | sparse.SpSm") -> Plan:
+    """``run(a, b, out, alpha)``; in f64 or c128."""
+    import scipy.sparse as sp
+    from scipy.sparse.linalg import spsolve_triangular
+
+    b = op.x if isinstance(op, sparse.SpSv) else op.b
+    matrix, right = matrix_of(op.a), viewer(b.layout)
+    target = viewer(op.infer()["out"] if op.out is None else op.out.layout)
+    alpha_of, tag = reader(op.alpha), type(op).__struct_config__.tag
+    work = np.complex128 if b.dtype.is_complex else np.float64
+
+    def run(a: Sequence[int], at: int, out: int, alpha: Any) -> None:
+        half: Any = (sp.tril if op.lower else sp.triu)(matrix(a).astype(work), format="csr")
+        if not op.unit:
+            zeros = np.flatnonzero(half.diagonal() == 0)
+            if zeros.size:
+                raise zero_pivot(str(tag), int(zeros[0]))
+        if op.transpose:
+            half = (half.conj() if op.conj else half).T.tocsr()
+        values = alpha_of(alpha) * right(at).astype(work)
+        if values.size:
+            half.indices, half.indptr = (
+                half.indices.astype(np.int32),
+                half.indptr.astype(np.int32),
+            )  # what SuperLU takes
+            lower = op.lower != op.transpose
+            values = spsolve_triangular(half, values, lower=lower, unit_diagonal=op.unit)
+        target(out)[...] = values
+
+    return run
+
+
+def sampled(op: sparse.Sddmm) -> Plan:
+    """``run(a, b, c, out, alpha, beta)``."""
+    left, right, arrays, c = viewer(op.a.layout), viewer(op.b.layout), arrays_of(op.c), op.c
+    target = viewer(op.infer()["out"] if op.out is None else op.out.layout)
+    alpha_of, beta_of = reader(op.alpha), reader(op.beta)
+
+    def run(a: int, b: int, parts: Sequence[int], out: int, alpha: Any, beta: Any) -> None:
+        values, rows, cols = coordinates(c, arrays(parts))
+        found = np.einsum("ij,ij->i", left(a)[rows], right(b).T[cols]) * values.dtype.type(alpha_of(alpha))
+        share = beta_of(beta)
+        target(out)[...] = found if share == 0 else found + values.dtype.type(share) * values
+
+    return run

@@ -1,0 +1,281 @@
+"""Conversions between dense and sparse and between formats, and the look at what the arrays hold.
+
+By kernels of ours, but for the exchange of rows and columns, which is cuSPARSE's ``csr2csc`` (32-bit indices; longer
+ones are narrowed for it and widened again).
+"""
+
+import struct
+from collections.abc import Callable, Sequence
+
+from callboard.backends.cuda.sparse.cusparse import CODES, Cusparse
+from callboard.backends.cuda.sparse.kernels import SparseArgs, launcher
+from callboard.core.backend import Memory
+from callboard.core.errors import ShapeError
+from callboard.core.library import Extents
+from callboard.kernel import sparse
+from callboard.kernel.sparse.checks import faults_text, index_of
+
+__all__ = ["Checking", "Converter", "FromDense", "to_dense", "too_long"]
+
+INT_MAX = 2**31 - 1
+
+
+class FromDense:
+    """A plan: entries are counted, summed up to pointers, and written.
+
+    Args:
+        cusparse: Handle and stream.
+        op: The message.
+    """
+
+    def __init__(self, cusparse: Cusparse, op: sparse.FromDense) -> None:
+        self._cusparse = cusparse
+        self._op = op
+        layout, index = op.dense.layout, op.index
+        rows, cols = layout.shape
+        by_cols = op.format == "csc"
+        self._lines = cols if by_cols else rows
+        self._nbytes = (4 if index == "i32" else 8) * (self._lines + 1)
+        self._memory = cusparse.device.allocate(self._nbytes + 256)
+        args = self._args = SparseArgs(major=self._lines, minor=rows if by_cols else cols)
+        down, across = layout.strides
+        args.major_step, args.minor_step = (across, down) if by_cols else (down, across)
+        args.coordinates = op.format == "coo"
+        args.count = self._memory.address
+        args.pointers = self._memory.address + 256
+        kind = f"{layout.dtype.name}_{index}"
+        device = cusparse.device
+        self._count = launcher(device, f"count_{kind}", self._lines, args)
+        self._scan = launcher(device, f"scan_{index}", 1, args)
+        self._write = launcher(device, f"write_{kind}", self._lines, args)
+        self._found = 0
+
+    def measure(self, dense: int) -> Extents:
+        """Count; on the helper's thread, with the stream idle."""
+        stream = self._cusparse.stream
+        self._look(dense)
+        counted = self._cusparse.device.read_back(stream, self._memory.address, 8)
+        stream.synchronize()
+        (self._found,) = struct.unpack("<q", counted.take())
+        return [(self._found,)] * (3 if self._op.format == "coo" else 2)
+
+    def launch(self, dense: int, out: Sequence[int], count: int | None) -> Callable[[], None] | None:
+        """Write the entries."""
+        cusparse, given = self._cusparse, self._op.out
+        if given is not None:
+            self._look(dense)
+        args = self._args
+        args.src, args.out, args.first_out, args.second_out = dense, out[0], out[1], out[2]
+        native, check, driver = cusparse.stream.native, cusparse.driver.check, cusparse.driver
+        if self._op.format == "coo":
+            args.first_out, args.second_out = out[2], out[1]
+        else:
+            check(driver.memcpy_dtod(out[2], args.pointers, self._nbytes, native), "cuMemcpyDtoDAsync")
+        args.room = self._found if given is None else given.values.size
+        if args.minor:
+            self._write(native)
+        if given is None or count is None:
+            return None
+        check(driver.memcpy_dtod(count, self._memory.address, 8, native), "cuMemcpyDtoDAsync")
+        counted, room = cusparse.device.read_back(cusparse.stream, self._memory.address, 8), given.values.size
+
+        def enough() -> None:
+            (found,) = struct.unpack("<q", counted.take())
+            if found > room:
+                raise ShapeError(f"sparse.from_dense: {found} entries, and out has room for {room}; give larger arrays")
+
+        return enough
+
+    def close(self) -> None:
+        """Give the memory back; nothing uses it any more."""
+        self._cusparse.device.release(self._memory)
+
+    def _look(self, dense: int) -> None:
+        native = self._cusparse.stream.native
+        self._args.src = dense
+        self._count(native)
+        self._scan(native)
+
+
+def to_dense(cusparse: Cusparse, op: sparse.ToDense) -> Callable[[Sequence[int], int], None]:
+    """``run(a, out)``: zeros, then the entries."""
+    a, out = op.a, op.infer()["out"] if op.out is None else op.out.layout
+    if out.size == 0:
+        return lambda a, out: None
+    args = SparseArgs(entries=a.nnz)
+    rows, cols = a.shape
+    down, across = out.strides
+    by_cols = isinstance(a, sparse.CscRef)
+    args.major, args.minor = (cols, rows) if by_cols else (rows, cols)
+    args.major_step, args.minor_step = (across, down) if by_cols else (down, across)
+    args.coordinates = isinstance(a, sparse.CooRef)
+    device, size = cusparse.device, out.dtype.itemsize
+    clear = launcher(device, f"clear_{size}", out.size, args)
+    scatter = launcher(device, f"scatter_{size}_{index_of(a).name}", a.nnz, args)
+
+    def run(parts: Sequence[int], at: int) -> None:
+        args.out, args.src = at, parts[0]
+        args.first, args.second = (parts[2], parts[1]) if args.coordinates else (parts[1], parts[2])
+        native = cusparse.stream.native
+        clear(native)
+        if args.entries:
+            scatter(native)
+
+    return run
+
+
+def too_long(op: sparse.Convert) -> str | None:
+    """CuSPARSE exchanges rows and columns with 32-bit indices only."""
+    if max(*op.a.shape, op.a.values.size) > INT_MAX:
+        return f"a is {op.a.shape} with {op.a.values.size} entries; cuSPARSE converts at most {INT_MAX}"
+    return None
+
+
+class Converter:
+    """A plan of ``Convert``: rows from pointers, pointers from rows, or an exchange of rows and columns."""
+
+    def __init__(self, cusparse: Cusparse, maker: Cusparse, op: sparse.Convert) -> None:
+        self._cusparse = cusparse
+        self._memory: list[Memory] = []
+        self._source = type(op.a)
+        self._target = op.format
+        a = op.a
+        self._index = index_of(a)
+        self._entries = n = a.nnz
+        rows, cols = a.shape
+        size, item = self._index.itemsize, a.values.dtype.itemsize
+        self._nbytes, self._value_bytes = n * size, n * item
+        args = self._args = SparseArgs(entries=n, major=rows)
+        device, name = cusparse.device, self._index.name
+        self._expand = launcher(device, f"expand_{name}", n, args)
+        self._compress = launcher(device, f"compress_{name}", rows + 1, args)
+        self._exchanges = isinstance(a, sparse.CscRef) or op.format == "csc"
+        if not self._exchanges:
+            return
+        # The side that csr2csc reads: rows of a CsrRef or CooRef, columns of a CscRef taken as rows.
+        self._major, self._minor = (cols, rows) if isinstance(a, sparse.CscRef) else (rows, cols)
+        self._pointers = self._take(size * (rows + 1))  # of the rows, when nobody else keeps them
+        self._parts = [self._take(4 * length) for length in (n, self._major + 1, n, self._minor + 1)]
+        self._small = SparseArgs()
+        self._narrow = [launcher(device, "narrow", length, self._small) for length in (n, self._major + 1)]
+        self._widen = [launcher(device, "widen", length, self._small) for length in (n, self._minor + 1)]
+        self._value = CODES["f16" if item == 2 else a.values.dtype.name]
+        self._work = 0
+        if n:
+            dummy = maker.scratch(1)
+            question = (self._major, self._minor, n, *[dummy] * 6, self._value, 1, 0, 1)
+            self._work = maker.scratch(max(int(maker.call("csr2csc_ex2_buffer_size", *question)), 1))
+
+    def __call__(self, a: Sequence[int], out: Sequence[int]) -> None:
+        """Enqueue it; addresses of the parts, in the order of the classes."""
+        if not self._exchanges:
+            self._copy(out[0], a[0], self._value_bytes)
+            if self._target == "coo":  # from CSR: (values, indices, indptr) to (values, rows, cols)
+                self._copy(out[2], a[1], self._nbytes)
+                self._rows_of(a[2], out[1])
+            else:  # from COO
+                self._copy(out[1], a[2], self._nbytes)
+                self._pointers_of(a[1], out[2])
+            return
+        if self._source is sparse.CooRef:
+            self._pointers_of(a[1], self._pointers)
+            parts = (a[0], a[2], self._pointers)
+        else:
+            parts = (a[0], a[1], a[2])
+        if self._target == "coo":  # from CSC, by way of CSR
+            self._exchange(parts, (out[0], out[2], self._pointers))
+            self._rows_of(self._pointers, out[1])
+        else:
+            self._exchange(parts, (out[0], out[1], out[2]))
+
+    def close(self) -> None:
+        """Give the memory back; nothing uses it any more."""
+        for memory in self._memory:
+            self._cusparse.device.release(memory)
+        self._memory.clear()
+
+    def _exchange(self, source: tuple[int, int, int], target: tuple[int, int, int]) -> None:
+        """Values, indices and pointers of one side to those of the other."""
+        cusparse, narrow = self._cusparse, self._index.itemsize == 8
+        values, indices, pointers = source
+        out_values, out_indices, out_pointers = target
+        native, driver = cusparse.stream.native, cusparse.driver
+        if not self._entries:
+            nbytes = self._index.itemsize * (self._minor + 1)
+            driver.check(driver.memset_8(out_pointers, 0, nbytes, native), "cuMemsetD8Async")
+            return
+        small = self._parts
+        if narrow:
+            for run, length, src, out in zip(
+                self._narrow, (self._entries, self._major + 1), (indices, pointers), small[:2], strict=True
+            ):
+                self._resize(run, length, src, out)
+            indices, pointers = small[:2]
+        into = (small[2], small[3]) if narrow else (out_indices, out_pointers)
+        cusparse.call(
+            "csr2csc_ex2", self._major, self._minor, self._entries, values, pointers, indices, out_values, into[1],
+            into[0], self._value, 1, 0, 1, self._work,
+        )  # fmt: skip
+        if narrow:
+            for run, length, src, out in zip(
+                self._widen, (self._entries, self._minor + 1), into, (out_indices, out_pointers), strict=True
+            ):
+                self._resize(run, length, src, out)
+
+    def _resize(self, run: Callable[[int], None], length: int, src: int, out: int) -> None:
+        self._small.entries, self._small.src, self._small.out = length, src, out
+        run(self._cusparse.stream.native)
+
+    def _rows_of(self, pointers: int, out: int) -> None:
+        self._args.second, self._args.second_out = pointers, out
+        if self._entries:
+            self._expand(self._cusparse.stream.native)
+
+    def _pointers_of(self, rows: int, out: int) -> None:
+        self._args.second, self._args.second_out = rows, out
+        self._compress(self._cusparse.stream.native)
+
+    def _copy(self, out: int, src: int, nbytes: int) -> None:
+        driver = self._cusparse.driver
+        if nbytes:
+            driver.check(driver.memcpy_dtod(out, src, nbytes, self._cusparse.stream.native), "cuMemcpyDtoDAsync")
+
+    def _take(self, nbytes: int) -> int:
+        self._memory.append(self._cusparse.device.allocate(max(nbytes, 1)))
+        return self._memory[-1].address
+
+
+class Checking:
+    """A plan of ``Check``: faults are counted on the device and told when the stream has passed."""
+
+    def __init__(self, cusparse: Cusparse, op: sparse.Check) -> None:
+        self._cusparse = cusparse
+        self._op = op
+        a = op.a
+        rows, cols = a.shape
+        by_cols = isinstance(a, sparse.CscRef)
+        self._memory = cusparse.device.allocate(32)
+        args = self._args = SparseArgs(entries=a.nnz, ordered=op.ordered, coordinates=isinstance(a, sparse.CooRef))
+        args.major, args.minor = (cols, rows) if by_cols else (rows, cols)
+        args.faults = self._memory.address
+        self._run = launcher(cusparse.device, f"check_{index_of(a).name}", max(a.nnz, args.major + 1), args)
+
+    def __call__(self, a: Sequence[int]) -> Callable[[], None]:
+        """Enqueue it; gives what raises ``ShapeError``."""
+        cusparse, args = self._cusparse, self._args
+        args.first, args.second = (a[2], a[1]) if args.coordinates else (a[1], a[2])
+        driver, native = cusparse.driver, cusparse.stream.native
+        driver.check(driver.memset_8(self._memory.address, 0, 32, native), "cuMemsetD8Async")
+        self._run(native)
+        counted = cusparse.device.read_back(cusparse.stream, self._memory.address, 20)
+
+        def look() -> None:
+            text = faults_text(self._op.a, struct.unpack("<5I", counted.take()))
+            if text:
+                raise ShapeError(f"sparse.check: a: {text}")
+
+        return look
+
+    def close(self) -> None:
+        """Give the memory back; nothing uses it any more."""
+        self._cusparse.device.release(self._memory)
