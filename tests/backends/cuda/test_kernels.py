@@ -54,7 +54,7 @@ def test_sources_compile(tmp_path: Path, source: str, capability: tuple[int, int
 )
 def test_argument_structures_have_the_size_of_the_kernels(source: str, structure: type[ctypes.Structure]) -> None:
     nvrtc = kernels.load_nvrtc()
-    text = (Path(kernels.__file__).parent / "data" / f"{source}.cu").read_bytes()
+    text = kernels._text(f"{source}.cu")
     name, size = structure.__name__, ctypes.sizeof(structure)
     text += f'\nstatic_assert(sizeof({name}) == {size}, "{name}");\n'.encode()
     for field, *_ in structure._fields_:
