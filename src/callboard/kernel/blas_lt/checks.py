@@ -6,6 +6,7 @@ from callboard.core.dtype import DTYPES, DType, as_dtype
 from callboard.core.layout import Layout, layout_of
 from callboard.core.op import Op
 from callboard.core.operand import Operand
+from callboard.core.ref import GpuRef
 from callboard.kernel.blas.checks import refuse
 from callboard.kernel.blas.strides import Matrix, matrix_of
 
@@ -16,6 +17,7 @@ __all__ = [
     "block_scales",
     "check_bias",
     "check_scale",
+    "check_start",
     "is_fp8",
     "kept_dtype",
     "result_dtype",
@@ -141,6 +143,13 @@ def check_bias(op: AnyOp, bias: Operand, n: int, batch: int, stacked: bool, dtyp
         raise refuse(op, f"bias is {bias.layout!r}, expected {dtype}{wanted}: one number for each column of out")
     if n > 1 and bias.strides[-1] != 1:
         raise refuse(op, f"bias is {bias.layout!r}; its last axis must have no gaps: pass dev.copy(bias)")
+
+
+def check_start(op: AnyOp, name: str, vector: Operand | None) -> None:
+    """Vectors of 16-bit numbers start at whole words, since cuBLASLt adds no others. Placeholders lie nowhere."""
+    if isinstance(vector, GpuRef) and vector.dtype.itemsize == 2 and vector.offset % 4:
+        start = f"{name} is {vector.layout!r} and starts {vector.offset} bytes into its buffer"
+        raise refuse(op, f"{start}, which must be a multiple of 4: pass dev.copy({name})")
 
 
 def aux_layout(activation: str, shape: tuple[int, ...], dtype: DType) -> Layout:

@@ -13,7 +13,7 @@ from callboard.core.op import Outputs
 from callboard.core.operand import In, Out
 from callboard.core.ref import GpuRef
 from callboard.kernel.blas.checks import check_gemm_numbers, refuse
-from callboard.kernel.blas_lt.checks import bias_dtype, rows
+from callboard.kernel.blas_lt.checks import bias_dtype, check_start, rows
 from callboard.kernel.blas_lt.epilogues import AuxEpilogue, BgradEpilogue, Epilogue
 from callboard.kernel.blas_lt.product import Product
 
@@ -45,7 +45,7 @@ class Matmul(Product[GpuRef], tag="blas_lt.matmul"):
         out: ``[m, n]`` or ``[batch, m, n]``, row-major (rows may be apart); a new array when None. May be ``c``.
         c: Shape and dtype of ``out`` (bf16 where that is fp8), row-major; not read while ``beta`` is 0.
         bias: ``[n]``, or ``[batch, n]`` for a batch: added to each row. Dtype of ``out``; beside fp8 factors
-            bf16 (f16 where ``out`` is).
+            bf16 (f16 where ``out`` is). No gaps; one of 16 bits starts at a multiple of 4 bytes.
         aux: For ``drelu`` and ``dgelu``: what the forward pass kept (:class:`MatmulAux`), row-major.
         scale_a, scale_b: What fp8 factors are multiplied by, f32: a 0-d array; one number for each row of ``op(a)``
             (``[m]``) and each column of ``op(b)`` (``[n]``); or one for each 128 elements along ``k``
@@ -80,6 +80,7 @@ class Matmul(Product[GpuRef], tag="blas_lt.matmul"):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_start(self, "bias", self.bias)
         if self.alpha != 1.0 or self.beta != 0.0:
             named = self.out.dtype.name if self.out is not None else self.out_dtype
             if self.a.dtype.name == "i8" and named in (None, "i32"):
@@ -116,6 +117,10 @@ class MatmulAux(Product[MatmulWithAux], tag="blas_lt.matmul_aux"):
     aux: Out | None = None
     epilogue: AuxEpilogue = "gelu_aux"
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_start(self, "bias", self.bias)
+
     def infer(self) -> Outputs:
         _, _, result = self.product()
         self.check_bias_given(self.bias, result)
@@ -147,6 +152,10 @@ class MatmulBgrad(Product[MatmulWithBgrad], tag="blas_lt.matmul_bgrad"):
     aux: In | None = None
     bias_grad: Out | None = None
     epilogue: BgradEpilogue = "bgrad_b"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_start(self, "bias_grad", self.bias_grad)
 
     def infer(self) -> Outputs:
         _, _, result = self.product()

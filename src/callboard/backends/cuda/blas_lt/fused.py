@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Choose", "Fused", "batch_step", "fused", "row_step"]
 
+WORD = 4
+"""Bytes: how a bias is aligned at least."""
+
 Choose = Callable[[Product[Any], Mapping, Outputs, Operation, list[Candidate]], Candidate]
 
 
@@ -195,6 +198,7 @@ def _run(
     layout_b, layout_a, layout_c, layout_out = operation.layouts
     at_alpha, at_beta = names.index("alpha"), names.index("beta")
     pointers = _pointers(lt, op, mapping)
+    vectors = [i for i, name in enumerate(names) if name in ("bias", "bias_grad")]
     looked_at = [i for i, name in enumerate(names) if name in ("bias", "aux", "bias_grad")]
     wide_at, wide_bytes = wide.address, wide.workspace
     tag = info_of(type(op)).tag
@@ -210,13 +214,13 @@ def _run(
         for at in looked_at:
             bits |= dynamic[at] or 0
         if bits & WIDE - 1:
-            if narrow is None:
+            if narrow is None or any((dynamic[at] or 0) % WORD for at in vectors):
                 if plan.otherwise is not None:
                     plan.otherwise(stream, *dynamic)
                     return
                 raise UnsupportedOp(
-                    f"cuda, {tag}: an operand starts at an address that is no multiple of {WIDE} bytes, and cuBLASLt "
-                    f"has no kernel for that; copy it first (dev.copy)"
+                    f"cuda, {tag}: an operand starts at an address that is no multiple of {WIDE} bytes (a bias: of "
+                    f"{WORD}), and cuBLASLt has no kernel for that; copy it first (dev.copy)"
                 )
             address, workspace = narrow.address, narrow.workspace
         for at, put in puts:
