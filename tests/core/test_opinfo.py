@@ -169,6 +169,7 @@ def test_every_message_says_how_it_is_answered(cls: type[AnyOp]) -> None:
     info = info_of(cls)
     writes = {field.name for field in info.dynamic if field.role in (Role.OUT, Role.INOUT)}
     reads = {field.name for field in info.dynamic if field.role is not Role.OUT}
+    reads |= {f"{f.name}.{part}" for f in info.dynamic for c in f.compounds for part, _ in parts_of(c).operands}
     assert set(cls.returns) <= writes
     assert not cls.value or len(cls.returns) == 1
     assert {pair for pair in cls.overlaps if pair[0] not in writes or pair[1] not in reads} == set()

@@ -92,9 +92,13 @@ class OpInfo:
         self._by_type = not any(f.many for f in dynamic) and all(map(_decided_by_type, self._hints.values()))
         self.accepted: set[tuple[type | str, ...]] = set()
         self._statics_type: Any = tuple[tuple(hints[n] for n in statics)] if statics else tuple[()]  # type: ignore[misc]
-        single = not any(f.many or f.compounds for f in dynamic) and all(map(tellable, self._hints.values()))
+        single = (
+            not any(f.many for f in dynamic)
+            and all(map(_tellable, dynamic))
+            and all(map(tellable, self._hints.values()))
+        )
         self.split: Callable[[Any], Parts] = (
-            splitter([(f.name, f.role) for f in dynamic], statics, lambda op: self._split(op).head)
+            splitter([(f.name, f.role, f.compounds) for f in dynamic], statics, lambda op: self._split(op).head)
             if single
             else self._split
         )
@@ -237,6 +241,10 @@ def _compound(field: OpField, tag: str, settings: list[Any], marks: list[Any]) -
         return cls(**values)
     except TypeError as e:
         raise ValueError(f"{field.name}: {e}") from e
+
+
+def _tellable(field: OpField) -> bool:
+    return all(tellable(hint) for cls in field.compounds for hint in get_args(parts_of(cls).types))
 
 
 def _getter(names: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:

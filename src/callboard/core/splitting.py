@@ -9,7 +9,7 @@ import types
 from collections.abc import Callable, Container, Sequence
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin
 
-from callboard.core.operand import Role
+from callboard.core.operand import Compound, Role, parts_of
 
 __all__ = ["Parts", "kinds_getter", "splitter", "tellable"]
 
@@ -39,12 +39,14 @@ def kinds_getter(fields: Sequence[str], words: Container[str] = ()) -> Callable[
 
 
 def splitter(
-    dynamic: Sequence[tuple[str, Role]], statics: Sequence[str], head_of: Callable[[Any], bytes]
+    dynamic: Sequence[tuple[str, Role, Sequence[type[Compound]]]],
+    statics: Sequence[str],
+    head_of: Callable[[Any], bytes],
 ) -> Callable[[Any], Parts]:
     """A function that takes a message apart: its head, its operands and its numbers.
 
     Args:
-        dynamic: Operands and scalars, each a single one.
+        dynamic: Operands, scalars and compounds (with their classes), each a single one.
         statics: Settings, all :func:`tellable`.
         head_of: Works a head out; asked once for all messages with equal settings, layouts and kinds of numbers.
     """
@@ -57,7 +59,8 @@ def splitter(
         return head
 
     lines = ["def split(op):", " operands = []", " numbers = []"]
-    for i, (name, role) in enumerate(dynamic):
+    listers = {cls: _lister(cls) for _, _, compounds in dynamic for cls in compounds}
+    for i, (name, role, compounds) in enumerate(dynamic):
         lines.append(f" v{i} = op.{name}")
         lines.append(f" if v{i} is not None:")
         operand = [f"operands.append(v{i})", f"v{i} = v{i}.layout.wire"]
@@ -66,12 +69,34 @@ def splitter(
             lines.append(f"  if kind is float: numbers.append(v{i}); v{i} = float")
             lines.append(f"  elif kind is complex: numbers += (v{i}.real, v{i}.imag); v{i} = complex")
             lines.append(f"  else: {'; '.join(operand)}")
+        elif compounds:
+            lines.append(f"  v{i} = listers[type(v{i})](v{i}, operands)")
         else:
             lines += (f"  {line}" for line in operand)
     key = "".join([f"v{i}, " for i in range(len(dynamic))] + [f"op.{name}, " for name in statics])
     lines += [f" key = ({key})", " head = heads.get(key)", " if head is None: head = learn(key, op)"]
     lines.append(" return new(Parts, (head, operands, numbers))")  # its own constructor costs twice as much
-    return _made("\n".join(lines), "split", {"heads": heads, "learn": learn, "new": tuple.__new__, "Parts": Parts})
+    given = {"heads": heads, "learn": learn, "new": tuple.__new__, "Parts": Parts, "listers": listers}
+    return _made("\n".join(lines), "split", given)
+
+
+def _lister(cls: type[Compound]) -> Callable[[Any, list[Any]], Any]:
+    """A function that lists the operands of a compound and gives what its part of the head depends on.
+
+    It gives None for one that has arrays where operands should be: the head is worked out then, which says so.
+    """
+    parts = parts_of(cls)
+    names = [name for name, _ in parts.operands]
+    listed = "".join(f"value.{name}, " for name in names)
+    wires = "".join(f"value.{name}.layout.wire, " for name in names)
+    settings = "".join(f"value.{name}, " for name in parts.settings)
+    lines = [
+        "def lister(value, operands):",
+        f" operands += ({listed})",
+        f" try: return (cls, {wires}{settings})",
+        " except AttributeError: return None",
+    ]
+    return _made("\n".join(lines), "lister", {"cls": cls})
 
 
 def tellable(hint: Any) -> bool:
@@ -94,7 +119,7 @@ def _kinds(hint: Any) -> list[Any]:
     return [hint]
 
 
-def _made(source: str, name: str, given: dict[str, Any]) -> Callable[[Any], Any]:
+def _made(source: str, name: str, given: dict[str, Any]) -> Callable[..., Any]:
     exec(source, given)  # of the names of a message's fields, and nothing else
-    made: Callable[[Any], Any] = given[name]
+    made: Callable[..., Any] = given[name]
     return made
