@@ -30,6 +30,7 @@ from callboard.core.operand import (
     parts_of,
 )
 from callboard.core.opinfo import OpField, Parts, read_head
+from callboard.kernel.rng.fill import Fill
 
 for module in pkgutil.walk_packages(callboard.kernel.__path__, "callboard.kernel."):
     importlib.import_module(module.name)  # registers its messages
@@ -96,8 +97,21 @@ def compounds(cls: type[Compound]) -> st.SearchStrategy[Any]:
     return st.builds(lambda a, s: cls(**a, **s), arrays, settings)
 
 
+def fills(cls: type[Fill]) -> st.SearchStrategy[AnyOp]:
+    """Fills with random numbers: integers of 64 bits and numbers that are never arrays, kinds by name."""
+    fields: dict[str, st.SearchStrategy[Any]] = {"kind": st.sampled_from(cls.kinds)}
+    for field in info_of(cls).dynamic:
+        if field.name == "position":
+            fields[field.name] = st.integers(0, 2**63 - 1)
+        elif field.name not in cls.whole_numbers:  # the others belong together, and some kinds have no seed
+            fields[field.name] = st.floats(allow_nan=False) if field.role is Role.SCALAR else operands
+    return st.fixed_dictionaries(fields).map(lambda found: cls(**found))
+
+
 @st.composite
 def messages(draw: st.DrawFn, cls: type[AnyOp]) -> AnyOp:
+    if issubclass(cls, Fill):
+        return draw(fills(cls))
     info = info_of(cls)
     length = draw(st.integers(0, 4))  # tuples of one message belong together
     dynamic = {field.name: draw(values(field, length)) for field in info.dynamic}
@@ -172,6 +186,9 @@ def test_every_message_says_how_it_is_answered(cls: type[AnyOp]) -> None:
     reads |= {f"{f.name}.{part}" for f in info.dynamic for c in f.compounds for part, _ in parts_of(c).operands}
     assert set(cls.returns) <= writes
     assert not cls.value or len(cls.returns) == 1
+    reads |= {
+        f"{field.name}.{part}" for field in info.dynamic for c in field.compounds for part, _ in parts_of(c).operands
+    }
     assert {pair for pair in cls.overlaps if pair[0] not in writes or pair[1] not in reads} == set()
     assert cls.infer is not Op.infer
     assert cls.__doc__ != Op.__doc__
