@@ -86,3 +86,11 @@ def test_every_op_has_a_hash(backend: str) -> None:
 def test_all_ops_are_ours_and_sorted() -> None:
     tags = [op.__module__.split(".")[1] for op in all_ops()]
     assert set(tags) == {"kernel"}
+
+
+def test_included_device_code_counts(tmp_path: Path) -> None:
+    for name, text in (("a.cu", '#include "b.cuh"\n'), ("b.cuh", '#include "c.cuh"\n'), ("c.cuh", ""), ("d.cuh", "")):
+        (tmp_path / name).write_text(text, "utf-8")
+    user = tmp_path / "user.py"
+    user.write_text('kernels.get("a", "f")\n', "utf-8")
+    assert sorted(path.name for path in sources._data({user}, tmp_path)) == ["a.cu", "b.cuh", "c.cuh"]

@@ -9,6 +9,7 @@ import ast
 import functools
 import hashlib
 import inspect
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -95,7 +96,7 @@ def _imports(tree: ast.AST) -> Iterator[str]:
 
 
 def _data(files: set[Path], folder: Path) -> set[Path]:
-    """The files of a folder whose names are written in these sources."""
+    """The files of a folder whose names are written in these sources, and what they include."""
     written = {
         node.value
         for path in files
@@ -103,4 +104,10 @@ def _data(files: set[Path], folder: Path) -> set[Path]:
         for node in ast.walk(ast.parse(path.read_text("utf-8")))
         if isinstance(node, ast.Constant) and isinstance(node.value, str)
     }
-    return {path for path in folder.glob("*") if path.is_file() and written & {path.stem, path.name}}
+    found: set[Path] = set()
+    wanted = {path for path in folder.glob("*") if path.is_file() and written & {path.stem, path.name}}
+    while rest := wanted - found:
+        found |= rest
+        included = (re.findall(r'^#include "(.+)"$', path.read_text("utf-8"), re.MULTILINE) for path in rest)
+        wanted |= {folder / name for names in included for name in names}
+    return found

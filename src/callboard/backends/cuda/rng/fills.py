@@ -33,6 +33,9 @@ NAMES: dict[type[FillOp], str] = {
     RngFillCauchy: "cauchy",
 }
 
+SOURCES = {"f16": "rng_f16", "bf16": "rng_bf16", "f32": "rng_f32", "f64": "rng_f64"}
+"""Files of kernels, written out: what they hold is part of what a proof on hardware rests on."""
+
 
 def transform(plan: Plan, op: FillOp, curand: "Callable[[str], Curand]", sobol: SobolTables) -> None:
     """Set ``plan.fill``.
@@ -56,7 +59,7 @@ def transform(plan: Plan, op: FillOp, curand: "Callable[[str], Curand]", sobol: 
         return
     itemsize = 4 * words_per_element(op.out.dtype)
     apart = plan.allocate(itemsize * op.out.size) if itemsize != op.out.dtype.itemsize else 0
-    run = launcher(plan.device, f"rng_{op.out.dtype.name}", f"turn_{NAMES[type(op)]}", op.out.size, args)
+    run = launcher(plan.device, SOURCES[op.out.dtype.name], f"turn_{NAMES[type(op)]}", op.out.size, args)
 
     def fill(stream: "CudaStream", out: int, seed: int, position: int, *numbers: Any) -> None:
         place = apart or out  # where words and elements have one size, words become elements where they lie
@@ -73,7 +76,7 @@ def _fused(plan: Plan, op: FillOp, args: FillArgs, set_numbers: Callable[..., No
     dtype, step = op.out.dtype, words_per_element(op.out.dtype)
     if isinstance(op, RngFillBits):
         return philox(plan.device, op.kind, "rng_words", f"bits_{dtype.itemsize}", step, dtype.itemsize, args)
-    source = f"rng_{dtype.name}"
+    source = SOURCES[dtype.name]
     run = philox(plan.device, op.kind, source, NAMES[type(op)], step, dtype.itemsize, args)
     if not isinstance(op, RngFillUniform):
 
