@@ -11,6 +11,7 @@ from solver_lab import FLOATS, SHARED, check_residual, dtypes, execute, layouts,
 from callboard.core.dtype import DTYPES, DType
 from callboard.core.errors import NumericalError, ShapeError
 from callboard.kernel.solver import SparseCholesky, SparseLu, SparseQr
+from callboard.kernel.sparse.formats import CsrRef
 
 EVERY = [pytest.param(DTYPES[name], id=name) for name in FLOATS]
 OPS = [pytest.param(op, id=op.__name__) for op in (SparseLu, SparseQr, SparseCholesky)]
@@ -28,12 +29,13 @@ def sparse(dtype: DType, n: int, seed: int, hermitian: bool) -> Any:
     return scipy.sparse.csr_array(a)
 
 
-def parts(session: Any, a: Any, index: Any = np.int32) -> dict[str, Any]:
-    return {
-        "values": session.put(a.data),
-        "offsets": session.put(a.indptr.astype(index)),
-        "indices": session.put(a.indices.astype(index)),
-    }
+def put_sparse(session: Any, a: Any, index: Any = np.int32) -> CsrRef:
+    return CsrRef(
+        values=session.put(a.data),
+        indices=session.put(a.indices.astype(index)),
+        indptr=session.put(a.indptr.astype(index)),
+        shape=a.shape,
+    )
 
 
 @pytest.mark.parametrize("op", OPS)
@@ -54,7 +56,7 @@ def test_solves(
     a = sparse(dtype, n, seed, op is SparseCholesky)
     b = values(dtype, (n,) if k is None else (n, k), seed + 1)
     right = session.put(b) if k is None else put(session, b, data.draw(layouts))
-    x = execute(session, op(**parts(session, a, index), b=right, x=right if data.draw(st.booleans()) else None))
+    x = execute(session, op(a=put_sparse(session, a, index), b=right, x=right if data.draw(st.booleans()) else None))
     check_residual(a.toarray(), session.get(x), b, dtype)
 
 
@@ -63,7 +65,7 @@ def test_solves(
 def test_a_larger_one(session: Any, op: Any, dtype: DType) -> None:
     a = sparse(dtype, 150, 3, op is SparseCholesky)
     b = values(dtype, (150,), 4)
-    check_residual(a.toarray(), session.get(execute(session, op(**parts(session, a), b=session.put(b)))), b, dtype)
+    check_residual(a.toarray(), session.get(execute(session, op(a=put_sparse(session, a), b=session.put(b)))), b, dtype)
 
 
 @pytest.mark.parametrize("op", OPS)
@@ -73,7 +75,7 @@ def test_singular(session: Any, op: Any, dtype: DType) -> None:
     a = scipy.sparse.csr_array((a[range(4), range(4)], range(4), range(5)), shape=(4, 4))  # with a stored zero
     says = "positive definite|singular" if op is SparseCholesky else "the matrix is singular"
     with pytest.raises(NumericalError, match=says):
-        execute(session, op(**parts(session, a), b=session.put(np.ones(4, dtype.np))))
+        execute(session, op(a=put_sparse(session, a), b=session.put(np.ones(4, dtype.np))))
 
 
 @pytest.mark.parametrize("dtype", EVERY)
@@ -81,11 +83,11 @@ def test_what_cholesky_does_not_take(session: Any, dtype: DType) -> None:
     b = session.put(np.ones(2, dtype.np))
     indefinite = scipy.sparse.csr_array(np.array([[1, 2], [2, 1]], dtype.np))
     with pytest.raises(NumericalError, match="not positive definite"):
-        execute(session, SparseCholesky(**parts(session, indefinite), b=b))
+        execute(session, SparseCholesky(a=put_sparse(session, indefinite), b=b))
     for lopsided in ([[4, 1], [2, 4]], [[4, 1], [0, 4]]):
         a = scipy.sparse.csr_array(np.array(lopsided, dtype.np))
         with pytest.raises(NumericalError, match="not symmetric or Hermitian"):
-            execute(session, SparseCholesky(**parts(session, a), b=b))
+            execute(session, SparseCholesky(a=put_sparse(session, a), b=b))
 
 
 @pytest.mark.parametrize("op", OPS)
@@ -109,9 +111,12 @@ def test_what_is_no_matrix(session: Any, op: Any, offsets: Any, places: Any, ind
         execute(
             session,
             op(
-                values=session.put(np.ones(3)),
-                offsets=session.put(np.array(offsets, index)),
-                indices=session.put(np.array(places, index)),
+                a=CsrRef(
+                    values=session.put(np.ones(3)),
+                    indices=session.put(np.array(places, index)),
+                    indptr=session.put(np.array(offsets, index)),
+                    shape=(3, 3),
+                ),
                 b=session.put(np.ones(3)),
             ),
         )
@@ -121,19 +126,18 @@ def test_what_is_no_matrix(session: Any, op: Any, offsets: Any, places: Any, ind
 def test_what_is_not_finite(session: Any, op: Any) -> None:
     a = scipy.sparse.csr_array(np.diag([1.0, np.nan, 2]))
     with pytest.raises(NumericalError, match="1 element of the operands is NaN or infinite"):
-        execute(session, op(**parts(session, a), b=session.put(np.ones(3))))
+        execute(session, op(a=put_sparse(session, a), b=session.put(np.ones(3))))
 
 
 @pytest.mark.parametrize("op", OPS)
 def test_refused_at_the_call(session: Any, op: Any) -> None:
-    a, b = scipy.sparse.csr_array(np.eye(3)), session.put(np.ones(3))
-    good = parts(session, a)
-    for wrong, says in (
-        ({"b": session.put(np.ones(2))}, r"b is f64\[2\]; it must be \[3\]"),
-        ({"values": session.put(np.ones(2))}, "one value for each index"),
-        ({"offsets": session.put(np.arange(4))}, "both must have one dtype"),
-        ({"indices": session.put(np.ones(3))}, "must have one axis, i32 or i64"),
-        ({"offsets": session.put(np.zeros(0, np.int32))}, r"a matrix of n rows has n \+ 1"),
+    a = scipy.sparse.csr_array(np.eye(3))
+    half, wide = a.astype(np.float32), scipy.sparse.csr_array(np.ones((3, 4)))
+    b = session.put(np.ones(3))
+    for matrix, right, says in (
+        (a, session.put(np.ones(2)), r"b is f64\[2\]; it must be \[3\]"),
+        (half, b, "both must have one dtype"),
+        (wide, b, r"a.shape is \(3, 4\); it must be square"),
     ):
         with pytest.raises(ShapeError, match=says):
-            session.submit(op(**{**good, "b": b, **wrong}))
+            session.submit(op(a=put_sparse(session, matrix), b=right))

@@ -15,6 +15,7 @@ from callboard.core.operand import Placeholder, Role
 from callboard.core.opinfo import read_head
 from callboard.kernel.solver import Cholesky, Lu, Svd, SyevdxRange
 from callboard.kernel.solver.face import SolverFace
+from callboard.kernel.sparse.formats import CsrRef
 
 MESSAGES = {tag.partition(".")[2]: cls for tag, cls in OPS.items() if tag.startswith("solver.")}
 METHODS = {name: method for name, method in vars(SolverFace).items() if not name.startswith("_")}
@@ -50,6 +51,8 @@ def test_parameters_are_the_fields(name: str) -> None:
 
 def other_value(cls: type[Op[Any, Any]], name: str) -> Any:
     """Something valid in its kind that is not the default."""
+    if name == "a" and cls.__name__.startswith("Sparse"):
+        return CsrRef(values=array(2), indices=array(2, dtype="i32"), indptr=array(3, dtype="i32"), shape=(2, 2))
     if info_of(cls).roles.get(name) is not None:
         return array(2, 2)
     settings = {

@@ -36,6 +36,7 @@ from callboard.kernel.solver.lu import Determinant, Inverse, Lu, LuResult, LuSol
 from callboard.kernel.solver.qr import Geqrf, HouseholderResult, LeastSquares, Orgqr, Ormqr, Qr, QrResult
 from callboard.kernel.solver.sparse import SparseCholesky, SparseLu, SparseQr
 from callboard.kernel.solver.svd import Svd, SvdMethod, SvdResult, SvdValues
+from callboard.kernel.sparse.formats import CsrRef
 
 __all__ = ["SolverFace"]
 
@@ -315,39 +316,33 @@ class SolverFace(Face[Mode]):
 
     def sparse_lu(
         self,
-        values: GpuRef[Mode],
-        offsets: GpuRef[Mode],
-        indices: GpuRef[Mode],
+        a: CsrRef,
         b: GpuRef[Mode],
         *,
         x: GpuRef[Mode] | None = None,
     ) -> GpuRef[Mode]:
         """Solve ``a @ x = b`` for a sparse square ``a`` by LU; on the CPU only."""
-        answer: GpuRef[Mode] = self._submit(SparseLu(values=values, offsets=offsets, indices=indices, b=b, x=x))
+        answer: GpuRef[Mode] = self._submit(SparseLu(a=a, b=b, x=x))
         return answer
 
     def sparse_qr(
         self,
-        values: GpuRef[Mode],
-        offsets: GpuRef[Mode],
-        indices: GpuRef[Mode],
+        a: CsrRef,
         b: GpuRef[Mode],
         *,
         x: GpuRef[Mode] | None = None,
     ) -> GpuRef[Mode]:
         """Solve ``a @ x = b`` for a sparse square ``a`` by QR; on the CPU by LU."""
-        answer: GpuRef[Mode] = self._submit(SparseQr(values=values, offsets=offsets, indices=indices, b=b, x=x))
+        answer: GpuRef[Mode] = self._submit(SparseQr(a=a, b=b, x=x))
         return answer
 
     def sparse_cholesky(
         self,
-        values: GpuRef[Mode],
-        offsets: GpuRef[Mode],
-        indices: GpuRef[Mode],
+        a: CsrRef,
         b: GpuRef[Mode],
         *,
         x: GpuRef[Mode] | None = None,
     ) -> GpuRef[Mode]:
         """Solve ``a @ x = b`` for a sparse positive definite ``a`` by Cholesky."""
-        answer: GpuRef[Mode] = self._submit(SparseCholesky(values=values, offsets=offsets, indices=indices, b=b, x=x))
+        answer: GpuRef[Mode] = self._submit(SparseCholesky(a=a, b=b, x=x))
         return answer

@@ -1,7 +1,7 @@
 """Sparse direct solves: one square CSR matrix, one or more right-hand sides.
 
-The matrix is given as its three arrays. Column indices are 0-based and ascend strictly in each row; arrays that are no
-such matrix are a ``NumericalError``, and so are NaN and infinities. The factors are not kept.
+Column indices ascend strictly in each row; arrays that are no such matrix are a ``NumericalError``, and so are NaN and
+infinities. The factors are not kept.
 """
 
 from typing import ClassVar
@@ -11,23 +11,23 @@ from callboard.core.op import Op, Outputs
 from callboard.core.operand import In, Operand, Out
 from callboard.core.ref import GpuRef
 from callboard.kernel.solver.actor import SolverActor
-from callboard.kernel.solver.checks import INDICES, AnyOp, dtype_of, refuse, right_hand_side
+from callboard.kernel.solver.checks import FLOATS, AnyOp, refuse, right_hand_side
+from callboard.kernel.sparse.checks import checked
+from callboard.kernel.sparse.formats import CsrRef
 
 __all__ = ["SparseCholesky", "SparseLu", "SparseQr"]
 
 
-def _infer(op: AnyOp, values: Operand, offsets: Operand, indices: Operand, b: Operand) -> Outputs:
-    dtype = dtype_of(op, values=values, b=b)
-    for name, operand in (("offsets", offsets), ("indices", indices)):
-        if operand.dtype not in INDICES or operand.ndim != 1:
-            raise refuse(op, f"{name} is {operand.layout!r}; it must have one axis, i32 or i64")
-    if indices.dtype is not offsets.dtype:
-        raise refuse(op, f"indices is {indices.layout!r} and offsets {offsets.layout!r}; both must have one dtype")
-    if offsets.size == 0:
-        raise refuse(op, f"offsets is {offsets.layout!r}; a matrix of n rows has n + 1")
-    if values.shape != indices.shape:
-        raise refuse(op, f"values is {values.layout!r} and indices {indices.layout!r}; one value for each index")
-    right_hand_side(op, "b", b, offsets.size - 1)
+def _infer(op: AnyOp, a: CsrRef, b: Operand) -> Outputs:
+    rows, cols = checked(op, "a", a)
+    dtype = a.values.dtype
+    if rows != cols:
+        raise refuse(op, f"a.shape is {a.shape}; it must be square")
+    if dtype not in FLOATS:
+        raise refuse(op, f"a.values is {a.values.layout!r}; its dtype must be one of f32, f64, c64, c128")
+    if b.dtype is not dtype:
+        raise refuse(op, f"b is {b.layout!r} and a.values {a.values.layout!r}; both must have one dtype")
+    right_hand_side(op, "b", b, rows)
     return {"x": layout_of(dtype, b.shape)}
 
 
@@ -38,24 +38,20 @@ class SparseLu(Op[SolverActor, GpuRef], tag="solver.sparse_lu"):
     ``UnsupportedOp``: take :class:`SparseQr` there.
 
     Args:
-        values: ``[nnz]``, f32, f64, c64 or c128.
-        offsets: ``[n + 1]``, i32 or i64: where each row starts.
-        indices: ``[nnz]``, dtype of ``offsets``: the column of each value.
-        b: ``[n]`` or ``[n, columns]``, dtype of ``values``.
+        a: ``[n, n]``; values in f32, f64, c64 or c128.
+        b: ``[n]`` or ``[n, columns]``, same dtype.
         x: Shape and dtype of ``b``; may be ``b``.
     """
 
     returns: ClassVar[tuple[str, ...]] = ("x",)
     overlaps: ClassVar[frozenset[tuple[str, str]]] = frozenset({("x", "b")})
 
-    values: In
-    offsets: In
-    indices: In
+    a: CsrRef
     b: In
     x: Out | None = None
 
     def infer(self) -> Outputs:
-        return _infer(self, self.values, self.offsets, self.indices, self.b)
+        return _infer(self, self.a, self.b)
 
 
 class SparseQr(Op[SolverActor, GpuRef], tag="solver.sparse_qr"):
@@ -65,24 +61,20 @@ class SparseQr(Op[SolverActor, GpuRef], tag="solver.sparse_qr"):
     factorisation.
 
     Args:
-        values: ``[nnz]``, f32, f64, c64 or c128.
-        offsets: ``[n + 1]``, i32 or i64: where each row starts.
-        indices: ``[nnz]``, dtype of ``offsets``: the column of each value.
-        b: ``[n]`` or ``[n, columns]``, dtype of ``values``.
+        a: ``[n, n]``; values in f32, f64, c64 or c128.
+        b: ``[n]`` or ``[n, columns]``, same dtype.
         x: Shape and dtype of ``b``; may be ``b``.
     """
 
     returns: ClassVar[tuple[str, ...]] = ("x",)
     overlaps: ClassVar[frozenset[tuple[str, str]]] = frozenset({("x", "b")})
 
-    values: In
-    offsets: In
-    indices: In
+    a: CsrRef
     b: In
     x: Out | None = None
 
     def infer(self) -> Outputs:
-        return _infer(self, self.values, self.offsets, self.indices, self.b)
+        return _infer(self, self.a, self.b)
 
 
 class SparseCholesky(Op[SolverActor, GpuRef], tag="solver.sparse_cholesky"):
@@ -92,21 +84,17 @@ class SparseCholesky(Op[SolverActor, GpuRef], tag="solver.sparse_cholesky"):
     ``NumericalError``. On CUDA one right-hand side is solved after the other, each with a new factorisation.
 
     Args:
-        values: ``[nnz]``, f32, f64, c64 or c128.
-        offsets: ``[n + 1]``, i32 or i64: where each row starts.
-        indices: ``[nnz]``, dtype of ``offsets``: the column of each value.
-        b: ``[n]`` or ``[n, columns]``, dtype of ``values``.
+        a: ``[n, n]``; values in f32, f64, c64 or c128.
+        b: ``[n]`` or ``[n, columns]``, same dtype.
         x: Shape and dtype of ``b``; may be ``b``.
     """
 
     returns: ClassVar[tuple[str, ...]] = ("x",)
     overlaps: ClassVar[frozenset[tuple[str, str]]] = frozenset({("x", "b")})
 
-    values: In
-    offsets: In
-    indices: In
+    a: CsrRef
     b: In
     x: Out | None = None
 
     def infer(self) -> Outputs:
-        return _infer(self, self.values, self.offsets, self.indices, self.b)
+        return _infer(self, self.a, self.b)

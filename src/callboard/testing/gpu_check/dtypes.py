@@ -25,7 +25,7 @@ KINDS = {"f32": "R2C", "f64": "D2Z", "c64": "C2C", "c128": "Z2Z"}
 MOST_AXES = 3
 FP8 = ("f8_e4m3", "f8_e5m2")
 """Products take them mixed, and on GPUs only where the second factor is column-major."""
-INDICES = ("pivots", "offsets", "indices")
+INDICES = ("pivots",)
 """Operands that are integers beside arrays of any dtype."""
 
 
@@ -69,8 +69,6 @@ def _values(field: OpField, dtype: DType, is_first: bool) -> list[Any]:
     if field.role is Role.IN and field.name in INDICES:
         dtypes = [DTYPES["i32"]]
     shapes = [(EXTENT,) * axes for axes in range(MOST_AXES + 1)]
-    if field.name == "offsets":
-        shapes = [(EXTENT + 1,)]  # of a sparse matrix of so many rows
     found = [Placeholder(layout_of(d, shape)) for d in dtypes for shape in shapes]
     if dtype.name in FP8 and field.role is Role.IN and not is_first:
         found += [Placeholder(layout_of(DTYPES[d], (EXTENT, EXTENT), (1, EXTENT))) for d in FP8]

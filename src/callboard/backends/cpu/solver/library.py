@@ -9,6 +9,7 @@ from callboard.backends.cpu.stream import CpuStream
 from callboard.core.backend import AccelDevice, AccelStream
 from callboard.core.library import Extents, Library, launches, measures, prepares
 from callboard.core.op import Op, info_of
+from callboard.core.operand import Compound, operands_of
 from callboard.kernel import solver as messages
 
 __all__ = ["CpuSolver"]
@@ -57,9 +58,11 @@ PLANS: dict[type[Op[Any, Any]], Callable[[Any], Plan]] = {
 def too_large(op: Op[Any, Any]) -> str | None:
     """The routines count in C ints."""
     for field in info_of(type(op)).dynamic:
-        layout = getattr(getattr(op, field.name), "layout", None)
-        if layout is not None and max(layout.shape, default=0) > INT_MAX:
-            return f"{field.name} is {layout!r}; SciPy's LAPACK counts at most {INT_MAX} rows or columns"
+        value = getattr(op, field.name)
+        for operand in operands_of(value).values() if isinstance(value, Compound) else (value,):
+            layout = getattr(operand, "layout", None)
+            if layout is not None and max(layout.shape, default=0) > INT_MAX:
+                return f"{field.name} is {layout!r}; SciPy's LAPACK counts at most {INT_MAX} rows or columns"
     return None
 
 
@@ -161,5 +164,5 @@ class CpuSolver(Library):
         return stream.run("lapack", plan, a, b, w, v)
 
     @launches(messages.SparseLu, messages.SparseQr, messages.SparseCholesky, refuses=too_large)
-    def sparse(self, stream: CpuStream, plan: Plan, values: int, offsets: int, indices: int, b: int, x: int) -> Check:
-        return stream.run("scipy", plan, values, offsets, indices, b, x)
+    def sparse(self, stream: CpuStream, plan: Plan, a: list[int], b: int, x: int) -> Check:
+        return stream.run("scipy", plan, a, b, x)

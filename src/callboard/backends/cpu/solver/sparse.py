@@ -47,13 +47,13 @@ def _factored(tag: str, matrix: Any, **options: Any) -> Any:
 
 def _solving(op: SparseLu | SparseQr | SparseCholesky, factored: Callable[[str, Any], Any]) -> Plan:
     tag = tag_of(op)
-    views = [viewer(x.layout) for x in (op.values, op.offsets, op.indices, op.b)]
+    views = [viewer(x.layout) for x in (op.a.values, op.a.indices, op.a.indptr)]
+    view_b = viewer(op.b.layout)
     (view_x,) = outputs(op, "x")
 
-    def work(values: int, offsets: int, indices: int, b: int, x: int) -> None:
-        numbers, starts, places, right = (
-            np.array(view(at)) for view, at in zip(views, (values, offsets, indices, b), strict=True)
-        )
+    def work(a: list[int], b: int, x: int) -> None:
+        numbers, places, starts = (np.array(view(at)) for view, at in zip(views, a, strict=True))
+        right = np.array(view_b(b))
         check_finite(tag, numbers, right)
         matrix = _matrix(tag, numbers, starts, places)
         if right.size:
@@ -63,12 +63,12 @@ def _solving(op: SparseLu | SparseQr | SparseCholesky, factored: Callable[[str, 
 
 
 def solve(op: SparseLu | SparseQr) -> Plan:
-    """Called with ``(values, offsets, indices, b, x)``."""
+    """Called with ``(a, b, x)``."""
     return _solving(op, _factored)
 
 
 def cholesky(op: SparseCholesky) -> Plan:
-    """Called with ``(values, offsets, indices, b, x)``."""
+    """Called with ``(a, b, x)``."""
     return _solving(op, _definite)
 
 

@@ -11,7 +11,7 @@ from callboard.core.dtype import DTYPES
 from callboard.core.layout import layout_of
 from callboard.core.library import Extents, Library, launches, measures, prepares
 from callboard.core.op import Op, info_of
-from callboard.core.operand import Placeholder
+from callboard.core.operand import Compound, Placeholder, operands_of
 from callboard.kernel import solver as messages
 
 if TYPE_CHECKING:
@@ -62,9 +62,11 @@ PLANS: dict[type[Op[Any, Any]], Callable[[Cusolver, Any], Plan]] = {
 def too_large(op: Op[Any, Any]) -> str | None:
     """Some of the routines count in C ints."""
     for field in info_of(type(op)).dynamic:
-        layout = getattr(getattr(op, field.name), "layout", None)
-        if layout is not None and max(layout.shape, default=0) > INT_MAX:
-            return f"{field.name} is {layout!r}; cuSOLVER counts at most {INT_MAX} rows or columns"
+        value = getattr(op, field.name)
+        for operand in operands_of(value).values() if isinstance(value, Compound) else (value,):
+            layout = getattr(operand, "layout", None)
+            if layout is not None and max(layout.shape, default=0) > INT_MAX:
+                return f"{field.name} is {layout!r}; cuSOLVER counts at most {INT_MAX} rows or columns"
     return None
 
 
@@ -208,9 +210,9 @@ class CudaSolver(Library):
         return plan.end(stream, a, b, w, v)
 
     @measures(messages.SparseQr, messages.SparseCholesky, always=True)
-    def begin_sparse(self, plan: Plan, values: int, offsets: int, indices: int, b: int, x: int | None) -> Extents:
-        return plan.measure(self.solver.stream, values, offsets, indices, b, x)
+    def begin_sparse(self, plan: Plan, a: list[int], b: int, x: int | None) -> Extents:
+        return plan.measure(self.solver.stream, a, b, x)
 
     @launches(messages.SparseQr, messages.SparseCholesky, refuses=too_large, captures=False)
-    def sparse(self, stream: CudaStream, plan: Plan, values: int, offsets: int, indices: int, b: int, x: int) -> Check:
-        return plan.end(stream, values, offsets, indices, b, x)
+    def sparse(self, stream: CudaStream, plan: Plan, a: list[int], b: int, x: int) -> Check:
+        return plan.end(stream, a, b, x)

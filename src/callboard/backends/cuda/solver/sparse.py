@@ -33,16 +33,16 @@ REORDER = 1
 
 
 def solve(solver: "Cusolver", op: SparseQr | SparseCholesky) -> Plan:
-    """Called with ``(values, offsets, indices, b, x)``."""
+    """Called with ``(a, b, x)``."""
     job = Job(solver, op)
-    n, count, dtype, definite = op.offsets.size - 1, op.values.size, op.values.dtype, isinstance(op, SparseCholesky)
-    values, load_values = job.load(op.values)
-    offsets, load_offsets = job.load(op.offsets)
-    indices, load_indices = job.load(op.indices)
+    n, count, dtype, definite = op.a.shape[0], op.a.nnz, op.a.values.dtype, isinstance(op, SparseCholesky)
+    values, load_values = job.load(op.a.values)
+    offsets, load_offsets = job.load(op.a.indptr)
+    indices, load_indices = job.load(op.a.indices)
     b, load_b = right_hand_side(job, op.b)
     x = job.array(dtype, *b.layout.shape)
     structure = job.array(DTYPES["i32"], n + 1 + count)
-    wide = int(op.offsets.dtype is DTYPES["i64"])
+    wide = int(op.a.indptr.dtype is DTYPES["i64"])
     check = job.kernel("csr_check", max(n + 1, count), rows=n, cols=count, mode=wide)
     ascending = job.kernel("csr_ascending", n, rows=n, cols=count)
     mirrored = job.kernel(f"csr_mirrored_{dtype}", n, rows=n, cols=count) if definite else None
@@ -64,10 +64,9 @@ def solve(solver: "Cusolver", op: SparseQr | SparseCholesky) -> Plan:
         if status[DIAGONAL]:
             raise not_hermitian(tag, status[DIAGONAL])
 
-    def run(native: int, base: int, at_values: int, at_offsets: int, at_indices: int, at_b: int, at_x: int) -> None:
-        load_values(native, base, at_values)
-        load_offsets(native, base, at_offsets)
-        load_indices(native, base, at_indices)
+    def run(native: int, base: int, at_a: list[int], at_b: int, at_x: int) -> None:
+        for load, address in zip((load_values, load_indices, load_offsets), at_a, strict=True):
+            load(native, base, address)
         load_b(native, base, at_b)
         lists = base + structure.at
         check(native, base, x=base + offsets.at, y=base + indices.at, z=lists)
@@ -84,7 +83,7 @@ def solve(solver: "Cusolver", op: SparseQr | SparseCholesky) -> Plan:
             if told[0] >= 0:
                 raise sparse_indefinite(tag) if definite else sparse_singular(tag, 0)
 
-    def end(native: int, base: int, at_values: int, at_offsets: int, at_indices: int, at_b: int, at_x: int) -> None:
+    def end(native: int, base: int, at_a: list[int], at_b: int, at_x: int) -> None:
         store(native, base, at_x)
 
     return job.plan(run, end=end)
