@@ -16,9 +16,13 @@ if TYPE_CHECKING:
 __all__ = ["cholesky", "cholesky_inverse", "cholesky_solve", "fill_mode", "keep_triangle"]
 
 
+LOWER, UPPER = 0, 1
+"""``cublasFillMode_t``."""
+
+
 def fill_mode(lower: bool) -> int:
     """``cublasFillMode_t``."""
-    return 0 if lower else 1
+    return LOWER if lower else UPPER
 
 
 def keep_triangle(job: Job, part: Part, lower: bool) -> Callable[[int, int], None]:
@@ -49,16 +53,16 @@ def cholesky(solver: "Cusolver", op: Cholesky) -> Plan:
     job = Job(solver, op)
     if not op.a.size:
         return job.nothing()
-    # Stored by rows it is, to the routine, its conjugate, whose upper factor by columns is the lower one by rows: there
-    # is nothing to transpose.
-    n, kind, mode = op.a.shape[0], TYPES[op.a.dtype.name], fill_mode(not op.lower)
-    a, load = job.load(op.a, rows(op.a.layout))
-    factor = job.routine("xpotrf", (mode, n, kind, solver.anchor, n, kind))
-    clear, store = keep_triangle(job, a, not op.lower), job.store("out", a)
+    # The routine is faster with a lower factor (H200, 4096 x 4096 f32, with the copies: 1.9 ms against 4.9). Stored by
+    # rows the matrix is its conjugate to the routine, whose lower factor by columns is the upper one of it by rows.
+    n, kind = op.a.shape[0], TYPES[op.a.dtype.name]
+    a, load = job.load(op.a) if op.lower else job.load(op.a, rows(op.a.layout))
+    factor = job.routine("xpotrf", (LOWER, n, kind, solver.anchor, n, kind))
+    clear, store = keep_triangle(job, a, True), job.store("out", a)
 
     def run(native: int, base: int, at_a: int, at_out: int) -> None:
         load(native, base, at_a)
-        factor(base, mode, n, kind, base + a.at, n, kind)
+        factor(base, LOWER, n, kind, base + a.at, n, kind)
         clear(native, base)
         store(native, base, at_out)
 
