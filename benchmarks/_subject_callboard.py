@@ -33,16 +33,22 @@ class Subject:
 
     async def ask(self, n: int, count: int) -> float:
         """Median seconds of one product that is waited for before the next is called."""
+        return await self._asks(n, count, 0.0)
+
+    async def ask_unlike(self, n: int, count: int) -> float:
+        """The same, with another factor each time."""
+        return await self._asks(n, count, 1e-6)
+
+    async def _asks(self, n: int, count: int, step: float) -> float:
         a, b, (out,) = await self._matrices(n, 1)
         gemm = self._device.blas.gemm
-        for _ in range(20):
-            await gemm(a, b, out=out)
         times = []
-        for _ in range(count):
+        for i in range(count + 20):
+            alpha = 1.0 + i * step
             start = clock()
-            await gemm(a, b, out=out)
+            await gemm(a, b, out=out, alpha=alpha)
             times.append(clock() - start)
-        return statistics.median(times)
+        return statistics.median(times[20:])
 
     async def pipelined(self, n: int, count: int) -> float:
         """Seconds per product when all are called at once; outputs take turns."""
@@ -126,7 +132,7 @@ async def main() -> None:
             max_staged_bytes=16 << 30,
         ) as device:
             subject = Subject(device)
-            names = ("ask", "pipelined", "put_leased", "put_numpy", "get_leased", "get_numpy", "get_new")
+            names = ("ask", "ask_unlike", "pipelined", "put_leased", "put_numpy", "get_leased", "get_numpy", "get_new")
             await serve_async({name: getattr(subject, name) for name in names})
     except cb.AccelError as e:
         missing(f"{type(e).__name__}: {e}")

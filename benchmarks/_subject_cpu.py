@@ -18,12 +18,14 @@ def _matrices(n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return a, b, out
 
 
-def _product_scipy(a: np.ndarray, b: np.ndarray, out: np.ndarray) -> None:
-    sgemm(1.0, a, b, 0.0, out, overwrite_c=1)
+def _product_scipy(a: np.ndarray, b: np.ndarray, out: np.ndarray, alpha: float = 1.0) -> None:
+    sgemm(alpha, a, b, 0.0, out, overwrite_c=1)
 
 
-def _product_numpy(a: np.ndarray, b: np.ndarray, out: np.ndarray) -> None:
+def _product_numpy(a: np.ndarray, b: np.ndarray, out: np.ndarray, alpha: float = 1.0) -> None:
     np.matmul(a, b, out=out)
+    if alpha != 1.0:
+        np.multiply(out, alpha, out=out)
 
 
 product = _product_numpy if sys.argv[1:] == ["numpy"] else _product_scipy
@@ -31,15 +33,23 @@ product = _product_numpy if sys.argv[1:] == ["numpy"] else _product_scipy
 
 def ask(n: int, count: int) -> float:
     """Median seconds of one product."""
+    return _asks(n, count, 0.0)
+
+
+def ask_unlike(n: int, count: int) -> float:
+    """The same, with another factor each time."""
+    return _asks(n, count, 1e-6)
+
+
+def _asks(n: int, count: int, step: float) -> float:
     a, b, out = _matrices(n)
-    for _ in range(20):
-        product(a, b, out)
     times = []
-    for _ in range(count):
+    for i in range(count + 20):
+        alpha = 1.0 + i * step
         start = clock()
-        product(a, b, out)
+        product(a, b, out, alpha)
         times.append(clock() - start)
-    return statistics.median(times)
+    return statistics.median(times[20:])
 
 
 def pipelined(n: int, count: int) -> float:
@@ -66,4 +76,4 @@ def memcpy(nbytes: int) -> float:
 
 
 if __name__ == "__main__":
-    serve({"ask": ask, "pipelined": pipelined, "memcpy": memcpy})
+    serve({"ask": ask, "ask_unlike": ask_unlike, "pipelined": pipelined, "memcpy": memcpy})

@@ -60,10 +60,19 @@ class Raw:
 
     def ask(self, n: int, count: int) -> float:
         """Median seconds of one enqueue and synchronize."""
+        return self._asks(n, count, 0.0)
+
+    def ask_unlike(self, n: int, count: int) -> float:
+        """The same, with another factor each time."""
+        return self._asks(n, count, 1e-6)
+
+    def _asks(self, n: int, count: int, step: float) -> float:
         a, b, out, *_ = self._matrices(n)
         times = []
         for i in range(count + 20):
+            alpha = 1.0 + i * step
             start = clock()
+            self._factors[0] = alpha
             self._enqueue(n, a, b, out)
             self._synchronize()
             if i >= 20:
@@ -115,4 +124,4 @@ if __name__ == "__main__":
         raw = Raw()
     except Exception as e:  # whatever is missing is the reason
         missing(f"{type(e).__name__}: {e}")
-    serve({name: getattr(raw, name) for name in ("ask", "pipelined", "put_locked", "get_locked")})
+    serve({name: getattr(raw, name) for name in ("ask", "ask_unlike", "pipelined", "put_locked", "get_locked")})

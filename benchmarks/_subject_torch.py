@@ -33,6 +33,19 @@ class Torch:
             self._synchronize()
         return found
 
+    def ask_unlike(self, n: int, count: int) -> float:
+        """Median seconds of one ``torch.addmm`` and synchronize, with another factor each time."""
+        a, b, out, *_ = self._matrices(n)
+        times = []
+        for i in range(count + 20):
+            alpha = 1.0 + i * 1e-6
+            start = clock()
+            torch.addmm(out, a, b, beta=0, alpha=alpha, out=out)
+            self._synchronize()
+            if i >= 20:
+                times.append(clock() - start)
+        return statistics.median(times)
+
     def ask(self, n: int, count: int) -> float:
         """Median seconds of one ``torch.mm`` and synchronize."""
         a, b, out, *_ = self._matrices(n)
@@ -87,4 +100,4 @@ if __name__ == "__main__":
         subject = Torch(sys.argv[1])
     except Exception as e:  # whatever is missing is the reason
         missing(f"{type(e).__name__}: {e}")
-    serve({name: getattr(subject, name) for name in ("ask", "pipelined", "put_pageable", "get_pageable")})
+    serve({name: getattr(subject, name) for name in ("ask", "ask_unlike", "pipelined", "put_pageable", "get_pageable")})

@@ -3,10 +3,11 @@
     python benchmarks/ops.py --json ops.json
     python benchmarks/ops.py --quick --device cpu
 
-Three loads, on f32 matrices with outputs made ahead: one small product after the other, each waited for; many small
-products at once; many large products at once. On CUDA the direct calls are nvmath's cuBLAS (enqueue and synchronize)
-and eager ``torch.mm``, on the CPU SciPy's ``sgemm`` and NumPy. Every subject has a process of its own, and the rounds
-are interleaved.
+Four loads, on f32 matrices with outputs made ahead: one small product after the other, each waited for, the same again
+and again, or with another factor each time; many small products at once; many large products at once. On CUDA the
+direct calls are nvmath's cuBLAS (enqueue and synchronize) and eager ``torch.mm``, on the CPU SciPy's ``sgemm`` and
+NumPy. Every subject has a process of its own, and the rounds are interleaved. In all loads but the second, one or eight
+different calls repeat: a process host then enqueues BLAS on CUDA as graphs (docs/decisions/0015).
 """
 
 import argparse
@@ -31,6 +32,7 @@ def _loads(kind: str, quick: bool, large: int | None) -> dict[str, tuple[str, in
         asks, many = asks // 3, many // 3
     return {
         f"sequential ask {SMALL}x{SMALL}": ("ask", SMALL, asks),
+        f"sequential ask {SMALL}x{SMALL}, another factor each time": ("ask_unlike", SMALL, asks),
         f"pipelined {SMALL}x{SMALL}": ("pipelined", SMALL, many),
         f"pipelined {n}x{n}": ("pipelined", n, few),
     }
@@ -43,7 +45,7 @@ def _call(worker: Worker, what: str, n: int, count: int) -> Callable[[], float]:
 def _bars(kind: str, found: dict[str, Figures]) -> list[Bar]:
     if kind != "cuda":
         return []
-    ask, small, large = found.values()
+    ask, _, small, large = found.values()
 
     def median(figures: Figures, of: str, to: str) -> float | None:
         ratio = ratios(figures, of, to)

@@ -211,10 +211,12 @@ class AccelDevice(abc.ABC):
     Attributes:
         info: What its backend lists it as.
         native: Ordinal of the device among those that this process sees, for what knows devices by that.
+        alone: Whether no thread but the admitting one uses the context now. Its host says so; else nobody knows.
     """
 
     info: DeviceInfo
     native: int = 0
+    alone: Callable[[], bool] = staticmethod(lambda: False)
 
     @abc.abstractmethod
     def stream(self, priority: int = 0) -> AccelStream:

@@ -68,7 +68,7 @@ class Op(Request[A_contra, R_co], Generic[A_contra, R_co], metaclass=OpMeta):
         def __init_subclass__(cls, *, tag: str | None = None) -> None: ...
 
     def __post_init__(self) -> None:
-        info = info_of(type(self))
+        info = _INFOS.get(type(self)) or info_of(type(self))
         if info.kinds(self) not in info.accepted:
             info.check(self)
 

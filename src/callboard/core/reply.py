@@ -88,7 +88,7 @@ class Reply(Generic[T_co]):
                 future = asyncio.get_running_loop().create_future()
                 self._attach(future)
                 yield from future.__await__()
-        return self._take()
+        return self._value() if self._state == DONE else self._take()
 
     def result(self, timeout: float | None = None) -> T_co:
         """Block until the verdict is known (for threads without a loop).

@@ -101,9 +101,9 @@ class HostDriver:
     def primary_release(self, device: int) -> None:
         self.calls.append("primary_release")
 
-    def set_current(self, context: int | None) -> None:
-        self._checked("set_current")
+    def set_current(self, context: int | None) -> int:
         self.current = context
+        return self.statuses.get("set_current", 0)
 
     def priority_range(self, least: Any, greatest: Any) -> None:
         least._obj.value, greatest._obj.value = 0, -5
@@ -155,6 +155,9 @@ class HostDriver:
 
     def stream_synchronize(self, stream: int) -> None:
         self._checked("stream_synchronize")
+
+    def stream_begin_capture(self, stream: int, mode: int) -> None:
+        self.check(801, "stream_begin_capture")  # CUDA_ERROR_NOT_SUPPORTED: what is called here is done at once
 
     def event_create(self, out: Any, flags: int) -> None:
         assert flags == 2

@@ -12,7 +12,8 @@ from callboard.core.errors import DriverError
 class Library:
     """A driver that notes its calls; ``answers`` are statuses by symbol."""
 
-    def __init__(self, **answers: int) -> None:
+    def __init__(self, handle: int = 7, **answers: int) -> None:
+        self.handle = handle
         self.calls: list[str] = []
         self._answers = answers
         self._functions: dict[str, Any] = {}
@@ -27,7 +28,7 @@ class Library:
             self.calls.append(name)
             status = self._answers.get(name, 0)
             if name in ("cuStreamEndCapture", "cuGraphInstantiateWithFlags") and not status:
-                arguments[name == "cuStreamEndCapture"]._obj.value = 7
+                arguments[name == "cuStreamEndCapture"]._obj.value = self.handle
             errcheck: Any = getattr(call, "errcheck", None)
             return int(errcheck(status, call, arguments)) if errcheck else status
 
@@ -67,6 +68,10 @@ def test_what_cannot_be_recorded_is_an_error() -> None:
     library = Library(cuStreamEndCapture=901)
     with pytest.raises(DriverError, match="901"):
         capture(Driver(library), 1, lambda: None)
+    library = Library(handle=0)
+    with pytest.raises(DriverError, match="901"):
+        capture(Driver(library), 1, lambda: None)
+    assert library.calls[-1] == "cuStreamEndCapture"
     library = Library(cuGraphInstantiateWithFlags=1)
     with pytest.raises(DriverError):
         capture(Driver(library), 1, lambda: None)

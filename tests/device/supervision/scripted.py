@@ -58,7 +58,9 @@ class ScriptedHost(Host):
         self.end("closed")
 
     def send_arena(self, arena: int, descriptor: int, nbytes: int, address: int) -> None: ...
-    def linger(self, done: Callable[[], bool], seconds: float) -> None: ...
+    def linger(self, done: Callable[[], bool], seconds: float) -> bool:
+        return False
+
     def pause_watch(self, paused: bool) -> None: ...
 
     @property

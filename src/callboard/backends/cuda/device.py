@@ -140,7 +140,9 @@ class CudaDevice(AccelDevice):
         return _sticky(self.driver.error(code, "cuCtxSynchronize"))
 
     def use(self) -> None:
-        self.driver.set_current(self._context)
+        code = self.driver.set_current(self._context)
+        if code:
+            raise self.driver.error(code, "cuCtxSetCurrent")
 
     def close(self) -> None:
         if not self._context:

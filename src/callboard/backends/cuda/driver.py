@@ -63,7 +63,6 @@ CHECKED: dict[str, tuple[str, tuple[Any, ...]]] = {
     "device_attribute": ("cuDeviceGetAttribute", (POINTER(c_int), c_int, c_int)),
     "primary_retain": ("cuDevicePrimaryCtxRetain", (_Handle, c_int)),
     "primary_release": ("cuDevicePrimaryCtxRelease_v2", (c_int,)),
-    "set_current": ("cuCtxSetCurrent", (c_void_p,)),
     "priority_range": ("cuCtxGetStreamPriorityRange", (POINTER(c_int), POINTER(c_int))),
     "mem_info": ("cuMemGetInfo_v2", (POINTER(c_size_t), POINTER(c_size_t))),
     "mem_alloc": ("cuMemAlloc_v2", (_Handle, c_size_t)),
@@ -78,7 +77,6 @@ CHECKED: dict[str, tuple[str, tuple[Any, ...]]] = {
     "stream_begin_capture": ("cuStreamBeginCapture_v2", (c_void_p, c_int)),
     "stream_end_capture": ("cuStreamEndCapture", (c_void_p, _Handle)),
     "graph_instantiate": ("cuGraphInstantiateWithFlags", (_Handle, c_void_p, c_ulonglong)),
-    "graph_launch": ("cuGraphLaunch", (c_void_p, c_void_p)),
     "graph_exec_destroy": ("cuGraphExecDestroy", (c_void_p,)),
     "graph_destroy": ("cuGraphDestroy", (c_void_p,)),
     "event_create": ("cuEventCreate", (_Handle, c_uint)),
@@ -91,6 +89,7 @@ CHECKED: dict[str, tuple[str, tuple[Any, ...]]] = {
     "module_unload": ("cuModuleUnload", (c_void_p,)),
 }
 HOT: dict[str, tuple[str, tuple[Any, ...]]] = {
+    "set_current": ("cuCtxSetCurrent", (c_void_p,)),
     "ctx_synchronize": ("cuCtxSynchronize", ()),
     "event_query": ("cuEventQuery", (c_void_p,)),
     "stream_query": ("cuStreamQuery", (c_void_p,)),
@@ -106,6 +105,7 @@ HOT: dict[str, tuple[str, tuple[Any, ...]]] = {
     "memset_2d_8": ("cuMemsetD2D8Async", (c_void_p, c_size_t, c_ubyte, c_size_t, c_size_t, c_void_p)),
     "memset_2d_16": ("cuMemsetD2D16Async", (c_void_p, c_size_t, c_ushort, c_size_t, c_size_t, c_void_p)),
     "memset_2d_32": ("cuMemsetD2D32Async", (c_void_p, c_size_t, c_uint, c_size_t, c_size_t, c_void_p)),
+    "graph_launch": ("cuGraphLaunch", (c_void_p, c_void_p)),
     "launch_kernel": (
         "cuLaunchKernel",
         (c_void_p, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_void_p, c_void_p, c_void_p),

@@ -11,6 +11,8 @@ from callboard.core.errors import AccelError
 
 __all__ = ["CudaGraph", "capture"]
 
+INVALIDATED = 901
+"""``CUDA_ERROR_STREAM_CAPTURE_INVALIDATED``."""
 THREAD_LOCAL = 1
 """``CU_STREAM_CAPTURE_MODE_THREAD_LOCAL``: refuses unsafe calls of this thread only; others may allocate meanwhile."""
 
@@ -25,6 +27,7 @@ class CudaGraph(AccelGraph):
 
     def __init__(self, driver: Driver, graph: int) -> None:
         self._driver = driver
+        self._launch = driver.graph_launch
         created = c_void_p()
         try:
             driver.graph_instantiate(ctypes.byref(created), graph, 0)
@@ -33,7 +36,9 @@ class CudaGraph(AccelGraph):
         self._executable: int = created.value or 0
 
     def launch(self, stream: AccelStream) -> None:
-        self._driver.graph_launch(self._executable, stream.native)
+        code = self._launch(self._executable, stream.native)
+        if code:
+            raise self._driver.error(code, "cuGraphLaunch")
 
     def close(self) -> None:
         if self._executable:
@@ -58,4 +63,6 @@ def capture(driver: Driver, stream: int, enqueue: Callable[[], None]) -> CudaGra
             driver.graph_destroy(graph.value)
         raise
     driver.stream_end_capture(stream, ctypes.byref(graph))
-    return CudaGraph(driver, graph.value or 0)
+    if not graph.value:  # another thread has synchronised the context meanwhile; to instantiate nothing is a crash
+        raise driver.error(INVALIDATED, "cuStreamEndCapture")
+    return CudaGraph(driver, graph.value)

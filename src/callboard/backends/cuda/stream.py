@@ -47,6 +47,7 @@ class CudaStream(AccelStream):
 
     Attributes:
         driver: What it calls.
+        recording: What is enqueued goes into a graph, and does not run.
     """
 
     def __init__(self, driver: Driver, id: int, priority: int) -> None:
@@ -65,6 +66,7 @@ class CudaStream(AccelStream):
         self._record = driver.event_record
         self._query = driver.stream_query
         self._idle: list[CudaEvent] = []
+        self.recording = False
 
     def record(self) -> CudaEvent:
         event = self._idle.pop() if self._idle else CudaEvent(self.driver)
@@ -108,7 +110,11 @@ class CudaStream(AccelStream):
         return True
 
     def capture(self, enqueue: Callable[[], None]) -> CudaGraph:
-        return capture(self.driver, self.native, enqueue)
+        self.recording = True
+        try:
+            return capture(self.driver, self.native, enqueue)
+        finally:
+            self.recording = False
 
     def synchronize(self) -> None:
         self.driver.stream_synchronize(self.native)

@@ -30,6 +30,9 @@ class Helper:
         enter: Called once on the helper's thread (makes the context current).
         busy: Announces what runs, so that its silence is no hang; None when nothing does.
         wake: Wakes the admitting thread.
+
+    Attributes:
+        jobs: Those that have not been handed back.
     """
 
     def __init__(self, enter: Callable[[], None], busy: Callable[[str | None], None], wake: Callable[[], None]) -> None:
@@ -39,18 +42,21 @@ class Helper:
         self._jobs: queue.SimpleQueue[tuple[str, Callable[[], None], Done] | None] = queue.SimpleQueue()
         self._ended: deque[tuple[Done, BaseException | None]] = deque()
         self._thread: threading.Thread | None = None
+        self.jobs = 0
 
     def run(self, what: str, job: Callable[[], None], done: Done) -> None:
         """Run ``job`` on the helper's thread, then ``done(error or None)`` on the admitting thread."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._serve, name="callboard-helper", daemon=True)
             self._thread.start()
+        self.jobs += 1
         self._jobs.put((what, job, done))
 
     def finish(self) -> None:
         """Hand back what has ended; on the admitting thread."""
         while self._ended:
             done, error = self._ended.popleft()
+            self.jobs -= 1
             done(error)
 
     def close(self) -> None:

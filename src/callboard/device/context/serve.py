@@ -14,6 +14,7 @@ from callboard.device.failures import as_failure
 from callboard.device.hosts.channel import Channel, ChannelClosed
 from callboard.device.protocol import (
     Activate,
+    Call,
     Calls,
     Close,
     Closed,
@@ -89,6 +90,8 @@ class ContextHost:
             for message in channel.receive(timeout):
                 self.handle(message)
             timeout = self.advance()
+            if timeout == 0:  # once more: a look at the line costs more than one at the device
+                timeout = self.advance()
         self.close()
         return 0
 
@@ -99,17 +102,22 @@ class ContextHost:
 
     def advance(self) -> float | None:
         """Look at what is in flight and report; gives the seconds to wait for messages, None: until woken."""
+        flying = self.look()
+        return None if self._context is None else self._context.completion.wait(flying)
+
+    def look(self) -> bool:
+        """Look at what is in flight and report; True while something is."""
         context = self._context
         residents = self._residents
         if residents is not None:
             residents.advance()
         if context is None:
-            return None
+            return False
         flying = context.advance()
         if residents is not None and residents.settle():
             flying = context.advance()
         context.report()
-        return context.completion.wait(flying)
+        return flying
 
     def close(self) -> None:
         """Finish what is in flight, destroy the context and say so."""
@@ -149,6 +157,13 @@ class ContextHost:
             lost.__cause__ = error
             error = lost if self._context is not None or not isinstance(error, AccelError) else error
         self._channel.send(Lost(self._generation, as_failure(0, error)))
+
+    def admit(self, call: Call) -> None:
+        """Act on a call, of a context that is open."""
+        context = self._context
+        assert context is not None
+        context.device.use()
+        context.admission.calls((call,))
 
     def handle(self, message: Plain | UnknownKind) -> None:
         """Act on one message."""

@@ -5,7 +5,7 @@ import asyncio
 from collections.abc import Callable
 from typing import ClassVar
 
-from callboard.device.protocol import Call, FromHost, Plain
+from callboard.device.protocol import Call, Calls, FromHost, Plain
 
 __all__ = ["Host", "HostEnd"]
 
@@ -38,7 +38,7 @@ class Host(abc.ABC):
         pid: Process id; this process's own for a thread.
         reaped: Resolves when nothing of the host can run or write any more (its process has been waited for, its thread
             joined).
-        here: It admits on the loop's thread: :meth:`admit` may be called.
+        here: It admits on the loop's thread: calls gain nothing by being sent together.
     """
 
     pid: int
@@ -57,12 +57,13 @@ class Host(abc.ABC):
         """
 
     def admit(self, call: Call) -> bool:
-        """Launch a call before this returns, where the host is ``here``; its verdict comes later.
+        """Take a call at once, without waiting for others to go with it. Nothing is reported before this returns.
 
         Returns:
-            False: not now; post it.
+            False: not now; post it. Raises as :meth:`post`.
         """
-        return False
+        self.post(Calls([call]))
+        return True
 
     @abc.abstractmethod
     def send_arena(self, arena: int, descriptor: int, nbytes: int, address: int) -> None:
@@ -76,8 +77,12 @@ class Host(abc.ABC):
         """
 
     @abc.abstractmethod
-    def linger(self, done: Callable[[], bool], seconds: float) -> None:
-        """Take messages without the loop until ``done()``, for ``seconds`` at most. On the loop's thread."""
+    def linger(self, done: Callable[[], bool], seconds: float) -> bool:
+        """Take messages without the loop until ``done()``, for ``seconds`` at most. On the loop's thread.
+
+        Returns:
+            Whether it is done.
+        """
 
     @property
     @abc.abstractmethod

@@ -12,7 +12,7 @@ from typing import ClassVar
 
 from callboard.device.hosts.base import Host, HostEnd
 from callboard.device.hosts.channel import Channel
-from callboard.device.protocol import Call, Calls, Close, FromHost, MapArena, Plain, ToHost
+from callboard.device.protocol import Call, Close, FromHost, MapArena, Plain, ToHost
 
 __all__ = ["LoopHost"]
 
@@ -57,15 +57,15 @@ class LoopHost(Host):
             self._guarded(lambda: self._context.handle(message))
 
     def admit(self, call: Call) -> bool:
-        if self._ended or asyncio._get_running_loop() is not self._loop:
+        if self._ended:
             return False
         try:
-            self._context.use()
             self._unlooked += 1
             if self._unlooked > BURST:
                 self._unlooked = 0
-                self._context.advance()
-            self._context.handle(Calls([call]))
+                self._context.use()
+                self._context.look()
+            self._context.admit(call)
         except Exception as e:
             self._lost(e)
         else:
@@ -73,15 +73,20 @@ class LoopHost(Host):
                 self._timer = self._loop.call_soon(self._look)
         return True
 
-    def linger(self, done: Callable[[], bool], seconds: float) -> None:
+    def linger(self, done: Callable[[], bool], seconds: float) -> bool:
         until = time.perf_counter() + seconds
-        advance = self._context.advance
+        look = self._context.look
         try:
             self._context.use()
-            while not done() and not self._ended and time.perf_counter() < until:
-                advance()
+            while not self._ended:
+                look()
+                if done():
+                    return True
+                if time.perf_counter() > until:
+                    return False
         except Exception as e:
             self._lost(e)
+        return done()
 
     def _look(self) -> None:
         self._timer = None

@@ -142,10 +142,14 @@ class ProcessHost(Host):
         if not waiting:
             self._loop.remove_writer(self._control)
 
-    def linger(self, done: Callable[[], bool], seconds: float) -> None:
+    def linger(self, done: Callable[[], bool], seconds: float) -> bool:
         until = time.perf_counter() + seconds
-        while not done() and time.perf_counter() < until:
-            self._line.look()
+        look = self._line.look
+        while not done():
+            if time.perf_counter() > until:
+                return False
+            look()
+        return True
 
     @property
     def unsent_bytes(self) -> int:

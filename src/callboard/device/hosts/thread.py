@@ -97,7 +97,7 @@ class ThreadHost(Host):
     def send_arena(self, arena: int, descriptor: int, nbytes: int, address: int) -> None:
         self.post(MapArena(arena, nbytes, address))
 
-    def linger(self, done: Callable[[], bool], seconds: float) -> None:
+    def linger(self, done: Callable[[], bool], seconds: float) -> bool:
         until = time.perf_counter() + seconds
         self._lingering = True
         while not done():
@@ -108,6 +108,7 @@ class ThreadHost(Host):
         self._lingering = False
         if self._outbox:
             self._notify()
+        return done()
 
     @property
     def serving(self) -> bool:

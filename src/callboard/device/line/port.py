@@ -95,7 +95,7 @@ class OpPort:
         self._scheduled_at = 0.0
         self._burst = FIRST
         self._forked = False
-        self._here = False  # the host admits on this thread
+        self._here = False  # the host admits on this thread: calls gain nothing by being sent together
         self._linger = config.linger
         self._in_vain = self._pauses = 0
         self._waiting = RoomQueue(lambda n: self.stopped is not None or len(self.unanswered.entries) + n <= self._room)
@@ -140,30 +140,28 @@ class OpPort:
                     check_overlaps(op)
                     break
         op_id = next(_ids)
+        made = [next(_ids) for _ in form.made] if form.made else []
+        call = Call(op_id, head, places, numbers, made)
+        # Sent first of all, if it is the first: what follows is done while the host and the device are at work.
+        sent = (self._here or not pending) and self._sent(call)
         released = self._released
-        made: list[int] = []
-        if form.one_made:
-            buffer = next(_ids)
-            made.append(buffer)
-            reply: Any = GpuRef(self, Allocation(buffer, released), form.made[0], generation, 0, op_id)
-            target: Callable[[], Any] = weakref.ref(reply)
-        elif form.one_given >= 0:
+        if form.one_given >= 0:
             given = operands[form.one_given]
-            reply = GpuRef(self, given.allocation, given.layout, generation, given.offset, op_id)
+            reply: Any = GpuRef(self, given.allocation, given.layout, generation, given.offset, op_id)
+            target: Callable[[], Any] = weakref.ref(reply)
+        elif form.one_made:
+            reply = GpuRef(self, Allocation(made[0], released), form.made[0], generation, 0, op_id)
             target = weakref.ref(reply)
         else:
             reply, target, extra = self._other_reply(form, op, op_id, made, extra)
         if keep is not None:
             reply, target = keep, lambda: keep
-        call = Call(op_id, head, places, numbers, made)
-        # First of all, where nothing is in between: what follows is done while the device is at work.
-        launched = self._here and self._launched(call)
         frame = sys._getframe(depth)
         while frame.f_globals["__name__"].startswith(OWN) and frame.f_back is not None:
             frame = frame.f_back
         pending[op_id] = _entry(Entry, (target, form.tag, request_key.get(), frame.f_code, frame.f_lasti, extra))
         queue = self._queue
-        if not launched:
+        if not sent:
             if released.ids:
                 self._free_now()
             queue.append(call)
@@ -176,8 +174,8 @@ class OpPort:
             self.flush()
         return reply
 
-    def _launched(self, call: Call) -> bool:
-        """Have a host on this thread launch a call; False: it has to queue."""
+    def _sent(self, call: Call) -> bool:
+        """Send a call at once; False: it has to queue."""
         if threading.get_ident() != self._thread:
             return False
         if self._queue or self._released.ids:
@@ -191,8 +189,9 @@ class OpPort:
         def owed(allocation: Allocation, layout: Layout, offset: int = 0) -> GpuRef:
             return GpuRef(self, allocation, layout, self.generation, offset, op_id)
 
-        fresh = [owed(self.allocation(), layout) for layout in form.made]
-        made += (ref.allocation.id for ref in fresh)
+        fresh = [
+            owed(Allocation(buffer, self._released), layout) for buffer, layout in zip(made, form.made, strict=True)
+        ]
         if form.value:
             reply: Any = Reply(self, op_id)
             return reply, weakref.ref(reply), ([ref.allocation for ref in fresh], extra)
@@ -312,9 +311,8 @@ class OpPort:
                 self._pauses -= 1
                 return
             assert host is not None
-            host.linger(reply.done, self._linger)
-            self._in_vain = 0 if reply.done() else min(64, 2 * self._in_vain + 1)
-            self._pauses = self._in_vain
+            came = host.linger(reply.done, self._linger)
+            self._pauses = self._in_vain = 0 if came else min(64, 2 * self._in_vain + 1)
 
     def hold(self, gate: Gate) -> None:
         """Nothing queued from now on is sent before the gate is open."""
@@ -371,7 +369,7 @@ class OpPort:
     def verdicts(self, message: Verdicts) -> None:
         """Settle the replies."""
         self.unanswered.settle(message, self.generation)
-        if self._waiting:
+        if self._waiting.waiting:
             self._waiting.look()
 
     def unretrieved(self, error: BaseException) -> None:

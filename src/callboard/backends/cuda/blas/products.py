@@ -190,7 +190,7 @@ def short_gemm(cublas: "Cublas", types: Types, product: Product) -> "Run | None"
             cublas.bind(stream)
         if cublas.mode != 0:
             cublas.point(0)
-        if alpha != last:
+        if alpha != last or not alpha:  # -0.0 is another number than 0.0
             put(alpha)
             last = alpha
         try:

@@ -1,0 +1,183 @@
+"""Launches that come again with the same arguments: recorded once, and enqueued as a graph from then on.
+
+A call of a vendor's library costs microseconds of its own (heuristics, checks, a driver launch), whatever it is called
+with; a graph of what it enqueued costs one of them. Loops whose arrays stay where they are (``out=``, iterations that
+exchange two buffers) call with the same addresses and numbers again and again.
+
+When to record is the ski rental problem (Karlin et al., "Competitive snoopy caching", Algorithmica 3, 1988): one has
+been launched so often that recording it costs no more than what it has cost so far not to have done so. Then at worst,
+whatever is called, twice the least possible time is spent.
+
+Recording wants the context for itself: while a stream is captured, CUDA forbids every thread to synchronise the device
+or the context. So nothing is recorded while another thread may be using it.
+"""
+
+import struct
+from collections import OrderedDict
+from collections.abc import Callable
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
+
+from callboard.backends.cuda.graph import CudaGraph
+from callboard.backends.cuda.stream import CudaStream
+from callboard.core.errors import AccelError, ContextPoisoned, Unrecoverable
+
+if TYPE_CHECKING:
+    from callboard.backends.cuda.device import CudaDevice
+    from callboard.backends.cuda.stream import CudaEvent
+
+__all__ = ["Repeats"]
+
+WORTH = 4
+"""Launches with the same arguments before they are recorded: recording takes as long (20 µs on an H200) as so many
+graphs save (6 µs each)."""
+MOST = 256
+"""Recordings of one library that are kept; each takes 0.1 MiB of the device."""
+SEEN = 1024
+"""Arguments of one plan whose launches are counted."""
+
+Run = Callable[..., None]
+Key = Callable[[tuple[Any, ...]], bytes]
+
+
+class Recording:
+    """A launch that is enqueued as a graph.
+
+    Attributes:
+        again: Enqueues it.
+        used: Since it was last considered for being dropped.
+    """
+
+    __slots__ = ("again", "graph", "used")
+
+    def __init__(self, graph: CudaGraph) -> None:
+        self.graph = graph
+        self.again = graph.launch
+        self.used = True
+
+
+class Repeats:
+    """The recordings of one library.
+
+    They are made on a stream of their own, on which nobody else can be enqueuing at that time.
+    """
+
+    def __init__(self, device: "CudaDevice") -> None:
+        self._device = device
+        self._stream: CudaStream | None = None
+        self._kept: OrderedDict[tuple[int, bytes], tuple[Recording, dict[bytes, Recording]]] = OrderedDict()
+        self._leaving: list[tuple[CudaEvent, CudaStream, CudaGraph]] = []
+
+    def of(self, run: Run) -> Run:
+        """``run(stream, *arguments)``, which enqueues by these arguments alone, as a launch that remembers.
+
+        It has a ``close``, as plans may have, and must be called on one stream.
+        """
+        key_of: Key | None = None
+        seen: dict[bytes, int] = {}
+        mine: dict[bytes, Recording] = {}
+
+        def launch(stream: CudaStream, *arguments: Any) -> None:
+            nonlocal key_of
+            if stream.recording:  # by somebody else
+                run(stream, *arguments)
+                return
+            if key_of is None:
+                key_of = _key_of(arguments)
+            key = key_of(arguments)
+            recording = mine.get(key)
+            if recording is not None:
+                recording.used = True
+                recording.again(stream)
+                return
+            count = seen.get(key, 0) + 1
+            if not key or count < WORTH or not self._device.alone():
+                if len(seen) >= SEEN:
+                    seen.clear()
+                seen[key] = count
+                run(stream, *arguments)
+                return
+            seen.pop(key, None)
+            graph = self._launched(stream, run, arguments)
+            if graph is None:
+                key_of = _nothing
+                run(stream, *arguments)
+            else:
+                mine[key] = Recording(graph)
+                self._keep(stream, id(mine), key, mine)
+
+        def close() -> None:
+            for key, recording in mine.items():
+                del self._kept[id(mine), key]
+                recording.graph.close()
+            mine.clear()
+
+        launch.close = close  # type: ignore[attr-defined]
+        return launch
+
+    def close(self) -> None:
+        """Give all back; all work is done."""
+        for recording, mine in self._kept.values():
+            recording.graph.close()
+            mine.clear()
+        self._kept.clear()
+        for _, _, graph in self._leaving:
+            graph.close()
+        self._leaving.clear()
+        if self._stream is not None:
+            self._stream.close()
+
+    def _launched(self, stream: CudaStream, run: Run, arguments: tuple[Any, ...]) -> CudaGraph | None:
+        """The launch as a graph, enqueued; None where it cannot be recorded or finds no memory."""
+        own = self._stream = self._stream or self._device.stream()
+        graph = None
+        try:
+            graph = own.capture(lambda: run(own, *arguments))
+            graph.launch(stream)
+        except (ContextPoisoned, Unrecoverable):
+            raise
+        except AccelError:
+            if graph is not None:
+                graph.close()
+            return None
+        return graph
+
+    def _keep(self, stream: CudaStream, plan: int, key: bytes, mine: dict[bytes, Recording]) -> None:
+        """Note a recording; of too many, drop the oldest that has not been used since it was last looked at."""
+        self._kept[plan, key] = mine[key], mine
+        while len(self._kept) > MOST:
+            (old_plan, old_key), (recording, plans) = self._kept.popitem(last=False)
+            if recording.used:
+                recording.used = False
+                self._kept[old_plan, old_key] = recording, plans
+                continue
+            del plans[old_key]
+            self._leaving.append((stream.record(), stream, recording.graph))
+        self._leaving = [leaving for leaving in self._leaving if not _left(*leaving)]
+
+
+def _left(event: "CudaEvent", stream: CudaStream, graph: CudaGraph) -> bool:
+    """Whether a dropped recording was closed; the device may still be at it."""
+    if not event.query():
+        return False
+    stream.recycle(event)
+    graph.close()
+    return True
+
+
+def _key_of(arguments: tuple[Any, ...]) -> Key:
+    """A function that gives the bits of arguments of these types; nothing where they are more than addresses and reals.
+
+    The types are those of a plan, the same at every launch.
+    """
+    kinds = {int: "Q", float: "d"}
+    present = [i for i, value in enumerate(arguments) if value is not None]
+    if len(present) < 2 or any(type(arguments[i]) not in kinds for i in present):
+        return _nothing
+    pack = struct.Struct("=" + "".join(kinds[type(arguments[i])] for i in present)).pack
+    pick = itemgetter(*present)
+    return lambda values: pack(*pick(values))
+
+
+def _nothing(_: tuple[Any, ...]) -> bytes:
+    return b""
