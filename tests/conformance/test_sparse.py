@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sparse_lab import FORMATS, VALUES, dense_of, drawn, parts, put, vector, wide
 
+import callboard as cb
 from callboard.core.dtype import DTYPES
 from callboard.core.errors import ShapeError, UnsupportedOp
 from callboard.core.operand import operands_of
@@ -399,3 +400,16 @@ def test_from_and_to_scipy(session: Any) -> None:
         face.from_scipy(wrong)
     with pytest.raises(TypeError, match=r"pass a scipy\.sparse matrix in CSR, CSC or COO form"):
         face.from_scipy(sp.dok_matrix((2, 2)))
+
+
+def test_a_blocking_device_gives_scipy_matrices_at_once() -> None:
+    a = drawn(6, (5, 7), "f32")
+    with cb.sync.device("cpu", isolation="thread", standby=None) as device:
+        matrix = device.sparse.from_scipy(sp.csr_array(a))
+        device.sparse.check(matrix, ordered=True).result()
+        np.testing.assert_array_equal(device.sparse.to_scipy(matrix).toarray(), a)
+        product = device.sparse.sp_gemm(matrix, device.sparse.convert(matrix.T, "csr")).result()
+        np.testing.assert_allclose(device.sparse.to_scipy(product).toarray(), a @ a.T, atol=1e-5)
+        wrong = CsrRef(matrix.values, matrix.indices, device.zeros(6, "i32"), matrix.shape)
+        with pytest.raises(ShapeError, match="indptr does not rise"):
+            device.sparse.check(wrong).result()
