@@ -105,6 +105,14 @@ def test_solver(tmp_path: Path) -> None:
             assert set(figures) == {"process", "thread", "direct"}
 
 
+def test_sparse(tmp_path: Path) -> None:
+    results = run(tmp_path, "sparse")["results"]
+    assert results["plans"]["process"]["misses"] == results["plans"]["process"]["entries"] == 2
+    for title, figures in results.items():
+        if title != "plans":
+            assert set(figures) == {"process", "thread", "direct"}
+
+
 def test_tensor(tmp_path: Path) -> None:
     results = run(tmp_path, "tensor")["results"]
     assert results["plans"]["process"]["misses"] == results["plans"]["process"]["entries"] == 8

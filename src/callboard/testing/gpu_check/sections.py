@@ -30,6 +30,7 @@ BENCHMARKS: dict[str, list[str]] = {
     "fft": ["fft.py"],
     "rng": ["rng.py"],
     "solver": ["solver.py"],
+    "sparse": ["sparse.py"],
     "tensor": ["tensor.py"],
     "demo": ["demo.py"],
     "resident": ["resident.py", "--quick"],
