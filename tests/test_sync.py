@@ -266,7 +266,7 @@ def test_ctrl_c_ends_the_wait_and_not_the_op(isolation: str) -> None:
 
 FORKED = """
 import os, sys, numpy as np, callboard as cb
-gpu = cb.sync.device("cpu", isolation=sys.argv[1], standby=None)
+gpu = cb.sync.device("faulty+cpu?slow_at=2&delay=3", isolation=sys.argv[1], standby=None)  # so the copy is pending then
 a = gpu.put(np.ones(4, "f4"))
 a.result()
 pending = gpu.copy(a)
