@@ -131,7 +131,7 @@ def environment(device: str) -> dict[str, Any]:
         "driver": machine.driver().detail,
         "packages": {name: version for name, version in machine.packages().items() if version},
         "threads": {name: os.environ.get(name) for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")},
-        **machine.system(),
+        **{what: value for what, value in machine.system().items() if what != "executable"},
     }
 
 
