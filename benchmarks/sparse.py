@@ -18,7 +18,7 @@ KINDS = {"f32": (np.float32, 0), "f64": (np.float64, 1)}
 
 
 def problems(kind: str, quick: bool) -> list[Problem]:
-    power, count, bar = (4 if quick else 6, 20, 0.9) if kind == "cpu" else (7, 200, 0.97)
+    power, count, bar = (4 if quick else 6, 100, 0.9) if kind == "cpu" else (7, 200, 0.97)
     return [
         Problem(f"spmv 10^{power} nnz {dtype}", {"entries": 10**power, "dtype": dtype}, count, bar) for dtype in KINDS
     ]
