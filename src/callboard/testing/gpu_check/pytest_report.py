@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from callboard.testing.gpu_check.sources import ROOT
+
 __all__ = ["FILE", "MARKED"]
 
 FILE = "CALLBOARD_GPU_REPORT"
@@ -84,6 +86,6 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
         "ops": dict(report.user_properties).get(MARKED, []),
     }
     if not report.passed:
-        line["why"] = str(report.longrepr)[-2000:]
+        line["why"] = str(report.longrepr).replace(f"{ROOT}{os.sep}", "")[-2000:]
     with Path(os.environ[FILE]).open("a", encoding="utf-8") as file:
         file.write(json.dumps(line) + "\n")

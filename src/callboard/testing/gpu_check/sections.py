@@ -50,6 +50,7 @@ def probe(device: str, commit: str | None) -> dict[str, Any]:
     if done.returncode:
         raise RuntimeError(f"callboard doctor failed:\n{done.stderr}")
     found = json.loads(done.stdout)
+    found["platform"].pop("executable", None)  # where things lie on that machine is nobody's business
     backend = device.partition(":")[0]
     devices = [d for b in found["backends"] if b["name"] == backend for d in b.get("devices", [])]
     if not devices:
