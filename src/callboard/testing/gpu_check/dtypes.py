@@ -47,6 +47,8 @@ def _messages(op: type[Op[Any, Any]], dtype: DType) -> Iterator[Op[Any, Any]]:
     info = info_of(op)
     required = [f for f in info.dynamic if not f.optional and _is_required(op, f.name)]
     settings = {name: _setting(name, dtype) for name in info.statics if _is_required(op, name)}
+    if "load" in info.statics:  # a transform around functions of the user's needs one, and to be told what it is
+        settings |= {"load": "source", "kind": "R2C" if dtype.name in ("f32", "f64") else "C2C"}
     choices = [_values(field, dtype, field is required[0]) for field in required]
     for values in itertools.product(*choices):
         fields = dict(zip((f.name for f in required), values, strict=True))
