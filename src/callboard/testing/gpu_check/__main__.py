@@ -22,7 +22,7 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser("callboard.testing.gpu_check", description="Proof on this machine's GPU, as JSON.")
     parser.add_argument("--out", type=Path, help="where to; docs/hardware/<date>-<gpu>.json by default")
     parser.add_argument("--only", choices=SECTIONS, action="append", help="this section; may be given several times")
-    parser.add_argument("--seconds", type=float, default=560.0, help="for everything together (560)")
+    parser.add_argument("--seconds", type=float, default=900.0, help="for everything together (900)")
     parser.add_argument("--workers", type=int, default=4, help="pytest-xdist workers for the conformance suites (4)")
     parser.add_argument("--tests", action="append", default=[], metavar="PATH", help="these tests only")
     parser.add_argument("--benchmark", action="append", default=[], metavar="NAME", help="these benchmarks only")
