@@ -240,7 +240,8 @@ def test_a_script_may_end_without_closing(stdin: bool) -> None:
 
 
 INTERRUPTED = """
-import sys, numpy as np, callboard as cb
+import signal, sys, numpy as np, callboard as cb
+signal.signal(signal.SIGINT, signal.default_int_handler)  # the shell has it ignored by what it runs in the background
 with cb.sync.device("faulty+cpu?slow_at=2&delay=3", isolation=sys.argv[1], standby=None) as gpu:
     a = gpu.put(np.ones(4, "f4"))
     b = gpu.copy(a)

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
+from callboard.actors.blocking import wait
 from callboard.core.errors import DeviceStopped
 from callboard.device import forkguard
 
@@ -40,7 +41,7 @@ class BackgroundLoop:
             raise forkguard.forked_error("a cb.sync device") if self.forked else DeviceStopped("the device is closed")
         future = asyncio.run_coroutine_threadsafe(work, self.loop)
         try:
-            return future.result()
+            return wait(future)
         except concurrent.futures.CancelledError:
             raise DeviceStopped("the device was closed while this call waited") from None
         except BaseException:  # Ctrl-C, too

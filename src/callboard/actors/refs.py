@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 from callboard.actors._runtime import waiting
 from callboard.actors._runtime.current import CURRENT
 from callboard.actors._runtime.envelopes import Ask, Kill, Poison
+from callboard.actors.blocking import wait
 from callboard.actors.errors import AskTimeout, MailboxFull, SelfAsk
 from callboard.actors.messages import Msg, Request
 
@@ -111,8 +112,8 @@ class ActorRef(Generic[A_co]):
         if not cell.awake:
             cell.wake()
         try:
-            return future.result(None if timeout == inf else timeout)
-        except concurrent.futures.TimeoutError:
+            return wait(future, None if timeout == inf else timeout)
+        except TimeoutError:
             if future.done() and not future.cancelled():
                 return future.result()
             future.cancel()

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Generator
 from typing import Any, Generic, Protocol, TypeVar
 
+from callboard.actors.blocking import wait
 from callboard.core.errors import AskTimeout
 
 __all__ = ["Cause", "Failure", "Reply", "ReplyPort"]
@@ -109,8 +110,8 @@ class Reply(Generic[T_co]):
             self._attach(future)
             self._port.flush()
             try:
-                future.result(timeout)
-            except concurrent.futures.TimeoutError:
+                wait(future, timeout)
+            except TimeoutError:
                 self._detach(future)
                 raise AskTimeout(f"no verdict within {timeout} s; the op goes on") from None
             except BaseException:  # Ctrl-C: the waiter leaves, the op goes on

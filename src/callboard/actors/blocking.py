@@ -1,0 +1,39 @@
+"""Waiting on a thread that has no loop."""
+
+import concurrent.futures
+import time
+from typing import TypeVar
+
+__all__ = ["wait"]
+
+T = TypeVar("T")
+
+SLICE = 0.25
+"""Seconds. CPython acts on a signal between two bytecodes, or when the signal interrupts the wait itself. One that
+comes in the instant before the wait, or is delivered to another thread, does neither, so a wait that never looked up
+would see a Ctrl-C only when it is over."""
+
+
+def wait(future: "concurrent.futures.Future[T]", timeout: float | None = None) -> T:
+    """``future.result(timeout)``; a Ctrl-C is acted on within :data:`SLICE` seconds, whenever it comes.
+
+    Args:
+        future: What is waited for.
+        timeout: Seconds; None waits for ever.
+
+    Raises:
+        TimeoutError: It was not done in time, or that is how it ended: ``future.done()`` tells.
+    """
+    until = None if timeout is None else time.monotonic() + timeout
+    slice_ = SLICE if timeout is None else min(SLICE, timeout)
+    while True:
+        try:
+            return future.result(slice_)
+        except TimeoutError:
+            if not future.done():
+                if until is not None:
+                    slice_ = min(SLICE, until - time.monotonic())
+                    if slice_ <= 0.0:
+                        raise
+                continue
+        return future.result()  # done just now, or ended with a TimeoutError of its own
