@@ -118,3 +118,18 @@ def test_a_library_knows_its_device_and_stream() -> None:
     assert (toy.device, toy.stream) == (device, stream)
     toy.warm_up()
     toy.close()
+
+
+def test_a_launch_may_pass_on_what_the_message_declares() -> None:
+    class PassesOn(Library):
+        @launches(Other)
+        def all_of_it(self, stream: Any, plan: Any, *operands: Any) -> None:
+            """Nothing."""
+
+    assert list(PassesOn.launch_table) == [Other]
+    with pytest.raises(TypeError, match=r"must take \(self, stream, plan, a\), not \(self, stream, operands\)"):
+
+        class Wrong(Library):
+            @launches(Other)
+            def wrong(self, stream: Any, *operands: Any) -> None:
+                """Nothing."""

@@ -57,11 +57,11 @@ class Launch(NamedTuple):
     """How calls are enqueued.
 
     ``method(self, stream, plan, *dynamic)``: one argument per operand and scalar, in order of declaration and under the
-    field's name: the address of an operand (an int), a number, None for an optional field left out, the addresses in
-    order for ``tuple[In, ...]`` and for the operands of a compound (whose settings are in the plan). The plan is the op
-    itself where there is no prepare. It only enqueues: no allocation, no synchronisation, no handle creation. It may
-    return a ``Callable[[], None]`` that is run when the stream has passed the op and raises the op's own failure (a
-    solver's info).
+    field's name (or ``*dynamic`` for all, where the plan takes them): the address of an operand (an int), a number,
+    None for an optional field left out, the addresses in order for ``tuple[In, ...]`` and for the operands of a
+    compound (whose settings are in the plan). The plan is the op itself where there is no prepare. It only enqueues: no
+    allocation, no synchronisation, no handle creation. It may return a ``Callable[[], None]`` that is run when the
+    stream has passed the op and raises the op's own failure (a solver's info).
     """
 
     method: str
@@ -211,8 +211,10 @@ class LibraryTable(Mapping[str, type[Library]]):
 
 def _check_arguments(op: type[AnyOp], method: Callable[..., Any], does: str, first: list[str]) -> None:
     wanted = [*first, *(f.name for f in info_of(op).dynamic)]
-    got = list(inspect.signature(method).parameters)
-    if got != wanted:
+    parameters = inspect.signature(method).parameters
+    got = list(parameters)
+    passes_on = got[:-1] == first and parameters[got[-1]].kind is inspect.Parameter.VAR_POSITIONAL
+    if got != wanted and not passes_on:
         raise TypeError(
             f"{method.__qualname__} {does} {op.__name__} and must take ({', '.join(wanted)}), not ({', '.join(got)})"
         )

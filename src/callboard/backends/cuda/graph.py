@@ -56,7 +56,7 @@ def capture(driver: Driver, stream: int, enqueue: Callable[[], None]) -> CudaGra
     graph = c_void_p()
     try:
         enqueue()
-    except BaseException:
+    except BaseException:  # whatever ends it: a stream that goes on recording is of no use to anybody
         with suppress(AccelError):  # an invalidated capture ends with an error that says less than the first
             driver.stream_end_capture(stream, ctypes.byref(graph))
         if graph.value:

@@ -5,8 +5,8 @@ from typing import Any
 from callboard.core.dtype import DTYPES, DType
 from callboard.core.errors import ShapeError
 from callboard.core.layout import Layout, layout_of
-from callboard.core.op import Op
-from callboard.core.operand import Operand
+from callboard.core.op import Op, info_of
+from callboard.core.operand import Compound, Operand, operands_of
 
 __all__ = [
     "FLOATS",
@@ -19,6 +19,7 @@ __all__ = [
     "right_hand_side",
     "shaped",
     "square",
+    "too_large",
 ]
 
 AnyOp = Op[Any, Any]
@@ -27,6 +28,7 @@ FLOATS = (DTYPES["f32"], DTYPES["f64"], DTYPES["c64"], DTYPES["c128"])
 """The types of LAPACK."""
 INDICES = (DTYPES["i32"], DTYPES["i64"])
 """The types of pivots and of sparse indices."""
+INT_MAX = 2**31 - 1
 
 
 def refuse(op: AnyOp, why: str) -> ShapeError:
@@ -87,3 +89,14 @@ def pivots_of(op: AnyOp, given: Operand | None, shape: tuple[int, ...]) -> Layou
     if dtype not in INDICES:
         raise refuse(op, f"pivots is {given!r}; its dtype must be i32 or i64")
     return layout_of(dtype, shape)
+
+
+def too_large(op: AnyOp) -> str | None:
+    """Why not, where an extent does not fit a C int: LAPACK's routines count in those, and most of cuSOLVER's."""
+    for field in info_of(type(op)).dynamic:
+        value = getattr(op, field.name)
+        for operand in operands_of(value).values() if isinstance(value, Compound) else (value,):
+            layout = getattr(operand, "layout", None)
+            if layout is not None and max(layout.shape, default=0) > INT_MAX:
+                return f"{field.name} is {layout!r}; the routines count at most {INT_MAX} rows or columns"
+    return None

@@ -26,42 +26,6 @@ class CpuBlasLt(Library):
     def plan_backward(self, op: MatmulBgrad) -> Plan:
         return backward(op)
 
-    @launches(Matmul, MatmulAux)
-    def forward(
-        self,
-        stream: CpuStream,
-        plan: Plan,
-        a: int,
-        b: int,
-        out: int,
-        c: int | None,
-        scale_a: int | None,
-        scale_b: int | None,
-        scale_out: int | None,
-        amax: int | None,
-        alpha: Any,
-        beta: Any,
-        bias: int | None,
-        aux: int | None,
-    ) -> Check:
-        return stream.run("numpy", plan, a, b, out, c, scale_a, scale_b, scale_out, amax, alpha, beta, bias, aux)
-
-    @launches(MatmulBgrad)
-    def backward(
-        self,
-        stream: CpuStream,
-        plan: Plan,
-        a: int,
-        b: int,
-        out: int,
-        c: int | None,
-        scale_a: int | None,
-        scale_b: int | None,
-        scale_out: int | None,
-        amax: int | None,
-        alpha: Any,
-        beta: Any,
-        aux: int | None,
-        bias_grad: int | None,
-    ) -> Check:
-        return stream.run("numpy", plan, a, b, out, c, scale_a, scale_b, scale_out, amax, alpha, beta, aux, bias_grad)
+    @launches(Matmul, MatmulAux, MatmulBgrad)
+    def multiply(self, stream: CpuStream, plan: Plan, *operands: Any) -> Check:
+        return stream.run("numpy", plan, *operands)

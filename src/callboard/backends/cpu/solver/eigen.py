@@ -19,7 +19,6 @@ __all__ = [
     "geev",
     "geev_values",
     "heevd",
-    "no_jacobi",
     "syevd",
     "syevd_values",
     "syevdx_index",
@@ -27,11 +26,6 @@ __all__ = [
 ]
 
 Plan = Callable[..., None]
-
-
-def no_jacobi(op: Syevd) -> str | None:
-    """Why this method is not there."""
-    return "method is 'syevj'; LAPACK has no Jacobi method, take 'syevd'" if op.method == "syevj" else None
 
 
 def heevd(dtype: DType, vectors: bool, lower: bool, a: Array, w: Array) -> int:

@@ -3,14 +3,14 @@
 from collections.abc import Callable
 from typing import Any
 
-from callboard.backends.cpu.blas.routines import INT_MAX, routine
+from callboard.backends.cpu.blas.routines import routine
 from callboard.backends.cpu.solver import batched, cholesky, eigen, lu, qr, sparse, svd
 from callboard.backends.cpu.stream import CpuStream
 from callboard.core.backend import AccelDevice, AccelStream
 from callboard.core.library import Extents, Library, launches, measures, prepares
-from callboard.core.op import Op, info_of
-from callboard.core.operand import Compound, operands_of
+from callboard.core.op import Op
 from callboard.kernel import solver as messages
+from callboard.kernel.solver.checks import too_large
 
 __all__ = ["CpuSolver"]
 
@@ -55,27 +55,17 @@ PLANS: dict[type[Op[Any, Any]], Callable[[Any], Plan]] = {
 """From the message, with placeholders for operands, to the work: a function of what its launch is given."""
 
 
-def too_large(op: Op[Any, Any]) -> str | None:
-    """The routines count in C ints."""
-    for field in info_of(type(op)).dynamic:
-        value = getattr(op, field.name)
-        for operand in operands_of(value).values() if isinstance(value, Compound) else (value,):
-            layout = getattr(operand, "layout", None)
-            if layout is not None and max(layout.shape, default=0) > INT_MAX:
-                return f"{field.name} is {layout!r}; SciPy's LAPACK counts at most {INT_MAX} rows or columns"
-    return None
-
-
-def svd_refused(op: messages.Svd | messages.SvdValues) -> str | None:
-    return svd.no_jacobi(op) or too_large(op)
-
-
-def syevd_refused(op: messages.Syevd) -> str | None:
-    return eigen.no_jacobi(op) or too_large(op)
+def refuses(op: Op[Any, Any]) -> str | None:
+    """Why an op is not executed, with a cure; None if it is."""
+    if isinstance(op, messages.Svd | messages.SvdValues) and op.method == "gesvdj":
+        return "method is 'gesvdj'; LAPACK has no Jacobi method for all dtypes, take 'gesvd' or 'gesdd'"
+    if isinstance(op, messages.Syevd) and op.method == "syevj":
+        return "method is 'syevj'; LAPACK has no Jacobi method, take 'syevd'"
+    return too_large(op)
 
 
 class CpuSolver(Library):
-    """Serves :mod:`callboard.kernel.solver` with the LAPACK that SciPy brings."""
+    """Serves :mod:`callboard.kernel.solver` with the LAPACK that SciPy brings, sparse matrices with its SuperLU."""
 
     name = "solver"
 
@@ -87,82 +77,10 @@ class CpuSolver(Library):
     def plan(self, op: Op[Any, Any]) -> Plan:
         return PLANS[type(op)](op)
 
-    @launches(messages.Lu, messages.GetrfBatched, refuses=too_large)
-    def factor(self, stream: CpuStream, plan: Plan, a: int, lu: int, pivots: int) -> Check:
-        return stream.run("lapack", plan, a, lu, pivots)
-
-    @launches(messages.LuSolve, messages.GetrsBatched, refuses=too_large)
-    def substitute(self, stream: CpuStream, plan: Plan, lu: int, pivots: int, b: int, x: int) -> Check:
-        return stream.run("lapack", plan, lu, pivots, b, x)
-
-    @launches(messages.Solve, messages.LeastSquares, messages.GelsBatched, refuses=too_large)
-    def solve(self, stream: CpuStream, plan: Plan, a: int, b: int, x: int) -> Check:
-        return stream.run("lapack", plan, a, b, x)
-
-    @launches(messages.CholeskySolve, messages.PotrsBatched, refuses=too_large)
-    def cholesky_solve(self, stream: CpuStream, plan: Plan, factor: int, b: int, x: int) -> Check:
-        return stream.run("lapack", plan, factor, b, x)
-
-    @launches(messages.CholeskyInverse, refuses=too_large)
-    def cholesky_inverse(self, stream: CpuStream, plan: Plan, factor: int, out: int) -> Check:
-        return stream.run("lapack", plan, factor, out)
-
-    @launches(messages.Inverse, messages.Determinant, messages.Cholesky, messages.PotrfBatched, refuses=too_large)
-    def from_one(self, stream: CpuStream, plan: Plan, a: int, out: int) -> Check:
-        return stream.run("lapack", plan, a, out)
-
-    @launches(messages.Qr, refuses=too_large)
-    def qr(self, stream: CpuStream, plan: Plan, a: int, q: int, r: int) -> Check:
-        return stream.run("lapack", plan, a, q, r)
-
-    @launches(messages.Geqrf, messages.GeqrfBatched, refuses=too_large)
-    def reflections(self, stream: CpuStream, plan: Plan, a: int, h: int, tau: int) -> Check:
-        return stream.run("lapack", plan, a, h, tau)
-
-    @launches(messages.Orgqr, refuses=too_large)
-    def form_q(self, stream: CpuStream, plan: Plan, h: int, tau: int, q: int) -> Check:
-        return stream.run("lapack", plan, h, tau, q)
-
-    @launches(messages.Ormqr, refuses=too_large)
-    def apply_q(self, stream: CpuStream, plan: Plan, h: int, tau: int, c: int, out: int) -> Check:
-        return stream.run("lapack", plan, h, tau, c, out)
-
-    @launches(messages.Svd, refuses=svd_refused)
-    def svd(self, stream: CpuStream, plan: Plan, a: int, u: int, s: int, vt: int) -> Check:
-        return stream.run("lapack", plan, a, u, s, vt)
-
-    @launches(messages.GesvdjBatched, refuses=too_large)
-    def svd_batched(self, stream: CpuStream, plan: Plan, a: int, u: int, s: int, vt: int) -> Check:
-        return stream.run("lapack", plan, a, u, s, vt)
-
-    @launches(messages.SvdValues, refuses=svd_refused)
-    def svd_values(self, stream: CpuStream, plan: Plan, a: int, s: int) -> Check:
-        return stream.run("lapack", plan, a, s)
-
-    @launches(messages.Syevd, refuses=syevd_refused)
-    def syevd(self, stream: CpuStream, plan: Plan, a: int, w: int, v: int) -> Check:
-        return stream.run("lapack", plan, a, w, v)
-
-    @launches(messages.SyevdxIndex, messages.Geev, messages.SyevBatched, refuses=too_large)
-    def eigenpairs(self, stream: CpuStream, plan: Plan, a: int, w: int, v: int) -> Check:
-        return stream.run("lapack", plan, a, w, v)
-
     @measures(messages.SyevdxRange)
     def measure_range(self, plan: eigen.EigenRange, a: int, w: int | None, v: int | None, found: int | None) -> Extents:
         return plan.measure(a)
 
-    @launches(messages.SyevdxRange, refuses=too_large)
-    def eigen_range(self, stream: CpuStream, plan: Plan, a: int, w: int, v: int, found: int) -> Check:
-        return stream.run("lapack", plan, a, w, v, found)
-
-    @launches(messages.SyevdValues, messages.GeevValues, refuses=too_large)
-    def eigenvalues(self, stream: CpuStream, plan: Plan, a: int, w: int) -> Check:
-        return stream.run("lapack", plan, a, w)
-
-    @launches(messages.Sygvd, refuses=too_large)
-    def sygvd(self, stream: CpuStream, plan: Plan, a: int, b: int, w: int, v: int) -> Check:
-        return stream.run("lapack", plan, a, b, w, v)
-
-    @launches(messages.SparseLu, messages.SparseQr, messages.SparseCholesky, refuses=too_large)
-    def sparse(self, stream: CpuStream, plan: Plan, a: list[int], b: int, x: int) -> Check:
-        return stream.run("scipy", plan, a, b, x)
+    @launches(*PLANS, refuses=refuses)
+    def solve(self, stream: CpuStream, plan: Plan, *operands: Any) -> Check:
+        return stream.run("scipy", plan, *operands)

@@ -10,16 +10,9 @@ from callboard.core.dtype import DType
 from callboard.kernel.solver import Svd, SvdValues
 from callboard.kernel.solver.failures import unconverged_off_diagonals
 
-__all__ = ["gesdd", "no_jacobi", "svd", "svd_values"]
+__all__ = ["gesdd", "svd", "svd_values"]
 
 Plan = Callable[..., None]
-
-
-def no_jacobi(op: Svd | SvdValues) -> str | None:
-    """Why this method is not there."""
-    if op.method == "gesvdj":
-        return "method is 'gesvdj'; LAPACK has no Jacobi method for all dtypes, take 'gesvd' or 'gesdd'"
-    return None
 
 
 def gesdd(dtype: DType, job: str, a: Array, s: Array, u: Array, vt: Array) -> int:

@@ -71,45 +71,9 @@ class CudaBlasLt(Library):
             self._timing = self.lt.device.stream()
         return fastest(self.lt, self._timing, op, mapping, made, operation, candidates)
 
-    @launches(Matmul, MatmulAux, refuses=refuses)
-    def forward(
-        self,
-        stream: CudaStream,
-        plan: Plan,
-        a: int,
-        b: int,
-        out: int,
-        c: int | None,
-        scale_a: int | None,
-        scale_b: int | None,
-        scale_out: int | None,
-        amax: int | None,
-        alpha: Any,
-        beta: Any,
-        bias: int | None,
-        aux: int | None,
-    ) -> None:
-        plan(stream, a, b, out, c, scale_a, scale_b, scale_out, amax, alpha, beta, bias, aux)
-
-    @launches(MatmulBgrad, refuses=refuses)
-    def backward(
-        self,
-        stream: CudaStream,
-        plan: Plan,
-        a: int,
-        b: int,
-        out: int,
-        c: int | None,
-        scale_a: int | None,
-        scale_b: int | None,
-        scale_out: int | None,
-        amax: int | None,
-        alpha: Any,
-        beta: Any,
-        aux: int | None,
-        bias_grad: int | None,
-    ) -> None:
-        plan(stream, a, b, out, c, scale_a, scale_b, scale_out, amax, alpha, beta, aux, bias_grad)
+    @launches(Matmul, MatmulAux, MatmulBgrad, refuses=refuses)
+    def multiply(self, stream: CudaStream, plan: Plan, *operands: Any) -> None:
+        plan(stream, *operands)
 
 
 def _why(op: Product[Any], mapping: Mapping) -> str:

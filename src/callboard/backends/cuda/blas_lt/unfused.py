@@ -119,7 +119,7 @@ def _in_scratch(lt: CublasLt, op: Product[Any], mapping: Mapping, made: Outputs,
             steps.append(_finish(lt, op, mapping, made, scratch.address))
         if op.traits.grad is not None:
             steps.append(_sums(lt, op, mapping, made, scratch.address))
-    except BaseException:
+    except BaseException:  # whatever ends it: nobody else has the product and the scratch
         close()
         raise
     return Unfused(close, *steps)

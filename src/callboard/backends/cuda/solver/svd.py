@@ -13,15 +13,10 @@ from callboard.kernel.solver.failures import unconverged, unconverged_off_diagon
 if TYPE_CHECKING:
     from callboard.backends.cuda.solver.cusolver import Cusolver
 
-__all__ = ["no_division", "svd", "svd_values"]
+__all__ = ["svd", "svd_values"]
 
 VECTORS, NO_VECTORS = 1, 0
 """``cusolverEigMode_t``."""
-
-
-def no_division(op: Svd | SvdValues) -> str | None:
-    """Why this method is not there."""
-    return "method is 'gesdd'; cuSOLVER has none, take 'gesvd' or 'gesvdj'" if op.method == "gesdd" else None
 
 
 def svd(solver: "Cusolver", op: Svd) -> Plan:
