@@ -1,6 +1,6 @@
 """Configuration of a device: argument, else environment, else default (docs/configuration.md is the one page)."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -21,6 +21,8 @@ class HostConfig(msgspec.Struct, frozen=True, kw_only=True):
         trace: Record every op (:class:`callboard.device.protocol.Traces`).
         warm: Libraries whose handles and code a hot standby has ready.
         interval: Seconds between heartbeats.
+        stall_after: Seconds for which a stream that has work may finish nothing before its context is given up as lost
+            (``ContextPoisoned``, with the ops in flight as suspects); None: however long. Longer than the longest op.
     """
 
     memory_limit: int | None = None
@@ -32,6 +34,7 @@ class HostConfig(msgspec.Struct, frozen=True, kw_only=True):
     trace: bool = False
     warm: tuple[str, ...] = ("memory", "blas")
     interval: float = 1.0
+    stall_after: Annotated[float, msgspec.Meta(gt=0.0)] | None = None
 
 
 class DeviceConfig(msgspec.Struct, frozen=True, kw_only=True):

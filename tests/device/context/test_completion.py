@@ -98,6 +98,6 @@ def test_closing_ends_its_thread(name: str) -> None:
 def test_the_names_choose() -> None:
     kinds = [("polled", PolledCompletion), ("host_fn", HostFnCompletion), ("sync", SyncCompletion)]
     for name, kind in kinds:
-        completion = completion_for(name, 1e-4, lambda: None, lambda: None, False)
+        completion = completion_for(name, 1e-4, lambda: None, lambda: None, shared=False)
         assert type(completion) is kind
         completion.close()

@@ -12,6 +12,7 @@ __device__ int room[4];
 extern "C" __global__ void illegal() { *(volatile int*)16 = 1; }
 extern "C" __global__ void misaligned() { *(volatile int*)((char*)room + 1) = 1; }
 extern "C" __global__ void trap() { asm volatile("trap;"); }
+extern "C" __global__ void endless() { while (*(volatile int*)room == 0) { } }
 extern "C" __global__ void assertion() { __assertfail("told to", "actors.py", 1, "assertion", 1); }
 """
 
@@ -39,7 +40,7 @@ class Striker(cb.ResidentActor):
         module = ctypes.c_void_p()
         driver.module_load_data(ctypes.byref(module), _compile(nvrtc, "actors", SOURCE, architecture, form))
         self.functions: dict[str, int] = {}
-        for kind in KINDS:
+        for kind in (*KINDS, "endless"):
             function = ctypes.c_void_p()
             driver.module_get_function(ctypes.byref(function), module.value, kind.encode())
             self.functions[kind] = function.value or 0

@@ -8,7 +8,8 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from tests.faults.cuda.lab import BOUND, armed, chain, cuda, is_right, kill, loss, right_or_lost
+from tests.faults.cuda.actors import Striker
+from tests.faults.cuda.lab import BOUND, armed, chain, cuda, error_of, is_right, kill, loss, right_or_lost
 from tests.faults.load import Load
 
 import callboard as cb
@@ -182,4 +183,22 @@ async def test_a_host_that_hangs_is_replaced() -> None:
             assert await right_or_lost(behind, 5)
             await is_right(chain(dev, number + 2), number + 2)
             assert dev.health().host_pid != old
+        assert dev.health().restarts == 2
+
+
+async def test_a_kernel_that_never_ends_is_a_loss() -> None:
+    """Its host makes its rounds, and other streams go on: only its own stream finishes nothing more."""
+    async with cuda(standby="hot", stall_after=2.0) as dev:
+        striker = dev.actor_of(cb.Props(Striker), name="striker").with_timeout(BOUND)
+        for number in range(2):
+            await armed(dev)
+            old = await striker.call(Striker.pid)
+            endless = striker.call(Striker.strike, "endless")
+            await is_right(chain(dev, number), number)
+            lost, recovered = await loss(dev, lambda: None)
+            assert "has finished nothing for 2 s" in str(lost.error)
+            assert recovered.standby == "hot"
+            assert isinstance(await error_of(endless), cb.ContextPoisoned)
+            await is_right(chain(dev, number + 2), number + 2)
+            assert await striker.call(Striker.pid) != old
         assert dev.health().restarts == 2

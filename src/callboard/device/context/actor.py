@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from callboard.core.backend import AccelBackend, AccelDevice, DeviceInfo
-from callboard.core.errors import AccelError
+from callboard.core.errors import AccelError, ContextPoisoned
 from callboard.device.config import HostConfig
 from callboard.device.context.admission import Admission
 from callboard.device.context.blocks import BlockPool
@@ -17,6 +17,7 @@ from callboard.device.context.lending import Lending, Visit
 from callboard.device.context.libraries import Libraries
 from callboard.device.context.parking import Parking
 from callboard.device.context.preparing import Helper
+from callboard.device.context.stalls import Stalls
 from callboard.device.context.streams import allocator_for
 from callboard.device.context.trace import KernelTrace
 from callboard.device.context.verdicts import Ledger
@@ -48,8 +49,15 @@ class ContextActor:
         self.libraries = Libraries(self.device, backend.libraries(), self.streams, backend.name)
         self.helper = Helper(self.device.use, channel.busy, channel.wake)
         self.completion = completion_for(
-            config.completion or backend.completion, config.spin, channel.wake, self.device.use, channel.shared
+            config.completion or backend.completion,
+            config.spin,
+            channel.wake,
+            self.device.use,
+            shared=channel.shared,
+            looks=config.stall_after is not None,
         )
+        self.stalls = None if config.stall_after is None else Stalls(config.stall_after)
+        self._stalled = False
         self.admission = Admission(
             self.device,
             self.pool,
@@ -117,9 +125,21 @@ class ContextActor:
             if track.completed < track.issued:
                 track.poll()
         flying = self.ledger.settle(tracks)
+        if self.stalls is not None:
+            self._find_stall(self.stalls)
         waiting = self.admission.sizing.advance()
         leaving = self.admission.plans.sweep()
         return self.lending.advance() or flying or waiting or leaving
+
+    def _find_stall(self, stalls: Stalls) -> None:
+        track = stalls.look(self.streams.tracks, time.monotonic())
+        if track is not None:
+            self._stalled = True
+            head = track.ops[0].plan if track.ops else None
+            raise ContextPoisoned(
+                f"stream {track.stream.id} has finished nothing for {stalls.limit:g} s (stall_after); "
+                f"{'an op' if head is None else head.tag} is at its head"
+            )
 
     def report(self) -> None:
         """Send the verdicts that are known."""
@@ -154,6 +174,8 @@ class ContextActor:
         """End what can be ended of a dead context."""
         self.helper.close()
         self.completion.close()
+        if self._stalled:
+            return  # whoever touches it would wait for what never ends
         for end in (*(track.stream.close for track in self.streams.tracks), self.device.close):
             with contextlib.suppress(Exception):  # it is dead; each says so once more
                 end()

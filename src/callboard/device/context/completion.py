@@ -74,6 +74,10 @@ class SharedPolledCompletion(PolledCompletion):
     A loop that polls in Python would keep the GIL from whoever is to use the results. So short work is waited for
     inside the driver, which spins without the GIL; after a wait that took longer than ``SHORT``, the thread sleeps
     between looks for a while, so that a long op does not hold back the admission of others.
+
+    Args:
+        spin, clock: As of :class:`PolledCompletion`.
+        looks: Never wait in the driver, so that somebody can see that an op does not end.
     """
 
     SHORT = 200e-6
@@ -83,14 +87,17 @@ class SharedPolledCompletion(PolledCompletion):
     NAP = 20e-6
     """Seconds between looks then."""
 
-    def __init__(self, spin: float, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, spin: float, clock: Callable[[], float] = time.monotonic, *, looks: bool = False) -> None:
         super().__init__(spin, clock)
         self._rounds = 0
+        self._looks = looks
 
     def wait(self, flying: bool) -> float | None:
         return self.NAP if flying else None
 
     def watch(self, tracks: Sequence[Track]) -> None:
+        if self._looks:
+            return
         if self._rounds:
             self._rounds -= 1
             return
@@ -183,11 +190,20 @@ class SyncCompletion(Completion):
 
 
 def completion_for(
-    name: str, spin: float, wake: Callable[[], None], enter: Callable[[], None], shared: bool
+    name: str, spin: float, wake: Callable[[], None], enter: Callable[[], None], *, shared: bool, looks: bool = False
 ) -> Completion:
-    """The strategy of this name: ``"polled"``, ``"host_fn"`` or ``"sync"``; ``shared``: with the application's GIL."""
+    """The strategy of this name.
+
+    Args:
+        name: ``"polled"``, ``"host_fn"`` or ``"sync"``.
+        spin: Seconds that polling goes on after the last op.
+        wake: Wakes the admitting thread.
+        enter: Makes the context current on a thread of the strategy.
+        shared: The application's threads need the same GIL.
+        looks: The admitting thread may not be held by an op that does not end.
+    """
     if name == "host_fn":
         return HostFnCompletion(wake)
     if name == "sync":
         return SyncCompletion(wake, enter)
-    return SharedPolledCompletion(spin) if shared else PolledCompletion(spin)
+    return SharedPolledCompletion(spin, looks=looks) if shared else PolledCompletion(spin)

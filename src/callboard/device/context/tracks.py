@@ -78,6 +78,11 @@ class Track:
         self.completed = self.sealed = self.issued
         self.trails = False
 
+    @property
+    def waits(self) -> bool:
+        """Whether work enqueued here still runs after some of another track."""
+        return any(other.completed < ticket for other, ticket in self.passed.items())
+
     def follow(self, other: "Track", ticket: int) -> None:
         """Make work enqueued here from now on run after ``ticket`` of another track."""
         if ticket <= other.completed or ticket <= self.passed.get(other, 0):
