@@ -19,9 +19,7 @@ import callboard as cb
 from callboard.actors import ManualClock
 from callboard.backends.cpu.device import CpuBackend
 from callboard.core import registry
-from callboard.device.configure import device_config
 from callboard.device.line.copying import Copier
-from callboard.testing.faulty import FaultyBackend
 
 pytestmark = [pytest.mark.fault, pytest.mark.leaves_nothing]
 
@@ -440,57 +438,6 @@ async def test_a_context_lost_in_a_thread_stops_the_device_and_names_the_cure(di
         assert all(isinstance(e, cb.Unrecoverable) for e in errors)
         assert all("open the device with isolation='process'" in str(e) for e in errors)
         assert [type(e).__name__ async for e in events] == ["Lost", "Stopped"]
-
-
-@pytest.mark.parametrize("completion", ["host_fn", "polled", "sync"])
-async def test_a_stream_that_stands_still_is_a_loss(completion: str, tmp_path: Any) -> None:
-    options = {"isolation": "process", "standby": "hot", "completion": completion}
-    async with cb.device(f"faulty+cpu?hang_at=4&once={tmp_path}/struck", stall_after=0.3, **options) as dev:
-        assert await dev.standby_ready()
-        before, a = dev.generation, dev.put(ones())
-        assert (await a.get()).sum() == 4
-        behind = [dev.copy(a) for _ in range(3)]
-        errors = [await ended(copy) for copy in behind[1:]]
-        assert type(errors[1]) is cb.ContextPoisoned
-        assert "has finished nothing for 0.3 s" in str(errors[0])
-        assert "memory.copy is at its head" in str(errors[0])
-        assert isinstance(errors[0], cb.ContextPoisoned)
-        assert errors[0].suspects[0].op == "memory.copy"
-        assert dev.generation > before
-        assert (await dev.put(ones()).get()).sum() == 4
-        assert dev.health().restarts == 1
-
-
-@pytest.mark.parametrize("dispatcher", ["own", "caller"])
-async def test_a_stream_that_stands_still_in_a_thread_stops_the_device(dispatcher: str) -> None:
-    faulty = FaultyBackend("cpu", hang_at=2)
-    undo = registry.register(faulty.spec, faulty)
-    try:
-        options = {"isolation": "thread", "dispatcher": dispatcher, "completion": "polled"}
-        async with cb.device(faulty.spec, stall_after=0.3, **options) as dev:
-            a = dev.put(ones())
-            error = await ended(dev.copy(dev.copy(a)))
-            assert isinstance(error, cb.Unrecoverable)
-            assert "has finished nothing for 0.3 s" in str(error)
-            assert "open the device with isolation='process'" in str(error)
-            assert dev.stopped
-    finally:
-        undo()
-        for opened in faulty.opened:  # what a thread leaves behind when the device is not to be touched
-            opened.release_hang()
-            opened.close()
-
-
-async def test_long_ops_within_the_limit_are_no_stall() -> None:
-    async with cb.device("faulty+cpu?slow_at=2&delay=0.4", isolation="process", standby=None, stall_after=20) as dev:
-        a = dev.put(ones())
-        assert (await dev.copy(dev.copy(a)).get()).sum() == 4
-        assert dev.health().restarts == 0
-
-
-def test_a_limit_that_is_none_is_refused() -> None:
-    with pytest.raises(ValueError, match="stall_after"):
-        device_config("process", None, {"stall_after": 0.0})
 
 
 async def test_a_backend_that_cannot_be_opened_stops_the_device_at_once() -> None:
