@@ -1,4 +1,4 @@
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -98,6 +98,14 @@ def test_a_subclass_adds_to_its_own_tables_and_may_override() -> None:
 )
 def test_why_not(op: Op[Any, Any], why: str | None) -> None:
     assert Toy.why_not(op) == why
+
+
+def test_an_op_that_is_never_executed_has_its_reason() -> None:
+    class Without(Toy):
+        refused: ClassVar = {Other: "there is no such device"}
+
+    assert Without.why_not(Other(a=of("f32"))) == "there is no such device"
+    assert Without.why_not(Add(a=of("f64"), fast=False)) is None
 
 
 def test_a_launch_takes_what_the_message_declares() -> None:

@@ -138,6 +138,8 @@ class Library(abc.ABC):
     """The stem, ``"blas"``."""
     max_plans: ClassVar[int | None] = None
     """Plans of this library that a host keeps at most; those used least recently give way. None: some thousands."""
+    refused: ClassVar[Mapping[type[AnyOp], str]] = {}
+    """Ops that are never executed here, and why: for what has a better reason than that nobody has written it."""
     prepare_table: ClassVar[dict[type[AnyOp], Prepare]] = {}
     measure_table: ClassVar[dict[type[AnyOp], Measure]] = {}
     launch_table: ClassVar[dict[type[AnyOp], Launch]] = {}
@@ -172,7 +174,7 @@ class Library(abc.ABC):
         """Why this op (with these layouts and settings) is not supported, None if it is."""
         launch = cls.launch_table.get(type(op))
         if launch is None:
-            return "no implementation"
+            return cls.refused.get(type(op), "no implementation")
         if launch.dtypes is not None:
             operands = info_of(type(op)).split(op).operands
             if operands and operands[0].dtype not in launch.dtypes:

@@ -1,6 +1,7 @@
 """``CpuFft``: which plan serves which message."""
 
 from collections.abc import Callable
+from typing import ClassVar
 
 from callboard.backends.cpu.fft.transforms import Plan, planned, scipy_fft
 from callboard.backends.cpu.stream import CpuStream
@@ -13,15 +14,13 @@ __all__ = ["CpuFft"]
 Check = Callable[[], None]
 
 
-def no_compiler(op: FftWithCallback) -> str:
-    """Of functions given as CUDA C++."""
-    return "load and store are CUDA C++, which a CPU cannot run; transform, and compute before or after it"
-
-
 class CpuFft(Library):
     """Serves :mod:`callboard.kernel.fft` with :mod:`scipy.fft`, in the precision of the operands (halves in f32)."""
 
     name = "fft"
+    refused: ClassVar = {
+        FftWithCallback: "load and store are CUDA C++, which a CPU cannot run; compute before and after a transform"
+    }
 
     def __init__(self, device: AccelDevice, stream: AccelStream) -> None:
         super().__init__(device, stream)
@@ -38,15 +37,3 @@ class CpuFft(Library):
     @launches(FftPlanManyInPlace)
     def in_place(self, stream: CpuStream, plan: Plan, x: int) -> Check:
         return stream.run("scipy", plan, x, x)
-
-    @launches(FftWithCallback, refuses=no_compiler)
-    def with_callback(
-        self,
-        stream: CpuStream,
-        plan: FftWithCallback,
-        x: int,
-        out: int,
-        load_data: int | None,
-        store_data: int | None,
-    ) -> None:
-        raise NotImplementedError  # never reached: every message is refused

@@ -63,7 +63,7 @@ class Curand:
         self._discarded = device.allocate(4 * (1 if KINDS[kind].skips else DISCARDED_AT_ONCE))
         try:
             self._begin(0)
-        except BaseException:
+        except BaseException:  # Ctrl-C, too: nobody else gives handle and memory back
             self.close()
             raise
 

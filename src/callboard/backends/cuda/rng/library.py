@@ -81,7 +81,7 @@ class CudaRng(Library):
         plan = Plan(self.device, op.out.layout)
         try:
             complete(plan, op)
-        except BaseException:
+        except BaseException:  # Ctrl-C, too: nobody else gives its memory back
             plan.close()
             raise
         return plan

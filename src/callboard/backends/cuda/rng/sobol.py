@@ -82,7 +82,7 @@ class SobolTables:
                 )
                 self._device.driver.check(code, "cuMemcpyHtoDAsync")
                 self._stream.synchronize()  # before the image is gone
-            except BaseException:
+            except BaseException:  # Ctrl-C, too: nobody else gives the memory back
                 self._device.release(found)
                 raise
             self._tables[dimensions, bits] = found
