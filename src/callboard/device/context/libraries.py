@@ -19,8 +19,19 @@ __all__ = ["Libraries", "LibraryActor"]
 _log = logging.getLogger(__name__)
 
 
+Announce = Callable[[str | None], None]
+"""Says what long step begins, so that its silence is no hang; None when it ends (:meth:`Channel.busy`)."""
+
+
 class LibraryActor:
     """One compute library on one device.
+
+    Args:
+        stem: ``"blas"``.
+        cls: The backend's.
+        device: Which.
+        track: Its stream.
+        announce: Told when the handle is being made, which may import the vendor's package first.
 
     Attributes:
         stem: ``"blas"``.
@@ -28,14 +39,22 @@ class LibraryActor:
         restarts: How often its handle was made again after a failure.
     """
 
-    def __init__(self, stem: str, cls: type[Library], device: AccelDevice, track: Track) -> None:
+    def __init__(self, stem: str, cls: type[Library], device: AccelDevice, track: Track, announce: Announce) -> None:
         self.stem = stem
         self.track = track
         self.restarts = 0
-        self.library: Library = cls(device, track.stream)
         self._cls = cls
         self._device = device
+        self._announce = announce
         self._broken = False
+        self.library = self._made()
+
+    def _made(self) -> Library:
+        self._announce(f"opening {self.stem}")
+        try:
+            return self._cls(self._device, self.track.stream)
+        finally:
+            self._announce(None)
 
     def bind(self, plan: Plan) -> None:
         """Let the plan launch here; its state is made separately.
@@ -44,7 +63,7 @@ class LibraryActor:
             BackendUnavailable, OutOfMemory: The handle was given up after a failure and cannot be made again.
         """
         if self._broken:
-            self.library = self._cls(self._device, self.track.stream)
+            self.library = self._made()
             self._broken = False
         plan.library = self
         launch = getattr(self.library, self._cls.launch_table[type(plan.op)].method)
@@ -94,12 +113,18 @@ class Libraries:
     """The library actors of a device, made when they are first needed."""
 
     def __init__(
-        self, device: AccelDevice, classes: Mapping[str, type[Library]], streams: StreamAllocator, name: str
+        self,
+        device: AccelDevice,
+        classes: Mapping[str, type[Library]],
+        streams: StreamAllocator,
+        name: str,
+        announce: Announce,
     ) -> None:
         self._device = device
         self._classes = classes
         self._streams = streams
         self._name = name
+        self._announce = announce
         self.actors: dict[str, LibraryActor] = {}
 
     def serve(self, plan: Plan) -> LibraryActor:
@@ -129,6 +154,11 @@ class Libraries:
     def _actor(self, stem: str) -> LibraryActor:
         actor = self.actors.get(stem)
         if actor is None:
-            actor = LibraryActor(stem, self._classes[stem], self._device, self._streams.acquire(stem))
+            track = self._streams.acquire(stem)
+            try:
+                actor = LibraryActor(stem, self._classes[stem], self._device, track, self._announce)
+            except BaseException:  # passed on: every call of a library that is not there comes here
+                self._streams.release(track)
+                raise
             self.actors[stem] = actor
         return actor

@@ -38,19 +38,24 @@ class Pulse:
         self.rounds = 0
         self.waiting = False
         self.changed: Callable[[], None] = lambda: None
-        self._steps: dict[int, str] = {}  # by thread: a helper may prepare while the admitting thread goes on
+        # By thread, for a helper may prepare while the admitting thread goes on; a step may be taken within another.
+        self._steps: dict[int, list[str]] = {}
 
     def step(self, name: str | None) -> None:
         """Begin a long step on the calling thread, or end it."""
-        if name is None:
-            self._steps.pop(threading.get_ident(), None)
-        else:
-            self._steps[threading.get_ident()] = name
+        thread = threading.get_ident()
+        steps = self._steps.setdefault(thread, [])
+        if name is not None:
+            steps.append(name)
+        elif steps:
+            steps.pop()
+        if not steps:
+            del self._steps[thread]
         self.changed()
 
     @property
     def steps(self) -> str:
-        return ", ".join(tuple(self._steps.values()))
+        return ", ".join(step for steps in tuple(self._steps.values()) for step in tuple(steps))
 
 
 class SocketChannel(Channel):
