@@ -187,11 +187,15 @@ async def test_a_host_that_hangs_is_replaced() -> None:
 
 
 async def test_a_kernel_that_never_ends_is_a_loss() -> None:
-    """Its host makes its rounds, and other streams go on: only its own stream finishes nothing more."""
+    """Its host makes its rounds, and other streams go on: only its own stream finishes nothing more.
+
+    What the others need has been opened before: the driver may keep whoever makes a handle, or loads code, waiting.
+    """
     async with cuda(standby="hot", stall_after=2.0) as dev:
         striker = dev.actor_of(cb.Props(Striker), name="striker").with_timeout(BOUND)
         for number in range(2):
             await armed(dev)
+            await is_right(chain(dev, number), number)
             old = await striker.call(Striker.pid)
             endless = striker.call(Striker.strike, "endless")
             await is_right(chain(dev, number), number)

@@ -46,7 +46,7 @@ class ContextActor:
         self.ledger = Ledger()
         self.pool = BlockPool(self.device, config.memory_limit)
         self.streams = allocator_for(self.device, config)
-        self.libraries = Libraries(self.device, backend.libraries(), self.streams, backend.name, channel.busy)
+        self.libraries = Libraries(self.device, backend.libraries(), self.streams, backend.name)
         self.helper = Helper(self.device.use, channel.busy, channel.wake)
         self.completion = completion_for(
             config.completion or backend.completion,

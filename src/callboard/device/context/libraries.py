@@ -19,19 +19,8 @@ __all__ = ["Libraries", "LibraryActor"]
 _log = logging.getLogger(__name__)
 
 
-Announce = Callable[[str | None], None]
-"""Says what long step begins, so that its silence is no hang; None when it ends (:meth:`Channel.busy`)."""
-
-
 class LibraryActor:
     """One compute library on one device.
-
-    Args:
-        stem: ``"blas"``.
-        cls: The backend's.
-        device: Which.
-        track: Its stream.
-        announce: Told when the handle is being made, which may import the vendor's package first.
 
     Attributes:
         stem: ``"blas"``.
@@ -39,22 +28,14 @@ class LibraryActor:
         restarts: How often its handle was made again after a failure.
     """
 
-    def __init__(self, stem: str, cls: type[Library], device: AccelDevice, track: Track, announce: Announce) -> None:
+    def __init__(self, stem: str, cls: type[Library], device: AccelDevice, track: Track) -> None:
         self.stem = stem
         self.track = track
         self.restarts = 0
+        self.library: Library = cls(device, track.stream)
         self._cls = cls
         self._device = device
-        self._announce = announce
         self._broken = False
-        self.library = self._made()
-
-    def _made(self) -> Library:
-        self._announce(f"opening {self.stem}")
-        try:
-            return self._cls(self._device, self.track.stream)
-        finally:
-            self._announce(None)
 
     def bind(self, plan: Plan) -> None:
         """Let the plan launch here; its state is made separately.
@@ -63,7 +44,7 @@ class LibraryActor:
             BackendUnavailable, OutOfMemory: The handle was given up after a failure and cannot be made again.
         """
         if self._broken:
-            self.library = self._made()
+            self.library = self._cls(self._device, self.track.stream)
             self._broken = False
         plan.library = self
         launch = getattr(self.library, self._cls.launch_table[type(plan.op)].method)
@@ -113,18 +94,12 @@ class Libraries:
     """The library actors of a device, made when they are first needed."""
 
     def __init__(
-        self,
-        device: AccelDevice,
-        classes: Mapping[str, type[Library]],
-        streams: StreamAllocator,
-        name: str,
-        announce: Announce,
+        self, device: AccelDevice, classes: Mapping[str, type[Library]], streams: StreamAllocator, name: str
     ) -> None:
         self._device = device
         self._classes = classes
         self._streams = streams
         self._name = name
-        self._announce = announce
         self.actors: dict[str, LibraryActor] = {}
 
     def serve(self, plan: Plan) -> LibraryActor:
@@ -156,7 +131,7 @@ class Libraries:
         if actor is None:
             track = self._streams.acquire(stem)
             try:
-                actor = LibraryActor(stem, self._classes[stem], self._device, track, self._announce)
+                actor = LibraryActor(stem, self._classes[stem], self._device, track)
             except BaseException:  # passed on: every call of a library that is not there comes here
                 self._streams.release(track)
                 raise

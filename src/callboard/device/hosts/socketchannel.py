@@ -38,24 +38,19 @@ class Pulse:
         self.rounds = 0
         self.waiting = False
         self.changed: Callable[[], None] = lambda: None
-        # By thread, for a helper may prepare while the admitting thread goes on; a step may be taken within another.
-        self._steps: dict[int, list[str]] = {}
+        self._steps: dict[int, str] = {}  # by thread: a helper may prepare while the admitting thread goes on
 
     def step(self, name: str | None) -> None:
         """Begin a long step on the calling thread, or end it."""
-        thread = threading.get_ident()
-        steps = self._steps.setdefault(thread, [])
-        if name is not None:
-            steps.append(name)
-        elif steps:
-            steps.pop()
-        if not steps:
-            del self._steps[thread]
+        if name is None:
+            self._steps.pop(threading.get_ident(), None)
+        else:
+            self._steps[threading.get_ident()] = name
         self.changed()
 
     @property
     def steps(self) -> str:
-        return ", ".join(step for steps in tuple(self._steps.values()) for step in tuple(steps))
+        return ", ".join(tuple(self._steps.values()))
 
 
 class SocketChannel(Channel):
