@@ -1,3 +1,4 @@
+from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -193,6 +194,37 @@ def test_plans_give_way_by_last_use_and_are_closed(session: LibrarySession, monk
     assert closed == [2]
     session.close()
     assert closed == [2, 3, 1]
+
+
+@pytest.mark.parametrize(
+    "does, named",
+    [
+        (lambda library, stream: library.device.allocate(8), "CpuDevice.allocate in a launch"),
+        (lambda library, stream: library.device.stream(), "CpuDevice.stream in a launch"),
+        (lambda library, stream: stream.synchronize(), "CpuStream.synchronize in a launch"),
+    ],
+)
+def test_a_launch_only_enqueues(
+    session: LibrarySession, monkeypatch: pytest.MonkeyPatch, does: Callable[[Any, Any], Any], named: str
+) -> None:
+    monkeypatch.setattr(ToyLibrary, "forget", lambda self, stream, *_: does(self, stream))
+    array = session.put([1.0])
+    with pytest.raises(AssertionError, match=named):
+        session.submit(Forget(src=array))
+    np.testing.assert_array_equal(session.get(array), [1.0])  # and it is only for launches
+
+
+def test_memory_that_goes_while_a_launch_runs_is_given_back_behind_it(
+    session: LibrarySession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = [session.put([1.0])]
+    given = []
+    release = session.device.release
+    monkeypatch.setattr(type(session.device), "release", lambda _, memory: (given.append(memory), release(memory)))
+    monkeypatch.setattr(ToyLibrary, "forget", lambda self, *_: held.clear())
+    session.submit(Forget(src=session.put([2.0])))
+    session.put([3.0])
+    assert given
 
 
 def test_the_ops_own_failure_is_raised(session: LibrarySession) -> None:

@@ -6,6 +6,7 @@ put it together again, prepare once per head, allocate, launch, wait, check. Mem
 shows.
 """
 
+import contextlib
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -24,6 +25,7 @@ from callboard.core.operand import Compound, Operand, operands_of
 from callboard.core.opinfo import read_head
 from callboard.core.views import Index, indexed, reshaped
 from callboard.kernel.memory import Copy, Download, Fill, Upload
+from callboard.testing.purity import enqueue_only
 
 __all__ = ["LibrarySession", "SessionArray"]
 
@@ -113,7 +115,7 @@ class LibrarySession:
         self.classes = self.backend.libraries()
         self.device = self.backend.open(self.backend.devices()[0])
         self.closed = False
-        self._recording = False
+        self._launching = False
         self._unreleased: list[Memory] = []
         self._libraries: dict[str, Library] = {}
         self._streams: dict[str, AccelStream] = {}
@@ -180,9 +182,9 @@ class LibrarySession:
         return self._answer(op, made)
 
     def release(self, memory: Memory) -> None:
-        """Give memory back; later, when a launch is being recorded: freeing would end the recording."""
+        """Give memory back; later, when a launch runs, which may be recorded: freeing would end the recording."""
         self._unreleased.append(memory)
-        while self._unreleased and not self._recording:
+        while self._unreleased and not self._launching:
             self.device.release(self._unreleased.pop())
 
     def close(self) -> None:
@@ -200,19 +202,27 @@ class LibrarySession:
 
     def _launch(self, plan: Plan, arguments: list[Any]) -> Callable[[], None] | None:
         """Run a launch, by way of a graph where asked to, and wait for it."""
-        if not (self._capture and plan.captures):
-            check: Callable[[], None] | None = plan.launch(plan.stream, plan.state, *arguments)
-            plan.stream.synchronize()
-            return check
         checks: list[Callable[[], None] | None] = []
-        self._recording = True
+
+        def launch() -> None:
+            # What cannot be recorded says why, and may be no mere enqueueing (a generator of cuRAND that goes back).
+            with enqueue_only(self.device, plan.stream) if plan.captures else contextlib.nullcontext():
+                checks.append(plan.launch(plan.stream, plan.state, *arguments))
+
+        graph = None
+        self._launching = True
         try:
-            graph = plan.stream.capture(lambda: checks.append(plan.launch(plan.stream, plan.state, *arguments)))
+            if self._capture and plan.captures:
+                graph = plan.stream.capture(launch)
+            else:
+                launch()
         finally:
-            self._recording = False
-        graph.launch(plan.stream)
+            self._launching = False
+        if graph is not None:
+            graph.launch(plan.stream)
         plan.stream.synchronize()
-        graph.close()
+        if graph is not None:
+            graph.close()
         return checks[0]
 
     def _sized(self, op: Op[Any, Any], plan: Plan, outputs: dict[str, Layout]) -> dict[str, Layout]:
