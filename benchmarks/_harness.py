@@ -1,24 +1,19 @@
-"""What the benchmarks share: arguments, interleaved rounds, ratios, the record of where they ran.
+"""What the benchmarks share: arguments, interleaved rounds, ratios, tables, bars.
 
 A ratio is taken between two figures of the same round, measured one after the other, so that a neighbour on the machine
 slows both; printed are its minimum, median and maximum over all rounds.
 """
 
 import argparse
-import datetime as dt
-import json
-import os
 import statistics
-import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from callboard.cli.doctor import machine
+from _record import end_soon, end_when_told
+
 from callboard.cli.progress import Progress
 from callboard.core import registry
-
-ROOT = Path(__file__).resolve().parent.parent
 
 Figures = dict[str, list[float]]
 Spread = dict[str, float]
@@ -50,6 +45,7 @@ def arguments(
     description: str | None, rounds: int, extend: Callable[[argparse.ArgumentParser], None] | None = None
 ) -> Any:
     """The arguments that all benchmarks take, and those that ``extend`` adds."""
+    end_when_told()
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="auto", help='"auto" (default), "cpu", "cuda", "cuda:1" or a UUID')
     parser.add_argument("--rounds", type=int, default=rounds)
@@ -64,14 +60,24 @@ def arguments(
 
 
 def interleave(subjects: dict[str, Callable[[], float]], rounds: int, what: str = "") -> Figures:
-    """Measure every subject once per round, in turn (A B A B …); the order is turned around every other round."""
+    """Measure every subject once per round, in turn (A B A B …); the order is turned around every other round.
+
+    Told to end, it gives the rounds that are complete, if there are any; the program ends when they are stored.
+    """
     found: Figures = {name: [] for name in subjects}
     with Progress(what, rounds * len(subjects)) as progress:
         done = 0
-        for turn in range(rounds):
-            for name in list(subjects) if turn % 2 == 0 else list(reversed(subjects)):
-                found[name].append(subjects[name]())
-                progress.show(done := done + 1)
+        try:
+            for turn in range(rounds):
+                for name in list(subjects) if turn % 2 == 0 else list(reversed(subjects)):
+                    found[name].append(subjects[name]())
+                    progress.show(done := done + 1)
+        except (KeyboardInterrupt, SystemExit) as e:
+            complete = done // len(subjects)
+            if not complete:
+                raise
+            end_soon(e)
+            found = {name: values[:complete] for name, values in found.items()}
     return found
 
 
@@ -115,46 +121,3 @@ def tell_bars(bars: Sequence[Bar]) -> list[dict[str, Any]]:
 def kind_of(device: str) -> str:
     """``"cpu"`` or ``"cuda"``: what a name means here."""
     return registry.resolve(device)[0].name
-
-
-def environment(device: str) -> dict[str, Any]:
-    """Where this runs: commit, versions, CPU, GPU, driver."""
-    backend, info = registry.resolve(device)
-    return {
-        "at": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
-        "commit": os.environ.get("CALLBOARD_COMMIT") or _git("rev-parse", "HEAD"),
-        "dirty": bool(_git("status", "--porcelain")),
-        "backend": backend.name,
-        "device": info.name,
-        "cpu": _cpu(),
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
-        "driver": machine.driver().detail,
-        "packages": {name: version for name, version in machine.packages().items() if version},
-        "threads": {name: os.environ.get(name) for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")},
-        **{what: value for what, value in machine.system().items() if what != "executable"},
-    }
-
-
-def save(path: Path | None, name: str, given: Any, results: dict[str, Any], bars: list[dict[str, Any]]) -> None:
-    """Store a run as JSON."""
-    if path is None:
-        return
-    settings = {key: value for key, value in vars(given).items() if key != "json"}
-    record = {"benchmark": name, "environment": environment(given.device), "settings": settings}
-    path.write_text(json.dumps({**record, "results": results, "bars": bars}, indent=2) + "\n", "utf-8")
-
-
-def _git(*command: str) -> str | None:
-    try:
-        done = subprocess.run(["git", *command], cwd=ROOT, capture_output=True, text=True, check=True)
-    except (OSError, subprocess.CalledProcessError):
-        return None
-    return done.stdout.strip()
-
-
-def _cpu() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
-    except OSError:
-        return ""
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")

@@ -26,8 +26,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from _harness import Bar, Spread, arguments, interleave, kind_of, ratios, save, spread, table, tell_bars
+from _harness import Bar, Spread, arguments, interleave, kind_of, ratios, spread, table, tell_bars
 from _maths_subjects import Run, Subjects, serve_subject
+from _record import Record
 from _worker import Worker, workers
 
 __all__ = ["Problem", "Run", "Subjects", "compare"]
@@ -82,18 +83,19 @@ def compare(doc: str | None, library: str, problems: Problems, subjects: Subject
     base = "raw" if kind == "cuda" else "direct"
     program = Path(sys.argv[0]).name
     wanted = {name: (program, "--subject", name, given.device) for name in subjects.names(kind)}
-    results: dict[str, Any] = {}
+    record = Record(library, given)
     bars: list[Bar] = []
     with workers(wanted) as running:
         for problem in problems(kind, given.quick):
             able = {name: worker for name, worker in running.items() if name not in problem.without}
             result, bar = _measured(problem, able, given.rounds, problem.base or base)
-            results[problem.title] = result
             bars += bar
+            record[problem.title] = result
         plans = {name: _plans(worker) for name, worker in running.items() if name in ("process", "thread")}
     for name, found in plans.items():
         print(f"\nplans of {library}, {name}: " + ", ".join(f"{n:.0f} {what}" for what, n in found.items()))
-    save(given.json, library, given, {**results, "plans": plans}, tell_bars(bars))
+    record["plans"] = plans
+    record.done(tell_bars(bars))
 
 
 def _measured(problem: Problem, able: dict[str, Worker], rounds: int, base: str) -> tuple[dict[str, Any], list[Bar]]:

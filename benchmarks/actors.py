@@ -241,8 +241,8 @@ def ratios(name: str, rounds: list[tuple[Metrics, Metrics]]) -> dict[str, dict[s
     return table
 
 
-async def main(rounds: int, others: bool) -> dict[str, Any]:
-    """Measure everything; returns what ``--json`` stores."""
+async def main(rounds: int, others: bool, store: Callable[[dict[str, Any]], None]) -> None:
+    """Measure everything; ``store`` is given the rounds so far after each, and everything at the end."""
     subjects: dict[str, tuple[Callable[[float], Awaitable[Metrics]], float]] = {
         "callboard": (actor_round(pinned=False), 1.0),
         "callboard pinned": (actor_round(pinned=True), 0.25),
@@ -258,11 +258,12 @@ async def main(rounds: int, others: bool) -> dict[str, Any]:
                 subjects[name] = (run, scale)
     found: dict[str, list[tuple[Metrics, Metrics]]] = {name: [] for name in subjects}
     interval = sys.getswitchinterval()
-    for _ in range(rounds):
+    for done in range(1, rounds + 1):
         for name, (run, scale) in subjects.items():
             base = await queue_round(1.0)
             found[name].append((base, await run(scale)))
             sys.setswitchinterval(interval)  # a pinned thread lowers it; the next subject starts from the default
+        store({"partial": True, "rounds": done, "measured": found})
     print(f"{'':22} {'':10} {'median':>13}  ratio {'min':>7} {'median':>7} {'max':>7}")
     base_rounds = [(base, base) for base, _ in found["callboard"]]
     result: dict[str, Any] = {"asyncio.Queue": ratios("asyncio.Queue", base_rounds)}
@@ -276,13 +277,15 @@ async def main(rounds: int, others: bool) -> dict[str, Any]:
         ratio = result["callboard"][metric]["median"]
         held = ratio >= bar if better == "higher" else ratio <= bar
         print(f"bar: {metric:10} {ratio:.3f}, {'at least' if better == 'higher' else 'at most'} {bar}: {held}")
-    return {
-        "python": platform.python_version(),
-        "machine": platform.machine(),
-        "rounds": rounds,
-        "bars": {metric: bar for metric, (bar, _) in BARS.items()},
-        "results": result,
-    }
+    store(
+        {
+            "python": platform.python_version(),
+            "machine": platform.machine(),
+            "rounds": rounds,
+            "bars": {metric: bar for metric, (bar, _) in BARS.items()},
+            "results": result,
+        }
+    )
 
 
 if __name__ == "__main__":
@@ -291,6 +294,9 @@ if __name__ == "__main__":
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--only-own", action="store_true", help="leave pykka and xoscar out")
     arguments = parser.parse_args()
-    outcome = asyncio.run(main(arguments.rounds, not arguments.only_own))
-    if arguments.json is not None:
-        arguments.json.write_text(json.dumps(outcome, indent=2) + "\n")
+
+    def store(outcome: dict[str, Any]) -> None:
+        if arguments.json is not None:
+            arguments.json.write_text(json.dumps(outcome, indent=2) + "\n", "utf-8")
+
+    asyncio.run(main(arguments.rounds, not arguments.only_own, store))

@@ -13,7 +13,8 @@ import argparse
 from collections.abc import Callable
 from typing import Any
 
-from _harness import Bar, Figures, arguments, interleave, kind_of, ratios, save, spread, table, tell_bars
+from _harness import Bar, Figures, arguments, interleave, kind_of, ratios, spread, table, tell_bars
+from _record import Record
 from _worker import Worker, workers
 
 GIB = 1 << 30
@@ -67,18 +68,19 @@ def main() -> None:
     if kind == "cuda":
         wanted["cuda"] = ("_subject_cuda.py",)
         wanted["torch"] = ("_subject_torch.py", "cuda")
-    results: dict[str, Any] = {"nbytes": nbytes}
+    record = Record("copies", given)
+    record["nbytes"] = nbytes
     bars: list[Bar] = []
     with workers(wanted) as running:
         for way, title in (("put", "to the device"), ("get", "to the host")):
             found = interleave(_subjects(running, way, nbytes), given.rounds + 1, title)
-            found = {name: values[1:] for name, values in found.items()}
+            found = {name: values[1:] or values for name, values in found.items()}  # the first warms up
+            bars += _bars(way, found) if kind == "cuda" else []
             # Speeds, so that a ratio above 1 is faster; of the same round, as seconds would be.
             speeds = {name: [nbytes / 1e9 / seconds for seconds in values] for name, values in found.items()}
             base = "page-locked" if "cuda" in running else "memcpy"
-            results[way] = table(f"{nbytes / GIB:g} GiB {title}: GB/s", speeds, lambda v: f"{v:.2f}", base)
-            bars += _bars(way, found) if kind == "cuda" else []
-    save(given.json, "copies", given, results, tell_bars(bars))
+            record[way] = table(f"{nbytes / GIB:g} GiB {title}: GB/s", speeds, lambda v: f"{v:.2f}", base)
+    record.done(tell_bars(bars))
 
 
 if __name__ == "__main__":

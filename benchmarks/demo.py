@@ -15,7 +15,10 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from _harness import arguments, save, spread
+from _harness import arguments, spread
+from _record import Record
+
+from callboard.cli.progress import Progress
 
 LIMIT = 120
 FIGURES = {"callboard": "delay", "callboard, takeover": "takeover", "torch": "torch_delay"}
@@ -37,20 +40,35 @@ def _run(given: Any, torch: bool) -> dict[str, Any]:
         return found
 
 
-def main() -> None:
-    given: Any = arguments(__doc__, rounds=3, extend=_extend)
-    runs = [_run(given, torch=not given.quick) for _ in range(given.rounds)]
+def _results(runs: list[dict[str, Any]]) -> dict[str, Any]:
     results: dict[str, Any] = {}
-    print(f"\ntime lost in the demo, {given.standby} standby: seconds")
     for name, key in FIGURES.items():
         values = [run[key] for run in runs if run[key] is not None]
         if values:
             results[name] = {**spread(values), "values": values}
-            print(f"  {name:24} {results[name]['median']:.4f} ({min(values):.4f} to {max(values):.4f})")
     results["difference"] = max(run["difference"] for run in runs)
     results["generations"] = [run["generations"] for run in runs]
+    return results
+
+
+def main() -> None:
+    given: Any = arguments(__doc__, rounds=3, extend=_extend)
+    record = Record("demo", given)
+    runs: list[dict[str, Any]] = []
+    results: dict[str, Any] = {}
+    with Progress("demo", given.rounds) as progress:
+        for i in range(given.rounds):
+            runs.append(_run(given, torch=not given.quick))
+            results = _results(runs)
+            record.update(results)
+            progress.show(i + 1)
+    print(f"\ntime lost in the demo, {given.standby} standby: seconds")
+    for name in FIGURES:
+        if name in results:
+            low, median, high = (results[name][key] for key in ("min", "median", "max"))
+            print(f"  {name:24} {median:.4f} ({low:.4f} to {high:.4f})")
     print(f"explained variance differs from NumPy's by {results['difference']:.1e} at most")
-    save(given.json, "demo", given, results, [])
+    record.done([])
 
 
 if __name__ == "__main__":

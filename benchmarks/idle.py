@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from _harness import Bar, arguments, kind_of, save, tell_bars
+from _harness import Bar, arguments, kind_of, tell_bars
+from _record import Record
 
 import callboard as cb
 from callboard.cli.demo.fault import standby_ready
@@ -77,7 +78,7 @@ def _total(processes: dict[str, int], what: str) -> float:
     return sum(_memory(pid)[what] for pid in processes.values())
 
 
-async def _measure(given: Any) -> dict[str, Any]:
+async def _measure(given: Any, record: Record) -> dict[str, Any]:
     seconds = given.seconds or (5.0 if given.quick else 20.0)
     count = 1_000_000 if given.full else 20_000 if given.quick else 100_000
     bare = _memory(os.getpid())
@@ -91,7 +92,8 @@ async def _measure(given: Any) -> dict[str, Any]:
         processes["standby"] = standby[0]
         await _asks(device, 10_000)
         await asyncio.sleep(1.0)  # what was freed has left
-        idle = await _idle(processes, seconds)
+        found: dict[str, Any] = {"bare": bare, "idle": await _idle(processes, seconds), "seconds": seconds}
+        record.update(found)
         await _asks(device, 20_000)
         gc.collect()
         before = _total(processes, "pss")
@@ -102,15 +104,14 @@ async def _measure(given: Any) -> dict[str, Any]:
         await asyncio.sleep(0.5)
         growth = _total(processes, "pss") - before
         stats = await device.stats()
-    return {
-        "bare": bare,
-        "idle": idle,
-        "seconds": seconds,
+    found |= {
         "asks": count,
         "growth": growth,
         "asks_per_second": count / took,
         "buffers_left": stats.buffers,
     }
+    record.update(found)
+    return found
 
 
 async def _device_memory(name: str) -> dict[str, float]:
@@ -132,9 +133,10 @@ async def _device_memory(name: str) -> dict[str, float]:
 
 def main() -> None:
     given: Any = arguments(__doc__, rounds=1, extend=_extend)
-    found = asyncio.run(_measure(given))
+    record = Record("idle", given)
+    found = asyncio.run(_measure(given, record))
     if kind_of(given.device) == "cuda":
-        found["device memory"] = asyncio.run(_device_memory(given.device))
+        record["device memory"] = found["device memory"] = asyncio.run(_device_memory(given.device))
         print("\ndevice memory: " + ", ".join(f"{what} {mib:.0f} MiB" for what, mib in found["device memory"].items()))
     print(f"\nidle for {found['seconds']:g} s")
     print(f"  {'':12} {'RSS, MiB':>10} {'PSS, MiB':>10} {'CPU, % of a core':>18}")
@@ -149,7 +151,7 @@ def main() -> None:
         Bar("CPU use of an idle system, % of a core", cpu, 0.5, False),
         Bar(f"growth over {found['asks']:,} asks, MiB", found["growth"], GROWTH, False),
     ]
-    save(given.json, "idle", given, found, tell_bars(bars if kind_of(given.device) == "cpu" else bars[1:]))
+    record.done(tell_bars(bars if kind_of(given.device) == "cpu" else bars[1:]))
 
 
 if __name__ == "__main__":

@@ -14,7 +14,8 @@ import argparse
 from collections.abc import Callable
 from typing import Any
 
-from _harness import Bar, Figures, arguments, interleave, kind_of, ratios, save, spread, table, tell_bars
+from _harness import Bar, Figures, arguments, interleave, kind_of, ratios, spread, table, tell_bars
+from _record import Record
 from _worker import Worker, workers
 
 SMALL = 64
@@ -76,15 +77,15 @@ def main() -> None:
     else:
         wanted["scipy"] = ("_subject_cpu.py", "scipy")
         wanted["numpy"] = ("_subject_cpu.py", "numpy")
-    results: dict[str, Any] = {}
+    record = Record("ops", given)
     found: dict[str, Figures] = {}
     with workers(wanted) as running:
         for title, (what, n, count) in _loads(kind, given.quick, given.large).items():
             subjects = {name: _call(worker, what, n, count) for name, worker in running.items()}
             found[title] = interleave(subjects, given.rounds, title)
             base = "cublas" if kind == "cuda" else "scipy"
-            results[title] = table(f"{title}: microseconds each", found[title], lambda s: f"{s * 1e6:.2f}", base)
-    save(given.json, "ops", given, results, tell_bars(_bars(kind, found)))
+            record[title] = table(f"{title}: microseconds each", found[title], lambda s: f"{s * 1e6:.2f}", base)
+    record.done(tell_bars(_bars(kind, found)))
 
 
 if __name__ == "__main__":

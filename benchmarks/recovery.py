@@ -15,7 +15,8 @@ import time
 from typing import Any, NamedTuple
 
 import numpy as np
-from _harness import Bar, Figures, arguments, kind_of, save, spread, table, tell_bars
+from _harness import Bar, Figures, arguments, kind_of, spread, table, tell_bars
+from _record import Record
 
 import callboard as cb
 from callboard.cli.demo.fault import Fault, fault_of, standby_ready
@@ -117,26 +118,42 @@ def _bars(kind: str, found: dict[tuple[str, str], list[Recovery]]) -> list[Bar]:
     ]
 
 
+def _figures(found: dict[tuple[str, str], list[Recovery]]) -> dict[str, Figures]:
+    figures: dict[str, Figures] = {"from the fault": {}, "from the report": {}}
+    for (standby, fault), rounds in found.items():
+        figures["from the fault"][f"{standby}, {fault}"] = [each.from_fault for each in rounds]
+        figures["from the report"][f"{standby}, {fault}"] = [each.from_report for each in rounds]
+    return figures
+
+
 def main() -> None:
     given: Any = arguments(__doc__, rounds=5, extend=_extend)
     logging.getLogger("callboard").setLevel(logging.CRITICAL)  # the losses are ours
     kind = kind_of(given.device)
     hold = given.hold if kind == "cuda" else 0.0
     faults = [given.fault] if given.fault else ["kill", "illegal"] if kind == "cuda" else ["kill"]
+    record = Record("recovery", given)
     found: dict[tuple[str, str], list[Recovery]] = {}
     for standby in [given.standby] if given.standby else ["hot", "warm", "cold"]:
         for fault in faults:
             found[standby, fault] = asyncio.run(_measure(given, standby, fault == "illegal", hold))
-    figures: dict[str, Figures] = {"from the fault": {}, "from the report": {}}
-    for (standby, fault), rounds in found.items():
-        figures["from the fault"][f"{standby}, {fault}"] = [each.from_fault for each in rounds]
-        figures["from the report"][f"{standby}, {fault}"] = [each.from_report for each in rounds]
+            record.update(
+                {
+                    title: {case: {**spread(values), "values": values} for case, values in figures.items()}
+                    for title, figures in _figures(found).items()
+                }
+            )
+    figures = _figures(found)
     base = next(iter(figures["from the fault"]))
-    results = {
-        title: table(f"{title} to the next good result, {hold:g} GiB held: ms", each, lambda s: f"{s * 1e3:.2f}", base)
-        for title, each in figures.items()
-    }
-    save(given.json, "recovery", given, results, tell_bars(_bars(kind, found)))
+    record.update(
+        {
+            title: table(
+                f"{title} to the next good result, {hold:g} GiB held: ms", each, lambda s: f"{s * 1e3:.2f}", base
+            )
+            for title, each in figures.items()
+        }
+    )
+    record.done(tell_bars(_bars(kind, found)))
 
 
 if __name__ == "__main__":

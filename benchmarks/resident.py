@@ -16,7 +16,8 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from _harness import arguments, interleave, save, table
+from _harness import arguments, interleave, table
+from _record import Record
 
 import callboard as cb
 
@@ -97,7 +98,7 @@ def main() -> None:
     """Measure and print."""
     given: Any = arguments(__doc__, rounds=5)
     isolations = ("process", "thread")
-    results: dict[str, Any] = {}
+    record = Record("resident", given)
     count = 1000 if given.quick else 5000
     quantiles: dict[str, dict[str, list[float]]] = {"median": {}, "p99": {}, "max": {}}
 
@@ -111,17 +112,21 @@ def main() -> None:
         return run
 
     title = f"ask of a {SMALL}x{SMALL} product beside an actor"
-    interleave({f"{i}, {load}": measured(i, load) for i in isolations for load in LOADS}, given.rounds, title)
+    rounds = interleave({f"{i}, {load}": measured(i, load) for i in isolations for load in LOADS}, given.rounds, title)
+    complete = len(rounds["process, idle"])
+    beside_it: dict[str, Any] = {}
     for name, found in quantiles.items():
-        results[f"{title}, {name}"] = table(f"{title}, {name}: microseconds", found, _us, "process, idle")
+        figures = {subject: values[:complete] for subject, values in found.items()}
+        beside_it[f"{title}, {name}"] = table(f"{title}, {name}: microseconds", figures, _us, "process, idle")
+    record.update(beside_it)
     for nbytes, times in ((0, 1000), (64 << 10, 500), (64 << 20, 5)):
         what = f"call with {nbytes:,} bytes both ways"
         subjects = {
             i: lambda i=i, n=nbytes, t=times: asyncio.run(call(given.device, i, n, t))  # type: ignore[misc]
             for i in isolations
         }
-        results[what] = table(f"{what}: microseconds", interleave(subjects, given.rounds, what), _us, "process")
-    save(given.json, "resident", given, results, [])
+        record[what] = table(f"{what}: microseconds", interleave(subjects, given.rounds, what), _us, "process")
+    record.done([])
 
 
 def _us(seconds: float) -> str:

@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -15,8 +16,9 @@ ROOT = Path(__file__).parent.parent
 BENCHMARKS = ROOT / "benchmarks"
 
 
-@pytest.fixture(scope="module")
-def harness() -> ModuleType:
+@pytest.fixture
+def harness(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(BENCHMARKS)
     spec = importlib.util.spec_from_file_location("_harness", BENCHMARKS / "_harness.py")
     assert spec is not None
     assert spec.loader is not None
@@ -136,6 +138,46 @@ def test_ratios_are_of_the_same_round(harness: ModuleType) -> None:
     found = {"a": [1.0, 8.0, 3.0], "b": [2.0, 4.0, 3.0]}
     assert harness.ratios(found, "a", "b") == {"min": 0.5, "median": 1.0, "max": 2.0}
     assert harness.ratios(found, "a", "c") is None
+
+
+CUT = """
+import os, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # the shell has it ignored by what it runs in the background
+folder, number = sys.argv.pop(1), sys.argv.pop(1)
+sys.path.insert(0, folder)
+from _harness import arguments, interleave, table
+from _record import Record
+given = arguments("cut short", rounds=9)
+record = Record("cut", given)
+record["first"] = 1
+measured = []
+def one():
+    measured.append(1.0)
+    if len(measured) == 6:  # once a round
+        os.kill(os.getpid(), int(number))
+        signal.pause()
+    return 1.0
+record["second"] = table("second", interleave({"a": one, "b": lambda: 2.0}, 9), str, "a")
+record["third"] = 3
+"""
+
+
+@pytest.mark.parametrize("number, code", [(signal.SIGTERM, 128 + signal.SIGTERM), (signal.SIGINT, -signal.SIGINT)])
+def test_one_that_is_cut_short_has_stored_the_complete_rounds(tmp_path: Path, number: int, code: int) -> None:
+    out = tmp_path / "out.json"
+    done = subprocess.run(
+        [sys.executable, "-c", CUT, str(BENCHMARKS), str(int(number)), "--device", "cpu", "--json", str(out)],
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+        capture_output=True,
+        text=True,
+        timeout=55,
+        check=False,
+    )
+    assert done.returncode == code, done.stderr
+    record = json.loads(out.read_text("utf-8"))
+    assert record["partial"] is True
+    assert set(record["results"]) == {"first", "second"}
+    assert len(record["results"]["second"]["a"]["values"]) == 5
 
 
 @pytest.mark.parametrize("value, at_least, held", [(2.0, True, True), (0.5, True, False), (0.5, False, True)])

@@ -73,15 +73,19 @@ def test_a_program_that_will_not_end_is_ended(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_benchmarks_are_merged_and_those_without_time_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    limits: list[float] = []
+
     def run(command: list[str], seconds: float, environment: dict[str, str]) -> dict[str, Any]:
         out = Path(command[command.index("--json") + 1])
         out.write_text(json.dumps({"benchmark": Path(command[1]).stem}), "utf-8")
+        limits.append(seconds)
         return {"code": 0, "seconds": 1.0, "timed_out": False}
 
     monkeypatch.setattr(sections, "_run", run)
-    found = sections.benchmark_section("cpu", 100.0, quick=True, only=["ops", "copies"])
+    found = dict(sections.benchmark_section("cpu", 100.0, quick=True, only=["ops", "copies"]))
     assert {name: one["benchmark"] for name, one in found.items()} == {"ops": "ops", "copies": "copies"}
-    late = sections.benchmark_section("cpu", 0.0, quick=True, only=[])
+    assert [round(given) for given in limits] == [50, 100]
+    late = dict(sections.benchmark_section("cpu", 0.0, quick=True, only=[]))
     assert set(late) == set(sections.BENCHMARKS)
     assert all(one["ended"]["timed_out"] for one in late.values())
 
