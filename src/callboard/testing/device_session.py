@@ -39,7 +39,7 @@ class DeviceSession:
         self._system: System | None = None
         try:
             self.device: Device = self._run(self._open(which, options))
-        except BaseException:
+        except BaseException:  # Ctrl-C, too: nobody else ends the thread
             self.close()
             raise
         self.backend: AccelBackend = self.device.accel_backend

@@ -87,7 +87,7 @@ class Work:
         assert fn is not None
         try:
             fn(*args)
-        except BaseException as e:
+        except BaseException as e:  # of the work, whatever it is, is the op's failure: the thread goes on for others
             self.error = failure(self.lib, fn, e)
 
     def __call__(self) -> None:
@@ -222,7 +222,7 @@ class CpuStream(AccelStream):
                     self._parked = False
                 except _Stop:
                     return
-                except BaseException as e:
+                except BaseException as e:  # likewise of what was enqueued beside ops (a wait, a semaphore)
                     self._error = failure("", fn, e)
 
 

@@ -147,14 +147,14 @@ class Admission:
     def _plan(self, head: bytes) -> Plan:
         try:
             plan = read_plan(head)
-        except Exception as e:
+        except Exception as e:  # a head is the other end's bytes: one that cannot be read is refused, whatever is wrong
             return self._refused(e if isinstance(e, AccelError) else ShapeError(f"{type(e).__name__}: {e}"))
         try:
             actor = self._libraries.serve(plan)
             helper = actor.needs_helper(plan)
             if helper is False:
                 actor.prepare(plan)
-        except Exception as e:
+        except Exception as e:  # of a library; what it means is classified
             plan.refuse(self._classified(e, plan))
             return plan
         if helper:
@@ -291,7 +291,7 @@ class Admission:
             op.check = plan.launch(track.stream, plan.state, *values)  # type: ignore[misc]
             if plan.value is not None:
                 op.readback = self._device.read_back(track.stream, values[plan.makes[0][0]], plan.value.nbytes)
-        except Exception as e:
+        except Exception as e:  # likewise
             self._ledger.refuse(op, self._classified(e, plan))
         else:
             track.ops.append(op)

@@ -75,7 +75,7 @@ class Helper:
                     self._enter()
                     entered = True
                 job()
-            except BaseException as e:
+            except BaseException as e:  # of the job, whatever it is: it is judged on the admitting thread
                 error = e
             finally:
                 self._busy(None)

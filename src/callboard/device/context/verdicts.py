@@ -93,7 +93,7 @@ class Ledger:
                 op.check()
         except (ContextPoisoned, Unrecoverable):
             raise
-        except Exception as error:
+        except Exception as error:  # of a library: what it found is the op's failure
             own = error
         failed = next((s for s in op.sources if s.state == FAILED), None)
         if failed is not None:  # whatever the op itself says, it says of numbers that nobody wrote

@@ -66,7 +66,7 @@ class LoopHost(Host):
                 self._context.use()
                 self._context.look()
             self._context.admit(call)
-        except Exception as e:
+        except Exception as e:  # what nobody below has made of it is the end of this context, not of the loop
             self._lost(e)
         else:
             if self._timer is None:
@@ -84,7 +84,7 @@ class LoopHost(Host):
                     return True
                 if time.perf_counter() > until:
                     return False
-        except Exception as e:
+        except Exception as e:  # likewise
             self._lost(e)
         return done()
 
@@ -103,7 +103,7 @@ class LoopHost(Host):
                 self._context.close()
                 self._finish(HostEnd("closed"))
                 return
-        except Exception as e:
+        except Exception as e:  # likewise
             self._lost(e)
             return
         if self._timer is None and wait is not None:

@@ -50,7 +50,7 @@ class Spawner:
             child, error = None, None
             try:
                 child = job()
-            except Exception as e:
+            except Exception as e:  # of the start, for whoever waits for it
                 error = e
             try:
                 loop.call_soon_threadsafe(_settle, future, child, error)

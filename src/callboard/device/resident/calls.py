@@ -166,7 +166,7 @@ class TurnEnd(End):
             packed, refs = parts
             unpacker = Unpacker(None if memory is None else _Own(memory), [self.residents.ref(*wire) for wire in refs])
             result = unpacker.unpack(packed)
-        except Exception as e:
+        except Exception as e:  # of a user's class that is made again here
             error = ReplyError(f"the result cannot be put together here: {type(e).__name__}: {e}")
             error.__cause__ = e
         reply = self.reply()

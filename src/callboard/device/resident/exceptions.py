@@ -108,7 +108,7 @@ def _all_plain(values: tuple[Any, ...]) -> bool:
 def _text(error: BaseException) -> str:
     try:
         return str(error)
-    except Exception as e:
+    except Exception as e:  # a user's __str__ may raise anything
         return f"(its text failed: {type(e).__name__})"
 
 

@@ -135,7 +135,7 @@ class Residents:
             return props
         try:
             code = dumps(props)
-        except Exception as e:
+        except Exception as e:  # whatever a user's __reduce__ raises
             raise TypeError(
                 f"{props.label} cannot be sent to the context host: {e}; pass arguments that pickle, and open files, "
                 "locks and connections in prepare() or setup()"

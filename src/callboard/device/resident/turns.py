@@ -188,7 +188,7 @@ class ActorThread:
         """Prepare, wait for a context, set up, serve; gives why it gave up, None when it was told to stop."""
         try:
             self._make()
-        except Exception as e:
+        except Exception as e:  # of a user's prepare, before anybody has called
             if self._site is None:
                 log.warning(
                     "resident actor %s could not prepare, which is tried again when it is needed: %s", self.name, e
@@ -240,7 +240,7 @@ class ActorThread:
                     self._instance.setup(self._context)
                 finally:
                     self._host.channel.busy(None)
-            except BaseException as e:
+            except BaseException as e:  # of a user's setup, whatever it is: it is judged
                 if self._is_lost(e):
                     return described(0, e)
                 log.error("resident actor %s could not be set up: %s: %s", self.name, type(e).__name__, e)
@@ -277,7 +277,7 @@ class ActorThread:
             del method, arguments, keywords
             value, adopted = self._packed(item, result)
             del result
-        except BaseException as e:
+        except BaseException as e:  # of a user's method, likewise
             error = e
         self._current = None
         if error is None:
