@@ -270,11 +270,31 @@ def mirrored_tests(tree: Tree) -> Iterator[str]:
         yield f"tests/{name}/ mirrors no package of src/callboard"
 
 
+def broad_excepts(tree: Tree) -> Iterator[str]:
+    """Who catches everything says on that line why."""
+    for module in tree.modules:
+        lines: list[str] = []
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.ExceptHandler) and not _names(node.type).isdisjoint(BROAD):
+                lines = lines or (tree.source / module.path).read_text("utf-8").splitlines()
+                if "#" not in lines[node.lineno - 1]:
+                    yield f"{module.path}:{node.lineno}: {lines[node.lineno - 1].strip()}"
+
+
+BROAD = {"", "Exception", "BaseException"}
+
+
+def _names(caught: ast.expr | None) -> set[str]:
+    if caught is None:
+        return {""}
+    return {node.id for node in ast.walk(caught) if isinstance(node, ast.Name)}
+
+
 RULES: dict[str, Callable[[Tree], Iterator[str]]] = {
     rule.__name__: rule
     for rule in (
         *(layers, vendor_imports, file_size, folder_size, no_utils, sorted_all),
-        *(docstrings, library_coverage, mirrored_tests),
+        *(docstrings, library_coverage, mirrored_tests, broad_excepts),
     )
 }
 
@@ -316,6 +336,8 @@ GOOD = {
 
 # rule, the file that breaks it, its text (None: the file is missing), what the problem must say
 BAD: list[tuple[str, str, str | None, str]] = [
+    ("broad_excepts", "core/a.py", "try:\n    pass\nexcept (KeyError, Exception) as e:\n    pass\n", "core/a.py:3"),
+    ("broad_excepts", "core/a.py", "try:\n    pass\nexcept:\n    pass\n", "core/a.py:3: except:"),
     ("layers", "actors/a.py", "from callboard.core import A\n", "actors may not import callboard.core.A (core)"),
     ("layers", "core/a.py", "from ..kernel import blas\n", "core may not import callboard.kernel.blas (kernel)"),
     ("layers", "core/a.py", "def f():\n    from callboard import kernel\n", "may not import callboard.kernel (kernel)"),

@@ -170,7 +170,7 @@ async def _restart(cell: "Cell", error: BaseException, message: Any, delay: floa
     if old is not None and was_started:
         try:
             await old.pre_restart(error, message)
-        except (Exception, asyncio.CancelledError) as trouble:
+        except (Exception, asyncio.CancelledError) as trouble:  # of the user's hook
             if isinstance(trouble, asyncio.CancelledError) and cell.task is not None and cell.task.cancelling():
                 raise
             _log.exception("pre_restart of %s failed; the restart goes on", cell.path)

@@ -78,7 +78,7 @@ class FftPlan:
             area.reserve(self._out_at + (aligned(out.size * out.itemsize) if self._copy_out else 0))
             self._bind(stream)
             self._place()
-        except BaseException:
+        except BaseException:  # Ctrl-C, too: nobody else gives the plan back
             cufft.destroy(self._plan)
             raise
         self._exec = cufft.library.xt_exec
