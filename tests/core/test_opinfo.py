@@ -377,3 +377,27 @@ def test_words_are_checked_once_each() -> None:
             Chosen(x=x, side=wrong)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"toy\.chosen: side = None"):
         Chosen(x=x, side=None)  # type: ignore[arg-type]
+
+
+class Along(Op["ToyActor", None], tag="toy.along"):
+    x: In
+    axes: tuple[int, ...] = (-1,)
+    steps: tuple[int, ...] | None = None
+
+    def infer(self) -> dict[str, Layout]:
+        return {}
+
+
+del OPS["toy.along"]  # other modules look at all messages that there are
+
+
+def test_tuples_are_checked_once_for_the_types_of_their_items() -> None:
+    info = info_of(Along)
+    x = Placeholder(layout_of(DTYPES["f32"], (2,)))
+    for fields in ({}, {"axes": (0, 1)}, {"axes": (), "steps": (3, 4, 5)}):
+        op = Along(x=x, **fields)
+        assert info.kinds(op) in info.accepted
+    for wrong in ((0.5,), (0, "1"), 1, None):
+        with pytest.raises(TypeError, match=r"toy\.along: axes = "):
+            Along(x=x, axes=wrong)  # type: ignore[arg-type]
+    assert Along(x=x, axes=[0, 1]).axes == (0, 1)  # type: ignore[arg-type]

@@ -15,7 +15,7 @@ import numpy as np
 
 from callboard.core.layout import layout_from_wire
 from callboard.core.operand import Compound, Operand, Placeholder, Role, parts_of, role_of
-from callboard.core.splitting import Parts, kinds_getter, splitter, tellable
+from callboard.core.splitting import Kinds, Parts, kinds_getter, splitter, tellable
 
 __all__ = ["Leaf", "OpField", "OpInfo", "Parts"]
 
@@ -50,6 +50,9 @@ class Leaf(NamedTuple):
     value: Any
 
 
+PLAIN = (bool, int, float, str, type(None))
+"""Settings that are right if their type is."""
+
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder().decode
 
@@ -63,7 +66,7 @@ class OpInfo:
         dynamic: Operands and scalars, in order of declaration: the arguments of a launch.
         statics: Names of the settings.
         split: Takes a message apart into :class:`Parts` (see the module's docstring).
-        kinds: Gives the types of a message's fields; of one that takes certain words, the word.
+        kinds: Gives the types of a message's fields; of one that takes certain words, the word; of a tuple, its items'.
         accepted: Those of messages that were found to be right, where the types alone tell.
     """
 
@@ -85,12 +88,13 @@ class OpInfo:
         self.roles = {f.name: f.role for f in dynamic}
         self._hints = {n: hints[n] for n in statics}
         words = {name for name in statics if _has_words(hints[name])}
-        self.kinds = kinds_getter(self.fields, words)
+        rows = {name for name in statics if _has_rows(hints[name])}
+        self.kinds = kinds_getter(self.fields, words, rows)
         self._statics = _getter(self.statics)
         self._dynamic = _getter(tuple(f.name for f in dynamic))
         # Whether the types of the fields alone tell that a message is right: then they are looked at once.
         self._by_type = not any(f.many for f in dynamic) and all(map(_decided_by_type, self._hints.values()))
-        self.accepted: set[tuple[type | str, ...]] = set()
+        self.accepted: set[Kinds] = set()
         self._statics_type: Any = tuple[tuple(hints[n] for n in statics)] if statics else tuple[()]  # type: ignore[misc]
         single = (
             not any(f.many for f in dynamic)
@@ -317,7 +321,7 @@ def _checked_static(tag: str, name: str, hint: Any, value: Any) -> Any:
 def _decided_by_type(hint: Any) -> bool:
     if get_origin(hint) in (Union, types.UnionType):
         return all(map(_decided_by_type, get_args(hint)))
-    return hint in (bool, int, float, str, type(None)) or _is_word(hint)
+    return hint in PLAIN or _is_word(hint) or _is_row(hint)
 
 
 def _has_words(hint: Any) -> bool:
@@ -325,6 +329,17 @@ def _has_words(hint: Any) -> bool:
     if get_origin(hint) in (Union, types.UnionType):
         return any(map(_has_words, get_args(hint)))
     return _is_word(hint)
+
+
+def _has_rows(hint: Any) -> bool:
+    """Whether the types of its items tell that a setting is right: ``tuple[int, ...] | None``."""
+    if get_origin(hint) in (Union, types.UnionType):
+        return any(map(_has_rows, get_args(hint)))
+    return _is_row(hint)
+
+
+def _is_row(hint: Any) -> bool:
+    return get_origin(hint) is tuple and all(item is ... or item in PLAIN for item in get_args(hint))
 
 
 def _is_word(hint: Any) -> bool:

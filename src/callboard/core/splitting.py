@@ -11,12 +11,12 @@ from typing import Any, Literal, NamedTuple, Union, get_args, get_origin
 
 from callboard.core.operand import Compound, Role, parts_of
 
-__all__ = ["Parts", "kinds_getter", "splitter", "tellable"]
+__all__ = ["Kinds", "Parts", "kinds_getter", "splitter", "tellable"]
 
 MAX_HEADS = 8192
 """Heads remembered for one class; beyond that it begins anew."""
 
-Kinds = tuple[type | str, ...]
+Kinds = tuple[type | str | tuple[type, ...], ...]
 
 
 class Parts(NamedTuple):
@@ -29,13 +29,22 @@ class Parts(NamedTuple):
     """The numbers that are there; a complex number is two."""
 
 
-def kinds_getter(fields: Sequence[str], words: Container[str] = ()) -> Callable[[Any], Kinds]:
-    """A function that gives the types of these fields of a message; of ``words``, what they say if it is a string."""
-    of_fields = "".join(
-        f"op.{name} if type(op.{name}) is str else type(op.{name}), " if name in words else f"type(op.{name}), "
-        for name in fields
-    )
-    return _made(f"def kinds(op):\n return ({of_fields})", "kinds", {})
+def kinds_getter(
+    fields: Sequence[str], words: Container[str] = (), rows: Container[str] = ()
+) -> Callable[[Any], Kinds]:
+    """A function that gives the types of these fields of a message.
+
+    Of ``words`` it gives what they say, if it is a string; of ``rows`` the types of the items, if it is a tuple.
+    """
+
+    def of_field(name: str) -> str:
+        if name in words:
+            return f"op.{name} if type(op.{name}) is str else type(op.{name}), "
+        if name in rows:
+            return f"tuple(map(type, op.{name})) if type(op.{name}) is tuple else type(op.{name}), "
+        return f"type(op.{name}), "
+
+    return _made(f"def kinds(op):\n return ({''.join(map(of_field, fields))})", "kinds", {})
 
 
 def splitter(

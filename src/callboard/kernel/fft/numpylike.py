@@ -10,6 +10,7 @@ from callboard.core.operand import In, InOut, Operand, Out
 from callboard.core.ref import GpuRef
 from callboard.kernel.fft.actor import FftActor
 from callboard.kernel.fft.transform import (
+    HALF,
     FftDirection,
     FftNorm,
     Side,
@@ -178,9 +179,12 @@ def settle_axes(op: Any, is_complex: bool) -> None:
 
     Axes that ``x`` does not have stay as they are, and ``infer`` refuses them.
     """
-    ndim = op.x.ndim - (is_complex and op.x.dtype.name == "f16")
-    axes = tuple(axis + ndim if -ndim <= axis < 0 else axis for axis in op.axes)
-    if axes != op.axes:
+    layout, given = op.x.layout, op.axes
+    ndim = len(layout.shape)
+    if is_complex and layout.dtype is HALF:
+        ndim -= 1
+    axes = tuple([axis + ndim if -ndim <= axis < 0 else axis for axis in given])
+    if axes != given:
         msgspec.structs.force_setattr(op, "axes", axes)
 
 

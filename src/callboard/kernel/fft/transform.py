@@ -13,6 +13,7 @@ from callboard.core.operand import Operand
 
 __all__ = [
     "COMPLEXES",
+    "HALF",
     "REALS",
     "FftDirection",
     "FftKind",
@@ -40,7 +41,7 @@ REALS = (DTYPES["f16"], DTYPES["f32"], DTYPES["f64"])
 """What real arrays may be."""
 COMPLEXES = (DTYPES["c64"], DTYPES["c128"])
 _COMPLEX_OF = {DTYPES["f32"]: DTYPES["c64"], DTYPES["f64"]: DTYPES["c128"]}
-_HALF = DTYPES["f16"]
+HALF = DTYPES["f16"]
 PAIR = "complex halves are f16 arrays whose last axis holds real and imaginary part: extent 2, without gaps"
 
 AnyOp = Op[Any, Any]
@@ -76,8 +77,8 @@ class Side(NamedTuple):
         """Of the array that holds it: a complex half has an axis of two f16."""
         if not self.is_complex:
             return layout_of(self.real, self.shape, self.strides)
-        if self.real is _HALF:
-            return layout_of(_HALF, (*self.shape, 2), (*(2 * s for s in self.strides), 1))
+        if self.real is HALF:
+            return layout_of(HALF, (*self.shape, 2), (*(2 * s for s in self.strides), 1))
         return layout_of(_COMPLEX_OF[self.real], self.shape, self.strides)
 
 
@@ -126,14 +127,16 @@ def refuse(op: AnyOp, why: str) -> ShapeError:
     return ShapeError(f"{type(op).__struct_config__.tag}: {why}")
 
 
-def settle_alignment(op: Any, *operands: Operand | None) -> None:
+def settle_alignment(op: Any, x: Operand, out: Operand | None = None) -> None:
     """Note in ``op.aligned`` that an operand does not begin at a multiple of a complex number.
 
     Plans are kept by the head of a message, which holds no places, and this one decides whether a copy is needed.
     """
-    unit = max(4, 2 * op.x.dtype.real.itemsize)
-    offsets = [getattr(operand, "offset", 0) for operand in operands]  # unknown of a placeholder: the head has told it
-    if op.aligned and any(offset % unit for offset in offsets):
+    # One of a placeholder is unknown: there the head has told it. Multiples of a power of two, so is their union.
+    reached = getattr(x, "offset", 0)
+    if out is not None:
+        reached |= getattr(out, "offset", 0)
+    if reached and op.aligned and reached % max(4, 2 * x.dtype.real.itemsize):
         msgspec.structs.force_setattr(op, "aligned", False)
 
 
@@ -142,14 +145,14 @@ def complex_side(op: AnyOp, name: str, layout: Layout) -> Side:
     dtype = layout.dtype
     if dtype in COMPLEXES:
         return Side(dtype.real, True, layout.shape, layout.strides)
-    if dtype is not _HALF:
+    if dtype is not HALF:
         cure = "; rfft takes real arrays" if dtype.is_float else ""
         raise refuse(op, f"{name} is {layout!r}; its dtype must be c64, c128, or f16 in pairs{cure}")
     if layout.ndim < 1 or layout.shape[-1] != 2:
         raise refuse(op, f"{name} is {layout!r}; {PAIR}")
     if layout.size and (layout.strides[-1] != 1 or any(s % 2 for s in layout.strides[:-1])):
         raise refuse(op, f"{name} is {layout!r}; {PAIR} (copy it first: dev.copy)")
-    return Side(_HALF, True, layout.shape[:-1], tuple(s // 2 for s in layout.strides[:-1]))
+    return Side(HALF, True, layout.shape[:-1], tuple(s // 2 for s in layout.strides[:-1]))
 
 
 def real_side(op: AnyOp, name: str, layout: Layout) -> Side:
@@ -162,7 +165,7 @@ def real_side(op: AnyOp, name: str, layout: Layout) -> Side:
 
 def complex_layout(real: DType, shape: tuple[int, ...]) -> Layout:
     """Of a new array of complex numbers with parts of this type."""
-    return layout_of(_HALF, (*shape, 2)) if real is _HALF else layout_of(_COMPLEX_OF[real], shape)
+    return layout_of(HALF, (*shape, 2)) if real is HALF else layout_of(_COMPLEX_OF[real], shape)
 
 
 def real_layout(real: DType, shape: tuple[int, ...]) -> Layout:
