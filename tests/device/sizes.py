@@ -113,11 +113,12 @@ class Unpack(Op[SizesActor, GpuRef], tag="sizes.unpack"):
 
 
 class Doubled(Op[SizesActor, GpuRef], tag="sizes.doubled"):
-    """``2 * x``, by a routine that holds the thread that calls it. ``how``: as for :class:`Larger`."""
+    """``2 * x``, by a routine that holds the thread that calls it, if not ``at_once``. ``how`` as for ``Larger``."""
 
     x: In
     out: Out | None = None
     how: str = ""
+    at_once: bool = False
 
     def infer(self) -> Outputs:
         return {"out": layout_of(self.x.dtype, self.x.shape)}
@@ -188,7 +189,7 @@ class SizesLibrary(Library):
     def divide(self, stream: Any, plan: Measured, x: int, above: int, rest: int, whole: int) -> Any:
         return stream.run("sizes", _write, plan.found, [above, rest, whole])
 
-    @measures(Doubled, always=True)
+    @measures(Doubled, always=lambda op: not op.at_once)
     def double(self, plan: Measured, x: int, out: int | None) -> Any:
         op: Doubled = plan.op
         self.measured.append(op.how)
@@ -201,6 +202,8 @@ class SizesLibrary(Library):
 
     @launches(Doubled, captures=False)
     def doubled(self, stream: Any, plan: Measured, x: int, out: int) -> Any:
+        if plan.op.at_once:
+            return stream.run("sizes", lambda: _write([2 * array_at(x, plan.op.x.layout)], [out]))
         return stream.run("sizes", _write, plan.found, [out])
 
     @measures(Pack)

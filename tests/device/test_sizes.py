@@ -254,6 +254,8 @@ async def test_what_holds_its_thread_does_not_hold_the_admission(dev: cb.Device)
     EVENTS["go"].set()
     np.testing.assert_array_equal(await again.get(), 4 * X)
     assert SizesLibrary.measured == ["go", ""]
+    np.testing.assert_array_equal(await dev.ask(Doubled(x=x, at_once=True)).get(), 2 * X)
+    assert SizesLibrary.measured == ["go", ""], "it says of each op whether it has anything to do before"
     given = dev.zeros(X.size)
     await dev.ask(Doubled(x=x, out=given))
     np.testing.assert_array_equal(await given.get(), 2 * X)
@@ -272,6 +274,7 @@ async def test_what_holds_its_thread_does_not_hold_the_admission(dev: cb.Device)
 def test_a_library_session_does_beforehand_what_blocks() -> None:
     with LibrarySession(SizesBackend()) as session:
         got = session.get(session.submit(Doubled(x=session.put(X))))
+        np.testing.assert_array_equal(session.get(session.submit(Doubled(x=session.put(X), at_once=True))), 2 * X)
     np.testing.assert_array_equal(got, 2 * X)
 
 

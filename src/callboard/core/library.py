@@ -47,10 +47,14 @@ class Prepare(NamedTuple):
 
 
 class Measure(NamedTuple):
-    """How extents are found (see :func:`measures`)."""
+    """What is done before a launch (see :func:`measures`)."""
 
     method: str
-    always: bool
+    always: bool | Callable[[AnyOp], bool]
+
+    def due(self, op: AnyOp) -> bool:
+        """Whether it is done although all extents are known."""
+        return self.always(op) if callable(self.always) else self.always
 
 
 class Launch(NamedTuple):
@@ -82,7 +86,7 @@ def prepares(*ops: type[AnyOp], inline: bool = False) -> Callable[[F], F]:
     return mark
 
 
-def measures(*ops: type[AnyOp], always: bool = False) -> Callable[[F], F]:
+def measures(*ops: type[AnyOp], always: bool | Callable[[Any], bool] = False) -> Callable[[F], F]:
     """Declare the method that finds the extents of these ops' outputs where ``infer`` gives only bounds.
 
     ``method(self, plan, *dynamic) -> Extents`` gets what the launch gets, but None for outputs that are to be made. It
@@ -94,7 +98,8 @@ def measures(*ops: type[AnyOp], always: bool = False) -> Callable[[F], F]:
     Args:
         ops: Message classes.
         always: Also where all extents are known, to no result: for the part of an op that cannot be enqueued but holds
-            the thread that calls it, which must not be the admitting one.
+            the thread that calls it, which must not be the admitting one. A function tells it of each op (with
+            placeholders).
     """
 
     def mark(method: F) -> F:

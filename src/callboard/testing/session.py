@@ -271,7 +271,7 @@ class LibrarySession:
                 state,
                 launch.captures and getattr(state, "captures", True),
                 None if measure is None else getattr(library, measure.method),
-                measure is not None and measure.always,
+                measure is not None and measure.due(op),
             )
             self._limit(stem, library.max_plans)
         self._plans[head] = plan  # at the end: those used least recently come first

@@ -49,7 +49,7 @@ class LibraryActor:
         plan.library = self
         launch = getattr(self.library, self._cls.launch_table[type(plan.op)].method)
         measure = self._cls.measure_table.get(type(plan.op))
-        if measure is not None and (plan.open or measure.always):
+        if measure is not None and (plan.open or measure.due(plan.op)):
             plan.late, plan.measure = launch, getattr(self.library, measure.method)
         else:
             plan.launch = launch
