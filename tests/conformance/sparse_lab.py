@@ -7,7 +7,7 @@ import scipy.sparse as sp
 
 from callboard.core.dtype import DTYPES
 from callboard.core.operand import operands_of
-from callboard.kernel.sparse import CooRef, CscRef, CsrRef
+from callboard.kernel.sparse import BlockedEllRef, BsrRef, CooRef, CscRef, CsrRef
 
 VALUES = ("f16", "bf16", "f32", "f64", "c64", "c128")
 FORMATS: dict[str, Any] = {"csr": CsrRef, "csc": CscRef, "coo": CooRef}
@@ -43,6 +43,53 @@ def put(session: Any, dense: np.ndarray[Any, Any], form: str = "csr", index: str
     """The matrix on the device."""
     shape = tuple(map(int, dense.shape))
     return FORMATS[form](**{n: session.put(a) for n, a in parts(dense, form, index).items()}, shape=shape)
+
+
+def blocky(
+    seed: int, grid: tuple[int, int], block: tuple[int, int], dtype: str, density: float = 0.4
+) -> np.ndarray[Any, Any]:
+    """A dense matrix of blocks, that share of which have entries; some entries in them are 0."""
+    rng = np.random.default_rng(seed + 77)
+    shape = (grid[0] * block[0], grid[1] * block[1])
+    pattern = np.kron(rng.random(grid) < density, np.ones(block, bool)).reshape(shape)
+    return np.where(pattern, drawn(seed, shape, dtype, 0.8), 0).astype(DTYPES[dtype].np)
+
+
+def block_parts(
+    dense: np.ndarray[Any, Any], form: str, block: tuple[int, int], index: str, spare: int = 0
+) -> dict[str, np.ndarray[Any, Any]]:
+    """The arrays of a format of blocks, made by loops; a blocked-ELL matrix with so many more blocks in a row."""
+    (down, across), kind = block, DTYPES[index].np
+    height, width = dense.shape[0] // down, dense.shape[1] // across
+    lines: list[list[tuple[int, np.ndarray[Any, Any]]]] = [[] for _ in range(height)]
+    for i in range(height):
+        for j in range(width):
+            piece = dense[i * down : (i + 1) * down, j * across : (j + 1) * across]
+            if (piece != 0).any():
+                lines[i].append((j, piece))
+    if form == "bsr":
+        found = [piece for line in lines for _, piece in line]
+        return {
+            "values": np.array(found, dense.dtype).reshape(-1, down, across),
+            "indices": np.array([j for line in lines for j, _ in line], kind),
+            "indptr": np.concatenate([[0], np.cumsum([len(line) for line in lines])]).astype(kind),
+        }
+    most = max(map(len, lines), default=0) + spare
+    values, indices = np.zeros((dense.shape[0], most * across), dense.dtype), np.full((height, most), -1, kind)
+    for i, line in enumerate(lines):
+        for at, (j, piece) in enumerate(line):
+            indices[i, at] = j
+            values[i * down : (i + 1) * down, at * across : (at + 1) * across] = piece
+    return {"values": values, "indices": indices}
+
+
+def put_blocks(
+    session: Any, dense: np.ndarray[Any, Any], form: str, block: tuple[int, int], index: str = "i32", spare: int = 0
+) -> Any:
+    """The matrix on the device, as blocks."""
+    arrays = {n: session.put(a) for n, a in block_parts(dense, form, block, index, spare).items()}
+    shape = tuple(map(int, dense.shape))
+    return BsrRef(**arrays, shape=shape) if form == "bsr" else BlockedEllRef(**arrays, block=block[0], shape=shape)
 
 
 def dense_of(session: Any, matrix: Any) -> np.ndarray[Any, Any]:

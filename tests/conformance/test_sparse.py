@@ -142,7 +142,7 @@ def test_sp_mm(
     assert_close(got, want, sums_of(session, dtype), k + 2, scale=scale)
 
 
-@pytest.mark.parametrize("dtype", VALUES[2:])
+@pytest.mark.parametrize("dtype", VALUES)
 @SHARED
 @given(data=st.data(), index=indices, m=extents, k=extents, n=extents, density=densities, seed=seeds)
 def test_sp_gemm(
@@ -151,6 +151,10 @@ def test_sp_gemm(
     a, b = drawn(seed, (m, k), dtype, density), drawn(seed + 1, (k, n), dtype, density)
     alpha, at_alpha = factor(data.draw, session, dtype, "alpha")
     op = SpGemm(a=put(session, a, "csr", index), b=put(session, b, "csr", index), alpha=at_alpha)
+    if session.why_not(op) is not None:
+        assert dtype in ("f16", "bf16")
+        assert at_alpha is not alpha
+        return
     got = submit(session, op)
     assert isinstance(got, CsrRef)
     pattern = (a != 0).astype(int) @ (b != 0).astype(int)
@@ -160,7 +164,7 @@ def test_sp_gemm(
     assert_close(
         dense_of(session, got),
         alpha * (wide(a) @ wide(b)),
-        dtype,
+        sums_of(session, dtype),
         k + 2,
         scale=abs(alpha) * (abs(wide(a)) @ abs(wide(b))),
     )

@@ -11,7 +11,7 @@ from callboard.core.dtype import DTYPES
 from callboard.core.layout import layout_of
 from callboard.core.op import OPS, Op, info_of
 from callboard.core.operand import Placeholder
-from callboard.kernel.sparse import CsrRef
+from callboard.kernel.sparse import BsrRef, Check, CsrRef
 from callboard.kernel.sparse.face import SparseFace
 
 MESSAGES = {tag.partition(".")[2]: cls for tag, cls in OPS.items() if tag.startswith("sparse.")}
@@ -22,6 +22,7 @@ VECTOR: Any = Placeholder(layout_of(DTYPES["f32"], (2,)))
 INDEX: Any = Placeholder(layout_of(DTYPES["i32"], (2,)))
 POINTERS: Any = Placeholder(layout_of(DTYPES["i32"], (3,)))
 MATRIX = CsrRef(VECTOR, INDEX, POINTERS, (2, 2))
+BLOCKS = BsrRef(Placeholder(layout_of(DTYPES["f32"], (2, 1, 1))), INDEX, POINTERS, (2, 2))  # type: ignore[arg-type]
 
 
 def test_one_method_per_message_named_after_it() -> None:
@@ -46,9 +47,10 @@ def value(cls: type[Op[Any, Any]], name: str, default: Any) -> Any:
     """Something valid in its kind that is not the default."""
     field = next((f for f in info_of(cls).dynamic if f.name == name), None)
     if field is None:
-        return {"format": "csc", "index": "i64"}.get(name, not default)
+        settings = {"format": "csc", "index": "i64", "block": (2, 2), "duplicates": "keep" if cls is Check else "sum"}
+        return settings.get(name, not default)
     if field.compounds:
-        return MATRIX
+        return MATRIX if CsrRef in field.compounds else BLOCKS
     return 0.25 if field.role.value == "scalar" else VECTOR
 
 
@@ -63,7 +65,7 @@ def test_every_argument_arrives_in_its_field(name: str) -> None:
     assert type(op) is cls
     for field, given in arguments.items():
         got = getattr(op, field)
-        assert got == given if isinstance(given, float | str) else got is given
+        assert got == given if isinstance(given, float | str | tuple) else got is given
 
 
 @pytest.mark.parametrize("name", METHODS)

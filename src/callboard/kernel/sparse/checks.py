@@ -8,7 +8,7 @@ from callboard.core.errors import NumericalError, ShapeError
 from callboard.core.layout import Layout
 from callboard.core.op import Op
 from callboard.core.operand import Operand, operands_of
-from callboard.kernel.sparse.formats import INDEX_LIMIT, CooRef, CscRef, CsrRef, SparseRef
+from callboard.kernel.sparse.formats import INDEX_LIMIT, AnyRef, BlockedEllRef, BsrRef, CooRef, CscRef
 
 __all__ = [
     "INDICES",
@@ -21,8 +21,10 @@ __all__ = [
     "faults_text",
     "index_of",
     "leading",
+    "no_room",
     "refuse",
     "scale_dtype",
+    "twice",
     "vector_of",
     "zero_pivot",
 ]
@@ -40,18 +42,19 @@ def refuse(op: AnyOp, why: str) -> ShapeError:
     return ShapeError(f"{type(op).__struct_config__.tag}: {why}")
 
 
-def index_of(a: SparseRef) -> DType:
+def index_of(a: AnyRef) -> DType:
     """The dtype of a matrix's indices."""
     return a.rows.dtype if isinstance(a, CooRef) else a.indices.dtype
 
 
-def checked(op: AnyOp, name: str, a: SparseRef, dtype: DType | None = None) -> tuple[int, int]:
+def checked(op: AnyOp, name: str, a: AnyRef, dtype: DType | None = None) -> tuple[int, int]:
     """The shape of a sparse matrix whose arrays fit together, with values of ``dtype`` if given."""
+    axes = {BsrRef: {"values": 3}, BlockedEllRef: {"values": 2, "indices": 2}}.get(type(a), {})
     for part, array in operands_of(a).items():
-        if array.ndim != 1 or not array.layout.contiguous:
-            raise refuse(
-                op, f"{name}.{part} is {array.layout!r}; it must be a vector without gaps (dev.copy makes one)"
-            )
+        n = axes.get(part, 1)
+        if array.ndim != n or not array.layout.contiguous:
+            what = "be a vector" if n == 1 else f"have {n} axes, row-major"
+            raise refuse(op, f"{name}.{part} is {array.layout!r}; it must {what} without gaps (dev.copy closes gaps)")
     if a.values.dtype not in VALUES:
         names = ", ".join(d.name for d in VALUES)
         raise refuse(op, f"{name}.values is {a.values.layout!r}; its dtype must be one of {names}")
@@ -60,21 +63,42 @@ def checked(op: AnyOp, name: str, a: SparseRef, dtype: DType | None = None) -> t
     rows, cols = a.shape
     if min(rows, cols) < 0:
         raise refuse(op, f"{name}.shape is {a.shape}; extents are >= 0")
-    n = a.values.size
-    if isinstance(a, CooRef):
-        wanted = {"rows": n, "cols": n}
-    else:
-        wanted = {"indices": n, "indptr": (rows if isinstance(a, CsrRef) else cols) + 1}
     index = index_of(a)
-    for part, size in wanted.items():
+    for part, shape in _extents(op, name, a).items():
         ref: Operand = getattr(a, part)
         if ref.dtype not in INDICES or ref.dtype is not index:
             raise refuse(op, f"{name}.{part} is {ref.layout!r}; indices are all i32 or all i64")
-        if ref.size != size:
-            raise refuse(op, f"{name}.{part} is {ref.layout!r}; for {n} values and shape {a.shape} it must have {size}")
-    if max(rows, cols, n) > INDEX_LIMIT[index.name]:
-        raise refuse(op, f"{name} is {a.shape} with {n} values; {index} indices do not reach that far")
+        if ref.shape != shape:
+            have = shape[0] if len(shape) == 1 else list(shape)
+            stored = f"{a.values.size} values" if a.values.ndim == 1 else f"values {a.values.layout!r}"
+            raise refuse(op, f"{name}.{part} is {ref.layout!r}; for {stored} and shape {a.shape} it must have {have}")
+    if max(rows, cols, a.values.size) > INDEX_LIMIT[index.name]:
+        raise refuse(op, f"{name} is {a.shape} with {a.values.size} values; {index} indices do not reach that far")
     return rows, cols
+
+
+def _extents(op: AnyOp, name: str, a: AnyRef) -> dict[str, tuple[int, ...]]:
+    """The shape that each array of indices must have."""
+    rows, cols = a.shape
+    if isinstance(a, CooRef):
+        return {"rows": (a.nnz,), "cols": (a.nnz,)}
+    if isinstance(a, BlockedEllRef):
+        held, width = a.values.shape
+        if a.block < 1 or rows % a.block or cols % a.block or width % a.block:
+            raise refuse(
+                op,
+                f"{name}.block is {a.block}; it must divide the shape {a.shape} and the width of the values, {width}",
+            )
+        if held != rows:
+            raise refuse(op, f"{name}.values is {a.values.layout!r}; for shape {a.shape} it must have {rows} rows")
+        return {"indices": (rows // a.block, width // a.block)}
+    stored, *block = a.values.shape
+    if isinstance(a, BsrRef):
+        down, across = block
+        if min(block) < 1 or rows % down or cols % across:
+            raise refuse(op, f"{name}.values is {a.values.layout!r}; blocks of {down} x {across} must divide {a.shape}")
+        return {"indices": (stored,), "indptr": (rows // down + 1,)}
+    return {"indices": (stored,), "indptr": ((cols if isinstance(a, CscRef) else rows) + 1,)}
 
 
 def vector_of(op: AnyOp, name: str, ref: Operand, size: int, dtype: DType) -> None:
@@ -133,31 +157,51 @@ def check_addend(op: AnyOp, name: str, addend: Operand | None, beta: Any) -> Non
         raise refuse(op, f"beta is {beta!r} and {name} is None; pass the {name} that beta scales, or leave beta out")
 
 
-def faults_text(a: SparseRef, counts: Sequence[int]) -> str:
+def faults_text(a: AnyRef, counts: Sequence[int], duplicates: str = "refuse") -> str:
     """What is wrong with a matrix, empty if nothing is.
 
     Args:
         a: The matrix.
         counts: Of pointers that do not rise from 0 to the number of entries; of indices (columns) and of rows out of
-            range; of rows that fall; of indices that do not rise within a row or column.
+            range; of rows that fall; of indices that are not in order within a row or column.
+        duplicates: ``"keep"`` if indices in order may be equal.
     """
     pointers, first, second, falls, order = counts
     rows, cols = a.shape
+    wrong = "fall" if duplicates == "keep" else "do not rise"
     if isinstance(a, CooRef):
         found = [
             (second, f"rows out of range [0, {rows})"),
             (first, f"cols out of range [0, {cols})"),
             (falls, "rows fall"),
-            (order, "cols do not rise within a row"),
+            (order, f"cols {wrong} within a row"),
         ]
     else:
-        extent, line = (rows, "column") if isinstance(a, CscRef) else (cols, "row")
+        lowest, extent, line = 0, cols, "row"
+        if isinstance(a, CscRef):
+            extent, line = rows, "column"
+        elif isinstance(a, BsrRef):
+            extent, line = cols // a.block[1], "block row"
+        elif isinstance(a, BlockedEllRef):
+            lowest, extent, line = -1, cols // a.block, "block row with padding at its end"
         found = [
-            (pointers, "indptr does not rise from 0 to the number of entries"),
-            (first, f"indices out of range [0, {extent})"),
-            (0 if pointers else order, f"indices do not rise within a {line}"),
+            (pointers, "indptr does not rise from 0 to the number of " + ("blocks" if "block" in line else "entries")),
+            (first, f"indices out of range [{lowest}, {extent})"),
+            (0 if pointers else order, f"indices {wrong} within a {line}"),
         ]
     return "; ".join(f"{what} ({number} times)" for number, what in found if number)
+
+
+def no_room(op: AnyOp, found: int, room: int) -> ShapeError:
+    """A result that the given arrays cannot hold."""
+    tag, form = type(op).__struct_config__.tag, getattr(op, "out", None)
+    what = "blocks in a row" if isinstance(form, BlockedEllRef) else "blocks" if isinstance(form, BsrRef) else "entries"
+    return ShapeError(f"{tag}: {found} {what}, and out has room for {room}; give larger arrays")
+
+
+def twice(tag: str, number: int) -> ShapeError:
+    """Entries that are stored more than once, and refused."""
+    return ShapeError(f"{tag}: {number} entries of a are stored more than once; pass duplicates='sum' or 'keep'")
 
 
 def zero_pivot(tag: str, row: int) -> NumericalError:

@@ -8,12 +8,10 @@ from callboard.core.operand import In, Out, Role
 from callboard.core.ref import GpuRef
 from callboard.kernel.sparse.actor import SparseActor
 from callboard.kernel.sparse.checks import VALUES, checked, dense_of, index_of, refuse
-from callboard.kernel.sparse.formats import INDEX_LIMIT, CooRef, CscRef, CsrRef
-from callboard.kernel.sparse.products import result_of
+from callboard.kernel.sparse.formats import INDEX_LIMIT, AnyRef, BlockedEllRef, BsrRef, CooRef, CscRef, CsrRef
+from callboard.kernel.sparse.results import FORMATS, block_of, result_of
 
-__all__ = ["FORMATS", "Check", "Convert", "FromDense", "ToDense"]
-
-FORMATS: dict[str, type[CsrRef] | type[CscRef] | type[CooRef]] = {"csr": CsrRef, "csc": CscRef, "coo": CooRef}
+__all__ = ["Check", "Convert", "FromDense", "ToDense", "Transpose"]
 
 
 class ToDense(Op[SparseActor, GpuRef], tag="sparse.to_dense"):
@@ -24,7 +22,7 @@ class ToDense(Op[SparseActor, GpuRef], tag="sparse.to_dense"):
         out: Same shape and dtype, row- or column-major; a new row-major array when None.
     """
 
-    a: CsrRef | CscRef | CooRef
+    a: CsrRef | CscRef | CooRef | BsrRef | BlockedEllRef
     out: Out | None = None
 
     def infer(self) -> Outputs:
@@ -34,24 +32,29 @@ class ToDense(Op[SparseActor, GpuRef], tag="sparse.to_dense"):
         return {"out": layout_of(self.a.values.dtype, shape)}
 
 
-class FromDense(Op[SparseActor, CsrRef | CscRef | CooRef], tag="sparse.from_dense"):
-    """The entries of a matrix that are not 0 (``DenseToSparse``); NaN is an entry, -0.0 is none.
+class FromDense(Op[SparseActor, AnyRef], tag="sparse.from_dense"):
+    """The entries of a matrix that are not 0 (``DenseToSparse``), or the blocks that have one.
 
-    How many there are depends on the data: without ``out`` they are known when the result is awaited.
+    NaN is an entry, -0.0 is none. How many there are depends on the data: without ``out`` they are known when the
+    result is awaited. A blocked-ELL matrix becomes as wide as its fullest block row.
 
     Args:
         dense: f16, bf16, f32, f64, c64 or c128; row- or column-major.
-        format: ``"csr"``, ``"csc"`` or ``"coo"``; indices are sorted.
+        format: ``"csr"``, ``"csc"``, ``"coo"``, ``"bsr"`` or ``"blocked_ell"``; indices are sorted.
         index: dtype of the indices, ``"i32"`` or ``"i64"``.
+        block: ``(rows, columns)`` of a block, which divide those of ``dense``: with ``"bsr"``, and with
+            ``"blocked_ell"``, where both are equal.
         out: With ``count``: a matrix of that format and shape whose arrays of entries have room. What is left of them
-            stays as it was. If there is no room, the op fails and says how much would do.
-        count: 0-d i64: the number of entries.
+            stays as it was, or is padding. If there is no room, the op fails and says how much would do.
+        count: 0-d i64: the number of entries (of blocks, with ``"bsr"``; of those in the fullest block row, with
+            ``"blocked_ell"``).
     """
 
     dense: In
-    format: Literal["csr", "csc", "coo"] = "csr"
+    format: Literal["csr", "csc", "coo", "bsr", "blocked_ell"] = "csr"
     index: Literal["i32", "i64"] = "i32"
-    out: Annotated[CsrRef | CscRef | CooRef, Role.OUT] | None = None
+    block: tuple[int, int] | None = None
+    out: Annotated[CsrRef | CscRef | CooRef | BsrRef | BlockedEllRef, Role.OUT] | None = None
     count: Out | None = None
 
     def infer(self) -> CompoundOutputs:
@@ -62,46 +65,87 @@ class FromDense(Op[SparseActor, CsrRef | CscRef | CooRef], tag="sparse.from_dens
         if max(*shape, self.dense.size) > INDEX_LIMIT[self.index]:
             raise refuse(self, f"dense is {self.dense.layout!r}; {self.index} indices do not reach that far, take i64")
         kinds = (self.dense.dtype.name, self.index)
-        return result_of(self, FORMATS[self.format], self.out, self.count, Upto(self.dense.size), shape, kinds)
+        form = FORMATS[self.format]
+        rows, cols = block = block_of(self, form, self.block, shape)
+        most = shape[1] // cols if form is BlockedEllRef else self.dense.size // (rows * cols)
+        return result_of(self, form, self.out, self.count, Upto(most), shape, kinds, block)
 
 
-class Convert(Op[SparseActor, CsrRef | CscRef | CooRef], tag="sparse.convert"):
+class Convert(Op[SparseActor, CsrRef | CscRef | CooRef | BsrRef], tag="sparse.convert"):
     """The same matrix in another format (``SparseActor``'s conversions). Entries of a row or column keep their order.
 
     Args:
-        a: Values in f16, bf16, f32, f64, c64 or c128.
-        format: ``"csr"``, ``"csc"`` or ``"coo"``; not that of ``a``.
-        out: A matrix of that format, shape and number of entries; a new one when None.
+        a: Values in f16, bf16, f32, f64, c64 or c128. A ``BsrRef`` becomes a ``CsrRef``, with the zeros of its blocks.
+        format: ``"csr"``, ``"csc"`` or ``"coo"``, not that of ``a``; or, of a ``CsrRef`` with no entry twice,
+            ``"bsr"``: blocks in order, as many as have entries, which is known when the result is awaited.
+        block: With ``"bsr"``: ``(rows, columns)`` of a block, which divide those of ``a``.
+        out: A matrix of that format, shape and number of entries; a new one when None. With ``"bsr"`` it goes with
+            ``count``, and has room for the blocks: what is left of it stays as it was. If there is no room, the op
+            fails and says how much would do.
+        count: 0-d i64, with ``"bsr"``: the number of blocks.
     """
 
-    a: CsrRef | CscRef | CooRef
-    format: Literal["csr", "csc", "coo"]
-    out: Annotated[CsrRef | CscRef | CooRef, Role.OUT] | None = None
+    a: CsrRef | CscRef | CooRef | BsrRef
+    format: Literal["csr", "csc", "coo", "bsr"]
+    block: tuple[int, int] | None = None
+    out: Annotated[CsrRef | CscRef | CooRef | BsrRef, Role.OUT] | None = None
+    count: Out | None = None
 
     def infer(self) -> CompoundOutputs:
-        shape = checked(self, "a", self.a)
-        form = FORMATS[self.format]
-        if isinstance(self.a, form):
+        a, form = self.a, FORMATS[self.format]
+        shape = checked(self, "a", a)
+        rows, cols = block = block_of(self, form, self.block, shape)
+        if isinstance(a, form):
             raise refuse(self, f"a is a {form.__name__} already; copy its arrays with dev.copy")
+        if form is BsrRef and not isinstance(a, CsrRef):
+            raise refuse(self, f"a is a {type(a).__name__}; only a CsrRef becomes a BsrRef, convert it to that first")
+        if isinstance(a, BsrRef) and form is not CsrRef:
+            raise refuse(self, f"a BsrRef becomes a CsrRef and nothing else; convert that to a {form.__name__}")
+        entries: Upto | int = a.nnz
+        if form is BsrRef:
+            entries = Upto(min(a.nnz, shape[0] // rows * (shape[1] // cols)))
+        kinds = (a.values.dtype.name, index_of(a).name)
+        return result_of(self, form, self.out, self.count, entries, shape, kinds, block)
+
+
+class Transpose(Op[SparseActor, BsrRef], tag="sparse.transpose"):
+    """The transpose of a matrix of blocks, its blocks in order.
+
+    That of a ``CsrRef`` or ``CscRef`` is ``a.T``, which shares the arrays.
+
+    Args:
+        a: Values in f16, bf16, f32, f64, c64 or c128.
+        out: A ``BsrRef`` of the transposed shape with as many blocks, each ``[c, r]``; a new one when None.
+    """
+
+    a: BsrRef
+    out: Annotated[BsrRef, Role.OUT] | None = None
+
+    def infer(self) -> CompoundOutputs:
+        rows, cols = checked(self, "a", self.a)
+        blocks, (down, across) = self.a.values.shape[0], self.a.block
         kinds = (self.a.values.dtype.name, index_of(self.a).name)
-        return result_of(self, form, self.out, None, self.a.values.size, shape, kinds)
+        return result_of(self, BsrRef, self.out, None, blocks, (cols, rows), kinds, (across, down))
 
 
 class Check(Op[SparseActor, None], tag="sparse.check"):
     """See that the arrays hold a matrix of their format; the op fails with ``ShapeError`` that says what is wrong.
 
-    ``indptr`` must rise from 0 to the number of entries, indices must be in range, and the rows of a CooRef must not
-    fall.
+    ``indptr`` must rise from 0 to the number of entries (blocks), indices must be in range, and the rows of a
+    ``CooRef`` must not fall.
 
     Args:
         a: The matrix.
-        ordered: Indices must also rise within each row (column of a CscRef), which leaves no room for duplicates.
+        ordered: Indices must also be in order within each row (column of a ``CscRef``); padding comes last.
+        duplicates: With ``ordered``: ``"refuse"`` or ``"keep"`` entries (blocks) that are stored more than once. Out of
+            order they are not looked for: :class:`callboard.kernel.sparse.Sort` finds them.
     """
 
     returns: ClassVar[tuple[str, ...]] = ()
 
-    a: CsrRef | CscRef | CooRef
+    a: CsrRef | CscRef | CooRef | BsrRef | BlockedEllRef
     ordered: bool = False
+    duplicates: Literal["refuse", "keep"] = "refuse"
 
     def infer(self) -> Outputs:
         checked(self, "a", self.a)

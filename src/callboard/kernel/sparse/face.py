@@ -13,8 +13,10 @@ from callboard.core.operand import Scalar, operands_of
 from callboard.core.ref import GpuRef
 from callboard.core.reply import Reply
 from callboard.kernel.face import Face, Submit
-from callboard.kernel.sparse.conversions import Check, Convert, FromDense, ToDense
-from callboard.kernel.sparse.formats import CooRef, CscRef, CsrRef, SparseRef, host_parts, scipy_matrix
+from callboard.kernel.sparse.conversions import Check, Convert, FromDense, ToDense, Transpose
+from callboard.kernel.sparse.formats import BlockedEllRef, BsrRef, CooRef, CscRef, CsrRef
+from callboard.kernel.sparse.host import Duplicates, host_parts, scipy_matrix
+from callboard.kernel.sparse.ordering import Sort
 from callboard.kernel.sparse.products import SpGemm, SpMm, SpMv
 from callboard.kernel.sparse.sampled import Sddmm
 from callboard.kernel.sparse.triangular import SpSm, SpSv
@@ -35,7 +37,7 @@ class SparseFace(Face[Mode]):
 
     def sp_mv(
         self,
-        a: CsrRef | CscRef | CooRef,
+        a: CsrRef | CscRef | CooRef | BsrRef,
         x: GpuRef[Mode],
         *,
         out: GpuRef[Mode] | None = None,
@@ -44,16 +46,27 @@ class SparseFace(Face[Mode]):
         beta: Scalar = 0.0,
         transpose: bool = False,
         conj: bool = False,
+        deterministic: bool = False,
     ) -> GpuRef[Mode]:
         """``out = alpha * op(a) @ x + beta * y``."""
         answer: GpuRef[Mode] = self._submit(
-            SpMv(a=a, x=x, out=out, y=y, alpha=alpha, beta=beta, transpose=transpose, conj=conj)
+            SpMv(
+                a=a,
+                x=x,
+                out=out,
+                y=y,
+                alpha=alpha,
+                beta=beta,
+                transpose=transpose,
+                conj=conj,
+                deterministic=deterministic,
+            )
         )
         return answer
 
     def sp_mm(
         self,
-        a: CsrRef | CscRef | CooRef,
+        a: CsrRef | CscRef | CooRef | BsrRef | BlockedEllRef,
         b: GpuRef[Mode],
         *,
         out: GpuRef[Mode] | None = None,
@@ -62,10 +75,21 @@ class SparseFace(Face[Mode]):
         beta: Scalar = 0.0,
         transpose: bool = False,
         conj: bool = False,
+        deterministic: bool = False,
     ) -> GpuRef[Mode]:
         """``out = alpha * op(a) @ b + beta * c`` with a dense ``b``."""
         answer: GpuRef[Mode] = self._submit(
-            SpMm(a=a, b=b, out=out, c=c, alpha=alpha, beta=beta, transpose=transpose, conj=conj)
+            SpMm(
+                a=a,
+                b=b,
+                out=out,
+                c=c,
+                alpha=alpha,
+                beta=beta,
+                transpose=transpose,
+                conj=conj,
+                deterministic=deterministic,
+            )
         )
         return answer
 
@@ -77,16 +101,17 @@ class SparseFace(Face[Mode]):
         out: CsrRef | None = None,
         count: GpuRef[Mode] | None = None,
         alpha: Scalar = 1.0,
+        deterministic: bool = False,
     ) -> CsrRef:
         """``out = alpha * a @ b``, sparse; await it for its number of entries."""
-        answer: CsrRef = self._submit(SpGemm(a=a, b=b, out=out, count=count, alpha=alpha))
+        answer: CsrRef = self._submit(SpGemm(a=a, b=b, out=out, count=count, alpha=alpha, deterministic=deterministic))
         return answer
 
     def sddmm(
         self,
         a: GpuRef[Mode],
         b: GpuRef[Mode],
-        c: CsrRef,
+        c: CsrRef | BsrRef,
         *,
         out: GpuRef[Mode] | None = None,
         alpha: Scalar = 1.0,
@@ -136,7 +161,9 @@ class SparseFace(Face[Mode]):
 
     # -- conversions ---------------------------------------------------------------------------------------------------
 
-    def to_dense(self, a: CsrRef | CscRef | CooRef, *, out: GpuRef[Mode] | None = None) -> GpuRef[Mode]:
+    def to_dense(
+        self, a: CsrRef | CscRef | CooRef | BsrRef | BlockedEllRef, *, out: GpuRef[Mode] | None = None
+    ) -> GpuRef[Mode]:
         """The matrix with its zeros."""
         answer: GpuRef[Mode] = self._submit(ToDense(a=a, out=out))
         return answer
@@ -145,46 +172,73 @@ class SparseFace(Face[Mode]):
         self,
         dense: GpuRef[Mode],
         *,
-        format: Literal["csr", "csc", "coo"] = "csr",
+        format: Literal["csr", "csc", "coo", "bsr", "blocked_ell"] = "csr",
         index: Literal["i32", "i64"] = "i32",
-        out: CsrRef | CscRef | CooRef | None = None,
+        block: tuple[int, int] | None = None,
+        out: CsrRef | CscRef | CooRef | BsrRef | BlockedEllRef | None = None,
         count: GpuRef[Mode] | None = None,
     ) -> Any:
-        """The entries that are not 0, as a ``CsrRef``, ``CscRef`` or ``CooRef``; await it for their number."""
-        return self._submit(FromDense(dense=dense, format=format, index=index, out=out, count=count))
+        """The entries that are not 0, or the blocks with some, as a matrix of ``format``; await it for their number."""
+        return self._submit(FromDense(dense=dense, format=format, index=index, block=block, out=out, count=count))
 
     def convert(
         self,
-        a: CsrRef | CscRef | CooRef,
-        format: Literal["csr", "csc", "coo"],
+        a: CsrRef | CscRef | CooRef | BsrRef,
+        format: Literal["csr", "csc", "coo", "bsr"],
         *,
-        out: CsrRef | CscRef | CooRef | None = None,
+        block: tuple[int, int] | None = None,
+        out: CsrRef | CscRef | CooRef | BsrRef | None = None,
+        count: GpuRef[Mode] | None = None,
     ) -> Any:
-        """The same matrix as a ``CsrRef``, ``CscRef`` or ``CooRef``."""
-        return self._submit(Convert(a=a, format=format, out=out))
+        """The same matrix as a ``CsrRef``, ``CscRef``, ``CooRef`` or ``BsrRef``."""
+        return self._submit(Convert(a=a, format=format, block=block, out=out, count=count))
 
-    def check(self, a: CsrRef | CscRef | CooRef, *, ordered: bool = False) -> Reply[None]:
+    def transpose(self, a: BsrRef, *, out: BsrRef | None = None) -> BsrRef:
+        """The transpose of a matrix of blocks; that of a ``CsrRef`` or ``CscRef`` is ``a.T``."""
+        answer: BsrRef = self._submit(Transpose(a=a, out=out))
+        return answer
+
+    def sort(
+        self,
+        a: CsrRef | CscRef | CooRef,
+        *,
+        duplicates: Duplicates = "keep",
+        out: CsrRef | CscRef | CooRef | None = None,
+        count: GpuRef[Mode] | None = None,
+    ) -> Any:
+        """The same matrix, of the same class, with its indices sorted and its duplicates kept, summed or refused."""
+        return self._submit(Sort(a=a, duplicates=duplicates, out=out, count=count))
+
+    def check(
+        self,
+        a: CsrRef | CscRef | CooRef | BsrRef | BlockedEllRef,
+        *,
+        ordered: bool = False,
+        duplicates: Literal["refuse", "keep"] = "refuse",
+    ) -> Reply[None]:
         """See that the arrays hold a matrix of their format; the reply fails with ``ShapeError`` otherwise."""
-        answer: Reply[None] = self._submit(Check(a=a, ordered=ordered))
+        answer: Reply[None] = self._submit(Check(a=a, ordered=ordered, duplicates=duplicates))
         return answer
 
     # -- SciPy ---------------------------------------------------------------------------------------------------------
 
-    def from_scipy(self, matrix: Any, index: Literal["i32", "i64"] = "i32") -> Any:
-        """A :mod:`scipy.sparse` matrix on the device, as a ``CsrRef``, ``CscRef`` or ``CooRef``.
+    def from_scipy(self, matrix: Any, index: Literal["i32", "i64"] = "i32", duplicates: Duplicates = "sum") -> Any:
+        """A :mod:`scipy.sparse` matrix on the device, as a ``CsrRef``, ``CscRef``, ``CooRef`` or ``BsrRef``.
 
         Args:
-            matrix: In CSR, CSC or COO form; it is checked, entries that occur twice are added up, indices are sorted.
+            matrix: In CSR, CSC, COO or BSR form; it is checked, and its indices are sorted.
             index: dtype of the indices.
+            duplicates: Entries (blocks, in BSR form) that occur more than once: ``"sum"`` them, ``"keep"`` all, or
+                ``"refuse"``.
 
         Raises:
             TypeError: No such matrix.
-            ShapeError: Indices out of range, or too large for ``index``.
+            ShapeError: Indices out of range, or too large for ``index``; duplicates that are refused.
         """
-        form, arrays, shape = host_parts(matrix, index)
+        form, arrays, shape = host_parts(matrix, index, duplicates)
         return form(**{name: self._put(array) for name, array in arrays.items()}, shape=shape)
 
-    def to_scipy(self, matrix: SparseRef) -> Any:
+    def to_scipy(self, matrix: CsrRef | CscRef | CooRef | BsrRef) -> Any:
         """The matrix as a :mod:`scipy.sparse` array in the same format; halves become f32.
 
         Of a :mod:`callboard.sync` device the array itself, else something to await.
@@ -195,5 +249,5 @@ class SparseFace(Face[Mode]):
         return scipy_matrix(matrix, gets)
 
 
-async def _fetched(matrix: SparseRef, replies: list[Awaitable[Any]]) -> Any:
+async def _fetched(matrix: CsrRef | CscRef | CooRef | BsrRef, replies: list[Awaitable[Any]]) -> Any:
     return scipy_matrix(matrix, [await reply for reply in replies])

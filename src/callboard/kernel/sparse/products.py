@@ -2,14 +2,12 @@
 
 from typing import Annotated, ClassVar
 
-from callboard.core.dtype import DTYPES
 from callboard.core.layout import Upto, layout_of
 from callboard.core.op import CompoundOutputs, Op, Outputs
-from callboard.core.operand import In, Out, Placeholder, Role, Scalar
+from callboard.core.operand import In, Out, Role, Scalar
 from callboard.core.ref import GpuRef
 from callboard.kernel.sparse.actor import SparseActor
 from callboard.kernel.sparse.checks import (
-    REAL_AND_COMPLEX,
     check_addend,
     check_scalars,
     checked,
@@ -18,7 +16,8 @@ from callboard.kernel.sparse.checks import (
     refuse,
     vector_of,
 )
-from callboard.kernel.sparse.formats import INDEX_LIMIT, CooRef, CscRef, CsrRef
+from callboard.kernel.sparse.formats import INDEX_LIMIT, BlockedEllRef, BsrRef, CooRef, CscRef, CsrRef
+from callboard.kernel.sparse.results import result_of
 
 __all__ = ["SpGemm", "SpMm", "SpMv"]
 
@@ -34,14 +33,15 @@ class SpMv(Op[SparseActor, GpuRef], tag="sparse.sp_mv"):
         alpha, beta: Number or 0-d array (f32 beside f16 and bf16, else the arrays' dtype).
         transpose: Use ``a.T``.
         conj: Use the conjugate of ``a``: with ``transpose`` only.
+        deterministic: Take no algorithm whose partial sums arrive in any order: the same call gives the same bits.
 
     Sums of f16 and bf16 are kept in f32 on the CPU; on CUDA in f32 or, where rows are added up in no order, in the type
-    itself. For the same reason results on CUDA may differ in the last bits from call to call.
+    itself. For the same reason results on CUDA may differ in the last bits from call to call, if not ``deterministic``.
     """
 
     overlaps: ClassVar[frozenset[tuple[str, str]]] = frozenset({("out", "y")})
 
-    a: CsrRef | CscRef | CooRef
+    a: CsrRef | CscRef | CooRef | BsrRef
     x: In
     out: Out | None = None
     y: In | None = None
@@ -49,6 +49,7 @@ class SpMv(Op[SparseActor, GpuRef], tag="sparse.sp_mv"):
     beta: Scalar = 0.0
     transpose: bool = False
     conj: bool = False
+    deterministic: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -78,13 +79,14 @@ class SpMm(Op[SparseActor, GpuRef], tag="sparse.sp_mm"):
         alpha, beta: Number or 0-d array (f32 beside f16 and bf16, else the arrays' dtype).
         transpose: Use ``a.T``.
         conj: Use the conjugate of ``a``: with ``transpose`` only.
+        deterministic: As for :class:`SpMv`.
 
     Sums are kept as those of :class:`SpMv`.
     """
 
     overlaps: ClassVar[frozenset[tuple[str, str]]] = frozenset({("out", "c")})
 
-    a: CsrRef | CscRef | CooRef
+    a: CsrRef | CscRef | CooRef | BsrRef | BlockedEllRef
     b: In
     out: Out | None = None
     c: In | None = None
@@ -92,6 +94,7 @@ class SpMm(Op[SparseActor, GpuRef], tag="sparse.sp_mm"):
     beta: Scalar = 0.0
     transpose: bool = False
     conj: bool = False
+    deterministic: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -119,12 +122,14 @@ class SpGemm(Op[SparseActor, CsrRef], tag="sparse.sp_gemm"):
     cancel to 0 are stored.
 
     Args:
-        a: ``[m, k]``, values in f32, f64, c64 or c128.
+        a: ``[m, k]``, values in f16, bf16, f32, f64, c64 or c128. On CUDA sums of f16 and bf16 are kept in the type
+            itself.
         b: ``[k, n]``, same dtype and index dtype.
         out: With ``count``: a matrix ``[m, n]`` whose ``indices`` and ``values`` have room. What is left of it stays as
             it was. If there is no room, the op fails and says how much would do.
         count: 0-d i64: the number of entries.
-        alpha: Number or 0-d array.
+        alpha: Number or 0-d array (f32 beside f16 and bf16, else the arrays' dtype).
+        deterministic: As for :class:`SpMv`.
     """
 
     a: CsrRef
@@ -132,13 +137,11 @@ class SpGemm(Op[SparseActor, CsrRef], tag="sparse.sp_gemm"):
     out: Annotated[CsrRef, Role.OUT] | None = None
     count: Out | None = None
     alpha: Scalar = 1.0
+    deterministic: bool = False
 
     def infer(self) -> CompoundOutputs:
         m, k = checked(self, "a", self.a)
         dtype, index = self.a.values.dtype, index_of(self.a)
-        if dtype not in REAL_AND_COMPLEX:
-            names = ", ".join(d.name for d in REAL_AND_COMPLEX)
-            raise refuse(self, f"a.values is {self.a.values.layout!r}; its dtype must be one of {names}")
         rows, n = checked(self, "b", self.b, dtype)
         if rows != k:
             raise refuse(self, f"a is {self.a.shape} and b is {self.b.shape}; b must have {k} rows")
@@ -152,33 +155,3 @@ class SpGemm(Op[SparseActor, CsrRef], tag="sparse.sp_gemm"):
 def _check_conj(op: SpMv | SpMm, transpose: bool, conj: bool) -> None:
     if conj and not transpose:
         raise refuse(op, "conj without transpose is no operation of sparse libraries; conjugate the values instead")
-
-
-def result_of(
-    op: Op[SparseActor, CsrRef] | Op[SparseActor, CsrRef | CscRef | CooRef],
-    form: type[CsrRef] | type[CscRef] | type[CooRef],
-    out: CsrRef | CscRef | CooRef | None,
-    count: object,
-    entries: "Upto | int",
-    shape: tuple[int, int],
-    dtypes: tuple[str, str],
-) -> CompoundOutputs:
-    """The outputs of an op that makes a sparse matrix: new ones, or the given ones with room for some entries."""
-    if (out is None) is not (count is None) and isinstance(entries, Upto):
-        raise refuse(op, "out and count go together: an array for the entries, and one for their number")
-    dtype, index = (DTYPES[name] for name in dtypes)
-    if out is not None:
-        if type(out) is not form:
-            raise refuse(op, f"out is a {type(out).__name__}, expected a {form.__name__}")
-        if isinstance(entries, Upto):
-            entries = out.values.size
-    made = {"values": layout_of(dtype, (entries,))}
-    if form is CooRef:
-        made |= {"rows": layout_of(index, (entries,)), "cols": layout_of(index, (entries,))}
-    else:
-        major = shape[0] if form is CsrRef else shape[1]
-        made |= {"indices": layout_of(index, (entries,)), "indptr": layout_of(index, (major + 1,))}
-    result = form(**{name: Placeholder(layout) for name, layout in made.items()}, shape=shape)  # type: ignore[arg-type]
-    if out is not None:
-        checked(op, "out", out)
-    return {"out": result} if count is None else {"out": result, "count": layout_of(DTYPES["i64"], ())}

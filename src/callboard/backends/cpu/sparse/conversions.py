@@ -1,17 +1,18 @@
-"""Conversions, and the look at what the arrays hold."""
+"""Conversions of matrices that store entries, their order, and the look at what the arrays hold."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from callboard.backends.cpu.sparse.matrices import arrays_of
+from callboard.backends.cpu.sparse import blocks
+from callboard.backends.cpu.sparse.matrices import arrays_of, coordinates, pointers, work_dtype
 from callboard.backends.cpu.views import viewer
 from callboard.core.errors import ShapeError
 from callboard.kernel import sparse
-from callboard.kernel.sparse.checks import faults_text
+from callboard.kernel.sparse.checks import faults_text, twice
 
-__all__ = ["check", "convert", "from_dense", "to_dense"]
+__all__ = ["check", "convert", "from_dense", "sort", "to_dense"]
 
 Array = np.ndarray[Any, Any]
 Plan = Callable[..., None]
@@ -20,6 +21,8 @@ Parts = Callable[[Sequence[int]], "list[Array]"]
 
 def to_dense(op: "sparse.ToDense") -> Plan:
     """``run(a, out)``."""
+    if isinstance(op.a, sparse.BsrRef | sparse.BlockedEllRef):
+        return blocks.to_dense(op)
     arrays, a = arrays_of(op.a), op.a
     target = viewer(op.infer()["out"] if op.out is None else op.out.layout)
 
@@ -34,6 +37,8 @@ def to_dense(op: "sparse.ToDense") -> Plan:
 
 def from_dense(op: "sparse.FromDense") -> Callable[[int], "list[Array]"]:
     """``entries(dense)``: the parts of the matrix."""
+    if op.block is not None:
+        return blocks.from_dense(op)
     view, form = viewer(op.dense.layout), op.format
     index = np.dtype(np.int32 if op.index == "i32" else np.int64)
 
@@ -54,6 +59,10 @@ def from_dense(op: "sparse.FromDense") -> Callable[[int], "list[Array]"]:
 
 def convert(op: "sparse.Convert") -> Parts:
     """``entries(a)``: the parts of the matrix in the other format."""
+    if isinstance(op.a, sparse.BsrRef):
+        return blocks.from_bsr(op)
+    if op.format == "bsr":
+        return blocks.to_bsr(op)
     arrays, a, form = arrays_of(op.a), op.a, op.format
     rows_of, cols_of = a.shape
 
@@ -72,47 +81,74 @@ def convert(op: "sparse.Convert") -> Parts:
     return entries
 
 
+def sort(op: "sparse.Sort") -> Parts:
+    """``entries(a)``: the parts of the matrix in order; raises ``ShapeError`` for duplicates that are refused."""
+    arrays, a, duplicates = arrays_of(op.a), op.a, op.duplicates
+    by_cols, work = isinstance(a, sparse.CscRef), work_dtype(a.values.dtype)
+
+    def entries(addresses: Sequence[int]) -> "list[Array]":
+        values, rows, cols = coordinates(a, arrays(addresses))
+        major, minor = (cols, rows) if by_cols else (rows, cols)
+        order = np.lexsort((minor, major))
+        values, major, minor = values[order], major[order], minor[order]
+        begins = np.ones(values.size, bool)
+        begins[1:] = (np.diff(major) != 0) | (np.diff(minor) != 0)
+        if duplicates == "refuse" and not begins.all():
+            raise twice("sparse.sort", int((~begins).sum()))
+        if duplicates == "sum" and values.size:
+            sums = np.add.reduceat(values.astype(work, copy=False), np.flatnonzero(begins))
+            values, major, minor = sums.astype(values.dtype), major[begins], minor[begins]
+        if isinstance(a, sparse.CooRef):
+            return [values, major, minor]
+        return [values, minor, pointers(major, a.shape[1 if by_cols else 0], minor.dtype)]
+
+    return entries
+
+
 def check(op: "sparse.Check") -> Plan:
     """``run(a)``; raises ``ShapeError``."""
-    arrays, a, ordered = arrays_of(op.a), op.a, op.ordered
+    arrays, a, op_ordered = arrays_of(op.a), op.a, op.ordered
+    least = 0 if op.duplicates == "keep" else 1
     rows, cols = a.shape
+    if isinstance(a, sparse.BsrRef | sparse.BlockedEllRef):
+        down, across = a.block if isinstance(a, sparse.BsrRef) else (a.block, a.block)
+        rows, cols = rows // down, cols // across
 
     def run(addresses: Sequence[int]) -> None:
-        values, first, second = arrays(addresses)
-        if isinstance(a, sparse.CooRef):
-            step = np.diff(first)
-            unordered = ((step == 0) & (np.diff(second) <= 0)).sum() if ordered else 0
-            counts = [0, _outside(second, cols), _outside(first, rows), (step < 0).sum(), unordered]
+        if isinstance(a, sparse.BlockedEllRef):
+            (indices,) = arrays(addresses)[1:]
+            ranked = np.where(indices < 0, cols, indices)  # padding comes last
+            falls = (np.diff(ranked) < least) & (ranked[:, 1:] < cols) | (ranked[:, :-1] == cols) & (
+                ranked[:, 1:] < cols
+            )
+            counts = [0, int(((indices < -1) | (indices >= cols)).sum()), 0, 0, falls.sum() if op_ordered else 0]
         else:
-            wrong = (np.diff(second) < 0).sum() + int(second[0] != 0)
-            wrong += int(second[-1] != values.size and (second.size == 1 or second[-1] >= second[-2]))
-            unordered = 0
-            if ordered and not wrong:
-                begins = np.zeros(values.size + 1, bool)
-                begins[second] = True
-                unordered = ((np.diff(first) <= 0) & ~begins[1 : values.size]).sum()
-            counts = [wrong, _outside(first, rows if isinstance(a, sparse.CscRef) else cols), 0, 0, unordered]
-        text = faults_text(a, [int(n) for n in counts])
+            values, first, second = arrays(addresses)
+            counts = (
+                _of_coordinates(first, second)
+                if isinstance(a, sparse.CooRef)
+                else _of_pointers(values.shape[0], first, second, rows if isinstance(a, sparse.CscRef) else cols)
+            )
+        text = faults_text(a, [int(n) for n in counts], op.duplicates)
         if text:
             raise ShapeError(f"sparse.check: a: {text}")
 
+    def _of_coordinates(first: Array, second: Array) -> "list[Any]":
+        step = np.diff(first)
+        unordered = ((step == 0) & (np.diff(second) < least)).sum() if op_ordered else 0
+        return [0, _outside(second, cols), _outside(first, rows), (step < 0).sum(), unordered]
+
+    def _of_pointers(entries: int, indices: Array, indptr: Array, extent: int) -> "list[Any]":
+        wrong = (np.diff(indptr) < 0).sum() + int(indptr[0] != 0)
+        wrong += int(indptr[-1] != entries and (indptr.size == 1 or indptr[-1] >= indptr[-2]))
+        unordered = 0
+        if op_ordered and not wrong:
+            begins = np.zeros(entries + 1, bool)
+            begins[indptr] = True
+            unordered = ((np.diff(indices) < least) & ~begins[1:entries]).sum()
+        return [wrong, _outside(indices, extent), 0, 0, unordered]
+
     return run
-
-
-def coordinates(a: sparse.SparseRef, arrays: "list[Array]") -> "tuple[Array, Array, Array]":
-    """Values, rows and columns of each entry."""
-    values, first, second = arrays
-    if isinstance(a, sparse.CooRef):
-        return values, first, second
-    major = np.repeat(np.arange(second.size - 1, dtype=first.dtype), np.diff(second))
-    return (values, major, first) if isinstance(a, sparse.CsrRef) else (values, first, major)
-
-
-def pointers(major: Array, extent: int, index: "np.dtype[Any]") -> Array:
-    """Where each row (or column) begins among sorted ones."""
-    found = np.zeros(extent + 1, index)
-    np.cumsum(np.bincount(major, minlength=extent), out=found[1:])
-    return found
 
 
 def _outside(indices: Array, extent: int) -> int:

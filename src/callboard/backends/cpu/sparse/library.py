@@ -1,27 +1,30 @@
 """``CpuSparse``: which work serves which sparse message."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
-from callboard.backends.cpu.sparse import conversions, products, triangular
+from callboard.backends.cpu.sparse import blocks, conversions, products, triangular
 from callboard.backends.cpu.sparse.matrices import arrays_of
+from callboard.backends.cpu.sparse.sampled import sampled
 from callboard.backends.cpu.stream import CpuStream
 from callboard.backends.cpu.views import viewer
 from callboard.core.backend import AccelDevice, AccelStream
 from callboard.core.dtype import DTYPES, as_dtype
-from callboard.core.errors import ShapeError
-from callboard.core.layout import Layout, layout_of
+from callboard.core.layout import layout_of
 from callboard.core.library import Extents, Library, launches, measures, prepares
 from callboard.core.operand import operands_of
 from callboard.kernel import sparse
+from callboard.kernel.sparse.checks import no_room
 
 __all__ = ["CpuSparse"]
 
 Array = np.ndarray[Any, Any]
 Plan = Callable[..., None]
 Checked = Callable[[], None]
+Makes = sparse.SpGemm | sparse.FromDense | sparse.Convert | sparse.Transpose | sparse.Sort
+"""Ops whose result is a sparse matrix."""
 
 
 class Found:
@@ -32,7 +35,7 @@ class Found:
         entries: Gives the parts of the result from what the launch is given.
     """
 
-    def __init__(self, op: "sparse.SpGemm | sparse.FromDense | sparse.Convert", entries: Callable[..., list[Array]]):
+    def __init__(self, op: Makes, entries: Callable[..., list[Array]]):
         self.op = op
         self.entries = entries
         self.parts: list[Array] | None = None
@@ -42,33 +45,28 @@ class Found:
     def measure(self, *operands: Any) -> Extents:
         """Find them; the extents of those parts whose size is theirs."""
         self.parts = self.entries(*operands)
-        return [
-            part.shape for part, name in zip(self.parts, operands_of(self._result()), strict=True) if name != "indptr"
-        ]
+        names = operands_of(cast(Any, self.op.infer()["out"]))
+        return [part.shape for part, name in zip(self.parts, names, strict=True) if name != "indptr"]
 
     def write(self, parts: list[Array] | None, operands: Sequence[Any], out: Sequence[int], count: int | None) -> None:
         """Write them to the arrays at ``out``."""
         parts = self.entries(*operands) if parts is None else parts
-        if count is not None:
-            viewer(layout_of(DTYPES["i64"], ()))(count)[...] = parts[0].size
         if self._arrays is None:
-            targets = [viewer(_sized(part))(address) for part, address in zip(parts, out, strict=True)]
-        else:
-            targets = self._arrays(out)
-            if parts[0].size > targets[0].size:
-                raise ShapeError(
-                    f"{type(self.op).__struct_config__.tag}: {parts[0].size} entries, and out has room for "
-                    f"{targets[0].size}; give larger arrays"
-                )
+            for part, address in zip(parts, out, strict=True):
+                viewer(layout_of(as_dtype(part.dtype), part.shape))(address)[...] = part
+            return
+        targets, padded = self._arrays(out), isinstance(self.op.out, sparse.BlockedEllRef)
+        found, room = (arrays[1].shape[1] if padded else arrays[0].shape[0] for arrays in (parts, targets))
+        if count is not None:
+            viewer(layout_of(DTYPES["i64"], ()))(count)[...] = found
+        if found > room:
+            raise no_room(self.op, found, room)
         for target, part in zip(targets, parts, strict=True):
-            target[: part.size] = part
-
-    def _result(self) -> Any:
-        return self.op.infer()["out"]
-
-
-def _sized(part: Array) -> Layout:
-    return layout_of(as_dtype(part.dtype), part.shape)
+            if padded:
+                target[...] = -1 if part is parts[1] else 0
+                target[:, : part.shape[1]] = part
+            else:
+                target[: part.shape[0]] = part
 
 
 class CpuSparse(Library):
@@ -126,7 +124,7 @@ class CpuSparse(Library):
 
     @prepares(sparse.Sddmm, inline=True)
     def plan_sddmm(self, op: sparse.Sddmm) -> Plan:
-        return triangular.sampled(op)
+        return sampled(op)
 
     @launches(sparse.Sddmm)
     def sddmm(
@@ -161,9 +159,35 @@ class CpuSparse(Library):
     def plan_convert(self, op: sparse.Convert) -> Found:
         return Found(op, conversions.convert(op))
 
+    @measures(sparse.Convert)
+    def measure_convert(self, plan: Found, a: list[int], out: None, count: None) -> Extents:
+        return plan.measure(a)
+
     @launches(sparse.Convert)
-    def convert(self, stream: CpuStream, plan: Found, a: list[int], out: list[int]) -> Checked:
+    def convert(self, stream: CpuStream, plan: Found, a: list[int], out: list[int], count: int | None) -> Checked:
+        parts, plan.parts = plan.parts, None
+        return stream.run("numpy", plan.write, parts, (a,), out, count)
+
+    @prepares(sparse.Transpose, inline=True)
+    def plan_transpose(self, op: sparse.Transpose) -> Found:
+        return Found(op, blocks.transpose(op))
+
+    @launches(sparse.Transpose)
+    def transpose(self, stream: CpuStream, plan: Found, a: list[int], out: list[int]) -> Checked:
         return stream.run("numpy", plan.write, None, (a,), out, None)
+
+    @prepares(sparse.Sort, inline=True)
+    def plan_sort(self, op: sparse.Sort) -> Found:
+        return Found(op, conversions.sort(op))
+
+    @measures(sparse.Sort)
+    def measure_sort(self, plan: Found, a: list[int], out: None, count: None) -> Extents:
+        return plan.measure(a)
+
+    @launches(sparse.Sort)
+    def sort(self, stream: CpuStream, plan: Found, a: list[int], out: list[int], count: int | None) -> Checked:
+        parts, plan.parts = plan.parts, None
+        return stream.run("numpy", plan.write, parts, (a,), out, count)
 
     @prepares(sparse.Check, inline=True)
     def plan_check(self, op: sparse.Check) -> Plan:

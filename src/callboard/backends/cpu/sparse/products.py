@@ -57,7 +57,7 @@ def _vector_product(op: "sparse.SpMv") -> Callable[[Sequence[int], Any, Any], No
 
     dtype = op.a.values.dtype
     if (
-        isinstance(op.a, sparse.CooRef)
+        not isinstance(op.a, sparse.CsrRef | sparse.CscRef)
         or work_dtype(dtype) != dtype.np
         or (op.transpose and op.conj and dtype.is_complex)
     ):
@@ -77,7 +77,7 @@ def _vector_product(op: "sparse.SpMv") -> Callable[[Sequence[int], Any, Any], No
 def sparse_product(op: "sparse.SpGemm") -> Callable[[Sequence[int], Sequence[int], Any], "list[np.ndarray[Any, Any]]"]:
     """``product(a, b, alpha)``: values, indices and indptr of ``alpha * a @ b``, indices sorted."""
     left, right, alpha_of = matrix_of(op.a), matrix_of(op.b), reader(op.alpha)
-    index = op.a.indices.dtype.np
+    index, dtype = op.a.indices.dtype.np, op.a.values.dtype.np
 
     def product(a: Sequence[int], b: Sequence[int], alpha: Any) -> "list[np.ndarray[Any, Any]]":
         found = left(a) @ right(b)
@@ -86,6 +86,7 @@ def sparse_product(op: "sparse.SpGemm") -> Callable[[Sequence[int], Sequence[int
         values = (
             found.data if factor == 1 and not isinstance(op.alpha, Operand) else found.data * found.dtype.type(factor)
         )
+        values = values.astype(dtype, copy=False)
         return [values, found.indices.astype(index, copy=False), found.indptr.astype(index, copy=False)]
 
     return product

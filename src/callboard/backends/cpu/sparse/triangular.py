@@ -1,4 +1,4 @@
-"""Solves with sparse triangular matrices, and sampled products."""
+"""Solves with sparse triangular matrices."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -6,13 +6,12 @@ from typing import Any
 import numpy as np
 
 from callboard.backends.cpu.blas.scalars import reader
-from callboard.backends.cpu.sparse.conversions import coordinates
-from callboard.backends.cpu.sparse.matrices import arrays_of, matrix_of
+from callboard.backends.cpu.sparse.matrices import matrix_of
 from callboard.backends.cpu.views import viewer
 from callboard.kernel import sparse
 from callboard.kernel.sparse.checks import zero_pivot
 
-__all__ = ["sampled", "solve"]
+__all__ = ["solve"]
 
 Plan = Callable[..., None]
 
@@ -45,20 +44,5 @@ def solve(op: "sparse.SpSv | sparse.SpSm") -> Plan:
             lower = op.lower != op.transpose
             values = spsolve_triangular(half, values, lower=lower, unit_diagonal=op.unit)
         target(out)[...] = values
-
-    return run
-
-
-def sampled(op: sparse.Sddmm) -> Plan:
-    """``run(a, b, c, out, alpha, beta)``."""
-    left, right, arrays, c = viewer(op.a.layout), viewer(op.b.layout), arrays_of(op.c), op.c
-    target = viewer(op.infer()["out"] if op.out is None else op.out.layout)
-    alpha_of, beta_of = reader(op.alpha), reader(op.beta)
-
-    def run(a: int, b: int, parts: Sequence[int], out: int, alpha: Any, beta: Any) -> None:
-        values, rows, cols = coordinates(c, arrays(parts))
-        found = np.einsum("ij,ij->i", left(a)[rows], right(b).T[cols]) * values.dtype.type(alpha_of(alpha))
-        share = beta_of(beta)
-        target(out)[...] = found if share == 0 else found + values.dtype.type(share) * values
 
     return run
