@@ -183,7 +183,8 @@ def faults_text(a: AnyRef, counts: Sequence[int], duplicates: str = "refuse") ->
         elif isinstance(a, BsrRef):
             extent, line = cols // a.block[1], "block row"
         elif isinstance(a, BlockedEllRef):
-            lowest, extent, line = -1, cols // a.block, "block row with padding at its end"
+            lowest, extent = -1 if a.padded else 0, cols // a.block
+            line = "block row with padding at its end"
         found = [
             (pointers, "indptr does not rise from 0 to the number of " + ("blocks" if "block" in line else "entries")),
             (first, f"indices out of range [{lowest}, {extent})"),

@@ -129,12 +129,14 @@ class BlockedEllRef(Compound, tag="blocked_ell"):
             -1 for padding.
         block: Rows and columns of a block; divides rows, columns and width.
         shape: ``(rows, columns)``.
+        padded: False: no index is -1. On CUDA, cuSPARSE's product on tensor cores is used then; it multiplies padding.
     """
 
     values: Part
     indices: Part
     block: int
     shape: tuple[int, int]
+    padded: bool = True
 
     @property
     def nnz(self) -> int:

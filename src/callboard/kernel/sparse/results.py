@@ -83,5 +83,6 @@ def result_of(
         major = shape[1] if form is CscRef else shape[0] // rows
         made = {"values": layout_of(dtype, (entries, rows, cols) if form is BsrRef else (entries,))}
         made |= {"indices": layout_of(index, (entries,)), "indptr": layout_of(index, (major + 1,))}
-    result: Any = form(**{name: Placeholder(layout) for name, layout in made.items()}, **settings)
+    make: type[Any] = form
+    result = make(**{name: Placeholder(layout) for name, layout in made.items()}, **settings)
     return {"out": result} if count is None else {"out": result, "count": layout_of(DTYPES["i64"], ())}

@@ -121,7 +121,13 @@ def check(op: "sparse.Check") -> Plan:
             falls = (np.diff(ranked) < least) & (ranked[:, 1:] < cols) | (ranked[:, :-1] == cols) & (
                 ranked[:, 1:] < cols
             )
-            counts = [0, int(((indices < -1) | (indices >= cols)).sum()), 0, 0, falls.sum() if op_ordered else 0]
+            counts = [
+                0,
+                int(((indices < (-1 if a.padded else 0)) | (indices >= cols)).sum()),
+                0,
+                0,
+                falls.sum() if op_ordered else 0,
+            ]
         else:
             values, first, second = arrays(addresses)
             counts = (

@@ -1,10 +1,6 @@
 // Sparse matrices: entries of a dense matrix, scattering, pointers from sorted rows and back, and what the arrays hold.
-// No headers: NVRTC finds CUDA's only where a toolkit is installed.
 
-typedef unsigned short u16;
-typedef unsigned int u32;
-typedef long long i64;
-typedef unsigned long long u64;
+#include "sparse.cuh"
 
 struct SparseArgs {
     const void* src;      // dense, values, or indices
@@ -18,39 +14,8 @@ struct SparseArgs {
     u32* faults;
     i64 major, minor, entries, room;
     i64 major_step, minor_step;
-    int coordinates, ordered;
+    int coordinates, ordered, least;
 };
-
-struct Half { u16 bits; };
-struct Real { u32 bits; };
-struct Double { u64 bits; };
-struct Complex { u32 re, im; };
-struct alignas(16) Wide { u64 re, im; };
-
-// Anything but 0 and -0: NaN is an entry.
-__device__ bool stored(Half x) { return x.bits & 0x7fff; }
-__device__ bool stored(Real x) { return x.bits & 0x7fffffffu; }
-__device__ bool stored(Double x) { return x.bits << 1; }
-__device__ bool stored(Complex x) { return (x.re | x.im) & 0x7fffffffu; }
-__device__ bool stored(Wide x) { return (x.re | x.im) << 1; }
-
-__device__ i64 thread() { return (i64)blockIdx.x * blockDim.x + threadIdx.x; }
-__device__ i64 threads() { return (i64)gridDim.x * blockDim.x; }
-
-// The first of n sorted items that is not below (or, above: that is above) a value.
-template <typename I>
-__device__ i64 bound(const I* items, i64 n, i64 value, bool above) {
-    i64 low = 0, high = n;
-    while (low < high) {
-        const i64 middle = low + (high - low) / 2;
-        if (items[middle] < value || (above && items[middle] == value)) {
-            low = middle + 1;
-        } else {
-            high = middle;
-        }
-    }
-    return low;
-}
 
 // How many entries each row (or column) has; a warp for each.
 template <typename T, typename I>
@@ -178,7 +143,7 @@ __device__ void check(const SparseArgs& p) {
             if (second[j] < 0 || second[j] >= p.major) atomicAdd(p.faults + 2, 1u);
             if (j > 0 && second[j] < second[j - 1]) atomicAdd(p.faults + 3, 1u);
         }
-        if (p.ordered && j > 0 && first[j] <= first[j - 1]) {
+        if (p.ordered && j > 0 && (p.least ? first[j] <= first[j - 1] : first[j] < first[j - 1])) {
             bool same;
             if (p.coordinates) {
                 same = second[j] == second[j - 1];

@@ -1,4 +1,4 @@
-"""Conversions between dense and sparse and between formats, and the look at what the arrays hold.
+"""Conversions between dense and sparse and between formats that store entries.
 
 By kernels of ours, but for the exchange of rows and columns, which is cuSPARSE's ``csr2csc`` (32-bit indices; longer
 ones are narrowed for it and widened again).
@@ -8,14 +8,13 @@ import struct
 from collections.abc import Callable, Sequence
 
 from callboard.backends.cuda.sparse.cusparse import CODES, Cusparse
-from callboard.backends.cuda.sparse.kernels import SparseArgs, launcher
+from callboard.backends.cuda.sparse.kernels import WARP, SparseArgs, launcher
 from callboard.core.backend import Memory
-from callboard.core.errors import ShapeError
 from callboard.core.library import Extents
 from callboard.kernel import sparse
-from callboard.kernel.sparse.checks import faults_text, index_of
+from callboard.kernel.sparse.checks import index_of, no_room
 
-__all__ = ["Checking", "Converter", "FromDense", "to_dense", "too_long"]
+__all__ = ["Converter", "FromDense", "to_dense", "too_long"]
 
 INT_MAX = 2**31 - 1
 
@@ -45,9 +44,9 @@ class FromDense:
         args.pointers = self._memory.address + 256
         kind = f"{layout.dtype.name}_{index}"
         device = cusparse.device
-        self._count = launcher(device, f"count_{kind}", self._lines, args)
+        self._count = launcher(device, f"count_{kind}", self._lines, args, each=WARP)
         self._scan = launcher(device, f"scan_{index}", 1, args)
-        self._write = launcher(device, f"write_{kind}", self._lines, args)
+        self._write = launcher(device, f"write_{kind}", self._lines, args, each=WARP)
         self._found = 0
 
     def measure(self, dense: int) -> Extents:
@@ -82,7 +81,7 @@ class FromDense:
         def enough() -> None:
             (found,) = struct.unpack("<q", counted.take())
             if found > room:
-                raise ShapeError(f"sparse.from_dense: {found} entries, and out has room for {room}; give larger arrays")
+                raise no_room(self._op, found, room)
 
         return enough
 
@@ -124,15 +123,21 @@ def to_dense(cusparse: Cusparse, op: sparse.ToDense) -> Callable[[Sequence[int],
     return run
 
 
-def too_long(op: sparse.Convert) -> str | None:
+def too_long(op: "sparse.Convert | sparse.Transpose") -> str | None:
     """CuSPARSE exchanges rows and columns with 32-bit indices only."""
-    if max(*op.a.shape, op.a.values.size) > INT_MAX:
-        return f"a is {op.a.shape} with {op.a.values.size} entries; cuSPARSE converts at most {INT_MAX}"
+    stored = op.a.values.shape[0]
+    exchanges = isinstance(op, sparse.Transpose) or op.format == "csc" or isinstance(op.a, sparse.CscRef)
+    if exchanges and max(*op.a.shape, stored) > INT_MAX:
+        return f"a is {op.a.shape} with {stored} entries or blocks; cuSPARSE converts at most {INT_MAX}"
     return None
 
 
 class Converter:
-    """A plan of ``Convert``: rows from pointers, pointers from rows, or an exchange of rows and columns."""
+    """A plan of ``Convert``: rows from pointers, pointers from rows, or an exchange of rows and columns.
+
+    Attributes:
+        captures: Whether it can be recorded in a graph: not an exchange, since cuSPARSE's waits for the device.
+    """
 
     def __init__(self, cusparse: Cusparse, maker: Cusparse, op: sparse.Convert) -> None:
         self._cusparse = cusparse
@@ -150,6 +155,7 @@ class Converter:
         self._expand = launcher(device, f"expand_{name}", n, args)
         self._compress = launcher(device, f"compress_{name}", rows + 1, args)
         self._exchanges = isinstance(a, sparse.CscRef) or op.format == "csc"
+        self.captures = not self._exchanges
         if not self._exchanges:
             return
         # The side that csr2csc reads: rows of a CsrRef or CooRef, columns of a CscRef taken as rows.
@@ -243,39 +249,3 @@ class Converter:
     def _take(self, nbytes: int) -> int:
         self._memory.append(self._cusparse.device.allocate(max(nbytes, 1)))
         return self._memory[-1].address
-
-
-class Checking:
-    """A plan of ``Check``: faults are counted on the device and told when the stream has passed."""
-
-    def __init__(self, cusparse: Cusparse, op: sparse.Check) -> None:
-        self._cusparse = cusparse
-        self._op = op
-        a = op.a
-        rows, cols = a.shape
-        by_cols = isinstance(a, sparse.CscRef)
-        self._memory = cusparse.device.allocate(32)
-        args = self._args = SparseArgs(entries=a.nnz, ordered=op.ordered, coordinates=isinstance(a, sparse.CooRef))
-        args.major, args.minor = (cols, rows) if by_cols else (rows, cols)
-        args.faults = self._memory.address
-        self._run = launcher(cusparse.device, f"check_{index_of(a).name}", max(a.nnz, args.major + 1), args)
-
-    def __call__(self, a: Sequence[int]) -> Callable[[], None]:
-        """Enqueue it; gives what raises ``ShapeError``."""
-        cusparse, args = self._cusparse, self._args
-        args.first, args.second = (a[2], a[1]) if args.coordinates else (a[1], a[2])
-        driver, native = cusparse.driver, cusparse.stream.native
-        driver.check(driver.memset_8(self._memory.address, 0, 32, native), "cuMemsetD8Async")
-        self._run(native)
-        counted = cusparse.device.read_back(cusparse.stream, self._memory.address, 20)
-
-        def look() -> None:
-            text = faults_text(self._op.a, struct.unpack("<5I", counted.take()))
-            if text:
-                raise ShapeError(f"sparse.check: a: {text}")
-
-        return look
-
-    def close(self) -> None:
-        """Give the memory back; nothing uses it any more."""
-        self._cusparse.device.release(self._memory)

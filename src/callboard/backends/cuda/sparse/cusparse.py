@@ -4,6 +4,8 @@ import struct
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from callboard.backends.cuda.blas.scalars import SLOT, SLOTS
 from callboard.core.dtype import DTYPES, DType
 from callboard.core.errors import AccelError, BackendUnavailable, LibraryError, OutOfMemory
@@ -70,6 +72,7 @@ class Cusparse:
         self.mode = 0
         self._memory: list[Memory] = []
         self._scratch = (0, 0)
+        self._zeros = np.zeros(2)
         try:
             self.handle = int(self.library.create())
         except self.failure as e:
@@ -117,6 +120,17 @@ class Cusparse:
         """Say where factors are."""
         self.call("set_pointer_mode", mode)
         self.mode = mode
+
+    def question(self, host: bool = False) -> int:
+        """Get ready to ask for sizes, for which factors are not looked at: something to pass for them.
+
+        Args:
+            host: Where the function takes factors of the host only.
+        """
+        mode = 0 if host else 1
+        if self.mode != mode:
+            self.point(mode)
+        return self._zeros.ctypes.data if host else self._slots
 
     def slot_writer(self, slot: int, pack: Callable[[Any], bytes]) -> Callable[[Any], int]:
         """A function that writes a number into a slot on the device, in stream order, and gives the slot's address."""

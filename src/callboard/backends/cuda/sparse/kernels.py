@@ -1,16 +1,17 @@
-"""The kernels of ``data/sparse.cu``."""
+"""The kernels of ``data/sparse*.cu``: their arguments, and how they are launched."""
 
 import ctypes
 from collections.abc import Callable
-from ctypes import c_int, c_int64, c_void_p
-from typing import TYPE_CHECKING
+from ctypes import c_double, c_int, c_int64, c_void_p
+from typing import TYPE_CHECKING, Any
 
 from callboard.backends.cuda.launching import THREADS, kernel_launcher, linear_grid
+from callboard.core.operand import Operand
 
 if TYPE_CHECKING:
     from callboard.backends.cuda.device import CudaDevice
 
-__all__ = ["SparseArgs", "launcher"]
+__all__ = ["WARP", "BlockArgs", "Factor", "OrderArgs", "ProductArgs", "SparseArgs", "launcher"]
 
 WARP = 32
 SCAN_THREADS = 1024
@@ -19,35 +20,89 @@ SCAN_THREADS = 1024
 class SparseArgs(ctypes.Structure):
     """``SparseArgs`` of the kernels."""
 
+    source = "sparse"
     _fields_ = (
-        ("src", c_void_p),
-        ("out", c_void_p),
-        ("first", c_void_p),
-        ("second", c_void_p),
-        ("first_out", c_void_p),
-        ("second_out", c_void_p),
-        ("pointers", c_void_p),
-        ("count", c_void_p),
-        ("faults", c_void_p),
-        ("major", c_int64),
-        ("minor", c_int64),
-        ("entries", c_int64),
-        ("room", c_int64),
-        ("major_step", c_int64),
-        ("minor_step", c_int64),
-        ("coordinates", c_int),
-        ("ordered", c_int),
+        *((name, c_void_p) for name in ("src", "out", "first", "second", "first_out", "second_out")),
+        *((name, c_void_p) for name in ("pointers", "count", "faults")),
+        *((name, c_int64) for name in ("major", "minor", "entries", "room", "major_step", "minor_step")),
+        *((name, c_int) for name in ("coordinates", "ordered", "least")),
     )
 
 
-def launcher(device: "CudaDevice", name: str, items: int, args: SparseArgs) -> Callable[[int], None]:
+class BlockArgs(ctypes.Structure):
+    """``BlockArgs`` of the kernels."""
+
+    source = "sparse_blocks"
+    _fields_ = (
+        *((name, c_void_p) for name in ("src", "out", "first", "second", "indices", "pointers")),
+        *((name, c_void_p) for name in ("first_out", "second_out", "count", "faults")),
+        *((name, c_int64) for name in ("lines", "width", "down", "across", "entries", "room", "most")),
+        *((name, c_int64) for name in ("row_step", "col_step")),
+        *((name, c_int) for name in ("ell", "lowest", "ordered", "least")),
+    )
+
+
+class Factor(ctypes.Structure):
+    """A factor of a product: an array's address, or a number."""
+
+    _fields_ = (("at", c_void_p), ("re", c_double), ("im", c_double))
+
+    @classmethod
+    def setter(cls, declared: Any) -> "Callable[[Factor, Any], None]":
+        """A function that sets one from what a launch is given for it; ``declared`` is the message's."""
+        if isinstance(declared, Operand):
+            return lambda factor, address: setattr(factor, "at", address)
+        return _set_number
+
+
+def _set_number(factor: Factor, value: complex) -> None:
+    factor.re, factor.im = value.real, value.imag
+
+
+class ProductArgs(ctypes.Structure):
+    """``ProductArgs`` of the kernels."""
+
+    source = "sparse_products"
+    _fields_ = (
+        *((name, c_void_p) for name in ("values", "indices", "pointers", "a", "b", "out")),
+        ("alpha", Factor),
+        ("beta", Factor),
+        *((name, c_int64) for name in ("lines", "down", "across", "most", "entries", "cols", "terms")),
+        *((name, c_int64) for name in ("a_row", "a_col", "b_row", "b_col", "out_row", "out_col")),
+        ("ell", c_int),
+    )
+
+
+class OrderArgs(ctypes.Structure):
+    """``OrderArgs`` of the kernels."""
+
+    source = "sparse_order"
+    _fields_ = (
+        *((name, c_void_p) for name in ("src", "out", "major", "minor", "order", "places")),
+        *((name, c_void_p) for name in ("first_out", "second_out", "second")),
+        *((name, c_int64) for name in ("entries", "lines", "room")),
+        ("coordinates", c_int),
+    )
+
+
+Args = SparseArgs | BlockArgs | ProductArgs | OrderArgs
+
+
+def launcher(
+    device: "CudaDevice", name: str, items: int, args: Args, *, part: str = "", each: int = 1
+) -> Callable[[int], None]:
     """A function that launches a kernel for so many items on a stream; may compile now.
 
-    ``count`` and ``write`` have a warp for each item, ``scan`` one block for all.
+    Args:
+        device: Where.
+        name: Of the kernel, in the source of the arguments' class.
+        items: How many there are.
+        args: What it is launched with: what they hold then.
+        part: Of the source, where that is compiled in parts.
+        each: Threads for an item. The ``scan`` kernels have one block for all.
     """
-    grid, threads = linear_grid(items), THREADS
-    if name.startswith(("count", "write")):
-        grid = linear_grid(items * WARP)
-    elif name.startswith("scan"):
+    source = f"{args.source}-{part}" if part else args.source
+    grid, threads = linear_grid(items * each), THREADS
+    if name.startswith("scan"):
         grid, threads = 1, SCAN_THREADS
-    return kernel_launcher(device.driver, device.kernels.get("sparse", name), grid, (threads, 1), args)
+    return kernel_launcher(device.driver, device.kernels.get(source, name), grid, (threads, 1), args)

@@ -3,10 +3,12 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from callboard.backends.cuda.sparse.conversions import Checking, Converter, FromDense, to_dense, too_long
+from callboard.backends.cuda.sparse import blocks, gemm, ordering, products
+from callboard.backends.cuda.sparse.checking import Checking
+from callboard.backends.cuda.sparse.conversions import Converter, FromDense, to_dense, too_long
 from callboard.backends.cuda.sparse.cusparse import Cusparse
-from callboard.backends.cuda.sparse.products import DenseProduct, SparseProduct
-from callboard.backends.cuda.sparse.triangular import Sampled, Solve, no_terms
+from callboard.backends.cuda.sparse.sampled import sampled
+from callboard.backends.cuda.sparse.triangular import Solve
 from callboard.backends.cuda.stream import CudaStream
 from callboard.core.library import Extents, Library, launches, measures, prepares
 from callboard.kernel import sparse
@@ -19,18 +21,11 @@ __all__ = ["CudaSparse"]
 Run = Callable[..., None]
 
 
-def _sized(op: sparse.SpGemm) -> str | None:
-    """CuSPARSE asks for buffers between the steps of a sparse product, so the host has to wait for it."""
-    if op.out is not None:
-        return "cuSPARSE sizes a sparse product on the host; leave out and count out, and await the result"
-    return None
-
-
 class CudaSparse(Library):
     """Serves :mod:`callboard.kernel.sparse` with cuSPARSE and kernels of ours.
 
     Three handles: one that executes, on the admitting thread; one that prepares ask, on the helper's; and one for
-    sparse products, whose measure runs on the helper's thread and whose launch follows on the admitting one.
+    sparse products and sorting, which measure on the helper's thread and launch on the admitting one.
     """
 
     name = "sparse"
@@ -53,67 +48,51 @@ class CudaSparse(Library):
     # -- products ------------------------------------------------------------------------------------------------------
 
     @prepares(sparse.SpMv, sparse.SpMm)
-    def plan_dense_product(self, op: "sparse.SpMv | sparse.SpMm") -> DenseProduct:
-        return DenseProduct(self.cusparse, self.maker, op)
+    def plan_dense_product(self, op: "sparse.SpMv | sparse.SpMm") -> Run:
+        return products.dense_product(self.cusparse, self.maker, op)
 
-    @launches(sparse.SpMv)
+    @launches(sparse.SpMv, refuses=products.why_not)
     def sp_mv(
-        self,
-        stream: CudaStream,
-        plan: DenseProduct,
-        a: list[int],
-        x: int,
-        out: int,
-        y: int | None,
-        alpha: Any,
-        beta: Any,
+        self, stream: CudaStream, plan: Run, a: list[int], x: int, out: int, y: int | None, alpha: Any, beta: Any
     ) -> None:
         plan(a, x, out, y, alpha, beta)
 
-    @launches(sparse.SpMm)
+    @launches(sparse.SpMm, refuses=products.why_not)
     def sp_mm(
-        self,
-        stream: CudaStream,
-        plan: DenseProduct,
-        a: list[int],
-        b: int,
-        out: int,
-        c: int | None,
-        alpha: Any,
-        beta: Any,
+        self, stream: CudaStream, plan: Run, a: list[int], b: int, out: int, c: int | None, alpha: Any, beta: Any
     ) -> None:
         plan(a, b, out, c, alpha, beta)
 
     @prepares(sparse.SpGemm)
-    def plan_sp_gemm(self, op: sparse.SpGemm) -> SparseProduct:
-        return SparseProduct(self.sizer, op)
+    def plan_sp_gemm(self, op: sparse.SpGemm) -> gemm.SparseProduct:
+        return gemm.SparseProduct(self.sizer, op)
 
-    @measures(sparse.SpGemm)
+    @measures(sparse.SpGemm, always=True)
     def measure_sp_gemm(
-        self, plan: SparseProduct, a: list[int], b: list[int], out: None, count: None, alpha: Any
+        self, plan: gemm.SparseProduct, a: list[int], b: list[int], out: Any, count: int | None, alpha: Any
     ) -> Extents:
         return plan.measure(a, b, alpha)
 
-    @launches(sparse.SpGemm, refuses=_sized, captures=False)
+    @launches(sparse.SpGemm, refuses=gemm.why_not, captures=False)
     def sp_gemm(
         self,
         stream: CudaStream,
-        plan: SparseProduct,
+        plan: gemm.SparseProduct,
         a: list[int],
         b: list[int],
         out: list[int],
-        count: None,
+        count: int | None,
         alpha: Any,
     ) -> None:
-        plan.launch(out, alpha)
+        plan.launch(out, count, alpha)
 
     @prepares(sparse.Sddmm)
-    def plan_sddmm(self, op: sparse.Sddmm) -> Sampled:
-        return Sampled(self.cusparse, self.maker, op)
+    def plan_sddmm(self, op: sparse.Sddmm) -> Run:
+        return sampled(self.cusparse, self.maker, op)
 
-    @launches(sparse.Sddmm, refuses=no_terms)
+    @launches(sparse.Sddmm)
     def sddmm(
-        self, stream: CudaStream, plan: Sampled, a: int, b: int, c: list[int], out: int, alpha: Any, beta: Any
+        self, stream: CudaStream, plan: Run, a: int, b: int, c: list[int], out: int, alpha: Any, beta: Any
     ) -> None:
         plan(a, b, c, out, alpha, beta)
 
@@ -139,33 +118,67 @@ class CudaSparse(Library):
 
     @prepares(sparse.ToDense)
     def plan_to_dense(self, op: sparse.ToDense) -> Run:
-        return to_dense(self.cusparse, op)
+        of_blocks = isinstance(op.a, sparse.BsrRef | sparse.BlockedEllRef)
+        return blocks.to_dense(self.cusparse, op) if of_blocks else to_dense(self.cusparse, op)
 
     @launches(sparse.ToDense)
     def to_dense(self, stream: CudaStream, plan: Run, a: list[int], out: int) -> None:
         plan(a, out)
 
     @prepares(sparse.FromDense)
-    def plan_from_dense(self, op: sparse.FromDense) -> FromDense:
-        return FromDense(self.cusparse, op)
+    def plan_from_dense(self, op: sparse.FromDense) -> "FromDense | blocks.ToBlocks":
+        return FromDense(self.cusparse, op) if op.block is None else blocks.ToBlocks(self.cusparse, op)
 
     @measures(sparse.FromDense)
-    def measure_from_dense(self, plan: FromDense, dense: int, out: None, count: None) -> Extents:
+    def measure_from_dense(self, plan: "FromDense | blocks.ToBlocks", dense: int, out: None, count: None) -> Extents:
         return plan.measure(dense)
 
     @launches(sparse.FromDense)
     def from_dense(
-        self, stream: CudaStream, plan: FromDense, dense: int, out: list[int], count: int | None
+        self, stream: CudaStream, plan: "FromDense | blocks.ToBlocks", dense: int, out: list[int], count: int | None
     ) -> Callable[[], None] | None:
         return plan.launch(dense, out, count)
 
     @prepares(sparse.Convert)
-    def plan_convert(self, op: sparse.Convert) -> Converter:
+    def plan_convert(self, op: sparse.Convert) -> "Run | blocks.ToBlocks":
+        if op.format == "bsr":
+            return blocks.ToBlocks(self.cusparse, op)
+        if isinstance(op.a, sparse.BsrRef):
+            return blocks.from_blocks(self.cusparse, op)
         return Converter(self.cusparse, self.maker, op)
 
-    @launches(sparse.Convert, refuses=too_long, captures=False)  # cuSPARSE's csr2csc waits for the device
-    def convert(self, stream: CudaStream, plan: Converter, a: list[int], out: list[int]) -> None:
+    @measures(sparse.Convert)
+    def measure_convert(self, plan: blocks.ToBlocks, a: list[int], out: None, count: None) -> Extents:
+        return plan.measure(a)
+
+    @launches(sparse.Convert, refuses=too_long)
+    def convert(
+        self, stream: CudaStream, plan: "Run | blocks.ToBlocks", a: list[int], out: list[int], count: int | None
+    ) -> Callable[[], None] | None:
+        if isinstance(plan, blocks.ToBlocks):
+            return plan.launch(a, out, count)
         plan(a, out)
+        return None
+
+    @prepares(sparse.Transpose)
+    def plan_transpose(self, op: sparse.Transpose) -> blocks.Transposed:
+        return blocks.Transposed(self.cusparse, self.maker, op)
+
+    @launches(sparse.Transpose, refuses=too_long, captures=False)  # for csr2csc, too
+    def transpose(self, stream: CudaStream, plan: blocks.Transposed, a: list[int], out: list[int]) -> None:
+        plan(a, out)
+
+    @prepares(sparse.Sort)
+    def plan_sort(self, op: sparse.Sort) -> ordering.Sorted:
+        return ordering.Sorted(self.sizer, op)
+
+    @measures(sparse.Sort, always=True)
+    def measure_sort(self, plan: ordering.Sorted, a: list[int], out: Any, count: int | None) -> Extents:
+        return plan.measure(a)
+
+    @launches(sparse.Sort, refuses=ordering.too_long, captures=False)  # its measure must run each time
+    def sort(self, stream: CudaStream, plan: ordering.Sorted, a: list[int], out: list[int], count: int | None) -> None:
+        plan.launch(a, out, count)
 
     @prepares(sparse.Check)
     def plan_check(self, op: sparse.Check) -> Checking:

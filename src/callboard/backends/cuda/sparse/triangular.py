@@ -1,4 +1,4 @@
-"""Solves with sparse triangular matrices, and dense products at the entries of a sparse one."""
+"""Solves with sparse triangular matrices."""
 
 import ctypes
 import struct
@@ -7,14 +7,12 @@ from typing import Any
 
 from callboard.backends.cuda.blas.scalars import factor_of, pointers
 from callboard.backends.cuda.sparse.cusparse import CODES, Cusparse
+from callboard.backends.cuda.sparse.descriptors import Matrix, by_rows, dense
 from callboard.backends.cuda.sparse.kernels import SparseArgs, launcher
-from callboard.backends.cuda.sparse.products import COLS, ROWS, by_rows, dense, describe
-from callboard.core.layout import Layout
-from callboard.core.operand import Operand
 from callboard.kernel import sparse
-from callboard.kernel.sparse.checks import index_of, leading, zero_pivot
+from callboard.kernel.sparse.checks import index_of, zero_pivot
 
-__all__ = ["Sampled", "Solve", "no_terms"]
+__all__ = ["Solve"]
 
 FILL_MODE, DIAG_TYPE = 0, 1
 """``cusparseSpMatAttribute_t``."""
@@ -51,11 +49,10 @@ class Solve:
         if self._empty:
             return
         dummy = maker.scratch(1)
-        self._matrix, self._point = describe(maker, op.a, dummy)
-        self._descriptors.append(("sp_mat", self._matrix))
+        self._matrix = Matrix(maker, op.a, dummy)
         for attribute, value in ((FILL_MODE, int(not op.lower)), (DIAG_TYPE, int(op.unit))):
             cell = ctypes.c_int(value)
-            maker.make("sp_mat_set_attribute", self._matrix, attribute, ctypes.addressof(cell), 4)
+            maker.make("sp_mat_set_attribute", self._matrix.descriptor, attribute, ctypes.addressof(cell), 4)
         operation = 0 if not op.transpose else 2 if op.conj and dtype.is_complex else 1
         if vector:
             self._right = maker.make("create_dn_vec", n, dummy, self._value)
@@ -68,10 +65,10 @@ class Solve:
         kind = "dn_vec" if vector else "dn_mat"
         self._descriptors += [(kind, self._right), (kind, self._result)]
         self._set_values = getattr(cusparse.library, f"{kind}_set_values")
-        maker.point(1)  # factors are not looked at
+        at_factor = maker.question()
         question = maker.make(f"{self._prefix}_create_descr")
         try:
-            size = maker.call(f"{self._prefix}_buffer_size", *self._arguments(dummy), question)
+            size = maker.call(f"{self._prefix}_buffer_size", *self._arguments(at_factor), question)
         finally:
             maker.make(f"{self._prefix}_destroy_descr", question)
         self._scratch = maker.scratch(max(int(size), 1))
@@ -81,7 +78,7 @@ class Solve:
         if self._empty:
             return None
         cusparse, prefix = self._cusparse, self._prefix
-        self._point(a)
+        self._matrix.point(a)
         self._set_values(self._right, b)
         self._set_values(self._result, out)
         (at_alpha,) = self._factors(alpha)
@@ -105,10 +102,12 @@ class Solve:
             self._cusparse.make(f"{self._prefix}_destroy_descr", analysis)
         for kind, descriptor in self._descriptors:
             self._cusparse.make(f"destroy_{kind}", descriptor)
+        if not self._empty:
+            self._matrix.close()
         self._cusparse.device.release(self._cell)
 
     def _arguments(self, at_alpha: int) -> tuple[int, ...]:
-        return (*self._operations, at_alpha, self._matrix, self._right, self._result, self._value, 0)
+        return (*self._operations, at_alpha, self._matrix.descriptor, self._right, self._result, self._value, 0)
 
     def _singular(self, a: Sequence[int]) -> Callable[[], None]:
         """Look for a 0 on the diagonal."""
@@ -128,65 +127,3 @@ class Solve:
                 raise zero_pivot(str(type(self._op).__struct_config__.tag), row)
 
         return look
-
-
-def no_terms(op: sparse.Sddmm) -> str | None:
-    """Why cuSPARSE cannot do it."""
-    return "cuSPARSE has no product of no terms (a has no columns)" if op.a.shape[1] == 0 else None
-
-
-class Sampled:
-    """A plan of ``Sddmm``."""
-
-    def __init__(self, cusparse: Cusparse, maker: Cusparse, op: sparse.Sddmm) -> None:
-        self._cusparse = cusparse
-        self._nbytes = op.c.values.nbytes
-        self._descriptors: list[tuple[str, int]] = []
-        dtype = op.c.values.dtype
-        self._factors = pointers(cusparse, [factor_of(v, dtype) for v in (op.alpha, op.beta)])  # type: ignore[arg-type]
-        self._beta_is_array = isinstance(op.beta, Operand)
-        if not self._nbytes:
-            return
-        dummy = maker.scratch(1)
-        self._matrix, self._point = describe(maker, op.c, dummy)
-        self._descriptors.append(("sp_mat", self._matrix))
-        self._sides = [_own(maker, layout, dummy) for layout in (op.a.layout, op.b.layout)]
-        self._descriptors += [("dn_mat", side) for side in self._sides]
-        self._value = CODES[dtype.name]
-        maker.point(1)  # factors are not looked at
-        cell = ctypes.c_size_t()
-        maker.call("sddmm_buffer_size", *self._arguments(dummy, dummy), ctypes.addressof(cell))
-        self._scratch = maker.scratch(max(cell.value, 1))
-
-    def __call__(self, a: int, b: int, c: Sequence[int], out: int, alpha: Any, beta: Any) -> None:
-        """Enqueue it."""
-        if not self._nbytes:
-            return
-        cusparse = self._cusparse
-        if c[0] != out and (self._beta_is_array or beta != 0):
-            code = cusparse.driver.memcpy_dtod(out, c[0], self._nbytes, cusparse.stream.native)
-            cusparse.driver.check(code, "cuMemcpyDtoDAsync")
-        at_alpha, at_beta = self._factors(alpha, beta)
-        self._point((out, c[1], c[2]))
-        for side, address in zip(self._sides, (a, b), strict=True):
-            cusparse.library.dn_mat_set_values(side, address)
-        cusparse.call("sddmm", *self._arguments(at_alpha, at_beta), self._scratch)
-
-    def close(self) -> None:
-        """Destroy the descriptors; nothing uses them any more."""
-        for kind, descriptor in self._descriptors:
-            self._cusparse.make(f"destroy_{kind}", descriptor)
-        self._descriptors.clear()
-
-    def _arguments(self, at_alpha: int, at_beta: int) -> tuple[int, ...]:
-        return (0, 0, at_alpha, *self._sides, at_beta, self._matrix, self._value, 0)
-
-
-def _own(maker: Cusparse, layout: Layout, dummy: int) -> int:
-    found = leading(layout)
-    assert found is not None
-    order, step = found
-    made: int = maker.make(
-        "create_dn_mat", *layout.shape, step, dummy, CODES[layout.dtype.name], ROWS if order else COLS
-    )
-    return made

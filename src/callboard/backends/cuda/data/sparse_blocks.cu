@@ -1,0 +1,268 @@
+// Matrices of blocks: which blocks have entries, blocks from entries and back, transposes, and what the arrays hold.
+// A blocked-ELL matrix has `most` blocks in each block row and no pointers.
+
+#include "sparse.cuh"
+
+struct BlockArgs {
+    const void* src;       // a dense matrix, entries, or blocks
+    void* out;             // blocks, a dense matrix, or entries
+    const void* first;     // columns of entries
+    const void* second;    // pointers of entries
+    void* indices;         // block columns
+    void* pointers;        // of block rows
+    void* first_out;       // columns of entries, or rows of blocks
+    void* second_out;      // pointers of entries
+    i64* count;            // blocks, or those of the fullest block row
+    u32* faults;
+    i64 lines, width;      // block rows and block columns
+    i64 down, across;      // of a block
+    i64 entries;           // of the output (of the source, where blocks are made of entries)
+    i64 room;              // blocks that there is room for
+    i64 most;
+    i64 row_step, col_step;
+    int ell, lowest, ordered, least;
+};
+
+#define WORDS 4096
+#define THREADS 256
+
+// Which blocks of a window of a block row have entries: of a dense matrix.
+template <typename T>
+struct Dense {
+    static __device__ void mark(const BlockArgs& p, u32* bits, i64 line, i64 begin, i64 end) {
+        const i64 span = (end - begin) * p.across;
+        const T* const corner = (const T*)p.src + line * p.down * p.row_step + begin * p.across * p.col_step;
+        for (i64 e = threadIdx.x; e < p.down * span; e += THREADS) {
+            const i64 j = e % span;
+            if (stored(corner[e / span * p.row_step + j * p.col_step])) {
+                const i64 at = j / p.across;
+                atomicOr(bits + (at >> 5), 1u << (at & 31));
+            }
+        }
+    }
+};
+
+// Of rows of entries, whose order does not matter.
+template <typename I>
+struct Entries {
+    static __device__ void mark(const BlockArgs& p, u32* bits, i64 line, i64 begin, i64 end) {
+        const I* const starts = (const I*)p.second;
+        for (i64 e = starts[line * p.down] + threadIdx.x; e < starts[(line + 1) * p.down]; e += THREADS) {
+            const i64 at = ((const I*)p.first)[e] / p.across - begin;
+            if (at >= 0 && at < end - begin) atomicOr(bits + (at >> 5), 1u << (at & 31));
+        }
+    }
+};
+
+// The sum of all threads before, and of all; `sums` is shared.
+__device__ i64 before(i64* sums, i64 own, i64& all) {
+    sums[threadIdx.x] = own;
+    __syncthreads();
+    for (int step = 1; step < THREADS; step <<= 1) {
+        const i64 left = threadIdx.x >= step ? sums[threadIdx.x - step] : 0;
+        __syncthreads();
+        sums[threadIdx.x] += left;
+        __syncthreads();
+    }
+    all = sums[THREADS - 1];
+    const i64 found = sums[threadIdx.x] - own;
+    __syncthreads();
+    return found;
+}
+
+// Count the blocks of each block row, or write their columns in order; a block of threads for each block row.
+template <typename Source, typename I, bool WRITES>
+__device__ void pattern(const BlockArgs& p) {
+    __shared__ u32 bits[WORDS];
+    __shared__ i64 sums[THREADS];
+    for (i64 line = blockIdx.x; line < p.lines; line += gridDim.x) {
+        i64 total = 0;
+        for (i64 begin = 0; begin < p.width; begin += 32 * WORDS) {
+            const i64 end = begin + 32 * WORDS < p.width ? begin + 32 * WORDS : p.width;
+            const int words = (int)((end - begin + 31) / 32);
+            for (int w = threadIdx.x; w < words; w += THREADS) bits[w] = 0;
+            __syncthreads();
+            Source::mark(p, bits, line, begin, end);
+            __syncthreads();
+            const int share = (words + THREADS - 1) / THREADS;
+            const int low = threadIdx.x * share, high = low + share < words ? low + share : words;
+            i64 own = 0, all;
+            for (int w = low; w < high; ++w) own += __popc(bits[w]);
+            i64 at = total + before(sums, own, all);
+            if (WRITES) {
+                const i64 start = p.ell ? line * p.most : (i64)((const I*)p.pointers)[line];
+                const i64 limit = p.ell ? p.most : p.room - start;
+                for (int w = low; w < high; ++w) {
+                    for (u32 left = bits[w]; left; left &= left - 1, ++at) {
+                        if (at < limit) ((I*)p.indices)[start + at] = (I)(begin + 32 * w + __ffs(left) - 1);
+                    }
+                }
+            }
+            total += all;
+            __syncthreads();
+        }
+        if (WRITES) {
+            for (i64 at = total + threadIdx.x; p.ell && at < p.most; at += THREADS) {
+                ((I*)p.indices)[line * p.most + at] = (I)-1;
+            }
+        } else if (threadIdx.x == 0) {
+            if (p.ell) {
+                atomicMax((u64*)p.count, (u64)total);
+            } else {
+                ((I*)p.pointers)[line + 1] = (I)total;
+            }
+        }
+    }
+}
+
+// Where an element of stored blocks lies in the matrix; false for padding, and beyond the blocks that there are.
+template <typename I>
+__device__ bool place(const BlockArgs& p, i64 e, i64& row, i64& col) {
+    const I* const indices = (const I*)p.indices;
+    if (p.ell) {
+        const i64 length = p.most * p.across;
+        row = e / length;
+        const i64 slot = e % length / p.across;
+        const i64 at = indices[row / p.down * p.most + slot];
+        col = at * p.across + e % p.across;
+        return at >= 0;
+    }
+    const i64 k = e / (p.down * p.across);
+    if (k >= (i64)((const I*)p.pointers)[p.lines]) return false;
+    const i64 line = bound((const I*)p.pointers, p.lines + 1, k, true) - 1;
+    row = line * p.down + e / p.across % p.down;
+    col = indices[k] * p.across + e % p.across;
+    return true;
+}
+
+// Blocks from a dense matrix; padding becomes 0.
+template <typename T, typename I>
+__device__ void gather(const BlockArgs& p) {
+    for (i64 e = thread(); e < p.entries; e += threads()) {
+        i64 row, col;
+        if (place<I>(p, e, row, col)) {
+            ((T*)p.out)[e] = ((const T*)p.src)[row * p.row_step + col * p.col_step];
+        } else if (p.ell) {
+            ((T*)p.out)[e] = T{};
+        }
+    }
+}
+
+// A dense matrix from blocks, over zeros.
+template <typename T, typename I>
+__device__ void spread(const BlockArgs& p) {
+    for (i64 e = thread(); e < p.entries; e += threads()) {
+        i64 row, col;
+        if (place<I>(p, e, row, col)) ((T*)p.out)[row * p.row_step + col * p.col_step] = ((const T*)p.src)[e];
+    }
+}
+
+// Zeros in the blocks that there are and that there is room for.
+template <typename T>
+__device__ void blank(const BlockArgs& p) {
+    const i64 held = *p.count < p.room ? *p.count : p.room, n = held * p.down * p.across;
+    for (i64 e = thread(); e < n; e += threads()) ((T*)p.out)[e] = T{};
+}
+
+// Blocks from rows of entries, over zeros.
+template <typename T, typename I>
+__device__ void pack(const BlockArgs& p) {
+    const I* const starts = (const I*)p.second;
+    const I* const pointers = (const I*)p.pointers;
+    const I* const indices = (const I*)p.indices;
+    for (i64 e = thread(); e < p.entries; e += threads()) {
+        const i64 row = bound(starts, p.lines * p.down + 1, e, true) - 1;
+        const i64 col = ((const I*)p.first)[e], line = row / p.down;
+        const i64 begin = pointers[line] < p.room ? (i64)pointers[line] : p.room;
+        const i64 end = pointers[line + 1] < p.room ? (i64)pointers[line + 1] : p.room;
+        const i64 k = begin + bound(indices + begin, end - begin, col / p.across, false);
+        if (k < end && indices[k] == col / p.across) {
+            ((T*)p.out)[(k * p.down + row % p.down) * p.across + col % p.across] = ((const T*)p.src)[e];
+        }
+    }
+}
+
+// Rows of entries from blocks; all entries of each block.
+template <typename T, typename I>
+__device__ void unpack(const BlockArgs& p) {
+    const I* const pointers = (const I*)p.pointers;
+    const i64 size = p.down * p.across, rows = p.lines * p.down;
+    for (i64 e = thread(); e < p.entries; e += threads()) {
+        const i64 line = bound(pointers, p.lines + 1, e / size, true) - 1;
+        const i64 begin = pointers[line], length = (pointers[line + 1] - begin) * p.across;
+        const i64 left = e - begin * size, i = left / length, at = left % length;
+        const i64 k = begin + at / p.across, j = at % p.across;
+        ((T*)p.out)[e] = ((const T*)p.src)[(k * p.down + i) * p.across + j];
+        ((I*)p.first_out)[e] = (I)(((const I*)p.indices)[k] * p.across + j);
+    }
+    for (i64 row = thread(); row <= rows; row += threads()) {
+        const i64 line = row / p.down, begin = pointers[line];
+        const i64 length = row < rows ? (pointers[line + 1] - begin) * p.across : 0;
+        ((I*)p.second_out)[row] = (I)(begin * size + row % p.down * length);
+    }
+}
+
+__device__ void number_them(const BlockArgs& p) {
+    for (i64 k = thread(); k < p.entries; k += threads()) ((int*)p.out)[k] = (int)k;
+}
+
+// Blocks in another order, each transposed: `first` says which block of the source, of `across` rows, each is.
+template <typename T>
+__device__ void turn(const BlockArgs& p) {
+    const i64 size = p.down * p.across;
+    for (i64 e = thread(); e < p.entries; e += threads()) {
+        const i64 k = ((const int*)p.first)[e / size], i = e / p.across % p.down, j = e % p.across;
+        ((T*)p.out)[e] = ((const T*)p.src)[k * size + j * p.down + i];
+    }
+}
+
+// What is wrong with the indices of a blocked-ELL matrix; where the kernel `check` counts it.
+template <typename I>
+__device__ void look(const BlockArgs& p) {
+    const I* const indices = (const I*)p.indices;
+    for (i64 e = thread(); e < p.lines * p.most; e += threads()) {
+        const i64 at = indices[e];
+        if (at < p.lowest || at >= p.width) atomicAdd(p.faults + 1, 1u);
+        if (p.ordered && e % p.most) {
+            const i64 last = indices[e - 1];
+            if (at >= 0 && (last < 0 || (p.least ? at <= last : at < last))) atomicAdd(p.faults + 4, 1u);
+        }
+    }
+}
+
+#define KERNEL(name, ...) extern "C" __global__ void name(const __grid_constant__ BlockArgs p) { __VA_ARGS__(p); }
+
+#define FOR_VALUE(T, type, index)                          \
+    KERNEL(count_##T, pattern<Dense<type>, index, false>)  \
+    KERNEL(write_##T, pattern<Dense<type>, index, true>)
+
+#define FOR_SIZE(S, type, index)              \
+    KERNEL(gather_##S, gather<type, index>)   \
+    KERNEL(spread_##S, spread<type, index>)   \
+    KERNEL(pack_##S, pack<type, index>)       \
+    KERNEL(unpack_##S, unpack<type, index>)   \
+    KERNEL(blank_##S, blank<type>)            \
+    KERNEL(turn_##S, turn<type>)
+
+#define FOR_INDEX(index)                                         \
+    FOR_VALUE(half, Half, index)                                 \
+    FOR_VALUE(f32, Real, index)                                  \
+    FOR_VALUE(f64, Double, index)                                \
+    FOR_VALUE(c64, Complex, index)                               \
+    FOR_VALUE(c128, Wide, index)                                 \
+    FOR_SIZE(2, Half, index)                                     \
+    FOR_SIZE(4, Real, index)                                     \
+    FOR_SIZE(8, Double, index)                                   \
+    FOR_SIZE(16, Wide, index)                                    \
+    KERNEL(count_entries, pattern<Entries<index>, index, false>) \
+    KERNEL(write_entries, pattern<Entries<index>, index, true>)  \
+    KERNEL(check_padded, look<index>)
+
+// Compiled in parts, one for each type of indices.
+#ifdef FOR_i32
+FOR_INDEX(int)
+#endif
+#ifdef FOR_i64
+FOR_INDEX(long long)
+#endif
+KERNEL(iota, number_them)

@@ -1,0 +1,66 @@
+"""The look at what the arrays of a sparse matrix hold."""
+
+import struct
+from collections.abc import Callable, Sequence
+
+from callboard.backends.cuda.sparse.blocks import CheckingPadded
+from callboard.backends.cuda.sparse.cusparse import Cusparse
+from callboard.backends.cuda.sparse.kernels import SparseArgs, launcher
+from callboard.core.errors import ShapeError
+from callboard.kernel import sparse
+from callboard.kernel.sparse.checks import faults_text, index_of
+
+__all__ = ["Checking"]
+
+
+class Checking:
+    """A plan of ``Check``: faults are counted on the device and told when the stream has passed."""
+
+    def __init__(self, cusparse: Cusparse, op: sparse.Check) -> None:
+        self._cusparse = cusparse
+        self._op = op
+        self._memory = cusparse.device.allocate(32)
+        faults = self._memory.address
+        padded = isinstance(op.a, sparse.BlockedEllRef)
+        self._count = CheckingPadded(cusparse, op, faults) if padded else CheckingPointers(cusparse, op, faults)
+
+    def __call__(self, a: Sequence[int]) -> Callable[[], None]:
+        """Enqueue it; gives what raises ``ShapeError``."""
+        cusparse = self._cusparse
+        driver, native = cusparse.driver, cusparse.stream.native
+        driver.check(driver.memset_8(self._memory.address, 0, 32, native), "cuMemsetD8Async")
+        self._count(native, a)
+        counted = cusparse.device.read_back(cusparse.stream, self._memory.address, 20)
+
+        def look() -> None:
+            text = faults_text(self._op.a, struct.unpack("<5I", counted.take()), self._op.duplicates)
+            if text:
+                raise ShapeError(f"sparse.check: a: {text}")
+
+        return look
+
+    def close(self) -> None:
+        """Give the memory back; nothing uses it any more."""
+        self._cusparse.device.release(self._memory)
+
+
+class CheckingPointers:
+    """What counts the faults of a matrix with pointers or coordinates, at an address; blocks count as entries."""
+
+    def __init__(self, cusparse: Cusparse, op: sparse.Check, faults: int) -> None:
+        a = op.a
+        rows, cols = a.shape
+        if isinstance(a, sparse.BsrRef):
+            down, across = a.block
+            rows, cols = rows // down, cols // across
+        entries, by_cols = a.values.shape[0], isinstance(a, sparse.CscRef)
+        args = self._args = SparseArgs(entries=entries, ordered=op.ordered, coordinates=isinstance(a, sparse.CooRef))
+        args.major, args.minor = (cols, rows) if by_cols else (rows, cols)
+        args.faults, args.least = faults, op.duplicates == "refuse"
+        self._run = launcher(cusparse.device, f"check_{index_of(a).name}", max(entries, args.major + 1), args)
+
+    def __call__(self, stream: int, parts: Sequence[int]) -> None:
+        """Enqueue it."""
+        args = self._args
+        args.first, args.second = (parts[2], parts[1]) if args.coordinates else (parts[1], parts[2])
+        self._run(stream)
