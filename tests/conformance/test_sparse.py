@@ -402,7 +402,7 @@ def test_from_and_to_scipy(session: Any) -> None:
     wrong.indices, wrong.indptr, wrong.data = np.array([5]), np.array([0, 1, 1]), np.array([1.0])
     with pytest.raises(ShapeError, match="indices holds 5 to 5; the extent is 3"):
         face.from_scipy(wrong)
-    with pytest.raises(TypeError, match=r"pass a scipy\.sparse matrix in CSR, CSC or COO form"):
+    with pytest.raises(TypeError, match=r"pass a scipy\.sparse matrix in CSR, CSC, COO or BSR form"):
         face.from_scipy(sp.dok_matrix((2, 2)))
 
 
