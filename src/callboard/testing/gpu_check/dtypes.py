@@ -18,6 +18,8 @@ __all__ = ["accepted"]
 
 EXTENT = 16
 """Tensor cores take multiples of it."""
+PARTS = ((EXTENT,), (EXTENT + 1,), (EXTENT, EXTENT), (EXTENT, 1, 1))
+"""What the operands of a compound may be: entries, pointers, padded blocks, blocks."""
 RESULTS = {"i8": "i32", "f32": "c64", "f64": "c128"}
 """What an op may make of a dtype: sums of integers, transforms of real numbers."""
 KINDS = {"f32": "R2C", "f64": "D2Z", "c64": "C2C", "c128": "Z2Z"}
@@ -78,13 +80,13 @@ def _values(field: OpField, dtype: DType, is_first: bool) -> list[Any]:
 
 
 def _compounds(cls: type[Compound], dtype: DType) -> Iterator[Compound]:
-    """Compounds whose first operand has the dtype, and the others i32: vectors of small extents."""
+    """Compounds whose first operand has the dtype, and the others i32: of small extents, in blocks of 1."""
     parts = parts_of(cls)
-    settings = {"shape": (EXTENT, EXTENT)}
+    settings = {"shape": (EXTENT, EXTENT), "block": 1, "padded": True}
     names = [name for name, _ in parts.operands]
-    for sizes in itertools.product((EXTENT, EXTENT + 1), repeat=len(names)):
+    for shapes in itertools.product(PARTS, repeat=len(names)):
         dtypes = [dtype, *[DTYPES["i32"]] * (len(names) - 1)]
-        operands = [Placeholder(layout_of(d, (n,))) for d, n in zip(dtypes, sizes, strict=True)]
+        operands = [Placeholder(layout_of(d, shape)) for d, shape in zip(dtypes, shapes, strict=True)]
         yield cls(**dict(zip(names, operands, strict=True)), **{name: settings[name] for name in parts.settings})
 
 
