@@ -10,10 +10,18 @@ from callboard.backends.cuda.blas.products import ProductArgs
 from callboard.backends.cuda.fft.scaling import ScaleArgs
 from callboard.backends.cuda.kernels import compiled
 from callboard.backends.cuda.launching import CopyArgs, FillArgs, TransposeArgs
+from callboard.backends.cuda.sparse import kernels as sparse
 from callboard.backends.cuda.tensor.arguments import ElementArgs, ReduceArgs
 from callboard.core.errors import BackendUnavailable, LibraryError
 
-SOURCES = ("memory", "blas", "fft", *(f"tensor-{name}" for name in ("bf16", "f64", "c64", "i32")))
+SOURCES = (
+    "memory",
+    "blas",
+    "fft",
+    "sparse",
+    "sparse_blocks-i64",
+    *(f"tensor-{name}" for name in ("bf16", "f64", "c64", "i32")),
+)
 
 
 @pytest.fixture
@@ -48,6 +56,10 @@ def test_sources_compile(tmp_path: Path, source: str, capability: tuple[int, int
         ("blas", NormArgs),
         ("blas", AddressArgs),
         ("fft", ScaleArgs),
+        ("sparse", sparse.SparseArgs),
+        ("sparse_blocks", sparse.BlockArgs),
+        ("sparse_order", sparse.OrderArgs),
+        ("sparse_products", sparse.ProductArgs),
         ("tensor", ElementArgs),
         ("tensor", ReduceArgs),
     ],
