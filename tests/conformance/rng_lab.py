@@ -123,11 +123,12 @@ def run(session: Any, cls: type[Op[Any, Any]], size: int | tuple[int, ...], dtyp
     return found
 
 
-def words_of(session: Any, kind: str, seed: int, position: int, count: int) -> Array:
+def words_of(session: Any, kind: str, seed: int, position: int, count: int, ordering: Any = "default") -> Array:
     """Words of a stream, ``[count]`` of uint64 holding 32 bits each."""
     from callboard.kernel.rng import RngFillBits
 
-    return run(session, RngFillBits, count, "u32", kind=kind, seed=seed, position=position).astype(np.uint64)
+    fields = {"kind": kind, "ordering": ordering, "seed": seed, "position": position}
+    return run(session, RngFillBits, count, "u32", **fields).astype(np.uint64)
 
 
 def wide_words(session: Any, kind: str, seed: int, position: int, count: int) -> Array:

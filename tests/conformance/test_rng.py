@@ -29,7 +29,7 @@ from scipy import special
 from scipy.stats import qmc
 
 from callboard.core.dtype import DTYPES
-from callboard.core.errors import LibraryError
+from callboard.core.errors import LibraryError, UnsupportedOp
 from callboard.kernel.rng import (
     RngFillBeta,
     RngFillBits,
@@ -48,19 +48,43 @@ from callboard.testing.tolerances import assert_close
 
 # Words 0, 1, 5000, 65537 and 69999 under the seed 1234, as cuRAND's host generators give them.
 CURAND = {
-    "philox": (546353992, 3665621163, 4164562676, 2271704747, 3099937912),
-    "xorwow": (624778773, 3522650202, 1378181827, 1471929200, 640046545),
-    "mrg32k3a": (3379073520, 653317650, 3869769518, 573314359, 3277214509),
+    ("philox", "default"): (546353992, 3665621163, 4164562676, 2271704747, 3099937912),
+    ("xorwow", "default"): (624778773, 3522650202, 1378181827, 1471929200, 640046545),
+    ("xorwow", "seeded"): (624778773, 2069044768, 1245917840, 1411157791, 2443683721),
+    ("mrg32k3a", "default"): (3379073520, 653317650, 3869769518, 573314359, 3277214509),
+    ("mrg32k3a", "legacy"): (3379073520, 653317650, 1410194085, 576020529, 3456140837),
+    ("mtgp32", "default"): (2501053709, 1991185121, 4193219305, 4163413748, 3606456106),
+    ("mtgp32", "legacy"): (2501053709, 1991185121, 4193219305, 342379010, 1960513173),
 }
 
 
 # -- words -------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", CURAND)
-def test_words_are_curands(session: Any, kind: str) -> None:
-    words = words_of(session, kind, 1234, 0, 70_000)
-    assert tuple(words[[0, 1, 5000, 65537, 69999]]) == CURAND[kind]
+@pytest.mark.parametrize("kind, ordering", CURAND)
+def test_words_are_curands(session: Any, kind: str, ordering: str) -> None:
+    words = words_of(session, kind, 1234, 0, 70_000, ordering)
+    assert tuple(words[[0, 1, 5000, 65537, 69999]]) == CURAND[kind, ordering]
+
+
+@pytest.mark.parametrize("kind, ordering", [key for key in CURAND if key[1] != "default"])
+def test_an_order_is_a_stream_of_its_own(session: Any, kind: str, ordering: str) -> None:
+    """It can be cut and taken up anywhere; the default order beside it does not move its place."""
+    whole = words_of(session, kind, 2**33 + 7, 0, 90_000, ordering)
+    plain = words_of(session, kind, 2**33 + 7, 0, 90_000)
+    assert (plain != whole).mean() > 0.2
+    for position in (89_000, 4090, 1):
+        part = words_of(session, kind, 2**33 + 7, position, 1000, ordering)
+        np.testing.assert_array_equal(part, whole[position : position + 1000])
+    uniform = run(session, RngFillUniform, 9000, "f32", kind=kind, ordering=ordering, seed=2**33 + 7, position=40)
+    np.testing.assert_array_equal(uniform, (whole[40:9040] >> np.uint64(8)) * 2.0**-24)
+
+
+@pytest.mark.parametrize("kind, same", [("philox", "legacy"), ("xorwow", "legacy"), ("mt19937", "legacy")])
+def test_names_of_the_default_order(session: Any, kind: str, same: str) -> None:
+    want = words_of(session, kind, 5, 10, 100)
+    for ordering in ("best", same):
+        np.testing.assert_array_equal(words_of(session, kind, 5, 10, 100, ordering), want)
 
 
 @SHARED
@@ -99,13 +123,24 @@ def test_words_do_not_depend_on_cuts(session: Any, kind: str) -> None:
     assert (other != whole).mean() > 0.99, "another seed gives other numbers"
 
 
-@pytest.mark.parametrize("kind", ["xorwow", "mrg32k3a"])
-def test_far_positions(session: Any, kind: str) -> None:
+@pytest.mark.parametrize(
+    "kind, ordering", [("xorwow", "default"), ("xorwow", "seeded"), ("mrg32k3a", "default"), ("mrg32k3a", "legacy")]
+)
+def test_far_positions(session: Any, kind: str, ordering: str) -> None:
     """A place is reached by skipping as by walking; rows of lanes meet at their seams."""
     far = 2**40 + 81920 * 4096 * 3 - 7
-    whole = words_of(session, kind, 2**63 + 5, far, 200)
-    parts = [words_of(session, kind, 2**63 + 5, far + i, 1)[0] for i in (0, 6, 7, 8, 199)]
+    whole = words_of(session, kind, 2**63 + 5, far, 200, ordering)
+    parts = [words_of(session, kind, 2**63 + 5, far + i, 1, ordering)[0] for i in (0, 6, 7, 8, 199)]
     assert parts == whole[[0, 6, 7, 8, 199]].tolist()
+
+
+@pytest.mark.parametrize("kind", ["mt19937", "mtgp32"])
+def test_what_cannot_skip_refuses_to_go_too_far(session: Any, kind: str) -> None:
+    """And goes on with what it can do."""
+    want = words_of(session, kind, 5, 3, 10)
+    with pytest.raises(UnsupportedOp, match=f"{kind} cannot skip, and position {2**40} lies"):
+        words_of(session, kind, 5, 2**40, 10)
+    np.testing.assert_array_equal(words_of(session, kind, 5, 3, 10), want)
 
 
 @pytest.mark.parametrize("kind", SAME_EVERYWHERE)

@@ -179,6 +179,36 @@ def test_numbers_by_rejection_need_philox(kind: str) -> None:
         RngFillGamma(out=dense(), shape=1.0, kind=kind)
 
 
+@pytest.mark.parametrize(
+    "kind, ordering, says",
+    [
+        ("sobol32", "best", "the points of sobol32 have one order"),
+        ("philox", "dynamic", "its numbers depend on the GPU"),
+        ("mrg32k3a", "seeded", "mrg32k3a has no lanes with seeds of their own; use xorwow"),
+        ("philox64", "legacy", "philox64 is NumPy's"),
+    ],
+)
+def test_orders_without_meaning_are_refused(kind: str, ordering: Any, says: str) -> None:
+    with pytest.raises(UnsupportedOp, match=rf"rng\.fill_uniform: ordering is '{ordering}': {says}"):
+        RngFillUniform(out=ref(4), kind=kind, ordering=ordering)
+    with pytest.raises(UnsupportedOp, match=says):
+        RngFace[Any](lambda op: op).generator(kind, ordering=ordering)
+
+
+def test_orders_with_two_names_have_one_plan() -> None:
+    heads = {
+        info_of(RngFillUniform).split(RngFillUniform(out=ref(4), kind="xorwow", ordering=name)).head
+        for name in ("default", "best", "legacy")
+    }
+    assert len(heads) == 1
+    own: Any = RngFillUniform(out=ref(4), kind="xorwow", ordering="seeded")
+    assert own.ordering == "seeded"
+    assert info_of(RngFillUniform).split(own).head not in heads
+    wrong: Any = "other"
+    with pytest.raises(TypeError, match=r"ordering = 'other'"):
+        RngFillUniform(out=ref(4), ordering=wrong)
+
+
 def test_points_have_words_of_their_own_size() -> None:
     with pytest.raises(UnsupportedOp, match=r"sobol64 has words of 64 bits"):
         outputs_of(RngFillBits(out=dense("u32"), kind="sobol64"))

@@ -13,7 +13,7 @@ from callboard.kernel.rng.rejections import (
     RngFillPermutation,
     RngFillPoisson,
 )
-from callboard.kernel.rng.streams import max_dimensions
+from callboard.kernel.rng.streams import RngOrdering, max_dimensions
 from callboard.kernel.rng.transforms import (
     RngFillBits,
     RngFillCauchy,
@@ -38,5 +38,6 @@ __all__ = [
     "RngFillPoisson",
     "RngFillUniform",
     "RngGenerator",
+    "RngOrdering",
     "max_dimensions",
 ]

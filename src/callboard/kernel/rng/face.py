@@ -19,6 +19,7 @@ from callboard.kernel.rng.rejections import (
     RngFillPermutation,
     RngFillPoisson,
 )
+from callboard.kernel.rng.streams import RngOrdering
 from callboard.kernel.rng.transforms import (
     RngFillBits,
     RngFillCauchy,
@@ -39,10 +40,15 @@ class RngFace(Face[Mode]):
     # -- generators ----------------------------------------------------------------------------------------------------
 
     def generator(
-        self, kind: str = "philox", seed: int = 0, position: int = 0, dimensions: int = 1
+        self,
+        kind: str = "philox",
+        seed: int = 0,
+        position: int = 0,
+        dimensions: int = 1,
+        ordering: RngOrdering = "default",
     ) -> RngGenerator[Mode]:
         """A stream of its own; two of the same kind and seed give the same numbers. See :class:`RngGenerator`."""
-        return RngGenerator(self._submit, kind, seed, position, dimensions)
+        return RngGenerator(self._submit, kind, seed, position, dimensions, ordering)
 
     def philox(self, seed: int = 0) -> RngGenerator[Mode]:
         """Philox4x32-10 in cuRAND's order: the fastest on CUDA."""
@@ -84,86 +90,112 @@ class RngFace(Face[Mode]):
 
     # -- messages ------------------------------------------------------------------------------------------------------
 
-    def fill_bits(self, out: GpuRef[Mode], *, kind: str = "philox", seed: int = 0, position: int = 0) -> GpuRef[Mode]:
+    def fill_bits(
+        self,
+        out: GpuRef[Mode],
+        *,
+        kind: str = "philox",
+        ordering: RngOrdering = "default",
+        seed: int = 0,
+        position: int = 0,
+    ) -> GpuRef[Mode]:
         """The words of the stream themselves."""
-        return self._filled(RngFillBits(out=out, kind=kind, seed=seed, position=position))
+        return self._filled(RngFillBits(out=out, kind=kind, ordering=ordering, seed=seed, position=position))
 
     def fill_uniform(
         self,
         out: GpuRef[Mode],
         *,
         kind: str = "philox",
+        ordering: RngOrdering = "default",
         seed: int = 0,
         position: int = 0,
         low: float = 0.0,
         high: float = 1.0,
     ) -> GpuRef[Mode]:
         """Uniform numbers of ``[low, high)``."""
-        return self._filled(RngFillUniform(out=out, kind=kind, seed=seed, position=position, low=low, high=high))
+        return self._filled(
+            RngFillUniform(out=out, kind=kind, ordering=ordering, seed=seed, position=position, low=low, high=high)
+        )
 
     def fill_normal(
         self,
         out: GpuRef[Mode],
         *,
         kind: str = "philox",
+        ordering: RngOrdering = "default",
         seed: int = 0,
         position: int = 0,
         mean: float = 0.0,
         std: float = 1.0,
     ) -> GpuRef[Mode]:
         """Normal numbers."""
-        return self._filled(RngFillNormal(out=out, kind=kind, seed=seed, position=position, mean=mean, std=std))
+        return self._filled(
+            RngFillNormal(out=out, kind=kind, ordering=ordering, seed=seed, position=position, mean=mean, std=std)
+        )
 
     def fill_log_normal(
         self,
         out: GpuRef[Mode],
         *,
         kind: str = "philox",
+        ordering: RngOrdering = "default",
         seed: int = 0,
         position: int = 0,
         mean: float = 0.0,
         std: float = 1.0,
     ) -> GpuRef[Mode]:
         """Exponentials of normal numbers."""
-        return self._filled(RngFillLogNormal(out=out, kind=kind, seed=seed, position=position, mean=mean, std=std))
+        return self._filled(
+            RngFillLogNormal(out=out, kind=kind, ordering=ordering, seed=seed, position=position, mean=mean, std=std)
+        )
 
     def fill_exponential(
         self,
         out: GpuRef[Mode],
         *,
         kind: str = "philox",
+        ordering: RngOrdering = "default",
         seed: int = 0,
         position: int = 0,
         rate: float = 1.0,
     ) -> GpuRef[Mode]:
         """Exponentially distributed numbers."""
-        return self._filled(RngFillExponential(out=out, kind=kind, seed=seed, position=position, rate=rate))
+        return self._filled(
+            RngFillExponential(out=out, kind=kind, ordering=ordering, seed=seed, position=position, rate=rate)
+        )
 
     def fill_cauchy(
         self,
         out: GpuRef[Mode],
         *,
         kind: str = "philox",
+        ordering: RngOrdering = "default",
         seed: int = 0,
         position: int = 0,
         loc: float = 0.0,
         scale: float = 1.0,
     ) -> GpuRef[Mode]:
         """Cauchy numbers."""
-        return self._filled(RngFillCauchy(out=out, kind=kind, seed=seed, position=position, loc=loc, scale=scale))
+        return self._filled(
+            RngFillCauchy(out=out, kind=kind, ordering=ordering, seed=seed, position=position, loc=loc, scale=scale)
+        )
 
     def fill_integers(
         self,
         out: GpuRef[Mode],
         *,
         kind: str = "philox",
+        ordering: RngOrdering = "default",
         seed: int = 0,
         position: int = 0,
         low: int = 0,
         high: int = 2,
     ) -> GpuRef[Mode]:
         """Integers of ``[low, high)``, each equally likely."""
-        return self._filled(RngFillIntegers(out=out, kind=kind, seed=seed, position=position, low=low, high=high))
+        return self._filled(
+            RngFillIntegers(out=out, kind=kind, ordering=ordering, seed=seed, position=position, low=low, high=high)
+        )
 
     def fill_discrete(
         self,
@@ -171,17 +203,29 @@ class RngFace(Face[Mode]):
         weights: GpuRef[Mode],
         *,
         kind: str = "philox",
+        ordering: RngOrdering = "default",
         seed: int = 0,
         position: int = 0,
     ) -> GpuRef[Mode]:
         """Indices, each as likely as its weight says."""
-        return self._filled(RngFillDiscrete(out=out, weights=weights, kind=kind, seed=seed, position=position))
+        return self._filled(
+            RngFillDiscrete(out=out, weights=weights, kind=kind, ordering=ordering, seed=seed, position=position)
+        )
 
     def fill_poisson(
-        self, out: GpuRef[Mode], *, kind: str = "philox", seed: int = 0, position: int = 0, rate: float = 1.0
+        self,
+        out: GpuRef[Mode],
+        *,
+        kind: str = "philox",
+        ordering: RngOrdering = "default",
+        seed: int = 0,
+        position: int = 0,
+        rate: float = 1.0,
     ) -> GpuRef[Mode]:
         """Poisson numbers."""
-        return self._filled(RngFillPoisson(out=out, kind=kind, seed=seed, position=position, rate=rate))
+        return self._filled(
+            RngFillPoisson(out=out, kind=kind, ordering=ordering, seed=seed, position=position, rate=rate)
+        )
 
     def fill_gamma(
         self,
@@ -189,12 +233,15 @@ class RngFace(Face[Mode]):
         shape: float,
         *,
         kind: str = "philox",
+        ordering: RngOrdering = "default",
         seed: int = 0,
         position: int = 0,
         scale: float = 1.0,
     ) -> GpuRef[Mode]:
         """Gamma distributed numbers."""
-        return self._filled(RngFillGamma(out=out, shape=shape, kind=kind, seed=seed, position=position, scale=scale))
+        return self._filled(
+            RngFillGamma(out=out, shape=shape, kind=kind, ordering=ordering, seed=seed, position=position, scale=scale)
+        )
 
     def fill_beta(
         self,
@@ -203,17 +250,26 @@ class RngFace(Face[Mode]):
         beta: float,
         *,
         kind: str = "philox",
+        ordering: RngOrdering = "default",
         seed: int = 0,
         position: int = 0,
     ) -> GpuRef[Mode]:
         """Beta distributed numbers."""
-        return self._filled(RngFillBeta(out=out, alpha=alpha, beta=beta, kind=kind, seed=seed, position=position))
+        return self._filled(
+            RngFillBeta(out=out, alpha=alpha, beta=beta, kind=kind, ordering=ordering, seed=seed, position=position)
+        )
 
     def fill_permutation(
-        self, out: GpuRef[Mode], *, kind: str = "philox", seed: int = 0, position: int = 0
+        self,
+        out: GpuRef[Mode],
+        *,
+        kind: str = "philox",
+        ordering: RngOrdering = "default",
+        seed: int = 0,
+        position: int = 0,
     ) -> GpuRef[Mode]:
         """0 to ``n - 1`` in random order."""
-        return self._filled(RngFillPermutation(out=out, kind=kind, seed=seed, position=position))
+        return self._filled(RngFillPermutation(out=out, kind=kind, ordering=ordering, seed=seed, position=position))
 
     def _filled(self, message: Any) -> GpuRef[Mode]:
         answer: GpuRef[Mode] = self._submit(message)

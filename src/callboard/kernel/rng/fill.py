@@ -12,7 +12,16 @@ from callboard.core.op import Op, Outputs, info_of
 from callboard.core.operand import Operand, Out, Placeholder, Role, Scalar
 from callboard.core.ref import GpuRef
 from callboard.kernel.rng.actor import RngActor
-from callboard.kernel.rng.streams import KINDS, MAX_DIMENSIONS, halves, points_of, whole, words_per_element
+from callboard.kernel.rng.streams import (
+    KINDS,
+    MAX_DIMENSIONS,
+    RngOrdering,
+    halves,
+    order_of,
+    points_of,
+    whole,
+    words_per_element,
+)
 
 __all__ = ["FLOATS", "INTEGERS", "Fill", "finite", "positive"]
 
@@ -35,6 +44,7 @@ class Fill(Op[RngActor, GpuRef]):
 
     out: Out
     kind: str = "philox"
+    ordering: RngOrdering = "default"
     seed: Scalar = 0
     position: Scalar = 0
 
@@ -52,6 +62,8 @@ class Fill(Op[RngActor, GpuRef]):
             except (TypeError, OverflowError) as e:
                 raise type(e)(f"{self.tag()}: {name}: {e}") from None
         super().__post_init__()
+        if self.ordering != "default":
+            self._settle_ordering()
         for name, role in info_of(type(self)).roles.items():
             if role is Role.SCALAR and isinstance(getattr(self, name), Operand):
                 raise TypeError(f"{self.tag()}: {name} is an array; pass a number")
@@ -60,6 +72,13 @@ class Fill(Op[RngActor, GpuRef]):
         if not isinstance(self.out, Placeholder):  # in a context host numbers are not known yet
             self.check_position()
             self.check_numbers()
+
+    def _settle_ordering(self) -> None:
+        """Say the default order where another name means the same."""
+        try:
+            msgspec.structs.force_setattr(self, "ordering", order_of(self.kind, self.ordering))
+        except UnsupportedOp as e:
+            raise UnsupportedOp(f"{self.tag()}: {e}") from None
 
     def number(self, name: str) -> int:
         """The integer that a field of :attr:`whole_numbers` holds."""

@@ -20,7 +20,7 @@ from callboard.kernel.rng.rejections import (
     RngFillPermutation,
     RngFillPoisson,
 )
-from callboard.kernel.rng.streams import KINDS, halves, max_dimensions, points_of, whole
+from callboard.kernel.rng.streams import KINDS, RngOrdering, halves, max_dimensions, order_of, points_of, whole
 from callboard.kernel.rng.transforms import (
     RngFillBits,
     RngFillCauchy,
@@ -51,19 +51,30 @@ class RngGenerator(Generic[Mode]):
         seed: Integer of 64 bits; 0 for Sobol sequences that are not scrambled.
         position: Where to begin, in words of 32 bits (points, for quasi-random kinds).
         dimensions: Of the points of a quasi-random kind; with more than 1, they are the last axis of every array.
+        ordering: One of the orders of the kind, see :mod:`callboard.kernel.rng.streams`.
 
     Raises:
         ShapeError: No such generator, or more dimensions than it has.
+        UnsupportedOp: It has no such order.
     """
 
-    __slots__ = ("_lock", "_position", "_submit", "dimensions", "kind", "seed")
+    __slots__ = ("_lock", "_position", "_submit", "dimensions", "kind", "ordering", "seed")
 
-    def __init__(self, submit: Submit, kind: str, seed: int = 0, position: int = 0, dimensions: int = 1) -> None:
+    def __init__(
+        self,
+        submit: Submit,
+        kind: str,
+        seed: int = 0,
+        position: int = 0,
+        dimensions: int = 1,
+        ordering: RngOrdering = "default",
+    ) -> None:
         if kind not in KINDS:
             raise ShapeError(f"kind {kind!r} is no generator; use one of {', '.join(KINDS)}")
         if not 1 <= dimensions <= max_dimensions(kind):
             raise ShapeError(f"dimensions is {dimensions}; {kind} has 1 to {max_dimensions(kind)}")
         self.kind = kind
+        self.ordering: RngOrdering = order_of(kind, ordering)
         self.seed = whole(halves(seed))
         self.dimensions = dimensions
         self._submit = submit
@@ -233,7 +244,7 @@ class RngGenerator(Generic[Mode]):
             step = 1 if quasi else message.step(array.dtype)
             at = -(-self._position // step) * step
             answer: GpuRef[Mode] = self._submit(
-                message(out=array, kind=self.kind, seed=self.seed, position=at, **numbers)
+                message(out=array, kind=self.kind, ordering=self.ordering, seed=self.seed, position=at, **numbers)
             )
             self._position = at + message.taken(self.kind, array)
         return answer

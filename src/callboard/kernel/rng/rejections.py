@@ -48,7 +48,7 @@ class RngFillIntegers(OwnSubsequence, tag="rng.fill_integers"):
     Args:
         out: i32, u32, i64 or u64 (not f32); any shape and strides.
         kind: ``philox`` or ``philox64``.
-        seed, position: See :class:`callboard.kernel.rng.transforms.RngFillBits`.
+        ordering, seed, position: See :class:`callboard.kernel.rng.transforms.RngFillBits`.
         low, high: Integers within the dtype, ``low < high``; ``high`` itself may be one more than its largest.
     """
 
@@ -88,7 +88,7 @@ class RngFillDiscrete(Fill, tag="rng.fill_discrete"):
     Args:
         out: i32, u32, i64 or u64; any shape and strides.
         kind: ``philox`` or ``philox64``.
-        seed, position: See :class:`callboard.kernel.rng.transforms.RngFillBits`; an element takes two words.
+        ordering, seed, position: See :class:`callboard.kernel.rng.transforms.RngFillBits`; an element takes two words.
         weights: ``[m]``, f32 or f64, contiguous; finite and >= 0, one > 0 at least: ``LibraryError`` from the fill
             otherwise, since only the device sees them.
     """
@@ -123,7 +123,7 @@ class RngFillPoisson(OwnSubsequence, tag="rng.fill_poisson"):
     Args:
         out: i32, u32, i64 or u64 (not f32); any shape and strides.
         kind: ``philox`` or ``philox64``.
-        seed, position: See :class:`callboard.kernel.rng.transforms.RngFillBits`.
+        ordering, seed, position: See :class:`callboard.kernel.rng.transforms.RngFillBits`.
         rate: The original's ``lambda``, the mean; >= 0, at most 2**52, and so far below the dtype's largest number that
             no element exceeds it.
     """
@@ -150,7 +150,7 @@ class RngFillGamma(OwnSubsequence, tag="rng.fill_gamma"):
     Args:
         out: f16, bf16, f32 or f64; any shape and strides.
         kind: ``philox`` or ``philox64``.
-        seed, position: See :class:`callboard.kernel.rng.transforms.RngFillBits`.
+        ordering, seed, position: See :class:`callboard.kernel.rng.transforms.RngFillBits`.
         shape: Finite, > 0.
         scale: Finite, > 0. The mean is ``shape * scale``.
     """
@@ -168,7 +168,7 @@ class RngFillBeta(OwnSubsequence, tag="rng.fill_beta"):
     Args:
         out: f16, bf16, f32 or f64; any shape and strides.
         kind: ``philox`` or ``philox64``.
-        seed, position: See :class:`callboard.kernel.rng.transforms.RngFillBits`.
+        ordering, seed, position: See :class:`callboard.kernel.rng.transforms.RngFillBits`.
         alpha, beta: Finite, > 0.
     """
 
@@ -188,7 +188,7 @@ class RngFillPermutation(Fill, tag="rng.fill_permutation"):
     Args:
         out: ``[n]``; i32, u32, i64 or u64 (not f32).
         kind: ``philox`` or ``philox64``.
-        seed, position: See :class:`callboard.kernel.rng.transforms.RngFillBits`; an element takes two words.
+        ordering, seed, position: See :class:`callboard.kernel.rng.transforms.RngFillBits`; an element takes two words.
     """
 
     dtypes: ClassVar[tuple[DType, ...]] = INTEGERS

@@ -15,13 +15,20 @@ give the numbers of one fill of the whole.
 ``xorwow`` and ``mrg32k3a`` are cuRAND's, in its default order, which does not depend on how fills are cut. These four
 and the Sobol sequences give the same words on every backend, and with them the same bits, uniform numbers and
 integers; what is made with logarithms and angles may differ in the last bits. The Mersenne Twisters differ.
+
+``ordering`` chooses among cuRAND's orders: how the words of a generator that is many side by side follow each other.
+Each order is a stream of its own. ``best`` is the default order, as in cuRAND; so is ``legacy``, the order of its
+earlier versions, but for ``mrg32k3a``, which has 4096 lanes then, and ``mtgp32``. ``seeded`` gives every lane of
+``xorwow`` a seed of its own in place of a part of one sequence: sooner begun, but lanes may overlap. ``dynamic`` is
+refused: its numbers depend on the GPU.
 """
 
 import math
 import operator
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from callboard.core.dtype import DType
+from callboard.core.errors import UnsupportedOp
 from callboard.core.layout import Layout
 
 __all__ = [
@@ -30,12 +37,18 @@ __all__ = [
     "LARGEST_DISCARD",
     "MAX_DIMENSIONS",
     "Kind",
+    "RngOrdering",
     "halves",
     "max_dimensions",
+    "order_of",
     "points_of",
     "whole",
     "words_per_element",
 ]
+
+
+RngOrdering = Literal["default", "best", "legacy", "seeded", "dynamic"]
+"""cuRAND's orders of pseudo-random words."""
 
 
 class Kind(NamedTuple):
@@ -47,6 +60,7 @@ class Kind(NamedTuple):
         seeded: A seed means something.
         bits: Of a word.
         skips: Any position is reached at once.
+        orders: Orders that it has beside the default one.
     """
 
     name: str
@@ -54,6 +68,7 @@ class Kind(NamedTuple):
     seeded: bool = True
     bits: int = 32
     skips: bool = True
+    orders: tuple[RngOrdering, ...] = ()
 
 
 KINDS: dict[str, Kind] = {
@@ -61,9 +76,9 @@ KINDS: dict[str, Kind] = {
     for kind in (
         Kind("philox"),
         Kind("philox64"),
-        Kind("xorwow"),
-        Kind("mrg32k3a"),
-        Kind("mtgp32", skips=False),
+        Kind("xorwow", orders=("seeded",)),
+        Kind("mrg32k3a", orders=("legacy",)),
+        Kind("mtgp32", skips=False, orders=("legacy",)),
         Kind("mt19937", skips=False),
         Kind("sobol32", quasi=True, seeded=False),
         Kind("sobol64", quasi=True, seeded=False, bits=64),
@@ -84,6 +99,28 @@ LARGEST_DISCARD = 2**31
 def max_dimensions(kind: str) -> int:
     """The most dimensions that a generator has: 20,000 for Sobol sequences, 1 for others."""
     return MAX_DIMENSIONS if KINDS[kind].quasi else 1
+
+
+def order_of(kind: str, ordering: RngOrdering) -> RngOrdering:
+    """Which order of a generator is meant: one of :attr:`Kind.orders`, or ``"default"``, which others may be equal to.
+
+    Raises:
+        UnsupportedOp: It has no such order; says why.
+    """
+    known = KINDS[kind]
+    if ordering == "default" or ordering in known.orders:
+        return ordering
+    if known.quasi:
+        raise UnsupportedOp(f"ordering is {ordering!r}: the points of {kind} have one order; leave it out")
+    if ordering == "dynamic":
+        raise UnsupportedOp(
+            "ordering is 'dynamic': its numbers depend on the GPU, and no position names them; leave it out"
+        )
+    if ordering == "seeded":
+        raise UnsupportedOp(f"ordering is 'seeded': {kind} has no lanes with seeds of their own; use xorwow")
+    if kind == "philox64" and ordering == "legacy":
+        raise UnsupportedOp("ordering is 'legacy': philox64 is NumPy's, and has one order; leave it out")
+    return "default"
 
 
 def words_per_element(dtype: DType) -> int:

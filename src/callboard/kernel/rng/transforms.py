@@ -18,6 +18,7 @@ class RngFillBits(Fill, tag="rng.fill_bits"):
     Args:
         out: i32, u32, i64 or u64 (not f32); any shape and strides. Sobol points are words of their own 32 or 64 bits.
         kind: The generator, a name of :data:`callboard.kernel.rng.streams.KINDS`.
+        ordering: One of its orders, see :mod:`callboard.kernel.rng.streams`.
         seed: Integer of 64 bits; none for ``sobol32`` and ``sobol64``.
         position: Where in the stream the first element lies: words of 32 bits, or points.
     """
@@ -42,7 +43,7 @@ class RngFillUniform(Fill, tag="rng.fill_uniform"):
 
     Args:
         out: f16, bf16, f32 or f64; any shape and strides.
-        kind, seed, position: See :class:`RngFillBits`.
+        kind, ordering, seed, position: See :class:`RngFillBits`.
         low, high: Finite, ``low <= high``; so is their difference. All elements are ``low`` where both are equal.
     """
 
@@ -64,7 +65,7 @@ class RngFillNormal(Fill, tag="rng.fill_normal"):
 
     Args:
         out: f16, bf16, f32 or f64; any shape and strides.
-        kind, seed, position: See :class:`RngFillBits`.
+        kind, ordering, seed, position: See :class:`RngFillBits`.
         mean: Finite.
         std: Finite, >= 0.
     """
@@ -81,7 +82,7 @@ class RngFillLogNormal(Fill, tag="rng.fill_log_normal"):
 
     Args:
         out: f16, bf16, f32 or f64; any shape and strides.
-        kind, seed, position: See :class:`RngFillBits`.
+        kind, ordering, seed, position: See :class:`RngFillBits`.
         mean, std: Of the logarithm; finite, ``std >= 0``.
     """
 
@@ -97,7 +98,7 @@ class RngFillExponential(Fill, tag="rng.fill_exponential"):
 
     Args:
         out: f16, bf16, f32 or f64; any shape and strides.
-        kind, seed, position: See :class:`RngFillBits`.
+        kind, ordering, seed, position: See :class:`RngFillBits`.
         rate: The original's ``lambda``; finite, > 0. The mean is ``1 / rate``.
     """
 
@@ -112,7 +113,7 @@ class RngFillCauchy(Fill, tag="rng.fill_cauchy"):
 
     Args:
         out: f16, bf16, f32 or f64; any shape and strides.
-        kind, seed, position: See :class:`RngFillBits`.
+        kind, ordering, seed, position: See :class:`RngFillBits`.
         loc: The median, finite.
         scale: Half the width at half the height; finite, > 0.
     """

@@ -31,7 +31,7 @@ class Library:
 
     def __getattr__(self, name: str) -> Any:
         def call(handle: int, *arguments: Any) -> None:
-            if self.fails and name == "generate":
+            if self.fails and name in ("generate", "generate_seeds"):
                 raise CurandError(self.fails)
             self.calls.append((name.removeprefix("set_pseudo_random_generator_"), *arguments))
 
@@ -66,9 +66,9 @@ def library() -> Library:
     return Library()
 
 
-def generator(library: Library, kind: str, device: Any = None) -> tuple[Curand, Any]:
+def generator(library: Library, kind: str, device: Any = None, ordering: str = "default") -> tuple[Curand, Any]:
     stream: Any = Stream()
-    made = Curand(device or Device(), stream, kind, library)  # type: ignore[arg-type]
+    made = Curand(device or Device(), stream, kind, ordering, library)  # type: ignore[arg-type]
     library.taken()
     return made, stream
 
@@ -86,23 +86,52 @@ def test_a_generator_that_skips_is_moved_only_where_it_must(library: Library) ->
     assert library.taken() == [("set_stream", 9), ("seed", 8), ("set_generator_offset", 150), ("generate", 64, 1)]
 
 
+def test_the_states_are_set_up_before_the_first_launch(library: Library) -> None:
+    stream: Any = Stream()
+    g = Curand(Device(), stream, "xorwow", "seeded", library)  # type: ignore[arg-type]
+    order = ("set_generator_ordering", 102)
+    assert library.taken() == [("create", 101), ("set_stream", 9), order, ("seed", 0), ("generate_seeds",)]
+    g.words(stream, 64, 0, 0, 5)
+    assert library.taken() == [("generate", 64, 5)]
+
+
 def test_a_generator_that_cannot_skip_discards_or_begins_again(library: Library) -> None:
     g, stream = generator(library, "mt19937")
-    begun = [("destroy_generator",), ("create", 142), ("set_stream", 9), ("seed", 7)]
+    made = [("create", 142), ("set_stream", 9), ("seed", 7), ("generate_seeds",)]
+    g.reach(7, 10)
+    assert library.taken() == made
     g.words(stream, 64, 7, 10, 5)
-    assert library.taken() == [*begun, ("generate", 0x1000, 10), ("generate", 64, 5)]
+    assert library.taken() == [("generate", 0x1000, 10), ("generate", 64, 5)]
+    g.reach(7, 15 + DISCARDED_AT_ONCE + 1)
+    assert library.taken() == []
     g.words(stream, 64, 7, 15 + DISCARDED_AT_ONCE + 1, 5)
     assert library.taken() == [("generate", 0x1000, DISCARDED_AT_ONCE), ("generate", 0x1000, 1), ("generate", 64, 5)]
+    g.reach(7, 3)
+    assert library.taken() == [("destroy_generator",), *made]
     g.words(stream, 64, 7, 3, 5)
-    assert library.taken() == [*begun, ("generate", 0x1000, 3), ("generate", 64, 5)]
+    assert library.taken() == [("generate", 0x1000, 3), ("generate", 64, 5)]
     with pytest.raises(UnsupportedOp, match="mt19937 cannot skip"):
-        g.words(stream, 64, 7, 8 + LARGEST_DISCARD + 1, 5)
+        g.reach(7, 8 + LARGEST_DISCARD + 1)
+    assert library.taken() == []
+
+
+def test_a_launch_makes_no_generator(library: Library) -> None:
+    g, stream = generator(library, "mtgp32")
+    with pytest.raises(LibraryError, match="mtgp32 was not brought to position 0 of seed 7"):
+        g.words(stream, 64, 7, 0, 5)
+    g.reach(7, 0)
+    g.words(stream, 64, 7, 0, 5)
+    library.taken()
+    for seed, position in ((7, 4), (8, 5)):
+        with pytest.raises(LibraryError, match="was not brought to"):
+            g.words(stream, 64, seed, position, 5)
     assert library.taken() == []
 
 
 def test_after_a_failure_the_place_is_not_trusted(library: Library) -> None:
     for kind, again in (("mrg32k3a", ("set_generator_offset", 10)), ("mt19937", ("destroy_generator",))):
         g, stream = generator(library, kind)
+        g.reach(7, 0)
         g.words(stream, 64, 7, 0, 10)
         library.fails = 201
         with pytest.raises(LibraryError) as caught:
@@ -110,6 +139,8 @@ def test_after_a_failure_the_place_is_not_trusted(library: Library) -> None:
         assert (caught.value.lib, caught.value.code) == ("curand", 201)
         library.fails = 0
         library.taken()
+        if kind == "mt19937":
+            g.reach(7, 10)
         g.words(stream, 64, 7, 10, 10)
         assert library.taken()[0] == again
 
@@ -118,7 +149,7 @@ def test_want_of_memory_leaves_nothing(library: Library) -> None:
     device = Device()
     library.fails = 102
     with pytest.raises(OutOfMemory, match="curandCreateGenerator: status 102"):
-        Curand(device, Stream(), "xorwow", library)  # type: ignore[arg-type]
+        Curand(device, Stream(), "xorwow", "default", library)  # type: ignore[arg-type]
     assert device.blocks == 0
     library.fails = 0
     g, _ = generator(library, "xorwow", device)

@@ -17,7 +17,7 @@ from callboard.backends.cpu.rng.fills import (
     normal,
     numpy_uniform,
 )
-from callboard.backends.cpu.rng.sources import SKIPPING, Twister
+from callboard.backends.cpu.rng.sources import REORDERED, SKIPPING, Twister
 from callboard.backends.cpu.stream import CpuStream
 from callboard.backends.cpu.views import viewer
 from callboard.core.backend import AccelDevice, AccelStream
@@ -88,7 +88,7 @@ class CpuRng(Library):
         dtype, kind = op.out.dtype, KINDS[op.kind]
         if op.kind == "philox64" and isinstance(op, RngFillUniform) and dtype.name in ("f32", "f64"):
             return numpy_uniform(dtype)
-        words = SKIPPING.get(op.kind, self._twister.words)
+        words = REORDERED.get((op.kind, op.ordering)) or SKIPPING.get(op.kind, self._twister.words)
         if op.kind in ("philox", "philox64") and isinstance(op, RngFillNormal | RngFillLogNormal):
             return normal(op.kind, words, dtype, isinstance(op, RngFillLogNormal))
         numbers_of: distributions.Distribution
@@ -109,26 +109,6 @@ class CpuRng(Library):
             return from_points(op.kind, op.out.layout, numbers_of)
         return from_words(words, numbers_of, words_per_element(dtype))
 
-    @launches(RngFillBits, refuses=refuse_mtgp32)
-    def bits(self, stream: CpuStream, plan: Plan, out: int, seed: Any, position: Any) -> Check:
-        return stream.run(self.name, plan, out, seed, position)
-
-    @launches(RngFillUniform, refuses=refuse_mtgp32)
-    def uniform(self, stream: CpuStream, plan: Plan, out: int, seed: Any, position: Any, low: Any, high: Any) -> Check:
-        return stream.run(self.name, plan, out, seed, position, low, high)
-
-    @launches(RngFillNormal, RngFillLogNormal, refuses=refuse_mtgp32)
-    def normal(self, stream: CpuStream, plan: Plan, out: int, seed: Any, position: Any, mean: Any, std: Any) -> Check:
-        return stream.run(self.name, plan, out, seed, position, mean, std)
-
-    @launches(RngFillExponential, refuses=refuse_mtgp32)
-    def exponential(self, stream: CpuStream, plan: Plan, out: int, seed: Any, position: Any, rate: Any) -> Check:
-        return stream.run(self.name, plan, out, seed, position, rate)
-
-    @launches(RngFillCauchy, refuses=refuse_mtgp32)
-    def cauchy(self, stream: CpuStream, plan: Plan, out: int, seed: Any, position: Any, loc: Any, scale: Any) -> Check:
-        return stream.run(self.name, plan, out, seed, position, loc, scale)
-
     # -- rejections ----------------------------------------------------------------------------------------------------
 
     def _by_element(self, op: Fill, numbers_of: Callable[..., Array]) -> Plan:
@@ -144,25 +124,13 @@ class CpuRng(Library):
     def plan_poisson(self, op: RngFillPoisson) -> Plan:
         return self._by_element(op, rejections.poisson)
 
-    @launches(RngFillPoisson)
-    def poisson(self, stream: CpuStream, plan: Plan, out: int, seed: Any, position: Any, rate: Any) -> Check:
-        return stream.run(self.name, plan, out, seed, position, rate)
-
     @prepares(RngFillGamma, inline=True)
     def plan_gamma(self, op: RngFillGamma) -> Plan:
         return self._by_element(op, rejections.gamma)
 
-    @launches(RngFillGamma)
-    def gamma(self, stream: CpuStream, plan: Plan, out: int, seed: Any, position: Any, shape: Any, scale: Any) -> Check:
-        return stream.run(self.name, plan, out, seed, position, shape, scale)
-
     @prepares(RngFillBeta, inline=True)
     def plan_beta(self, op: RngFillBeta) -> Plan:
         return self._by_element(op, rejections.beta)
-
-    @launches(RngFillBeta)
-    def beta(self, stream: CpuStream, plan: Plan, out: int, seed: Any, position: Any, alpha: Any, beta: Any) -> Check:
-        return stream.run(self.name, plan, out, seed, position, alpha, beta)
 
     @prepares(RngFillIntegers, inline=True)
     def plan_integers(self, op: RngFillIntegers) -> Plan:
@@ -176,10 +144,6 @@ class CpuRng(Library):
             flat[...] = rejections.integers(drawn, seed, positions, whole(low) & mask, span).view(dtype)
 
         return filled(op.out.layout, lambda *a: self._slices.run(make, step, *a))
-
-    @launches(RngFillIntegers)
-    def integers(self, stream: CpuStream, plan: Plan, out: int, seed: Any, position: Any, low: Any, high: Any) -> Check:
-        return stream.run(self.name, plan, out, seed, position, low, high)
 
     # -- choices and orders --------------------------------------------------------------------------------------------
 
@@ -196,10 +160,6 @@ class CpuRng(Library):
         fill = filled(op.out.layout, lambda *a: self._slices.run(make, 2, *a))
         return lambda out, seed, position, weights: fill(out, seed, position, _sums(view(weights)))
 
-    @launches(RngFillDiscrete)
-    def discrete(self, stream: CpuStream, plan: Plan, out: int, seed: Any, position: Any, weights: int) -> Check:
-        return stream.run(self.name, plan, out, seed, position, weights)
-
     @prepares(RngFillPermutation, inline=True)
     def plan_permutation(self, op: RngFillPermutation) -> Plan:
         words, slices = SKIPPING[op.kind], self._slices
@@ -211,9 +171,20 @@ class CpuRng(Library):
 
         return filled(op.out.layout, work)
 
-    @launches(RngFillPermutation)
-    def permutation(self, stream: CpuStream, plan: Plan, out: int, seed: Any, position: Any) -> Check:
-        return stream.run(self.name, plan, out, seed, position)
+    # -- all of them ---------------------------------------------------------------------------------------------------
+
+    @launches(
+        *TRANSFORMS,
+        RngFillIntegers,
+        RngFillPoisson,
+        RngFillGamma,
+        RngFillBeta,
+        RngFillDiscrete,
+        RngFillPermutation,
+        refuses=refuse_mtgp32,
+    )
+    def fill(self, stream: CpuStream, plan: Plan, *dynamic: Any) -> Check:
+        return stream.run(self.name, plan, *dynamic)
 
 
 def _bits(dtype: Any) -> distributions.Distribution:

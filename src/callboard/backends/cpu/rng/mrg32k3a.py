@@ -1,4 +1,4 @@
-"""MRG32k3a in cuRAND's default order: 81920 lanes side by side, ``2**76`` steps apart.
+"""MRG32k3a in cuRAND's orders: 81920 lanes side by side, ``2**76`` steps apart; 4096 in the legacy order.
 
 L'Ecuyer, "Good parameters and implementations for combined multiple recursive random number generators", Oper. Res. 47
 (1999).
@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["mrg32k3a_words"]
+__all__ = ["LEGACY_LANES", "mrg32k3a_words"]
 
 Array = np.ndarray[Any, Any]
 
 LANES = 81920
+LEGACY_LANES = 4096
 JUMP = 76
 MODULI = (4294967087, 4294944443)
 FACTORS = ((1403580, 810728), (527612, 1370589))
@@ -21,12 +22,12 @@ STRETCH = 1.000000048662
 """From ``1 … MODULI[0]`` to 32 bits, as cuRAND stretches."""
 
 
-def mrg32k3a_words(seed: int, position: int, count: int) -> Array:
-    """``[count]`` of uint32."""
-    row, lane = divmod(position, LANES)
-    rows = -(-(lane + count) // LANES)
+def mrg32k3a_words(seed: int, position: int, count: int, abreast: int = LANES) -> Array:
+    """``[count]`` of uint32, of so many lanes ``abreast``."""
+    row, lane = divmod(position, abreast)
+    rows = -(-(lane + count) // abreast)
     # A short fill needs the lanes from the first to the last only.
-    first, last = (lane, lane + count) if rows == 1 else (0, LANES)
+    first, last = (lane, lane + count) if rows == 1 else (0, abreast)
     states = [_advanced(lanes[:, first:last].copy(), row, which) for which, lanes in enumerate(_lanes(seed))]
     words: Array = np.empty((rows, last - first), np.uint32)
     for i in range(rows):

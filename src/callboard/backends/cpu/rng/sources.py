@@ -1,17 +1,18 @@
 """Where the words of pseudo-random kinds come from."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from callboard.backends.cpu.rng.mrg32k3a import mrg32k3a_words
+from callboard.backends.cpu.rng.mrg32k3a import LEGACY_LANES, mrg32k3a_words
 from callboard.backends.cpu.rng.philox import philox64_words, philox_words
 from callboard.backends.cpu.rng.xorwow import xorwow_words
 from callboard.core.errors import UnsupportedOp
-from callboard.kernel.rng.streams import LARGEST_DISCARD
+from callboard.kernel.rng.streams import LARGEST_DISCARD, RngOrdering
 
-__all__ = ["SKIPPING", "Twister", "Words"]
+__all__ = ["REORDERED", "SKIPPING", "Twister", "Words"]
 
 Array = np.ndarray[Any, Any]
 Words = Callable[[int, int, int], Array]
@@ -24,6 +25,11 @@ SKIPPING: dict[str, Words] = {
     "mrg32k3a": mrg32k3a_words,
 }
 """Kinds that reach any position at once; any thread may ask them."""
+REORDERED: dict[tuple[str, RngOrdering], Words] = {
+    ("xorwow", "seeded"): partial(xorwow_words, seeded=True),
+    ("mrg32k3a", "legacy"): partial(mrg32k3a_words, abreast=LEGACY_LANES),
+}
+"""Likewise, in another order than the default one."""
 
 
 class Twister:

@@ -65,12 +65,14 @@ class Plan:
 
     Attributes:
         fill: To be set; called with an array without gaps, of the layout's dtype and size.
+        reach: To be set where a fill must be prepared for its seed and position before it is enqueued.
         captures: Whether it can be recorded in a graph.
     """
 
     def __init__(self, device: "CudaDevice", layout: Layout) -> None:
         self.device = device
         self.fill: Fill = _nothing
+        self.reach: Callable[[int, int], None] = _reached
         self.captures = True
         self._memory: list[Memory] = []
         self._scatter: Callable[[int, int, int], None] | None = None
@@ -102,3 +104,7 @@ class Plan:
 
 def _nothing(stream: "CudaStream", out: int, seed: int, position: int, *numbers: Any) -> None:
     """Of an array without elements."""
+
+
+def _reached(seed: int, position: int) -> None:
+    """Any place can be filled from at once."""

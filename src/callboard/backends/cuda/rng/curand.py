@@ -18,6 +18,8 @@ __all__ = ["CODES", "Curand", "load_curand"]
 
 CODES = {"xorwow": 101, "mrg32k3a": 121, "mtgp32": 141, "mt19937": 142}
 """``curandRngType_t`` of the kinds that cuRAND serves here."""
+ORDERS = {"seeded": 102, "legacy": 103}
+"""``curandOrdering_t``."""
 ALLOCATION_FAILED = 102
 """``curandStatus_t``."""
 DISCARDED_AT_ONCE = 1 << 22
@@ -38,12 +40,13 @@ def load_curand() -> Any:
 
 
 class Curand:
-    """One generator of one kind, with its states on the device.
+    """One generator of one kind and order, with its states on the device.
 
     Args:
         device: Whose context is current.
         stream: Where it enqueues.
         kind: Key of :data:`CODES`.
+        ordering: ``"default"``, or a key of :data:`ORDERS`.
         library: Stands in for NVIDIA's binding.
 
     Raises:
@@ -52,49 +55,53 @@ class Curand:
         LibraryError: cuRAND refuses.
     """
 
-    def __init__(self, device: "CudaDevice", stream: "CudaStream", kind: str, library: Any = None) -> None:
+    def __init__(
+        self, device: "CudaDevice", stream: "CudaStream", kind: str, ordering: str = "default", library: Any = None
+    ) -> None:
         self._library = load_curand() if library is None else library
         self._failure: type[Exception] = self._library.cuRANDError
         self._device = device
         self._kind = kind
+        self._ordering = ordering
         self._stream = stream
         self._handle = 0
-        self._closed = False
-        self._discarded = device.allocate(4 * (1 if KINDS[kind].skips else DISCARDED_AT_ONCE))
+        self._seed, self._position = 0, -1
+        self._discarded = None if KINDS[kind].skips else device.allocate(4 * DISCARDED_AT_ONCE)
         try:
-            self._begin(0)
+            if KINDS[kind].skips:
+                self._begin(0)
         except BaseException:  # Ctrl-C, too: nobody else gives handle and memory back
             self.close()
             raise
 
-    def _begin(self, seed: int) -> None:
-        """Make the generator, at its beginning; a former one goes, when its work is done."""
-        self._destroy()
-        self._seed, self._position = seed, -1
-        try:
-            self._handle = int(self._library.create_generator(CODES[self._kind]))
-            self._library.set_stream(self._handle, self._stream.native)
-            self._library.set_pseudo_random_generator_seed(self._handle, seed)
-            if KINDS[self._kind].skips:
-                # The first call allocates and sets up the states, which a launch must not.
-                self._library.generate(self._handle, self._discarded.address, 1)
-                self._position = 1
-            else:
-                self._position = 0
-        except self._failure as e:
-            raise self._error(e, "curandCreateGenerator") from None
-        except Exception as e:  # pathfinder's and nvmath's own, when libcurand or a symbol is missing
-            raise BackendUnavailable(f'libcurand cannot be loaded: {e}; pip install "callboard[cuda13]"') from e
+    def reach(self, seed: int, position: int) -> None:
+        """See to it that the words of this place can be enqueued; not in a launch.
+
+        A generator that cannot skip is made anew for another seed and to go back, when its stream has passed what it
+        was asked for. Not by setting the seed once more, which leaves the states of these two as they are (measured:
+        MTGP32 in any way, MT19937 for the seed that it has).
+
+        Raises:
+            UnsupportedOp: It would have to discard more than :data:`LARGEST_DISCARD` words.
+            LibraryError: cuRAND refuses.
+        """
+        again = seed != self._seed or not 0 <= self._position <= position
+        left = position - (0 if again else self._position)
+        if left > LARGEST_DISCARD:
+            raise UnsupportedOp(
+                f"{self._kind} cannot skip, and position {position} lies {left} words after what it knows, more than "
+                f"the {LARGEST_DISCARD} that it discards; use philox, or another seed"
+            )
+        if again:
+            self._begin(seed)
 
     def words(self, stream: "CudaStream", out: int, seed: int, position: int, count: int) -> None:
         """Enqueue: ``count`` words of 32 bits to address ``out``.
 
-        Not to be captured: a new place sets up states, which cuRAND refuses to do in a capture (LAUNCH_FAILURE). For a
-        generator that cannot skip, going back makes a new one, which takes some 30 ms.
+        Not to be captured: a new place sets up states, which cuRAND refuses to do in a capture (LAUNCH_FAILURE).
 
         Raises:
-            UnsupportedOp: A generator that cannot skip would have to discard more than :data:`LARGEST_DISCARD` words.
-            LibraryError: cuRAND refuses.
+            LibraryError: cuRAND refuses, or a generator that cannot skip has not :meth:`reached <reach>` the place.
         """
         try:
             if stream is not self._stream:
@@ -114,31 +121,40 @@ class Curand:
         except self._failure as e:
             raise self._error(e, "curandGenerate") from None
 
+    def _begin(self, seed: int) -> None:
+        """Make the generator, at its beginning and with its states; a former one goes, when its work is done."""
+        self._destroy()
+        self._seed, self._position = seed, -1
+        try:
+            self._handle = int(self._library.create_generator(CODES[self._kind]))
+            self._library.set_stream(self._handle, self._stream.native)
+            if self._ordering != "default":
+                self._library.set_generator_ordering(self._handle, ORDERS[self._ordering])
+            self._library.set_pseudo_random_generator_seed(self._handle, seed)
+            self._library.generate_seeds(self._handle)  # which the first fill would do, and allocate for
+        except self._failure as e:
+            raise self._error(e, "curandCreateGenerator") from None
+        except Exception as e:  # pathfinder's and nvmath's own, when libcurand or a symbol is missing
+            raise BackendUnavailable(f'libcurand cannot be loaded: {e}; pip install "callboard[cuda13]"') from e
+        self._position = 0
+
     def _walk(self, seed: int, position: int) -> None:
-        again = seed != self._seed or not 0 <= self._position <= position
-        left = position - (0 if again else self._position)
-        if left > LARGEST_DISCARD:
-            raise UnsupportedOp(
-                f"{self._kind} cannot skip, and position {position} lies {left} words after what it knows, more than "
-                f"the {LARGEST_DISCARD} that it discards; use philox, or another seed"
-            )
-        if again:
-            # Not by setting the seed once more, which leaves the states of these two as they are (measured: MTGP32 in
-            # any way, MT19937 for the seed that it has).
-            self._begin(seed)
-        while left:
-            count = min(left, DISCARDED_AT_ONCE)
+        """Discard what lies before a place."""
+        if self._discarded is None or seed != self._seed or not 0 <= self._position <= position:
+            raise LibraryError(f"{self._kind} was not brought to position {position} of seed {seed}", "curand")
+        while self._position < position:
+            count = min(position - self._position, DISCARDED_AT_ONCE)
             self._library.generate(self._handle, self._discarded.address, count)
-            left -= count
+            self._position += count
 
     def close(self) -> None:
         """Destroy the generator; all its work is done."""
         try:
             self._destroy()
         finally:
-            if not self._closed:
-                self._closed = True
-                self._device.release(self._discarded)
+            if self._discarded is not None:
+                discarded, self._discarded = self._discarded, None
+                self._device.release(discarded)
 
     def _destroy(self) -> None:
         if self._handle:

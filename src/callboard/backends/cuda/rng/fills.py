@@ -37,13 +37,13 @@ SOURCES = {"f16": "rng_f16", "bf16": "rng_bf16", "f32": "rng_f32", "f64": "rng_f
 """Files of kernels, written out: what they hold is part of what a proof on hardware rests on."""
 
 
-def transform(plan: Plan, op: FillOp, curand: "Callable[[str], Curand]", sobol: SobolTables) -> None:
-    """Set ``plan.fill``.
+def transform(plan: Plan, op: FillOp, curand: "Callable[[str, str], Curand]", sobol: SobolTables) -> None:
+    """Set ``plan.fill``, and ``plan.reach`` for a generator that cannot skip.
 
     Args:
         plan: Of the layout of ``op.out``.
         op: With a placeholder.
-        curand: The generator of a kind.
+        curand: The generator of a kind and an order.
         sobol: Tables of points.
     """
     if op.out.size == 0:
@@ -97,11 +97,12 @@ def _fused(plan: Plan, op: FillOp, args: FillArgs, set_numbers: Callable[..., No
     return uniform
 
 
-def _words(plan: Plan, op: FillOp, curand: "Callable[[str], Curand]", sobol: SobolTables) -> Words:
+def _words(plan: Plan, op: FillOp, curand: "Callable[[str, str], Curand]", sobol: SobolTables) -> Words:
     if KINDS[op.kind].quasi:
         return sobol.words(plan, op.kind, op.out.layout)
-    generator = curand(op.kind)
+    generator = curand(op.kind, op.ordering)
     plan.captures = False
+    plan.reach = generator.reach
     count = op.out.size * words_per_element(op.out.dtype)
     return lambda stream, out, seed, position: generator.words(stream, out, seed, position, count)
 

@@ -11,7 +11,7 @@ from callboard.backends.cuda.rng.curand import Curand
 from callboard.backends.cuda.rng.fills import transform
 from callboard.backends.cuda.rng.sobol import SobolTables
 from callboard.backends.cuda.stream import CudaStream
-from callboard.core.library import Library, launches, prepares
+from callboard.core.library import Extents, Library, launches, measures, prepares
 from callboard.kernel.rng import (
     RngFillBeta,
     RngFillBits,
@@ -27,6 +27,7 @@ from callboard.kernel.rng import (
     RngFillUniform,
 )
 from callboard.kernel.rng.fill import Fill
+from callboard.kernel.rng.streams import KINDS, whole
 
 if TYPE_CHECKING:
     from callboard.backends.cuda.device import CudaDevice
@@ -42,12 +43,17 @@ def refuse(op: Fill) -> str | None:
     return too_many_axes(joint_axes(op.out.layout))
 
 
+def cannot_skip(op: Fill) -> bool:
+    return not KINDS[op.kind].skips
+
+
 class CudaRng(Library):
     """Serves :mod:`callboard.kernel.rng`.
 
     Philox, Sobol points and all distributions by kernels of ours, XORWOW, MRG32k3a and the Mersenne Twisters' words by
-    cuRAND. Plans compile kernels, so they are made on the helper thread; all of them but those of cuRAND's kinds can be
-    captured (see :meth:`callboard.backends.cuda.rng.curand.Curand.words`), and repeat their numbers when replayed.
+    cuRAND. Plans compile kernels, so they are made on the helper thread, and so are the Mersenne Twisters where a fill
+    goes back or has another seed. All plans but those of cuRAND's kinds can be captured (see
+    :meth:`callboard.backends.cuda.rng.curand.Curand.words`), and repeat their numbers when replayed.
     """
 
     name = "rng"
@@ -58,7 +64,7 @@ class CudaRng(Library):
         super().__init__(device, stream)
         self._stream = stream
         self._sobol = SobolTables(device, stream)
-        self._generators: dict[str, Curand] = {}
+        self._generators: dict[tuple[str, str], Curand] = {}
 
     def warm_up(self) -> None:
         """Load the kernels."""
@@ -71,10 +77,10 @@ class CudaRng(Library):
         self._generators.clear()
         self._sobol.close()
 
-    def _generator(self, kind: str) -> Curand:
-        found = self._generators.get(kind)
+    def _generator(self, kind: str, ordering: str) -> Curand:
+        found = self._generators.get((kind, ordering))
         if found is None:
-            found = self._generators[kind] = Curand(self.device, self._stream, kind)
+            found = self._generators[kind, ordering] = Curand(self.device, self._stream, kind, ordering)
         return found
 
     def _plan(self, op: Fill, complete: Callable[[Plan, Any], None]) -> Plan:
@@ -86,71 +92,46 @@ class CudaRng(Library):
             raise
         return plan
 
-    # -- a fixed number of words an element ----------------------------------------------------------------------------
+    # -- plans ---------------------------------------------------------------------------------------------------------
 
     @prepares(*TRANSFORMS)
     def plan_transform(self, op: Fill) -> Plan:
         return self._plan(op, lambda plan, op: transform(plan, op, self._generator, self._sobol))
 
-    @launches(RngFillBits, refuses=refuse)
-    def bits(self, stream: CudaStream, plan: Plan, out: int, seed: Any, position: Any) -> None:
-        plan(stream, out, seed, position)
-
-    @launches(RngFillUniform, refuses=refuse)
-    def uniform(self, stream: CudaStream, plan: Plan, out: int, seed: Any, position: Any, low: Any, high: Any) -> None:
-        plan(stream, out, seed, position, low, high)
-
-    @launches(RngFillNormal, RngFillLogNormal, refuses=refuse)
-    def normal(self, stream: CudaStream, plan: Plan, out: int, seed: Any, position: Any, mean: Any, std: Any) -> None:
-        plan(stream, out, seed, position, mean, std)
-
-    @launches(RngFillExponential, refuses=refuse)
-    def exponential(self, stream: CudaStream, plan: Plan, out: int, seed: Any, position: Any, rate: Any) -> None:
-        plan(stream, out, seed, position, rate)
-
-    @launches(RngFillCauchy, refuses=refuse)
-    def cauchy(self, stream: CudaStream, plan: Plan, out: int, seed: Any, position: Any, loc: Any, scale: Any) -> None:
-        plan(stream, out, seed, position, loc, scale)
-
-    # -- what takes more than that -------------------------------------------------------------------------------------
-
     @prepares(RngFillIntegers)
     def plan_integers(self, op: RngFillIntegers) -> Plan:
         return self._plan(op, elements.integers)
-
-    @launches(RngFillIntegers, refuses=refuse)
-    def integers(self, stream: CudaStream, plan: Plan, out: int, seed: Any, position: Any, low: Any, high: Any) -> None:
-        plan(stream, out, seed, position, low, high)
 
     @prepares(RngFillPoisson, RngFillGamma, RngFillBeta)
     def plan_rejected(self, op: RngFillPoisson | RngFillGamma | RngFillBeta) -> Plan:
         return self._plan(op, elements.rejected)
 
-    @launches(RngFillPoisson, refuses=refuse)
-    def poisson(self, stream: CudaStream, plan: Plan, out: int, seed: Any, position: Any, rate: Any) -> None:
-        plan(stream, out, seed, position, rate)
-
-    @launches(RngFillGamma, refuses=refuse)
-    def gamma(self, stream: CudaStream, plan: Plan, out: int, seed: Any, position: Any, shape: Any, scale: Any) -> None:
-        plan(stream, out, seed, position, shape, scale)
-
-    @launches(RngFillBeta, refuses=refuse)
-    def beta(self, stream: CudaStream, plan: Plan, out: int, seed: Any, position: Any, alpha: Any, beta: Any) -> None:
-        plan(stream, out, seed, position, alpha, beta)
-
     @prepares(RngFillDiscrete)
     def plan_discrete(self, op: RngFillDiscrete) -> Plan:
         return self._plan(op, elements.discrete)
-
-    @launches(RngFillDiscrete, refuses=refuse)
-    def discrete(self, stream: CudaStream, plan: Plan, out: int, seed: Any, position: Any, weights: int) -> Check:
-        check: Check = plan(stream, out, seed, position, weights)
-        return check
 
     @prepares(RngFillPermutation)
     def plan_permutation(self, op: Fill) -> Plan:
         return self._plan(op, elements.permutation)
 
-    @launches(RngFillPermutation, refuses=refuse)
-    def permutation(self, stream: CudaStream, plan: Plan, out: int, seed: Any, position: Any) -> None:
-        plan(stream, out, seed, position)
+    # -- fills ---------------------------------------------------------------------------------------------------------
+
+    @measures(*TRANSFORMS, always=cannot_skip)
+    def reach(self, plan: Plan, *dynamic: Any) -> Extents:
+        _, seed, position, *_ = dynamic
+        plan.reach(whole(seed), whole(position))
+        return ()
+
+    @launches(
+        *TRANSFORMS,
+        RngFillIntegers,
+        RngFillPoisson,
+        RngFillGamma,
+        RngFillBeta,
+        RngFillDiscrete,
+        RngFillPermutation,
+        refuses=refuse,
+    )
+    def fill(self, stream: CudaStream, plan: Plan, *dynamic: Any) -> Check | None:
+        check: Check | None = plan(stream, *dynamic)
+        return check
