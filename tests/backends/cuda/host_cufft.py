@@ -1,10 +1,12 @@
 """A stand-in for ``nvmath.bindings.cufft`` that executes on host memory, and refuses what cuFFT was seen to refuse.
 
 It reads and writes exactly where the advanced layout says, wants aligned arrays and a work area, and spoils the input
-where cuFFT does.
+where cuFFT does. Functions of a user's double here, whatever their source says.
 """
 
+import ctypes
 import itertools
+import re
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -44,6 +46,7 @@ class HostCufft:
         areas: Work areas of plans.
         streams: Of plans.
         fails: Statuses by name of a function.
+        linked: Functions of plans: name, source, ``cufftXtCallbackType`` and where their data's address is.
     """
 
     cuFFTError = CufftError  # noqa: N815 - the binding's name
@@ -55,6 +58,7 @@ class HostCufft:
         self.areas: dict[int, int] = {}
         self.streams: dict[int, int] = {}
         self.fails: dict[str, int] = {}
+        self.linked: dict[int, list[tuple[str, str, int, int]]] = {}
 
     def _call(self, name: str) -> None:
         if name in self.fails:
@@ -82,6 +86,13 @@ class HostCufft:
 
     def set_work_area(self, plan: int, address: int) -> None:
         self.areas[plan] = address
+
+    def xt_set_jit_callback(self, plan: int, name: int, code: bytes, size: int, kind: int, data: int) -> None:
+        self._call("xt_set_jit_callback")
+        assert self.plans[plan] is None
+        told = ctypes.string_at(name).decode()
+        at = ctypes.c_void_p.from_address(data).value or 0
+        self.linked.setdefault(plan, []).append((told, code[:size].decode(), kind, at))
 
     def make_plan1d(self, plan: int, n: int, kind: int, batch: int) -> int:
         return self.xt_make_plan_many(plan, 1, [n], [n], 1, n, 4, [n], 1, n, 4, batch, 4)
@@ -133,6 +144,7 @@ class HostCufft:
         kinds = tuple(side[0] in COMPLEXES for side in made.sides)
         axes = tuple(range(1, len(made.n) + 1))
         values = view_x["re"] + 1j * view_x["im"].astype("f8") if view_x.dtype.names else view_x.astype("c16")
+        values *= self._factor(plan, 0)
         if kinds == (False, True):
             result = np.fft.rfftn(values.real, axes=axes)
         elif kinds == (True, False):
@@ -143,10 +155,22 @@ class HostCufft:
             result = np.fft.fftn(values, axes=axes)
         else:
             result = np.fft.ifftn(values, axes=axes, norm="forward")
+        result = result * self._factor(plan, 4)
         if view_out.dtype.names:
             view_out["re"], view_out["im"] = result.real, result.imag
         else:
             view_out[...] = result
+
+    def _factor(self, plan: int, first: int) -> float:
+        """What the plan's function of these four kinds does: it doubles, but for one that stores what it is given."""
+        factor = 1.0
+        for _, code, kind, data in self.linked.get(plan, ()):
+            if first <= kind < first + 4:
+                if "*(const void **)data" in code:
+                    self._driver.data.append(ctypes.c_void_p.from_address(data).value or 0)
+                factor *= float(*re.findall(r"value(?:\.x)? \*= \(real\)([-+.e\d]+)", code) or ["1"])
+                factor *= 1 if "out[i] = value; }" in code else 2
+        return factor
 
     def _view(self, made: Made, which: int, address: int) -> "np.ndarray[Any, Any]":
         kind, embed, stride, dist = made.sides[which]

@@ -17,6 +17,7 @@ from callboard.backends.cuda.blas.products import ProductArgs
 from callboard.backends.cuda.driver import Memcpy2D
 from callboard.backends.cuda.errors import error_of
 from callboard.backends.cuda.fft.callbacks import PassArgs
+from callboard.backends.cuda.fft.linked import PointArgs
 from callboard.backends.cuda.fft.scaling import ScaleArgs
 from callboard.backends.cuda.launching import CopyArgs, FillArgs, TransposeArgs
 from callboard.core.dtype import BY_CODE, DTYPES
@@ -289,6 +290,11 @@ class HostDriver:
         self.data.append(args.data or 0)
         array_at(args.out, item, (args.count,), (1,))[...] = 2 * array_at(args.x, item, (args.count,), (1,))
 
+    def _point(self, kind: str, params: Any) -> None:
+        args = PointArgs.from_address(params[0])
+        assert self.on_device(args.cell, 16)
+        array_at(args.cell, "u8", (2,), (1,))[...] = args.load or 0, args.store or 0
+
     def _scale(self, kind: str, params: Any) -> None:
         args = ScaleArgs.from_address(params[0])
         shape, (form, _, name) = tuple(args.extent[: args.axes]), kind.partition("_")
@@ -379,6 +385,9 @@ class HostKernels:
         real, value = re.findall(rb"typedef (\w+) real;|const (\w+) \*x = ", text)
         kinds = {(b"float", b"real"): "f4", (b"double", b"real"): "f8", (b"float", b"cplx"): "c8"}
         return self.get(source, f"pass_{kinds.get((real[0], value[1]), 'c16')}")
+
+    def linkable(self, source: str, text: bytes) -> bytes:
+        return text
 
     def close(self) -> None:
         self._driver.functions.clear()

@@ -79,6 +79,21 @@ class Kernels:
                 self._modules[key] = self._loaded(_kept(nvrtc, source, text, *_architecture(nvrtc, self._capability)))
         return self.get(key, name)
 
+    def linkable(self, source: str, text: bytes) -> bytes:
+        """What NVRTC makes of a text of CUDA C++ for others to link (LTO-IR); compiles: not for a launch.
+
+        Args:
+            source: What messages of the compiler call the text, with ``.cu``.
+            text: Functions for the device.
+
+        Raises:
+            BackendUnavailable: NVRTC is not installed.
+            LibraryError: It refuses the text; with what it says.
+        """
+        nvrtc = load_nvrtc()
+        architecture, _ = _architecture(nvrtc, self._capability)
+        return _kept(nvrtc, source, text, architecture, "LTOIR")
+
     def close(self) -> None:
         """Unload all; nothing of them runs."""
         with self._lock:
@@ -180,6 +195,8 @@ def _compile(nvrtc: Any, source: str, text: bytes, architecture: str, form: str)
     )
     try:
         options = [f"--gpu-architecture={architecture}".encode(), b"--std=c++17"]
+        if form == "LTOIR":
+            options += [b"-dlto", b"--relocatable-device-code=true"]
         status = nvrtc.nvrtcCompileProgram(program, len(options), options)[0]
         if int(status):
             (size,) = _checked(nvrtc, nvrtc.nvrtcGetProgramLogSize(program), "nvrtcGetProgramLogSize")

@@ -71,8 +71,9 @@ class Repeats:
     def of(self, run: Run) -> Run:
         """``run(stream, *arguments)``, which enqueues by these arguments alone, as a launch that remembers.
 
-        It has a ``close``, as plans may have, and must be called on one stream.
+        It has a ``close``, as plans may have, which also closes ``run``, and must be called on one stream.
         """
+        done: Callable[[], None] | None = getattr(run, "close", None)
         key_of: Key | None = None
         seen: dict[bytes, int] = {}
         mine: dict[bytes, Recording] = {}
@@ -111,12 +112,14 @@ class Repeats:
                 del self._kept[id(mine), key]
                 recording.graph.close()
             mine.clear()
+            if done is not None:
+                done()
 
         launch.close = close  # type: ignore[attr-defined]
         return launch
 
-    def close(self) -> None:
-        """Give all back; all work is done."""
+    def forget(self) -> None:
+        """Drop all recordings, since memory that they hold is to move; all work is done."""
         for recording, mine in self._kept.values():
             recording.graph.close()
             mine.clear()
@@ -124,6 +127,10 @@ class Repeats:
         for _, _, graph in self._leaving:
             graph.close()
         self._leaving.clear()
+
+    def close(self) -> None:
+        """Give all back; all work is done."""
+        self.forget()
         if self._stream is not None:
             self._stream.close()
 

@@ -28,14 +28,17 @@ __all__ = ["FftWithCallback"]
 class FftWithCallback(Op[FftActor, GpuRef], tag="fft.with_callback"):
     """A transform with a function applied to what it loads and one to what it stores (``FftPlan.with_callback``).
 
-    The functions are CUDA C++ source, compiled when the transform is first asked for. CUDA only: a CPU has no compiler
-    for them. ``real`` and ``cplx`` (with parts ``x`` and ``y``) are the types of numbers; the source defines::
+    The functions are CUDA C++ source, compiled when the transform is first asked for: into cuFFT's own kernels where
+    that is expected to be faster (the compiler takes about a second then), else into kernels before and after. CUDA
+    only: a CPU has no compiler for them. ``real`` and ``cplx`` (with parts ``x`` and ``y``) are the types of numbers;
+    the source defines::
 
         __device__ cplx load(const cplx *x, unsigned long long i, const void *data)  // real for R2C
         __device__ void store(cplx *out, unsigned long long i, cplx value, const void *data)  // real for C2R
 
     ``i`` counts the elements of the array row by row; they are loaded and stored in any order, each once. ``store`` has
-    to set ``out[i]`` every time: an output is overwritten whole. ``value`` has been scaled by ``norm``.
+    to set ``out[i]`` every time, since an output is overwritten whole, and no other element of it. ``value`` has been
+    scaled by ``norm``.
 
     Args:
         x: Without gaps: c64 or c128, f32 or f64 for R2C. Not changed.

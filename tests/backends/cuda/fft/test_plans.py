@@ -102,7 +102,7 @@ def test_an_address_that_the_message_could_not_know(session: LibrarySession, cuf
     x, out = session.put(np.ones(18, np.float32)), session.empty(9, "c64")
     session.submit(Rfft(x=x[:16], out=out))
     library: Any = session._library("fft")
-    plan = next(p.state for p in session._plans.values() if hasattr(p.state, "_exec"))
+    plan = next(p.state for head, p in session._plans.items() if b"rfft" in head)
     with pytest.raises(ShapeError, match=r"x begins at an address that is no multiple of 8 bytes.*dev.copy"):
         plan(library.stream, x.address + 4, out.address)
 
@@ -138,26 +138,73 @@ def test_numbers_of_the_layout(session: LibrarySession, cufft: HostCufft) -> Non
     assert made.sides == ((0, [10, 16], 1, 192), (4, [10, 12], 1, 130))
 
 
+@pytest.mark.parametrize("links", [True, False])
+@pytest.mark.parametrize("norm", ["backward", "ortho"])
 @pytest.mark.parametrize("load, store", [("l", None), (None, "s"), ("l", "s")])
 @pytest.mark.parametrize("kind", ["C2C", "R2C", "C2R"])
 def test_functions_before_and_after(
-    session: LibrarySession, driver: HostDriver, kind: Any, load: str | None, store: str | None
+    session: LibrarySession,
+    driver: HostDriver,
+    cufft: HostCufft,
+    kind: Any,
+    load: str | None,
+    store: str | None,
+    norm: Any,
+    links: bool,
 ) -> None:
-    """The stand-in's kernels double; copies and the plan's own lie beside each other in one area."""
+    """The stand-ins' functions double; copies and the plan's own lie beside each other in one area."""
+    cufft.fails = {} if links else {"xt_set_jit_callback": 5}
     x = np.random.default_rng(1).standard_normal((6, 9)).astype(np.float64)
     given = x if kind == "R2C" else x.astype(np.complex128)
     at_x, weights = session.put(given), session.put(np.ones(3))
-    op = FftWithCallback(x=at_x, kind=kind, load=load, store=store, load_data=weights, axes=(1, 0), norm="ortho")
+    op = FftWithCallback(x=at_x, kind=kind, load=load, store=store, load_data=weights, axes=(1, 0), norm=norm)
     got = session.get(session.submit(op))
     name = {"C2C": "fftn", "R2C": "rfftn", "C2R": "irfftn"}[kind]
-    want = getattr(np.fft, name)(given, axes=(1, 0), norm="ortho") * 2 ** (bool(load) + bool(store))
+    want = getattr(np.fft, name)(given, axes=(1, 0), norm=norm) * 2 ** (bool(load) + bool(store))
     np.testing.assert_allclose(got, want, atol=1e-12)
     np.testing.assert_array_equal(session.get(at_x), given)
-    assert driver.data == [weights.address] * bool(load) + [0] * bool(store)
+    linked = links and kind == "C2C" and bool(load) and (bool(store) or norm == "ortho")
+    assert bool(cufft.linked) == linked, "the others need copies, or save one pass only"
+    assert driver.data == [weights.address] * bool(load) + [0] * bool(store and not linked)
+    session.close()
+    assert not cufft.plans
 
 
-def test_a_source_says_what_it_computes_in(session: LibrarySession, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_linked(session: LibrarySession, cufft: HostCufft, driver: HostDriver) -> None:
+    """In C++, whose linkage cuFFT expects; with the norm in the store, and data that may change."""
+    x, out, weights = session.put(np.ones(8, np.float32)), session.empty(5, "c64"), session.put(np.ones(3))
+    session.submit(FftWithCallback(x=x, out=out, kind="R2C", load="HERE", norm="ortho", load_data=weights))
+    ((_, load, kind, cell), (name, store, other, none)) = cufft.linked[max(cufft.linked)]
+    assert (name, kind, other, none) == ("callboard_store", 2, 4, cell + 8)
+    assert "typedef float real" in load
+    assert "#line 1\nHERE\n" in load
+    assert "float callboard_load(void *x, unsigned long long i, void *data, void *)" in load
+    assert "load((const real *)x, i, *(const void **)data)" in load
+    assert 'extern "C"' not in load + store
+    assert f"value.x *= (real){1 / 8**0.5!r}, value.y *= (real){1 / 8**0.5!r};" in store
+    assert "store((cplx *)out, i, value, nullptr)" in store
+    again = session.put(np.ones(3))
+    session.submit(FftWithCallback(x=x, out=out, kind="R2C", load="HERE", norm="ortho", load_data=again))
+    assert driver.data == [weights.address, again.address]
+    assert len(cufft.linked) == 1
+
+
+def test_no_room_for_a_linked_plan(session: LibrarySession, cufft: HostCufft, driver: HostDriver) -> None:
+    x, weights = session.put(np.ones(16, np.complex64)), session.put(np.ones(3))
+    session.submit(Fft(x=x))  # the handle is there
+    blocks = len(driver.blocks)
+    cufft.fails = {"xt_make_plan_many": 2}
+    with pytest.raises(OutOfMemory):
+        session.submit(FftWithCallback(x=x, out=session.empty(16, "c64"), load="l", load_data=weights))
+    assert len(cufft.plans) == 1
+    assert len(driver.blocks) <= blocks + 1, "the cells are given back"
+
+
+def test_a_source_says_what_it_computes_in(
+    session: LibrarySession, cufft: HostCufft, monkeypatch: pytest.MonkeyPatch
+) -> None:
     texts: list[str] = []
+    cufft.fails = {"xt_set_jit_callback": 5}
     library: Any = session._library("fft")
     compile_ = library.device.kernels.compile
     monkeypatch.setattr(library.device.kernels, "compile", lambda *a: texts.append(a[1].decode()) or compile_(*a))

@@ -1,7 +1,6 @@
-"""Functions of the user's before and after a transform: kernels made of their source.
+"""Functions of the user's as kernels before and after a transform, each a pass over memory.
 
-cuFFT can link such functions into its own kernels, which would save a pass over memory each. That is not used:
-``docs/decisions/0011-fft-callbacks.md`` says why.
+For all that is not linked into cuFFT's own kernels, or cannot be.
 """
 
 import ctypes

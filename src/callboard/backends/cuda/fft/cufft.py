@@ -3,6 +3,8 @@
 NVIDIA calls those bindings experimental, so all that is theirs (the module, its exception, its codes) stays in here.
 """
 
+import ctypes
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from callboard.backends.cuda.fft.advanced import Advanced
@@ -14,7 +16,7 @@ if TYPE_CHECKING:
     from callboard.backends.cuda.stream import CudaStream
     from callboard.core.backend import Memory
 
-__all__ = ["Area", "Cufft", "load_cufft"]
+__all__ = ["Area", "Cufft", "LinkedFunction", "load_cufft"]
 
 FORWARD, INVERSE = -1, 1
 ALLOC_FAILED = 2
@@ -46,13 +48,19 @@ def load_cufft() -> Any:
 class Area:
     """The memory in which all plans of a library work, one after the other on its stream.
 
+    Args:
+        device: Whose context is current.
+        stream: Where they work.
+        moves: Called before it moves, when nobody works in it.
+
     Attributes:
         address: Of its first byte; changes when it grows.
     """
 
-    def __init__(self, device: "CudaDevice", stream: "CudaStream") -> None:
+    def __init__(self, device: "CudaDevice", stream: "CudaStream", moves: Callable[[], None]) -> None:
         self._device = device
         self._stream = stream
+        self._moves = moves
         self._memory: Memory | None = None
 
     @property
@@ -69,6 +77,7 @@ class Area:
         if nbytes <= (0 if old is None else old.nbytes):
             return
         self._stream.synchronize()  # who works in the old one
+        self._moves()
         self._memory = self._device.allocate(nbytes)
         if old is not None:
             self._device.release(old)
@@ -78,6 +87,23 @@ class Area:
         if self._memory is not None:
             memory, self._memory = self._memory, None
             self._device.release(memory)
+
+
+class LinkedFunction:
+    """A function for cuFFT's kernels to call. cuFFT keeps pointers into it for as long as the plan lives.
+
+    Args:
+        name: As the code defines it, in C++.
+        code: LTO-IR.
+        kind: ``cufftXtCallbackType``.
+        data: Address on the device that the function is given.
+    """
+
+    def __init__(self, name: str, code: bytes, kind: int, data: int) -> None:
+        self.name = ctypes.create_string_buffer(name.encode())
+        self.code = code
+        self.kind = kind
+        self.data = (ctypes.c_void_p * 1)(data)
 
 
 class Cufft:
@@ -110,6 +136,14 @@ class Cufft:
         except self.failure as e:
             raise self.error(e, "cufftCreate") from None
         return plan
+
+    def link(self, plan: int, function: LinkedFunction) -> None:
+        """Have a plan call a function; to be told before the plan is made."""
+        name, data = ctypes.addressof(function.name), ctypes.addressof(function.data)
+        try:
+            self.library.xt_set_jit_callback(plan, name, function.code, len(function.code), function.kind, data)
+        except self.failure as e:
+            raise self.error(e, "cufftXtSetJITCallback") from None
 
     def make(self, plan: int, transform: Transform, where: Advanced) -> int:
         """Fill a plan; gives the bytes of its work area."""

@@ -1,11 +1,16 @@
 """``CudaFft``: Fourier transforms on a GPU through cuFFT."""
 
+import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar
 
 from callboard.backends.cuda.fft.callbacks import CallbackPlan
 from callboard.backends.cuda.fft.cufft import Area, Cufft
+from callboard.backends.cuda.fft.linked import LinkedPlan, worth_linking
 from callboard.backends.cuda.fft.plans import FftPlan, NoPlan
+from callboard.backends.cuda.repeats import Repeats
 from callboard.backends.cuda.stream import CudaStream
+from callboard.core.errors import LibraryError
 from callboard.core.library import Library, launches, prepares
 from callboard.kernel import fft
 from callboard.kernel.fft.transform import Transform
@@ -15,8 +20,10 @@ if TYPE_CHECKING:
 
 __all__ = ["CudaFft"]
 
+_log = logging.getLogger("callboard.cuda")
+
 Transforms = fft.Fft | fft.Rfft | fft.Irfft | fft.IrfftOverwrite | fft.FftPlanMany | fft.FftPlanManyInPlace
-Plan = FftPlan | NoPlan
+Plan = Callable[[CudaStream, int, int], None]
 
 
 def not_by_cufft(op: Transforms) -> str | None:
@@ -32,6 +39,7 @@ class CudaFft(Library):
 
     All plans work in one area, as large as the largest needs, one after the other on the library's stream. A CUDA graph
     holds the area's address at its capture: it must not be replayed after a plan that needs a larger one was made.
+    Transforms that come again with the same arrays are enqueued as graphs of our own, which are dropped then.
     """
 
     name = "fft"
@@ -42,7 +50,8 @@ class CudaFft(Library):
     def __init__(self, device: "CudaDevice", stream: CudaStream) -> None:
         super().__init__(device, stream)
         self.cufft = Cufft()
-        self.area = Area(device, stream)
+        self.repeats = Repeats(device)
+        self.area = Area(device, stream, self.repeats.forget)
 
     def warm_up(self) -> None:
         """Load cuFFT's kernels by a first plan."""
@@ -51,7 +60,10 @@ class CudaFft(Library):
         self.cufft.destroy(plan)
 
     def close(self) -> None:
-        self.area.close()
+        try:
+            self.repeats.close()
+        finally:
+            self.area.close()
 
     # Making a plan loads or compiles kernels: milliseconds to a second, on the host's helper thread.
 
@@ -68,17 +80,22 @@ class CudaFft(Library):
         plan(stream, x, x)
 
     @prepares(fft.FftWithCallback)
-    def plan_with_callback(self, op: fft.FftWithCallback) -> CallbackPlan | None:
+    def plan_with_callback(self, op: fft.FftWithCallback) -> LinkedPlan | CallbackPlan | None:
         transform = op.transform()
         if transform.src.size == 0 or transform.out.size == 0:
             return None
+        if worth_linking(op):
+            try:
+                return LinkedPlan(self.device, self.stream, self.cufft, self.area, op)
+            except LibraryError as e:  # also for a source that does not compile, of which the next one tells
+                _log.debug("fft.with_callback: cuFFT does not link the functions, they become kernels: %s", e)
         return CallbackPlan(self.device, self.stream, self.cufft, self.area, op)
 
     @launches(fft.FftWithCallback)
     def with_callback(
         self,
         stream: CudaStream,
-        plan: CallbackPlan | None,
+        plan: LinkedPlan | CallbackPlan | None,
         x: int,
         out: int,
         load_data: int | None,
@@ -90,4 +107,4 @@ class CudaFft(Library):
     def _planned(self, transform: Transform, overwrite: bool) -> Plan:
         if transform.src.size == 0 or transform.out.size == 0:
             return NoPlan()
-        return FftPlan(self.device, self.stream, self.cufft, self.area, transform, overwrite=overwrite)
+        return self.repeats.of(FftPlan(self.device, self.stream, self.cufft, self.area, transform, overwrite=overwrite))

@@ -1,11 +1,11 @@
 """``FftPlan``: a transform on a GPU, ready to be enqueued."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from callboard.backends.cuda.copies import copier
 from callboard.backends.cuda.fft.advanced import advanced
-from callboard.backends.cuda.fft.cufft import ALIGNMENT, FORWARD, INVERSE, Area, Cufft
+from callboard.backends.cuda.fft.cufft import ALIGNMENT, FORWARD, INVERSE, Area, Cufft, LinkedFunction
 from callboard.backends.cuda.fft.scaling import scaler
 from callboard.core.errors import ShapeError
 from callboard.kernel.fft.transform import Transform
@@ -39,6 +39,7 @@ class FftPlan:
         transform: What to do.
         overwrite: cuFFT may overwrite ``x``.
         beside: Bytes at the start of the area that are somebody else's.
+        functions: For cuFFT's kernels to call.
 
     Raises:
         OutOfMemory: No room for the plan, its work area or its copies.
@@ -55,8 +56,10 @@ class FftPlan:
         *,
         overwrite: bool = False,
         beside: int = 0,
+        functions: Sequence[LinkedFunction] = (),
     ) -> None:
         self._cufft = cufft
+        self._functions = functions
         self._area = area
         where = advanced(transform, overwrite)
         src, out = where.src_copy or transform.src, where.out_copy or transform.out
@@ -70,6 +73,8 @@ class FftPlan:
         self._direction = FORWARD if transform.direction == "forward" else INVERSE
         self._plan = cufft.create()
         try:
+            for function in functions:
+                cufft.link(self._plan, function)
             work = cufft.make(self._plan, transform, where)
             self._work_at = aligned(beside)
             # Beside the work area, also where that is empty: measured, cuFFT fails on an operand at its address.
