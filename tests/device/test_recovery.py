@@ -210,7 +210,7 @@ async def test_a_stopped_device_leaves_no_host_behind_and_can_be_opened_again() 
         kill(dev)
         assert [type(e).__name__ async for e in events] == ["Lost", "Stopped"]
         async with asyncio.timeout(BOUND):
-            for host in list(dev._actor._hosts):
+            for host in list(dev._actor.fleet.hosts):
                 await asyncio.shield(host.reaped)
         again = await system.device("cpu", **options)
         assert again is not dev
@@ -323,7 +323,7 @@ async def test_slots_of_a_dead_host_come_back() -> None:
             np.testing.assert_array_equal(await dev.put(ones(1000)).get(), ones(1000))
         stats = dev._actor.arenas.stats
         assert (stats.used, stats.quarantined, stats.slots) == (0, 0, 0)
-        assert len(dev._actor._hosts) == 1
+        assert len(dev._actor.fleet.hosts) == 1
 
 
 async def test_a_slot_is_not_used_again_while_a_copy_into_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:

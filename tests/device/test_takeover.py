@@ -14,7 +14,7 @@ from tests.faults.load import BOUND, lost_and_recovered, standby_ready
 
 import callboard as cb
 from callboard.core import registry
-from callboard.device import actor
+from callboard.device.supervision import fleet
 from callboard.device.hosts.base import HostEnd
 from callboard.device.hosts.starter import ProcessStarter
 
@@ -102,8 +102,8 @@ async def test_a_want_of_memory_waits_for_the_lost_host_to_give_back_its_own(
     dies: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A hot standby takes over before the process that was lost has ended, and that one may hold most of the memory."""
-    monkeypatch.setattr(actor, "LEAVE_TIME", 0.3 if dies else BOUND)
-    monkeypatch.setattr(actor, "REAP_TIME", BOUND if dies else 0.3)
+    monkeypatch.setattr(fleet, "LEAVE_TIME", 0.3 if dies else BOUND)
+    monkeypatch.setattr(fleet, "REAP_TIME", BOUND if dies else 0.3)
     # The allocation, and once more when the cache has been trimmed; what is tried after the flush succeeds.
     async with cb.device("faulty+cpu?oom_at=1&oom=2", isolation="process", standby="hot") as dev:
         await dev.standby_ready()

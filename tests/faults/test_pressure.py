@@ -134,7 +134,7 @@ def _figures(dev: cb.Device) -> dict[str, int]:
         "threads": threading.active_count(),
         "children": len(me.children(recursive=True)),
         "staged": dev._actor.arenas.stats.used,
-        "hosts": len(dev._actor._hosts),
+        "hosts": len(dev._actor.fleet.hosts),
         "pending": dev._port.in_flight,
     }
 
@@ -186,7 +186,7 @@ async def test_kills_with_a_hot_standby_leave_nothing_behind() -> None:
         async def settled() -> dict[str, int]:
             async with asyncio.timeout(BOUND):
                 await dev.standby_ready()
-                for host in dev._actor._hosts - {dev._actor.host, dev._actor._standby.host}:
+                for host in dev._actor.fleet.hosts - {dev._actor.host, dev._actor._standby.host}:
                     await asyncio.shield(host.reaped)
             gc.collect()
             return _figures(dev)

@@ -6,7 +6,6 @@ ready. It never awaits a context.
 """
 
 import asyncio
-import concurrent.futures
 import logging
 import time
 from collections.abc import Callable
@@ -17,15 +16,15 @@ import msgspec
 from callboard.actors import Actor, DeadLetterSuppression, Msg
 from callboard.core.backend import AccelBackend, DeviceInfo
 from callboard.core.errors import AccelError, BackendUnavailable, ContextPoisoned, DeviceStopped, Unrecoverable
-from callboard.device.arena import Arena, ArenaPool
 from callboard.device.config import DeviceConfig
 from callboard.device.failures import as_error
 from callboard.device.hosts.base import Host, HostEnd
 from callboard.device.hosts.starter import HostStarter
 from callboard.device.line.port import OpPort
-from callboard.device.protocol import Activate, Flush, FromHost, Open, Ready, UnmapArena, Verdicts
+from callboard.device.protocol import Activate, Flush, FromHost, Open, Ready, Verdicts
 from callboard.device.protocol import Lost as LostMessage
 from callboard.device.resident.registry import Residents
+from callboard.device.supervision.fleet import Fleet
 from callboard.device.supervision.generations import Ordinals, next_generation
 from callboard.device.supervision.lifecycle import Event, State, after
 from callboard.device.supervision.standby import Standby
@@ -38,13 +37,6 @@ log = logging.getLogger("callboard.device")
 
 DELAYS = (0.0, 0.05, 0.5, 2.0, 10.0)
 """Seconds before a host is started again, by the number of those before it that were lost without ever being ready."""
-
-LEAVE_TIME = 1.0
-"""Seconds that a poisoned host gets to leave by itself before it is killed."""
-
-REAP_TIME = 10.0
-"""Seconds for which a want of memory waits for lost hosts to give theirs back: leaving, being killed, and a driver that
-takes a process apart."""
 
 
 class HostSaid(Msg["DeviceActor"], DeadLetterSuppression):
@@ -91,7 +83,6 @@ class DeviceActor(Actor):
         self.config = config
         self.supervisor = supervisor
         self.port = port
-        self.arenas = ArenaPool(config.max_staged_bytes, self.announce, self.retire, shared=starter.isolated)
         self.state = State.STARTING
         self.watch_generation = GenerationWatch()
         self.events = EventFeed()
@@ -109,14 +100,10 @@ class DeviceActor(Actor):
         self._lost_at = 0.0
         self._fruitless = 0  # losses since a context was last ready
         self._standby = Standby(self._start, self._configured_standby, log)
-        self.residents = Residents(
-            port,
-            self.arenas,
-            lambda: [h for h in (self.host, self._standby.host) if h is not None],
-            starter.isolated,
-        )
+        self.fleet = Fleet(port.loop, config.max_staged_bytes, starter.isolated, self._serving)
+        self.arenas = self.fleet.arenas
+        self.residents = Residents(port, self.arenas, self._serving, starter.isolated)
         self._ready: list[asyncio.Future[None]] = []
-        self._hosts: set[Host] = set()  # those that may still run
 
     # -- life ----------------------------------------------------------------------------------------------------------
 
@@ -129,7 +116,7 @@ class DeviceActor(Actor):
         """End all hosts, in order: nothing of the device is left when this returns."""
         if self.state is not State.STOPPED:
             self._stop(DeviceStopped(f"{self.port.name} was closed"), Event.STOP, "device shutting down")
-        await asyncio.gather(*(h.close(self.config.close_timeout) for h in self._hosts))
+        await self.fleet.close(self.config.close_timeout)
         self.host = None
         self.residents.close()
         self.arenas.close()
@@ -196,39 +183,13 @@ class DeviceActor(Actor):
 
         host = await self._starter.start(on_message, on_end, f"{self.port.name}/{role}")
         cell.append(host)
-        self._hosts.add(host)
-        host.reaped.add_done_callback(lambda _: self._reaped(host))
-        for arena in self.arenas.arenas:
-            host.send_arena(arena.id, arena.descriptor, arena.nbytes, arena.address)
+        self.fleet.add(host)
         for message in self.residents.starts():
             host.post(message)
         return host
 
-    def announce(self, arena: Arena) -> None:
-        """Have every host map a new arena (a hot standby page-locks it early). Any thread; back when it is sent."""
-        loop = self.port.loop
-        if asyncio._get_running_loop() is loop:
-            self._announce(arena)
-            return
-        sent: concurrent.futures.Future[None] = concurrent.futures.Future()
-
-        def send() -> None:
-            self._announce(arena)
-            sent.set_result(None)
-
-        loop.call_soon_threadsafe(send)
-        sent.result(10.0)  # calls that name the arena must not overtake it
-
-    def _announce(self, arena: Arena) -> None:
-        for host in (self.host, self._standby.host):
-            if host is not None:
-                host.send_arena(arena.id, arena.descriptor, arena.nbytes, arena.address)
-
-    def retire(self, arena: Arena) -> None:
-        """The pool gives an arena up."""
-        for host in (self.host, self._standby.host):
-            if host is not None:
-                host.post(UnmapArena(arena.id))
+    def _serving(self) -> list[Host]:
+        return [host for host in (self.host, self._standby.host) if host is not None]
 
     def _activate(self, host: Host, message: Open | Activate) -> None:
         self.host = host
@@ -308,7 +269,7 @@ class DeviceActor(Actor):
         self._lost_at = now
         old, self.host = self.host, None
         if old is not None:
-            self._retire(old)
+            self.fleet.dismiss(old)
         if isinstance(error, BackendUnavailable):
             self._stop(error, Event.UNRECOVERABLE, str(error))  # no context was there to lose
             return
@@ -361,31 +322,6 @@ class DeviceActor(Actor):
             self._enter(Event.CONTEXT_READY)
             self._publish_ready()
         return True
-
-    def _retire(self, host: Host) -> None:
-        """A lost host leaves by itself, or is made to; what it could still write is not reused before it is gone."""
-        if not host.reaped.done():
-            self.arenas.quarantine(host)
-            asyncio.get_running_loop().call_later(LEAVE_TIME, lambda: host.reaped.done() or host.kill("lost"))
-
-    def when_reaped(self, then: Callable[[], None]) -> None:
-        """Call ``then`` when no lost host holds memory of the device any more, or after :data:`REAP_TIME`."""
-        lost = [h.reaped for h in self._hosts if h is not self.host and h is not self._standby.host]
-        if not lost:
-            then()
-            return
-        gone = asyncio.gather(*map(asyncio.shield, lost))
-        late = asyncio.get_running_loop().call_later(REAP_TIME, gone.cancel)
-
-        def done(_: object) -> None:
-            late.cancel()
-            then()
-
-        gone.add_done_callback(done)
-
-    def _reaped(self, host: Host) -> None:
-        self._hosts.discard(host)
-        self.arenas.release(host)
 
     def _stop(self, error: AccelError, event: Event, reason: str, loss: AccelError | None = None) -> None:
         if self._enter(event):

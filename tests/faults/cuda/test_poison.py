@@ -128,7 +128,7 @@ async def test_poisoned_under_load() -> None:
         assert dev.health().restarts == 3
         assert dev._port.in_flight == 0
         actor = dev._actor
-        lost = [host.reaped for host in actor._hosts if host not in (actor.host, actor._standby.host)]
+        lost = [host.reaped for host in actor.fleet.hosts if host not in (actor.host, actor._standby.host)]
         await asyncio.wait_for(asyncio.gather(*map(asyncio.shield, lost)), 30)
         await dev.drain()
         assert actor.arenas.stats.quarantined == 0
