@@ -176,8 +176,17 @@ async def test_actor_of_an_ended_thread_is_stopped() -> None:
     assert system.dead_letters.counts["stopped"] == 2
 
 
-async def test_uvloop_as_loop_factory() -> None:
-    uvloop = pytest.importorskip("uvloop", reason="uvloop is an extra")
+@pytest.fixture(scope="module")
+def uvloop() -> Any:
+    """A loop of it has been run: libuv keeps a pipe of the first one as long as the process lives."""
+    package = pytest.importorskip("uvloop", reason="uvloop is an extra")
+    first = package.new_event_loop()
+    first.run_until_complete(asyncio.sleep(0))
+    first.close()
+    return package
+
+
+async def test_uvloop_as_loop_factory(uvloop: Any) -> None:
     async with ActorSystem("test") as system:
         ref = system.actor_of(Props(Lab).with_dispatcher(Pinned("uv", loop_factory=uvloop.new_event_loop)))
         name = await ref.ask(Do(call=lambda _: type(asyncio.get_running_loop()).__module__))

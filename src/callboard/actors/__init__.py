@@ -31,7 +31,7 @@
 from callboard.actors.actor import Actor
 from callboard.actors.clock import Clock, LoopClock, ManualClock
 from callboard.actors.deadletters import DeadLetter, DeadLetters, DeadLetterSuppression
-from callboard.actors.dispatcher import CallerLoop, Dispatcher, Pinned
+from callboard.actors.dispatcher import CallerLoop, Dispatcher, LoopLag, Pinned
 from callboard.actors.errors import (
     AccelError,
     ActorInitError,
@@ -83,6 +83,7 @@ __all__ = [
     "Dispatcher",
     "HandlerCancelled",
     "LoopClock",
+    "LoopLag",
     "Mailbox",
     "MailboxFull",
     "ManualClock",

@@ -7,13 +7,34 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from callboard.actors._runtime.port import Port
 from callboard.actors.clock import Clock
 
-__all__ = ["CallerLoop", "Dispatcher", "Pinned", "PinnedThread"]
+__all__ = ["LONG_ITERATION", "CallerLoop", "Dispatcher", "LoopLag", "Pinned", "PinnedThread"]
 
 _log = logging.getLogger("callboard.actors")
+
+
+LONG_ITERATION = 1e-3
+"""Seconds of an iteration of the system's loop that a pinned thread feels: it may wait so long for the GIL."""
+
+
+class LoopLag(NamedTuple):
+    """How long iterations of the system's loop take, from samples of ten a second.
+
+    Attributes:
+        last: Seconds that the last sample took.
+        longest: Seconds that the longest took.
+        samples: How many there were.
+        long: Those that took longer than :data:`LONG_ITERATION`.
+    """
+
+    last: float
+    longest: float
+    samples: int
+    long: int
 
 
 class Dispatcher(ABC):

@@ -8,13 +8,14 @@ from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
 from callboard.actors._runtime.cell import Cell
+from callboard.actors._runtime.looplag import LagGauge
 from callboard.actors._runtime.port import Port
 from callboard.actors._runtime.signals import StopSignals
 from callboard.actors._runtime.table import ResultKinds
 from callboard.actors.actor import Actor
 from callboard.actors.clock import Clock, LoopClock
 from callboard.actors.deadletters import DeadLetters
-from callboard.actors.dispatcher import PinnedThread
+from callboard.actors.dispatcher import LoopLag, PinnedThread
 from callboard.actors.props import Props
 from callboard.actors.refs import ActorRef
 from callboard.actors.shutdown import CoordinatedShutdown
@@ -82,6 +83,7 @@ class ActorSystem:
         self._port: Port | None = None
         self._ports: dict[asyncio.AbstractEventLoop, Port] = {}
         self._threads: dict[str, PinnedThread] = {}
+        self._lag: LagGauge | None = None
         self._guardian: Cell | None = None
         self._terminated: asyncio.Event | None = None
         self._body: asyncio.Task[Any] | None = None
@@ -129,6 +131,8 @@ class ActorSystem:
         except Exception:  # of user code, by phase; the actors are stopped all the same
             _log.exception("the shutdown of %s was not complete", self.name)
         await self._stop_actors()
+        if self._lag is not None:
+            self._lag.stop()
         await asyncio.gather(*(self._end_thread(thread) for thread in self._threads.values()))
         for port in list(self._ports.values()):
             port.run(port.close)
@@ -167,6 +171,14 @@ class ActorSystem:
         timer.cancel()
         if thread.port.loop.is_running():
             _log.error("thread %s does not end; it is left behind", thread.name)
+
+    @property
+    def loop_lag(self) -> LoopLag | None:
+        """How long iterations of the system's loop take; looked at from the first pinned thread on, None before.
+
+        An iteration of more than a millisecond is logged as a warning, once a minute at most.
+        """
+        return None if self._lag is None else self._lag.value
 
     async def terminated(self, *, timeout: float) -> None:
         """Wait until the system has ended.
@@ -241,6 +253,10 @@ class ActorSystem:
             assert started is not None
             thread = self._threads.setdefault(key, started)
             self._ports[thread.port.loop] = thread.port
+            if self._lag is None:
+                assert self._port is not None
+                self._lag = LagGauge(self._port.loop, self.name)
+                self._port.run(self._lag.start)  # the caller may be an actor on another thread
         return thread
 
     def port_of(self, loop: asyncio.AbstractEventLoop) -> Port:
