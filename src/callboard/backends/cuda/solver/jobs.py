@@ -145,6 +145,18 @@ class Job:
         memset, check = self.solver.driver.memset_32, self.solver.driver.check
         return lambda native, base: check(memset(base + part.at, 0, words, native), "cuMemsetD32Async")
 
+    def not_a_number(self, part: Part) -> Callable[[int, int, int], None]:
+        """``run(native, base, first)``: fill a vector with NaN from an element on."""
+        size, words = part.layout.size, part.layout.dtype.itemsize // 4
+        memset, check = self.solver.driver.memset_32, self.solver.driver.check
+
+        def run(native: int, base: int, first: int) -> None:
+            if first < size:
+                at = base + part.at + 4 * words * first
+                check(memset(at, 2**32 - 1, words * (size - first), native), "cuMemsetD32Async")
+
+        return run
+
     def identity(self, part: Part) -> Callable[[int, int], None]:
         """``run(native, base)``: fill a column-major matrix with the identity."""
         (m, n), name = part.layout.shape, part.layout.dtype.name
@@ -186,8 +198,12 @@ class Job:
         return run
 
     def routine(
-        self, name: str, sizing: tuple[Any, ...], tail: tuple[Any, ...] = (), info: int = 0
-    ) -> Callable[..., None]:
+        self,
+        name: str,
+        sizing: tuple[Any, ...],
+        tail: tuple[Any, ...] = (),
+        info: int = 0,
+    ) -> Callable[..., Any]:
         """``run(base, *arguments)`` of a routine of the 64-bit interface.
 
         Args:
@@ -201,11 +217,12 @@ class Job:
         on_device, on_host = (int(n) for n in size(solver.sizing, solver.sizing_params, *sizing))
         at, call = self.take(on_device), solver.guarded(name, getattr(solver.library, name))
 
-        def run(base: int, *arguments: Any) -> None:
+        def run(base: int, *arguments: Any) -> Any:
             host = np.empty(on_host, np.uint8)  # one for each launch: several may be in flight
             self._kept.append(host)
             where = host.ctypes.data if on_host else 0
-            call(solver.handle, solver.params, *arguments, base + at, on_device, where, on_host, base + info, *tail)
+            work = base + at, on_device, where, on_host, base + info
+            return call(solver.handle, solver.params, *arguments, *work, *tail)
 
         return run
 

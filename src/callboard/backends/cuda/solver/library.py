@@ -45,8 +45,9 @@ PLANS: dict[type[Op[Any, Any]], Callable[[Cusolver, Any], Plan]] = {
     messages.PotrsBatched: batched.potrs_batched,
     messages.Qr: qr.qr,
     messages.Solve: lu.solve,
-    messages.SparseCholesky: sparse.solve,
-    messages.SparseQr: sparse.solve,
+    messages.SparseCholesky: sparse.sparse_cholesky,
+    messages.SparseLu: sparse.sparse_lu,
+    messages.SparseQr: sparse.sparse_qr,
     messages.Svd: svd.svd,
     messages.SvdValues: svd.svd_values,
     messages.SyevBatched: batched.syev_batched,
@@ -63,7 +64,7 @@ AHEAD = (
     *(messages.Svd, messages.SvdValues, messages.GesvdjBatched),
     *(messages.Syevd, messages.SyevdValues, messages.SyevdxIndex, messages.SyevdxRange, messages.SyevBatched),
     *(messages.Sygvd, messages.Geev, messages.GeevValues),
-    *(messages.SparseCholesky, messages.SparseQr),
+    *(messages.SparseCholesky, messages.SparseLu, messages.SparseQr),
 )
 """What holds the thread that calls it: done before the launch, which copies the results."""
 

@@ -20,8 +20,11 @@ __all__ = [
     "FOUND",
     "INFO",
     "NOT_FINITE",
+    "RESIDUAL",
     "SPARE",
     "STATUS",
+    "STRUCTURE",
+    "VALUES",
     "Plan",
     "Step",
     "Verdict",
@@ -35,6 +38,8 @@ INFO, NOT_FINITE, BAD_INDICES, DIAGONAL, ITEM, FAILED, FIRST, FOUND, SPARE = ran
 infinite; how many indices are out of range; the first zero on a diagonal, from 1; the first failing item of a batch,
 and how many there are; where a range of eigenvalues starts, and how many there are; what nobody looks at but for its
 sign."""
+STRUCTURE, VALUES, RESIDUAL = range(9, 12)
+"""Of a sparse system: whether structure and elements are not those of another; how many solutions do not satisfy it."""
 STATUS = 16
 
 
