@@ -65,7 +65,8 @@ class HostCusolver:
             if name.startswith("x"):
                 return self._wide(name, *arguments)
             letter, bare = name[0], name[1:]
-            bare = {"ungqr": "orgqr", "unmqr": "ormqr", "heevj": "syevj", "hegvd": "sygvd"}.get(bare, bare)
+            names = {"ungqr": "orgqr", "unmqr": "ormqr", "heevj": "syevj", "hegvd": "sygvd"}
+            bare = (names | {"heevj_batched": "syevj_batched"}).get(bare, bare)
             return getattr(self, f"do_{bare}")(letter, *arguments)
 
         return call
@@ -272,6 +273,15 @@ class HostCusolver:
     ) -> None:  # fmt: skip
         self._legacy(letter, work, length)
         self._eigh(letter, job, uplo, n, a, lda, w, info)
+
+    def do_syevj_batched(
+        self, letter: str, handle: int, job: int, uplo: int, n: int, a: int, lda: int, w: int, work: int, length: int,
+        info: int, params: int, k: int,
+    ) -> None:  # fmt: skip
+        item, real = np.dtype(NP[letter]).itemsize, np.dtype(REAL[letter]).itemsize
+        for i in range(k):
+            at = a + i * lda * n * item, lda, w + i * n * real
+            self.do_syevj(letter, handle, job, uplo, n, *at, work, length, info + 4 * i, params)
 
     def do_xsyev_batched(
         self, job: int, uplo: int, n: int, t: int, a: int, lda: int, tw: int, w: int, c: int, *rest: int

@@ -94,7 +94,7 @@ PROBES: dict[str, Callable[[Device], Awaitable[str | None]]] = {
     "sparse": _try_sparse,
     "tensor": _try_tensor,
 }
-"""One op of each library, by its stem: raises when it fails or its result is wrong, and tells what part is not there."""
+"""One op of each library, by its stem: raises when it fails or its result is wrong; tells what part is not there."""
 
 
 async def backend_findings(isolation: str | None = None) -> list[BackendFinding]:

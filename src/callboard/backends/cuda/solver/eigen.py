@@ -9,6 +9,7 @@ from callboard.backends.cuda.solver.cholesky import fill_mode
 from callboard.backends.cuda.solver.cusolver import TYPES, name_of
 from callboard.backends.cuda.solver.jobs import Job, Part
 from callboard.backends.cuda.solver.plans import FOUND, Plan, Step
+from callboard.backends.cuda.solver.waiting import EIGEN_LIMIT
 from callboard.core.dtype import DTYPES, DType
 from callboard.core.errors import NumericalError
 from callboard.core.layout import OpenLayout, layout_of
@@ -28,11 +29,15 @@ BY_POSITION, BY_VALUE = 1002, 1003
 
 
 def _syevd(job: Job, mode: int, lower: bool, a: Part) -> tuple[Part, Callable[[int], Any]]:
-    """Room for the eigenvalues, and ``run(base)``; vectors in place of ``a``."""
+    """Room for the eigenvalues, and ``run(base)``; vectors in place of ``a``. A small matrix is a batch of one."""
     n, dtype, anchor = a.layout.shape[0], a.layout.dtype, job.solver.anchor
     kind, real, fill = TYPES[dtype.name], TYPES[dtype.real.name], fill_mode(lower)
     w = job.array(dtype.real, n)
-    call = job.routine("xsyevd", (mode, fill, n, kind, anchor, n, real, anchor, kind))
+    sizing: tuple[int, ...] = (mode, fill, n, kind, anchor, n, real, anchor, kind)
+    if n > EIGEN_LIMIT:
+        call = job.routine("xsyevd", sizing)
+    else:
+        call = job.routine("xsyev_batched", (*sizing, 1), tail=(1,))
     return w, lambda base: call(base, mode, fill, n, kind, base + a.at, n, real, base + w.at, kind)
 
 
@@ -68,10 +73,11 @@ def _within(bound: float, real: DType) -> Any:
 
 def _syevj(job: Job, lower: bool, a: Part) -> tuple[Part, Callable[[int], None]]:
     n, dtype, anchor, fill = a.layout.shape[0], a.layout.dtype, job.solver.anchor, fill_mode(lower)
-    w = job.array(dtype.real, n)
-    call = job.legacy(
-        name_of(dtype, "syevj", "heevj"), dtype, (VECTORS, fill, n, anchor, n, anchor), tail=(job.solver.syevj,)
-    )
+    w, sizing = job.array(dtype.real, n), (VECTORS, fill, n, anchor, n, anchor)
+    if n > EIGEN_LIMIT:
+        call = job.legacy(name_of(dtype, "syevj", "heevj"), dtype, sizing, tail=(job.solver.syevj,))
+    else:
+        call = job.legacy(name_of(dtype, "syevj_batched", "heevj_batched"), dtype, sizing, tail=(job.solver.syevj, 1))
     return w, lambda base: call(base, VECTORS, fill, n, base + a.at, n, base + w.at)
 
 

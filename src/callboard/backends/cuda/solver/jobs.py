@@ -14,6 +14,7 @@ import numpy as np
 from callboard.backends.cuda.copies import copier
 from callboard.backends.cuda.launching import THREADS, kernel_launcher, linear_grid
 from callboard.backends.cuda.solver.plans import INFO, Plan, Step, Verdict
+from callboard.backends.cuda.solver.waiting import waits
 from callboard.core.dtype import DType
 from callboard.core.layout import Layout, layout_of
 from callboard.core.library import Extents
@@ -90,6 +91,7 @@ class Job:
         self.outputs = {
             name: inferred[name] if (given := getattr(op, name)) is None else given.layout for name in inferred
         }
+        self._ahead = waits(op)
         self._nbytes = ALIGNMENT
         self._kept: list[Any] = []  # host memory of the launch that is going on
 
@@ -272,12 +274,13 @@ class Job:
             explain: What a positive ``info`` means; None: it is no failure here.
             batch: Items, where it is a batch.
             limits: What other words of the status mean when they exceed a number.
-            end: Enqueues what is left when ``begin`` is done beforehand: the copies to the outputs.
+            end: Enqueues the copies to the outputs, for ops that may be done before the launch.
             size: The extents of outputs by what is found.
         """
         bounds = {**(limits or {}), **({INFO: (0, explain)} if explain is not None else {})}
         room = self.solver.workspace.lease(self._nbytes)
-        return Plan(self.solver, room, begin, end, size, Verdict(self.tag, bounds, batch), self.kept)
+        verdict = Verdict(self.tag, bounds, batch)
+        return Plan(self.solver, room, begin, end, self._ahead, size, verdict, self.kept)
 
     def nothing(self) -> Plan:
         """The plan of an op whose outputs are empty."""
