@@ -18,7 +18,7 @@ OPS = [pytest.param(op, id=op.__name__) for op in (SparseLu, SparseQr, SparseCho
 indices = st.sampled_from([np.int32, np.int64])
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def no_lu(session: Any) -> str | None:
     """Why there is no LU: on CUDA it is cuDSS's."""
     one = scipy.sparse.csr_array(np.eye(1))
@@ -29,7 +29,7 @@ def no_lu(session: Any) -> str | None:
     return None
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def lu(session: Any, no_lu: str | None) -> Any:
     """A session that has it."""
     if no_lu is not None:
