@@ -113,7 +113,9 @@ def zero_pivots(tag: str, count: int) -> NumericalError:
 def inaccurate(tag: str) -> NumericalError:
     """What a sparse factorisation gives does not satisfy the system."""
     return NumericalError(
-        f"{tag}: the matrix is singular, or so near to it that the solution found does not satisfy the system", 1
+        f"{tag}: no solution was found that satisfies the system: the matrix is singular or nearly so, or needs pivots "
+        f"that the factorisation does not look for",
+        1,
     )
 
 

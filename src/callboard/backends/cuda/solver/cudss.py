@@ -6,7 +6,7 @@ what is said of a lack of it is the same.
 
 import ctypes
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -19,7 +19,19 @@ if TYPE_CHECKING:
     from callboard.backends.cuda.stream import CudaStream
     from callboard.core.backend import Memory
 
-__all__ = ["ANALYSIS", "FACTORIZATION", "SOLVE", "Cudss", "Factors", "Key", "load_cudss"]
+__all__ = [
+    "ANALYSIS",
+    "COLUMNS",
+    "DIAGONAL",
+    "FACTORIZATION",
+    "MATCHED",
+    "SOLVE",
+    "Cudss",
+    "Factors",
+    "Key",
+    "Pivots",
+    "load_cudss",
+]
 
 INSTALL = 'pip install "callboard[cudss13]" (CUDA 12: cudss12)'
 ANALYSIS, FACTORIZATION, SOLVE = 3, 4, 1008
@@ -28,11 +40,8 @@ GENERAL, POSITIVE, HERMITIAN_POSITIVE = 0, 3, 4
 """``cudssMatrixType_t``."""
 FULL, FROM_0, BY_COLUMNS, I32 = 0, 0, 0, 10
 """``cudssMatrixViewType_t``, ``cudssIndexBase_t``, ``cudssLayout_t``, ``cudssDataType_t``."""
-REORDERING_ALG, PIVOT_EPSILON = 0, 9
+REORDERING_ALG, MATCHING_ALG, PIVOT_EPSILON = 0, 3, 9
 """``cudssConfigParam_t``."""
-NESTED_DISSECTION, COLAMD = 0, 2
-"""``cudssReorderingAlg_t``: the default, with pivots from blocks of the diagonal; and one by columns, with pivots from
-all of the column."""
 INFO, NPIVOTS = 0, 2
 """``cudssDataParam_t``."""
 ALLOC_FAILED = 2
@@ -64,6 +73,26 @@ def load_cudss() -> tuple[Any, type[Exception]]:
     except ImportError as e:
         raise BackendUnavailable(f"cuDSS cannot be used: {e}; {INSTALL}") from e
     return cudss, cudss.cuDSSError
+
+
+class Pivots(NamedTuple):
+    """Where a factorisation takes its pivots from.
+
+    Attributes:
+        ordering: ``cudssReorderingAlg_t``.
+        matching: ``cudssMatchingAlg_t``.
+    """
+
+    ordering: int
+    matching: int
+
+
+DIAGONAL = Pivots(0, 0)
+"""Blocks of the diagonal, in an order of little fill-in."""
+MATCHED = Pivots(0, 5)
+"""The same, when rows have been exchanged and scaled so that the product of the diagonal is largest."""
+COLUMNS = Pivots(2, 0)
+"""Whole columns, ordered by COLAMD: what LAPACK does. Slower by far, with more fill-in."""
 
 
 class Cudss:
@@ -128,14 +157,14 @@ class Cudss:
         """The last factorisation, if it may be one of this matrix."""
         return self._kept if self._kept is not None and self._kept.key == key else None
 
-    def factors(self, key: Key, pivoting: bool) -> "Factors":
+    def factors(self, key: Key, pivots: Pivots) -> "Factors":
         """Room for a new one, in place of the last one; the stream is idle.
 
         Raises:
             OutOfMemory
         """
         self.forget()
-        self._kept = Factors(self, key, pivoting)
+        self._kept = Factors(self, key, pivots)
         return self._kept
 
     def forget(self) -> None:
@@ -180,8 +209,7 @@ class Factors:
     Args:
         cudss: The handles.
         key: What it is of.
-        pivoting: Order by columns and take pivots from all of each; else for little fill-in, with pivots from blocks
-            of the diagonal. Slower by far, and the last resort.
+        pivots: Where they are taken from.
 
     Attributes:
         key: What other matrices must have in common with this one.
@@ -192,7 +220,7 @@ class Factors:
         OutOfMemory
     """
 
-    def __init__(self, cudss: Cudss, key: Key, pivoting: bool) -> None:
+    def __init__(self, cudss: Cudss, key: Key, pivots: Pivots) -> None:
         dtype, definite, n, count, columns = self.key = key
         self._cudss = cudss
         self._handle = cudss.handle(dtype.name)
@@ -209,7 +237,8 @@ class Factors:
             side = n, columns, n, self.values, self._kind, BY_COLUMNS  # each call says where they are
             self._b, self._x = (self._make("matrix", "_create_dn", *side) for _ in range(2))
             self._config = self._make("config", "_create")
-            self._set(REORDERING_ALG, np.int32(COLAMD if pivoting else NESTED_DISSECTION))
+            self._set(REORDERING_ALG, np.int32(pivots.ordering))
+            self._set(MATCHING_ALG, np.int32(pivots.matching))
             self._set(PIVOT_EPSILON, np.float64(np.finfo(dtype.real.np).tiny))
             self._data = self._make("data", "_create", self._handle)
         except BaseException:  # whatever ends it: nobody else has what is made

@@ -6,8 +6,8 @@ without a new analysis, as the steps of Newton's method want it. Whether it is t
 
 cuDSS takes its pivots from blocks of the diagonal, which does for most matrices, and says nothing where it does not. So
 every solution is put into the system. Where it leaves more than the backward error of a stable method (Higham,
-"Accuracy and Stability of Numerical Algorithms", 2nd ed., 7.1), LU is done again with pivots from whole columns; and
-where that does not help either, the op fails.
+"Accuracy and Stability of Numerical Algorithms", 2nd ed., 7.1), LU is done again with rows exchanged first, then with
+pivots from whole columns; and where that does not help either, the op fails.
 """
 
 import math
@@ -16,7 +16,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from callboard.backends.cuda.solver.cudss import ANALYSIS, FACTORIZATION, SOLVE, Cudss, Factors
+from callboard.backends.cuda.solver.cudss import (
+    ANALYSIS,
+    COLUMNS,
+    DIAGONAL,
+    FACTORIZATION,
+    MATCHED,
+    SOLVE,
+    Cudss,
+    Factors,
+    Pivots,
+)
 from callboard.backends.cuda.solver.jobs import Job
 from callboard.backends.cuda.solver.plans import RESIDUAL, STATUS, STRUCTURE, VALUES
 from callboard.core.dtype import DTYPES
@@ -56,8 +66,10 @@ def by_cudss(job: Job, system: "System", cudss: Cudss) -> Callable[[int, int], N
         measure(native, base, x=base + system.structure.at, y=base + system.values.at, z=base + system.b.at)
         judge(native, base)
         info, replaced = factors.outcome()
-        if info:
+        if info > 0:
             return sparse_indefinite(tag, info) if hermitian else sparse_singular(tag, info)
+        if info < 0:  # no room for the fill-in that it did not foresee
+            return inaccurate(tag)
         if replaced:
             return zero_pivots(tag, replaced)
         return inaccurate(tag) if system.status(base)[RESIDUAL] else None
@@ -77,8 +89,8 @@ def by_cudss(job: Job, system: "System", cudss: Cudss) -> Callable[[int, int], N
         keep(native, factors.values, base + system.values.at, numbers)
         return attempt(native, base, factors, FACTORIZATION, SOLVE) is None
 
-    def anew(native: int, base: int, pivoting: bool) -> NumericalError | None:
-        factors = cudss.factors(key, pivoting)
+    def anew(native: int, base: int, pivots: Pivots) -> NumericalError | None:
+        factors = cudss.factors(key, pivots)
         keep(native, factors.structure, base + system.structure.at, lists)
         keep(native, factors.values, base + system.values.at, numbers)
         return attempt(native, base, factors, ANALYSIS, FACTORIZATION, SOLVE)
@@ -89,9 +101,10 @@ def by_cudss(job: Job, system: "System", cudss: Cudss) -> Callable[[int, int], N
         try:
             if again(native, base):
                 return
-            error = anew(native, base, pivoting=False)
-            if error is not None and not hermitian:
-                error = anew(native, base, pivoting=True)
+            error = anew(native, base, DIAGONAL)
+            for pivots in () if hermitian else (MATCHED, COLUMNS):
+                if error is not None:
+                    error = anew(native, base, pivots)
             if error is not None:
                 raise error
         except AccelError:
