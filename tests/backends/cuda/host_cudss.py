@@ -115,7 +115,9 @@ class HostCudss:
         n, count, offsets, indices, values, kind, what = self.alive[matrix]
         starts, places = self._at(offsets, n + 1, np.int32), self._at(indices, count, np.int32)
         if phase == 3:
-            out = ctypes.c_void_p()
+            out = ctypes.c_void_p(1)
+            assert self._handler.allocate(None, ctypes.pointer(out), 0, None) == 0
+            assert out.value is None  # cuDSS gives back whatever is not 0, and fails
             if self._handler.allocate(None, ctypes.pointer(out), 64, None):
                 raise CudssError(2)
             assert out.value is not None

@@ -176,6 +176,9 @@ class Cudss:
     # -- its memory ----------------------------------------------------------------------------------------------------
 
     def _allocate(self, context: int, out: Any, nbytes: int, stream: int) -> int:
+        if not nbytes:  # it asks for nothing, too, and takes any address but 0 for something
+            out[0] = None
+            return 0
         try:
             memory = self.device.allocate(nbytes)
         except AccelError as e:

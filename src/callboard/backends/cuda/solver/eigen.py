@@ -9,7 +9,7 @@ from callboard.backends.cuda.solver.cholesky import fill_mode
 from callboard.backends.cuda.solver.cusolver import TYPES, name_of
 from callboard.backends.cuda.solver.jobs import Job, Part
 from callboard.backends.cuda.solver.plans import FOUND, Plan, Step
-from callboard.backends.cuda.solver.waiting import EIGEN_LIMIT
+from callboard.backends.cuda.solver.waiting import EIGEN_LIMIT, JACOBI_EIGEN_LIMIT
 from callboard.core.dtype import DTYPES, DType
 from callboard.core.errors import NumericalError
 from callboard.core.layout import OpenLayout, layout_of
@@ -29,7 +29,7 @@ BY_POSITION, BY_VALUE = 1002, 1003
 
 
 def _syevd(job: Job, mode: int, lower: bool, a: Part) -> tuple[Part, Callable[[int], Any]]:
-    """Room for the eigenvalues, and ``run(base)``; vectors in place of ``a``. A small matrix is a batch of one."""
+    """Room for the eigenvalues, and ``run(base)``; vectors in place of ``a``. A matrix that is not large is a batch of one."""
     n, dtype, anchor = a.layout.shape[0], a.layout.dtype, job.solver.anchor
     kind, real, fill = TYPES[dtype.name], TYPES[dtype.real.name], fill_mode(lower)
     w = job.array(dtype.real, n)
@@ -42,7 +42,11 @@ def _syevd(job: Job, mode: int, lower: bool, a: Part) -> tuple[Part, Callable[[i
 
 
 def _syevdx(job: Job, op: SyevdxIndex | SyevdxRange, a: Part) -> tuple[Part, Callable[[int], int]]:
-    """Room for the eigenvalues, and ``run(base)``: how many there are; vectors in the first columns of ``a``."""
+    """Room for the eigenvalues, and ``run(base)``: how many there are; vectors in the first columns of ``a``.
+
+    The tridiagonal form, which all eigenvalues need as much as one, takes most of the time (H200, 8192 x 8192 f64: one
+    pair 0.68 s, 128 pairs 0.77 s, all 0.90 s).
+    """
     n, dtype, anchor = a.layout.shape[0], a.layout.dtype, job.solver.anchor
     kind, real, fill = TYPES[dtype.name], TYPES[dtype.real.name], fill_mode(op.lower)
     w, told, bounds = job.array(dtype.real, n), np.zeros(1, np.int64), np.zeros(2, dtype.real.np)
@@ -74,7 +78,7 @@ def _within(bound: float, real: DType) -> Any:
 def _syevj(job: Job, lower: bool, a: Part) -> tuple[Part, Callable[[int], None]]:
     n, dtype, anchor, fill = a.layout.shape[0], a.layout.dtype, job.solver.anchor, fill_mode(lower)
     w, sizing = job.array(dtype.real, n), (VECTORS, fill, n, anchor, n, anchor)
-    if n > EIGEN_LIMIT:
+    if n > JACOBI_EIGEN_LIMIT:
         call = job.legacy(name_of(dtype, "syevj", "heevj"), dtype, sizing, tail=(job.solver.syevj,))
     else:
         call = job.legacy(name_of(dtype, "syevj_batched", "heevj_batched"), dtype, sizing, tail=(job.solver.syevj, 1))

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 from callboard.backends.cuda.solver.cusolver import TYPES, name_of
 from callboard.backends.cuda.solver.jobs import Job, Part, rows
 from callboard.backends.cuda.solver.plans import Plan
-from callboard.backends.cuda.solver.waiting import JACOBI_LIMIT
 from callboard.core.layout import layout_of
 from callboard.kernel.solver import Svd, SvdValues
 from callboard.kernel.solver.failures import unconverged, unconverged_off_diagonals
@@ -92,26 +91,22 @@ def _by_qr(job: Job, op: Svd) -> Plan:
     return job.plan(run, unconverged_off_diagonals, end=end)
 
 
-def _leading(part: Part, count: int) -> Part:
-    """Its first columns."""
-    layout = part.layout
-    return Part(part.at, layout_of(layout.dtype, (layout.shape[0], count), layout.strides))
-
-
 def _turned(part: Part) -> Part:
     layout = part.layout
     return Part(part.at, layout_of(layout.dtype, layout.shape[::-1], layout.strides[::-1]))
 
 
 def _gesvdj(job: Job, mode: int, reduced: bool, a: Part, u: Part, s: Part, v: Part) -> Callable[[int], None]:
-    """``run(base)``; overwrites ``a``. A small matrix is a batch of one, which knows no reduced form."""
     (m, n), dtype, anchor = a.layout.shape, a.layout.dtype, job.solver.anchor
-    sizes = m, n, anchor, m, anchor, anchor, m, anchor, n
-    small, params = max(m, n) <= JACOBI_LIMIT, job.solver.gesvdj
-    first = (mode,) if small else (mode, int(reduced))
-    name, tail = ("gesvdj_batched", (params, 1)) if small else ("gesvdj", (params,))
-    call = job.legacy(name_of(dtype, name), dtype, (*first, *sizes), tail=tail)
-    return lambda base: call(base, *first, m, n, base + a.at, m, base + s.at, base + u.at, m, base + v.at, n)
+    call = job.legacy(
+        name_of(dtype, "gesvdj"),
+        dtype,
+        (mode, int(reduced), m, n, anchor, m, anchor, anchor, m, anchor, n),
+        tail=(job.solver.gesvdj,),
+    )
+    return lambda base: call(
+        base, mode, int(reduced), m, n, base + a.at, m, base + s.at, base + u.at, m, base + v.at, n
+    )
 
 
 def _by_rotations(job: Job, op: Svd) -> Plan:
@@ -119,13 +114,10 @@ def _by_rotations(job: Job, op: Svd) -> Plan:
     k = min(m, n)
     a, load = job.load(op.a)
     left, right = (m, n) if op.full_matrices else (k, k)
-    whole = op.full_matrices or max(m, n) <= JACOBI_LIMIT
-    u, v = (job.array(dtype, order, order if whole else k) for order in (m, n))
-    s = job.array(dtype.real, k)
+    u, v, s = job.array(dtype, m, left), job.array(dtype, n, right), job.array(dtype.real, k)
     decompose = _gesvdj(job, VECTORS, not op.full_matrices, a, u, s, v)
     conjugate = job.conjugate(v) if dtype.is_complex else None
-    some_u, some_v = _leading(u, left), _leading(v, right)
-    store_u, store_s, store_vt = job.store("u", some_u), job.store("s", s), job.store("vt", _turned(some_v))
+    store_u, store_s, store_vt = job.store("u", u), job.store("s", s), job.store("vt", _turned(v))
 
     def run(native: int, base: int, at_a: int, at_u: int, at_s: int, at_vt: int) -> None:
         load(native, base, at_a)
