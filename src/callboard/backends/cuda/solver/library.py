@@ -73,10 +73,10 @@ class CudaSolver(Library):
 
     Plans are made on the host's helper thread, with a handle of their own to ask for sizes. LU, Cholesky and QR are
     enqueued, and so are symmetric eigenvalues of matrices that are not large and singular values of batches of small
-    ones; all of this can be recorded in graphs. What holds the thread that calls it (H200, 1024 x 1024 f32: ``xgesvd`` for 189 of 194 ms, ``xgeev`` for all
-    of its time; :mod:`callboard.backends.cuda.solver.waiting` has the list) is called on the helper thread before the
-    launch, which copies its results; meanwhile the library's other ops wait, those of other libraries do not. It cannot
-    be recorded.
+    ones; all of this can be recorded in graphs. What holds the thread that calls it (H200, 1024 x 1024 f32: ``xgesvd``
+    for 189 of 194 ms, ``xgeev`` for all of its time; :mod:`callboard.backends.cuda.solver.waiting` has the list) is
+    called on the helper thread before the launch, which copies its results; meanwhile the library's other ops wait,
+    those of other libraries do not. It cannot be recorded.
     """
 
     name = "solver"
