@@ -150,4 +150,4 @@ def test_what_is_done_before_a_launch_may_depend_on_the_op() -> None:
             """Nothing."""
 
     measure = Ahead.measure_table[Add]
-    assert [measure.precedes(Add(a=of("f32"), fast=fast)) for fast in (True, False)] == [True, False]
+    assert [measure.due(Add(a=of("f32"), fast=fast)) for fast in (True, False)] == [True, False]
