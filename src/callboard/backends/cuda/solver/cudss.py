@@ -125,7 +125,10 @@ class Cudss:
             except self.failure as e:
                 raise self.error(e, "cudssCreate") from None
             except Exception as e:  # pathfinder's and nvmath's own, when libcudss or a symbol is missing
-                raise BackendUnavailable(f"libcudss cannot be loaded: {e}; {INSTALL}") from e
+                why = (
+                    str(e).partition("\n")[0].partition(": No such file")[0]
+                )  # pathfinder lists all folders of the machine
+                raise BackendUnavailable(f"libcudss cannot be loaded: {why}; {INSTALL}") from e
             self.call("set_device_mem_handler", self._handles[dtype], ctypes.addressof(self._handler))
             self.call("set_stream", self._handles[dtype], self._stream.native)
         return self._handles[dtype]

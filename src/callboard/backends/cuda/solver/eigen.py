@@ -29,7 +29,7 @@ BY_POSITION, BY_VALUE = 1002, 1003
 
 
 def _syevd(job: Job, mode: int, lower: bool, a: Part) -> tuple[Part, Callable[[int], Any]]:
-    """Room for the eigenvalues, and ``run(base)``; vectors in place of ``a``. One that is not large is a batch of one."""
+    """Room for the eigenvalues, and ``run(base)``; vectors in place of ``a``. If not large, it is a batch of one."""
     n, dtype, anchor = a.layout.shape[0], a.layout.dtype, job.solver.anchor
     kind, real, fill = TYPES[dtype.name], TYPES[dtype.real.name], fill_mode(lower)
     w = job.array(dtype.real, n)
