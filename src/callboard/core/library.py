@@ -22,7 +22,18 @@ from callboard.core.op import Op, info_of
 if TYPE_CHECKING:
     from callboard.core.backend import AccelDevice, AccelStream
 
-__all__ = ["Extents", "Launch", "Library", "LibraryTable", "Measure", "Prepare", "launches", "measures", "prepares"]
+__all__ = [
+    "Extents",
+    "Launch",
+    "Library",
+    "LibraryTable",
+    "Measure",
+    "Prepare",
+    "WouldBlock",
+    "launches",
+    "measures",
+    "prepares",
+]
 
 F = TypeVar("F", bound=Callable[..., Any])
 AnyOp = Op[Any, Any]
@@ -30,12 +41,19 @@ Extents = Sequence[Sequence[int]]
 """The shape of each output whose extents depend on data, in order of declaration."""
 
 
+class WouldBlock(Exception):
+    """From an inline prepare that finds that it has to compile first: it is run again, on the host's helper thread.
+
+    Raised only on the thread that :attr:`AccelDevice.hurried` names.
+    """
+
+
 class Prepare(NamedTuple):
     """How plans are made.
 
     ``method(self, op) -> plan`` gets the op with placeholders for operands and 0 for numbers. ``inline`` plans are
-    cheap (no I/O, no compile, no vendor call that blocks) and are made on the admitting thread; others on the host's
-    helper thread, while the op is parked.
+    cheap (no I/O, no compile, no vendor call that blocks) and are made on the admitting thread; others, and those that
+    say :class:`WouldBlock`, on the host's helper thread, while the op is parked.
 
     A plan may have a method ``close()``: it is called once, on the admitting thread, when the plan has been dropped and
     the stream has passed its last user, and before the library is closed. It may have an attribute ``captures``: False

@@ -1,5 +1,6 @@
 import ctypes
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,7 @@ from callboard.backends.cuda.launching import CopyArgs, FillArgs, TransposeArgs
 from callboard.backends.cuda.sparse import kernels as sparse
 from callboard.backends.cuda.tensor.arguments import ElementArgs, ReduceArgs
 from callboard.core.errors import BackendUnavailable, LibraryError
+from callboard.core.library import WouldBlock
 
 SOURCES = (
     "memory",
@@ -103,3 +105,28 @@ def test_a_folder_that_cannot_be_written_is_no_failure(tmp_path: Path) -> None:
     kernels._keep(tmp_path / "file" / "x.bin", b"image")
     kernels._keep(tmp_path / "new" / "x.bin", b"image")
     assert [p.name for p in (tmp_path / "new").iterdir()] == ["x.bin"]
+
+
+def test_who_may_not_be_held_loads_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither does he wait for another thread that loads something else."""
+
+    class Driver:
+        def module_load_data(self, out: Any, image: bytes) -> None:
+            out._obj.value = 7
+
+        def module_get_function(self, out: Any, module: int, name: bytes) -> None:
+            assert module == 7
+            out._obj.value = len(name)
+
+    monkeypatch.setattr(kernels, "compiled", lambda source, capability: b"image")
+    patient = False
+    own = kernels.Kernels(Driver(), (9, 0), lambda: patient)  # type: ignore[arg-type]
+    with pytest.raises(WouldBlock, match=r"blas\.cu"):
+        own.get("blas", "first")
+    patient = True
+    assert own.get("blas", "first") == 5
+    patient = False
+    with own._lock:
+        assert own.get("blas", "another") == 7
+    with pytest.raises(WouldBlock):
+        own.get("memory", "first")

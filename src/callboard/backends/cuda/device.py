@@ -3,6 +3,7 @@
 import ctypes
 import logging
 import sys
+import threading
 import weakref
 from ctypes import c_int, c_size_t, c_void_p
 from itertools import count
@@ -61,7 +62,7 @@ class CudaDevice(AccelDevice):
             self._attribute(COMPUTE_CAPABILITY_MINOR),
         )
         self.info = DeviceInfo(info.backend, info.index, info.uuid, info.name, info.total_bytes, capability)
-        self.kernels = Kernels(driver, capability)
+        self.kernels = Kernels(driver, capability, lambda: self.hurried != threading.get_ident())
         self._slots = Slots(driver)
         self._streams: list[CudaStream] = []
         self._ids = count()

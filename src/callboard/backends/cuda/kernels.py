@@ -10,6 +10,7 @@ import logging
 import os
 import re
 import threading
+from collections.abc import Callable
 from ctypes import c_void_p
 from importlib import resources
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import Any
 
 from callboard.backends.cuda.driver import Driver
 from callboard.core.errors import BackendUnavailable, LibraryError
+from callboard.core.library import WouldBlock
 
 __all__ = ["Kernels", "compiled"]
 
@@ -29,11 +31,15 @@ class Kernels:
     Args:
         driver: What to call.
         capability: Compute capability of the device.
+        may_wait: Whether the calling thread may be held while something is compiled.
     """
 
-    def __init__(self, driver: Driver, capability: tuple[int, int]) -> None:
+    def __init__(
+        self, driver: Driver, capability: tuple[int, int], may_wait: Callable[[], bool] = lambda: True
+    ) -> None:
         self._driver = driver
         self._capability = capability
+        self._may_wait = may_wait
         self._lock = threading.Lock()
         self._modules: dict[str, int] = {}
         self._functions: dict[tuple[str, str], int] = {}
@@ -47,18 +53,23 @@ class Kernels:
         Raises:
             BackendUnavailable: NVRTC is not installed.
             LibraryError: It refuses the source.
+            WouldBlock: It has to be compiled or loaded, and the calling thread may not wait for that.
         """
         found = self._functions.get((source, name))
         if found is not None:
             return found
-        with self._lock:
-            module = self._modules.get(source)
-            if module is None:
-                module = self._modules[source] = self._load(source)
-            function = c_void_p()
-            self._driver.module_get_function(ctypes.byref(function), module, name.encode())
-            found = self._functions[source, name] = function.value or 0
-            return found
+        module = self._modules.get(source)
+        if module is None:
+            if not self._may_wait():
+                raise WouldBlock(f"{source}.cu has not been loaded")
+            with self._lock:
+                module = self._modules.get(source)
+                if module is None:
+                    module = self._modules[source] = self._load(source)
+        function = c_void_p()
+        self._driver.module_get_function(ctypes.byref(function), module, name.encode())
+        found = self._functions[source, name] = function.value or 0
+        return found
 
     def compile(self, source: str, text: bytes, name: str) -> int:
         """The ``CUfunction`` of kernel ``name`` in a text of CUDA C++; compiles: not for a launch.

@@ -153,7 +153,7 @@ class Admission:
             actor = self._libraries.serve(plan)
             helper = actor.needs_helper(plan)
             if helper is False:
-                actor.prepare(plan)
+                helper = not actor.prepare_at_once(plan)
         except Exception as e:  # of a library; what it means is classified
             plan.refuse(self._classified(e, plan))
             return plan

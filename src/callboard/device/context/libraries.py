@@ -5,11 +5,12 @@ handle is closed and made again for the next op; its plans are dropped with it.
 """
 
 import logging
+import threading
 from collections.abc import Callable, Iterable, Mapping
 
 from callboard.core.backend import AccelDevice
 from callboard.core.errors import ContextPoisoned, Unrecoverable, UnsupportedOp
-from callboard.core.library import Library
+from callboard.core.library import Library, WouldBlock
 from callboard.device.context.plans import Plan
 from callboard.device.context.streams import StreamAllocator
 from callboard.device.context.tracks import Track
@@ -58,6 +59,18 @@ class LibraryActor:
         """Make the plan's state with the library's prepare; may block."""
         prepare = self._cls.prepare_table[type(plan.op)]
         plan.state = getattr(self.library, prepare.method)(plan.op)
+
+    def prepare_at_once(self, plan: Plan) -> bool:
+        """As :meth:`prepare`, without holding the calling thread; False: that cannot be done."""
+        device = self.library.device
+        device.hurried = threading.get_ident()
+        try:
+            self.prepare(plan)
+        except WouldBlock:
+            return False
+        finally:
+            device.hurried = 0
+        return True
 
     def needs_helper(self, plan: Plan) -> bool | None:
         """Whether the plan's prepare must run on the helper thread; None when there is none to run."""
