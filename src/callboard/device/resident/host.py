@@ -31,9 +31,10 @@ from callboard.device.protocol import (
     Turn,
 )
 from callboard.device.resident.exceptions import described
+from callboard.device.resident.item import Ended, Item, Site
 from callboard.device.resident.operands import Adopted, AdoptedBlock
 from callboard.device.resident.staging import HostMemory, StagedTurn
-from callboard.device.resident.turns import ActorThread, Ended, Item, Site
+from callboard.device.resident.turns import ActorThread
 
 if TYPE_CHECKING:
     from callboard.device.context.actor import ContextActor
@@ -353,10 +354,8 @@ class HostActors:
             if writes:
                 block.readers.clear()
                 block.writer, block.wrote = track, ticket
-                block.only = None
             else:
                 block.readers[track] = ticket
-                block.only = None
         if op.state == FLYING:
             track.ops.append(op)
         parking = context.parking

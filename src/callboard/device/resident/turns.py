@@ -8,33 +8,31 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from callboard.actors import Directive, Props
 from callboard.actors._runtime.table import bind, find
 from callboard.actors.errors import ActorStopped, ReplyError, UnhandledMessage
 from callboard.actors.supervision import RestartLog, Strategy
-from callboard.core.backend import AccelDevice, AccelEvent
 from callboard.core.errors import MailboxFull
 from callboard.core.layout import Layout
 from callboard.core.operand import Compound
-from callboard.device.context.blocks import Block
 from callboard.device.context.parking import Holds
-from callboard.device.context.pending import FAILED, Pending
+from callboard.device.context.pending import FAILED
 from callboard.device.context.tracks import Track
-from callboard.device.protocol import Failure, Room, StartActor, Turn
+from callboard.device.protocol import Failure, Room, StartActor
 from callboard.device.resident.actor import HostContext, ResidentActor
 from callboard.device.resident.code import loads
 from callboard.device.resident.currents import Currents
 from callboard.device.resident.exceptions import described, is_answer, is_out_of_memory
+from callboard.device.resident.item import Ended, Item, Site
 from callboard.device.resident.operands import Adopted, DeviceView, adopt, host_view
-from callboard.device.resident.staging import StagedTurn
 from callboard.device.resident.values import Packer, Unpacker, Unsendable, decode, encode
 
 if TYPE_CHECKING:
     from callboard.device.resident.host import HostActors
 
-__all__ = ["ActorThread", "Ended", "Item", "Site"]
+__all__ = ["ActorThread"]
 
 log = logging.getLogger("callboard.resident")
 
@@ -45,55 +43,6 @@ CURE = (
     "return numbers, text, bytes, lists, tuples, dicts, Structs, dataclasses, NumPy arrays, or ctx.ref(array) for what "
     "is to stay on the device"
 )
-
-
-class Site(NamedTuple):
-    """Where an actor runs, once there is a context."""
-
-    device: AccelDevice
-    track: Track
-    on_host: bool
-    """The device's memory is the process's own."""
-    ordinal: int
-
-
-class Item:
-    """An admitted turn.
-
-    Attributes:
-        message: The call.
-        op: What stands for it among the ops.
-        holds: Others are kept off its device arrays until it ends.
-        operands: ``(address, layout, writable)`` of its device arrays.
-        blocks: ``(block, writable)`` of the same.
-        start: On a CPU: what the thread waits for before it touches them.
-        staged: The arrays that came beside it.
-    """
-
-    __slots__ = ("blocks", "holds", "message", "op", "operands", "staged", "start")
-
-    def __init__(self, message: Turn, op: Pending, staged: StagedTurn | None) -> None:
-        self.message = message
-        self.op = op
-        self.holds = False
-        self.operands: list[tuple[int, Layout, bool]] = []
-        self.blocks: list[tuple[Block, bool]] = []
-        self.start: AccelEvent | None = None
-        self.staged = staged
-
-
-class Ended(NamedTuple):
-    """How a turn ended, for the admitting thread."""
-
-    actor: "ActorThread"
-    item: Item
-    value: bytes
-    adopted: list[Adopted]
-    failure: Failure | None = None
-    trim: bool = False
-    """Memory was short: give back what caches hold."""
-    asked: bool = False
-    """The actor waits to hear whether the failure was its own, or that of an op whose result it read."""
 
 
 class ActorThread:
