@@ -26,15 +26,15 @@ BENCHMARKS: dict[str, list[str]] = {
     "recovery": ["recovery.py", "--hold", "1"],
     "recovery, 100 GiB held": ["recovery.py", "--hold", "100", "--fault", "illegal", "--standby", "warm"],
     "copies": ["copies.py"],
-    "idle": ["idle.py", "--full", "--seconds", "10"],
+    "idle": ["idle.py", "--full", "--seconds", "5"],
     "blas_lt": ["blas_lt.py"],
     "fft": ["fft.py"],
     "rng": ["rng.py"],
     "solver": ["solver.py"],
     "sparse": ["sparse.py"],
     "tensor": ["tensor.py"],
-    "demo": ["demo.py"],
-    "resident": ["resident.py", "--quick"],
+    "demo": ["demo.py", "--rounds", "2"],
+    "resident": ["resident.py", "--quick", "--rounds", "1"],
 }
 
 DOCTOR_TIME = 60.0
