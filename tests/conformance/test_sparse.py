@@ -170,26 +170,35 @@ def test_sp_gemm(
     )
 
 
+@pytest.mark.parametrize("dtype", VALUES)
 @SHARED
-@given(index=indices, seed=seeds)
-def test_sp_gemm_into_given_arrays(session: Any, index: str, seed: int) -> None:
-    a, b = drawn(seed, (9, 7), "f64"), drawn(seed + 1, (7, 8), "f64")
-    room = 72
-    kind = index
-
-    def given_out(n: int) -> CsrRef:
-        return CsrRef(session.empty(n, "f64"), session.empty(n, kind), session.empty(10, kind), (9, 8))
-
-    at_a, at_b, count = put(session, a, "csr", index), put(session, b, "csr", index), session.empty((), "i64")
-    out = given_out(room)
-    got = submit(session, SpGemm(a=at_a, b=at_b, out=out, count=count))
-    n = int(session.get(count))
-    assert n == np.count_nonzero((a != 0).astype(int) @ (b != 0).astype(int))
-    exact = CsrRef(got.values[:n], got.indices[:n], got.indptr, got.shape)
-    np.testing.assert_allclose(dense_of(session, exact), a @ b, atol=1e-12)
-    if n:
-        with pytest.raises(ShapeError, match=f"{n} entries, and out has room for {n - 1}"):
-            session.submit(SpGemm(a=at_a, b=at_b, out=given_out(n - 1), count=count))
+@given(
+    index=indices, m=extents, k=extents, n=extents, density=densities, seed=seeds, spare=st.integers(-1, 20),
+    deterministic=st.booleans(),
+)  # fmt: skip
+def test_sp_gemm_into_given_arrays(
+    session: Any, dtype: str, index: str, m: int, k: int, n: int, density: float, seed: int, spare: int,
+    deterministic: bool,
+) -> None:  # fmt: skip
+    a, b = drawn(seed, (m, k), dtype, density), drawn(seed + 1, (k, n), dtype, density)
+    found = int(np.count_nonzero((a != 0).astype(int) @ (b != 0).astype(int)))
+    room = max(found + spare, 0)
+    count = session.put(np.array(-7))
+    out = CsrRef(session.empty(room, dtype), session.empty(room, index), session.empty(m + 1, index), (m, n))
+    op = SpGemm(
+        a=put(session, a, "csr", index), b=put(session, b, "csr", index), out=out, count=count,
+        deterministic=deterministic,
+    )  # fmt: skip
+    if room < found:
+        with pytest.raises(ShapeError, match=f"{found} entries, and out has room for {room}; give larger arrays"):
+            session.submit(op)
+        return
+    got = session.submit(op)
+    assert int(session.get(count)) == found
+    exact = CsrRef(got.values[:found], got.indices[:found], got.indptr, got.shape)
+    session.submit(Check(a=exact))
+    scale = abs(wide(a)) @ abs(wide(b))
+    assert_close(dense_of(session, exact), wide(a) @ wide(b), sums_of(session, dtype), k + 2, scale=scale)
 
 
 # -- conversions -------------------------------------------------------------------------------------------------------

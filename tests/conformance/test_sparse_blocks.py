@@ -130,6 +130,9 @@ def test_sp_mm(
         data.draw(st.sampled_from(["none", "new", "c"]), "given")
     ]
     matrix = put_blocks(session, a, form, block, index, data.draw(st.integers(0, 2), "padding"))
+    if form == "blocked_ell" and data.draw(st.booleans(), "may be unpadded"):
+        padded = bool((session.get(matrix.indices) < 0).any())
+        matrix = BlockedEllRef(matrix.values, matrix.indices, matrix.block, matrix.shape, padded)
     op = SpMm(
         a=matrix, b=laid(b, "b"), out=out, c=at_c, alpha=at_alpha, beta=at_beta, transpose=transpose, conj=conj,
         deterministic=data.draw(st.booleans(), "deterministic"),
@@ -159,6 +162,25 @@ def test_padding_is_not_read(session: Any, dtype: str) -> None:
     want, scale = wide(a) @ wide(b) + 0.5 * wide(c), abs(wide(a)) @ abs(wide(b)) + abs(wide(c))
     assert_close(session.get(got), want, dtype, 12, scale=scale)
     np.testing.assert_array_equal(session.get(session.submit(ToDense(a=at))), a)
+
+
+@pytest.mark.parametrize("dtype", VALUES)
+@pytest.mark.parametrize("form", ["bsr", "blocked_ell", "unpadded"])
+@pytest.mark.parametrize("side", [2, 16])
+def test_the_same_bits_each_time(session: Any, dtype: str, form: str, side: int) -> None:
+    block = (side, side)
+    a = blocky(3, (20, 24), block, dtype, 1.0 if form == "unpadded" else 0.3)
+    matrix = put_blocks(session, a, "bsr" if form == "bsr" else "blocked_ell", block)
+    if form == "unpadded":
+        matrix = BlockedEllRef(matrix.values, matrix.indices, side, matrix.shape, padded=False)
+    b = session.put(vector(2, (a.shape[1], 33), dtype))
+    ops: list[Any] = [SpMm(a=matrix, b=b, deterministic=True)]
+    if form == "bsr":
+        ops.append(SpMv(a=matrix, x=session.put(vector(2, a.shape[1], dtype)), deterministic=True))
+    for op in ops:
+        first = session.get(session.submit(op))
+        for _ in range(20):
+            np.testing.assert_array_equal(session.get(session.submit(op)), first)
 
 
 # -- conversions -------------------------------------------------------------------------------------------------------
@@ -236,6 +258,28 @@ def test_rows_of_entries_to_blocks_and_back(
     assert back.values.size == got.values.size
     np.testing.assert_array_equal(dense_of(session, back), wide(a))
     session.submit(Check(a=back, ordered=True))
+
+
+@pytest.mark.parametrize("index", ["i32", "i64"])
+def test_more_block_columns_than_are_counted_at_once(session: Any, index: str) -> None:
+    """The device counts 131,072 of them at a time."""
+    a = np.zeros((4, 300_000), np.float32)
+    rng = np.random.default_rng(1)
+    a[rng.integers(0, 2, 500), rng.integers(0, 300_000, 500)] = 1 + rng.random(500)
+    a[:2, [0, 131_071, 131_072, 262_143, 262_144, 299_999]] = 3
+    want = sp.csr_array(a).tobsr((2, 1))
+    want.sort_indices()
+    for op in (
+        FromDense(dense=session.put(a), format="bsr", index=index, block=(2, 1)),  # type: ignore[arg-type]
+        Convert(a=put(session, a, "csr", index), format="bsr", block=(2, 1)),
+    ):
+        got = session.submit(op)
+        for name, part in (("indptr", want.indptr), ("indices", want.indices), ("values", want.data)):
+            np.testing.assert_array_equal(session.get(getattr(got, name)), part, err_msg=name)
+    most = int(np.diff(want.indptr).max())
+    got = session.submit(FromDense(dense=session.put(a[:, ::2].copy()), format="blocked_ell", block=(1, 1)))
+    assert got.indices.shape[1] <= most
+    np.testing.assert_array_equal(session.get(session.submit(ToDense(a=got))), a[:, ::2])
 
 
 @SHARED
@@ -323,6 +367,9 @@ def test_order_and_duplicates(session: Any) -> None:
             with pytest.raises(ShapeError, match=r"indices fall within a block row.* \(1 times\)"):
                 session.submit(Check(a=wrong, ordered=True, duplicates="keep"))
     session.submit(Check(a=ell(-1, 1, 2)))
+    some = ell(0, 1, 2)
+    with pytest.raises(ShapeError, match=r"indices out of range \[0, 4\) \(2 times\)"):
+        session.submit(Check(a=BlockedEllRef(some.values, some.indices, 1, some.shape, padded=False)))
     with pytest.raises(ShapeError, match=r"padding at its end \(1 times\)"):
         session.submit(Check(a=ell(-1, 1, 2), ordered=True))
 
