@@ -88,7 +88,7 @@ def put_blocks(
 ) -> Any:
     """The matrix on the device, as blocks."""
     arrays = {n: session.put(a) for n, a in block_parts(dense, form, block, index, spare).items()}
-    shape = tuple(map(int, dense.shape))
+    shape: Any = tuple(map(int, dense.shape))
     return BsrRef(**arrays, shape=shape) if form == "bsr" else BlockedEllRef(**arrays, block=block[0], shape=shape)
 
 

@@ -15,7 +15,7 @@ from callboard.core.reply import Reply
 from callboard.kernel.face import Face, Submit
 from callboard.kernel.sparse.conversions import Check, Convert, FromDense, ToDense, Transpose
 from callboard.kernel.sparse.formats import BlockedEllRef, BsrRef, CooRef, CscRef, CsrRef
-from callboard.kernel.sparse.host import Duplicates, host_parts, scipy_matrix
+from callboard.kernel.sparse.host import FORMS, Duplicates, host_parts, scipy_matrix
 from callboard.kernel.sparse.ordering import Sort
 from callboard.kernel.sparse.products import SpGemm, SpMm, SpMv
 from callboard.kernel.sparse.sampled import Sddmm
@@ -242,7 +242,12 @@ class SparseFace(Face[Mode]):
         """The matrix as a :mod:`scipy.sparse` array in the same format; halves become f32.
 
         Of a :mod:`callboard.sync` device the array itself, else something to await.
+
+        Raises:
+            TypeError: A ``BlockedEllRef``, which SciPy has no form for.
         """
+        if type(matrix) not in FORMS.values():
+            raise TypeError(f"to_scipy: SciPy has no form for a {type(matrix).__name__}; take dev.sparse.to_dense")
         gets = [ref.get() for ref in operands_of(matrix).values()]
         if isinstance(gets[0], Reply):
             return _fetched(matrix, gets)

@@ -9,12 +9,13 @@ from callboard.core.dtype import DTYPES
 from callboard.core.errors import ShapeError
 from callboard.kernel.sparse.formats import INDEX_LIMIT, BsrRef, CooRef, CscRef, CsrRef
 
-__all__ = ["Duplicates", "host_parts", "scipy_matrix"]
+__all__ = ["FORMS", "Duplicates", "host_parts", "scipy_matrix"]
 
 Array = np.ndarray[Any, Any]
 Duplicates = Literal["keep", "sum", "refuse"]
 """What becomes of an entry that is stored more than once."""
 FORMS: dict[str, type[Any]] = {"csr": CsrRef, "csc": CscRef, "coo": CooRef, "bsr": BsrRef}
+"""The formats that SciPy has, by its names."""
 
 
 def host_parts(

@@ -25,8 +25,8 @@ def to_dense(op: "sparse.ToDense") -> Callable[..., None]:
         dense = target(out)
         dense[...] = 0
         _, down, across = blocks.shape
-        for block, row, col in zip(blocks, rows, cols, strict=True):
-            dense[row * down : (row + 1) * down, col * across : (col + 1) * across] = block
+        for block, row, col in zip(blocks, rows * down, cols * across, strict=True):
+            dense[row : row + down, col : col + across] = block
 
     return run
 
@@ -66,9 +66,8 @@ def to_bsr(op: "sparse.Convert") -> Parts:
         places, at = np.unique(lines // down * width + indices // across, return_inverse=True)
         blocks = np.zeros((places.size, down, across), values.dtype)
         blocks[at, lines % down, indices % across] = values
-        return [blocks, (places % max(width, 1)).astype(indices.dtype), pointers(
-            places // max(width, 1), rows // down, indices.dtype
-        )]  # fmt: skip
+        at_rows, at_cols = places // max(width, 1), places % max(width, 1)
+        return [blocks, at_cols.astype(indices.dtype), pointers(at_rows, rows // down, indices.dtype)]
 
     return entries
 
@@ -80,9 +79,9 @@ def from_bsr(op: "sparse.Convert") -> Parts:
     def entries(addresses: Sequence[int]) -> "list[Array]":
         blocks, rows, cols = blocks_of(a, arrays(addresses))
         _, down, across = blocks.shape
-        inside = np.broadcast_to(np.arange(down)[:, None], blocks.shape[1:]), np.arange(across)
-        lines = (rows[:, None, None] * down + inside[0]).ravel()
-        columns = (cols[:, None, None] * across + np.broadcast_to(inside[1], blocks.shape)).ravel()
+        within, along = np.mgrid[:down, :across]
+        lines = (rows[:, None, None] * down + within).ravel()
+        columns = (cols[:, None, None] * across + along).ravel()
         order = np.argsort(lines, kind="stable")
         return [blocks.ravel()[order], columns[order].astype(cols.dtype), pointers(lines, a.shape[0], cols.dtype)]
 

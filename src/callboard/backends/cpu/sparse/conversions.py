@@ -1,4 +1,4 @@
-"""Conversions of matrices that store entries, their order, and the look at what the arrays hold."""
+"""Conversions between dense and sparse and between formats."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -6,13 +6,11 @@ from typing import Any
 import numpy as np
 
 from callboard.backends.cpu.sparse import blocks
-from callboard.backends.cpu.sparse.matrices import arrays_of, coordinates, pointers, work_dtype
+from callboard.backends.cpu.sparse.matrices import arrays_of, coordinates, pointers
 from callboard.backends.cpu.views import viewer
-from callboard.core.errors import ShapeError
 from callboard.kernel import sparse
-from callboard.kernel.sparse.checks import faults_text, twice
 
-__all__ = ["check", "convert", "from_dense", "sort", "to_dense"]
+__all__ = ["convert", "from_dense", "to_dense"]
 
 Array = np.ndarray[Any, Any]
 Plan = Callable[..., None]
@@ -79,83 +77,3 @@ def convert(op: "sparse.Convert") -> Parts:
         return [values, rows, pointers(cols, cols_of, index)]
 
     return entries
-
-
-def sort(op: "sparse.Sort") -> Parts:
-    """``entries(a)``: the parts of the matrix in order; raises ``ShapeError`` for duplicates that are refused."""
-    arrays, a, duplicates = arrays_of(op.a), op.a, op.duplicates
-    by_cols, work = isinstance(a, sparse.CscRef), work_dtype(a.values.dtype)
-
-    def entries(addresses: Sequence[int]) -> "list[Array]":
-        values, rows, cols = coordinates(a, arrays(addresses))
-        major, minor = (cols, rows) if by_cols else (rows, cols)
-        order = np.lexsort((minor, major))
-        values, major, minor = values[order], major[order], minor[order]
-        begins = np.ones(values.size, bool)
-        begins[1:] = (np.diff(major) != 0) | (np.diff(minor) != 0)
-        if duplicates == "refuse" and not begins.all():
-            raise twice("sparse.sort", int((~begins).sum()))
-        if duplicates == "sum" and values.size:
-            sums = np.add.reduceat(values.astype(work, copy=False), np.flatnonzero(begins))
-            values, major, minor = sums.astype(values.dtype), major[begins], minor[begins]
-        if isinstance(a, sparse.CooRef):
-            return [values, major, minor]
-        return [values, minor, pointers(major, a.shape[1 if by_cols else 0], minor.dtype)]
-
-    return entries
-
-
-def check(op: "sparse.Check") -> Plan:
-    """``run(a)``; raises ``ShapeError``."""
-    arrays, a, op_ordered = arrays_of(op.a), op.a, op.ordered
-    least = 0 if op.duplicates == "keep" else 1
-    rows, cols = a.shape
-    if isinstance(a, sparse.BsrRef | sparse.BlockedEllRef):
-        down, across = a.block if isinstance(a, sparse.BsrRef) else (a.block, a.block)
-        rows, cols = rows // down, cols // across
-
-    def run(addresses: Sequence[int]) -> None:
-        if isinstance(a, sparse.BlockedEllRef):
-            (indices,) = arrays(addresses)[1:]
-            ranked = np.where(indices < 0, cols, indices)  # padding comes last
-            falls = (np.diff(ranked) < least) & (ranked[:, 1:] < cols) | (ranked[:, :-1] == cols) & (
-                ranked[:, 1:] < cols
-            )
-            counts = [
-                0,
-                int(((indices < (-1 if a.padded else 0)) | (indices >= cols)).sum()),
-                0,
-                0,
-                falls.sum() if op_ordered else 0,
-            ]
-        else:
-            values, first, second = arrays(addresses)
-            counts = (
-                _of_coordinates(first, second)
-                if isinstance(a, sparse.CooRef)
-                else _of_pointers(values.shape[0], first, second, rows if isinstance(a, sparse.CscRef) else cols)
-            )
-        text = faults_text(a, [int(n) for n in counts], op.duplicates)
-        if text:
-            raise ShapeError(f"sparse.check: a: {text}")
-
-    def _of_coordinates(first: Array, second: Array) -> "list[Any]":
-        step = np.diff(first)
-        unordered = ((step == 0) & (np.diff(second) < least)).sum() if op_ordered else 0
-        return [0, _outside(second, cols), _outside(first, rows), (step < 0).sum(), unordered]
-
-    def _of_pointers(entries: int, indices: Array, indptr: Array, extent: int) -> "list[Any]":
-        wrong = (np.diff(indptr) < 0).sum() + int(indptr[0] != 0)
-        wrong += int(indptr[-1] != entries and (indptr.size == 1 or indptr[-1] >= indptr[-2]))
-        unordered = 0
-        if op_ordered and not wrong:
-            begins = np.zeros(entries + 1, bool)
-            begins[indptr] = True
-            unordered = ((np.diff(indices) < least) & ~begins[1:entries]).sum()
-        return [wrong, _outside(indices, extent), 0, 0, unordered]
-
-    return run
-
-
-def _outside(indices: Array, extent: int) -> int:
-    return int(((indices < 0) | (indices >= extent)).sum())

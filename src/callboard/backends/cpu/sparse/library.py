@@ -6,7 +6,9 @@ from typing import Any, cast
 import numpy as np
 
 from callboard.backends.cpu.sparse import blocks, conversions, products, triangular
+from callboard.backends.cpu.sparse.checking import check
 from callboard.backends.cpu.sparse.matrices import arrays_of
+from callboard.backends.cpu.sparse.ordering import sort
 from callboard.backends.cpu.sparse.sampled import sampled
 from callboard.backends.cpu.stream import CpuStream
 from callboard.backends.cpu.views import viewer
@@ -178,7 +180,7 @@ class CpuSparse(Library):
 
     @prepares(sparse.Sort, inline=True)
     def plan_sort(self, op: sparse.Sort) -> Found:
-        return Found(op, conversions.sort(op))
+        return Found(op, sort(op))
 
     @measures(sparse.Sort)
     def measure_sort(self, plan: Found, a: list[int], out: None, count: None) -> Extents:
@@ -191,7 +193,7 @@ class CpuSparse(Library):
 
     @prepares(sparse.Check, inline=True)
     def plan_check(self, op: sparse.Check) -> Plan:
-        return conversions.check(op)
+        return check(op)
 
     @launches(sparse.Check)
     def check(self, stream: CpuStream, plan: Plan, a: list[int]) -> Checked:

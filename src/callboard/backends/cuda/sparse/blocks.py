@@ -136,11 +136,11 @@ def to_dense(cusparse: Cusparse, op: sparse.ToDense) -> Callable[[Sequence[int],
     out = op.infer()["out"] if op.out is None else op.out.layout
     if out.size == 0:
         return lambda a, out: None
-    args, run_of = _stored(op.a), cusparse.device
+    args, device = _stored(op.a), cusparse.device
     args.row_step, args.col_step = out.strides
     zeros = SparseArgs(major=out.shape[0], minor=out.shape[1], major_step=out.strides[0], minor_step=out.strides[1])
-    clear = launcher(run_of, f"clear_{out.dtype.itemsize}", out.size, zeros)
-    spread = launcher(run_of, f"spread_{out.dtype.itemsize}", op.a.nnz, args, part=index_of(op.a).name)
+    clear = launcher(device, f"clear_{out.dtype.itemsize}", out.size, zeros)
+    spread = launcher(device, f"spread_{out.dtype.itemsize}", op.a.nnz, args, part=index_of(op.a).name)
 
     def run(parts: Sequence[int], at: int) -> None:
         zeros.out = args.out = at
@@ -178,12 +178,13 @@ class Transposed:
         self._order, self._new_order = (memory.address for memory in self._memory)
         index = index_of(a).name
         numbers = BlockArgs(entries=blocks, out=self._order)
-        launcher(cusparse.device, "iota", blocks, numbers, part=index)(cusparse.stream.native)
+        self._number = launcher(cusparse.device, "iota", blocks, numbers, part=index)
         args = self._args = BlockArgs(down=across, across=down, entries=a.nnz, first=self._new_order)
         self._turn = launcher(cusparse.device, f"turn_{a.values.dtype.itemsize}", a.nnz, args, part=index)
 
     def __call__(self, a: Sequence[int], out: Sequence[int]) -> None:
         """Enqueue it."""
+        self._number(self._cusparse.stream.native)
         self._converter((self._order, a[1], a[2]), (self._new_order, out[1], out[2]))
         self._args.src, self._args.out = a[0], out[0]
         self._turn(self._cusparse.stream.native)

@@ -170,7 +170,7 @@ class CudaSparse(Library):
 
     @prepares(sparse.Sort)
     def plan_sort(self, op: sparse.Sort) -> ordering.Sorted:
-        return ordering.Sorted(self.sizer, op)
+        return ordering.Sorted(self.sizer, self.maker, op)
 
     @measures(sparse.Sort, always=True)
     def measure_sort(self, plan: ordering.Sorted, a: list[int], out: Any, count: int | None) -> Extents:

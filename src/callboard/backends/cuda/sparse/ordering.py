@@ -29,10 +29,11 @@ class Sorted:
 
     Args:
         cusparse: A handle that measures and launches alone use.
+        maker: A handle for questions, on the thread of the prepare.
         op: The message.
     """
 
-    def __init__(self, cusparse: Cusparse, op: sparse.Sort) -> None:
+    def __init__(self, cusparse: Cusparse, maker: Cusparse, op: sparse.Sort) -> None:
         self._cusparse = cusparse
         self._op = op
         a, device = op.a, cusparse.device
@@ -46,7 +47,7 @@ class Sorted:
         places, count = self._take(4 * (n + 1)), self._take(8)
         self._major, self._minor, self._count = major, minor, count
         self._majors = self._take(index.itemsize * n) if self._wide else major
-        work = cusparse.call("xcoosort_buffer_size_ext", self._lines, self._width, n, major, minor) if n else 0
+        work = maker.call("xcoosort_buffer_size_ext", self._lines, self._width, n, major, minor) if n else 0
         self._work = self._take(int(work))
         args = self._args = OrderArgs(entries=n, lines=self._lines, coordinates=self._coordinates)
         args.major, args.minor, args.order, args.places = major, minor, order, places
