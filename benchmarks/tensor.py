@@ -4,9 +4,10 @@
     python benchmarks/tensor.py --quick --device cpu
 
 Attention scores with the heads before and between the rows, a chain of three matrices, a contraction whose modes are
-scattered in memory, a sum and a product element by element; from arrays to an array made ahead (callboard and cuBLAS;
-the others make theirs, CuPy by its cheapest path). On the CPU the direct call is opt_einsum's, with the path found
-before. On CUDA the raw call is cuBLAS through its bindings, where one call does it; elsewhere the ratio is to
+scattered in memory, sums, products element by element and of all pairs, a transposition; from arrays to an array made
+ahead (callboard and cuBLAS; the others make theirs, CuPy by its cheapest path). Callboard uses cuTENSOR where it is
+installed, unless ``CALLBOARD_TENSOR_ENGINE`` says otherwise. On the CPU the direct call is opt_einsum's, with the path
+found before. On CUDA the raw call is cuBLAS through its bindings, where one call does it; elsewhere the ratio is to
 ``torch.einsum``. There is no bar.
 """
 
@@ -38,7 +39,12 @@ def problems(kind: str, quick: bool) -> list[Problem]:
         problem(
             "scattered, autotune", "abcd,ebfd->aecf", [[48, 32, 48, 32], [48, 32, 48, 32]], "f4", 100, autotune=True
         ),
-        problem("sum", "ij->j", [[2 * size, 2 * size]], "f4", 200),
+        problem("sum of columns", "ij->j", [[2 * size, 2 * size]], "f4", 200),
+        problem("sum of rows", "ij->i", [[2 * size, 2 * size]], "f4", 200),
+        problem("sum of short rows", "ij->i", [[1 << 20, 64]], "f4", 200),
+        problem("sum of all", "ij->", [[2 * size, 2 * size]], "f2", 200),
+        problem("outer product", "i,j->ij", [[2 * size], [2 * size]], "f4", 200),
+        problem("turned round", "ijk->kji", [[512, 512, 256]], "f4", 100),
         problem("element by element", "ij,ij->ij", [[2 * size, size]] * 2, "f4", 200),
         problem("small", "ij,jk->ik", [[64, 64], [64, 64]], "f4", 2000),
     ]
@@ -101,12 +107,15 @@ def raw(cuda: Any, equation: str, shapes: list[list[int]], dtype: str) -> Run:
 def cupy(cupy: Any, equation: str, shapes: list[list[int]], dtype: str, autotune: bool = False) -> Run:
     arrays = [cupy.asarray(x) for x in operands(shapes, dtype)]
     contract = partial(cupy.einsum, equation, *arrays, optimize=True)
-    return Run(contract, lambda: contract().get())
+    return Run(lambda: cupy.ascontiguousarray(contract()), lambda: contract().get())
 
 
 def torch(torch: Any, equation: str, shapes: list[list[int]], dtype: str, autotune: bool = False) -> Run:
     arrays = [torch.from_numpy(x).cuda() for x in operands(shapes, dtype)]
-    return Run(lambda: torch.einsum(equation, *arrays), lambda: torch.einsum(equation, *arrays).cpu().numpy())
+    return Run(
+        lambda: torch.einsum(equation, *arrays).contiguous(),  # a transposition alone would be a view
+        lambda: torch.einsum(equation, *arrays).cpu().numpy(),
+    )
 
 
 if __name__ == "__main__":

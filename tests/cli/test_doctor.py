@@ -33,6 +33,12 @@ def test_cpu_is_usable_in_a_process(capsys: pytest.CaptureFixture[str]) -> None:
     assert "    ok  blas" in text
 
 
+def test_a_library_says_by_what_it_works(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(registry.backend("cpu").libraries()["tensor"], "detail", "by an abacus")
+    assert main(["doctor", "--isolation", "thread", "--require", "cpu"]) == 0
+    assert "    ok  tensor: by an abacus" in capsys.readouterr().out
+
+
 @pytest.mark.gpu
 @pytest.mark.usefixtures("cuda")
 def test_cuda_is_usable_and_its_driver_named(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,17 +1,56 @@
-"""What the tensor suites share: operands in drawn layouts, references in higher precision."""
+"""What the tensor suites share: sessions by engine, operands in drawn layouts, references in higher precision."""
 
+import os
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import pytest
 from blas_lab import Array, values
 from hypothesis import strategies as st
+from sessions import CPU, HOSTS, opened
 
 from callboard.core.dtype import DType
+from callboard.core.errors import BackendUnavailable
 from callboard.core.layout import layout_of
+from callboard.kernel.tensor import Permutation
 
 FLOATS = ("f16", "bf16", "f32", "f64", "c64", "c128")
 WHOLE = ("i32", "i64")
 ALL = (*FLOATS, *WHOLE)
+
+ENGINE = "CALLBOARD_TENSOR_ENGINE"
+ENGINES = [
+    *CPU,
+    *(
+        pytest.param(f"{kind}:cuda:{engine}", id=f"{kind}-cuda-{engine}", marks=pytest.mark.gpu)
+        for engine in ("builtin", "cutensor")
+        for kind in ("library", "graph")
+    ),
+    *HOSTS,
+]
+"""On CUDA each engine on its own, and in the hosts both, as they are chosen."""
+
+
+def engine_session(name: str) -> Iterator[Any]:
+    """The session of a name of :data:`ENGINES`; skipped where its engine is not installed."""
+    kind, backend, *engine = name.split(":")
+    before = os.environ.get(ENGINE)
+    os.environ[ENGINE] = engine[0] if engine else "auto"
+    try:
+        for session in opened(f"{kind}:{backend}"):
+            try:
+                session.submit(Permutation(a=session.put(np.ones(1, "f4")), modes_a="i", modes_out="i"))
+            except BackendUnavailable as e:
+                if engine != ["cutensor"]:
+                    raise
+                pytest.skip(str(e))
+            yield session
+    finally:
+        if before is None:
+            del os.environ[ENGINE]
+        else:
+            os.environ[ENGINE] = before
 
 
 @st.composite

@@ -1,6 +1,7 @@
 """Reductions, permutations and element-wise ops, against NumPy in long double."""
 
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -8,13 +9,20 @@ import pytest
 from blas_lab import SHARED, complex_factors, dtypes, execute, factors, poisoned, scale_of, seeds
 from hypothesis import given
 from hypothesis import strategies as st
-from tensor_lab import ALL, FLOATS, long, place_tensor, tensor_layouts, tensor_values, wrapped
+from tensor_lab import ALL, ENGINES, FLOATS, engine_session, long, place_tensor, tensor_layouts, tensor_values, wrapped
 
 from callboard.core.dtype import DTYPES, DType
 from callboard.core.errors import ShapeError
 from callboard.kernel.tensor import ElementwiseBinary, ElementwiseTrinary, Permutation, Reduction
 from callboard.kernel.tensor.operators import UNARY
 from callboard.testing.tolerances import assert_close
+
+
+@pytest.fixture(scope="module", params=ENGINES)
+def session(request: pytest.FixtureRequest) -> Iterator[Any]:
+    """As the one of all suites; on CUDA once for each engine."""
+    yield from engine_session(request.param)
+
 
 EVERY = [pytest.param(DTYPES[name], id=name) for name in ALL]
 REAL = [pytest.param(DTYPES[name], id=name) for name in FLOATS[:4]]
@@ -321,3 +329,21 @@ class Arrays:
 def test_refused_by_name(session: Any, make: Any, text: str) -> None:
     with pytest.raises(ShapeError, match=re.escape(text)):
         session.submit(make(Arrays(session)))
+
+
+@pytest.mark.parametrize("name", ["f32", "f16", "c128"])
+def test_large_arrays(session: Any, name: str) -> None:
+    """Large enough that a backend with several ways goes another one than with small arrays."""
+    dtype = DTYPES[name]
+    rows = (16 << 20) // (1030 * dtype.itemsize) + 1
+    a, c = tensor_values(dtype, (rows, 1030), 1), tensor_values(dtype, (1030, rows), 2)
+    at_a, at_c = session.put(a), session.put(c)
+    wide = a.astype("c16" if dtype.is_complex else "f8")
+    got = session.get(execute(session, Permutation(a=at_a, modes_a="ij", modes_out="ji", alpha=-2.0)))
+    np.testing.assert_array_equal(got, -2 * a.T)
+    op = ElementwiseBinary(a=at_a, c=at_c, modes_a="ij", modes_out="ji", gamma=2.0, op_c="neg")
+    check(session.get(execute(session, op)), dtype, wide.T - 2 * c, abs(wide.T) + 2 * abs(c))
+    for modes_out, axis in (("i", 1), ("j", 0), ("", (0, 1))):
+        got = session.get(execute(session, Reduction(a=at_a, modes_a="ij", modes_out=modes_out)))
+        want, scale = wide.sum(axis=axis), abs(wide).sum(axis=axis)
+        check(got, dtype, want, scale, a.size // max(got.size, 1))

@@ -186,6 +186,11 @@ class Library(abc.ABC):
         self.device = device
         self.stream = stream
 
+    @property
+    def detail(self) -> str:
+        """By what it works here, in words, where that depends on what is installed: for the doctor."""
+        return ""
+
     def warm_up(self) -> None:
         """Do once what a first op would pay for (lazy module loading); a hot standby calls it."""
 

@@ -213,6 +213,7 @@ class Device(Faces[Asynchronous]):
             completed=port.unanswered.completed,
             failed=port.unanswered.failed,
             plans=msgspec.convert(plain["plans"], dict[str, PlanStats]),
+            libraries=plain["libraries"],
         )
 
     def health(self) -> DeviceHealth:

@@ -181,6 +181,11 @@ class LibrarySession:
             check()
         return self._answer(op, made)
 
+    def engine_of(self, op: Op[Any, Any]) -> str | None:
+        """Which engine executed this op where its library has several, None where it has one."""
+        plan = self._plans.get(info_of(type(op)).split(op).head)
+        return None if plan is None else getattr(plan.state, "executed_by", None)
+
     def release(self, memory: Memory) -> None:
         """Give memory back; later, when a launch runs, which may be recorded: freeing would end the recording."""
         self._unreleased.append(memory)

@@ -361,10 +361,10 @@ class HostDriver:
     def _elementwise(self, kind: str, params: Any) -> None:
         host_tensor.elementwise(host_tensor.Reader(self, array_at, kind), params[0])
 
-    def _threads(self, kind: str, params: Any) -> None:
+    def _across(self, kind: str, params: Any) -> None:
         host_tensor.reduce(host_tensor.Reader(self, array_at, kind), params[0], end=False)
 
-    _blocks = _threads
+    _along = _across
 
     def _parts(self, kind: str, params: Any) -> None:
         host_tensor.reduce(host_tensor.Reader(self, array_at, kind), params[0], end=True)

@@ -42,6 +42,13 @@ def test_a_failure_or_nothing_proves_nothing(source: str, passed: int, failed: i
     assert row(coverage.coverage_page([run(source, passed, failed)])) == "not yet"
 
 
+def test_a_proof_names_the_engines(source: str) -> None:
+    found = run(source)
+    found["ops"]["blas.gemm"]["engines"] = {"cutensor": 3, "builtin": 1, "other": 0}
+    expected = "NVIDIA H200, 2026-11-20 (0123456789), by builtin and by cutensor"
+    assert row(coverage.coverage_page([found])) == expected
+
+
 def test_runs_are_listed_with_their_counts(source: str) -> None:
     page = coverage.coverage_page([run(source, 7, 2)])
     assert "| NVIDIA H200 | 2026-11-20 | 0123456789 | 580 | 7 | 2 | 0 |" in page

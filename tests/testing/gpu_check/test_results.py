@@ -36,3 +36,14 @@ def test_an_op_is_proven_by_the_cases_that_used_it() -> None:
         "blas.dot": {"source": "d", "passed": 1, "failed": 1},
         "blas.gemm": {"source": "g", "passed": 1, "failed": 1},
     }
+
+
+def test_an_op_is_proven_with_each_engine_that_executed_it() -> None:
+    lines = [
+        line("a", ops=("tensor.contract", "tensor.contract by cutensor")),
+        line("b", ops=("tensor.contract", "tensor.contract by builtin")),
+        line("c", "failed", ops=("tensor.contract", "tensor.contract by builtin", "test.own by builtin")),
+    ]
+    assert proofs_of(lines, {"tensor.contract": "t"}) == {
+        "tensor.contract": {"source": "t", "passed": 2, "failed": 1, "engines": {"builtin": 1, "cutensor": 1}}
+    }

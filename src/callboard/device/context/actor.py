@@ -204,6 +204,7 @@ class ContextActor:
             "parked": len(self.parking),
             "live_streams": len(self.streams.tracks),
             "library_restarts": {a.stem: a.restarts for a in self.libraries.actors.values()},
+            "libraries": {stem: actor.library.detail for stem, actor in self.libraries.actors.items()},
             "plans": self.admission.plans.stats(),
             "compute_capability": list(self.device.info.compute_capability),
             "time": time.monotonic(),

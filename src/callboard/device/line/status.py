@@ -42,6 +42,7 @@ class DeviceStats(msgspec.Struct, frozen=True, kw_only=True):
         live_streams: Streams of the context.
         completed, failed: Ops, over all generations.
         plans: Of each library that the context has used, by its stem (``"blas"``, ``"memory"``).
+        libraries: By what each of these works here, in words; empty where there is one way.
     """
 
     name: str
@@ -65,6 +66,7 @@ class DeviceStats(msgspec.Struct, frozen=True, kw_only=True):
     completed: int
     failed: int
     plans: dict[str, PlanStats]
+    libraries: dict[str, str]
 
 
 class DeviceHealth(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 from callboard.core.layout import layout_of
 from callboard.kernel.tensor.modes import Label, Tensor
 
-__all__ = ["Optimize", "Step", "network"]
+__all__ = ["Optimize", "Step", "by_step", "network", "packed"]
 
 Optimize = Literal["auto", "optimal", "dp", "greedy", "branch-all", "branch-2"]
 """How opt_einsum chooses; those of its ways that are the same each time."""

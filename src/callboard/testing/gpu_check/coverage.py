@@ -33,7 +33,8 @@ that it is up to date. `cb.supports(Gemm, dtype, device)` asks the same of one o
 The dtypes are those of the first operand ("all": every dtype that callboard has). "Proven on" names the GPU, the day
 and the commit of a run of `scripts/gpu-check` in which tests used this op on CUDA and all of them passed; where the
 library of the op (`kernel/<library>`, `backends/cuda/<library>`), or the envelope in which every op runs, has changed
-since, it says "last proven".
+since, it says "last proven". A library with several engines (`tensor`: cuTENSOR, or cuBLAS and kernels of callboard's
+own, "builtin") is proven with each on its own; the row names those with which the op was.
 """
 
 
@@ -72,10 +73,17 @@ def _proof(tag: str, source: str, runs: list[Run]) -> str:
         found = run["ops"].get(tag)
         if found is None or found["failed"] or not found["passed"]:
             continue
+        where = _where(run) + _engines(found)
         if found["source"] == source:
-            return _where(run)
-        last = last or f"last proven: {_where(run)}"
+            return where
+        last = last or f"last proven: {where}"
     return last or "not yet"
+
+
+def _engines(proof: dict[str, Any]) -> str:
+    """With which engines of its library an op was proven."""
+    names = [name for name, passed in sorted(proof.get("engines", {}).items()) if passed]
+    return f", by {' and by '.join(names)}" if names else ""
 
 
 def _where(run: Run) -> str:

@@ -1,5 +1,6 @@
 """pytest plugin: writes every case as a line of JSON, with the ops that it executed on CUDA.
 
+Where a library has several engines and the session can tell, also by which of them each op was executed.
 Loaded with ``-p``; ``CALLBOARD_GPU_REPORT`` names the file. Lines are written as tests end, so that a run that is cut
 short leaves what it has done.
 """
@@ -14,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from callboard.testing.gpu_check.results import BY
 from callboard.testing.gpu_check.sources import ROOT
 
 __all__ = ["FILE", "MARKED"]
@@ -33,9 +35,15 @@ def _listen_to_sessions() -> None:
 
     @functools.wraps(submit)
     def record(self: Any, op: Any) -> Any:
-        if "cuda" in self.backend.name:
-            _executed.add(info_of(type(op)).tag)
-        return submit(self, op)
+        if "cuda" not in self.backend.name:
+            return submit(self, op)
+        tag = info_of(type(op)).tag
+        _executed.add(tag)
+        answer = submit(self, op)
+        engine = self.engine_of(op)
+        if engine is not None:
+            _executed.add(f"{tag}{BY}{engine}")
+        return answer
 
     LibrarySession.submit = record  # type: ignore[method-assign]
 

@@ -4,7 +4,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-__all__ = ["cases_of", "counts_of", "proofs_of"]
+__all__ = ["BY", "cases_of", "counts_of", "proofs_of"]
+
+BY = " by "
+"""Between an op's tag and the engine that executed it, in what a test leaves."""
 
 Line = Mapping[str, Any]
 
@@ -27,15 +30,25 @@ def counts_of(cases: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
 
 
 def proofs_of(lines: Iterable[Line], sources: Mapping[str, str]) -> dict[str, dict[str, Any]]:
-    """For each op that tests executed on CUDA: its source, and how many of these tests passed and failed."""
+    """For each op that tests executed on CUDA: its source, and how many of these tests passed and failed.
+
+    Where its library has several engines, also how many of those passed in which each of them executed it.
+    """
     lines = list(lines)
     cases = cases_of(lines)
     used: dict[str, set[str]] = {}
     for line in lines:
-        for tag in line["ops"]:
-            used.setdefault(tag, set()).add(line["case"])
-    return {
-        tag: {"source": sources[tag], **{o: sum(cases[c]["outcome"] == o for c in names) for o in ("passed", "failed")}}
-        for tag, names in sorted(used.items())
-        if tag in sources
+        for what in line["ops"]:
+            used.setdefault(what, set()).add(line["case"])
+    counts = {
+        what: {o: sum(cases[c]["outcome"] == o for c in names) for o in ("passed", "failed")}
+        for what, names in sorted(used.items())
     }
+    proofs: dict[str, dict[str, Any]] = {}
+    for what, count in counts.items():
+        tag, _, engine = what.partition(BY)
+        if tag in sources and engine:
+            proofs[tag].setdefault("engines", {})[engine] = count["passed"]
+        elif tag in sources:
+            proofs[tag] = {"source": sources[tag], **count}
+    return proofs

@@ -3,12 +3,10 @@ from typing import Any
 
 import pytest
 from host_backend import HostCudaBackend
-from host_cudss import CsrKernel, CudssError, HostCudss
-from host_cusolver import CusolverError, HostCusolver, HostSolverBlas
+from host_cusolver import CusolverError, HostCusolver, HostSolverBlas, Kernel
 from host_driver import HostDriver, HostKernels
 
 from callboard.backends.cuda.blas import cublas
-from callboard.backends.cuda.solver import cudss as cudss_module
 from callboard.backends.cuda.solver import cusolver as module
 from callboard.testing.session import LibrarySession
 
@@ -25,7 +23,7 @@ def cusolver(driver: HostDriver, monkeypatch: pytest.MonkeyPatch) -> HostCusolve
     def found(self: HostKernels, source: str, name: str) -> int:
         handle = get(self, source, name)
         if source == "solver":
-            kernels[handle] = CsrKernel(driver, name)
+            kernels[handle] = Kernel(driver, name)
         return handle
 
     def launched(self: HostDriver, function: int, *arguments: Any) -> int:
@@ -41,14 +39,6 @@ def cusolver(driver: HostDriver, monkeypatch: pytest.MonkeyPatch) -> HostCusolve
 
 
 @pytest.fixture
-def cudss(driver: HostDriver, monkeypatch: pytest.MonkeyPatch) -> HostCudss:
-    """In place of NVIDIA's bindings of cuDSS."""
-    stand_in = HostCudss(driver)
-    monkeypatch.setattr(cudss_module, "load_cudss", lambda: (stand_in, CudssError))
-    return stand_in
-
-
-@pytest.fixture
-def session(driver: HostDriver, cusolver: HostCusolver, cudss: HostCudss) -> Iterator[LibrarySession]:
+def session(driver: HostDriver, cusolver: HostCusolver) -> Iterator[LibrarySession]:
     with LibrarySession(HostCudaBackend(driver)) as opened:
         yield opened

@@ -13,7 +13,7 @@ import pytest
 from blas_host import Host
 from host_cublas import HostCublas
 
-from callboard.backends.cuda.tensor import products
+from callboard.backends.cuda.tensor import elementwise, products
 from callboard.backends.cuda.tensor.engine import ALIGNMENT, Scratch
 from callboard.core.errors import LibraryError
 from callboard.kernel.tensor import Contract, Einsum, Permutation, Reduction
@@ -64,7 +64,7 @@ def test_products_without_a_sum_are_one_kernel(host: Host, binding: HostCublas) 
 
 
 def test_integers_are_summed_by_a_kernel(host: Host, binding: HostCublas) -> None:
-    assert run(host, "ij,jk->ik", (4, 5), (5, 6), dtype="i32") == ["kernel threads_i32"]
+    assert run(host, "ij,jk->ik", (4, 5), (5, 6), dtype="i32") == ["kernel across_i32"]
     assert names(binding) == []
 
 
@@ -96,9 +96,16 @@ def test_autotune_tries_every_way_and_keeps_one(host: Host, binding: HostCublas)
 
 
 def test_a_long_reduction_is_done_in_parts(host: Host) -> None:
-    assert run(host, "ij->", (300, 400)) == ["kernel blocks_f32", "kernel parts_f32"]
-    assert run(host, "ij->j", (5000, 4)) == ["kernel threads_f32", "kernel parts_f32"]
-    assert run(host, "ij->i", (4, 5)) == ["kernel threads_f32"]
+    assert run(host, "ij->", (300, 400)) == ["kernel along_f32", "kernel parts_f32"]
+    assert run(host, "ij->j", (5000, 4)) == ["kernel across_f32", "kernel parts_f32"]
+    assert run(host, "ij->i", (4, 5)) == ["kernel along_f32"]
+
+
+def test_what_lies_across_the_result_is_transposed_first(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(elementwise, "LARGE", 1)
+    assert run(host, "ji,ij->ij", (30, 20), (20, 30)) == ["kernel transpose_4", "kernel elementwise_f32"]
+    assert run(host, "ij,ij->ij", (20, 30), (20, 30)) == ["kernel elementwise_f32"]
+    assert run(host, "i,ij->ij", (20,), (20, 30)) == ["kernel elementwise_f32"]
 
 
 def test_a_permutation_without_arithmetic_is_a_copy(host: Host) -> None:

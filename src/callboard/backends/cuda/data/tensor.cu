@@ -4,7 +4,7 @@
 #include "tensor.cuh"
 
 const int AXES = 32;
-const int THREADS = 256;
+const int THREADS = 256, WARP = 32;
 
 struct Factor {
     const void* at;  // on the device; null: the number
@@ -16,8 +16,9 @@ struct ElementArgs {  // steps in elements, of any sign
     void* out;
     Factor alpha, beta, gamma;
     i64 count;
+    i64 packs, row;  // packs of neighbours in all, and in one row of the last axis
     i64 extent[AXES], a_step[AXES], b_step[AXES], c_step[AXES], out_step[AXES];
-    int axes, wide, has_b, has_c;  // wide: 32 bits do not hold every index and offset
+    int axes, wide, has_b, has_c;  // at least one axis; wide: 32 bits do not hold every index and offset
     int op_a, op_b, op_c, op_ab, op_abc;
 };
 
@@ -26,10 +27,14 @@ struct ReduceArgs {
     void *out, *parts;  // parts[part][output]: what each part of the terms came to
     Factor alpha, beta;
     i64 outputs, terms, splits;
+    i64 packs, row;      // packs of neighbours in all, and in one row: of terms (along) or of results (across)
+    i64 share, blocks;   // of packs (along) or terms (across) in one part; blocks for all results, once
     i64 extent[AXES], a_step[AXES], b_step[AXES], c_step[AXES], out_step[AXES];  // axes of the result
     i64 inner[AXES], a_inner[AXES], b_inner[AXES];                               // axes that are reduced
     int axes, inner_axes, wide, has_b, has_c;
     int op_a, op_b, op_c, op_reduce;
+    int lanes, end_lanes;  // threads that share the terms of one result, and its parts
+    int regular;           // every pack is whole, and aligned where the operand is
 };
 
 template <typename A>
@@ -60,107 +65,175 @@ __device__ I next_index(I& rest, i64 extent) {
     return at;
 }
 
+// Neighbours that a thread loads or stores at once: 16 bytes.
+template <typename T>
+struct Pack {
+    static const int SIZE = 16 / sizeof(T);
+    T at[SIZE];
+};
+
+template <typename T>
+__device__ bool aligned(const T* x) {
+    return (u64)x % 16 == 0;
+}
+
+template <typename T>
+__device__ Pack<T> whole(const T* x) {
+    const uint4 words = *(const uint4*)x;
+    Pack<T> pack;
+    memcpy(&pack, &words, 16);
+    return pack;
+}
+
+// The first n elements, this far apart; 0 behind them.
+template <typename T>
+__device__ Pack<T> load(const T* x, i64 by, int n) {
+    if (by == 1 && n == Pack<T>::SIZE && aligned(x)) {
+        return whole(x);
+    }
+    Pack<T> pack;
+#pragma unroll
+    for (int j = 0; j < Pack<T>::SIZE; j++) {
+        pack.at[j] = j < n ? x[j * by] : T{};
+    }
+    return pack;
+}
+
+template <typename T>
+__device__ void store(T* x, const Pack<T>& pack, i64 by, int n) {
+    if (by == 1 && n == Pack<T>::SIZE && aligned(x)) {
+        uint4 words;
+        memcpy(&words, &pack, 16);
+        *(uint4*)x = words;
+        return;
+    }
+#pragma unroll
+    for (int j = 0; j < Pack<T>::SIZE; j++) {
+        if (j < n) {
+            x[j * by] = pack.at[j];
+        }
+    }
+}
+
+template <typename A, int N>
+__device__ void apply(A* x, int op) {
+    if (op != IDENTITY) {
+#pragma unroll
+        for (int j = 0; j < N; j++) {
+            x[j] = Number<A>::unary(x[j], op);
+        }
+    }
+}
+
+template <int OP, typename A, int N>
+__device__ void join(A* x, const A* y) {
+#pragma unroll
+    for (int j = 0; j < N; j++) {
+        x[j] = binary(x[j], y[j], OP);
+    }
+}
+
+// x[j] = x[j] op y[j]. One branch for all, not one for each.
+template <typename A, int N>
+__device__ void join(A* x, const A* y, int op) {
+    switch (op) {
+        case ADD: return join<ADD, A, N>(x, y);
+        case MUL: return join<MUL, A, N>(x, y);
+        case MAX: return join<MAX, A, N>(x, y);
+        default: return join<MIN, A, N>(x, y);
+    }
+}
+
+__device__ int fewer(i64 x, int y) {
+    return x < y ? (int)x : y;
+}
+
 // -- element by element ------------------------------------------------------------------------------------------------
 
-const int AT_ONCE = 4;  // elements whose loads are under way together
+template <typename A>
+__device__ bool is_one(A x) {
+    return Number<A>::is_zero(Number<A>::add(x, Number<A>::of(-1, 0)));
+}
 
 template <typename A>
 struct Factors {
     A alpha, beta, gamma;
     bool read_a, read_b, read_c;  // an operand whose factor is 0 is not read
+    bool scale;                   // one of the factors is not 1
 
     __device__ Factors(const ElementArgs& p)
         : alpha(value_of<A>(p.alpha)), beta(value_of<A>(p.beta)), gamma(value_of<A>(p.gamma)) {
         read_a = !Number<A>::is_zero(alpha);
         read_b = p.has_b && !Number<A>::is_zero(beta);
         read_c = p.has_c && !Number<A>::is_zero(gamma);
+        scale = !is_one(alpha) || (p.has_b && !is_one(beta)) || (p.has_c && !is_one(gamma));
     }
 };
 
+// factor * operator(x), of the elements of a pack; 0 where the operand is not read.
 template <typename T, typename A>
-__device__ T joined(const ElementArgs& p, const Factors<A>& f, T x, T y, T z) {
-    A value = f.read_a ? Number<A>::mul(f.alpha, Number<A>::unary(widen<A, T>(x), p.op_a)) : A{};
-    if (p.has_b) {
-        const A second = f.read_b ? Number<A>::mul(f.beta, Number<A>::unary(widen<A, T>(y), p.op_b)) : A{};
-        value = binary(value, second, p.op_ab);
-    }
-    if (p.has_c) {
-        const A third = f.read_c ? Number<A>::mul(f.gamma, Number<A>::unary(widen<A, T>(z), p.op_c)) : A{};
-        value = binary(value, third, p.op_abc);
-    }
-    return narrow<T, A>(value);
-}
-
-// All axes are one: nothing is divided.
-template <typename T, typename A>
-__device__ void elementwise_flat(const ElementArgs& p) {
-    const Factors<A> f(p);
-    const i64 threads = (i64)gridDim.x * THREADS;
-    i64 i = (i64)blockIdx.x * THREADS + threadIdx.x;
-    const T* a = (const T*)p.a + i * p.a_step[0];
-    const T* b = (const T*)p.b + i * p.b_step[0];
-    const T* c = (const T*)p.c + i * p.c_step[0];
-    T* out = (T*)p.out + i * p.out_step[0];
-    const i64 by_a = threads * p.a_step[0], by_b = threads * p.b_step[0];
-    const i64 by_c = threads * p.c_step[0], by_out = threads * p.out_step[0];
-#pragma unroll 1
-    for (; i + (AT_ONCE - 1) * threads < p.count; i += AT_ONCE * threads) {
-        T x[AT_ONCE], y[AT_ONCE], z[AT_ONCE];
+__device__ void terms(A* values, const Pack<T>& x, A factor, bool read, bool scale, int op) {
 #pragma unroll
-        for (int j = 0; j < AT_ONCE; j++) {
-            x[j] = y[j] = z[j] = T{};
-            if (f.read_a) {
-                x[j] = a[j * by_a];
-            }
-            if (f.read_b) {
-                y[j] = b[j * by_b];
-            }
-            if (f.read_c) {
-                z[j] = c[j * by_c];
-            }
-        }
-#pragma unroll
-        for (int j = 0; j < AT_ONCE; j++) {
-            out[j * by_out] = joined(p, f, x[j], y[j], z[j]);
-        }
-        a += AT_ONCE * by_a, b += AT_ONCE * by_b, c += AT_ONCE * by_c, out += AT_ONCE * by_out;
+    for (int j = 0; j < Pack<T>::SIZE; j++) {
+        values[j] = read ? widen<A, T>(x.at[j]) : A{};
     }
-#pragma unroll 1
-    for (; i < p.count; i += threads) {
-        *out = joined(p, f, f.read_a ? *a : T{}, f.read_b ? *b : T{}, f.read_c ? *c : T{});
-        a += by_a, b += by_b, c += by_c, out += by_out;
+    if (read) {
+        apply<A, Pack<T>::SIZE>(values, op);
+    }
+    if (read && scale) {
+#pragma unroll
+        for (int j = 0; j < Pack<T>::SIZE; j++) {
+            values[j] = Number<A>::mul(factor, values[j]);
+        }
     }
 }
 
+// One thread for each pack of neighbours in a row of the result.
 template <typename T, typename A, typename I>
-__device__ void elementwise_walk(const ElementArgs& p) {
+__device__ void elementwise(const ElementArgs& p) {
+    const int size = Pack<T>::SIZE, last = p.axes - 1;
     const Factors<A> f(p);
     const i64 threads = (i64)gridDim.x * THREADS;
+    const i64 by_a = p.a_step[last], by_b = p.b_step[last], by_c = p.c_step[last];
 #pragma unroll 1
-    for (i64 i = (i64)blockIdx.x * THREADS + threadIdx.x; i < p.count; i += threads) {
-        I rest = (I)i, a = 0, b = 0, c = 0, out = 0;
+    for (i64 i = (i64)blockIdx.x * THREADS + threadIdx.x; i < p.packs; i += threads) {
+        I rest = (I)i;
+        const I col = (last ? next_index(rest, p.row) : rest) * size;
+        I a = col * (I)by_a, b = col * (I)by_b, c = col * (I)by_c, out = col * (I)p.out_step[last];
 #pragma unroll 1
-        for (int k = p.axes - 1; k >= 0; k--) {
+        for (int k = last - 1; k >= 0; k--) {
             const I at = k ? next_index(rest, p.extent[k]) : rest;
             a += at * (I)p.a_step[k];
             b += at * (I)p.b_step[k];
             c += at * (I)p.c_step[k];
             out += at * (I)p.out_step[k];
         }
-        const T x = f.read_a ? ((const T*)p.a)[a] : T{};
-        const T y = f.read_b ? ((const T*)p.b)[b] : T{};
-        ((T*)p.out)[out] = joined(p, f, x, y, f.read_c ? ((const T*)p.c)[c] : T{});
-    }
-}
-
-template <typename T, typename A>
-__device__ void elementwise(const ElementArgs& p) {
-    if (p.axes == 1) {
-        elementwise_flat<T, A>(p);
-    } else if (p.wide) {
-        elementwise_walk<T, A, i64>(p);
-    } else {
-        elementwise_walk<T, A, int>(p);
+        const int n = fewer(p.extent[last] - col, size);
+        Pack<T> x{}, y{}, z{}, result;
+        if (f.read_a) {
+            x = load((const T*)p.a + a, by_a, n);
+        }
+        if (f.read_b) {
+            y = load((const T*)p.b + b, by_b, n);
+        }
+        if (f.read_c) {
+            z = load((const T*)p.c + c, by_c, n);
+        }
+        A value[size], other[size];
+        terms(value, x, f.alpha, f.read_a, f.scale, p.op_a);
+        if (p.has_b) {
+            terms(other, y, f.beta, f.read_b, f.scale, p.op_b);
+            join<A, size>(value, other, p.op_ab);
+        }
+        if (p.has_c) {
+            terms(other, z, f.gamma, f.read_c, f.scale, p.op_c);
+            join<A, size>(value, other, p.op_abc);
+        }
+#pragma unroll
+        for (int j = 0; j < Pack<T>::SIZE; j++) {
+            result.at[j] = narrow<T, A>(value[j]);
+        }
+        store((T*)p.out + out, result, p.out_step[last], n);
     }
 }
 
@@ -184,78 +257,6 @@ __device__ Place place_of(const ReduceArgs& p, i64 output) {
     return {a, b, c, out};
 }
 
-__device__ Place place_of(const ReduceArgs& p, i64 output) {
-    return p.wide ? place_of<i64>(p, output) : place_of<int>(p, output);
-}
-
-// Terms at one distance in memory.
-template <typename T, typename A, int OP>
-__device__ A reduce_flat(const T* x, i64 count, i64 by, int unary) {
-    A sums[AT_ONCE];
-    for (int j = 0; j < AT_ONCE; j++) {
-        sums[j] = neutral<A>(OP);
-    }
-    i64 left = count;
-#pragma unroll 2
-    for (; left >= AT_ONCE; left -= AT_ONCE) {
-        T values[AT_ONCE];
-#pragma unroll
-        for (int j = 0; j < AT_ONCE; j++) {
-            values[j] = x[j * by];
-        }
-#pragma unroll
-        for (int j = 0; j < AT_ONCE; j++) {
-            sums[j] = binary(sums[j], Number<A>::unary(widen<A, T>(values[j]), unary), OP);
-        }
-        x += AT_ONCE * by;
-    }
-#pragma unroll 1
-    for (; left > 0; left--) {
-        sums[0] = binary(sums[0], Number<A>::unary(widen<A, T>(*x), unary), OP);
-        x += by;
-    }
-    return binary(binary(sums[0], sums[1], OP), binary(sums[2], sums[3], OP), OP);
-}
-
-// Terms that lie anyhow, or products of two.
-template <typename T, typename A, typename I>
-__device__ A reduce_walk(const ReduceArgs& p, const Place& at, i64 first, i64 stop, int step) {
-    A sum = neutral<A>(p.op_reduce);
-#pragma unroll 1
-    for (i64 t = first; t < stop; t += step) {
-        I rest = (I)t, a = 0, b = 0;
-#pragma unroll 1
-        for (int k = p.inner_axes - 1; k >= 0; k--) {
-            const I i = k ? next_index(rest, p.inner[k]) : rest;
-            a += i * (I)p.a_inner[k];
-            b += i * (I)p.b_inner[k];
-        }
-        A value = Number<A>::unary(widen<A, T>(((const T*)p.a)[at.a + a]), p.op_a);
-        if (p.has_b) {
-            value = Number<A>::mul(value, Number<A>::unary(widen<A, T>(((const T*)p.b)[at.b + b]), p.op_b));
-        }
-        sum = binary(sum, value, p.op_reduce);
-    }
-    return sum;
-}
-
-template <typename T, typename A>
-__device__ A reduce_terms(const ReduceArgs& p, const Place& at, i64 first, i64 stop, int step) {
-    const int op = p.op_reduce;
-    if (p.inner_axes == 1 && !p.has_b && first < stop) {
-        const T* x = (const T*)p.a + at.a + first * p.a_inner[0];
-        const i64 count = step == 1 ? stop - first : (stop - first + step - 1) / THREADS;  // step is 1 or THREADS
-        const i64 by = step * p.a_inner[0];
-        switch (op) {
-            case ADD: return reduce_flat<T, A, ADD>(x, count, by, p.op_a);
-            case MUL: return reduce_flat<T, A, MUL>(x, count, by, p.op_a);
-            case MAX: return reduce_flat<T, A, MAX>(x, count, by, p.op_a);
-            default: return reduce_flat<T, A, MIN>(x, count, by, p.op_a);
-        }
-    }
-    return p.wide ? reduce_walk<T, A, i64>(p, at, first, stop, step) : reduce_walk<T, A, int>(p, at, first, stop, step);
-}
-
 template <typename T, typename A>
 __device__ void finish(const ReduceArgs& p, const Place& at, A sum) {
     const A alpha = value_of<A>(p.alpha);
@@ -269,84 +270,258 @@ __device__ void finish(const ReduceArgs& p, const Place& at, A sum) {
     ((T*)p.out)[at.out] = narrow<T, A>(value);
 }
 
-// One thread for each part of each element of the result: neighbours read neighbours where the result's last axis is
-// the operand's.
-template <typename T, typename A>
-__device__ void reduce_threads(const ReduceArgs& p) {
-    const i64 work = p.outputs * p.splits, share = divided(p.terms + p.splits - 1, p.splits);
-    const i64 threads = (i64)gridDim.x * THREADS;
-#pragma unroll 1
-    for (i64 i = (i64)blockIdx.x * THREADS + threadIdx.x; i < work; i += threads) {
-        const i64 part = p.splits == 1 ? 0 : divided(i, p.outputs), output = i - part * p.outputs;
-        const Place at = place_of(p, output);
-        const i64 first = part * share, stop = first + share < p.terms ? first + share : p.terms;
-        const A sum = reduce_terms<T, A>(p, at, first, stop, 1);
-        if (p.splits == 1) {
-            finish<T, A>(p, at, sum);
-        } else {
-            ((A*)p.parts)[i] = sum;
-        }
+// The result, or what one part of its terms came to.
+template <typename T, typename A, typename I>
+__device__ void put(const ReduceArgs& p, i64 output, i64 part, A sum) {
+    if (p.splits == 1) {
+        finish<T, A>(p, place_of<I>(p, output), sum);
+    } else {
+        ((A*)p.parts)[part * p.outputs + output] = sum;
     }
 }
 
-// What the threads of a block hold, combined in a fixed order.
 template <typename A>
-__device__ A block_total(A mine, int op) {
+__device__ A further(A x, int by) {
+    return __shfl_down_sync(~0u, x, by);
+}
+template <typename R>
+__device__ Complex<R> further(Complex<R> x, int by) {
+    return {further(x.re, by), further(x.im, by)};
+}
+
+// What the lanes of each result hold, combined in a fixed order; lane 0 is told. All threads of the block are here.
+template <typename A>
+__device__ A total(A mine, int lane, int lanes, int apart, int op) {
     __shared__ A held[THREADS];
+    if (lanes == 1) {
+        return mine;
+    }
+    if (apart == 1 && lanes <= WARP) {
+        for (int half = lanes / 2; half > 0; half /= 2) {
+            mine = binary(mine, further(mine, half), op);
+        }
+        return mine;
+    }
     const int t = threadIdx.x;
-    __syncthreads();  // the last round's total has been read
+    __syncthreads();  // the last round's have been read
     held[t] = mine;
     __syncthreads();
-    for (int half = THREADS / 2; half > 0; half /= 2) {
-        if (t < half) {
-            held[t] = binary(held[t], held[t + half], op);
+    for (int half = lanes / 2; half > 0; half /= 2) {
+        if (lane < half) {
+            held[t] = binary(held[t], held[t + half * apart], op);
         }
         __syncthreads();
     }
-    return held[0];
+    return held[t];
 }
 
-// One block for each part of each element of the result: neighbours read neighbours along the reduced axes.
+// sums[j] = sums[j] op unary(x[j]), for the first n.
 template <typename T, typename A>
-__device__ void reduce_blocks(const ReduceArgs& p) {
-    const i64 work = p.outputs * p.splits, share = divided(p.terms + p.splits - 1, p.splits);
+__device__ void add(const ReduceArgs& p, A* sums, const Pack<T>& x, int n) {
+    const int size = Pack<T>::SIZE;
+    A values[size];
+#pragma unroll
+    for (int j = 0; j < size; j++) {
+        values[j] = widen<A, T>(x.at[j]);
+    }
+    apply<A, size>(values, p.op_a);
+#pragma unroll
+    for (int j = 0; j < size; j++) {
+        values[j] = j < n ? values[j] : neutral<A>(p.op_reduce);
+    }
+    join<A, size>(sums, values, p.op_reduce);
+}
+
+// The same of products.
+template <typename T, typename A>
+__device__ void add(const ReduceArgs& p, A* sums, const Pack<T>& x, const Pack<T>& y, int n) {
+    const int size = Pack<T>::SIZE;
+    A values[size], others[size];
+#pragma unroll
+    for (int j = 0; j < size; j++) {
+        values[j] = widen<A, T>(x.at[j]);
+        others[j] = widen<A, T>(y.at[j]);
+    }
+    apply<A, size>(values, p.op_a);
+    apply<A, size>(others, p.op_b);
+#pragma unroll
+    for (int j = 0; j < size; j++) {
+        sums[j] = j < n ? Number<A>::add(sums[j], Number<A>::mul(values[j], others[j])) : sums[j];
+    }
+}
+
+template <typename I>
+struct Inner {  // offsets of a pack of terms; and along, how far it is in its row
+    I a, b, col;
+};
+
+template <typename I, bool ALONG>
+__device__ Inner<I> inner_at(const ReduceArgs& p, i64 t, int size) {
+    I rest = (I)t, a = 0, b = 0, col = 0;
+    int k = p.inner_axes - 1;
+    if (!k) {
+        col = rest * (ALONG ? size : 1);
+        return {col * (I)p.a_inner[0], col * (I)p.b_inner[0], col};
+    }
+    if (ALONG) {
+        col = next_index(rest, p.row) * size;
+        a = col * (I)p.a_inner[k];
+        b = col * (I)p.b_inner[k];
+        k--;
+    }
 #pragma unroll 1
-    for (i64 i = blockIdx.x; i < work; i += gridDim.x) {
-        const i64 part = p.splits == 1 ? 0 : divided(i, p.outputs), output = i - part * p.outputs;
-        const Place at = place_of(p, output);
-        const i64 first = part * share, stop = first + share < p.terms ? first + share : p.terms;
-        const A sum = block_total(reduce_terms<T, A>(p, at, first + threadIdx.x, stop, THREADS), p.op_reduce);
-        if (threadIdx.x == 0) {
-            if (p.splits == 1) {
-                finish<T, A>(p, at, sum);
-            } else {
-                ((A*)p.parts)[i] = sum;
+    for (; k >= 0; k--) {
+        const I i = k ? next_index(rest, p.inner[k]) : rest;
+        a += i * (I)p.a_inner[k];
+        b += i * (I)p.b_inner[k];
+    }
+    return {a, b, col};
+}
+
+const int AT_ONCE = 4;  // packs whose loads are under way together
+
+// Add up a lane's terms of the results at x (and y): every lanes-th from t on. Along, a pack has terms of one result;
+// across, it has one term of each of n results.
+template <typename T, typename A, typename I, bool ALONG>
+__device__ void add_terms(const ReduceArgs& p, A* sums, const T* x, const T* y, i64 t, i64 stop, int n) {
+    const int size = Pack<T>::SIZE;
+    const int last = (ALONG ? p.inner_axes : p.axes) - 1;
+    const i64 by_a = ALONG ? p.a_inner[last] : p.a_step[last], by_b = ALONG ? p.b_inner[last] : p.b_step[last];
+    const bool regular = p.regular && aligned((const T*)p.a);
+    if (regular) {
+#pragma unroll 1
+        for (; t + (AT_ONCE - 1) * p.lanes < stop; t += AT_ONCE * p.lanes) {
+            I at[AT_ONCE];
+            Pack<T> packs[AT_ONCE];
+#pragma unroll
+            for (int u = 0; u < AT_ONCE; u++) {
+                at[u] = inner_at<I, ALONG>(p, t + u * p.lanes, size).a;
+            }
+#pragma unroll
+            for (int u = 0; u < AT_ONCE; u++) {
+                packs[u] = whole(x + at[u]);
+            }
+#pragma unroll
+            for (int u = 0; u < AT_ONCE; u++) {
+                add<T, A>(p, sums, packs[u], size);
+            }
+        }
+    }
+#pragma unroll 1
+    for (; t < stop; t += p.lanes) {
+        const Inner<I> at = inner_at<I, ALONG>(p, t, size);
+        const int there = ALONG ? fewer(p.inner[last] - at.col, size) : n;
+        const Pack<T> terms = regular ? whole(x + at.a) : load(x + at.a, by_a, there);
+        if (p.has_b) {
+            add<T, A>(p, sums, terms, load(y + at.b, by_b, there), there);
+        } else {
+            add<T, A>(p, sums, terms, there);
+        }
+    }
+}
+
+// The operand's neighbours are terms of one result: `lanes` neighbouring threads share these, by packs.
+template <typename T, typename A, typename I>
+__device__ void along(const ReduceArgs& p) {
+    const int size = Pack<T>::SIZE, op = p.op_reduce;
+    const int lane = threadIdx.x % p.lanes, outs = THREADS / p.lanes;
+    const i64 share = p.share, work = p.blocks * p.splits;
+#pragma unroll 1
+    for (i64 w = blockIdx.x; w < work; w += gridDim.x) {
+        const i64 part = p.splits == 1 ? 0 : divided(w, p.blocks);
+        const i64 output = (w - part * p.blocks) * outs + threadIdx.x / p.lanes;
+        A sums[size];
+#pragma unroll
+        for (int j = 0; j < size; j++) {
+            sums[j] = neutral<A>(op);
+        }
+        if (output < p.outputs) {
+            const Place at = place_of<I>(p, output);
+            const i64 first = part * share, stop = first + share < p.packs ? first + share : p.packs;
+            const T *x = (const T*)p.a + at.a, *y = (const T*)p.b + at.b;
+            add_terms<T, A, I, true>(p, sums, x, y, first + lane, stop, size);
+        }
+#pragma unroll
+        for (int j = 1; j < size; j++) {
+            sums[0] = binary(sums[0], sums[j], op);
+        }
+        const A sum = total(sums[0], lane, p.lanes, 1, op);
+        if (lane == 0 && output < p.outputs) {
+            put<T, A, I>(p, output, part, sum);
+        }
+    }
+}
+
+// The operand's neighbours are terms of different results: each thread has a pack of these, `lanes` share their terms.
+template <typename T, typename A, typename I>
+__device__ void across(const ReduceArgs& p) {
+    const int size = Pack<T>::SIZE, last = p.axes - 1, op = p.op_reduce;
+    const int outs = THREADS / p.lanes, lane = threadIdx.x / outs;
+    const i64 share = p.share, work = p.blocks * p.splits;
+#pragma unroll 1
+    for (i64 w = blockIdx.x; w < work; w += gridDim.x) {
+        const i64 part = p.splits == 1 ? 0 : divided(w, p.blocks);
+        const i64 pack = (w - part * p.blocks) * outs + threadIdx.x % outs;
+        A sums[size];
+#pragma unroll
+        for (int j = 0; j < size; j++) {
+            sums[j] = neutral<A>(op);
+        }
+        I rest = (I)pack;
+        const I col = (last ? next_index(rest, p.row) : rest) * size;
+        const i64 output = (last ? (i64)rest * p.extent[last] : 0) + col;
+        const int n = pack < p.packs ? fewer(p.extent[last] - col, size) : 0;
+        if (n) {
+            const Place at = place_of<I>(p, output);
+            const i64 first = part * share, stop = first + share < p.terms ? first + share : p.terms;
+            const T *x = (const T*)p.a + at.a, *y = (const T*)p.b + at.b;
+            add_terms<T, A, I, false>(p, sums, x, y, first + lane, stop, n);
+        }
+#pragma unroll
+        for (int j = 0; j < size; j++) {
+            const A sum = total(sums[j], lane, p.lanes, outs, op);
+            if (lane == 0 && j < n) {
+                put<T, A, I>(p, output + j, part, sum);
             }
         }
     }
 }
 
-// One block for each element of the result adds up its parts.
-template <typename T, typename A>
-__device__ void reduce_parts(const ReduceArgs& p) {
+// The parts of each result, combined.
+template <typename T, typename A, typename I>
+__device__ void parts(const ReduceArgs& p) {
+    const int outs = THREADS / p.end_lanes, lane = threadIdx.x / outs;
+    const i64 blocks = divided(p.outputs + outs - 1, outs);
 #pragma unroll 1
-    for (i64 output = blockIdx.x; output < p.outputs; output += gridDim.x) {
+    for (i64 w = blockIdx.x; w < blocks; w += gridDim.x) {
+        const i64 output = w * outs + threadIdx.x % outs;
         A sum = neutral<A>(p.op_reduce);
-        for (i64 part = threadIdx.x; part < p.splits; part += THREADS) {
-            sum = binary(sum, ((const A*)p.parts)[part * p.outputs + output], p.op_reduce);
+        if (output < p.outputs) {
+#pragma unroll 4
+            for (i64 part = lane; part < p.splits; part += p.end_lanes) {
+                sum = binary(sum, ((const A*)p.parts)[part * p.outputs + output], p.op_reduce);
+            }
         }
-        sum = block_total(sum, p.op_reduce);
-        if (threadIdx.x == 0) {
-            finish<T, A>(p, place_of(p, output), sum);
+        sum = total(sum, lane, p.end_lanes, outs, p.op_reduce);
+        if (lane == 0 && output < p.outputs) {
+            finish<T, A>(p, place_of<I>(p, output), sum);
         }
     }
 }
 
-#define KERNELS(NAME, T, A)                                                                                          \
-    extern "C" __global__ void elementwise_##NAME(const __grid_constant__ ElementArgs p) { elementwise<T, A>(p); }    \
-    extern "C" __global__ void threads_##NAME(const __grid_constant__ ReduceArgs p) { reduce_threads<T, A>(p); }      \
-    extern "C" __global__ void blocks_##NAME(const __grid_constant__ ReduceArgs p) { reduce_blocks<T, A>(p); }        \
-    extern "C" __global__ void parts_##NAME(const __grid_constant__ ReduceArgs p) { reduce_parts<T, A>(p); }
+#define KERNEL(WORK, NAME, ARGS, T, A)                                              \
+    extern "C" __global__ void __launch_bounds__(THREADS, 4) WORK##_##NAME(const __grid_constant__ ARGS p) {      \
+        if (p.wide) {                                                               \
+            WORK<T, A, i64>(p);                                                     \
+        } else {                                                                    \
+            WORK<T, A, int>(p);                                                     \
+        }                                                                           \
+    }
+#define KERNELS(NAME, T, A)                       \
+    KERNEL(elementwise, NAME, ElementArgs, T, A)  \
+    KERNEL(along, NAME, ReduceArgs, T, A)         \
+    KERNEL(across, NAME, ReduceArgs, T, A)        \
+    KERNEL(parts, NAME, ReduceArgs, T, A)
 
 // One dtype at a time: all would take ten seconds to compile.
 #ifdef FOR_f16

@@ -9,7 +9,10 @@ from callboard.backends.cuda.axes import AXES
 from callboard.core.errors import UnsupportedOp
 from callboard.core.operand import Operand
 
-__all__ = ["ElementArgs", "FactorArg", "ReduceArgs", "factor_setter", "is_wide", "merged_axes", "set_axes"]
+__all__ = ["ElementArgs", "FactorArg", "ReduceArgs", "factor_setter", "is_wide", "merged_axes", "packs_of", "set_axes"]
+
+PACK = 16
+"""Bytes that a thread of the kernels loads or stores at once."""
 
 _Steps = ctypes.c_int64 * AXES
 
@@ -26,7 +29,7 @@ class ElementArgs(ctypes.Structure):
     _fields_ = (
         *((name, ctypes.c_void_p) for name in ("a", "b", "c", "out")),
         *((name, FactorArg) for name in ("alpha", "beta", "gamma")),
-        ("count", ctypes.c_int64),
+        *((name, ctypes.c_int64) for name in ("count", "packs", "row")),
         *((name, _Steps) for name in ("extent", "a_step", "b_step", "c_step", "out_step")),
         *(
             (name, ctypes.c_int)
@@ -41,11 +44,11 @@ class ReduceArgs(ctypes.Structure):
     _fields_ = (
         *((name, ctypes.c_void_p) for name in ("a", "b", "c", "out", "parts")),
         *((name, FactorArg) for name in ("alpha", "beta")),
-        *((name, ctypes.c_int64) for name in ("outputs", "terms", "splits")),
+        *((name, ctypes.c_int64) for name in ("outputs", "terms", "splits", "packs", "row", "share", "blocks")),
         *((name, _Steps) for name in ("extent", "a_step", "b_step", "c_step", "out_step")),
         *((name, _Steps) for name in ("inner", "a_inner", "b_inner")),
         *((name, ctypes.c_int) for name in ("axes", "inner_axes", "wide", "has_b", "has_c")),
-        *((name, ctypes.c_int) for name in ("op_a", "op_b", "op_c", "op_reduce")),
+        *((name, ctypes.c_int) for name in ("op_a", "op_b", "op_c", "op_reduce", "lanes", "end_lanes", "regular")),
     )
 
 
@@ -72,7 +75,7 @@ def merged_axes(extents: Sequence[int], *steps: Sequence[int]) -> tuple[list[int
         steps: Of each array; the first one's memory decides the order of the axes.
 
     Returns:
-        Extents, > 1, and for each array its steps.
+        Extents, > 1 (of one axis at least, which may have 1), and for each array its steps.
     """
     axes = [(n, step) for n, *step in zip(extents, *steps, strict=True) if n > 1]
     axes.sort(key=lambda axis: -abs(axis[1][0]))
@@ -82,7 +85,14 @@ def merged_axes(extents: Sequence[int], *steps: Sequence[int]) -> tuple[list[int
             merged[-1] = (merged[-1][0] * n, step)
         else:
             merged.append((n, step))
+    merged = merged or [(1, [0] * len(steps))]
     return [n for n, _ in merged], [[step[i] for _, step in merged] for i in range(len(steps))]
+
+
+def packs_of(extents: Sequence[int], itemsize: int) -> tuple[int, int]:
+    """Into how many packs of neighbours these axes are divided: in all, and in one row of the last axis."""
+    row = -(-extents[-1] // max(PACK // itemsize, 1))
+    return math.prod(extents[:-1]) * row, row
 
 
 def is_wide(extents: Sequence[int], *steps: Sequence[int]) -> bool:

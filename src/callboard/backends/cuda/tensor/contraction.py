@@ -115,7 +115,7 @@ class _Chain:
 def _sum(engine: "Engine", scratch: "Scratch", tensor: Tensor, result: Tensor, extents: Any) -> Run:
     """``run(out, a)``: a sum, or a copy where all modes stay."""
     if len(tensor.labels) == len(result.labels):
-        move = mover(engine, tensor, result, extents)
+        move = mover(engine, scratch, tensor, result, extents)
         return lambda out, a: move(a, out)
     add = reduced(engine, scratch, result, [Term(tensor)], extents, "add", 1.0, None)
     return lambda out, a: add(out, (a,), None, 1.0, 0.0)

@@ -5,18 +5,32 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from callboard.backends.cuda.copies import copier
 from callboard.backends.cuda.launching import THREADS, kernel_launcher, linear_grid
-from callboard.backends.cuda.tensor.arguments import ElementArgs, factor_setter, is_wide, merged_axes, set_axes
+from callboard.backends.cuda.tensor import by_cutensor
+from callboard.backends.cuda.tensor.arguments import (
+    ElementArgs,
+    factor_setter,
+    is_wide,
+    merged_axes,
+    packs_of,
+    set_axes,
+)
+from callboard.backends.cuda.tensor.choice import LARGE, lies_across
+from callboard.backends.cuda.tensor.cutensor import Refused
 from callboard.core.layout import Layout
 from callboard.core.op import Op
 from callboard.kernel.tensor import ElementwiseBinary, ElementwiseTrinary, Permutation
 from callboard.kernel.tensor.elementwise import modes_of
 from callboard.kernel.tensor.modes import Label, Tensor
+from callboard.kernel.tensor.network import by_step, packed
 from callboard.kernel.tensor.operators import BINARY, UNARY
 
 if TYPE_CHECKING:
-    from callboard.backends.cuda.tensor.engine import Engine
+    from callboard.backends.cuda.tensor.engine import Engine, Scratch
 
 __all__ = ["Move", "Run", "Term", "binary", "combined", "mover", "nothing", "permutation", "result_of", "trinary"]
+
+LARGEST = 1 << 30
+"""Bytes of an operand up to which scratch memory is spent to have it lie along the result."""
 
 Run = Callable[..., None]
 Move = Callable[[int, int], None]
@@ -42,20 +56,77 @@ def nothing(*arguments: Any) -> None:
 
 
 def combined(
-    engine: "Engine", result: Tensor, terms: Sequence[Term], joins: Sequence[str], extents: Mapping[Label, int]
+    engine: "Engine",
+    scratch: "Scratch",
+    result: Tensor,
+    terms: Sequence[Term],
+    joins: Sequence[str],
+    extents: Mapping[Label, int],
 ) -> Run:
     """``run(out, addresses, factors)`` for one to three terms, joined from the left.
 
     The kernels may be compiled here.
     """
-    layout = result.layout
-    if layout.size == 0:
+    if result.layout.size == 0:
         return nothing
+    ours = _by_kernels(engine, scratch, result, terms, joins, extents)
+    if not engine.choice.elementwise(terms, joins, result):
+        return ours
+    try:
+        theirs = by_cutensor.joined(engine, scratch, result, terms, joins, extents)
+    except Refused:
+        return ours
+
+    def run(out: int, addresses: Sequence[int], factors: Sequence[Any]) -> None:
+        (theirs if all(factors) else ours)(out, addresses, factors)
+
+    return run
+
+
+def _by_kernels(
+    engine: "Engine",
+    scratch: "Scratch",
+    result: Tensor,
+    terms: Sequence[Term],
+    joins: Sequence[str],
+    extents: Mapping[Label, int],
+) -> Run:
+    """What lies across the result is brought to lie along it first, by tiles."""
+    moves: list[tuple[int, Move, int]] = []
+    beside = list(terms)
+    for i, term in enumerate(terms):
+        if lies_across(term.tensor, result) and LARGE <= term.tensor.layout.nbytes <= LARGEST:
+            steps = zip(term.tensor.labels, term.tensor.layout.strides, strict=True)
+            own = term.tensor.without([label for label, step in steps if step == 0])
+            target = packed([x for x in by_step(result) if x in own.labels], own, extents)
+            moves.append((i, mover(engine, scratch, own, target, extents), scratch.take(target.layout.nbytes)))
+            beside[i] = term._replace(tensor=target)
+    for _, _, place in moves:
+        scratch.give(place)  # what comes later on the stream may have it
+    run = _by_kernel(engine, result, beside, joins, extents)
+    if not moves:
+        return run
+
+    def brought(out: int, addresses: Sequence[int], factors: Sequence[Any]) -> None:
+        there = list(addresses)
+        for i, move, place in moves:
+            move(there[i], scratch.base + place)
+            there[i] = scratch.base + place
+        run(out, there, factors)
+
+    return brought
+
+
+def _by_kernel(
+    engine: "Engine", result: Tensor, terms: Sequence[Term], joins: Sequence[str], extents: Mapping[Label, int]
+) -> Run:
+    layout = result.layout
     names = "a" if len(terms) == 1 else "ac" if len(terms) == 2 else "abc"
     sizes = [extents[x] for x in result.labels]
     axes, (out, *steps) = merged_axes(sizes, layout.strides, *(t.tensor.steps(result.labels) for t in terms))
     args = ElementArgs(count=layout.size, has_b="b" in names, has_c="c" in names)
     args.axes = set_axes(args, "extent", axes, out_step=out)
+    args.packs, args.row = packs_of(axes, layout.dtype.itemsize)
     args.wide = is_wide(axes, out, *steps)
     for name, term, step in zip(names, terms, steps, strict=True):
         set_axes(args, "extent", axes, **{f"{name}_step": step})
@@ -65,7 +136,7 @@ def combined(
     cells = {"a": args.alpha, "b": args.beta, "c": args.gamma}
     setters = [factor_setter(cells[name], term.factor) for name, term in zip(names, terms, strict=True)]
     function = engine.kernel("elementwise", layout.dtype)
-    launch = kernel_launcher(engine.driver, function, linear_grid(layout.size), (THREADS, 1), args)
+    launch = kernel_launcher(engine.driver, function, linear_grid(args.packs), (THREADS, 1), args)
     cublas = engine.cublas
 
     def run(out: int, addresses: Sequence[int], factors: Sequence[Any]) -> None:
@@ -78,13 +149,20 @@ def combined(
     return run
 
 
-def mover(engine: "Engine", src: Tensor, out: Tensor, extents: Mapping[Label, int], conj: bool = False) -> Move:
+def mover(
+    engine: "Engine",
+    scratch: "Scratch",
+    src: Tensor,
+    out: Tensor,
+    extents: Mapping[Label, int],
+    conj: bool = False,
+) -> Move:
     """How to copy a tensor to another one of the same modes, conjugated if asked for."""
     if not (conj and src.layout.dtype.is_complex):
         copy = copier(engine.driver, engine.kernels, src.along(out.labels, extents), out.layout)
         cublas = engine.cublas
         return lambda src, out: copy(cublas.stream.native, src, out)
-    run = combined(engine, out, [Term(src, "conj")], (), extents)
+    run = combined(engine, scratch, out, [Term(src, "conj")], (), extents)
     return lambda src, out: run(out, (src,), (1.0,))
 
 
@@ -95,15 +173,16 @@ def result_of(op: Op[Any, Any], inferred: Tensor) -> Tensor:
     return Tensor(inferred.labels, layout)
 
 
-def permutation(engine: "Engine", op: Permutation) -> Run:
+def permutation(engine: "Engine", op: Permutation, scratch: "Scratch") -> Run:
     """``run(a, out, alpha)``; by tiles or the copy engine where nothing is computed."""
     named, inferred, extents = modes_of(op)
     result = result_of(op, inferred)
-    run = combined(engine, result, [Term(named["a"], op.op_a, op.alpha)], (), extents)
+    term = Term(named["a"], op.op_a, op.alpha)
+    run = combined(engine, scratch, result, [term], (), extents)
     plain = op.op_a == "identity" or (op.op_a == "conj" and not op.a.dtype.is_complex)
-    if not plain or not isinstance(op.alpha, float):
+    if not plain or not isinstance(op.alpha, float) or scratch.engine == "cutensor":
         return lambda a, out, alpha: run(out, (a,), (alpha,))
-    move = mover(engine, named["a"], result, extents)
+    move = mover(engine, scratch, named["a"], result, extents)
 
     def permute(a: int, out: int, alpha: float) -> None:
         if alpha == 1.0:
@@ -114,15 +193,15 @@ def permutation(engine: "Engine", op: Permutation) -> Run:
     return permute
 
 
-def binary(engine: "Engine", op: ElementwiseBinary) -> Run:
+def binary(engine: "Engine", op: ElementwiseBinary, scratch: "Scratch") -> Run:
     """``run(a, c, out, alpha, gamma)``."""
     named, inferred, extents = modes_of(op)
     terms = [Term(named["a"], op.op_a, op.alpha), Term(named["c"], op.op_c, op.gamma)]
-    run = combined(engine, result_of(op, inferred), terms, (op.op_ac,), extents)
+    run = combined(engine, scratch, result_of(op, inferred), terms, (op.op_ac,), extents)
     return lambda a, c, out, alpha, gamma: run(out, (a, c), (alpha, gamma))
 
 
-def trinary(engine: "Engine", op: ElementwiseTrinary) -> Run:
+def trinary(engine: "Engine", op: ElementwiseTrinary, scratch: "Scratch") -> Run:
     """``run(a, b, c, out, alpha, beta, gamma)``."""
     named, inferred, extents = modes_of(op)
     terms = [
@@ -130,5 +209,5 @@ def trinary(engine: "Engine", op: ElementwiseTrinary) -> Run:
         Term(named["b"], op.op_b, op.beta),
         Term(named["c"], op.op_c, op.gamma),
     ]
-    run = combined(engine, result_of(op, inferred), terms, (op.op_ab, op.op_abc), extents)
+    run = combined(engine, scratch, result_of(op, inferred), terms, (op.op_ab, op.op_abc), extents)
     return lambda a, b, c, out, alpha, beta, gamma: run(out, (a, b, c), (alpha, beta, gamma))

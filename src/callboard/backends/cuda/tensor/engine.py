@@ -1,8 +1,10 @@
-"""What all plans of a ``CudaTensor`` use: the cuBLAS handle, our kernels, and scratch memory."""
+"""What all plans of a ``CudaTensor`` use: the handles, our kernels, and scratch memory."""
 
 from typing import TYPE_CHECKING
 
 from callboard.backends.cuda.blas.cublas import Cublas
+from callboard.backends.cuda.tensor.choice import Choice
+from callboard.backends.cuda.tensor.cutensor import Planned
 from callboard.core.dtype import DType
 
 if TYPE_CHECKING:
@@ -17,15 +19,22 @@ ALIGNMENT = 256
 
 
 class Engine:
-    """The handle and memory of one library.
+    """The handles and the memory of one library.
+
+    Args:
+        device: Whose context is current.
+        stream: Where it enqueues.
+        choice: Which engine does what; the caller closes it.
 
     Attributes:
         cublas: A handle of its own, with its workspace.
+        choice: As given.
         device, driver, kernels: Where it computes.
     """
 
-    def __init__(self, device: "CudaDevice", stream: "CudaStream") -> None:
+    def __init__(self, device: "CudaDevice", stream: "CudaStream", choice: Choice) -> None:
         self.cublas = Cublas(device, stream)
+        self.choice = choice
         self.driver = device.driver
         self.kernels = device.kernels
         self.device = device
@@ -53,7 +62,7 @@ class Engine:
     def bench(self) -> "Engine":
         """An engine to try things on, with a stream of its own. On the thread that prepares, and there only."""
         if self._bench is None:
-            self._bench = Engine(self.device, self.device.stream())
+            self._bench = Engine(self.device, self.device.stream(), self.choice)
         return self._bench
 
     def close(self) -> None:
@@ -66,7 +75,9 @@ class Engine:
 
 
 class Scratch:
-    """Places in the scratch memory of one plan: what does not live at the same time may have the same place.
+    """What belongs to one plan: plans of cuTENSOR, and places in the scratch memory.
+
+    What does not live at the same time may have the same place.
 
     Attributes:
         base: Address of the memory; known when all places have been given out.
@@ -77,6 +88,24 @@ class Scratch:
         self.base = 0
         self.size = 0
         self._taken: dict[int, int] = {}
+        self._planned: list[Planned] = []
+
+    @property
+    def engine(self) -> str:
+        """Which one this plan needs beside kernels of ours."""
+        return "cutensor" if self._planned else "builtin"
+
+    def keep(self, planned: Planned, workspace: int) -> int:
+        """Have a plan of cuTENSOR destroyed with this one; gives the place of its workspace."""
+        self._planned.append(planned)
+        place = self.take(workspace)
+        self.give(place)  # what comes later on the stream may have it
+        return place
+
+    def close(self) -> None:
+        """Destroy the plans of cuTENSOR; nothing is being launched with them."""
+        while self._planned:
+            self._planned.pop().close()
 
     def take(self, nbytes: int) -> int:
         """The lowest place that is free: an offset from :attr:`base`."""

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from callboard.backends.cuda.stream import CudaStream
 from callboard.backends.cuda.tensor import contraction, elementwise, reductions
+from callboard.backends.cuda.tensor.choice import Choice
 from callboard.backends.cuda.tensor.elementwise import Run
 from callboard.backends.cuda.tensor.engine import Engine, Scratch
 from callboard.core.dtype import DTYPES
@@ -24,14 +25,18 @@ __all__ = ["CudaTensor"]
 
 
 class CudaTensor(Library):
-    """Serves :mod:`callboard.kernel.tensor`: a cuBLAS handle of its own, kernels of ours, and scratch memory.
+    """Serves :mod:`callboard.kernel.tensor`: cuTENSOR where it is there and better, cuBLAS, and kernels of ours.
 
     A plan is the finished call, ``plan(stream, *dynamic)``; all that it needs is allocated when it is made. Every
     launch can be captured in a CUDA graph. Plans share their scratch memory, so such a graph must not run beside the
     library's own stream.
 
-    Deterministic without being asked: no kernel adds atomically, and cuBLAS has a workspace of its own. Equal calls on
-    the same GPU with the same versions give equal bits, unless ``autotune`` chose another way.
+    Deterministic without being asked: no kernel adds atomically, cuBLAS has a workspace of its own, and cuTENSOR's
+    plans do not depend on what was asked before. Equal calls on the same GPU with the same versions give equal bits,
+    unless ``autotune`` chose another way.
+
+    The environment's ``CALLBOARD_TENSOR_ENGINE`` chooses: ``auto`` (see :mod:`callboard.backends.cuda.tensor.choice`),
+    ``cutensor`` for all that it takes, ``builtin`` for none.
     """
 
     name = "tensor"
@@ -39,7 +44,12 @@ class CudaTensor(Library):
 
     def __init__(self, device: "CudaDevice", stream: CudaStream) -> None:
         super().__init__(device, stream)
-        self.engine = Engine(device, stream)
+        self.choice = Choice()
+        self.engine = Engine(device, stream, self.choice)
+
+    @property
+    def detail(self) -> str:
+        return self.choice.detail
 
     def warm_up(self) -> None:
         self.engine.kernel("elementwise", DTYPES["f32"])
@@ -47,6 +57,7 @@ class CudaTensor(Library):
 
     def close(self) -> None:
         self.engine.close()
+        self.choice.close()
 
     @prepares(Contract)
     def plan_contract(self, op: Contract) -> Run:
@@ -79,7 +90,8 @@ class CudaTensor(Library):
 
     @prepares(Permutation)
     def plan_permutation(self, op: Permutation) -> Run:
-        return self._ready(elementwise.permutation(self.engine, op), Scratch(), "permutation")
+        scratch = Scratch()
+        return self._ready(elementwise.permutation(self.engine, op, scratch), scratch, "permutation")
 
     @launches(Permutation)
     def permutation(self, stream: CudaStream, plan: Run, a: int, out: int, alpha: Any) -> None:
@@ -87,7 +99,8 @@ class CudaTensor(Library):
 
     @prepares(ElementwiseBinary)
     def plan_binary(self, op: ElementwiseBinary) -> Run:
-        return self._ready(elementwise.binary(self.engine, op), Scratch(), "elementwise_binary")
+        scratch = Scratch()
+        return self._ready(elementwise.binary(self.engine, op, scratch), scratch, "elementwise_binary")
 
     @launches(ElementwiseBinary)
     def binary(self, stream: CudaStream, plan: Run, a: int, c: int, out: int, alpha: Any, gamma: Any) -> None:
@@ -95,7 +108,8 @@ class CudaTensor(Library):
 
     @prepares(ElementwiseTrinary)
     def plan_trinary(self, op: ElementwiseTrinary) -> Run:
-        return self._ready(elementwise.trinary(self.engine, op), Scratch(), "elementwise_trinary")
+        scratch = Scratch()
+        return self._ready(elementwise.trinary(self.engine, op, scratch), scratch, "elementwise_trinary")
 
     @launches(ElementwiseTrinary)
     def trinary(
@@ -105,4 +119,7 @@ class CudaTensor(Library):
 
     def _ready(self, run: Run, scratch: Scratch, call: str) -> Run:
         scratch.base = self.engine.reserve(scratch.size)
-        return self.engine.cublas.guarded(run, call)
+        plan = self.engine.cublas.guarded(run, call)
+        plan.close = scratch.close  # type: ignore[attr-defined]
+        plan.executed_by = scratch.engine  # type: ignore[attr-defined] # for the proofs
+        return plan

@@ -1,16 +1,19 @@
-"""Sums of products of two tensors: by cuBLAS as stacks of matrix products, element by element, or by a kernel."""
+"""Sums of products of two tensors: by cuTENSOR, by cuBLAS as stacks of matrix products, or by kernels of ours."""
 
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from callboard.backends.cuda.blas.batched import strided_run
 from callboard.backends.cuda.blas.products import Types, gemm_run, product_of, types_of
 from callboard.backends.cuda.blas.scalars import factor_of
+from callboard.backends.cuda.tensor import by_cutensor
+from callboard.backends.cuda.tensor.cutensor import ALGORITHMS, ASKED, Refused
 from callboard.backends.cuda.tensor.elementwise import Run, Term, combined, mover, nothing
 from callboard.backends.cuda.tensor.reductions import reduced
-from callboard.backends.cuda.tensor.tuning import distinct, fastest
+from callboard.backends.cuda.tensor.tuning import Make, distinct, fastest_first
 from callboard.core.dtype import DType
 from callboard.core.layout import layout_of
 from callboard.core.operand import Operand
@@ -65,39 +68,66 @@ def product(engine: "Engine", p: Product, scratch: "Scratch") -> Run:
     labels = {*p.a.labels, *p.b.labels}
     if p.result.layout.size == 0:
         return nothing
+    if math.prod(p.extents[x] for x in labels) == 0 or (p.dtype.is_integer and labels != set(p.result.labels)):
+        return _by_kernel(engine, scratch, p)
+    ours, better = _ours(engine, p)
+    algorithms = ALGORITHMS if p.autotune else ALGORITHMS[:ASKED]
+    theirs: list[Make] = [partial(_by_cutensor, p=p, algorithm=algorithm) for algorithm in algorithms]
+    makes = [*theirs, *ours] if better else [*ours, *theirs]
+    for make in fastest_first(engine, p, makes) if p.autotune else makes:
+        try:
+            return make(engine, scratch)
+        except Refused:
+            continue
+    raise AssertionError("we take all")
+
+
+def _ours(engine: "Engine", p: Product) -> tuple[list[Make], bool]:
+    """Our ways, the cheapest first, and whether cuTENSOR's is better."""
+    labels = {*p.a.labels, *p.b.labels}
     if labels == set(p.result.labels):
-        return _elementwise(engine, p)
-    if p.dtype.is_integer or math.prod(p.extents[x] for x in labels) == 0:
-        return _by_kernel(engine, p, scratch)
+        return [partial(_elementwise, p=p)], engine.choice.outer()
     ways = lowerings(p.a, p.b, p.result, p.extents, LAUNCH)
-    if not p.autotune:
-        return _matrices(engine, scratch, p, ways[0])
-
-    def make(engine: "Engine", scratch: "Scratch", way: Lowering | None) -> Run:
-        return _by_kernel(engine, p, scratch) if way is None else _matrices(engine, scratch, p, way)
-
-    small = math.prod(p.extents[x] for x in labels) <= SMALL
-    return make(engine, scratch, fastest(engine, p, [*distinct(ways), *([None] if small else [])], make))
+    makes: list[Make] = [partial(_matrices, p=p, way=way) for way in (distinct(ways) if p.autotune else ways[:1])]
+    if p.autotune and math.prod(p.extents[x] for x in labels) <= SMALL:
+        makes.append(partial(_by_kernel, p=p))
+    return makes, engine.choice.contraction(ways)
 
 
 def _operator(conj: bool) -> str:
     return "conj" if conj else "identity"
 
 
-def _elementwise(engine: "Engine", p: Product) -> Run:
+def _elementwise(engine: "Engine", scratch: "Scratch", p: Product) -> Run:
     """Nothing is summed."""
     terms = [Term(p.a, _operator(p.conj[0]), p.alpha), Term(p.b, _operator(p.conj[1]))]
     if p.c is None:
-        run = combined(engine, p.result, terms, ("mul",), p.extents)
+        run = combined(engine, scratch, p.result, terms, ("mul",), p.extents)
         return lambda a, b, out, c, alpha, beta: run(out, (a, b), (alpha, 1.0))
-    run = combined(engine, p.result, [*terms, p.c], ("mul", "add"), p.extents)
+    run = combined(engine, scratch, p.result, [*terms, p.c], ("mul", "add"), p.extents)
     return lambda a, b, out, c, alpha, beta: run(out, (a, b, c), (alpha, 1.0, beta))
 
 
-def _by_kernel(engine: "Engine", p: Product, scratch: "Scratch") -> Run:
+def _by_kernel(engine: "Engine", scratch: "Scratch", p: Product) -> Run:
     terms = [Term(p.a, _operator(p.conj[0])), Term(p.b, _operator(p.conj[1]))]
     run = reduced(engine, scratch, p.result, terms, p.extents, "add", p.alpha, p.c)
     return lambda a, b, out, c, alpha, beta: run(out, (a, b), c, alpha, beta)
+
+
+def _by_cutensor(engine: "Engine", scratch: "Scratch", p: Product, algorithm: int) -> Run:
+    """What is added is brought to the result first where it lies in another way."""
+    if p.c is None or p.c.tensor == p.result:
+        return by_cutensor.contracted(engine, scratch, p, algorithm)
+    there = p._replace(c=Term(p.result, factor=p.beta))
+    run = by_cutensor.contracted(engine, scratch, there, algorithm)
+    bring = mover(engine, scratch, p.c.tensor, p.result, p.extents, p.c.operator == "conj")
+
+    def added(a: int, b: int, out: int, c: int | None, alpha: Any, beta: Any) -> None:
+        if beta and c is not None:
+            bring(c, out)
+        run(a, b, out, None, alpha, beta)
+
+    return added
 
 
 # -- matrix products ---------------------------------------------------------------------------------------------------
@@ -120,7 +150,7 @@ def _matrices(engine: "Engine", scratch: "Scratch", p: Product, way: Lowering) -
             return fits, tensor, lambda address: address, conj
         stack, place, target = _packed(way, name, tensor, p, scratch)
         places.append(place)
-        move = mover(engine, tensor, target, p.extents, conj)
+        move = mover(engine, scratch, tensor, target, p.extents, conj)
 
         def bring(address: int) -> int:
             move(address, scratch.base + place)
@@ -139,10 +169,10 @@ def _matrices(engine: "Engine", scratch: "Scratch", p: Product, way: Lowering) -
         types = types._replace(compute=ROUNDED[p.compute], classic=None)
     multiply = _multiply(engine, types, p, (a, b, out), way.extents[0], (conj_a, conj_b))
     conj_c = p.c is not None and p.c.operator == "conj" and p.dtype.is_complex
-    add = None if p.c is None else mover(engine, p.c.tensor, target, p.extents, conj_c)
+    add = None if p.c is None else mover(engine, scratch, p.c.tensor, target, p.extents, conj_c)
     in_place = p.c is not None and place is None and not conj_c and p.c.tensor == p.result
     always = isinstance(p.beta, Operand)
-    store = None if place is None else mover(engine, target, p.result, p.extents)
+    store = None if place is None else mover(engine, scratch, target, p.result, p.extents)
     for taken in places:
         scratch.give(taken)
     offsets = _offsets(way.outer, p.extents, (held_a, held_b, target))

@@ -2,10 +2,21 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from callboard.backends.cuda.launching import THREADS, kernel_launcher, linear_grid
-from callboard.backends.cuda.tensor.arguments import ReduceArgs, factor_setter, is_wide, merged_axes, set_axes
+from callboard.backends.cuda.launching import THREADS, kernel_launcher
+from callboard.backends.cuda.tensor import by_cutensor
+from callboard.backends.cuda.tensor.arguments import (
+    PACK,
+    ReduceArgs,
+    factor_setter,
+    is_wide,
+    merged_axes,
+    packs_of,
+    set_axes,
+)
+from callboard.backends.cuda.tensor.cutensor import Refused
 from callboard.backends.cuda.tensor.elementwise import Run, Term, nothing, result_of
 from callboard.core.dtype import DTYPES, DType
 from callboard.kernel.tensor import Reduction
@@ -18,11 +29,14 @@ if TYPE_CHECKING:
 
 __all__ = ["reduced", "reduction"]
 
-BUSY = 1 << 18
-"""Threads that fill any GPU; a reduction with fewer elements in its result is done in parts."""
-PER_THREAD = 8
-"""Terms below which a further part costs more than it gains."""
+BUSY = 2048
+"""Blocks that fill any GPU; a reduction with fewer is done in parts."""
+PER_LANE = 8
+"""Packs of terms for each lane below which dividing them further costs more than it gains."""
 MAX_SPLITS = 1024
+MAX_BLOCKS = 2 * BUSY
+WARP, LINE = 32, 8
+"""Threads that load together; those whose packs make a line of the cache."""
 
 
 def reduction(engine: "Engine", op: Reduction, scratch: "Scratch") -> Run:
@@ -59,41 +73,70 @@ def reduced(
         alpha: The op's field.
         c: What is added, with the op's field for ``beta``.
     """
-    layout = result.layout
-    if layout.size == 0:
+    if result.layout.size == 0:
         return nothing
+    ours = _by_kernels(engine, scratch, result, terms, extents, operator, alpha, c)
+    if len(terms) > 1 or not engine.choice.reduction(terms[0].tensor):
+        return ours
+    factors = alpha, 0.0 if c is None else c.factor
+    try:
+        theirs = by_cutensor.reduced(engine, scratch, result, terms[0], extents, operator, factors, c)
+    except Refused:
+        return ours
+
+    def run(out: int, addresses: Sequence[int], c: int | None, alpha: Any, beta: Any) -> None:
+        (theirs if alpha else ours)(out, addresses, c, alpha, beta)
+
+    return run
+
+
+def _by_kernels(
+    engine: "Engine",
+    scratch: "Scratch",
+    result: Tensor,
+    terms: Sequence[Term],
+    extents: Mapping[Label, int],
+    operator: str,
+    alpha: Any,
+    c: Term | None,
+) -> Run:
+    layout = result.layout
     labels = list(dict.fromkeys(x for term in terms for x in term.tensor.labels if x not in result.labels))
     count = math.prod(extents[x] for x in labels)
     args = ReduceArgs(outputs=layout.size, terms=count, has_b=len(terms) == 2, has_c=c is not None)
     named = dict(zip("ab", terms, strict=False))
     everything = {**named, **({} if c is None else {"c": c})}
     sizes = [extents[x] for x in result.labels]
-    axes, (out, *steps) = merged_axes(
-        sizes, layout.strides, *(t.tensor.steps(result.labels) for t in everything.values())
-    )
-    args.axes = set_axes(
-        args, "extent", axes, out_step=out, **{f"{x}_step": s for x, s in zip(everything, steps, strict=True)}
-    )
-    inner: list[int] = []
-    inside: list[list[int]] = [[] for _ in named]
+    arrays = {x: t.tensor.steps(result.labels) for x, t in everything.items()}
+    # One operand: in the order of its memory, of which more is read than is written of the result's.
+    arrays = arrays | {"out": layout.strides} if len(terms) == 1 else {"out": layout.strides} | arrays
+    axes, merged = merged_axes(sizes, *arrays.values())
+    steps = dict(zip(arrays, merged, strict=True))
+    args.axes = set_axes(args, "extent", axes, **{f"{x}_step": s for x, s in steps.items()})
+    inner, inside = [0], [[0]] * len(named)
     if count:
         inner, inside = merged_axes([extents[x] for x in labels], *(t.tensor.steps(labels) for t in terms))
     args.inner_axes = set_axes(args, "inner", inner, **{f"{x}_inner": s for x, s in zip(named, inside, strict=True)})
-    args.wide = is_wide(axes, out, *steps) or is_wide(inner, *inside)
+    args.wide = is_wide(axes, *merged) or is_wide(inner, *inside)
     for name, term in everything.items():
         setattr(args, f"op_{name}", UNARY.index(term.operator))
     args.op_reduce = BINARY.index(operator)
-    along = bool(inside[0]) and abs(inside[0][-1]) == 1 and count >= THREADS // 4
-    args.splits = _splits(layout.size, count, along)
     dtype = layout.dtype
+    along = sum(abs(x[-1]) == 1 for x in inside) > sum(abs(steps[x][-1]) == 1 for x in named)
+    args.packs, args.row = packs_of(inner if along else axes, dtype.itemsize)
+    mine = steps["a"], inside[0]
+    (*rest, beside), whole = mine[along], (inner if along else axes)[-1]
+    size = PACK // min(dtype.itemsize, PACK)
+    args.regular = not args.has_b and beside == 1 and not any(x % size for x in (whole, *rest, *mine[not along]))
+    _divide(args, along)
     place = scratch.take(args.splits * layout.size * wide(dtype).itemsize) if args.splits > 1 else None
     if place is not None:
         scratch.give(place)  # what comes later on the stream may have it
-    kernel, work = ("blocks", args.splits * layout.size) if along else ("threads", 0)
-    grid = min(work, 1 << 16) if along else linear_grid(args.splits * layout.size)
-    block = (THREADS, 1)
-    reduce = kernel_launcher(engine.driver, engine.kernel(kernel, dtype), grid, block, args)
-    finish = kernel_launcher(engine.driver, engine.kernel("parts", dtype), min(layout.size, 1 << 16), block, args)
+    launcher = partial(kernel_launcher, engine.driver, block=(THREADS, 1), args=args)
+    kernel = engine.kernel("along" if along else "across", dtype)
+    reduce = launcher(kernel, grid=min(args.blocks * args.splits, MAX_BLOCKS))
+    ends = min(-(-layout.size * args.end_lanes // THREADS), MAX_BLOCKS)
+    finish = launcher(engine.kernel("parts", dtype), grid=ends)
     put_alpha, put_beta = factor_setter(args.alpha, alpha), factor_setter(args.beta, None if c is None else c.factor)
     cublas = engine.cublas
 
@@ -118,8 +161,23 @@ def wide(dtype: DType) -> DType:
     return DTYPES["f32"] if dtype.name in ("f16", "bf16") else dtype
 
 
-def _splits(outputs: int, terms: int, along: bool) -> int:
-    """Into how many parts the terms of each element are divided."""
-    each = PER_THREAD * (THREADS if along else 1)
-    lacking = BUSY // (outputs * (THREADS if along else 1))
-    return max(1, min(lacking, terms // each, MAX_SPLITS))
+def _divide(args: ReduceArgs, along: bool) -> None:
+    """Who adds up what: lanes that share the terms of a result, results side by side in a block, parts of the terms."""
+    if along:
+        terms = args.packs
+        args.lanes = min(THREADS, _power(terms), max(_power(BUSY * THREADS // args.outputs), LINE))
+        args.blocks = -(-args.outputs * args.lanes // THREADS)
+    else:
+        terms = args.terms
+        outs = min(THREADS, max(_power(args.packs // BUSY), min(_power(args.packs), WARP)))
+        args.lanes = max(1, min(THREADS // outs, _power(terms)))
+        args.blocks = -(-args.packs * args.lanes // THREADS)
+    args.splits = max(1, min(BUSY // args.blocks, terms // (args.lanes * PER_LANE), MAX_SPLITS))
+    args.share = -(-terms // args.splits)
+    outs = min(_power(args.outputs), LINE)
+    args.end_lanes = min(THREADS // outs, _power(args.splits))
+
+
+def _power(n: int) -> int:
+    """The largest power of two that is not above ``n``, at least 1."""
+    return 1 << max(n.bit_length() - 1, 0)

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from callboard.backends.cuda.tensor.cutensor import Refused
 from callboard.backends.cuda.tensor.engine import Engine, Scratch
 from callboard.core.errors import OutOfMemory
 from callboard.core.layout import Layout
@@ -15,14 +16,14 @@ if TYPE_CHECKING:
     from callboard.backends.cuda.tensor.products import Product
     from callboard.core.backend import Memory
 
-__all__ = ["distinct", "fastest"]
+__all__ = ["Make", "distinct", "fastest_first"]
 
 TRIALS = 3
 LAUNCHES = 4
 MOST_WAYS = 8
 
-Make = Callable[[Engine, Scratch, Any], "Run"]
-"""``make(engine, scratch, way)``: ``run(a, b, out, c, alpha, beta)``."""
+Make = Callable[[Engine, Scratch], "Run"]
+"""``make(engine, scratch)``: ``run(a, b, out, c, alpha, beta)``; may raise :class:`Refused`."""
 
 _log = logging.getLogger("callboard.cuda")
 
@@ -36,34 +37,37 @@ def distinct(ways: Sequence[Lowering]) -> list[Lowering]:
     return list(found.values())[:MOST_WAYS]
 
 
-def fastest(engine: Engine, p: "Product", ways: Sequence[Any], make: Make) -> Any:
-    """The way that takes least time, on operands of our own; the first one where there is no room for them.
+def fastest_first(engine: Engine, p: "Product", makes: Sequence[Make]) -> list[Make]:
+    """The ways in the order of the time that they take, on operands of our own; as given where these find no room.
 
     It multiplies on a stream and a handle of its own: on the thread that prepares, beside the library's work.
     """
-    if len(ways) == 1:
-        return ways[0]
     bench = engine.bench()
     held: list[Memory] = []
+    times: dict[Make, float] = {}
     try:
         addresses = [_room(engine, layout, held) for layout in (p.a.layout, p.b.layout, p.result.layout)]
         c = None if p.c is None else _room(engine, p.c.tensor.layout, held)
         alpha = _number(engine, p.alpha, held)
         beta = 0.0 if p.c is None else _number(engine, p.beta, held)
-        times = []
-        for way in ways:
+        for make in makes:
             scratch = Scratch()
-            run = bench.cublas.guarded(make(bench, scratch, way), "autotune")
-            scratch.base = bench.reserve(scratch.size)
-            times.append(_seconds(bench, lambda run=run: run(bench.cublas.stream, *addresses, c, alpha, beta)))  # type: ignore[misc]
+            try:
+                run = bench.cublas.guarded(make(bench, scratch), "autotune")
+                scratch.base = bench.reserve(scratch.size)
+                times[make] = _seconds(bench, lambda run=run: run(bench.cublas.stream, *addresses, c, alpha, beta))  # type: ignore[misc]
+            except Refused:
+                continue
+            finally:
+                scratch.close()
     except OutOfMemory as e:
         _log.info("autotune: the first way is taken, there is no room to try the others: %s", e)
-        return ways[0]
+        return list(makes)
     finally:
         bench.cublas.stream.synchronize()
         for memory in held:
             engine.device.release(memory)
-    return ways[times.index(min(times))]
+    return sorted(times, key=times.__getitem__)
 
 
 def _room(engine: Engine, layout: Layout, held: "list[Memory]") -> int:

@@ -1,0 +1,110 @@
+"""Which engine does what: cuTENSOR, or cuBLAS and kernels of ours. The one place that decides.
+
+The reasons and the figures are in docs/decisions/0020-cutensor.md.
+"""
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from callboard.backends.cuda.tensor.cutensor import Cutensor, Refused, load_cutensor
+from callboard.core.errors import BackendUnavailable
+from callboard.kernel.tensor.modes import Tensor
+
+if TYPE_CHECKING:
+    from callboard.backends.cuda.tensor.elementwise import Term
+    from callboard.kernel.tensor.lowering import Lowering
+
+__all__ = ["LARGE", "SETTINGS", "VARIABLE", "Choice", "lies_across"]
+
+VARIABLE = "CALLBOARD_TENSOR_ENGINE"
+LARGE = 16 << 20
+"""Bytes from which a transposition pays: by cuTENSOR, whose call takes the host longer, or as a step of its own."""
+HUGE = 128 << 20
+"""Bytes from which reductions by cuTENSOR are as fast as ours, or faster."""
+SETTINGS = ("auto", "cutensor", "builtin")
+"""``auto``: as this module says; ``cutensor``: whatever it takes; ``builtin``: never cuTENSOR."""
+
+
+class Choice:
+    """What to ask of cuTENSOR.
+
+    Args:
+        setting: One of :data:`SETTINGS`; None: as the environment says.
+
+    Attributes:
+        detail: What is used, in words.
+
+    Raises:
+        BackendUnavailable: The environment names no setting, or cuTENSOR by name, which is not there.
+    """
+
+    def __init__(self, setting: str | None = None) -> None:
+        self._setting = os.environ.get(VARIABLE, "auto") if setting is None else setting
+        self._library: Any = None
+        self._cutensor: Cutensor | None = None
+        if self._setting not in SETTINGS:
+            raise BackendUnavailable(f"{VARIABLE} is {self._setting!r}; it is one of {', '.join(SETTINGS)}")
+        self.detail = f"cuBLAS and kernels of callboard's own, as {VARIABLE} says"
+        if self._setting != "builtin":
+            try:
+                self._library, version = load_cutensor()
+                named = f"cuTENSOR {version // 10000}.{version // 100 % 100}.{version % 100}"
+                self.detail = (
+                    f"{named} for what it is better at" if self._setting == "auto" else f"{named} before others"
+                )
+            except BackendUnavailable as e:
+                if self._setting == "cutensor":
+                    raise
+                self.detail = f"cuBLAS and kernels of callboard's own, without cuTENSOR ({e})"
+
+    def cutensor(self) -> Cutensor:
+        """The handle. The first call makes it, which takes a second: not for a launch.
+
+        Raises:
+            Refused: It is not there, or not wanted.
+            OutOfMemory, LibraryError: It cannot be made.
+        """
+        if self._library is None:
+            raise Refused(self.detail)
+        if self._cutensor is None:
+            self._cutensor = Cutensor(self._library)
+        return self._cutensor
+
+    def contraction(self, ways: "Sequence[Lowering]") -> bool:
+        """By cuTENSOR where an operand or the result does not lie as a stack of matrices: it would be copied."""
+        return self._by(ways[0].cost > 0)
+
+    def outer(self) -> bool:
+        """By kernels of ours, where nothing is summed."""
+        return self._by(False)
+
+    def reduction(self, term: Tensor) -> bool:
+        """By cuTENSOR where they are huge."""
+        return self._by(term.layout.nbytes >= HUGE)
+
+    def elementwise(self, terms: "Sequence[Term]", joins: Sequence[str], result: Tensor) -> bool:
+        """By cuTENSOR for a large result across which an operand lies; of three tensors only sums."""
+        across = any(lies_across(term.tensor, result) for term in terms)
+        sums = len(terms) < 3 or all(join == "add" for join in joins)
+        return self._by(across and sums and result.layout.nbytes >= LARGE)
+
+    def _by(self, better: bool) -> bool:
+        return self._library is not None and (better or self._setting == "cutensor")
+
+    def close(self) -> None:
+        """Destroy the handle; its plans are closed and all work is done."""
+        if self._cutensor is not None:
+            self._cutensor.close()
+            self._cutensor = None
+
+
+def lies_across(tensor: Tensor, result: Tensor) -> bool:
+    """Whether neighbours in the result are no neighbours in the tensor, which has others."""
+    steps = result.layout.strides
+    axes = [i for i, n in enumerate(result.layout.shape) if n > 1]
+    if not axes:
+        return False
+    nearest = result.labels[min(axes, key=lambda i: abs(steps[i]))]
+    (mine,), theirs = tensor.steps((nearest,)), tensor.layout.strides
+    return abs(mine) > 1 and any(0 < abs(step) < abs(mine) for step in theirs)
