@@ -23,6 +23,8 @@ N = 1024
 LIMIT = 6 * size_class(4 * N)
 """Bytes that may be in use at once."""
 BOUND = 20.0
+WAYS: list[dict[str, Any]] = [{}, {"completion": "polled"}, {"dispatcher": "caller"}]
+"""Who launches: the thread of the host; the loop too, where the thread only waits; the loop."""
 
 OK, FAILED, UNKNOWN = "ok", "failed", "unknown"
 
@@ -83,17 +85,17 @@ class Step:
 class FreesMachine(RuleBasedStateMachine):
     """A device with little memory against a list of arrays."""
 
-    @initialize(seed=st.integers(0, 3))
-    def open(self, seed: int) -> None:
+    @initialize(seed=st.integers(0, 3), way=st.sampled_from(WAYS))
+    def open(self, seed: int, way: dict[str, Any]) -> None:
         self.loop = asyncio.new_event_loop()
         self.undo = registry.register("steps", StepsBackend())
-        self.run(self._open(f"faulty+steps?seed={seed}&delay=0.002"))
+        self.run(self._open(f"faulty+steps?seed={seed}&delay=0.002", way))
         self.held: list[Held] = []
         self.steps: list[Step | Held] = []
 
-    async def _open(self, name: str) -> None:
+    async def _open(self, name: str, way: dict[str, Any]) -> None:
         self.system = await cb.System("frees").start()
-        self.dev = await self.system.device(name, isolation="thread", memory_limit=LIMIT)
+        self.dev = await self.system.device(name, isolation="thread", memory_limit=LIMIT, **way)
 
     def run(self, work: Any) -> Any:
         return self.loop.run_until_complete(asyncio.wait_for(work, BOUND))

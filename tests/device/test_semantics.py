@@ -16,12 +16,12 @@ from callboard.device.line.status import PlanStats
 from callboard.kernel.blas import Gemm
 
 
-@pytest.fixture
-async def dev() -> AsyncIterator[cb.Device]:
+@pytest.fixture(params=["host_fn", "polled"])  # polled: the loop's thread launches and looks itself, where it can
+async def dev(request: pytest.FixtureRequest) -> AsyncIterator[cb.Device]:
     EVENTS.clear()
     undo = registry.register("probe", ProbeBackend())
     async with cb.System("test") as system:
-        yield await system.device("probe", max_in_flight=256)
+        yield await system.device("probe", max_in_flight=256, completion=request.param)
         for event in EVENTS.values():
             event.set()
     undo()
@@ -127,7 +127,15 @@ async def test_an_op_whose_plan_is_prepared_parks_with_its_library_and_readers_o
     np.testing.assert_array_equal(await overwritten.get(), ones() * 50)
 
 
-@pytest.mark.parametrize("options", [{"isolation": "thread"}, {"isolation": "process"}, {"dispatcher": "caller"}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"isolation": "thread"},
+        {"isolation": "thread", "completion": "polled"},
+        {"isolation": "process"},
+        {"dispatcher": "caller"},
+    ],
+)
 async def test_asks_in_a_row_leave_the_loop_its_turns(options: dict[str, str]) -> None:
     async with cb.device("cpu", standby=None, linger=10.0, **options) as device:
         x = await device.put(ones())

@@ -268,6 +268,13 @@ class AccelDevice(abc.ABC):
     def use(self) -> None:
         """Make the context current on the calling thread (of the host's helper or a resident actor)."""
 
+    def enter(self) -> None:
+        """Make the context current on a thread of somebody else, until :meth:`leave`."""
+        self.use()
+
+    def leave(self) -> None:
+        """Make current on the calling thread again what was before :meth:`enter`."""
+
     @abc.abstractmethod
     def close(self) -> None:
         """Destroy the context. All work is done; never called on a poisoned one."""

@@ -235,6 +235,12 @@ class FaultyDevice(AccelDevice):
     def use(self) -> None:
         self.inner.use()
 
+    def enter(self) -> None:
+        self.inner.enter()
+
+    def leave(self) -> None:
+        self.inner.leave()
+
     def close(self) -> None:
         self.release_hang()
         self.inner.close()

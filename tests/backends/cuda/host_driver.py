@@ -55,6 +55,7 @@ class HostDriver:
         self.destroyed: list[int] = []
         self.priorities: list[int] = []
         self.current: int | None = None
+        self.stack: list[int | None] = []
         self._ids = itertools.count(0x1000)
         self.functions: dict[int, str] = {}
         self.data: list[int] = []  # what functions of a user's were given
@@ -105,6 +106,14 @@ class HostDriver:
     def set_current(self, context: int | None) -> int:
         self.current = context
         return self.statuses.get("set_current", 0)
+
+    def push_current(self, context: int | None) -> int:
+        self.stack.append(self.current)
+        return self.set_current(context)
+
+    def pop_current(self, out: Any) -> int:
+        out._obj.value, self.current = self.current, self.stack.pop()
+        return 0
 
     def priority_range(self, least: Any, greatest: Any) -> None:
         least._obj.value, greatest._obj.value = 0, -5

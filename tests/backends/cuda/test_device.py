@@ -202,6 +202,14 @@ def test_a_context_that_cannot_be_made_current_is_dead(device: CudaDevice, drive
     driver.statuses.clear()
 
 
+def test_a_visitor_gets_its_own_context_back(device: CudaDevice, driver: HostDriver) -> None:
+    driver.current = 0xBAD
+    device.enter()
+    assert driver.current == 0xC0
+    device.leave()
+    assert driver.current == 0xBAD
+
+
 class Pool:
     """A package with a memory pool."""
 

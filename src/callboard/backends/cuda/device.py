@@ -56,6 +56,7 @@ class CudaDevice(AccelDevice):
         except DriverError as e:
             raise BackendUnavailable(f"{info.uuid}: no context can be made: {e}") from e
         self._context: int = context.value or 0
+        self._popped = ctypes.byref(c_void_p())
         self.use()
         capability = (
             self._attribute(COMPUTE_CAPABILITY_MAJOR),
@@ -144,6 +145,14 @@ class CudaDevice(AccelDevice):
         code = self.driver.set_current(self._context)
         if code:
             raise self.driver.error(code, "cuCtxSetCurrent")
+
+    def enter(self) -> None:
+        code = self.driver.push_current(self._context)
+        if code:
+            raise self.driver.error(code, "cuCtxPushCurrent")
+
+    def leave(self) -> None:
+        self.driver.pop_current(self._popped)  # it answers with errors of earlier work, too, which is looked at anyway
 
     def close(self) -> None:
         if not self._context:

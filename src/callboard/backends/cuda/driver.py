@@ -90,6 +90,8 @@ CHECKED: dict[str, tuple[str, tuple[Any, ...]]] = {
 }
 HOT: dict[str, tuple[str, tuple[Any, ...]]] = {
     "set_current": ("cuCtxSetCurrent", (c_void_p,)),
+    "push_current": ("cuCtxPushCurrent_v2", (c_void_p,)),
+    "pop_current": ("cuCtxPopCurrent_v2", (_Handle,)),
     "ctx_synchronize": ("cuCtxSynchronize", ()),
     "event_query": ("cuEventQuery", (c_void_p,)),
     "stream_query": ("cuStreamQuery", (c_void_p,)),
@@ -137,6 +139,8 @@ class Driver:
     primary_retain: Call
     primary_release: Call
     set_current: Call
+    push_current: Call
+    pop_current: Call
     priority_range: Call
     mem_info: Call
     mem_alloc: Call

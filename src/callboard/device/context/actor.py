@@ -120,7 +120,6 @@ class ContextActor:
         """
         self.helper.finish()
         tracks = self.streams.tracks
-        self.completion.watch(tracks)
         for track in tracks:
             if track.completed < track.issued:
                 track.poll()

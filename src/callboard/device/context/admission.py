@@ -4,6 +4,7 @@ resolve -> generation and extents -> producers' failures -> waits -> launch -> t
 looked at. This is the hot path of a context host: a few microseconds per op, so it is one straight function.
 """
 
+import time
 from collections.abc import Callable, Iterable
 
 from callboard.core.backend import AccelDevice, Memory
@@ -29,6 +30,9 @@ from callboard.device.context.verdicts import Ledger
 from callboard.device.protocol import Call, Plain
 
 __all__ = ["Admission"]
+
+LONG, PATIENCE = 200e-6, 3
+"""Seconds that launching may hold a visitor's thread, and how many launches of a plan in a row may take longer."""
 
 
 class Admission:
@@ -80,6 +84,25 @@ class Admission:
                 self._look(call)
             else:
                 launch(call, plan)
+
+    def at_once(self, call: Call) -> bool:
+        """Admit a call of a kind that has been launched before, if memory and order let it be launched now.
+
+        Returns:
+            False: nothing has been done with it.
+
+        Raises:
+            ContextPoisoned, Unrecoverable: The context is dead.
+        """
+        plan = self.plans.by_head.get(call.head)
+        if plan is None or plan.launch is None or not plan.launched or self._parking.active or call.withdrawn:
+            return False
+        if plan.held >= PATIENCE or (plan.makes and not all(self._pool.has(n.nbytes) for _, _, n in plan.makes)):
+            return False
+        began = time.perf_counter()
+        self._dispatch(call, plan)
+        plan.held = plan.held + 1 if time.perf_counter() - began > LONG else 0
+        return True
 
     def memory_was_freed(self) -> None:
         """The application has sent its frees: retry what waits for memory, once."""

@@ -120,6 +120,10 @@ class BlockPool:
         self.used += size
         return block
 
+    def has(self, nbytes: int) -> bool:
+        """Whether a block of this size is kept, so that :meth:`take` need not ask the device."""
+        return bool(self._free.get(size_class(nbytes)))
+
     def furnish(self, block: Block) -> int:
         """Give memory to a block that has none; its address. Raises as :meth:`take`."""
         taken = self.take(block.nbytes)

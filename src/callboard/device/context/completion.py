@@ -11,6 +11,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Sequence
+from typing import ClassVar
 
 from callboard.core.errors import AccelError
 from callboard.device.context.tracks import Track
@@ -22,7 +23,13 @@ WATCHDOG = 0.02
 
 
 class Completion(abc.ABC):
-    """Decides how long the admitting thread may wait for messages."""
+    """Decides how long the admitting thread may wait for messages.
+
+    Attributes:
+        visits: Whoever waits for an op may look for it himself: a look is cheap and needs no other thread.
+    """
+
+    visits: ClassVar[bool] = False
 
     @abc.abstractmethod
     def wait(self, flying: bool) -> float | None:
@@ -34,7 +41,7 @@ class Completion(abc.ABC):
 
     @abc.abstractmethod
     def watch(self, tracks: Sequence[Track]) -> None:
-        """New work has been enqueued on some of these tracks."""
+        """New work may have been enqueued on some of these tracks; the admitting thread is about to wait."""
 
     def close(self) -> None:
         """End what the strategy started."""
@@ -79,6 +86,8 @@ class SharedPolledCompletion(PolledCompletion):
         spin, clock: As of :class:`PolledCompletion`.
         looks: Never wait in the driver, so that somebody can see that an op does not end.
     """
+
+    visits = True
 
     SHORT = 200e-6
     """Seconds; also an upper bound of what a message may wait for admission, but for the first long op."""

@@ -68,6 +68,7 @@ class Plan:
         late: The library's bound method for a plan that has one.
         state: What the library's prepare returned; closed, if it can be, when the plan is dropped.
         error: Why this head cannot be executed.
+        held: Launches in a row that held a visitor for long.
         used: Ticket of the last launch.
         launched: How many there were.
         parked: Calls that wait for it.
@@ -78,6 +79,7 @@ class Plan:
         "blank",
         "error",
         "fresh",
+        "held",
         "late",
         "launch",
         "launched",
@@ -127,7 +129,7 @@ class Plan:
         self.measure: Callable[..., Extents] | None = None
         self.state: Any = op
         self.error: AccelError | None = None
-        self.used = self.launched = self.parked = 0
+        self.used = self.launched = self.parked = self.held = 0
 
     def refuse(self, error: AccelError) -> None:
         """Every call of this head fails with this error."""

@@ -53,6 +53,7 @@ def serve(channel: Channel, *, lives_on: bool = False) -> int:
         The exit code: 0, or :data:`POISONED`.
     """
     host = ContextHost(channel)
+    channel.open_to(host)
     try:
         return host.run()
     except ChannelClosed:
@@ -102,8 +103,12 @@ class ContextHost:
 
     def advance(self) -> float | None:
         """Look at what is in flight and report; gives the seconds to wait for messages, None: until woken."""
-        flying = self.look()
-        return None if self._context is None else self._context.completion.wait(flying)
+        context = self._context
+        if context is None:
+            self.look()
+            return None
+        context.completion.watch(context.streams.tracks)
+        return context.completion.wait(self.look())
 
     def look(self) -> bool:
         """Look at what is in flight and report; True while something is."""
@@ -164,6 +169,31 @@ class ContextHost:
         assert context is not None
         context.device.use()
         context.admission.calls((call,))
+
+    @property
+    def welcome(self) -> bool:
+        """Whether another thread may act for the admitting one while that waits: :meth:`visit` and :meth:`look`."""
+        context = self._context
+        return context is not None and context.completion.visits and self._residents is None and not self.closing
+
+    def enter(self) -> None:
+        """The thread of somebody else that calls this acts for the admitting one, up to :meth:`leave`."""
+        assert self._context is not None
+        self._context.device.enter()
+
+    def leave(self) -> None:
+        """End what :meth:`enter` began, on the same thread."""
+        assert self._context is not None
+        self._context.device.leave()
+
+    def visit(self, call: Call) -> bool:
+        """Launch a call if that takes no time to speak of: nothing has to be made or waited for first.
+
+        Raises:
+            ContextPoisoned, Unrecoverable: The context is dead.
+        """
+        assert self._context is not None
+        return self._context.admission.at_once(call)
 
     def handle(self, message: Plain | UnknownKind) -> None:
         """Act on one message."""

@@ -2,9 +2,13 @@
 
 import abc
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from callboard.device.protocol import Plain, ToHost
 from callboard.device.wire import UnknownKind
+
+if TYPE_CHECKING:
+    from callboard.device.context.serve import ContextHost
 
 __all__ = ["Channel", "ChannelClosed"]
 
@@ -66,6 +70,9 @@ class Channel(abc.ABC):
 
         None ends it. Any thread.
         """
+
+    def open_to(self, host: "ContextHost") -> None:
+        """The host that receives here may be visited while it waits; nothing where only messages reach it."""
 
     @abc.abstractmethod
     def beat(self) -> None:

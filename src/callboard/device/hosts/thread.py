@@ -1,4 +1,9 @@
-"""``ThreadHost``: a context in a thread of this process. Lowest latency, no encoding; nobody can kill it."""
+"""``ThreadHost``: a context in a thread of this process. No encoding; nobody can kill it.
+
+To hand an op to another thread and its verdict back costs more than a small op. So while the thread has nothing to do
+but wait, the loop's thread acts for it: it launches the call that it makes, and looks for the verdict that it awaits.
+The two never run at the same time, and what has to be made or may take time is left to the thread.
+"""
 
 import asyncio
 import contextlib
@@ -9,13 +14,16 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from callboard.device import forkguard
 from callboard.device.hosts.base import Host, HostEnd
 from callboard.device.hosts.channel import Channel, ChannelClosed
 from callboard.device.hosts.output import LOGGER
-from callboard.device.protocol import Close, Closed, FromHost, MapArena, Plain, ToHost
+from callboard.device.protocol import Call, Calls, Close, Closed, FromHost, MapArena, Plain, ToHost
+
+if TYPE_CHECKING:
+    from callboard.device.context.serve import ContextHost
 
 __all__ = ["ThreadChannel", "ThreadHost"]
 
@@ -54,6 +62,7 @@ class ThreadHost(Host):
         self._outbox: deque[FromHost] = deque()
         self._channel = ThreadChannel(self._outbox, self._notify)
         self._notified = False
+        self._acted = False  # the loop will see to it that what it has begun goes on
         self._lingering = False  # the loop's thread waits for `_came`, not for the loop
         self._came = threading.Lock()
         self._came.acquire()
@@ -94,11 +103,57 @@ class ThreadHost(Host):
         elif self._forked:
             raise forkguard.forked_error(f"the host of {self.label}")
 
+    def admit(self, call: Call) -> bool:
+        if not self._act(lambda host: host.visit(call)):
+            self.post(Calls([call]))
+        elif not self._acted:
+            self._acted = True
+            self._loop.call_soon(self._hand_back)
+        return True
+
+    def _act(self, step: "Callable[[ContextHost], bool]") -> bool:
+        """Do a step in the thread's place; what it gives, False when the thread is not waiting."""
+        channel = self._channel
+        host = channel.take_over() if self._alive else None
+        if host is None:
+            return False
+        notified, self._notified = self._notified, True  # what is sent meanwhile is looked at here
+        try:
+            return step(host)
+        except Exception as e:
+            channel.fail(e)
+            return True
+        except BaseException as e:  # Ctrl-C: nobody knows how much of it was done
+            channel.fail(RuntimeError(f"{type(e).__name__} in the middle of an op"))
+            raise
+        finally:
+            channel.give_back()
+            self._notified = notified
+            if self._outbox:
+                self._notify()
+
+    def _hand_back(self) -> None:
+        """The loop takes its turn: whatever is in flight is the thread's again."""
+        self._acted = False
+        if self._act(lambda host: host.look()):
+            self._channel.wake()
+
     def send_arena(self, arena: int, descriptor: int, nbytes: int, address: int) -> None:
         self.post(MapArena(arena, nbytes, address))
 
     def linger(self, done: Callable[[], bool], seconds: float) -> bool:
         until = time.perf_counter() + seconds
+
+        def look(host: "ContextHost") -> bool:
+            while True:
+                flying = host.look()
+                if self._outbox:
+                    self._deliver_some()
+                if done() or time.perf_counter() > until:
+                    return flying
+
+        if self._act(look):
+            self._channel.wake()
         self._lingering = True
         while not done():
             if self._outbox:
@@ -233,6 +288,10 @@ class ThreadChannel(Channel):
         self._outbox = outbox
         self._notify = notify
         self._closed: str | None = None
+        self._failure: BaseException | None = None
+        self._host: ContextHost | None = None
+        self._acting = threading.Lock()  # held by whoever acts: the thread, but while it waits
+        self._acting.acquire()
         self._woken = False
         self._waiting = False
         self._bell = threading.Lock()
@@ -249,20 +308,51 @@ class ThreadChannel(Channel):
         self._closed = why
         self.wake()
 
+    def open_to(self, host: "ContextHost") -> None:
+        self._host = host
+
+    def take_over(self) -> "ContextHost | None":
+        """The host, to act for its thread up to :meth:`give_back`; None when that is at work or has work to do."""
+        host = self._host
+        if host is None or self._inbox or not self._acting.acquire(blocking=False):
+            return None
+        if not self._inbox and self._closed is None and self._failure is None and host.welcome:
+            host.enter()
+            return host
+        self._acting.release()
+        return None
+
+    def give_back(self) -> None:
+        """The host's thread may act again."""
+        assert self._host is not None
+        self._host.leave()
+        self._acting.release()
+
+    def fail(self, error: BaseException) -> None:
+        """Let the next receive raise this, which came while another thread acted."""
+        self._failure = error
+        self.wake()
+
     def receive(self, timeout: float | None) -> Sequence[ToHost]:
-        if self._closed is not None:
-            raise ChannelClosed(self._closed)
+        self._check()
         inbox = self._inbox
         if not inbox and timeout != 0:
             self._waiting = True
             # Looked at again after the flag is up: whoever put a message before that did not ring.
             if not inbox and not self._woken:
+                self._acting.release()
                 self._bell.acquire(timeout=-1 if timeout is None else timeout)
+                self._acting.acquire()
             self._waiting = False
             self._woken = False
-            if self._closed is not None:
-                raise ChannelClosed(self._closed)
+            self._check()
         return [inbox.popleft() for _ in range(len(inbox))]
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+        if self._closed is not None:
+            raise ChannelClosed(self._closed)
 
     def send(self, message: Plain) -> None:
         self._outbox.append(message)  # type: ignore[arg-type]
