@@ -211,13 +211,11 @@ class AccelDevice(abc.ABC):
     Attributes:
         info: What its backend lists it as.
         native: Ordinal of the device among those that this process sees, for what knows devices by that.
-        alone: Whether no thread but the admitting one uses the context now. Its host says so; else nobody knows.
         hurried: Id of the thread that must not be held now, as its host says; 0: none.
     """
 
     info: DeviceInfo
     native: int = 0
-    alone: Callable[[], bool] = staticmethod(lambda: False)
     hurried: int = 0
 
     @abc.abstractmethod

@@ -166,6 +166,9 @@ class HostDriver:
     def stream_synchronize(self, stream: int) -> None:
         self._checked("stream_synchronize")
 
+    def device_resource(self, device: int, out: Any, kind: int) -> None:
+        self.check(801, "device_resource")  # and so no context to record in
+
     def stream_begin_capture(self, stream: int, mode: int) -> None:
         self.check(801, "stream_begin_capture")  # CUDA_ERROR_NOT_SUPPORTED: what is called here is done at once
 

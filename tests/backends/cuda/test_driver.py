@@ -3,8 +3,8 @@ from typing import Any
 
 import pytest
 
-from callboard.backends.cuda.driver import CHECKED, HOT, Driver, Memcpy2D
-from callboard.core.errors import BackendUnavailable, ContextPoisoned, OutOfMemory
+from callboard.backends.cuda.driver import CHECKED, HOT, NEWER, Driver, Memcpy2D
+from callboard.core.errors import BackendUnavailable, ContextPoisoned, OutOfMemory, UnsupportedOp
 
 
 class Function:
@@ -43,9 +43,9 @@ class Library:
 def test_every_function_is_annotated_and_bound() -> None:
     driver = Driver(Library())
     names = set(Driver.__annotations__)
-    assert names == set(CHECKED) | set(HOT)
+    assert names == set(CHECKED) | set(NEWER) | set(HOT)
     assert not set(CHECKED) & set(HOT)
-    for name, (_, arguments) in {**CHECKED, **HOT}.items():
+    for name, (_, arguments) in {**CHECKED, **NEWER, **HOT}.items():
         assert getattr(driver, name).argtypes == arguments
         assert getattr(driver, name).restype is ctypes.c_int
 
@@ -74,3 +74,12 @@ def test_the_structure_of_pitched_copies_is_that_of_cuda_h() -> None:
     assert (Memcpy2D.src_device.offset, Memcpy2D.src_pitch.offset) == (32, 48)
     assert (Memcpy2D.dst_type.offset, Memcpy2D.dst_device.offset, Memcpy2D.dst_pitch.offset) == (72, 88, 104)
     assert (Memcpy2D.width.offset, Memcpy2D.height.offset) == (112, 120)
+
+
+def test_what_an_older_driver_lacks_is_refused_when_it_is_called() -> None:
+    library = Library()
+    library.missing = {symbol for symbol, _ in NEWER.values()}
+    driver = Driver(library)
+    for name in NEWER:
+        with pytest.raises(UnsupportedOp, match="R555"):
+            getattr(driver, name)(0)

@@ -5,8 +5,16 @@ from typing import Any
 import pytest
 
 from callboard.backends.cuda.driver import Driver
-from callboard.backends.cuda.graph import capture
+from callboard.backends.cuda.graph import GreenContext, capture
 from callboard.core.errors import DriverError
+
+GIVES = (
+    "cuStreamEndCapture",
+    "cuGraphInstantiateWithFlags",
+    "cuDevResourceGenerateDesc",
+    "cuGreenCtxCreate",
+    "cuGreenCtxStreamCreate",
+)
 
 
 class Library:
@@ -27,7 +35,7 @@ class Library:
         def call(*arguments: Any) -> int:
             self.calls.append(name)
             status = self._answers.get(name, 0)
-            if name in ("cuStreamEndCapture", "cuGraphInstantiateWithFlags") and not status:
+            if name in GIVES and not status:
                 arguments[name == "cuStreamEndCapture"]._obj.value = self.handle
             errcheck: Any = getattr(call, "errcheck", None)
             return int(errcheck(status, call, arguments)) if errcheck else status
@@ -76,3 +84,23 @@ def test_what_cannot_be_recorded_is_an_error() -> None:
     with pytest.raises(DriverError):
         capture(Driver(library), 1, lambda: None)
     assert library.calls[-1] == "cuGraphDestroy"
+
+
+def test_a_context_to_record_in_is_made_of_all_of_the_device() -> None:
+    library = Library()
+    green = GreenContext(Driver(library), 0)
+    assert green.stream() == 7
+    green.close()
+    green.close()
+    assert library.calls == [
+        "cuDeviceGetDevResource",
+        "cuDevResourceGenerateDesc",
+        "cuGreenCtxCreate",
+        "cuGreenCtxStreamCreate",
+        "cuGreenCtxDestroy",
+    ]
+
+
+def test_a_device_that_cannot_be_recorded_on_says_so() -> None:
+    with pytest.raises(DriverError):
+        GreenContext(Driver(Library(cuGreenCtxCreate=801)), 0)

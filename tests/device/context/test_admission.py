@@ -1,6 +1,5 @@
 """Admission, op by op: order, refusals, parking, memory, and what a failure means."""
 
-import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -44,22 +43,6 @@ def test_ops_are_executed_in_order_over_streams(host: Hosted) -> None:
     assert values(host, x) == [13] * 4
     assert values(host, y) == [4] * 4
     assert not host.failed
-
-
-@pytest.mark.parametrize("exclusive", [False, True])
-def test_a_context_is_alone_in_a_process_of_its_own_without_residents_and_helper(
-    host: Hosted, monkeypatch: pytest.MonkeyPatch, exclusive: bool
-) -> None:
-    monkeypatch.setattr(host.channel, "exclusive", exclusive)
-    context, go = host.context, threading.Event()
-    assert context.device.alone() is exclusive
-    context.helper.run("wait", lambda: go.wait(20.0), lambda error: None)
-    assert not context.device.alone()
-    go.set()
-    host.finish(lambda: not context.helper.jobs)
-    assert context.device.alone() is exclusive
-    context.inhabited = True
-    assert not context.device.alone()
 
 
 @pytest.mark.parametrize("completion", ["polled", "host_fn", "sync"])

@@ -11,6 +11,7 @@ from typing import Any
 
 from callboard.backends.cuda.driver import HOST_REGISTER_PORTABLE, Driver, load_driver
 from callboard.backends.cuda.errors import INVALID_CONTEXT
+from callboard.backends.cuda.graph import GreenContext
 from callboard.backends.cuda.kernels import Kernels
 from callboard.backends.cuda.readback import SLOT, CudaReadback, Slots
 from callboard.backends.cuda.stream import CudaStream
@@ -66,6 +67,7 @@ class CudaDevice(AccelDevice):
         self.kernels = Kernels(driver, capability, lambda: self.hurried != threading.get_ident())
         self._slots = Slots(driver)
         self._streams: list[CudaStream] = []
+        self._green: GreenContext | None = None
         self._ids = count()
         self._allocated: dict[int, weakref.ref[_Allocation]] = {}  # by address
         least, greatest = c_int(), c_int()
@@ -75,6 +77,19 @@ class CudaDevice(AccelDevice):
 
     def stream(self, priority: int = 0) -> CudaStream:
         stream = CudaStream(self.driver, next(self._ids), self._priorities[max(-1, min(priority, 1))])
+        self._streams.append(stream)
+        return stream
+
+    def recorder(self) -> CudaStream:
+        """A stream to record on, whatever other threads do with the context; nothing is run on it.
+
+        Raises:
+            UnsupportedOp: The driver is older than R555.
+            AccelError: It cannot be made.
+        """
+        if self._green is None:
+            self._green = GreenContext(self.driver, self.native)
+        stream = CudaStream(self.driver, next(self._ids), 0, self._green.stream())
         self._streams.append(stream)
         return stream
 
@@ -161,6 +176,9 @@ class CudaDevice(AccelDevice):
         for stream in self._streams:
             stream.close()
         self._streams.clear()
+        if self._green is not None:
+            self._green.close()
+            self._green = None
         self.kernels.close()
         self._slots.close()
         # The context lives on where CuPy or torch share it, so what is left is given back here; but not memory that

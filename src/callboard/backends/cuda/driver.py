@@ -17,7 +17,7 @@ from functools import cache
 from typing import Any
 
 from callboard.backends.cuda.errors import error_of
-from callboard.core.errors import AccelError, BackendUnavailable
+from callboard.core.errors import AccelError, BackendUnavailable, UnsupportedOp
 
 __all__ = ["Driver", "Memcpy2D", "load_driver"]
 
@@ -88,6 +88,14 @@ CHECKED: dict[str, tuple[str, tuple[Any, ...]]] = {
     "module_get_function": ("cuModuleGetFunction", (_Handle, c_void_p, c_char_p)),
     "module_unload": ("cuModuleUnload", (c_void_p,)),
 }
+# Checked, too; where the driver is older, calling them says so.
+NEWER: dict[str, tuple[str, tuple[Any, ...]]] = {
+    "device_resource": ("cuDeviceGetDevResource", (c_int, c_void_p, c_int)),
+    "resource_desc": ("cuDevResourceGenerateDesc", (_Handle, c_void_p, c_uint)),
+    "green_create": ("cuGreenCtxCreate", (_Handle, c_void_p, c_int, c_uint)),
+    "green_destroy": ("cuGreenCtxDestroy", (c_void_p,)),
+    "green_stream_create": ("cuGreenCtxStreamCreate", (_Handle, c_void_p, c_uint, c_int)),
+}
 HOT: dict[str, tuple[str, tuple[Any, ...]]] = {
     "set_current": ("cuCtxSetCurrent", (c_void_p,)),
     "push_current": ("cuCtxPushCurrent_v2", (c_void_p,)),
@@ -118,7 +126,7 @@ Call = Callable[..., int]
 
 
 class Driver:
-    """The bound functions, under the names of :data:`CHECKED` and :data:`HOT`.
+    """The bound functions, under the names of :data:`CHECKED`, :data:`NEWER` and :data:`HOT`.
 
     Handles and addresses are plain ints. ``launch_kernel(function, gx, gy, gz, bx, by, bz, shared, stream, params,
     extra)`` and the others take what the C functions take.
@@ -166,6 +174,11 @@ class Driver:
     module_load_data: Call
     module_get_function: Call
     module_unload: Call
+    device_resource: Call
+    resource_desc: Call
+    green_create: Call
+    green_destroy: Call
+    green_stream_create: Call
     ctx_synchronize: Call
     event_query: Call
     stream_query: Call
@@ -190,6 +203,13 @@ class Driver:
         for name, (symbol, arguments) in CHECKED.items():
             function = self._bind(symbol, arguments)
             function.errcheck = self._checker(symbol)
+            setattr(self, name, function)
+        for name, (symbol, arguments) in NEWER.items():
+            if hasattr(library, symbol):
+                function = self._bind(symbol, arguments)
+                function.errcheck = self._checker(symbol)
+            else:
+                function = _missing(symbol)
             setattr(self, name, function)
 
     def error(self, code: int, call: str) -> AccelError:
@@ -222,6 +242,13 @@ class Driver:
             return code
 
         return check
+
+
+def _missing(symbol: str) -> Call:
+    def refuse(*_: Any) -> int:
+        raise UnsupportedOp(f"the NVIDIA driver has no {symbol}; it came with R555")
+
+    return refuse
 
 
 @cache

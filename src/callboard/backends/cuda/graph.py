@@ -1,16 +1,21 @@
-"""Work recorded from a stream as a CUDA graph."""
+"""Work recorded from a stream as a CUDA graph, and where recording disturbs nobody."""
 
 import ctypes
 from collections.abc import Callable
 from contextlib import suppress
 from ctypes import c_void_p
 
-from callboard.backends.cuda.driver import Driver
+from callboard.backends.cuda.driver import STREAM_NON_BLOCKING, Driver
 from callboard.core.backend import AccelGraph, AccelStream
 from callboard.core.errors import AccelError
 
-__all__ = ["CudaGraph", "capture"]
+__all__ = ["CudaGraph", "GreenContext", "capture"]
 
+ALL_MULTIPROCESSORS = 1
+"""``CU_DEV_RESOURCE_TYPE_SM``."""
+RESOURCE = 256
+"""Bytes; more than a ``CUdevResource`` has."""
+GREEN_DEFAULT_STREAM = 1
 INVALIDATED = 901
 """``CUDA_ERROR_STREAM_CAPTURE_INVALIDATED``."""
 THREAD_LOCAL = 1
@@ -44,6 +49,44 @@ class CudaGraph(AccelGraph):
         if self._executable:
             self._driver.graph_exec_destroy(self._executable)
             self._executable = 0
+
+
+class GreenContext:
+    """A second, light context of the same memory and kernels, with all multiprocessors, to record in.
+
+    While a stream is captured, CUDA refuses to synchronise the context that it belongs to (900), on any thread, and
+    gives the recording up (901). The context that everybody uses is not that of a stream made here, so whoever
+    synchronises it does not meet a recording. What was recorded here may be launched there.
+
+    Args:
+        driver: What it calls.
+        device: The ordinal; its primary context is active.
+
+    Raises:
+        UnsupportedOp: The driver is older than R555.
+        AccelError: It cannot be made.
+    """
+
+    def __init__(self, driver: Driver, device: int) -> None:
+        self._driver = driver
+        resource = ctypes.create_string_buffer(RESOURCE)
+        driver.device_resource(device, resource, ALL_MULTIPROCESSORS)
+        description, created = c_void_p(), c_void_p()
+        driver.resource_desc(ctypes.byref(description), resource, 1)
+        driver.green_create(ctypes.byref(created), description, device, GREEN_DEFAULT_STREAM)
+        self._handle: int = created.value or 0
+
+    def stream(self) -> int:
+        """A new ``CUstream`` of it; its taker destroys it."""
+        created = c_void_p()
+        self._driver.green_stream_create(ctypes.byref(created), self._handle, STREAM_NON_BLOCKING, 0)
+        return created.value or 0
+
+    def close(self) -> None:
+        """Destroy it; its streams are gone."""
+        if self._handle:
+            self._driver.green_destroy(self._handle)
+            self._handle = 0
 
 
 def capture(driver: Driver, stream: int, enqueue: Callable[[], None]) -> CudaGraph:

@@ -7,9 +7,6 @@ exchange two buffers) call with the same addresses and numbers again and again.
 When to record is the ski rental problem (Karlin et al., "Competitive snoopy caching", Algorithmica 3, 1988): one has
 been launched so often that recording it costs no more than what it has cost so far not to have done so. Then at worst,
 whatever is called, twice the least possible time is spent.
-
-Recording wants the context for itself: while a stream is captured, CUDA forbids every thread to synchronise the device
-or the context. So nothing is recorded while another thread may be using it.
 """
 
 import struct
@@ -59,7 +56,7 @@ class Recording:
 class Repeats:
     """The recordings of one library.
 
-    They are made on a stream of their own, on which nobody else can be enqueuing at that time.
+    They are made on a stream of their own, in a context of its own: other threads may do what they like meanwhile.
     """
 
     def __init__(self, device: "CudaDevice") -> None:
@@ -92,7 +89,7 @@ class Repeats:
                 recording.again(stream)
                 return
             count = seen.get(key, 0) + 1
-            if not key or count < WORTH or not self._device.alone():
+            if not key or count < WORTH:
                 if len(seen) >= SEEN:
                     seen.clear()
                 seen[key] = count
@@ -136,9 +133,9 @@ class Repeats:
 
     def _launched(self, stream: CudaStream, run: Run, arguments: tuple[Any, ...]) -> CudaGraph | None:
         """The launch as a graph, enqueued; None where it cannot be recorded or finds no memory."""
-        own = self._stream = self._stream or self._device.stream()
         graph = None
         try:
+            own = self._stream = self._stream or self._device.recorder()
             graph = own.capture(lambda: run(own, *arguments))
             graph.launch(stream)
         except (ContextPoisoned, Unrecoverable):

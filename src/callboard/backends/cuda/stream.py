@@ -50,18 +50,21 @@ class CudaStream(AccelStream):
         recording: What is enqueued goes into a graph, and does not run.
     """
 
-    def __init__(self, driver: Driver, id: int, priority: int) -> None:
+    def __init__(self, driver: Driver, id: int, priority: int, native: int = 0) -> None:
         """Create it in the current context.
 
         Args:
             driver: What it calls.
             id: Small number, unique in the device.
             priority: As CUDA counts: lower is more urgent.
+            native: A stream that there is already; owned from here on.
         """
-        created = c_void_p()
-        driver.stream_create(ctypes.byref(created), STREAM_NON_BLOCKING, priority)
+        if not native:
+            created = c_void_p()
+            driver.stream_create(ctypes.byref(created), STREAM_NON_BLOCKING, priority)
+            native = created.value or 0
         self.id = id
-        self.native: int = created.value or 0
+        self.native = native
         self.driver = driver
         self._record = driver.event_record
         self._query = driver.stream_query

@@ -31,9 +31,6 @@ __all__ = ["ContextActor"]
 class ContextActor:
     """A context, its libraries, and everything in flight on it.
 
-    Attributes:
-        inhabited: Resident actors have threads of their own in it.
-
     Raises:
         BackendUnavailable, OutOfMemory, DriverError: From the constructor: the device cannot be opened.
     """
@@ -70,8 +67,6 @@ class ContextActor:
         if config.trace:
             self.ledger.trace = KernelTrace()
         self.lending = Lending(self)
-        self.inhabited = False
-        self.device.alone = self._alone
         self._asks: dict[str, Callable[[Any], Any]] = {
             "stats": self._stats,
             "flushed": self._flushed,
@@ -79,9 +74,6 @@ class ContextActor:
             "probe": self._probe,
             "trace": self._trace,
         }
-
-    def _alone(self) -> bool:
-        return self._channel.exclusive and not self.inhabited and not self.helper.jobs
 
     def warm_up(self) -> None:
         """Make handles, workspaces and lazily loaded code of the configured libraries, as a hot standby does."""

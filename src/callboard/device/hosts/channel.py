@@ -22,11 +22,9 @@ class Channel(abc.ABC):
 
     Attributes:
         shared: The admitting thread shares the GIL with the application and is not the application's own.
-        exclusive: The process is the host's own: nobody but the host's threads uses its context.
     """
 
     shared = False
-    exclusive = False
 
     @abc.abstractmethod
     def receive(self, timeout: float | None) -> Sequence[ToHost | UnknownKind]:

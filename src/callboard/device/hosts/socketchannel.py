@@ -61,8 +61,6 @@ class SocketChannel(Channel):
         pulse: Told of rounds, waits and steps.
     """
 
-    exclusive = True
-
     def __init__(self, sock: socket.socket, pulse: Pulse) -> None:
         sock.setblocking(False)
         self._sock = sock

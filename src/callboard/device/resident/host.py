@@ -85,7 +85,7 @@ class HostActors:
     def enter(self, context: "ContextActor") -> None:
         """The context is open and the device's own: set the actors up."""
         self._context = context
-        self._entered = context.inhabited = True
+        self._entered = True
         for actor in self._actors.values():
             self._enter(actor)
 
