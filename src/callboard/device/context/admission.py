@@ -6,6 +6,7 @@ looked at. This is the hot path of a context host: a few microseconds per op, so
 
 import time
 from collections.abc import Callable, Iterable
+from typing import Any
 
 from callboard.core.backend import AccelDevice, Memory
 from callboard.core.errors import (
@@ -19,6 +20,7 @@ from callboard.core.errors import (
     Withdrawn,
 )
 from callboard.core.layout import OpenLayout
+from callboard.device.context.bindings import Use
 from callboard.device.context.blocks import Block, BlockPool
 from callboard.device.context.libraries import Libraries, LibraryActor
 from callboard.device.context.parking import Parking
@@ -214,67 +216,34 @@ class Admission:
         assert library is not None
         track = library.track
         ticket = track.issued + 1
-        values = plan.blank.copy()
-        places = call.places
-        buffers = self.buffers
         sources: list[Pending] = []
-        failed: Pending | None = None
-        blocks: list[tuple[Block, bool]] = []
-        if len(places) != plan.arity or len(call.made) != plan.fresh:
-            self._refuse(
-                call,
-                plan,
-                ShapeError(f"{plan.tag}: the call brings {len(places) // 2} operands, {len(plan.places)} expected"),
-            )
-            return
-        i = -2
-        for at, item, host, reads, writes, whole, low, high, name in plan.places:
-            i += 2
-            offset = places[i + 1]
-            if host:
-                base, size = self.arenas.get(places[i], (0, -1))
-            else:
-                block = buffers.get(places[i])
-                if block is None:
-                    self._refuse(
-                        call, plan, GpuRefStale(f"{plan.tag}: {name} names no buffer of this context", "freed")
-                    )
-                    return
-                base, size = block.address, block.nbytes
-                source = block.source
-                if source is not None:
-                    if reads or whole != size:
-                        if source.state == FAILED and (reads or not base):
-                            failed = failed or source
-                            continue
-                        if source.state != OK:
-                            sources.append(source)
-                    elif not base:  # refused before it had memory, and overwritten as a whole now
-                        try:
-                            base = self._pool.furnish(block)
-                        except OutOfMemory as e:
-                            self._short(call, plan, [], e)
-                            return
-                blocks.append((block, writes))
-            if offset + low < 0 or offset + high > size:
-                self._refuse(
-                    call,
-                    plan,
-                    ShapeError(
-                        f"{plan.tag}: {name} reaches bytes {offset + low}..{offset + high}, "
-                        f"its buffer has {max(size, 0)}"
-                    ),
-                )
+        binding = None
+        bindings = plan.bindings
+        places = tuple(call.places)
+        if bindings is not None:
+            binding = bindings.by_places.get(places)
+            if binding is not None:
+                for block, buffer, _, heeds in binding.uses:
+                    if block.buffer != buffer:
+                        binding = None
+                        break
+                    source = block.source
+                    if heeds and source is not None and source.state != OK:
+                        if source.state == FAILED:
+                            binding = None
+                            break
+                        sources.append(source)
+        if binding is None or len(call.made) != plan.fresh:
+            values = plan.blank.copy()
+            uses: list[Use] = []
+            sources.clear()
+            if not self._resolve(call, plan, values, uses, sources):
                 return
-            if item < 0:
-                values[at] = base + offset
-            elif item == 0:
-                values[at] = [base + offset]
-            else:
-                values[at].append(base + offset)
-        if failed is not None:
-            self._inherit(call, plan, failed)
-            return
+            if bindings is not None:
+                bindings.resolved(places, values, uses)
+        else:
+            values = binding.values.copy()
+            uses = binding.uses.copy() if plan.makes else binding.uses
         if plan.numbers:
             numbers = call.numbers
             i = 0
@@ -301,9 +270,10 @@ class Admission:
                 self._short(call, plan, made, e)
                 return
             for buffer, block in zip(call.made, made, strict=True):
-                buffers[buffer] = block
-                blocks.append((block, True))
-        for block, writes in blocks:
+                self.buffers[buffer] = block
+                block.buffer = buffer
+                uses.append(Use(block, buffer, True, False))
+        for block, _, writes, _ in uses:
             if block.only is not track:
                 block.enter(track, writes)
         if track.trails:
@@ -319,7 +289,7 @@ class Admission:
         else:
             track.ops.append(op)
         # What others are to know of it is noted while the device is at work.
-        for block, writes in blocks:
+        for block, _, writes, _ in uses:
             if writes:
                 block.writer = track
                 block.wrote = ticket
@@ -330,6 +300,62 @@ class Admission:
         plan.launched += 1
         if ticket - track.sealed >= SEAL_EVERY:
             track.seal()
+
+    def _resolve(self, call: Call, plan: Plan, values: list[Any], uses: list[Use], sources: list[Pending]) -> bool:
+        """Find the operands of a call and check that they may be used; False: it has been refused, or parks."""
+        places = call.places
+        buffers = self.buffers
+        failed: Pending | None = None
+        if len(places) != plan.arity or len(call.made) != plan.fresh:
+            error = f"{plan.tag}: the call brings {len(places) // 2} operands, {len(plan.places)} expected"
+            self._refuse(call, plan, ShapeError(error))
+            return False
+        i = -2
+        for at, item, host, reads, writes, whole, low, high, name in plan.places:
+            i += 2
+            offset = places[i + 1]
+            if host:
+                base, size = self.arenas.get(places[i], (0, -1))
+            else:
+                block = buffers.get(places[i])
+                if block is None:
+                    self._refuse(
+                        call, plan, GpuRefStale(f"{plan.tag}: {name} names no buffer of this context", "freed")
+                    )
+                    return False
+                base, size = block.address, block.nbytes
+                heeds = reads or whole != size
+                source = block.source
+                if source is not None:
+                    if heeds:
+                        if source.state == FAILED and (reads or not base):
+                            failed = failed or source
+                            continue
+                        if source.state != OK:
+                            sources.append(source)
+                    elif not base:  # refused before it had memory, and overwritten as a whole now
+                        try:
+                            base = self._pool.furnish(block)
+                        except OutOfMemory as e:
+                            self._short(call, plan, [], e)
+                            return False
+                uses.append(Use(block, places[i], writes, heeds))
+            if offset + low < 0 or offset + high > size:
+                error = (
+                    f"{plan.tag}: {name} reaches bytes {offset + low}..{offset + high}, its buffer has {max(size, 0)}"
+                )
+                self._refuse(call, plan, ShapeError(error))
+                return False
+            if item < 0:
+                values[at] = base + offset
+            elif item == 0:
+                values[at] = [base + offset]
+            else:
+                values[at].append(base + offset)
+        if failed is not None:
+            self._inherit(call, plan, failed)
+            return False
+        return True
 
     # -- refusals ------------------------------------------------------------------------------------------------------
 

@@ -24,9 +24,10 @@ class Block:
         source: The op that wrote it last, as long as that matters for verdicts.
         only: The track that all its uses in flight are of; None where there may be several, or somebody else's.
         lent: Native streams of borrowers: what they enqueue there counts as written at any time.
+        buffer: The buffer of an op's that it is now; 0 of others, and while nobody can name it.
     """
 
-    __slots__ = ("address", "lent", "memory", "nbytes", "only", "readers", "source", "writer", "wrote")
+    __slots__ = ("address", "buffer", "lent", "memory", "nbytes", "only", "readers", "source", "writer", "wrote")
 
     def __init__(self, memory: Memory, nbytes: int) -> None:
         self.memory = memory
@@ -38,6 +39,7 @@ class Block:
         self.source: Pending | None = None
         self.only: Track | None = None
         self.lent: tuple[int, ...] = ()
+        self.buffer = 0
 
     def enter(self, track: Track, writes: bool) -> None:
         """Make ``track`` run after whoever it has to; not needed while ``only`` is that track."""
@@ -141,6 +143,7 @@ class BlockPool:
         self.used -= size
         self.cached += size
         block.source = None
+        block.buffer = 0
         self._free.setdefault(size, []).append(block)
 
     def trim(self) -> None:

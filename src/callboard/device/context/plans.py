@@ -13,6 +13,7 @@ from callboard.core.library import Extents
 from callboard.core.op import OPS, Op, info_of, outputs_of
 from callboard.core.operand import Operand, Role
 from callboard.core.opinfo import read_head
+from callboard.device.context.bindings import Bindings
 
 if TYPE_CHECKING:
     from callboard.device.context.libraries import LibraryActor
@@ -60,6 +61,7 @@ class Plan:
         numbers: ``(position, complex)`` of the scalars that are numbers.
         makes: ``(position, position in a compound or -1, layout)`` of the outputs to make; ``fresh`` of them.
         arity: Numbers that a call's places hold.
+        bindings: Places that have come before; None where there may be arenas or tuples of operands among them.
         value: Layout of the output whose value is the answer, None when the answer is no value.
         blank: Arguments of the launch before a call fills them in.
         launch: The library's bound method; None until the plan is ready, and where a call has to be measured first.
@@ -76,6 +78,7 @@ class Plan:
 
     __slots__ = (
         "arity",
+        "bindings",
         "blank",
         "error",
         "fresh",
@@ -120,6 +123,7 @@ class Plan:
         self.numbers = tuple(numbers)
         self.makes = tuple(makes)
         self.arity = 2 * len(places)
+        self.bindings = None if any(place.host or place.item >= 0 for place in places) else Bindings()
         self.fresh = len(makes)
         self.open = any(isinstance(layout, OpenLayout) for layout in made.values())
         self.value: Layout | None = made.get(op.returns[0]) if op.value else None

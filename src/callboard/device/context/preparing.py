@@ -175,6 +175,8 @@ class Sizing:
 
     def advance(self) -> bool:
         """Look whether operands have come; True while some are waited for."""
+        if not self._measures:
+            return False
         waiting = [m for m in self._measures.values() if not m.started]
         if not all(m.waits for m in waiting):
             self._parking.retry()
