@@ -278,17 +278,20 @@ class Admission:
                 block.enter(track, writes)
         if track.trails:
             track.seal()
-        op = Pending(call.id, ticket, plan, sources)
         track.issued = ticket
+        check = readback = error = None
         try:
-            op.check = plan.launch(track.stream, plan.state, *values)  # type: ignore[misc]
+            check = plan.launch(track.stream, plan.state, *values)  # type: ignore[misc]
             if plan.value is not None:
-                op.readback = self._device.read_back(track.stream, values[plan.makes[0][0]], plan.value.nbytes)
+                readback = self._device.read_back(track.stream, values[plan.makes[0][0]], plan.value.nbytes)
         except Exception as e:  # likewise
-            self._ledger.refuse(op, self._classified(e, plan))
-        else:
-            track.ops.append(op)
+            error = self._classified(e, plan)
         # What others are to know of it is noted while the device is at work.
+        op = Pending(call.id, ticket, plan, sources, check, readback)
+        if error is None:
+            track.ops.append(op)
+        else:
+            self._ledger.refuse(op, error)
         for block, _, writes, _ in uses:
             if writes:
                 block.writer = track
