@@ -174,7 +174,7 @@ def release_at_once(patch: pytest.MonkeyPatch) -> None:
 
 
 def forget_producers(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(admission, "Pending", lambda op, ticket, plan, sources: Pending(op, ticket, plan, ()))
+    patch.setattr(admission, "Pending", lambda op, ticket, plan, sources, *rest: Pending(op, ticket, plan, (), *rest))
 
 
 def settle_out_of_order(patch: pytest.MonkeyPatch) -> None:

@@ -3,11 +3,13 @@
 import asyncio
 import sys
 import threading
+from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
+from callboard.device.hosts.thread import ThreadChannel
 from callboard.device.protocol import Verdicts
 
 Start = Callable[..., Awaitable[Any]]
@@ -62,6 +64,18 @@ async def test_a_burst_wakes_the_loop_once(start: Start, monkeypatch: pytest.Mon
         pass
     assert len(wakes) == 1
     await talk.until(lambda: len([m for m in talk.messages if type(m) is Verdicts]) == 2000)
+
+
+def test_a_thread_whose_work_is_seen_to_elsewhere_sleeps_until_it_is_woken() -> None:
+    channel = ThreadChannel(deque(), lambda: None)
+    channel.lent = True
+    thread = threading.Thread(target=channel.receive, args=(1e-4,))
+    thread.start()
+    thread.join(0.05)
+    assert thread.is_alive()
+    channel.wake()
+    thread.join(20.0)
+    assert not thread.is_alive()
 
 
 async def test_no_thread_is_left(start: Start) -> None:

@@ -62,7 +62,6 @@ class ThreadHost(Host):
         self._outbox: deque[FromHost] = deque()
         self._channel = ThreadChannel(self._outbox, self._notify)
         self._notified = False
-        self._acted = False  # the loop will see to it that what it has begun goes on
         self._lingering = False  # the loop's thread waits for `_came`, not for the loop
         self._came = threading.Lock()
         self._came.acquire()
@@ -106,17 +105,17 @@ class ThreadHost(Host):
     def admit(self, call: Call) -> bool:
         if not self._act(lambda host: host.visit(call)):
             self.post(Calls([call]))
-        elif not self._acted:
-            self._acted = True
+        elif not self._channel.lent:
+            self._channel.lent = True
             self._loop.call_soon(self._hand_back)
         return True
 
-    def _act(self, step: "Callable[[ContextHost], bool]") -> bool:
-        """Do a step in the thread's place; what it gives, False when the thread is not waiting."""
+    def _act(self, step: "Callable[[ContextHost], bool]") -> bool | None:
+        """Do a step in the thread's place; what it gives, None when the thread is at work itself."""
         channel = self._channel
         host = channel.take_over() if self._alive else None
         if host is None:
-            return False
+            return None
         notified, self._notified = self._notified, True  # what is sent meanwhile is looked at here
         try:
             return step(host)
@@ -134,8 +133,11 @@ class ThreadHost(Host):
 
     def _hand_back(self) -> None:
         """The loop takes its turn: whatever is in flight is the thread's again."""
-        self._acted = False
-        if self._act(lambda host: host.look()):
+        self._leave(self._act(lambda host: host.look()) is not False)
+
+    def _leave(self, flying: bool) -> None:
+        self._channel.lent = False
+        if flying:
             self._channel.wake()
 
     def send_arena(self, arena: int, descriptor: int, nbytes: int, address: int) -> None:
@@ -153,7 +155,7 @@ class ThreadHost(Host):
                     return flying
 
         if self._act(look):
-            self._channel.wake()
+            self._leave(flying=True)
         self._lingering = True
         while not done():
             if self._outbox:
@@ -279,6 +281,9 @@ class ThreadChannel(Channel):
     Args:
         outbox: Messages for the application.
         notify: Called after one was added.
+
+    Attributes:
+        lent: The loop's thread sees to what is in flight, and wakes the host's when it leaves that to it.
     """
 
     shared = True
@@ -292,6 +297,7 @@ class ThreadChannel(Channel):
         self._host: ContextHost | None = None
         self._acting = threading.Lock()  # held by whoever acts: the thread, but while it waits
         self._acting.acquire()
+        self.lent = False
         self._woken = False
         self._waiting = False
         self._bell = threading.Lock()
@@ -341,7 +347,9 @@ class ThreadChannel(Channel):
             # Looked at again after the flag is up: whoever put a message before that did not ring.
             if not inbox and not self._woken:
                 self._acting.release()
-                self._bell.acquire(timeout=-1 if timeout is None else timeout)
+                rung = self._bell.acquire(timeout=-1 if timeout is None else timeout)
+                while self.lent and not rung:  # what it would look for is looked for elsewhere
+                    rung = self._bell.acquire()
                 self._acting.acquire()
             self._waiting = False
             self._woken = False
