@@ -47,8 +47,11 @@ class Block:
             self.before_write(track)
             alone = True
         else:
-            alone = self.writer is None and not self.readers
             self.before_read(track)
+            writer = self.writer
+            alone = (writer is None or writer is track or self.wrote <= writer.completed) and all(
+                reader is track or ticket <= reader.completed for reader, ticket in self.readers.items()
+            )
         self.only = track if alone and not self.lent else None
 
     def before_read(self, track: Track) -> None:
