@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from tests.device.context.hosting import Buffer, Hosted, vector
 from tests.device.steps import Bump, Left, Right, StepsBackend, events
 
-from callboard.device.context import bindings, plans
-from callboard.device.context.bindings import Bindings
+from callboard.device.context import blocks, plans
+from callboard.device.context.blocks import Bindings
 from callboard.kernel.memory import Empty, Fill
 from callboard.testing.faulty import FaultyBackend
 
@@ -147,7 +147,7 @@ def test_a_failed_operand_is_found_each_time(host: Hosted) -> None:
 
 
 def test_what_is_remembered_is_bounded(host: Hosted, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bindings, "SEEN", 4)
+    monkeypatch.setattr(blocks, "SEEN", 4)
     arrays = [made(host) for _ in range(6)]
     for x in arrays * 3:
         host.call(Bump(x=x))

@@ -20,8 +20,7 @@ from callboard.core.errors import (
     Withdrawn,
 )
 from callboard.core.layout import OpenLayout
-from callboard.device.context.bindings import Use
-from callboard.device.context.blocks import Block, BlockPool
+from callboard.device.context.blocks import Block, BlockPool, Use
 from callboard.device.context.libraries import Libraries, LibraryActor
 from callboard.device.context.parking import Parking
 from callboard.device.context.pending import FAILED, OK, Pending

@@ -2,16 +2,25 @@
 
 Hazards belong to the memory, not to the array in it: they stay with a block when it goes back to the pool, so whoever
 gets it next is just another writer and waits for the last users by the same rule. Nothing here ever waits on the host.
+
+Loops whose arrays stay where they are use the same blocks again and again. That the buffers are there, that the
+operands lie inside them, and what addresses that makes, holds as long as the buffers are the same: ids are never used
+again, and the memory of a buffer does not move. So it is kept (:class:`Bindings`). What may have changed is looked at
+each time: who owes the contents, and whom to wait for.
 """
 
 from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 from callboard.core.backend import AccelDevice, Memory
 from callboard.core.errors import OutOfMemory
 from callboard.device.context.pending import Pending
 from callboard.device.context.tracks import Track
 
-__all__ = ["Block", "BlockPool", "size_class"]
+__all__ = ["Binding", "Bindings", "Block", "BlockPool", "Use", "size_class"]
+
+SEEN = 256
+"""Places of one plan that are remembered; beyond that it begins anew."""
 
 
 class Block:
@@ -81,6 +90,58 @@ class Block:
         return (self.writer is None or self.wrote <= self.writer.completed) and all(
             ticket <= track.completed for track, ticket in self.readers.items()
         )
+
+
+class Use(NamedTuple):
+    """A block that a call uses.
+
+    Attributes:
+        block: It.
+        buffer: The buffer that it was.
+        writes: The op writes it.
+        heeds: What was written there before matters: it is read, or overwritten in part only.
+    """
+
+    block: Block
+    buffer: int
+    writes: bool
+    heeds: bool
+
+
+class Binding(NamedTuple):
+    """Places that have been resolved.
+
+    Attributes:
+        values: Arguments of the launch, with addresses.
+        uses: The blocks that they lie in.
+    """
+
+    values: list[Any]
+    uses: list[Use]
+
+
+class Bindings:
+    """Those of one plan. Made when places come for the second time: most never do where arrays are made anew.
+
+    Attributes:
+        by_places: All of them; None for places that have come once.
+    """
+
+    __slots__ = ("by_places",)
+
+    def __init__(self) -> None:
+        self.by_places: dict[tuple[int, ...], Binding | None] = {}
+
+    def resolved(self, places: tuple[int, ...], values: list[Any], uses: list[Use]) -> None:
+        """These places have come, and come to this."""
+        by_places = self.by_places
+        if places in by_places:
+            if all(block.buffer == buffer for block, buffer, _, _ in uses):  # blocks of others have no name there
+                by_places[places] = Binding(values.copy(), uses.copy())
+        else:
+            if len(by_places) >= SEEN:
+                by_places.clear()
+            by_places[places] = None
 
 
 class BlockPool:

@@ -13,7 +13,7 @@ from callboard.core.library import Extents
 from callboard.core.op import OPS, Op, info_of, outputs_of
 from callboard.core.operand import Operand, Role
 from callboard.core.opinfo import read_head
-from callboard.device.context.bindings import Bindings
+from callboard.device.context.blocks import Bindings
 
 if TYPE_CHECKING:
     from callboard.device.context.libraries import LibraryActor

@@ -119,7 +119,7 @@ class ThreadHost(Host):
         notified, self._notified = self._notified, True  # what is sent meanwhile is looked at here
         try:
             return step(host)
-        except Exception as e:
+        except Exception as e:  # the thread says what it means, as of its own
             channel.fail(e)
             return True
         except BaseException as e:  # Ctrl-C: nobody knows how much of it was done
