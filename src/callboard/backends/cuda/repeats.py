@@ -34,7 +34,8 @@ SEEN = 1024
 """Arguments of one plan whose launches are counted."""
 
 Run = Callable[..., None]
-Key = Callable[[tuple[Any, ...]], bytes]
+Pack = Callable[..., bytes]
+Pick = Callable[[tuple[Any, ...]], tuple[Any, ...]]
 
 
 class Recording:
@@ -71,18 +72,19 @@ class Repeats:
         It has a ``close``, as plans may have, which also closes ``run``, and must be called on one stream.
         """
         done: Callable[[], None] | None = getattr(run, "close", None)
-        key_of: Key | None = None
+        pack: Pack = _no_bits
+        pick: Pick | None = None
         seen: dict[bytes, int] = {}
         mine: dict[bytes, Recording] = {}
 
         def launch(stream: CudaStream, *arguments: Any) -> None:
-            nonlocal key_of
+            nonlocal pack, pick
             if stream.recording:  # by somebody else
                 run(stream, *arguments)
                 return
-            if key_of is None:
-                key_of = _key_of(arguments)
-            key = key_of(arguments)
+            if pick is None:
+                pack, pick = _bits_of(arguments)
+            key = pack(*pick(arguments))
             recording = mine.get(key)
             if recording is not None:
                 recording.used = True
@@ -98,7 +100,7 @@ class Repeats:
             seen.pop(key, None)
             graph = self._launched(stream, run, arguments)
             if graph is None:
-                key_of = _nothing
+                pack, pick = _no_bits, _none_of
                 run(stream, *arguments)
             else:
                 mine[key] = Recording(graph)
@@ -169,19 +171,22 @@ def _left(event: "CudaEvent", stream: CudaStream, graph: CudaGraph) -> bool:
     return True
 
 
-def _key_of(arguments: tuple[Any, ...]) -> Key:
-    """A function that gives the bits of arguments of these types; nothing where they are more than addresses and reals.
+def _bits_of(arguments: tuple[Any, ...]) -> tuple[Pack, Pick]:
+    """Functions that pick what distinguishes arguments of these types, and give its bits.
 
-    The types are those of a plan, the same at every launch.
+    No bits where there is more to them than addresses and reals. The types are those of a plan, the same at every
+    launch.
     """
     kinds = {int: "Q", float: "d"}
     present = [i for i, value in enumerate(arguments) if value is not None]
     if len(present) < 2 or any(type(arguments[i]) not in kinds for i in present):
-        return _nothing
-    pack = struct.Struct("=" + "".join(kinds[type(arguments[i])] for i in present)).pack
-    pick = itemgetter(*present)
-    return lambda values: pack(*pick(values))
+        return _no_bits, _none_of
+    return struct.Struct("=" + "".join(kinds[type(arguments[i])] for i in present)).pack, itemgetter(*present)
 
 
-def _nothing(_: tuple[Any, ...]) -> bytes:
+def _no_bits() -> bytes:
     return b""
+
+
+def _none_of(_: tuple[Any, ...]) -> tuple[Any, ...]:
+    return ()
