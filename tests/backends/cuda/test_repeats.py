@@ -41,6 +41,7 @@ class Stream:
         self.graphs: list[Graph] = []
         self.events: list[Event] = []
         self.recycled = 0
+        self.idle = True
         self.closed = False
         self.fails = fails
 
@@ -52,6 +53,9 @@ class Stream:
         self.done.clear()
         self.graphs.append(graph)
         return graph
+
+    def query(self) -> bool:
+        return self.idle
 
     def record(self) -> Event:
         self.events.append(Event())
@@ -131,6 +135,20 @@ def test_nothing_is_recorded_while_somebody_else_records() -> None:
         stream.recording = recording
         launch(stream, 1, 2)
     assert stream.done == [(1, 2)] * 2 + [("again", 1, 2)] + [(1, 2)] * 5 + [("again", 1, 2)]
+
+
+def test_nothing_is_recorded_while_the_device_has_work() -> None:
+    device, stream = Device(), Stream()
+    _, launch = made(device)
+    stream.idle = False
+    for _ in range(5):
+        launch(stream, 1, 2)
+    assert stream.done == [(1, 2)] * 5
+    stream.idle = True
+    launch(stream, 1, 2)
+    stream.idle = False
+    launch(stream, 1, 2)  # what has been recorded is enqueued whatever is in flight
+    assert stream.done[5:] == [("again", 1, 2)] * 2
 
 
 def test_where_nothing_can_be_recorded_all_is_launched(monkeypatch: pytest.MonkeyPatch) -> None:

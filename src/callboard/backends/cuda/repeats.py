@@ -6,7 +6,8 @@ exchange two buffers) call with the same addresses and numbers again and again.
 
 When to record is the ski rental problem (Karlin et al., "Competitive snoopy caching", Algorithmica 3, 1988): one has
 been launched so often that recording it costs no more than what it has cost so far not to have done so. Then at worst,
-whatever is called, twice the least possible time is spent.
+whatever is called, twice the least possible time is spent. But not while the device still has work: then it does not
+wait for the host, so a graph would gain nothing, and making one beside work in flight costs the device a pause.
 """
 
 import struct
@@ -91,7 +92,7 @@ class Repeats:
                 recording.again(stream)
                 return
             count = seen.get(key, 0) + 1
-            if not key or count < WORTH:
+            if not key or count < WORTH or not stream.query():
                 if len(seen) >= SEEN:
                     seen.clear()
                 seen[key] = count
