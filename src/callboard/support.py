@@ -1,7 +1,8 @@
 """Which ops a backend executes."""
 
-from typing import Any
+from typing import Any, Protocol
 
+from callboard._accepted import accepts
 from callboard.core import registry
 from callboard.core.dtype import DTypeLike, as_dtype
 from callboard.core.op import Op, info_of
@@ -9,20 +10,29 @@ from callboard.core.op import Op, info_of
 __all__ = ["supports"]
 
 
-def supports(op: type[Op[Any, Any]], dtype: DTypeLike | None = None, device: str = "auto") -> bool:
-    """Whether the backend of a device has an implementation of a message class, for a dtype of its first operand.
+class Opened(Protocol):
+    """A device that is open, blocking or not."""
 
-    Shapes and settings can still be refused: calling the op says so, before anything is sent.
+    @property
+    def backend(self) -> str: ...
+
+
+def supports(op: type[Op[Any, Any]], dtype: DTypeLike | None = None, device: "str | Opened" = "auto") -> bool:
+    """Whether the backend of a device executes a message class, with a dtype of its first operand.
+
+    Found out with small operands, so other shapes, strides and settings can still be refused: calling the op says so,
+    before anything is sent.
 
     Args:
         op: The class, ``callboard.kernel.blas.Gemm``.
         dtype: None: for any.
-        device: As :meth:`System.device` takes it.
+        device: Open, or as :meth:`System.device` takes it.
 
     Raises:
         BackendUnavailable: The device cannot be used here.
     """
-    backend, _ = registry.resolve(device)
+    backend = registry.resolve(device)[0] if isinstance(device, str) else registry.backend(device.backend)
     library = backend.libraries().get(info_of(op).library)
-    launch = None if library is None else library.launch_table.get(op)
-    return launch is not None and (dtype is None or launch.dtypes is None or as_dtype(dtype) in launch.dtypes)
+    if library is None or op not in library.launch_table:
+        return False
+    return dtype is None or accepts(op, library, as_dtype(dtype))

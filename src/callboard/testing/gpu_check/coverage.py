@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from callboard._accepted import accepted
 from callboard.core.dtype import DTYPES
 from callboard.core.op import Op, info_of
-from callboard.testing.gpu_check.dtypes import accepted
 from callboard.testing.gpu_check.sources import ROOT, all_ops, op_sources, ops_of
 
 __all__ = ["coverage_page", "hardware_runs", "main"]

@@ -1,10 +1,10 @@
 import pytest
 
+from callboard._accepted import accepted
 from callboard.core.dtype import DTYPES
 from callboard.core.op import Op
 from callboard.kernel.blas import Dotc, Gemm, GemmGrouped, Hemm, Rot, Trsm
 from callboard.kernel.memory import Empty, Upload
-from callboard.testing.gpu_check.dtypes import accepted
 from callboard.testing.gpu_check.sources import ops_of
 
 CASES = {

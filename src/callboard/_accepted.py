@@ -14,7 +14,7 @@ from callboard.core.op import Op, info_of, outputs_of
 from callboard.core.operand import Compound, Placeholder, Role, parts_of
 from callboard.core.opinfo import OpField
 
-__all__ = ["accepted"]
+__all__ = ["accepted", "accepts"]
 
 EXTENT = 16
 """Tensor cores take multiples of it."""
@@ -33,7 +33,12 @@ INDICES = ("pivots",)
 
 def accepted(op: type[Op[Any, Any]], library: type[Library]) -> list[DType]:
     """The dtypes that the first operand may have, in the order of the table."""
-    return [dtype for dtype in DTYPES.values() if any(_takes(library, message) for message in _messages(op, dtype))]
+    return [dtype for dtype in DTYPES.values() if accepts(op, library, dtype)]
+
+
+def accepts(op: type[Op[Any, Any]], library: type[Library], dtype: DType) -> bool:
+    """Whether the first operand may have this dtype."""
+    return any(_takes(library, message) for message in _messages(op, dtype))
 
 
 def _takes(library: type[Library], message: Op[Any, Any]) -> bool:
