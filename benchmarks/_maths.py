@@ -20,6 +20,7 @@ call`` when ``count`` calls are enqueued at once and waited for at the end. The 
 a process over that of the subject it is compared with, by the median of the rounds.
 """
 
+import argparse
 import functools
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -78,15 +79,18 @@ def compare(doc: str | None, library: str, problems: Problems, subjects: Subject
     if sys.argv[1:2] == ["--subject"]:
         serve_subject(library, subjects, *sys.argv[2:])
         return
-    given: Any = arguments(doc, rounds)
+    given: Any = arguments(doc, rounds, _choose)
     kind = kind_of(given.device)
     base = "raw" if kind == "cuda" else "direct"
     program = Path(sys.argv[0]).name
     wanted = {name: (program, "--subject", name, given.device) for name in subjects.names(kind)}
     record = Record(library, given)
     bars: list[Bar] = []
+    chosen = [problem for problem in problems(kind, given.quick) if given.only in problem.title]
+    if not chosen:
+        raise SystemExit(f"--only: no problem of {library} on {kind} has {given.only!r} in its title")
     with workers(wanted) as running:
-        for problem in problems(kind, given.quick):
+        for problem in chosen:
             able = {name: worker for name, worker in running.items() if name not in problem.without}
             result, bar = _measured(problem, able, given.rounds, problem.base or base)
             bars += bar
@@ -96,6 +100,10 @@ def compare(doc: str | None, library: str, problems: Problems, subjects: Subject
         print(f"\nplans of {library}, {name}: " + ", ".join(f"{n:.0f} {what}" for what, n in found.items()))
     record["plans"] = plans
     record.done(tell_bars(bars))
+
+
+def _choose(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--only", default="", help="solve the problems with these words in their titles")
 
 
 def _measured(problem: Problem, able: dict[str, Worker], rounds: int, base: str) -> tuple[dict[str, Any], list[Bar]]:

@@ -66,6 +66,40 @@ def test_symmetric(
         at_v.check_surroundings(session)
 
 
+@pytest.mark.parametrize("dtype", [pytest.param(DTYPES[name], id=name) for name in ("f32", "c128")])
+@pytest.mark.parametrize("n", [64, 65, 129, 512, 513])
+def test_where_routines_change(session: Any, dtype: DType, n: int) -> None:
+    """The CUDA backend takes another one for larger matrices."""
+    a = hermitian(dtype, (n, n), n)
+    ref = session.put(a)
+    want = np.linalg.eigvalsh(wide(a))
+    check_same(session.get(execute(session, SyevdValues(a=ref))), want, dtype)
+    for method in ("syevd", "syevj") if session.backend.name == "cuda" and n < 100 else ("syevd",):
+        result = execute(session, Syevd(a=ref, method=method))
+        w, v = session.get(result.w), wide(session.get(result.v))
+        check_same(w, want, dtype)
+        check_same(adjoint(v) @ v, np.eye(n), dtype, 1.0)
+        check_same(v * wide(w) @ adjoint(v), wide(a), dtype)
+
+
+@pytest.mark.parametrize("dtype", EVERY)
+def test_ranges_of_a_larger_one(session: Any, dtype: DType) -> None:
+    n = 200
+    a = hermitian(dtype, (n, n), 5)
+    ref, every = session.put(a), np.linalg.eigvalsh(wide(a))
+    scale = float(np.linalg.norm(a))
+    for start, stop in ((0, 1), (n - 3, n), (50, 130)):
+        w, v = (session.get(x) for x in execute(session, SyevdxIndex(a=ref, start=start, stop=stop)))
+        check_same(w, every[start:stop], dtype, scale)
+        check_same(wide(a) @ wide(v), wide(v) * w, dtype, scale)
+    for low, high in ((-np.inf, every[20] - 1e-3), ((every[90] + every[91]) / 2, np.inf)):
+        w, v, found = (session.get(x) for x in execute(session, SyevdxRange(a=ref, low=low, high=high)))
+        want = every[(every > low) & (every <= high)]
+        assert found == len(w) == len(want)
+        check_same(w, want, dtype, scale)
+        check_same(wide(a) @ wide(v), wide(v) * w, dtype, scale)
+
+
 @SHARED
 @given(data=st.data(), dtype=dtypes(*FLOATS), n=extents, lower=st.booleans(), seed=seeds)
 def test_by_position(session: Any, data: st.DataObject, dtype: DType, n: int, lower: bool, seed: int) -> None:

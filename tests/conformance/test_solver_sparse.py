@@ -9,13 +9,37 @@ from hypothesis import given
 from solver_lab import FLOATS, SHARED, check_residual, dtypes, execute, layouts, put, seeds, st, values
 
 from callboard.core.dtype import DTYPES, DType
-from callboard.core.errors import NumericalError, ShapeError
+from callboard.core.errors import BackendUnavailable, NumericalError, ShapeError
 from callboard.kernel.solver import SparseCholesky, SparseLu, SparseQr
 from callboard.kernel.sparse.formats import CsrRef
 
 EVERY = [pytest.param(DTYPES[name], id=name) for name in FLOATS]
 OPS = [pytest.param(op, id=op.__name__) for op in (SparseLu, SparseQr, SparseCholesky)]
 indices = st.sampled_from([np.int32, np.int64])
+
+
+@pytest.fixture
+def no_lu(session: Any) -> str | None:
+    """Why there is no LU: on CUDA it is cuDSS's."""
+    one = scipy.sparse.csr_array(np.eye(1))
+    try:
+        execute(session, SparseLu(a=put_sparse(session, one), b=session.put(np.ones(1))))
+    except BackendUnavailable as e:
+        return str(e)
+    return None
+
+
+@pytest.fixture
+def lu(session: Any, no_lu: str | None) -> Any:
+    """A session that has it."""
+    if no_lu is not None:
+        pytest.skip(no_lu)
+    return session
+
+
+def needs(op: Any, no_lu: str | None) -> None:
+    if op is SparseLu and no_lu is not None:
+        pytest.skip(no_lu)
 
 
 def sparse(dtype: DType, n: int, seed: int, hermitian: bool) -> Any:
@@ -49,10 +73,17 @@ def put_sparse(session: Any, a: Any, index: Any = np.int32) -> CsrRef:
     seed=seeds,
 )
 def test_solves(
-    session: Any, op: Any, data: st.DataObject, dtype: DType, n: int, k: int | None, index: Any, seed: int
+    session: Any,
+    no_lu: str | None,
+    op: Any,
+    data: st.DataObject,
+    dtype: DType,
+    n: int,
+    k: int | None,
+    index: Any,
+    seed: int,
 ) -> None:
-    if op is SparseLu and session.backend.name == "cuda":
-        pytest.skip("cuSOLVER factors sparse matrices by LU on the host only")
+    needs(op, no_lu)
     a = sparse(dtype, n, seed, op is SparseCholesky)
     b = values(dtype, (n,) if k is None else (n, k), seed + 1)
     right = session.put(b) if k is None else put(session, b, data.draw(layouts))
@@ -62,7 +93,8 @@ def test_solves(
 
 @pytest.mark.parametrize("op", OPS)
 @pytest.mark.parametrize("dtype", EVERY)
-def test_a_larger_one(session: Any, op: Any, dtype: DType) -> None:
+def test_a_larger_one(session: Any, no_lu: str | None, op: Any, dtype: DType) -> None:
+    needs(op, no_lu)
     a = sparse(dtype, 150, 3, op is SparseCholesky)
     b = values(dtype, (150,), 4)
     check_residual(a.toarray(), session.get(execute(session, op(a=put_sparse(session, a), b=session.put(b)))), b, dtype)
@@ -70,12 +102,96 @@ def test_a_larger_one(session: Any, op: Any, dtype: DType) -> None:
 
 @pytest.mark.parametrize("op", OPS)
 @pytest.mark.parametrize("dtype", EVERY)
-def test_singular(session: Any, op: Any, dtype: DType) -> None:
+def test_singular(session: Any, no_lu: str | None, op: Any, dtype: DType) -> None:
+    needs(op, no_lu)
     a = np.diag(np.array([1, 2, 0, 3], dtype.np))
     a = scipy.sparse.csr_array((a[range(4), range(4)], range(4), range(5)), shape=(4, 4))  # with a stored zero
     says = "positive definite|singular" if op is SparseCholesky else "the matrix is singular"
     with pytest.raises(NumericalError, match=says):
         execute(session, op(a=put_sparse(session, a), b=session.put(np.ones(4, dtype.np))))
+
+
+SINGULAR = {
+    "a zero on the diagonal": [[1, 0, 0], [0, 0, 0], [0, 0, 3]],
+    "of rank 1": [[1, 2, 3], [2, 4, 6], [3, 6, 9]],
+    "two equal rows": [[0, 1, 0], [0, 1, 0], [1, 0, 2]],
+    "an empty column": [[1, 0, 1], [2, 0, 1], [3, 0, 1]],
+    "nothing stored": [[0, 0, 0], [0, 0, 0], [0, 0, 0]],
+}
+
+
+@pytest.mark.parametrize("which", SINGULAR)
+@pytest.mark.parametrize("solvable", [False, True])
+@pytest.mark.parametrize("dtype", EVERY)
+def test_singular_whatever_is_asked_for(lu: Any, dtype: DType, solvable: bool, which: str) -> None:
+    """Also where some vector would satisfy the system."""
+    a = np.array(SINGULAR[which], dtype.np)
+    b = (a @ np.ones(3) if solvable else np.array([1, 2, 4])).astype(dtype.np)
+    with pytest.raises(NumericalError, match="singular"):
+        execute(lu, SparseLu(a=put_sparse(lu, scipy.sparse.csr_array(a)), b=lu.put(b)))
+
+
+@SHARED
+@given(dtype=dtypes(*FLOATS), n=st.integers(2, 40), k=st.integers(1, 3), seed=seeds)
+def test_pivots_that_are_not_on_the_diagonal(lu: Any, dtype: DType, n: int, k: int, seed: int) -> None:
+    a = sparse(dtype, n, seed, False).toarray()
+    rng = np.random.default_rng(seed)
+    a = scipy.sparse.csr_array(a[rng.permutation(n)])  # dominant elsewhere
+    b = values(dtype, (n, k), seed + 1)
+    x = execute(lu, SparseLu(a=put_sparse(lu, a), b=lu.put(b)))
+    check_residual(a.toarray(), lu.get(x), b, dtype)
+
+
+@SHARED
+@given(dtype=dtypes(*FLOATS), n=st.integers(1, 20), m=st.integers(1, 8), seed=seeds)
+def test_a_block_of_zeros(lu: Any, dtype: DType, n: int, m: int, seed: int) -> None:
+    """A saddle point, whose diagonal is no pivot at all."""
+    m = min(m, n)
+    top, side = sparse(dtype, n, seed, True).toarray(), values(dtype, (n, m), seed + 1) + 4 * np.eye(n, m)
+    side = side.astype(dtype.np)
+    a = scipy.sparse.csr_array(np.block([[top, side], [side.conj().T, np.zeros((m, m), dtype.np)]]))
+    b = values(dtype, (n + m,), seed + 2)
+    x = execute(lu, SparseLu(a=put_sparse(lu, a), b=lu.put(b)))
+    check_residual(a.toarray(), lu.get(x), b, dtype)
+
+
+@pytest.mark.parametrize("op", OPS)
+@SHARED
+@given(dtype=dtypes(*FLOATS), n=st.integers(1, 10), seed=seeds, kinds=st.lists(st.integers(0, 3), max_size=5))
+def test_one_after_the_other(
+    session: Any, no_lu: str | None, op: Any, dtype: DType, n: int, seed: int, kinds: list[int]
+) -> None:
+    """The same matrix, the same pattern, another pattern of as many elements, a singular matrix in between."""
+    needs(op, no_lu)
+    a = sparse(dtype, n, seed, op is SparseCholesky)
+    for i, kind in enumerate([0, *kinds]):
+        if kind == 1:
+            a = a * dtype.np.type(1 + i)
+        elif kind == 2:
+            turned = np.arange(n)[::-1]
+            a = scipy.sparse.csr_array(a.toarray()[turned][:, turned])
+        elif kind == 3:
+            zero = scipy.sparse.csr_array((a.data * 0, a.indices, a.indptr), shape=a.shape)
+            with pytest.raises(NumericalError):
+                execute(session, op(a=put_sparse(session, zero), b=session.put(np.ones(n, dtype.np))))
+        b = values(dtype, (n,), seed + i)
+        check_residual(
+            a.toarray(), session.get(execute(session, op(a=put_sparse(session, a), b=session.put(b)))), b, dtype
+        )
+
+
+@pytest.mark.parametrize("dtype", EVERY)
+def test_badly_conditioned(lu: Any, dtype: DType) -> None:
+    """Rows of very different sizes, and a matrix of small numbers: the residual is small all the same."""
+    n, eps = 30, float(np.finfo(dtype.real.np).eps)
+    a = sparse(dtype, n, 8, False).toarray() * np.logspace(0, np.log10(eps) / 2, n)[:, None]
+    a = scipy.sparse.csr_array(a.astype(dtype.np))
+    b = values(dtype, (n,), 9)
+    check_residual(a.toarray(), lu.get(execute(lu, SparseLu(a=put_sparse(lu, a), b=lu.put(b)))), b, dtype)
+    tiny = scipy.sparse.csr_array((sparse(dtype, n, 8, False) * 1e-20).astype(dtype.np))
+    b = (values(dtype, (n,), 9) * 1e-18).astype(dtype.np)
+    x = lu.get(execute(lu, SparseLu(a=put_sparse(lu, tiny), b=lu.put(b))))
+    check_residual(tiny.toarray() * dtype.np.type(1e20), x, b * dtype.np.type(1e20), dtype)
 
 
 @pytest.mark.parametrize("dtype", EVERY)
@@ -106,7 +222,8 @@ def test_what_cholesky_does_not_take(session: Any, dtype: DType) -> None:
     ],
 )
 @pytest.mark.parametrize("index", [np.int32, np.int64])
-def test_what_is_no_matrix(session: Any, op: Any, offsets: Any, places: Any, index: Any) -> None:
+def test_what_is_no_matrix(session: Any, no_lu: str | None, op: Any, offsets: Any, places: Any, index: Any) -> None:
+    needs(op, no_lu)
     with pytest.raises(NumericalError, match="of the offsets and indices are out of range"):
         execute(
             session,
@@ -123,14 +240,16 @@ def test_what_is_no_matrix(session: Any, op: Any, offsets: Any, places: Any, ind
 
 
 @pytest.mark.parametrize("op", OPS)
-def test_what_is_not_finite(session: Any, op: Any) -> None:
+def test_what_is_not_finite(session: Any, no_lu: str | None, op: Any) -> None:
+    needs(op, no_lu)
     a = scipy.sparse.csr_array(np.diag([1.0, np.nan, 2]))
     with pytest.raises(NumericalError, match="1 element of the operands is NaN or infinite"):
         execute(session, op(a=put_sparse(session, a), b=session.put(np.ones(3))))
 
 
 @pytest.mark.parametrize("op", OPS)
-def test_refused_at_the_call(session: Any, op: Any) -> None:
+def test_refused_at_the_call(session: Any, no_lu: str | None, op: Any) -> None:
+    needs(op, no_lu)
     a = scipy.sparse.csr_array(np.eye(3))
     half, wide = a.astype(np.float32), scipy.sparse.csr_array(np.ones((3, 4)))
     b = session.put(np.ones(3))

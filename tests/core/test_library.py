@@ -4,7 +4,7 @@ import pytest
 
 from callboard.core.dtype import DTYPES
 from callboard.core.layout import Layout, layout_of
-from callboard.core.library import Launch, Library, Prepare, launches, prepares
+from callboard.core.library import Launch, Library, Prepare, launches, measures, prepares
 from callboard.core.op import OPS, Op
 from callboard.core.operand import In, Operand, Out, Placeholder, Scalar
 
@@ -141,3 +141,13 @@ def test_a_launch_may_pass_on_what_the_message_declares() -> None:
             @launches(Other)
             def wrong(self, stream: Any, *operands: Any) -> None:
                 """Nothing."""
+
+
+def test_what_is_done_before_a_launch_may_depend_on_the_op() -> None:
+    class Ahead(Library):
+        @measures(Add, always=lambda op: op.fast)
+        def begin(self, plan: Any, *operands: Any) -> None:
+            """Nothing."""
+
+    measure = Ahead.measure_table[Add]
+    assert [measure.due(Add(a=of("f32"), fast=fast)) for fast in (True, False)] == [True, False]

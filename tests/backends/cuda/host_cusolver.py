@@ -59,15 +59,15 @@ class HostCusolver:
         if name.endswith("_buffer_size"):
             return lambda *a: (ON_DEVICE, ON_HOST) if name.startswith("x") else LENGTH
 
-        def call(*arguments: Any) -> None:
+        def call(*arguments: Any) -> Any:
             if name in self.fails:
                 raise CusolverError(self.fails[name])
             if name.startswith("x"):
-                self._wide(name, *arguments)
-            else:
-                letter, bare = name[0], name[1:]
-                bare = {"ungqr": "orgqr", "unmqr": "ormqr", "heevj": "syevj", "hegvd": "sygvd"}.get(bare, bare)
-                getattr(self, f"do_{bare}")(letter, *arguments)
+                return self._wide(name, *arguments)
+            letter, bare = name[0], name[1:]
+            names = {"ungqr": "orgqr", "unmqr": "ormqr", "heevj": "syevj", "hegvd": "sygvd"}
+            bare = (names | {"heevj_batched": "syevj_batched"}).get(bare, bare)
+            return getattr(self, f"do_{bare}")(letter, *arguments)
 
         return call
 
@@ -79,11 +79,11 @@ class HostCusolver:
     def set_stream(self, handle: int, stream: int) -> None:
         assert handle in self.alive
 
-    def _wide(self, name: str, handle: int, params: int, *arguments: Any) -> None:
+    def _wide(self, name: str, handle: int, params: int, *arguments: Any) -> Any:
         """Of the 64-bit interface: the types among the arguments become one letter, the workspaces are looked at."""
         assert handle in self.alive
         assert params in self.alive
-        getattr(self, f"do_{name}")(*arguments)
+        return getattr(self, f"do_{name}")(*arguments)
 
     # -- memory --------------------------------------------------------------------------------------------------------
 
@@ -250,12 +250,38 @@ class HostCusolver:
         self._workspaces(*work)
         self._eigh(LETTERS[t], job, uplo, n, a, lda, w, info)
 
+    def do_xsyevdx(
+        self, job: int, select: int, uplo: int, n: int, t: int, a: int, lda: int, vl: int, vu: int, il: int, iu: int,
+        tw: int, w: int, c: int, *rest: int,
+    ) -> int:  # fmt: skip
+        *work, info = rest
+        self._workspaces(*work)
+        letter = LETTERS[t]
+        view, values = self.matrix(a, letter, n, n, lda), self.vector(w, REAL[letter], n)
+        every, vectors = np.linalg.eigh(view, "LU"[uplo])
+        low, high = (array_at(at, REAL[letter], (1,), (1,))[0] for at in (vl, vu))
+        assert select == 1002 or low < high
+        chosen = np.arange(il - 1, iu) if select == 1002 else np.flatnonzero((every > low) & (every <= high))
+        view[...], values[...] = 99, 99
+        view[:, : len(chosen)], values[: len(chosen)] = vectors[:, chosen], every[chosen]
+        self._say(info, 0)
+        return len(chosen)
+
     def do_syevj(
         self, letter: str, handle: int, job: int, uplo: int, n: int, a: int, lda: int, w: int, work: int, length: int,
         info: int, params: int,
     ) -> None:  # fmt: skip
         self._legacy(letter, work, length)
         self._eigh(letter, job, uplo, n, a, lda, w, info)
+
+    def do_syevj_batched(
+        self, letter: str, handle: int, job: int, uplo: int, n: int, a: int, lda: int, w: int, work: int, length: int,
+        info: int, params: int, k: int,
+    ) -> None:  # fmt: skip
+        item, real = np.dtype(NP[letter]).itemsize, np.dtype(REAL[letter]).itemsize
+        for i in range(k):
+            at = a + i * lda * n * item, lda, w + i * n * real
+            self.do_syevj(letter, handle, job, uplo, n, *at, work, length, info + 4 * i, params)
 
     def do_xsyev_batched(
         self, job: int, uplo: int, n: int, t: int, a: int, lda: int, tw: int, w: int, c: int, *rest: int

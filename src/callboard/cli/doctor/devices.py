@@ -11,6 +11,7 @@ from callboard.core import registry
 from callboard.core.backend import AccelBackend, DeviceInfo
 from callboard.core.errors import AccelError, BackendUnavailable
 from callboard.device.handle import Device
+from callboard.kernel.sparse import CsrRef
 from callboard.system import System
 
 __all__ = ["PROBES", "backend_findings"]
@@ -45,11 +46,20 @@ async def _try_fft(device: Device) -> None:
         raise ValueError(f"a transform came back as {found.tolist()}")
 
 
-async def _try_solver(device: Device) -> None:
+async def _try_solver(device: Device) -> str | None:
     a = np.array([[4.0, 2.0], [2.0, 3.0]])
     found = await device.solver.cholesky(device.put(a)).get()
     if not np.allclose(found @ found.T, a):
         raise ValueError(f"a Cholesky factor came back as {found.tolist()}")
+    values, indices, offsets = (device.put(np.array(x)) for x in ([2.0], [0], [0, 1]))
+    matrix = CsrRef(values=values, indices=indices, indptr=offsets, shape=(1, 1))
+    try:
+        found = await device.solver.sparse_lu(matrix, device.put(np.array([3.0]))).get()
+    except BackendUnavailable as e:
+        return f"no sparse_lu: {e}"
+    if not np.allclose(found, 1.5):
+        raise ValueError(f"half of 3 came back as {found.tolist()}")
+    return None
 
 
 async def _try_rng(device: Device) -> None:
@@ -74,7 +84,7 @@ async def _try_sparse(device: Device) -> None:
         raise ValueError(f"a product came back as {found.tolist()}")
 
 
-PROBES: dict[str, Callable[[Device], Awaitable[None]]] = {
+PROBES: dict[str, Callable[[Device], Awaitable[str | None]]] = {
     "blas": _try_blas,
     "blas_lt": _try_blas_lt,
     "fft": _try_fft,
@@ -84,7 +94,7 @@ PROBES: dict[str, Callable[[Device], Awaitable[None]]] = {
     "sparse": _try_sparse,
     "tensor": _try_tensor,
 }
-"""One op of each library, by its stem: raises when it fails or its result is wrong."""
+"""One op of each library, by its stem: raises when it fails or its result is wrong; tells what part is not there."""
 
 
 async def backend_findings(isolation: str | None = None) -> list[BackendFinding]:
@@ -129,7 +139,7 @@ async def _library(device: Device, stem: str) -> LibraryFinding:
     if probe is None:
         return LibraryFinding(name=stem, detail="not tried: the doctor has no op for it")
     try:
-        await probe(device)
+        missing = await probe(device)
     except (AccelError, ValueError) as e:
         return LibraryFinding(name=stem, error=f"{type(e).__name__}: {e}")
-    return LibraryFinding(name=stem, detail=(await device.stats()).libraries.get(stem, ""))
+    return LibraryFinding(name=stem, detail=missing or (await device.stats()).libraries.get(stem, ""))

@@ -321,7 +321,7 @@ class SolverFace(Face[Mode]):
         *,
         x: GpuRef[Mode] | None = None,
     ) -> GpuRef[Mode]:
-        """Solve ``a @ x = b`` for a sparse square ``a`` by LU; on the CPU only."""
+        """Solve ``a @ x = b`` for a sparse square ``a`` by LU; on CUDA by cuDSS, which must be installed."""
         answer: GpuRef[Mode] = self._submit(SparseLu(a=a, b=b, x=x))
         return answer
 

@@ -14,6 +14,7 @@ __all__ = [
     "deficient",
     "first_of",
     "generalised",
+    "inaccurate",
     "indefinite",
     "not_finite",
     "not_hermitian",
@@ -23,6 +24,7 @@ __all__ = [
     "too_many",
     "unconverged",
     "unconverged_off_diagonals",
+    "zero_pivots",
 ]
 
 Explain = Callable[[str, int], NumericalError]
@@ -97,9 +99,24 @@ def sparse_singular(tag: str, info: int) -> NumericalError:
     return NumericalError(f"{tag}: the matrix is singular{where}", info or 1)
 
 
-def sparse_indefinite(tag: str) -> NumericalError:
-    """A sparse Cholesky factorisation has met a pivot that is not positive."""
-    return NumericalError(f"{tag}: the matrix is not positive definite", 1)
+def sparse_indefinite(tag: str, info: int) -> NumericalError:
+    """A sparse Cholesky factorisation has met a pivot that is not positive; ``info`` counts in its own order."""
+    return NumericalError(f"{tag}: the matrix is not positive definite", info)
+
+
+def zero_pivots(tag: str, count: int) -> NumericalError:
+    """A sparse factorisation has found no other pivots than 0 in so many places."""
+    noun = "pivot is" if count == 1 else "pivots are"
+    return NumericalError(f"{tag}: the matrix is singular: {count} {noun} 0", count)
+
+
+def inaccurate(tag: str) -> NumericalError:
+    """What a sparse factorisation gives does not satisfy the system."""
+    return NumericalError(
+        f"{tag}: no solution was found that satisfies the system: the matrix is singular or nearly so, or needs pivots "
+        f"that the factorisation does not look for",
+        1,
+    )
 
 
 def too_many(tag: str, count: int, capacity: int) -> NumericalError:

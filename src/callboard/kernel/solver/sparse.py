@@ -1,7 +1,8 @@
 """Sparse direct solves: one square CSR matrix, one or more right-hand sides.
 
 Column indices ascend strictly in each row; arrays that are no such matrix are a ``NumericalError``, and so are NaN and
-infinities. The factors are not kept.
+infinities. On CUDA LU and Cholesky are cuDSS's, and the last factorisation is kept: another op of the same kind with
+the same matrix and as many right-hand sides costs a substitution only, one with the same pattern no new analysis.
 """
 
 from typing import ClassVar
@@ -32,10 +33,11 @@ def _infer(op: AnyOp, a: CsrRef, b: Operand) -> Outputs:
 
 
 class SparseLu(Op[SolverActor, GpuRef], tag="solver.sparse_lu"):
-    """Solve ``a @ x = b`` for a sparse square ``a`` by LU (``SparseLuRequest``); on the CPU only.
+    """Solve ``a @ x = b`` for a sparse square ``a`` by LU (``SparseLuRequest``).
 
-    A singular ``a`` is a ``NumericalError``. cuSOLVER factors sparse matrices by LU on the host only, so CUDA answers
-    ``UnsupportedOp``: take :class:`SparseQr` there.
+    A singular ``a`` is a ``NumericalError``, whatever ``b`` is. On CUDA without cuDSS the op fails with
+    ``BackendUnavailable``, which says how to install it: take :class:`SparseQr` there. A solution that does not satisfy
+    the system as well as that of a stable method is a ``NumericalError``, too.
 
     Args:
         a: ``[n, n]``; values in f32, f64, c64 or c128.
@@ -81,7 +83,8 @@ class SparseCholesky(Op[SolverActor, GpuRef], tag="solver.sparse_cholesky"):
     """Solve ``a @ x = b`` for a sparse positive definite ``a`` by Cholesky (``SparseCholeskyRequest``).
 
     The whole matrix is stored, both triangles. One that is not symmetric (Hermitian) or not positive definite is a
-    ``NumericalError``. On CUDA one right-hand side is solved after the other, each with a new factorisation.
+    ``NumericalError``; on CUDA its ``info`` counts pivots in cuDSS's own order. Without cuDSS, cuSOLVER solves for one
+    right-hand side after the other, each with a new factorisation.
 
     Args:
         a: ``[n, n]``; values in f32, f64, c64 or c128.

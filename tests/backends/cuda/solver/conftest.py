@@ -3,10 +3,12 @@ from typing import Any
 
 import pytest
 from host_backend import HostCudaBackend
-from host_cusolver import CusolverError, HostCusolver, HostSolverBlas, Kernel
+from host_cudss import CsrKernel, CudssError, HostCudss
+from host_cusolver import CusolverError, HostCusolver, HostSolverBlas
 from host_driver import HostDriver, HostKernels
 
 from callboard.backends.cuda.blas import cublas
+from callboard.backends.cuda.solver import cudss as cudss_module
 from callboard.backends.cuda.solver import cusolver as module
 from callboard.testing.session import LibrarySession
 
@@ -23,7 +25,7 @@ def cusolver(driver: HostDriver, monkeypatch: pytest.MonkeyPatch) -> HostCusolve
     def found(self: HostKernels, source: str, name: str) -> int:
         handle = get(self, source, name)
         if source == "solver":
-            kernels[handle] = Kernel(driver, name)
+            kernels[handle] = CsrKernel(driver, name)
         return handle
 
     def launched(self: HostDriver, function: int, *arguments: Any) -> int:
@@ -39,6 +41,14 @@ def cusolver(driver: HostDriver, monkeypatch: pytest.MonkeyPatch) -> HostCusolve
 
 
 @pytest.fixture
-def session(driver: HostDriver, cusolver: HostCusolver) -> Iterator[LibrarySession]:
+def cudss(driver: HostDriver, monkeypatch: pytest.MonkeyPatch) -> HostCudss:
+    """In place of NVIDIA's bindings of cuDSS."""
+    stand_in = HostCudss(driver)
+    monkeypatch.setattr(cudss_module, "load_cudss", lambda: (stand_in, CudssError))
+    return stand_in
+
+
+@pytest.fixture
+def session(driver: HostDriver, cusolver: HostCusolver, cudss: HostCudss) -> Iterator[LibrarySession]:
     with LibrarySession(HostCudaBackend(driver)) as opened:
         yield opened

@@ -78,5 +78,5 @@ def _definite(tag: str, matrix: Any) -> Any:
         raise not_hermitian(tag, differing)
     factors = _factored(tag, matrix, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options={"SymmetricMode": True})
     if not np.array_equal(factors.perm_r, factors.perm_c) or not (factors.U.diagonal().real > 0).all():
-        raise sparse_indefinite(tag)
+        raise sparse_indefinite(tag, 1)
     return factors

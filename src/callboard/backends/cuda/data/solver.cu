@@ -12,7 +12,7 @@ struct SolverArgs {
     double low, high;
 };
 
-enum { INFO, NOT_FINITE, BAD_INDICES, DIAGONAL, ITEM, FAILED, FIRST, FOUND };
+enum { INFO, NOT_FINITE, BAD_INDICES, DIAGONAL, ITEM, FAILED, FIRST, FOUND, SPARE, STRUCTURE, VALUES, RESIDUAL };
 
 const int THREADS = 256;
 
@@ -268,6 +268,60 @@ __device__ void csr_mirrored(const SolverArgs& p) {
     if (bad) atomicAdd(p.status + DIAGONAL, bad);
 }
 
+// x and y: rows words of 32 bits. status[mode]: blocks that have found differences.
+extern "C" __global__ void differing(const __grid_constant__ SolverArgs p) {
+    const int *x = (const int*)p.x, *y = (const int*)p.y;
+    int found = 0;
+    for (i64 k = first_thread(); k < p.rows; k += all_threads()) found |= x[k] != y[k];
+    if (__syncthreads_or(found) && threadIdx.x == 0) atomicAdd(p.status + p.mode, 1);
+}
+
+__device__ Complex<double> wide(double v) { return {v, 0}; }
+__device__ Complex<double> wide(float v) { return {v, 0}; }
+template <typename R>
+__device__ Complex<double> wide(Complex<R> v) { return {v.re, v.im}; }
+__device__ double magnitude(Complex<double> v) { return fabs(v.re) + fabs(v.im); }
+// Of numbers that are not negative, the order is that of their bits; NaN comes last. Few threads have a larger one.
+__device__ void largest(u64* at, double v) {
+    const u64 bits = (u64)__double_as_longlong(v);
+    if (bits > *(volatile u64*)at) atomicMax(at, bits);
+}
+
+// x: offsets and indices of a matrix of rows rows, y: its values, z: batch right-hand sides; the solutions are cols
+// bytes behind the status. ld bytes behind it: the largest sum of a row of the matrix; then of each system the largest
+// element of b, x and b - A x, all of them 0 before.
+template <typename T>
+__device__ void csr_residual(const SolverArgs& p) {
+    const int *offsets = (const int*)p.x, *indices = offsets + p.rows + 1;
+    const T *values = (const T*)p.y, *b = (const T*)p.z, *x = (const T*)((const char*)p.status + p.cols);
+    u64* norms = (u64*)((char*)p.status + p.ld);
+    for (i64 k = first_thread(); k < p.rows * p.batch; k += all_threads()) {
+        const i64 row = k % p.rows, first = k - row;
+        Complex<double> left = wide(b[k]);
+        double sum = 0;
+        for (int e = offsets[row]; e < offsets[row + 1]; ++e) {
+            const Complex<double> a = wide(values[e]), term = a * wide(x[first + indices[e]]);
+            left = {left.re - term.re, left.im - term.im};
+            sum += magnitude(a);
+        }
+        u64* of = norms + 1 + 3 * (k / p.rows);
+        largest(norms, sum);
+        largest(of, magnitude(wide(b[k])));
+        largest(of + 1, magnitude(wide(x[k])));
+        largest(of + 2, magnitude(left));
+    }
+}
+
+// The norms of csr_residual; low: the largest backward error that is none. status[RESIDUAL]: solutions that are none.
+extern "C" __global__ void csr_judge(const __grid_constant__ SolverArgs p) {
+    const double* norms = (const double*)((const char*)p.status + p.ld);
+    for (i64 k = threadIdx.x; k < p.batch; k += blockDim.x) {
+        const double *of = norms + 1 + 3 * k;
+        const double scale = norms[0] * of[1] + of[0];
+        if (!is_finite(of[1]) || !(of[2] <= p.low * scale)) atomicAdd(p.status + RESIDUAL, 1);
+    }
+}
+
 #define REAL(name)                                                                                       \
     extern "C" __global__ void name##_f32(const __grid_constant__ SolverArgs p) { name<float>(p); }      \
     extern "C" __global__ void name##_f64(const __grid_constant__ SolverArgs p) { name<double>(p); }
@@ -285,6 +339,7 @@ ANY(identity)
 ANY(diagonal)
 ANY(determinant)
 ANY(csr_mirrored)
+ANY(csr_residual)
 
 extern "C" __global__ void range_vectors_f32(const __grid_constant__ SolverArgs p) { range_vectors<float, float>(p); }
 extern "C" __global__ void range_vectors_f64(const __grid_constant__ SolverArgs p) { range_vectors<double, double>(p); }

@@ -10,6 +10,7 @@ from callboard.backends.cuda.solver.cusolver import TYPES, name_of
 from callboard.backends.cuda.solver.jobs import Job, Part
 from callboard.backends.cuda.solver.lu import TRANSPOSES
 from callboard.backends.cuda.solver.plans import Plan
+from callboard.backends.cuda.solver.waiting import JACOBI_LIMIT
 from callboard.core.dtype import DTYPES
 from callboard.core.layout import layout_of
 from callboard.kernel.solver import (
@@ -39,8 +40,6 @@ __all__ = [
 ]
 
 I32, I64 = DTYPES["i32"], DTYPES["i64"]
-JACOBI_LIMIT = 32
-"""Rows and columns up to which there is a batched kernel."""
 
 
 def _pointers(job: Job, part: Part, batch: int) -> tuple[Part, Callable[[int, int], None]]:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from callboard.backends.cuda.blas.cublas import Cublas
+from callboard.backends.cuda.solver.cudss import Cudss
 from callboard.core.dtype import DType
 from callboard.core.errors import AccelError, BackendUnavailable, LibraryError, OutOfMemory
 
@@ -144,6 +145,7 @@ class Cusolver:
         self._handles: list[tuple[str, int]] = []
         self._anchor: Memory | None = None
         self._sparse: tuple[Any, int, int, Any] | None = None
+        self._cudss: Cudss | None = None
         self.workspace = Workspace(device)
         self.cublas = Cublas(device, stream)
         try:
@@ -180,6 +182,16 @@ class Cusolver:
         library, handle, description, _ = self._sparse
         return library, handle, description
 
+    def cudss(self) -> Cudss:
+        """cuDSS, made on first use; not in a launch.
+
+        Raises:
+            BackendUnavailable: It is not installed.
+        """
+        if self._cudss is None:
+            self._cudss = Cudss(self.device, self.stream)
+        return self._cudss
+
     def bind(self, stream: "CudaStream") -> None:
         """Enqueue on this stream from now on."""
         try:
@@ -190,6 +202,8 @@ class Cusolver:
             self.cublas.bind(stream)
         if self._sparse is not None:
             self._sparse[0].set_stream(self._sparse[1], stream.native)
+        if self._cudss is not None:
+            self._cudss.bind(stream)
         self.stream = stream
 
     def guarded(self, call: str, run: Callable[..., Any]) -> Callable[..., Any]:
@@ -220,6 +234,9 @@ class Cusolver:
             self.device.release(self._anchor)
             self._anchor = None
         try:
+            if self._cudss is not None:
+                cudss, self._cudss = self._cudss, None
+                cudss.close()
             if self._sparse is not None:
                 (library, handle, description, matrices), self._sparse = self._sparse, None
                 library.destroy(handle)

@@ -14,6 +14,7 @@ import numpy as np
 from callboard.backends.cuda.copies import copier
 from callboard.backends.cuda.launching import THREADS, kernel_launcher, linear_grid
 from callboard.backends.cuda.solver.plans import INFO, Plan, Step, Verdict
+from callboard.backends.cuda.solver.waiting import waits
 from callboard.core.dtype import DType
 from callboard.core.layout import Layout, layout_of
 from callboard.core.library import Extents
@@ -90,6 +91,7 @@ class Job:
         self.outputs = {
             name: inferred[name] if (given := getattr(op, name)) is None else given.layout for name in inferred
         }
+        self._ahead = waits(op)
         self._nbytes = ALIGNMENT
         self._kept: list[Any] = []  # host memory of the launch that is going on
 
@@ -145,6 +147,18 @@ class Job:
         memset, check = self.solver.driver.memset_32, self.solver.driver.check
         return lambda native, base: check(memset(base + part.at, 0, words, native), "cuMemsetD32Async")
 
+    def not_a_number(self, part: Part) -> Callable[[int, int, int], None]:
+        """``run(native, base, first)``: fill a vector with NaN from an element on."""
+        size, words = part.layout.size, part.layout.dtype.itemsize // 4
+        memset, check = self.solver.driver.memset_32, self.solver.driver.check
+
+        def run(native: int, base: int, first: int) -> None:
+            if first < size:
+                at = base + part.at + 4 * words * first
+                check(memset(at, 2**32 - 1, words * (size - first), native), "cuMemsetD32Async")
+
+        return run
+
     def identity(self, part: Part) -> Callable[[int, int], None]:
         """``run(native, base)``: fill a column-major matrix with the identity."""
         (m, n), name = part.layout.shape, part.layout.dtype.name
@@ -186,8 +200,12 @@ class Job:
         return run
 
     def routine(
-        self, name: str, sizing: tuple[Any, ...], tail: tuple[Any, ...] = (), info: int = 0
-    ) -> Callable[..., None]:
+        self,
+        name: str,
+        sizing: tuple[Any, ...],
+        tail: tuple[Any, ...] = (),
+        info: int = 0,
+    ) -> Callable[..., Any]:
         """``run(base, *arguments)`` of a routine of the 64-bit interface.
 
         Args:
@@ -201,11 +219,12 @@ class Job:
         on_device, on_host = (int(n) for n in size(solver.sizing, solver.sizing_params, *sizing))
         at, call = self.take(on_device), solver.guarded(name, getattr(solver.library, name))
 
-        def run(base: int, *arguments: Any) -> None:
+        def run(base: int, *arguments: Any) -> Any:
             host = np.empty(on_host, np.uint8)  # one for each launch: several may be in flight
             self._kept.append(host)
             where = host.ctypes.data if on_host else 0
-            call(solver.handle, solver.params, *arguments, base + at, on_device, where, on_host, base + info, *tail)
+            work = base + at, on_device, where, on_host, base + info
+            return call(solver.handle, solver.params, *arguments, *work, *tail)
 
         return run
 
@@ -255,12 +274,13 @@ class Job:
             explain: What a positive ``info`` means; None: it is no failure here.
             batch: Items, where it is a batch.
             limits: What other words of the status mean when they exceed a number.
-            end: Enqueues what is left when ``begin`` is done beforehand: the copies to the outputs.
+            end: Enqueues the copies to the outputs, for ops that may be done before the launch.
             size: The extents of outputs by what is found.
         """
         bounds = {**(limits or {}), **({INFO: (0, explain)} if explain is not None else {})}
         room = self.solver.workspace.lease(self._nbytes)
-        return Plan(self.solver, room, begin, end, size, Verdict(self.tag, bounds, batch), self.kept)
+        verdict = Verdict(self.tag, bounds, batch)
+        return Plan(self.solver, room, begin, end, self._ahead, size, verdict, self.kept)
 
     def nothing(self) -> Plan:
         """The plan of an op whose outputs are empty."""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from callboard.backends.cuda.solver import batched, cholesky, eigen, lu, qr, sparse, svd
 from callboard.backends.cuda.solver.cusolver import Cusolver
 from callboard.backends.cuda.solver.plans import Plan
+from callboard.backends.cuda.solver.waiting import AHEAD, waits
 from callboard.backends.cuda.stream import CudaStream
 from callboard.core.dtype import DTYPES
 from callboard.core.layout import layout_of
@@ -45,8 +46,9 @@ PLANS: dict[type[Op[Any, Any]], Callable[[Cusolver, Any], Plan]] = {
     messages.PotrsBatched: batched.potrs_batched,
     messages.Qr: qr.qr,
     messages.Solve: lu.solve,
-    messages.SparseCholesky: sparse.solve,
-    messages.SparseQr: sparse.solve,
+    messages.SparseCholesky: sparse.sparse_cholesky,
+    messages.SparseLu: sparse.sparse_lu,
+    messages.SparseQr: sparse.sparse_qr,
     messages.Svd: svd.svd,
     messages.SvdValues: svd.svd_values,
     messages.SyevBatched: batched.syev_batched,
@@ -59,15 +61,6 @@ PLANS: dict[type[Op[Any, Any]], Callable[[Cusolver, Any], Plan]] = {
 """From the message, with placeholders for operands, to its plan."""
 
 
-AHEAD = (
-    *(messages.Svd, messages.SvdValues, messages.GesvdjBatched),
-    *(messages.Syevd, messages.SyevdValues, messages.SyevdxIndex, messages.SyevdxRange, messages.SyevBatched),
-    *(messages.Sygvd, messages.Geev, messages.GeevValues),
-    *(messages.SparseCholesky, messages.SparseQr),
-)
-"""What holds the thread that calls it: done before the launch, which copies the results."""
-
-
 def refuses(op: Op[Any, Any]) -> str | None:
     """Why an op is not executed, with a cure; None if it is."""
     if isinstance(op, messages.Svd | messages.SvdValues) and op.method == "gesdd":
@@ -76,13 +69,14 @@ def refuses(op: Op[Any, Any]) -> str | None:
 
 
 class CudaSolver(Library):
-    """Serves :mod:`callboard.kernel.solver`: cuSOLVER and, for triangular solves and some batches, cuBLAS.
+    """Serves :mod:`callboard.kernel.solver`: cuSOLVER, cuBLAS for triangular solves and some batches, cuDSS if there.
 
     Plans are made on the host's helper thread, with a handle of their own to ask for sizes. LU, Cholesky and QR are
-    enqueued, and can be recorded in graphs. The routines of eigenvalues and singular values work in part on the thread
-    that calls them and hold it for most of their time (H200, 1024 x 1024 f32: ``xgesvd`` for 189 of 194 ms, ``xgeev``
-    for all of its time); so do the sparse solves. They are called on the helper thread before the launch, which copies
-    their results; meanwhile the library's other ops wait, those of other libraries do not. They cannot be recorded.
+    enqueued, and so are symmetric eigenvalues of matrices that are not large and singular values of batches of small
+    ones; all of this can be recorded in graphs. What holds the thread that calls it (H200, 1024 x 1024 f32: ``xgesvd``
+    for 189 of 194 ms, ``xgeev`` for all of its time; :mod:`callboard.backends.cuda.solver.waiting` has the list) is
+    called on the helper thread before the launch, which copies its results; meanwhile the library's other ops wait,
+    those of other libraries do not. It cannot be recorded.
     """
 
     name = "solver"
@@ -105,14 +99,10 @@ class CudaSolver(Library):
     def plan(self, op: Op[Any, Any]) -> Plan:
         return PLANS[type(op)](self.solver, op)
 
-    @launches(*(op for op in PLANS if op not in AHEAD), refuses=refuses)
-    def solve(self, stream: CudaStream, plan: Plan, *operands: Any) -> Check:
-        return plan(stream, *operands)
-
-    @measures(*AHEAD, always=True)
+    @measures(*AHEAD, always=waits)
     def begin(self, plan: Plan, *operands: Any) -> Extents:
         return plan.measure(self.solver.stream, *operands)
 
-    @launches(*AHEAD, refuses=refuses, captures=False)
-    def end(self, stream: CudaStream, plan: Plan, *operands: Any) -> Check:
-        return plan.end(stream, *operands)
+    @launches(*PLANS, refuses=refuses)
+    def solve(self, stream: CudaStream, plan: Plan, *operands: Any) -> Check:
+        return plan(stream, *operands)

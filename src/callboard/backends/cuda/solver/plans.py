@@ -20,8 +20,11 @@ __all__ = [
     "FOUND",
     "INFO",
     "NOT_FINITE",
+    "RESIDUAL",
     "SPARE",
     "STATUS",
+    "STRUCTURE",
+    "VALUES",
     "Plan",
     "Step",
     "Verdict",
@@ -35,6 +38,8 @@ INFO, NOT_FINITE, BAD_INDICES, DIAGONAL, ITEM, FAILED, FIRST, FOUND, SPARE = ran
 infinite; how many indices are out of range; the first zero on a diagonal, from 1; the first failing item of a batch,
 and how many there are; where a range of eigenvalues starts, and how many there are; what nobody looks at but for its
 sign."""
+STRUCTURE, VALUES, RESIDUAL = range(9, 12)
+"""Of a sparse system: whether structure and elements are not those of another; how many solutions do not satisfy it."""
 STATUS = 16
 
 
@@ -68,14 +73,18 @@ class Plan:
     Args:
         solver: The handles.
         room: The workspace.
-        begin: Enqueues the work.
-        end: Enqueues what is left when ``begin`` is done beforehand; None: nothing.
+        begin: Does the work, or enqueues it.
+        end: Enqueues the copies of the results, where ``begin`` does not; None: it does.
+        ahead: ``begin`` is done before the launch.
         size: The extents of outputs by what is found; None where they are known.
         verdict: What the status means.
         kept: Gives the host memory that the calls up to now need until they are done.
+
+    Attributes:
+        captures: Whether launches can be recorded in a graph.
     """
 
-    __slots__ = ("_base", "_begin", "_end", "_kept", "_room", "_size", "_solver", "_verdict")
+    __slots__ = ("_base", "_begin", "_end", "_kept", "_room", "_size", "_solver", "_verdict", "captures")
 
     def __init__(
         self,
@@ -83,6 +92,7 @@ class Plan:
         room: "Room",
         begin: Step,
         end: Step | None,
+        ahead: bool,
         size: Callable[[int], Extents] | None,
         verdict: Verdict,
         kept: Callable[[], list[Any]],
@@ -92,21 +102,21 @@ class Plan:
         self._room = room
         self._base = room.memory.address
         self._begin, self._end, self._size, self._verdict = begin, end, size, verdict
+        self.captures = not ahead
 
     def __call__(self, stream: "CudaStream", *addresses: Any) -> Callable[[], None]:
-        self.begin(stream, *addresses)
-        return self.end(stream, *addresses)
+        if self.captures:
+            self._work(stream, *addresses)
+        return self._finish(stream, *addresses)
 
-    def begin(self, stream: "CudaStream", *addresses: Any) -> None:
-        """Enqueue the work; its results stay in the workspace, where :meth:`end` has something to do."""
+    def _work(self, stream: "CudaStream", *addresses: Any) -> None:
         solver = self._solver
         if stream is not solver.stream:
             solver.bind(stream)
         solver.driver.check(solver.driver.memset_32(self._base, 0, STATUS, stream.native), "cuMemsetD32Async")
         self._begin(stream.native, self._base, *addresses)
 
-    def end(self, stream: "CudaStream", *addresses: Any) -> Callable[[], None]:
-        """Enqueue the rest."""
+    def _finish(self, stream: "CudaStream", *addresses: Any) -> Callable[[], None]:
         if self._end is not None:
             self._end(stream.native, self._base, *addresses)
         kept = self._kept()
@@ -120,8 +130,8 @@ class Plan:
         return check
 
     def measure(self, stream: "CudaStream", *addresses: Any) -> Extents:
-        """Do the work, and wait for it where the extents of outputs depend on it; not in a launch."""
-        self.begin(stream, *addresses)
+        """Do the work before the launch, and wait for it where the extents of outputs depend on it."""
+        self._work(stream, *addresses)
         if self._size is None:
             return ()
         readback = self._solver.device.read_back(stream, self._base, 4 * STATUS)

@@ -1,0 +1,76 @@
+"""A sparse system in the workspace, looked through."""
+
+import numpy as np
+
+from callboard.backends.cuda.solver.jobs import Job
+from callboard.backends.cuda.solver.lu import right_hand_side
+from callboard.backends.cuda.solver.plans import BAD_INDICES, DIAGONAL, FAILED, NOT_FINITE, STATUS
+from callboard.core.dtype import DTYPES
+from callboard.core.operand import Operand
+from callboard.kernel.solver.failures import bad_indices, not_finite, not_hermitian
+from callboard.kernel.sparse.formats import CsrRef
+
+__all__ = ["System"]
+
+
+class System:
+    """``a @ x = b`` with a square CSR matrix.
+
+    Args:
+        job: Of the plan.
+        a: The matrix.
+        b: One right-hand side or several.
+        hermitian: It must be symmetric or Hermitian.
+
+    Attributes:
+        count: Stored elements.
+        hermitian: As given.
+        values, structure: The elements; offsets and indices as i32.
+        b, x: By columns.
+    """
+
+    def __init__(self, job: Job, a: CsrRef, b: Operand, hermitian: bool) -> None:
+        self._solver, self._tag = job.solver, job.tag
+        self.count, self.hermitian = a.nnz, hermitian
+        n, dtype = a.shape[0], a.values.dtype
+        self.values, self._load_values = job.load(a.values)
+        self._offsets, self._load_offsets = job.load(a.indptr)
+        self._indices, self._load_indices = job.load(a.indices)
+        self.b, self._load_b = right_hand_side(job, b)
+        self.x = job.array(dtype, *self.b.layout.shape)
+        self.structure = job.array(DTYPES["i32"], n + 1 + self.count)
+        wide = int(a.indptr.dtype is DTYPES["i64"])
+        self._check = job.kernel("csr_check", max(n + 1, self.count), rows=n, cols=self.count, mode=wide)
+        self._ascending = job.kernel("csr_ascending", n, rows=n, cols=self.count)
+        self._mirrored = job.kernel(f"csr_mirrored_{dtype}", n, rows=n, cols=self.count) if hermitian else None
+
+    def load(self, native: int, base: int, at_a: list[int], at_b: int) -> None:
+        """Copy it into the workspace, and look at it; waits.
+
+        Raises:
+            NumericalError: It is no such system.
+        """
+        values, indices, offsets = at_a
+        self._load_values(native, base, values)
+        self._load_indices(native, base, indices)
+        self._load_offsets(native, base, offsets)
+        self._load_b(native, base, at_b)
+        lists = base + self.structure.at
+        self._check(native, base, x=base + self._offsets.at, y=base + self._indices.at, z=lists)
+        self._ascending(native, base, x=lists)
+        if self._mirrored is not None:
+            self._mirrored(native, base, x=base + self.values.at, y=lists)
+        status = self.status(base)
+        if status[NOT_FINITE]:
+            raise not_finite(self._tag, status[NOT_FINITE])
+        if status[BAD_INDICES] or status[FAILED]:
+            raise bad_indices(self._tag, status[BAD_INDICES] + status[FAILED], "offsets and indices")
+        if status[DIAGONAL]:
+            raise not_hermitian(self._tag, status[DIAGONAL])
+
+    def status(self, base: int) -> list[int]:
+        """The words of the status; waits for the stream."""
+        readback = self._solver.device.read_back(self._solver.stream, base, 4 * STATUS)
+        self._solver.stream.synchronize()
+        words: list[int] = np.frombuffer(readback.take(), np.int32).tolist()
+        return words

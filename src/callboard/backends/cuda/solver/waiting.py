@@ -1,0 +1,44 @@
+"""Which ops are done before the launch, because a routine of theirs holds the thread that calls it.
+
+Of cuSOLVER's routines for eigenvalues and singular values only the batched ones for small matrices enqueue their work
+and return, and can be recorded in graphs (CUDA 13.0, H200; each was called behind a kernel of 40 ms and then captured):
+``XsyevBatched`` for matrices up to 128 x 128 and for a single one up to 512 x 512, which takes as long as ``Xsyevd``;
+``syevjBatched`` up to 64 x 64; ``gesvdjBatched``, which takes matrices up to 32 x 32. Those wait for larger ones, and
+so do ``Xsyevd``, ``Xsyevdx``, ``syevj``, ``sygvd``, ``sygvj``, ``Xgesvd``, ``Xgesvdp``, ``gesvdj`` and ``Xgeev`` of
+any size. cuSOLVER's sparse solves leave their outcome in host memory, and cuDSS analyses on the host.
+"""
+
+from typing import Any
+
+from callboard.core.op import Op
+from callboard.kernel import solver as messages
+
+__all__ = ["AHEAD", "EIGEN_LIMIT", "JACOBI_EIGEN_LIMIT", "JACOBI_LIMIT", "waits"]
+
+EIGEN_LIMIT, EIGEN_BATCH_LIMIT = 512, 128
+"""Rows up to which ``XsyevBatched`` only enqueues: of a single matrix, and of several."""
+JACOBI_EIGEN_LIMIT = 64
+"""Rows up to which ``syevjBatched`` only enqueues."""
+JACOBI_LIMIT = 32
+"""Rows and columns that ``gesvdjBatched`` takes."""
+
+AHEAD = (
+    *(messages.Svd, messages.SvdValues, messages.GesvdjBatched),
+    *(messages.Syevd, messages.SyevdValues, messages.SyevdxIndex, messages.SyevdxRange, messages.SyevBatched),
+    *(messages.Sygvd, messages.Geev, messages.GeevValues),
+    *(messages.SparseCholesky, messages.SparseLu, messages.SparseQr),
+)
+"""The ops that may be."""
+
+
+def waits(op: Op[Any, Any]) -> bool:
+    """Whether this op is."""
+    if isinstance(op, messages.SyevdValues):
+        return op.a.shape[0] > EIGEN_LIMIT
+    if isinstance(op, messages.Syevd):
+        return op.a.shape[0] > (JACOBI_EIGEN_LIMIT if op.method == "syevj" else EIGEN_LIMIT)
+    if isinstance(op, messages.SyevBatched):
+        return op.a.shape[1] > (EIGEN_LIMIT if op.a.shape[0] == 1 else EIGEN_BATCH_LIMIT)
+    if isinstance(op, messages.GesvdjBatched):
+        return max(op.a.shape[1:]) > JACOBI_LIMIT
+    return isinstance(op, AHEAD)

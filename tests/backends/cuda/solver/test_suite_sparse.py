@@ -1,0 +1,103 @@
+"""The conformance suite of sparse solves on the stand-ins; when a system is analysed, factored, substituted."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse
+from host_cudss import HostCudss
+from host_driver import HostDriver
+
+from callboard.backends.cuda.solver import cudss as module
+from callboard.core.backend import Memory
+from callboard.core.errors import BackendUnavailable, NumericalError, OutOfMemory
+from callboard.kernel.solver import SparseCholesky, SparseLu
+from callboard.testing.session import LibrarySession
+
+sys.path.insert(0, str(Path(__file__).parents[3] / "conformance"))
+
+from test_solver_sparse import *  # noqa: F403 - its tests, with this folder's session
+from test_solver_sparse import OPS, execute, put_sparse
+
+OPS[:] = [op for op in OPS if op.id != "SparseQr"]  # of cuSOLVER there is no sparse stand-in
+ANALYSIS, FACTORIZATION, SOLVE = module.ANALYSIS, module.FACTORIZATION, module.SOLVE
+A = scipy.sparse.csr_array(np.array([[4.0, 1, 0], [1, 3, 0], [0, 0, 2]]))
+
+
+@pytest.mark.parametrize("op", [SparseLu, SparseCholesky])
+def test_what_is_done_again(session: LibrarySession, cudss: HostCudss, op: type[SparseLu]) -> None:
+    def phases(a: scipy.sparse.csr_array, b: np.ndarray) -> list[int]:
+        cudss.phases.clear()
+        x = execute(session, op(a=put_sparse(session, a), b=session.put(b)))
+        np.testing.assert_allclose(a @ session.get(x), b)
+        return list(cudss.phases)
+
+    b = np.array([1.0, 2, 3])
+    other = scipy.sparse.csr_array(np.array([[4.0, 0, 1], [0, 3, 0], [1, 0, 2]]))
+    assert phases(A, b) == [ANALYSIS, FACTORIZATION, SOLVE]
+    assert phases(A, -b) == [SOLVE]
+    assert phases(2 * A, b) == [FACTORIZATION, SOLVE]
+    assert phases(2 * A, b) == [SOLVE]
+    assert phases(other, b) == [ANALYSIS, FACTORIZATION, SOLVE]
+    assert phases(other, np.stack([b, -b], axis=1)) == [ANALYSIS, FACTORIZATION, SOLVE]
+    assert phases(A.astype("f4"), b.astype("f4")) == [ANALYSIS, FACTORIZATION, SOLVE]
+
+
+def test_pivots_of_whole_columns_are_the_last_resort(session: LibrarySession, cudss: HostCudss) -> None:
+    swapped = A[[1, 2, 0]]
+    x = execute(session, SparseLu(a=put_sparse(session, swapped), b=session.put(np.array([1.0, 2, 3]))))
+    np.testing.assert_allclose(swapped @ session.get(x), [1, 2, 3])
+    assert cudss.phases == 3 * [ANALYSIS, FACTORIZATION, SOLVE]
+    cudss.phases.clear()
+    execute(session, SparseLu(a=put_sparse(session, 2 * swapped), b=session.put(np.ones(3))))
+    assert cudss.phases == [FACTORIZATION, SOLVE]
+
+
+def test_nothing_is_kept_of_a_failure(session: LibrarySession, cudss: HostCudss) -> None:
+    b = session.put(np.ones(3))
+    execute(session, SparseCholesky(a=put_sparse(session, A), b=b))
+    with pytest.raises(NumericalError, match="not positive definite") as failed:
+        execute(session, SparseCholesky(a=put_sparse(session, -A), b=b))
+    assert failed.value.info == 1
+    cudss.phases.clear()
+    execute(session, SparseCholesky(a=put_sparse(session, A), b=b))
+    assert cudss.phases == [ANALYSIS, FACTORIZATION, SOLVE]
+
+
+def test_its_memory_is_the_devices(
+    session: LibrarySession, cudss: HostCudss, driver: HostDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a, b = put_sparse(session, A), session.put(np.ones(3))
+    execute(session, SparseLu(a=a, b=b))
+    (address,) = cudss.memory
+    assert driver.on_device(address, 64)
+    other, allocate = put_sparse(session, scipy.sparse.csr_array(A.toarray()[::-1, ::-1])), session.device.allocate
+
+    def refusing(nbytes: int) -> Memory:
+        if nbytes == 64:  # what the stand-in asks for
+            raise OutOfMemory("no room for 64")
+        return allocate(nbytes)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(session.device, "allocate", refusing)
+        with pytest.raises(OutOfMemory, match="no room for 64"):
+            execute(session, SparseLu(a=other, b=b))
+    execute(session, SparseLu(a=other, b=b))
+
+
+def test_all_is_given_back(cudss: HostCudss, driver: HostDriver, session: LibrarySession) -> None:
+    execute(session, SparseLu(a=put_sparse(session, A), b=session.put(np.ones(3))))
+    assert cudss.alive
+    session.close()
+    assert not cudss.alive
+    assert not cudss.memory
+
+
+def test_where_it_is_not_installed(session: LibrarySession, monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing() -> None:
+        raise BackendUnavailable("cuDSS cannot be used: no such module; pip install it")
+
+    monkeypatch.setattr(module, "load_cudss", missing)
+    with pytest.raises(BackendUnavailable, match=r"no such module; pip install it; without it take solver\.sparse_qr"):
+        execute(session, SparseLu(a=put_sparse(session, A), b=session.put(np.ones(3))))
