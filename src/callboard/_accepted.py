@@ -13,11 +13,12 @@ from callboard.core.library import Library
 from callboard.core.op import Op, info_of, outputs_of
 from callboard.core.operand import Compound, Placeholder, Role, parts_of
 from callboard.core.opinfo import OpField
+from callboard.kernel.sparse_lt.structured import FACTORS, StructuredRef, compressed_bytes
 
 __all__ = ["accepted", "accepts"]
 
-EXTENT = 16
-"""Tensor cores take multiples of it."""
+EXTENT = 32
+"""Tensor cores take multiples of it, also in structured matrices."""
 PARTS = ((EXTENT,), (EXTENT + 1,), (EXTENT, EXTENT), (EXTENT, 1, 1))
 """What the operands of a compound may be: entries, pointers, padded blocks, blocks."""
 RESULTS = {"i8": "i32", "f32": "c64", "f64": "c128"}
@@ -86,6 +87,12 @@ def _values(field: OpField, dtype: DType, is_first: bool) -> list[Any]:
 
 def _compounds(cls: type[Compound], dtype: DType) -> Iterator[Compound]:
     """Compounds whose first operand has the dtype, and the others i32: of small extents, in blocks of 1."""
+    if cls is StructuredRef:  # bytes that say themselves what they are
+        if dtype in FACTORS:
+            shape = (EXTENT, EXTENT)
+            data = Placeholder(layout_of(DTYPES["u8"], (compressed_bytes(dtype, shape),)))
+            yield StructuredRef(data, dtype.name, shape)  # type: ignore[arg-type]
+        return
     parts = parts_of(cls)
     settings = {"shape": (EXTENT, EXTENT), "block": 1, "padded": True}
     names = [name for name, _ in parts.operands]

@@ -20,6 +20,7 @@ from callboard.kernel.memory import Copy, Empty, Fill
 from callboard.kernel.rng.face import RngFace
 from callboard.kernel.solver.face import SolverFace
 from callboard.kernel.sparse.face import SparseFace
+from callboard.kernel.sparse_lt.face import SparseLtFace
 from callboard.kernel.tensor.face import TensorFace
 
 __all__ = ["Faces", "Shape"]
@@ -37,6 +38,7 @@ class Faces(Generic[Mode]):
         fft: Fourier transforms (:class:`callboard.kernel.fft.face.FftFace`).
         solver: Linear algebra (:class:`callboard.kernel.solver.face.SolverFace`).
         sparse: Sparse matrices (:class:`callboard.kernel.sparse.face.SparseFace`).
+        sparse_lt: Structured matrices (:class:`callboard.kernel.sparse_lt.face.SparseLtFace`).
         tensor: Contractions and element-wise work by modes (:class:`callboard.kernel.tensor.face.TensorFace`).
         rng: Random numbers (:class:`callboard.kernel.rng.face.RngFace`).
     """
@@ -50,6 +52,7 @@ class Faces(Generic[Mode]):
         self.fft: FftFace[Mode] = FftFace(submit)
         self.solver: SolverFace[Mode] = SolverFace(submit)
         self.sparse: SparseFace[Mode] = SparseFace(submit, self.put)
+        self.sparse_lt: SparseLtFace[Mode] = SparseLtFace(submit)
         self.tensor: TensorFace[Mode] = TensorFace(submit)
         self.rng: RngFace[Mode] = RngFace(submit)
 

@@ -12,6 +12,7 @@ from callboard.backends.cuda.fft.scaling import ScaleArgs
 from callboard.backends.cuda.kernels import compiled
 from callboard.backends.cuda.launching import CopyArgs, FillArgs, TransposeArgs
 from callboard.backends.cuda.sparse import kernels as sparse
+from callboard.backends.cuda.sparse_lt.kernels import StructuredArgs
 from callboard.backends.cuda.tensor.arguments import ElementArgs, ReduceArgs
 from callboard.core.errors import BackendUnavailable, LibraryError
 from callboard.core.library import WouldBlock
@@ -22,6 +23,7 @@ SOURCES = (
     "fft",
     "sparse",
     "sparse_blocks-i64",
+    "sparse_lt",
     *(f"tensor-{name}" for name in ("bf16", "f64", "c64", "i32")),
 )
 
@@ -62,6 +64,7 @@ def test_sources_compile(tmp_path: Path, source: str, capability: tuple[int, int
         ("sparse_blocks", sparse.BlockArgs),
         ("sparse_order", sparse.OrderArgs),
         ("sparse_products", sparse.ProductArgs),
+        ("sparse_lt", StructuredArgs),
         ("tensor", ElementArgs),
         ("tensor", ReduceArgs),
     ],

@@ -32,6 +32,7 @@ LIBRARIES = LibraryTable(
     rng="CpuRng",
     solver="CpuSolver",
     sparse="CpuSparse",
+    sparse_lt="CpuSparseLt",
     tensor="CpuTensor",
 )
 

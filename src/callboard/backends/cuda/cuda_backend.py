@@ -24,6 +24,7 @@ LIBRARIES = LibraryTable(
     rng="CudaRng",
     solver="CudaSolver",
     sparse="CudaSparse",
+    sparse_lt="CudaSparseLt",
     tensor="CudaTensor",
 )
 

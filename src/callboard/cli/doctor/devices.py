@@ -84,6 +84,15 @@ async def _try_sparse(device: Device) -> None:
         raise ValueError(f"a product came back as {found.tolist()}")
 
 
+async def _try_sparse_lt(device: Device) -> None:
+    w = np.tile(np.array([1, -4, 3, 2], np.float16), (32, 8))
+    pruned = np.where(abs(w) > 2, w, 0)
+    layer = device.sparse_lt.compress(device.sparse_lt.prune(device.put(w)))
+    found = await device.sparse_lt.linear(device.put(np.eye(32, dtype=np.float16)), layer).get()
+    if not (found == pruned.T).all():
+        raise ValueError(f"a product came back as {found.tolist()}")
+
+
 PROBES: dict[str, Callable[[Device], Awaitable[str | None]]] = {
     "blas": _try_blas,
     "blas_lt": _try_blas_lt,
@@ -92,6 +101,7 @@ PROBES: dict[str, Callable[[Device], Awaitable[str | None]]] = {
     "rng": _try_rng,
     "solver": _try_solver,
     "sparse": _try_sparse,
+    "sparse_lt": _try_sparse_lt,
     "tensor": _try_tensor,
 }
 """One op of each library, by its stem: raises when it fails or its result is wrong; tells what part is not there."""

@@ -32,6 +32,7 @@ BENCHMARKS: dict[str, list[str]] = {
     "rng": ["rng.py"],
     "solver": ["solver.py"],
     "sparse": ["sparse.py"],
+    "sparse_lt": ["sparse_lt.py"],
     "tensor": ["tensor.py"],
     "demo": ["demo.py", "--rounds", "2"],
     "resident": ["resident.py", "--quick", "--rounds", "1"],

@@ -1,0 +1,52 @@
+"""Which elements stay: the largest of each group, or the best choice of each tile."""
+
+from typing import Any
+
+import numpy as np
+
+from callboard.kernel.sparse_lt.structured import Group, tile_choices
+
+__all__ = ["is_structured", "strips", "tiles"]
+
+Array = np.ndarray[Any, Any]
+
+LARGE = 1e300
+"""What counts for an infinite magnitude where magnitudes are added."""
+
+
+def magnitudes(x: Array) -> Array:
+    """Of each element, exactly; NaN as if it were infinite, since it is no small number."""
+    wide: Array = np.abs(x.astype(np.float64))
+    wide[np.isnan(wide)] = np.inf
+    return wide
+
+
+def strips(x: Array, group: Group) -> Array:
+    """Where the largest magnitudes of each group in a row are; of equal ones the first."""
+    grouped = magnitudes(x).reshape(_grouped(x, group))
+    order = np.argsort(-grouped, axis=-1, kind="stable")[..., : group.kept]
+    mask = np.zeros(grouped.shape, np.bool_)
+    np.put_along_axis(mask, order, True, axis=-1)
+    return mask.reshape(x.shape)
+
+
+def tiles(x: Array, group: Group) -> Array:
+    """Where the elements are whose magnitudes have the largest sum, so many in each row and column of a tile."""
+    size = group.size
+    *batch, rows, cols = x.shape
+    tiled = magnitudes(x).reshape(*batch, rows // size, size, cols // size, size).swapaxes(-2, -3)
+    tiled = np.minimum(tiled, LARGE)  # sums stay finite, and so comparable
+    choices = np.array(tile_choices(group))
+    best = np.argmax(tiled.reshape(tiled.size // (size * size), size * size) @ choices.T.astype(np.float64), axis=-1)
+    mask: Array = choices[best].reshape(tiled.shape)
+    return mask.swapaxes(-2, -3).reshape(x.shape)
+
+
+def is_structured(x: Array, group: Group) -> bool:
+    """Whether no group of a row has more than it may; NaN is not 0, -0.0 is."""
+    counts = np.count_nonzero(x.reshape(_grouped(x, group)), axis=-1)
+    return bool((counts <= group.kept).all())
+
+
+def _grouped(x: Array, group: Group) -> tuple[int, ...]:
+    return (*x.shape[:-1], x.shape[-1] // group.size, group.size)

@@ -1,0 +1,101 @@
+"""``CudaSparseLt``: structured matrices on a GPU."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from callboard.backends.cuda.sparse_lt.cusparselt import CusparseLt
+from callboard.backends.cuda.sparse_lt.products import Multiplying
+from callboard.backends.cuda.sparse_lt.pruning import Checking, Compressing, Decompressing, Pruning
+from callboard.backends.cuda.sparse_lt.rules import refuses_compressed, refuses_matrix, refuses_product
+from callboard.backends.cuda.stream import CudaStream
+from callboard.core.library import Library, launches, prepares
+from callboard.kernel.sparse_lt import Check, Compress, Decompress, Linear, Matmul, Prune
+
+if TYPE_CHECKING:
+    from callboard.backends.cuda.device import CudaDevice
+
+__all__ = ["CudaSparseLt"]
+
+
+class CudaSparseLt(Library):
+    """Serves :mod:`callboard.kernel.sparse_lt` with cuSPARSELt; pruning, checks and decompression are kernels of ours.
+
+    All launches can be captured in a CUDA graph.
+    """
+
+    name = "sparse_lt"
+    max_plans = 256
+
+    def __init__(self, device: "CudaDevice", stream: CudaStream) -> None:
+        super().__init__(device, stream)
+        self.lt = CusparseLt(device, stream)
+
+    def close(self) -> None:
+        self.lt.close()
+
+    @prepares(Prune)
+    def plan_prune(self, op: Prune) -> Pruning:
+        return Pruning(self.lt, op)
+
+    @launches(Prune)
+    def prune(self, stream: CudaStream, plan: Pruning, x: int, out: int) -> None:
+        plan(stream, x, out)
+
+    @prepares(Check)
+    def plan_check(self, op: Check) -> Checking:
+        return Checking(self.lt, op)
+
+    @launches(Check)
+    def check(self, stream: CudaStream, plan: Checking, x: int, out: int) -> None:
+        plan(stream, x, out)
+
+    @prepares(Compress)
+    def plan_compress(self, op: Compress) -> Compressing:
+        return Compressing(self.lt, op)
+
+    @launches(Compress, refuses=refuses_matrix)
+    def compress(self, stream: CudaStream, plan: Compressing, x: int, out: tuple[int]) -> Callable[[], None] | None:
+        return plan(stream, x, out[0])
+
+    @prepares(Decompress)
+    def plan_decompress(self, op: Decompress) -> Decompressing:
+        return Decompressing(self.lt, op)
+
+    @launches(Decompress, refuses=refuses_compressed)
+    def decompress(self, stream: CudaStream, plan: Decompressing, a: tuple[int], out: int) -> None:
+        plan(stream, a[0], out)
+
+    @prepares(Matmul, Linear)
+    def plan_product(self, op: "Matmul | Linear") -> Multiplying:
+        """Descriptors, and timings where asked for: on the helper thread."""
+        return Multiplying(self.lt, op)
+
+    @launches(Matmul, refuses=refuses_product)
+    def matmul(
+        self,
+        stream: CudaStream,
+        plan: Multiplying,
+        out: int,
+        c: int | None,
+        bias: int | None,
+        alpha: float,
+        beta: float,
+        a: tuple[int],
+        b: int,
+    ) -> None:
+        plan(stream, a[0], b, out, c, bias, alpha, beta)
+
+    @launches(Linear, refuses=refuses_product)
+    def linear(
+        self,
+        stream: CudaStream,
+        plan: Multiplying,
+        out: int,
+        c: int | None,
+        bias: int | None,
+        alpha: float,
+        beta: float,
+        x: int,
+        w: tuple[int],
+    ) -> None:
+        plan(stream, w[0], x, out, c, bias, alpha, beta)

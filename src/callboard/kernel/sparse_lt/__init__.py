@@ -1,0 +1,31 @@
+"""2:4 structured sparsity: pruning, compression, and products with half of the multiplications.
+
+Of each four neighbours in a row of a structured matrix at most two are not 0 (of f32: of each two, one); tensor cores
+skip the others. A matrix is pruned, compressed once, and then multiplied often::
+
+    import numpy as np, callboard as cb
+
+    rng = np.random.default_rng(1)
+    with cb.sync.device("auto") as gpu:
+        x, w = (gpu.put(rng.standard_normal(s, np.float32)) for s in ((32, 128), (64, 128)))
+        layer = gpu.sparse_lt.compress(gpu.sparse_lt.prune(w))
+        y = gpu.sparse_lt.linear(x, layer, bias=gpu.zeros(64), activation="relu")
+        print(y.shape, layer.data.nbytes / w.nbytes)
+"""
+
+from callboard.kernel.sparse_lt.actor import SparseLtActor
+from callboard.kernel.sparse_lt.products import Activation, Linear, Matmul
+from callboard.kernel.sparse_lt.pruning import Check, Compress, Decompress, Prune
+from callboard.kernel.sparse_lt.structured import StructuredRef
+
+__all__ = [
+    "Activation",
+    "Check",
+    "Compress",
+    "Decompress",
+    "Linear",
+    "Matmul",
+    "Prune",
+    "SparseLtActor",
+    "StructuredRef",
+]

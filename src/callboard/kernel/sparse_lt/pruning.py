@@ -1,0 +1,102 @@
+"""Pruning to the pattern, a look whether a matrix has it, and the compressed form."""
+
+from typing import Annotated, ClassVar, Literal
+
+from callboard.core.dtype import DTYPES
+from callboard.core.layout import layout_of
+from callboard.core.op import CompoundOutputs, Op, Outputs
+from callboard.core.operand import In, Out, Placeholder, Role
+from callboard.core.ref import GpuRef
+from callboard.kernel.blas.checks import refuse
+from callboard.kernel.blas_lt.checks import rows
+from callboard.kernel.sparse_lt.actor import SparseLtActor
+from callboard.kernel.sparse_lt.checks import checked, dense
+from callboard.kernel.sparse_lt.structured import StructuredRef, compressed_bytes, group_of
+
+__all__ = ["Check", "Compress", "Decompress", "Prune"]
+
+
+class Prune(Op[SparseLtActor, GpuRef], tag="sparse_lt.prune"):
+    """``x`` with 0 in the place of so many elements that the rest is 2:4 (of f32: 1:2), by magnitude.
+
+    Args:
+        x: ``[outer, k]`` or ``[batch, outer, k]``, row-major; f16, bf16, f32, i8, f8_e4m3 or f8_e5m2. ``k`` must be a
+            multiple of 4 (f32: 2).
+        out: Same shape and dtype, row-major; a new array when None. May be ``x``.
+        algorithm: ``"strip"`` keeps the two largest magnitudes of each four neighbours in a row (f32: the larger one of
+            two). ``"tile"`` keeps two in each row and two in each column of every tile of 4 x 4 (f32: one each, of
+            2 x 2) such that the sum of magnitudes is largest, so that the transpose has the pattern, too; ``outer``
+            must be a multiple of 4 (f32: 2).
+
+    NaN counts as infinite. Of equal magnitudes the first stay; of tiles with equal sums, which rounding may make, any.
+    """
+
+    overlaps: ClassVar[frozenset[tuple[str, str]]] = frozenset({("out", "x")})
+
+    x: In
+    out: Out | None = None
+    algorithm: Literal["strip", "tile"] = "strip"
+
+    def infer(self) -> Outputs:
+        layout = dense(self, "x", self.x)
+        size = group_of(layout.dtype).size
+        if self.algorithm == "tile" and layout.shape[-2] % size:
+            raise refuse(self, f"x is {layout!r}: tiles are {size} x {size}; pad its rows, or take algorithm 'strip'")
+        if self.out is not None:
+            rows(self, "out", self.out.layout)
+        return {"out": layout_of(layout.dtype, layout.shape)}
+
+
+class Check(Op[SparseLtActor, GpuRef], tag="sparse_lt.check"):
+    """Whether ``x`` is 2:4 (of f32: 1:2) along its rows, as a number on the device.
+
+    Args:
+        x: As for :class:`Prune`.
+        out: 0-d i32: 0 where it is, 1 where it is not; a new array when None.
+    """
+
+    x: In
+    out: Out | None = None
+
+    def infer(self) -> Outputs:
+        dense(self, "x", self.x)
+        return {"out": layout_of(DTYPES["i32"], ())}
+
+
+class Compress(Op[SparseLtActor, StructuredRef], tag="sparse_lt.compress"):
+    """The compressed form of a matrix that is 2:4 (of f32: 1:2) along its rows.
+
+    A matrix that is not fails with ``ShapeError``, and so does what was enqueued on the result.
+
+    Args:
+        x: As for :class:`Prune`.
+        out: Of the same dtype and shape; a new one when None.
+    """
+
+    x: In
+    out: Annotated[StructuredRef, Role.OUT] | None = None
+
+    def infer(self) -> CompoundOutputs:
+        layout = dense(self, "x", self.x)
+        if self.out is not None:
+            checked(self, "out", self.out)
+        data = layout_of(DTYPES["u8"], (compressed_bytes(layout.dtype, layout.shape),))
+        return {"out": StructuredRef(Placeholder(data), layout.dtype.name, layout.shape)}  # type: ignore[arg-type]
+
+
+class Decompress(Op[SparseLtActor, GpuRef], tag="sparse_lt.decompress"):
+    """The matrix with its zeros.
+
+    Args:
+        a: What :class:`Compress` made.
+        out: Same shape and dtype, row-major; a new array when None.
+    """
+
+    a: StructuredRef
+    out: Out | None = None
+
+    def infer(self) -> Outputs:
+        dtype = checked(self, "a", self.a)
+        if self.out is not None:
+            rows(self, "out", self.out.layout)
+        return {"out": layout_of(dtype, self.a.shape)}

@@ -1,0 +1,80 @@
+"""Structured matrices as values: what a device holds of a matrix of which only every other element is stored."""
+
+import functools
+import itertools
+from typing import Annotated, Any, Literal, NamedTuple, get_args
+
+from callboard.core.dtype import DTYPES, DType
+from callboard.core.operand import Compound, Role
+from callboard.core.ref import GpuRef
+
+__all__ = ["FACTORS", "Group", "Storable", "StructuredRef", "compressed_bytes", "group_of", "tile_choices"]
+
+Storable = Literal["f16", "bf16", "f32", "i8", "f8_e4m3", "f8_e5m2"]
+"""The dtypes of structured matrices, by name."""
+FACTORS = tuple(DTYPES[name] for name in get_args(Storable))
+
+
+BLOCK = 64
+"""Extents are rounded up to it where metadata is counted."""
+
+
+class Group(NamedTuple):
+    """So many neighbours in a row, of which so many may differ from 0, and the bits that say which one is stored.
+
+    Attributes:
+        size: 4; of f32, which the tensor cores take as TF32, 2.
+        kept: 2; of f32, 1.
+        bits: Of the metadata of each stored element: 2; of f32, 4.
+    """
+
+    size: int
+    kept: int
+    bits: int
+
+
+def group_of(dtype: DType) -> Group:
+    """The pattern of a dtype: 2:4, or 1:2 for f32."""
+    return Group(2, 1, 4) if dtype.name == "f32" else Group(4, 2, 2)
+
+
+class StructuredRef(Compound, tag="structured"):
+    """A compressed matrix ``[outer, k]``, or a batch of them, as :class:`Compress` makes it.
+
+    Of each four neighbours in a row two are stored (of f32: of each two, one), and 2 bits for each that say where it
+    stood (of f32: 4). How these bytes are ordered is the affair of the backend, on CUDA of cuSPARSELt and the GPU: they
+    belong to the device that made them and are no format to keep.
+
+    Attributes:
+        data: The bytes, u8.
+        dtype: Of the elements: ``"f16"``, ``"bf16"``, ``"f32"``, ``"i8"``, ``"f8_e4m3"`` or ``"f8_e5m2"``.
+        shape: ``(outer, k)`` or ``(batch, outer, k)`` of the whole matrix.
+    """
+
+    data: Annotated[GpuRef[Any], Role.IN]
+    dtype: Storable
+    shape: tuple[int, ...]
+
+
+def compressed_bytes(dtype: DType, shape: tuple[int, ...]) -> int:
+    """The size of ``data``: of each matrix the stored elements, and metadata in blocks of 64 x 64 elements.
+
+    This is room for the forms of all backends. Metadata is a byte for 8 elements; of f32 cuSPARSELt has 4 times that.
+    """
+    outer, k = shape[-2:]
+    size, kept, _ = group_of(dtype)
+    blocks = -(-outer // BLOCK) * -(-k // BLOCK)
+    matrix = outer * (k // size * kept) * dtype.itemsize + blocks * BLOCK * BLOCK // (2 if size == 2 else 8)
+    return matrix * (shape[0] if len(shape) == 3 else 1)
+
+
+@functools.cache
+def tile_choices(group: Group) -> tuple[tuple[bool, ...], ...]:
+    """The ways to keep so many elements in each row and each column of a tile, row by row: 90 of 4 x 4, 2 of 2 x 2."""
+    lines = [line for line in itertools.product((True, False), repeat=group.size) if sum(line) == group.kept]
+    tiles = itertools.product(lines, repeat=group.size)
+    return tuple(
+        tuple(itertools.chain(*tile))
+        for tile in tiles
+        if all(sum(column) == group.kept for column in zip(*tile, strict=True))
+    )
