@@ -33,7 +33,7 @@ BENCHMARKS: dict[str, list[str]] = {
     "solver": ["solver.py"],
     "sparse": ["sparse.py"],
     "sparse_lt": ["sparse_lt.py"],
-    "tensor": ["tensor.py"],
+    "tensor": ["tensor.py", "--rounds", "3"],
     "demo": ["demo.py", "--rounds", "2"],
     "resident": ["resident.py", "--quick", "--rounds", "1"],
 }
