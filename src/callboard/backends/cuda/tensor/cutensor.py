@@ -85,7 +85,8 @@ def load_cutensor() -> tuple[Any, int]:
 
         version = int(cutensor.get_version())
     except Exception as e:  # pathfinder's and nvmath's own, when libcutensor or a symbol is missing
-        raise BackendUnavailable(f"cuTENSOR cannot be loaded: {e}; {INSTALL}") from e
+        why = str(e).partition("\n")[0]  # pathfinder goes on to list folders
+        raise BackendUnavailable(f"cuTENSOR cannot be loaded: {why}; {INSTALL}") from e
     if version < OLDEST:
         raise BackendUnavailable(f"cuTENSOR has version {version}, needed is {OLDEST} or later; {INSTALL}")
     return cutensor, version
