@@ -14,7 +14,7 @@ from callboard.kernel.tensor.modes import Label, Tensor
 
 __all__ = ["ALGORITHMS", "ASKED", "INSTALL", "Cutensor", "Described", "Planned", "Refused", "load_cutensor"]
 
-INSTALL = 'pip install "callboard[cutensor-cu13]"'
+INSTALL = 'pip install "callboard[cutensor13]"'
 DATA_TYPES = {"f16": 2, "bf16": 14, "f32": 0, "f64": 1, "c64": 4, "c128": 5}
 """``cudaDataType``; integers are not among cuTENSOR's."""
 ALIGNED = 16
