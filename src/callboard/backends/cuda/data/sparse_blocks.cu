@@ -29,6 +29,8 @@ struct BlockArgs {
 // Which blocks of a window of a block row have entries: of a dense matrix.
 template <typename T>
 struct Dense {
+    static __device__ i64 entries(const BlockArgs& p, i64 line) { return THREADS + 1; }  // not known: many
+
     static __device__ void mark(const BlockArgs& p, u32* bits, i64 line, i64 begin, i64 end) {
         const i64 span = (end - begin) * p.across;
         const T* const corner = (const T*)p.src + line * p.down * p.row_step + begin * p.across * p.col_step;
@@ -45,6 +47,10 @@ struct Dense {
 // Of rows of entries, whose order does not matter.
 template <typename I>
 struct Entries {
+    static __device__ i64 entries(const BlockArgs& p, i64 line) {
+        return (i64)((const I*)p.second)[(line + 1) * p.down] - ((const I*)p.second)[line * p.down];
+    }
+
     static __device__ void mark(const BlockArgs& p, u32* bits, i64 line, i64 begin, i64 end) {
         const I* const starts = (const I*)p.second;
         for (i64 e = starts[line * p.down] + threadIdx.x; e < starts[(line + 1) * p.down]; e += THREADS) {
@@ -70,6 +76,27 @@ __device__ i64 before(i64* sums, i64 own, i64& all) {
     return found;
 }
 
+// The blocks of a row of few entries, found by comparing each with all: a thread for each entry.
+template <typename I, bool WRITES>
+__device__ i64 few(const BlockArgs& p, i64* cols, i64 line, i64 first, i64 n) {
+    const int own = threadIdx.x;
+    const i64 col = own < n ? ((const I*)p.first)[first + own] / p.across : 0;
+    cols[own] = col;
+    __syncthreads();
+    bool leads = own < n;
+    for (int j = 0; j < own && leads; ++j) leads = cols[j] != col;
+    const i64 found = __syncthreads_count(leads);
+    if (!leads) cols[own] = -1;  // what is left is each block once
+    __syncthreads();
+    if (WRITES && leads) {
+        i64 at = ((const I*)p.pointers)[line];
+        for (i64 j = 0; j < n; ++j) at += cols[j] >= 0 && cols[j] < col;
+        if (at < p.room) ((I*)p.indices)[at] = (I)col;
+    }
+    __syncthreads();
+    return found;
+}
+
 // Count the blocks of each block row, or write their columns in order; a block of threads for each block row.
 template <typename Source, typename I, bool WRITES>
 __device__ void pattern(const BlockArgs& p) {
@@ -77,7 +104,10 @@ __device__ void pattern(const BlockArgs& p) {
     __shared__ i64 sums[THREADS];
     for (i64 line = blockIdx.x; line < p.lines; line += gridDim.x) {
         i64 total = 0;
-        for (i64 begin = 0; begin < p.width; begin += 32 * WORDS) {
+        const i64 entries = Source::entries(p, line);
+        const bool sparse = entries <= THREADS;
+        if (sparse) total = few<I, WRITES>(p, sums, line, ((const I*)p.second)[line * p.down], entries);
+        for (i64 begin = 0; begin < p.width && !sparse; begin += 32 * WORDS) {
             const i64 end = begin + 32 * WORDS < p.width ? begin + 32 * WORDS : p.width;
             const int words = (int)((end - begin + 31) / 32);
             for (int w = threadIdx.x; w < words; w += THREADS) bits[w] = 0;

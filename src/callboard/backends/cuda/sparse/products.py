@@ -7,7 +7,7 @@ from callboard.backends.cuda.blas.scalars import factor_of, pointers
 from callboard.backends.cuda.copies import Copier, copier
 from callboard.backends.cuda.sparse.cusparse import CODES, Cusparse, compute_dtype
 from callboard.backends.cuda.sparse.descriptors import Matrix, by_rows, dense
-from callboard.backends.cuda.sparse.kernels import Factor, ProductArgs, launcher
+from callboard.backends.cuda.sparse.kernels import WARP, Factor, ProductArgs, launcher
 from callboard.core.backend import Memory
 from callboard.core.layout import Layout
 from callboard.core.operand import Operand, operands_of
@@ -26,6 +26,8 @@ REPEATABLE: dict[tuple[type[Any], type[Any]], int] = {
 """The ``cusparseSpMVAlg_t`` and ``cusparseSpMMAlg_t`` that give the same bits each time, of matrices as they lie."""
 ELL_CORES = ("f16", "bf16", "f64")
 """What cuSPARSE multiplies by blocked-ELL matrices in as many digits as it has; it rounds f32 to TF32."""
+TILE, TILE_COLS = 4, 32
+"""Rows and columns that a thread of ours has in a product (``SIDE``), and how many columns are enough for that."""
 
 
 def why_not(op: Product) -> str | None:
@@ -215,8 +217,12 @@ class BlockProduct:
         self._pointers = len(operands_of(a)) - 1
         self._put = [(args.alpha, Factor.setter(op.alpha)), (args.beta, Factor.setter(op.beta))]
         self._empty = out.size == 0
-        kernel, part = f"multiply_{a.values.dtype.name}", index_of(a).name
-        self._run = launcher(cusparse.device, kernel, out.size, args, part=part)
+        kernel, items = "multiply", out.size
+        if args.cols >= TILE_COLS:
+            tiles = -(-args.down // TILE) * -(-args.cols // (WARP * TILE))
+            kernel, items = "tiles", args.lines * tiles * WARP
+        name, part = f"{kernel}_{a.values.dtype.name}", index_of(a).name
+        self._run = launcher(cusparse.device, name, items, args, part=part)
 
     def __call__(self, a: Sequence[int], b: int, out: int, c: int | None, alpha: Any, beta: Any) -> None:
         """Enqueue it."""
