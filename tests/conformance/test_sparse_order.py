@@ -169,6 +169,17 @@ def test_deterministic_products(session: Any, dtype: str, form: str, transpose: 
             np.testing.assert_array_equal(session.get(session.submit(op)), first)
 
 
+def test_deterministic_conjugates(session: Any) -> None:
+    """Of a CscRef they are its rows as they lie, conjugated, which no library multiplies by."""
+    a, x = drawn(1, (6, 5), "c64"), vector(1, 6, "c64")
+    op = SpMv(a=put(session, a, "csc"), x=session.put(x), transpose=True, conj=True, deterministic=True)
+    if session.why_not(op) is not None:
+        with pytest.raises(UnsupportedOp, match=r"conjugate a\.values and leave conj out"):
+            session.submit(op)
+        op = SpMv(a=put(session, a.conj(), "csc"), x=session.put(x), transpose=True, deterministic=True)
+    np.testing.assert_allclose(session.get(session.submit(op)), a.conj().T @ x, atol=1e-5)
+
+
 @pytest.mark.parametrize("dtype", VALUES)
 def test_deterministic_sparse_products(session: Any, dtype: str) -> None:
     a, b = put(session, drawn(1, (200, 150), dtype, 0.2)), put(session, drawn(2, (150, 180), dtype, 0.2))

@@ -88,10 +88,13 @@ def _entries(matrix: Any, kind: str) -> tuple[Array, Array, Array]:
 
 def _ordered(values: Array, major: Array, minor: Array, duplicates: Duplicates) -> tuple[Array, Array, Array]:
     """Sorted by both; entries of one place in the order that they had."""
-    order = np.lexsort((minor, major))
-    values, major, minor = values[order], major[order], minor[order]
+    down, right = np.diff(major), np.diff(minor)
+    if not ((down > 0) | ((down == 0) & (right >= 0))).all():
+        order = np.lexsort((minor, major))
+        values, major, minor = values[order], major[order], minor[order]
+        down, right = np.diff(major), np.diff(minor)
     begins = np.ones(major.size, bool)
-    begins[1:] = (np.diff(major) != 0) | (np.diff(minor) != 0)
+    begins[1:] = (down != 0) | (right != 0)
     if duplicates == "keep" or begins.all():
         return values, major, minor
     if duplicates == "refuse":

@@ -42,7 +42,7 @@ def why_not(op: Product) -> str | None:
     if not op.deterministic:
         return None
     if isinstance(a, sparse.CscRef) and op.transpose and op.conj and a.values.dtype.is_complex:
-        return "deterministic: cuSPARSE has no conjugate without transpose; sparse.convert a to csr and conjugate it"
+        return "deterministic: cuSPARSE conjugates only what it transposes; conjugate a.values and leave conj out"
     if op.transpose is not isinstance(a, sparse.CscRef):
         form = "csr" if isinstance(a, sparse.CscRef) else "csc"
         return (
