@@ -25,7 +25,7 @@ from callboard.kernel.sparse import (
 )
 from callboard.testing.tolerances import assert_close
 
-SHARED = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=15)  # one session for all
+SHARED = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=10)  # one session for all
 grids = st.tuples(st.integers(0, 6), st.integers(0, 6))
 sides = st.sampled_from([1, 2, 3, 4, 8, 17])
 seeds = st.integers(0, 2**31)

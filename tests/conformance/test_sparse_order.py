@@ -15,7 +15,7 @@ from callboard.core.operand import operands_of
 from callboard.kernel.sparse import Check, Convert, CooRef, CsrRef, Sort, SpGemm, SpMm, SpMv
 from callboard.testing.tolerances import assert_close
 
-SHARED = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=20)  # one session for all
+SHARED = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=12)  # one session for all
 seeds = st.integers(0, 2**31)
 indices = st.sampled_from(["i32", "i64"])
 extents = st.integers(1, 9) | st.sampled_from([0, 40])
@@ -134,7 +134,7 @@ def test_what_does_not_fit_is_refused_by_name(session: Any) -> None:
 
 # -- the same bits -----------------------------------------------------------------------------------------------------
 
-MANY = 40
+MANY = 20
 """Rows long enough, and often enough, that a library shares one among threads."""
 
 
