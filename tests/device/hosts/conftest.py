@@ -2,6 +2,7 @@
 
 import asyncio
 import sys
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ class Talk:
         self.messages: list[Any] = []
         self.ends: list[HostEnd] = []
         self.release: Callable[[], None] = lambda: None  # lets a thread go that is stuck on request
+        self.sticks = threading.Event()  # it is stuck
         self.on_message: Callable[[Any], None] = lambda message: None
         self._changed = asyncio.Event()
         self._asks: dict[int, asyncio.Future[bytes]] = {}
@@ -87,11 +89,13 @@ async def start() -> AsyncIterator[Start]:
     import standin
 
     standin.released.clear()
+    standin.sticks.clear()
     talks: list[Talk] = []
 
     async def start(kind: str = "process", **options: Any) -> Talk:
         talk = Talk()
         talk.release = standin.released.set
+        talk.sticks = standin.sticks
         loop = asyncio.get_running_loop()
         if kind == "thread":
             talk.host = await ThreadHost.start(loop, talk.take, talk.end, label="test", serve=standin.serve)

@@ -17,6 +17,7 @@ from callboard.device.wire import UnknownKind
 
 PR_SET_PDEATHSIG = 1
 released = threading.Event()  # ends a "stick" in a thread
+sticks = threading.Event()  # one has begun
 
 
 def serve(channel: Channel) -> int:
@@ -100,6 +101,7 @@ def do_stick(channel: Channel, argument: bytes) -> None:
     """Never come back, while other threads run."""
     if argument == b"announced":
         channel.busy("a long step")
+    sticks.set()
     released.wait()
     channel.busy(None)
 

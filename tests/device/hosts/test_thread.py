@@ -33,6 +33,7 @@ async def test_a_stuck_thread_is_reported_and_reaped_when_it_comes_back(start: S
 async def test_closing_a_stuck_thread_gives_up(start: Start, caplog: pytest.LogCaptureFixture) -> None:
     talk = await start("thread")
     talk.ask_later("stick")
+    assert await asyncio.to_thread(talk.sticks.wait, 30.0)
     await talk.host.close(0.01)
     assert talk.ends[0].reason == "killed"
     assert "left behind" in caplog.text
