@@ -86,6 +86,14 @@ class Admission:
             else:
                 launch(call, plan)
 
+    def call(self, call: Call) -> None:
+        """Admit one call. Raises as :meth:`calls`."""
+        plan = self.plans.by_head.get(call.head)
+        if plan is None or plan.launch is None or self._parking.active or call.withdrawn:
+            self._look(call)
+        else:
+            self._dispatch(call, plan)
+
     def at_once(self, call: Call) -> bool:
         """Admit a call of a kind that has been launched before, if memory and order let it be launched now.
 

@@ -168,7 +168,7 @@ class ContextHost:
         context = self._context
         assert context is not None
         context.device.use()
-        context.admission.calls((call,))
+        context.admission.call(call)
 
     @property
     def welcome(self) -> bool:

@@ -303,7 +303,8 @@ class OpPort:
         Not when the loop has been waiting for its turn: who asks and waits in a row must not keep it from others. And
         seldom where ops take longer than that: each look in vain doubles the number of times that nobody looks.
         """
-        self.flush()
+        if self._queue or self._released.ids or self._forked:
+            self.flush()
         host = self.host
         alone = len(self.unanswered.entries) == 1 and host is not None and self._linger
         if alone and threading.get_ident() == self._thread and time.perf_counter() - self._scheduled_at < LOOP_TURN:
