@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import itertools
 import statistics
 import time
 
@@ -20,6 +21,7 @@ class Subject:
         self._device = device
         self._operands: dict[tuple[int, int], tuple[cb.GpuRef, cb.GpuRef, list[cb.GpuRef]]] = {}
         self._host: dict[int, np.ndarray] = {}
+        self._steps = itertools.count()
 
     async def _matrices(self, n: int, outs: int) -> tuple[cb.GpuRef, cb.GpuRef, list[cb.GpuRef]]:
         found = self._operands.get((n, outs))
@@ -36,15 +38,15 @@ class Subject:
         return await self._asks(n, count, 0.0)
 
     async def ask_unlike(self, n: int, count: int) -> float:
-        """The same, with another factor each time."""
+        """The same, with another factor each time, one that has not been in an earlier round either."""
         return await self._asks(n, count, 1e-6)
 
     async def _asks(self, n: int, count: int, step: float) -> float:
         a, b, (out,) = await self._matrices(n, 1)
         gemm = self._device.blas.gemm
         times = []
-        for i in range(count + 20):
-            alpha = 1.0 + i * step
+        for _ in range(count + 20):
+            alpha = 1.0 + next(self._steps) * step
             start = clock()
             await gemm(a, b, out=out, alpha=alpha)
             times.append(clock() - start)
