@@ -40,13 +40,13 @@ def problems(kind: str, quick: bool) -> list[Problem]:
         problem(
             "scattered, autotune", "abcd,ebfd->aecf", [[48, 32, 48, 32], [48, 32, 48, 32]], "f4", 100, autotune=True
         ),
-        problem("sum of columns", "ij->j", [[2 * size, 2 * size]], "f4", 200),
-        problem("sum of rows", "ij->i", [[2 * size, 2 * size]], "f4", 200),
-        problem("sum of short rows", "ij->i", [[1 << 20, 64]], "f4", 200),
-        problem("sum of all", "ij->", [[2 * size, 2 * size]], "f2", 200),
+        problem("sum of columns", "ij->j", [[size, 2 * size]], "f4", 200),
+        problem("sum of rows", "ij->i", [[size, 2 * size]], "f4", 200),
+        problem("sum of short rows", "ij->i", [[1 << 19, 64]], "f4", 200),
+        problem("sum of columns, halves", "ij->j", [[2 * size, 2 * size]], "f2", 200),
         problem("outer product", "i,j->ij", [[size], [size]], "f4", 200),
-        problem("turned round", "ijk->kji", [[512, 512, 256]], "f4", 100),
-        problem("element by element", "ij,ij->ij", [[2 * size, size]] * 2, "f4", 200),
+        problem("turned round", "ijk->kji", [[256, 256, 256]], "f4", 100),
+        problem("element by element", "ij,ij->ij", [[size, size]] * 2, "f4", 200),
         problem("small", "ij,jk->ik", [[64, 64], [64, 64]], "f4", 2000),
     ]
 
