@@ -78,6 +78,16 @@ def test_results_without_elements_are_no_affair_of_tensor_cores() -> None:
     assert CudaSparseLt.why_not(Linear(x=array("f16", (3, 32)), w=structured("f16", (0, 32)))) is None
 
 
+def test_algorithms_of_small_products_are_not_timed() -> None:
+    big, small = structured("f16", (1024, 1024)), structured("f16", (1024, 512))
+    assert CudaSparseLt.why_not(Matmul(a=big, b=array("f16", (1024, 1024)), autotune=True)) is None
+    for op in (
+        Matmul(a=big, b=array("f16", (1024, 512)), autotune=True),
+        Linear(x=array("f16", (1024, 512)), w=small, autotune=True),
+    ):
+        assert_says(op, "end the context where an extent is below 1024: leave it out")
+
+
 def assert_says(op: Any, wanted: str) -> None:
     why = CudaSparseLt.why_not(op)
     assert why is not None

@@ -15,6 +15,11 @@ from callboard.kernel.sparse_lt.products import Product
 __all__ = ["refuses_compressed", "refuses_matrix", "refuses_product", "tile_of"]
 
 
+TIMED = 1024
+"""Extents of products whose algorithms may be timed. On an H200 one of them executed an illegal instruction in products
+of 64 and of 256, and none in products of 1024 and of 4096."""
+
+
 def tile_of(dtype: DType) -> int:
     """The number that extents of structured matrices are multiples of, and the steps between their rows: 32 bytes."""
     return 2 * ALIGNMENT // dtype.itemsize
@@ -40,6 +45,11 @@ def refuses_product(op: Product[Any]) -> str | None:
     for name, number in (("alpha", op.alpha), ("beta", op.beta)):
         if isinstance(number, Operand):
             return f"{name} is an array on the device; cuSPARSELt reads it on the host: pass a number"
+    if op.autotune and min(extents.outer, extents.n, extents.k) < TIMED:
+        return (
+            f"autotune is True and a product is [{extents.outer}, {extents.k}] by [{extents.k}, {extents.n}]; among "
+            f"cuSPARSELt's algorithms are some that end the context where an extent is below {TIMED}: leave it out"
+        )
     if why := _extents(names[0], dtype, structured.shape):
         return why
     if result.size == 0:
