@@ -120,7 +120,8 @@ def run(folder: Path, text: str, *options: str) -> str:
     # By name, because the entry point is there only where callboard is installed.
     plugin = ["-p", "no:callboard", "-p", "callboard.testing.plugin", "-p", "no:cacheprovider"]
     command = [sys.executable, "-m", "pytest", "-rs", "--strict-markers", *plugin, *options]
-    environment = {k: v for k, v in os.environ.items() if k not in ("CALLBOARD_REQUIRE", "PYTEST_ADDOPTS")}
+    # Variables of pytest's are those of the run, or the xdist worker, that this is part of.
+    environment = {k: v for k, v in os.environ.items() if k != "CALLBOARD_REQUIRE" and not k.startswith("PYTEST_")}
     environment |= {"CUDA_VISIBLE_DEVICES": ""} if "no-cuda" in folder.name else {}
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=50, check=False)
     return done.stdout + done.stderr
@@ -129,6 +130,14 @@ def run(folder: Path, text: str, *options: str) -> str:
 def test_fixtures(tmp_path: Path) -> None:
     told = run(tmp_path, USERS_TESTS, "-k", "not cuda")
     assert "14 passed" in told, told
+    assert "failed" not in told, told
+    assert "error" not in told.splitlines()[-1], told
+
+
+def test_fixtures_in_workers_of_xdist(tmp_path: Path) -> None:
+    pytest.importorskip("xdist", reason="pytest-xdist is not installed")
+    told = run(tmp_path, USERS_TESTS, "-k", "(device or lost) and not cuda", "-n", "2")
+    assert "5 passed" in told, told
     assert "failed" not in told, told
     assert "error" not in told.splitlines()[-1], told
 
