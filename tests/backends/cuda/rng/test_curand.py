@@ -74,7 +74,7 @@ def generator(library: Library, kind: str, device: Any = None, ordering: str = "
 
 
 def test_a_generator_that_skips_is_moved_only_where_it_must(library: Library) -> None:
-    g, stream = generator(library, "xorwow")
+    g, stream = generator(library, "mrg32k3a")
     g.words(stream, 64, 7, 0, 100)
     assert library.taken() == [("seed", 7), ("set_generator_offset", 0), ("generate", 64, 100)]
     g.words(stream, 64, 7, 100, 50)
@@ -88,9 +88,9 @@ def test_a_generator_that_skips_is_moved_only_where_it_must(library: Library) ->
 
 def test_the_states_are_set_up_before_the_first_launch(library: Library) -> None:
     stream: Any = Stream()
-    g = Curand(Device(), stream, "xorwow", "seeded", library)  # type: ignore[arg-type]
-    order = ("set_generator_ordering", 102)
-    assert library.taken() == [("create", 101), ("set_stream", 9), order, ("seed", 0), ("generate_seeds",)]
+    g = Curand(Device(), stream, "mrg32k3a", "legacy", library)  # type: ignore[arg-type]
+    order = ("set_generator_ordering", 103)
+    assert library.taken() == [("create", 121), ("set_stream", 9), order, ("seed", 0), ("generate_seeds",)]
     g.words(stream, 64, 0, 0, 5)
     assert library.taken() == [("generate", 64, 5)]
 
@@ -149,10 +149,10 @@ def test_want_of_memory_leaves_nothing(library: Library) -> None:
     device = Device()
     library.fails = 102
     with pytest.raises(OutOfMemory, match="curandCreateGenerator: status 102"):
-        Curand(device, Stream(), "xorwow", "default", library)  # type: ignore[arg-type]
+        Curand(device, Stream(), "mrg32k3a", "default", library)  # type: ignore[arg-type]
     assert device.blocks == 0
     library.fails = 0
-    g, _ = generator(library, "xorwow", device)
+    g, _ = generator(library, "mrg32k3a", device)
     g.close()
     g.close()
     assert device.blocks == 0

@@ -1,25 +1,15 @@
-"""XORWOW (Marsaglia, "Xorshift RNGs", J. Stat. Softw. 8, 2003) in cuRAND's orders: 4096 lanes side by side.
+"""Words of XORWOW; :mod:`callboard.kernel.rng.xorwow` says how its lanes lie."""
 
-Lane ``l`` begins ``l * 2**67`` steps into the sequence, in the seeded order with the seed ``seed + 3133713 * l``; word
-``i`` is step ``i // 4096`` of lane ``i % 4096``. The state is five words, linear over GF(2), and a counter: far steps
-are products with powers of the step's matrix.
-"""
-
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
+from callboard.kernel.rng.xorwow import JUMP, LANES, SEEDS_APART, STEP, power, times
+
 __all__ = ["xorwow_words"]
 
 Array = np.ndarray[Any, Any]
-
-LANES = 4096
-JUMP = 67
-"""Base 2 logarithm of the distance between lanes."""
-BITS = 160
-STEP = 362437
-SEEDS_APART = 3133713
 
 
 def xorwow_words(seed: int, position: int, count: int, seeded: bool = False) -> Array:
@@ -49,35 +39,12 @@ def _beginning(seed: int, seeded: bool) -> tuple[Array, Array]:
     lanes = np.stack(words)
     if not seeded:
         for i in range(LANES.bit_length() - 1):
-            lanes = np.concatenate([lanes, _times(_power(JUMP + i), lanes)], axis=1)
+            lanes = np.concatenate([lanes, times(power(JUMP + i), lanes)], axis=1)
     return lanes, 6615241 + a + b
 
 
 def _advanced(lanes: Array, rows: int) -> Array:
     for i in range(rows.bit_length()):
         if rows >> i & 1:
-            lanes = _times(_power(i), lanes)
+            lanes = times(power(i), lanes)
     return lanes
-
-
-def _times(matrix: Array, vectors: Array) -> Array:
-    """Matrix, as the images of the unit vectors ``[5, 160]``, times vectors ``[5, n]``, over GF(2)."""
-    product = np.zeros_like(vectors)
-    for bit in range(BITS):
-        word, place = divmod(bit, 32)
-        mask = np.uint32(0) - (vectors[word] >> np.uint32(place) & np.uint32(1))
-        product ^= matrix[:, bit, None] & mask
-    return product
-
-
-@cache
-def _power(exponent: int) -> Array:
-    """The matrix of ``2**exponent`` steps."""
-    if exponent:
-        half = _power(exponent - 1)
-        return _times(half, half)
-    unit = np.zeros((5, BITS), np.uint32)
-    for bit in range(BITS):
-        unit[bit // 32, bit] = np.uint32(1) << np.uint32(bit % 32)
-    t = unit[0] ^ unit[0] >> np.uint32(2)
-    return np.stack([*unit[1:], unit[4] ^ unit[4] << np.uint32(4) ^ t ^ t << np.uint32(1)])

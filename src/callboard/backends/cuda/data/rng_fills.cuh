@@ -1,5 +1,5 @@
 // Fills whose every element is made of a fixed number of words: "philox" and "philox64" draw and make them at once,
-// "turn" makes them of words in memory. A file for each dtype chooses among them, since compiling them takes seconds.
+// "turn" makes them of words in memory, "xorwow" of its lanes. A file for each dtype chooses among them, since compiling them takes seconds.
 
 #include "rng_philox.cuh"
 
@@ -207,6 +207,38 @@ template <typename S, typename D> __device__ void fill_cut(const FillArgs& a) {
     }
 }
 
+// XORWOW: a thread for each lane (two, where an element takes two words) of each segment of rows, from states that
+// "xorwow_begin" and "xorwow_spread" have left: five words and a counter, of all lanes of a segment side by side.
+const u32 LANES = 4096, STEP = 362437;
+
+template <typename D> __device__ void abreast(const FillArgs& a) {
+    const u32 K = D::K, thread = blockIdx.x * blockDim.x + threadIdx.x;
+    const u32 segment = thread / (LANES / K), group = thread % (LANES / K);
+    const u32* const states = a.words + (u64)segment * 6 * LANES + K * group;
+    typename D::Type* const out = (typename D::Type*)a.out;
+    u32 x[K][6], w[K];
+#pragma unroll
+    for (u32 k = 0; k < K; ++k) {
+#pragma unroll
+        for (int i = 0; i < 6; ++i) x[k][i] = states[i * LANES + k];
+    }
+    i64 element = (i64)segment * a.size * (LANES / K) + group - (i64)(a.position % LANES / K);
+    for (i64 row = 0; row < a.size && element < a.count; ++row, element += LANES / K) {
+#pragma unroll
+        for (u32 k = 0; k < K; ++k) {
+            const u32 t = x[k][0] ^ x[k][0] >> 2, last = x[k][4];
+#pragma unroll
+            for (int i = 0; i < 4; ++i) x[k][i] = x[k][i + 1];
+            x[k][4] = last ^ last << 4 ^ t ^ t << 1;
+            x[k][5] += STEP;
+            w[k] = x[k][4] + x[k][5];
+        }
+        if (element < 0) continue;
+        if constexpr (D::K == 1) out[element] = D::one(w[0], a);
+        else out[element] = D::one(wide(w[0], w[1]), a);
+    }
+}
+
 // Sixteen bytes of words at once, where both sides are aligned for that. An element may lie where its words do.
 template <typename D> __device__ void turn(const FillArgs& a) {
     typedef typename D::Type T;
@@ -237,8 +269,11 @@ template <typename D> __device__ void turn(const FillArgs& a) {
     extern "C" __global__ void philox64_##NAME(const FillArgs a) { fill<Philox64, __VA_ARGS__>(a); }        \
     extern "C" __global__ void philox_##NAME##_cut(const FillArgs a) { fill_cut<Philox32, __VA_ARGS__>(a); } \
     extern "C" __global__ void philox64_##NAME##_cut(const FillArgs a) { fill_cut<Philox64, __VA_ARGS__>(a); }
-#define TURN(NAME, ...) \
-    extern "C" __global__ void turn_##NAME(const FillArgs a) { turn<__VA_ARGS__>(a); }
+#define ABREAST(NAME, ...) \
+    extern "C" __global__ void xorwow_##NAME(const FillArgs a) { abreast<__VA_ARGS__>(a); }
+#define TURN(NAME, ...)                                                                \
+    extern "C" __global__ void turn_##NAME(const FillArgs a) { turn<__VA_ARGS__>(a); } \
+    ABREAST(NAME, __VA_ARGS__)
 #define OF_TYPE(T)                     \
     FILL(unit, Unit<T>)                \
     FILL(uniform, Uniform<T>)          \

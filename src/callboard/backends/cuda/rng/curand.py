@@ -1,8 +1,8 @@
 """A cuRAND generator: the one place that knows ``nvmath.bindings.curand``.
 
 cuRAND's sequences in its default order do not depend on how they are cut into calls: checked on its host generators,
-which need no GPU, and on an H200. Setting a seed or an offset makes the next call set up all states again (0.7 ms for
-XORWOW, 1.2 ms for MRG32k3a), so a generator stays where its last fill ended.
+which need no GPU, and on an H200. Setting a seed or an offset makes the next call set up all states again (0.8 ms for
+MRG32k3a), so a generator stays where its last fill ended.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 __all__ = ["CODES", "Curand", "load_curand"]
 
-CODES = {"xorwow": 101, "mrg32k3a": 121, "mtgp32": 141, "mt19937": 142}
+CODES = {"mrg32k3a": 121, "mtgp32": 141, "mt19937": 142}
 """``curandRngType_t`` of the kinds that cuRAND serves here."""
-ORDERS = {"seeded": 102, "legacy": 103}
-"""``curandOrdering_t``."""
+LEGACY = 103
+"""``curandOrdering_t``: the one order of these kinds beside the default one."""
 ALLOCATION_FAILED = 102
 """``curandStatus_t``."""
 DISCARDED_AT_ONCE = 1 << 22
@@ -46,7 +46,7 @@ class Curand:
         device: Whose context is current.
         stream: Where it enqueues.
         kind: Key of :data:`CODES`.
-        ordering: ``"default"``, or a key of :data:`ORDERS`.
+        ordering: ``"default"`` or ``"legacy"``.
         library: Stands in for NVIDIA's binding.
 
     Raises:
@@ -129,7 +129,7 @@ class Curand:
             self._handle = int(self._library.create_generator(CODES[self._kind]))
             self._library.set_stream(self._handle, self._stream.native)
             if self._ordering != "default":
-                self._library.set_generator_ordering(self._handle, ORDERS[self._ordering])
+                self._library.set_generator_ordering(self._handle, LEGACY)
             self._library.set_pseudo_random_generator_seed(self._handle, seed)
             self._library.generate_seeds(self._handle)  # which the first fill would do, and allocate for
         except self._failure as e:

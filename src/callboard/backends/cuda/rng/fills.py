@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from callboard.backends.cuda.rng.arguments import Fill, FillArgs, Plan, Words, launcher
 from callboard.backends.cuda.rng.philox import philox
 from callboard.backends.cuda.rng.sobol import SobolTables
+from callboard.backends.cuda.rng.xorwow import Xorwow
 from callboard.core.dtype import DType
 from callboard.kernel.rng import (
     RngFillBits,
@@ -37,7 +38,9 @@ SOURCES = {"f16": "rng_f16", "bf16": "rng_bf16", "f32": "rng_f32", "f64": "rng_f
 """Files of kernels, written out: what they hold is part of what a proof on hardware rests on."""
 
 
-def transform(plan: Plan, op: FillOp, curand: "Callable[[str, str], Curand]", sobol: SobolTables) -> None:
+def transform(
+    plan: Plan, op: FillOp, curand: "Callable[[str, str], Curand]", sobol: SobolTables, xorwow: Xorwow
+) -> None:
     """Set ``plan.fill``, and ``plan.reach`` for a generator that cannot skip.
 
     Args:
@@ -45,6 +48,7 @@ def transform(plan: Plan, op: FillOp, curand: "Callable[[str, str], Curand]", so
         op: With a placeholder.
         curand: The generator of a kind and an order.
         sobol: Tables of points.
+        xorwow: Its lanes.
     """
     if op.out.size == 0:
         return
@@ -52,6 +56,9 @@ def transform(plan: Plan, op: FillOp, curand: "Callable[[str, str], Curand]", so
     set_numbers = _numbers(type(op), op.out.dtype, args)
     if op.kind in COUNTER_BASED:
         plan.fill = _fused(plan, op, args, set_numbers)
+        return
+    if op.kind == "xorwow":
+        plan.fill = _abreast(xorwow, op, args, set_numbers)
         return
     words = _words(plan, op, curand, sobol)
     if isinstance(op, RngFillBits):
@@ -95,6 +102,20 @@ def _fused(plan: Plan, op: FillOp, args: FillArgs, set_numbers: Callable[..., No
             run(stream, out, seed, position)
 
     return uniform
+
+
+def _abreast(xorwow: Xorwow, op: FillOp, args: FillArgs, set_numbers: Callable[..., None]) -> Fill:
+    """XORWOW: likewise."""
+    bits, dtype = isinstance(op, RngFillBits), op.out.dtype
+    source = "rng_words" if bits else SOURCES[dtype.name]
+    name = f"bits_{dtype.itemsize}" if bits else NAMES[type(op)]
+    run = xorwow.fill(source, name, words_per_element(dtype), args, seeded=op.ordering == "seeded")
+
+    def fill(stream: "CudaStream", out: int, seed: int, position: int, *numbers: float) -> None:
+        set_numbers(*numbers)
+        run(stream, out, seed, position)
+
+    return fill
 
 
 def _words(plan: Plan, op: FillOp, curand: "Callable[[str, str], Curand]", sobol: SobolTables) -> Words:

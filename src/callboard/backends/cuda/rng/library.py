@@ -10,6 +10,7 @@ from callboard.backends.cuda.rng.arguments import Plan
 from callboard.backends.cuda.rng.curand import Curand
 from callboard.backends.cuda.rng.fills import transform
 from callboard.backends.cuda.rng.sobol import SobolTables
+from callboard.backends.cuda.rng.xorwow import Xorwow
 from callboard.backends.cuda.stream import CudaStream
 from callboard.core.library import Extents, Library, launches, measures, prepares
 from callboard.kernel.rng import (
@@ -50,7 +51,7 @@ def cannot_skip(op: Fill) -> bool:
 class CudaRng(Library):
     """Serves :mod:`callboard.kernel.rng`.
 
-    Philox, Sobol points and all distributions by kernels of ours, XORWOW, MRG32k3a and the Mersenne Twisters' words by
+    Philox, XORWOW, Sobol points and all distributions by kernels of ours, MRG32k3a and the Mersenne Twisters' words by
     cuRAND. Plans compile kernels, so they are made on the helper thread, and so are the Mersenne Twisters where a fill
     goes back or has another seed. All plans but those of cuRAND's kinds can be captured (see
     :meth:`callboard.backends.cuda.rng.curand.Curand.words`), and repeat their numbers when replayed.
@@ -64,6 +65,7 @@ class CudaRng(Library):
         super().__init__(device, stream)
         self._stream = stream
         self._sobol = SobolTables(device, stream)
+        self._xorwow = Xorwow(device, stream)
         self._generators: dict[tuple[str, str], Curand] = {}
 
     def warm_up(self) -> None:
@@ -76,6 +78,7 @@ class CudaRng(Library):
             generator.close()
         self._generators.clear()
         self._sobol.close()
+        self._xorwow.close()
 
     def _generator(self, kind: str, ordering: str) -> Curand:
         found = self._generators.get((kind, ordering))
@@ -96,7 +99,7 @@ class CudaRng(Library):
 
     @prepares(*TRANSFORMS)
     def plan_transform(self, op: Fill) -> Plan:
-        return self._plan(op, lambda plan, op: transform(plan, op, self._generator, self._sobol))
+        return self._plan(op, lambda plan, op: transform(plan, op, self._generator, self._sobol, self._xorwow))
 
     @prepares(RngFillIntegers)
     def plan_integers(self, op: RngFillIntegers) -> Plan:
