@@ -242,39 +242,6 @@ def test_a_plan_takes_its_recordings_with_it() -> None:
     assert [g.closed for g in device.streams[0].graphs] == [1, 1]
 
 
-def test_recordings_of_memory_that_moves_are_forgotten() -> None:
-    device, stream = Device(), Stream()
-    kept, launch = made(device)
-    for _ in range(4):
-        launch(stream, 1, 2)
-    kept.forget()
-    (own,) = device.streams
-    assert [graph.closed for graph in own.graphs] == [1]
-    stream.done.clear()
-    for _ in range(4):
-        launch(stream, 1, 2)
-    assert stream.done == [(1, 2)] * 2 + [("again", 1, 2)] * 2
-    kept.close()
-    assert [graph.closed for graph in own.graphs] == [1, 1]
-    assert own.closed
-
-
-def test_closing_a_launch_closes_what_it_runs() -> None:
-    class Plan:
-        closed = 0
-
-        def __call__(self, stream: Stream, *arguments: Any) -> None:
-            run(stream, *arguments)
-
-        def close(self) -> None:
-            self.closed += 1
-
-    kept: Any = Repeats(Device())  # type: ignore[arg-type]
-    plan = Plan()
-    kept.of(plan).close()
-    assert plan.closed == 1
-
-
 def test_what_is_counted_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(repeats, "SEEN", 4)
     device, stream = Device(), Stream()

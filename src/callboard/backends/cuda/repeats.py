@@ -70,9 +70,8 @@ class Repeats:
     def of(self, run: Run) -> Run:
         """``run(stream, *arguments)``, which enqueues by these arguments alone, as a launch that remembers.
 
-        It has a ``close``, as plans may have, which also closes ``run``, and must be called on one stream.
+        It has a ``close``, as plans may have, and must be called on one stream.
         """
-        done: Callable[[], None] | None = getattr(run, "close", None)
         pack: Pack = _no_bits
         pick: Pick | None = None
         seen: dict[bytes, int] = {}
@@ -112,14 +111,12 @@ class Repeats:
                 del self._kept[id(mine), key]
                 recording.graph.close()
             mine.clear()
-            if done is not None:
-                done()
 
         launch.close = close  # type: ignore[attr-defined]
         return launch
 
-    def forget(self) -> None:
-        """Drop all recordings, since memory that they hold is to move; all work is done."""
+    def close(self) -> None:
+        """Give all back; all work is done."""
         for recording, mine in self._kept.values():
             recording.graph.close()
             mine.clear()
@@ -127,10 +124,6 @@ class Repeats:
         for _, _, graph in self._leaving:
             graph.close()
         self._leaving.clear()
-
-    def close(self) -> None:
-        """Give all back; all work is done."""
-        self.forget()
         if self._stream is not None:
             self._stream.close()
 

@@ -4,7 +4,6 @@ NVIDIA calls those bindings experimental, so all that is theirs (the module, its
 """
 
 import ctypes
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from callboard.backends.cuda.fft.advanced import Advanced
@@ -48,19 +47,13 @@ def load_cufft() -> Any:
 class Area:
     """The memory in which all plans of a library work, one after the other on its stream.
 
-    Args:
-        device: Whose context is current.
-        stream: Where they work.
-        moves: Called before it moves, when nobody works in it.
-
     Attributes:
         address: Of its first byte; changes when it grows.
     """
 
-    def __init__(self, device: "CudaDevice", stream: "CudaStream", moves: Callable[[], None]) -> None:
+    def __init__(self, device: "CudaDevice", stream: "CudaStream") -> None:
         self._device = device
         self._stream = stream
-        self._moves = moves
         self._memory: Memory | None = None
 
     @property
@@ -77,7 +70,6 @@ class Area:
         if nbytes <= (0 if old is None else old.nbytes):
             return
         self._stream.synchronize()  # who works in the old one
-        self._moves()
         self._memory = self._device.allocate(nbytes)
         if old is not None:
             self._device.release(old)

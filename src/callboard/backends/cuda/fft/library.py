@@ -1,14 +1,12 @@
 """``CudaFft``: Fourier transforms on a GPU through cuFFT."""
 
 import logging
-from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar
 
 from callboard.backends.cuda.fft.callbacks import CallbackPlan
 from callboard.backends.cuda.fft.cufft import Area, Cufft
 from callboard.backends.cuda.fft.linked import LinkedPlan, worth_linking
 from callboard.backends.cuda.fft.plans import FftPlan, NoPlan
-from callboard.backends.cuda.repeats import Repeats
 from callboard.backends.cuda.stream import CudaStream
 from callboard.core.errors import LibraryError
 from callboard.core.library import Library, launches, prepares
@@ -23,7 +21,7 @@ __all__ = ["CudaFft"]
 _log = logging.getLogger("callboard.cuda")
 
 Transforms = fft.Fft | fft.Rfft | fft.Irfft | fft.IrfftOverwrite | fft.FftPlanMany | fft.FftPlanManyInPlace
-Plan = Callable[[CudaStream, int, int], None]
+Plan = FftPlan | NoPlan
 
 
 def not_by_cufft(op: Transforms) -> str | None:
@@ -39,7 +37,6 @@ class CudaFft(Library):
 
     All plans work in one area, as large as the largest needs, one after the other on the library's stream. A CUDA graph
     holds the area's address at its capture: it must not be replayed after a plan that needs a larger one was made.
-    Transforms that come again with the same arrays are enqueued as graphs of our own, which are dropped then.
     """
 
     name = "fft"
@@ -50,8 +47,7 @@ class CudaFft(Library):
     def __init__(self, device: "CudaDevice", stream: CudaStream) -> None:
         super().__init__(device, stream)
         self.cufft = Cufft()
-        self.repeats = Repeats(device)
-        self.area = Area(device, stream, self.repeats.forget)
+        self.area = Area(device, stream)
 
     def warm_up(self) -> None:
         """Load cuFFT's kernels by a first plan."""
@@ -60,10 +56,7 @@ class CudaFft(Library):
         self.cufft.destroy(plan)
 
     def close(self) -> None:
-        try:
-            self.repeats.close()
-        finally:
-            self.area.close()
+        self.area.close()
 
     # Making a plan loads or compiles kernels: milliseconds to a second, on the host's helper thread.
 
@@ -107,4 +100,4 @@ class CudaFft(Library):
     def _planned(self, transform: Transform, overwrite: bool) -> Plan:
         if transform.src.size == 0 or transform.out.size == 0:
             return NoPlan()
-        return self.repeats.of(FftPlan(self.device, self.stream, self.cufft, self.area, transform, overwrite=overwrite))
+        return FftPlan(self.device, self.stream, self.cufft, self.area, transform, overwrite=overwrite)
