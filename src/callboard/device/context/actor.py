@@ -126,10 +126,10 @@ class ContextActor:
         track = stalls.look(self.streams.tracks, time.monotonic())
         if track is not None:
             self._stalled = True
-            head = track.ops[0].plan if track.ops else None
+            head = track.ops[0].plan if track.ops else None  # a turn has none
             raise ContextPoisoned(
                 f"stream {track.stream.id} has finished nothing for {stalls.limit:g} s (stall_after); "
-                f"{'an op' if head is None else head.tag} is at its head"
+                f"{'a call of a resident actor' if head is None else head.tag} is at its head"
             )
 
     def report(self) -> None:
