@@ -117,6 +117,23 @@ async def test_what_is_long_to_launch_is_left_to_the_thread(
     assert [thread == here for thread in launched] == [False, True, True, True, False, False]
 
 
+async def test_while_something_is_prepared_all_is_left_to_the_thread(dev: cb.Device, launched: list[int]) -> None:
+    x, y = dev.put(ones()), dev.put(ones())
+    await dev.ask(Bump(x=x))
+    await settled(dev, x)
+    slow = dev.ask(Slow(x=y, plan="ready"))
+    async with asyncio.timeout(BOUND):
+        while not (await dev.stats()).parked:
+            pass
+    await dev.ask(Bump(x=x))
+    assert launched[-1] != threading.get_ident()
+    EVENTS["ready"].set()
+    await asyncio.wait_for(_value(slow), BOUND)
+    await settled(dev, x)
+    await dev.ask(Bump(x=x))
+    assert launched[-1] == threading.get_ident()
+
+
 async def test_order_is_kept_beside_what_is_parked(dev: cb.Device) -> None:
     x = dev.put(ones())
     await dev.ask(Bump(x=x))

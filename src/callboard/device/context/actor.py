@@ -110,7 +110,8 @@ class ContextActor:
         Raises:
             ContextPoisoned, Unrecoverable: The context is dead.
         """
-        self.helper.finish()
+        if self.helper.jobs:
+            self.helper.finish()
         tracks = self.streams.tracks
         for track in tracks:
             if track.completed < track.issued:

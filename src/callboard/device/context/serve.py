@@ -174,7 +174,14 @@ class ContextHost:
     def welcome(self) -> bool:
         """Whether another thread may act for the admitting one while that waits: :meth:`visit` and :meth:`look`."""
         context = self._context
-        return context is not None and context.completion.visits and self._residents is None and not self.closing
+        return (
+            context is not None
+            and context.completion.visits
+            and not context.helper.jobs  # what waits for them goes on where they are handed back
+            and not context.parking.active
+            and self._residents is None
+            and not self.closing
+        )
 
     def enter(self) -> None:
         """The thread of somebody else that calls this acts for the admitting one, up to :meth:`leave`."""
