@@ -134,6 +134,16 @@ def test_far_positions(session: Any, kind: str, ordering: str) -> None:
     assert parts == whole[[0, 6, 7, 8, 199]].tolist()
 
 
+@pytest.mark.parametrize("ordering", ["default", "seeded"])
+def test_long_fills_are_short_ones_in_a_row(session: Any, ordering: str) -> None:
+    """Parts of a long one are made side by side; where one ends, the next one goes on."""
+    whole = words_of(session, "xorwow", 9, 6, 600_000, ordering)
+    for at in range(0, 599_000, 49_999):
+        np.testing.assert_array_equal(words_of(session, "xorwow", 9, 6 + at, 300, ordering), whole[at : at + 300])
+    wide = run(session, RngFillBits, 300_000, "u64", kind="xorwow", ordering=ordering, seed=9, position=6)
+    np.testing.assert_array_equal(wide, whole[0::2] | whole[1::2] << np.uint64(32))
+
+
 @pytest.mark.parametrize("kind", ["mt19937", "mtgp32"])
 def test_what_cannot_skip_refuses_to_go_too_far(session: Any, kind: str) -> None:
     """And goes on with what it can do."""

@@ -21,8 +21,8 @@ ROWS = 52
 """Matrices of 1, 2, 4 ... rows: to the last one that a position can name."""
 SEGMENTS = 32
 """Parts of a fill that are made side by side, at most: what was enough to fill an H200."""
-LEAST = 3
-"""Base 2 logarithm of a part's least rows."""
+LEAST = 5
+"""Base 2 logarithm of a part's least rows: with fewer, bringing lanes to their places takes longer than the parts."""
 WARP = 32
 STATE = 6 * 4
 """Bytes."""
