@@ -174,7 +174,7 @@ def test_one_after_the_other(
             zero = scipy.sparse.csr_array((a.data * 0, a.indices, a.indptr), shape=a.shape)
             with pytest.raises(NumericalError):
                 execute(session, op(a=put_sparse(session, zero), b=session.put(np.ones(n, dtype.np))))
-        b = values(dtype, (n,), seed + i)
+        b = values(dtype, (n, 1 + i % 3) if i % 2 else (n,), seed + i)
         check_residual(
             a.toarray(), session.get(execute(session, op(a=put_sparse(session, a), b=session.put(b)))), b, dtype
         )

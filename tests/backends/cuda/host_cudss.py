@@ -133,8 +133,9 @@ class HostCudss:
             (rows, cols, side, at_x), at_b = self.alive[x], self.alive[b][3]
             assert side is kind
             right = self._at(at_b, rows * cols, kind).reshape(cols, rows).T
+            factors, order = state["factors"]
             with np.errstate(all="ignore"):
-                self._at(at_x, rows * cols, kind).reshape(cols, rows).T[...] = substituted(*state["factors"], right)
+                self._at(at_x, rows * cols, kind).reshape(cols, rows).T[...] = substituted(factors, order, right)
 
     def _at(self, address: int, n: int, kind: Any) -> Array:
         assert self._driver.on_device(address, n * np.dtype(kind).itemsize)

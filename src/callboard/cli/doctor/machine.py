@@ -15,15 +15,8 @@ __all__ = ["PACKAGES", "driver", "limits", "packages", "system"]
 PACKAGES = (
     *("callboard", "numpy", "scipy", "msgspec", "ml-dtypes", "cloudpickle", "threadpoolctl", "uvloop"),
     *("cuda-bindings", "cuda-pathfinder", "nvmath-python", "nvidia-cublas", "nvidia-cublas-cu12"),
-    *(
-        "nvidia-cuda-nvrtc",
-        "nvidia-cuda-nvrtc-cu12",
-        "cutensor-cu13",
-        "cutensor-cu12",
-        "cupy-cuda13x",
-        "cupy-cuda12x",
-        "torch",
-    ),
+    *("nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu12", "cutensor-cu13", "cutensor-cu12"),
+    *("nvidia-cudss-cu13", "nvidia-cudss-cu12", "cupy-cuda13x", "cupy-cuda12x", "torch"),
 )
 
 

@@ -2,7 +2,7 @@
 
 Column indices ascend strictly in each row; arrays that are no such matrix are a ``NumericalError``, and so are NaN and
 infinities. On CUDA LU and Cholesky are cuDSS's, and the last factorisation is kept: another op of the same kind with
-the same matrix and as many right-hand sides costs a substitution only, one with the same pattern no new analysis.
+the same matrix costs a substitution only, one with the same pattern no new analysis.
 """
 
 from typing import ClassVar

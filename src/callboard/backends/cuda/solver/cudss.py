@@ -47,8 +47,8 @@ INFO, NPIVOTS = 0, 2
 ALLOC_FAILED = 2
 """``cudssStatus_t``."""
 
-Key = tuple[DType, bool, int, int, int]
-"""Of a factorisation: dtype, whether by Cholesky, order, elements, right-hand sides."""
+Key = tuple[DType, bool, int, int]
+"""Of a factorisation: dtype, whether by Cholesky, order, elements."""
 
 _Allocate = ctypes.CFUNCTYPE(
     ctypes.c_int, ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p), ctypes.c_size_t, ctypes.c_void_p
@@ -227,26 +227,25 @@ class Factors:
     """
 
     def __init__(self, cudss: Cudss, key: Key, pivots: Pivots) -> None:
-        dtype, definite, n, count, columns = self.key = key
+        dtype, definite, n, count = self.key = key
         self._cudss = cudss
         self._handle = cudss.handle(dtype.name)
         self._kind = CUDA_TYPE[dtype.name]
         self._memory: list[Memory] = []
         self._made: list[tuple[str, tuple[int, ...]]] = []
+        self._sides: dict[int, tuple[int, int]] = {}
         positive = HERMITIAN_POSITIVE if dtype.is_complex else POSITIVE
         try:
             self.structure = self._allocate(4 * (n + 1 + count))
             self.values = self._allocate(dtype.itemsize * count)
             lists = (self.structure, 0, self.structure + 4 * (n + 1), self.values, I32, I32)
             kinds = (self._kind, positive if definite else GENERAL, FULL, FROM_0)
-            self._matrix = self._make("matrix", "_create_csr", n, n, count, *lists, *kinds)
-            side = n, columns, n, self.values, self._kind, BY_COLUMNS  # each call says where they are
-            self._b, self._x = (self._make("matrix", "_create_dn", *side) for _ in range(2))
-            self._config = self._make("config", "_create")
+            self._matrix = self._make("matrix_create_csr", n, n, count, *lists, *kinds)
+            self._config = self._make("config_create")
             self._set(REORDERING_ALG, np.int32(pivots.ordering))
             self._set(MATCHING_ALG, np.int32(pivots.matching))
             self._set(PIVOT_EPSILON, np.float64(np.finfo(dtype.real.np).tiny))
-            self._data = self._make("data", "_create", self._handle)
+            self._data = self._make("data_create", self._handle)
         except BaseException:  # whatever ends it: nobody else has what is made
             self.close()
             raise
@@ -255,20 +254,29 @@ class Factors:
         self._memory.append(self._cudss.device.allocate(nbytes))
         return self._memory[-1].address
 
-    def _make(self, what: str, create: str, *arguments: int) -> int:
-        made = int(self._cudss.call(what + create, *arguments))
+    def _make(self, create: str, *arguments: int) -> int:
+        made = int(self._cudss.call(create, *arguments))
+        what = create.partition("_")[0]
         self._made.append((f"{what}_destroy", (self._handle, made) if what == "data" else (made,)))
         return made
+
+    def _described(self, columns: int, b: int, x: int) -> tuple[int, int]:
+        """The descriptions of so many solutions and right-hand sides, which are at these addresses now."""
+        if columns not in self._sides:
+            form = self.key[2], columns, self.key[2], x, self._kind, BY_COLUMNS
+            self._sides[columns] = self._make("matrix_create_dn", *form), self._make("matrix_create_dn", *form)
+        sides = self._sides[columns]
+        for side, address in zip(sides, (x, b), strict=True):
+            self._cudss.call("matrix_set_values", side, address)
+        return sides
 
     def _set(self, parameter: int, value: np.generic) -> None:
         held = np.array([value])
         self._cudss.call("config_set", self._config, parameter, held.ctypes.data, held.nbytes)
 
-    def execute(self, phases: Sequence[int], b: int, x: int) -> None:
-        """Enqueue these phases, with right-hand sides and solutions at these addresses, by columns."""
-        for side, address in ((self._b, b), (self._x, x)):
-            self._cudss.call("matrix_set_values", side, address)
-        operands = self._matrix, self._x, self._b
+    def execute(self, phases: Sequence[int], columns: int, b: int, x: int) -> None:
+        """Enqueue these phases, with so many right-hand sides and solutions at these addresses, by columns."""
+        operands = self._matrix, *self._described(columns, b, x)
         for phase in phases:
             self._cudss.call("execute", self._handle, phase, self._config, self._data, *operands)
 

@@ -46,7 +46,7 @@ def by_cudss(job: Job, system: "System", cudss: Cudss) -> Callable[[int, int], N
     """``solve(native, base)``: from the system to its solution, in the workspace."""
     (n, columns), dtype = system.x.layout.shape, system.x.layout.dtype
     driver, tag, hermitian = job.solver.driver, job.tag, system.hermitian
-    key = dtype, hermitian, n, system.count, columns
+    key = dtype, hermitian, n, system.count
     lists, numbers = 4 * (n + 1 + system.count), system.count * dtype.itemsize
     norms = job.array(DTYPES["f64"], 1 + 3 * columns)
     clear = job.zero(norms)
@@ -60,7 +60,7 @@ def by_cudss(job: Job, system: "System", cudss: Cudss) -> Callable[[int, int], N
         driver.check(driver.memcpy_dtod(target, source, nbytes, native), "cuMemcpyDtoDAsync")
 
     def attempt(native: int, base: int, factors: Factors, *phases: int) -> NumericalError | None:
-        factors.execute(phases, base + system.b.at, base + system.x.at)
+        factors.execute(phases, columns, base + system.b.at, base + system.x.at)
         driver.check(driver.memset_32(base, 0, STATUS, native), "cuMemsetD32Async")
         clear(native, base)
         measure(native, base, x=base + system.structure.at, y=base + system.values.at, z=base + system.b.at)
