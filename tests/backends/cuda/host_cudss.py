@@ -37,6 +37,7 @@ class HostCudss:
         self._driver = driver
         self._handler: Any = None
         self._made = 0xD0
+        self._waits = 0
         self.alive: dict[int, Any] = {}
         self.phases: list[int] = []
         self.memory: list[int] = []
@@ -106,11 +107,13 @@ class HostCudss:
 
     def data_get(self, handle: int, data: int, parameter: int, value: int, nbytes: int, written: int) -> None:
         assert nbytes == 4
+        assert self._driver.waits > self._waits  # cuDSS does not wait itself
         array_at(value, np.int32, (1,), (1,))[0] = self.alive[data][{0: "info", 2: "pivots"}[parameter]]
 
     def execute(self, handle: int, phase: int, config: int, data: int, matrix: int, x: int, b: int) -> None:
         assert self.alive[handle] == "handle"
         self.phases.append(phase)
+        self._waits = self._driver.waits
         state, settings = self.alive[data], self.alive[config]
         n, count, offsets, indices, values, kind, what = self.alive[matrix]
         starts, places = self._at(offsets, n + 1, np.int32), self._at(indices, count, np.int32)

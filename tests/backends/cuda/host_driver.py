@@ -44,6 +44,7 @@ class HostDriver:
         blocks: Device memory by address.
         statuses: By name of a method: the status that it answers from now on.
         calls: Names of the asynchronous calls made, in order.
+        waits: How often a stream was waited for.
     """
 
     def __init__(self) -> None:
@@ -52,6 +53,7 @@ class HostDriver:
         self.registered: dict[int, int] = {}
         self.statuses: dict[str, int] = {}
         self.calls: list[str] = []
+        self.waits = 0
         self.destroyed: list[int] = []
         self.priorities: list[int] = []
         self.current: int | None = None
@@ -164,6 +166,7 @@ class HostDriver:
         self.destroyed.append(stream)
 
     def stream_synchronize(self, stream: int) -> None:
+        self.waits += 1
         self._checked("stream_synchronize")
 
     def device_resource(self, device: int, out: Any, kind: int) -> None:

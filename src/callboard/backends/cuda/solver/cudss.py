@@ -281,7 +281,7 @@ class Factors:
             self._cudss.call("execute", self._handle, phase, self._config, self._data, *operands)
 
     def outcome(self) -> tuple[int, int]:
-        """What the factorisation says: ``info``, and how many pivots were replaced. Waits for the stream."""
+        """What the factorisation says when the stream has passed it: ``info``, and how many pivots were replaced."""
         return self._get(INFO), self._get(NPIVOTS)
 
     def _get(self, parameter: int) -> int:

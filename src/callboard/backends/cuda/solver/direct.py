@@ -65,14 +65,15 @@ def by_cudss(job: Job, system: "System", cudss: Cudss) -> Callable[[int, int], N
         clear(native, base)
         measure(native, base, x=base + system.structure.at, y=base + system.values.at, z=base + system.b.at)
         judge(native, base)
-        info, replaced = factors.outcome()
+        wrong = system.status(base)[RESIDUAL]
+        info, replaced = factors.outcome()  # behind the wait for the status: cuDSS may tell it before it is known
         if info > 0:
             return sparse_indefinite(tag, info) if hermitian else sparse_singular(tag, info)
         if info < 0:  # no room for the fill-in that it did not foresee
             return inaccurate(tag)
         if replaced:
             return zero_pivots(tag, replaced)
-        return inaccurate(tag) if system.status(base)[RESIDUAL] else None
+        return inaccurate(tag) if wrong else None
 
     def again(native: int, base: int) -> bool:
         """By the last factorisation, where it serves."""
