@@ -104,13 +104,15 @@ class LibrarySession:
     Args:
         backend: Its name for the registry, or the backend itself.
         capture: Record every launch that says it can be recorded in a graph, and run the graph.
+        pure: Refuse what a launch must not do (:mod:`callboard.testing.purity`), in launches that can be recorded.
 
     Raises:
         BackendUnavailable: It cannot be opened here.
     """
 
-    def __init__(self, backend: str | AccelBackend = "cpu", capture: bool = False) -> None:
+    def __init__(self, backend: str | AccelBackend = "cpu", capture: bool = False, pure: bool = True) -> None:
         self._capture = capture
+        self._pure = pure
         self.backend = registry.backend(backend) if isinstance(backend, str) else backend
         self.classes = self.backend.libraries()
         self.device = self.backend.open(self.backend.devices()[0])
@@ -211,7 +213,8 @@ class LibrarySession:
 
         def launch() -> None:
             # What cannot be recorded says why, and may be no mere enqueueing (a generator of cuRAND that goes back).
-            with enqueue_only(self.device, plan.stream) if plan.captures else contextlib.nullcontext():
+            pure = self._pure and plan.captures
+            with enqueue_only(self.device, plan.stream) if pure else contextlib.nullcontext():
                 checks.append(plan.launch(plan.stream, plan.state, *arguments))
 
         graph = None
