@@ -31,7 +31,8 @@ def opened(name: str) -> Iterator[LibrarySession | DeviceSession]:
     kind, _, backend = name.partition(":")
     try:
         session = (
-            LibrarySession(backend, capture=kind == "graph")
+            # CUDA itself refuses what a launch must not do, while it records.
+            LibrarySession(backend, capture=kind == "graph", pure=backend == "cpu")
             if kind in ("library", "graph")
             else DeviceSession(backend, isolation=kind, standby=None, max_restarts=0)
         )
