@@ -139,7 +139,7 @@ class Matmul(Product[GpuRef], tag="sparse_lt.matmul"):
         out_dtype: Of a new ``out``. f16, bf16 and f32 give their own; i8 gives i32 (the default), i8, f16 or bf16; fp8
             gives bf16 (the default), f16, f32 or its own.
         autotune: Time cuSPARSELt's algorithms when a product of this kind is first met, and keep the fastest. On CUDA,
-            for extents of 1024 and more.
+            for bf16 and extents of 4096 and more: in small products some of them end the context.
 
     Sums are kept in f32, those of i8 in i32; ``alpha``, ``beta``, bias and activation are computed in f32, and the
     result is rounded once; on CUDA, GELU is taken of what was rounded where cuSPARSELt has none (it has it for i8 to
