@@ -7,7 +7,7 @@ Four loads, on f32 matrices with outputs made ahead: one small product after the
 and again, or with another factor each time; many small products at once; many large products at once. On CUDA the
 direct calls are nvmath's cuBLAS (enqueue and synchronize) and eager ``torch.mm``, on the CPU SciPy's ``sgemm`` and
 NumPy. Every subject has a process of its own, and the rounds are interleaved. In all loads but the second, one or eight
-different calls repeat: BLAS on CUDA is then enqueued as graphs (docs/decisions/0015).
+different calls repeat: products on CUDA are then enqueued as graphs (docs/decisions/0015).
 """
 
 import argparse

@@ -21,7 +21,8 @@ class CudaBlas(Library):
     """Serves :mod:`callboard.kernel.blas`: one handle with a workspace of its own.
 
     A plan is the finished call, ``plan(stream, *dynamic)``. Making one costs microseconds, so plans are made inline,
-    but for those that need a kernel of ours. Calls that come again with the same arguments are enqueued as graphs.
+    but for those that need a kernel of ours. Products (``Gemm``) that come again with the same arguments are enqueued
+    as graphs: their kernels have no state but their arguments, whatever context they are recorded in.
     """
 
     name = "blas"
@@ -49,15 +50,11 @@ class CudaBlas(Library):
         finally:
             self.cublas.close()
 
-    def _plan(self, run: Run, call: str) -> Run:
-        """A plan whose launches are recorded when they come again: all but addresses and numbers is fixed in it."""
-        return self.repeats.of(self.cublas.guarded(run, call))
-
     # -- level 1 -------------------------------------------------------------------------------------------------------
 
     @prepares(blas.Axpy, inline=True)
     def plan_axpy(self, op: blas.Axpy) -> Run:
-        return self._plan(level1.axpy(self.cublas, op), "axpy")
+        return self.cublas.guarded(level1.axpy(self.cublas, op), "axpy")
 
     @launches(blas.Axpy)
     def axpy(self, stream: CudaStream, plan: Run, x: int, y: int, alpha: Any) -> None:
@@ -65,7 +62,7 @@ class CudaBlas(Library):
 
     @prepares(blas.Scal, inline=True)
     def plan_scal(self, op: blas.Scal) -> Run:
-        return self._plan(level1.scal(self.cublas, op), "scal")
+        return self.cublas.guarded(level1.scal(self.cublas, op), "scal")
 
     @launches(blas.Scal)
     def scal(self, stream: CudaStream, plan: Run, x: int, alpha: Any) -> None:
@@ -73,7 +70,7 @@ class CudaBlas(Library):
 
     @prepares(blas.Copy, inline=True)
     def plan_copy(self, op: blas.Copy) -> Run:
-        return self._plan(level1.copy(self.cublas, op), "copy")
+        return self.cublas.guarded(level1.copy(self.cublas, op), "copy")
 
     @launches(blas.Copy)
     def copy(self, stream: CudaStream, plan: Run, x: int, out: int) -> None:
@@ -81,7 +78,7 @@ class CudaBlas(Library):
 
     @prepares(blas.Swap, inline=True)
     def plan_swap(self, op: blas.Swap) -> Run:
-        return self._plan(level1.swap(self.cublas, op), "swap")
+        return self.cublas.guarded(level1.swap(self.cublas, op), "swap")
 
     @launches(blas.Swap)
     def swap(self, stream: CudaStream, plan: Run, x: int, y: int) -> None:
@@ -89,7 +86,7 @@ class CudaBlas(Library):
 
     @prepares(blas.Rot, inline=True)
     def plan_rot(self, op: blas.Rot) -> Run:
-        return self._plan(level1.rot(self.cublas, op), "rot")
+        return self.cublas.guarded(level1.rot(self.cublas, op), "rot")
 
     @launches(blas.Rot)
     def rot(self, stream: CudaStream, plan: Run, x: int, y: int, c: Any, s: Any) -> None:
@@ -97,7 +94,7 @@ class CudaBlas(Library):
 
     @prepares(blas.Dot, blas.Dotu, blas.Dotc, inline=True)
     def plan_dot(self, op: blas.Dot | blas.Dotu | blas.Dotc) -> Run:
-        return self._plan(level1.dot(self.cublas, op), _name(op))
+        return self.cublas.guarded(level1.dot(self.cublas, op), _name(op))
 
     @launches(blas.Dot, blas.Dotu, blas.Dotc)
     def dot(self, stream: CudaStream, plan: Run, x: int, y: int, out: int) -> None:
@@ -105,11 +102,11 @@ class CudaBlas(Library):
 
     @prepares(blas.Nrm2, blas.Asum)
     def plan_norm(self, op: blas.Nrm2 | blas.Asum) -> Run:
-        return self._plan(level1.norm(self.cublas, op), _name(op))
+        return self.cublas.guarded(level1.norm(self.cublas, op), _name(op))
 
     @prepares(blas.Iamax, blas.Iamin)
     def plan_index(self, op: blas.Iamax | blas.Iamin) -> Run:
-        return self._plan(level1.index(self.cublas, op), _name(op))
+        return self.cublas.guarded(level1.index(self.cublas, op), _name(op))
 
     @launches(blas.Nrm2, blas.Asum, blas.Iamax, blas.Iamin)
     def reduction(self, stream: CudaStream, plan: Run, x: int, out: int) -> None:
@@ -119,7 +116,7 @@ class CudaBlas(Library):
 
     @prepares(blas.Gemv, inline=True)
     def plan_gemv(self, op: blas.Gemv) -> Run:
-        return self._plan(level2.gemv(self.cublas, op), "gemv")
+        return self.cublas.guarded(level2.gemv(self.cublas, op), "gemv")
 
     @launches(blas.Gemv)
     def gemv(
@@ -129,7 +126,7 @@ class CudaBlas(Library):
 
     @prepares(blas.Ger, blas.Geru, blas.Gerc, inline=True)
     def plan_ger(self, op: blas.Ger | blas.Geru | blas.Gerc) -> Run:
-        return self._plan(level2.ger(self.cublas, op), _name(op))
+        return self.cublas.guarded(level2.ger(self.cublas, op), _name(op))
 
     @launches(blas.Ger, blas.Geru, blas.Gerc)
     def ger(self, stream: CudaStream, plan: Run, x: int, y: int, a: int, alpha: Any) -> None:
@@ -149,7 +146,7 @@ class CudaBlas(Library):
 
     @prepares(blas.Geam, inline=True)
     def plan_geam(self, op: blas.Geam) -> Run:
-        return self._plan(level3.geam(self.cublas, op), "geam")
+        return self.cublas.guarded(level3.geam(self.cublas, op), "geam")
 
     @launches(blas.Geam)
     def geam(self, stream: CudaStream, plan: Run, a: int, b: int, out: int, alpha: Any, beta: Any) -> None:
@@ -157,7 +154,7 @@ class CudaBlas(Library):
 
     @prepares(blas.Syrk, blas.Herk, inline=True)
     def plan_rank_k(self, op: blas.Syrk | blas.Herk) -> Run:
-        return self._plan(level3.rank_k(self.cublas, op), _name(op))
+        return self.cublas.guarded(level3.rank_k(self.cublas, op), _name(op))
 
     @launches(blas.Syrk, blas.Herk)
     def rank_k(self, stream: CudaStream, plan: Run, a: int, c: int, alpha: Any, beta: Any) -> None:
@@ -165,7 +162,7 @@ class CudaBlas(Library):
 
     @prepares(blas.Symm, blas.Hemm, inline=True)
     def plan_two_sided(self, op: blas.Symm | blas.Hemm) -> Run:
-        return self._plan(level3.two_sided(self.cublas, op), _name(op))
+        return self.cublas.guarded(level3.two_sided(self.cublas, op), _name(op))
 
     @launches(blas.Symm, blas.Hemm)
     def two_sided(
@@ -175,7 +172,7 @@ class CudaBlas(Library):
 
     @prepares(blas.Trsm, blas.Trmm, inline=True)
     def plan_triangular(self, op: blas.Trsm | blas.Trmm) -> Run:
-        return self._plan(level3.triangular(self.cublas, op), _name(op))
+        return self.cublas.guarded(level3.triangular(self.cublas, op), _name(op))
 
     @launches(blas.Trsm, blas.Trmm)
     def triangular(self, stream: CudaStream, plan: Run, a: int, b: int, alpha: Any) -> None:
@@ -185,7 +182,7 @@ class CudaBlas(Library):
 
     @prepares(blas.GemmStridedBatched, inline=True)
     def plan_strided_batched(self, op: blas.GemmStridedBatched) -> Run:
-        return self._plan(batched.strided_batched(self.cublas, op), "gemm_strided_batched_ex")
+        return self.cublas.guarded(batched.strided_batched(self.cublas, op), "gemm_strided_batched_ex")
 
     @launches(blas.GemmStridedBatched)
     def strided_batched(
