@@ -118,7 +118,8 @@ def test_threads_share_an_actor_and_wait_for_its_room() -> None:
 
 
 INTERRUPTED = """
-import sys, callboard as cb
+import signal, sys, callboard as cb
+signal.signal(signal.SIGINT, signal.default_int_handler)  # the shell has it ignored by what it runs in the background
 
 class Waiter(cb.ResidentActor):
     def setup(self, ctx: cb.HostContext) -> None:

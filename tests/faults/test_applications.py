@@ -37,6 +37,8 @@ import asyncio, os, signal, sys
 import numpy as np
 import callboard as cb
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # the shell has it ignored by what it runs in the background
+
 async def main():
     async with cb.device("cpu", isolation="process", standby="hot") as dev:
         eye = dev.put(np.eye(8, dtype=np.float32))

@@ -7,6 +7,7 @@ actors pinned to a thread of their own. The loop polls while work is in flight, 
 import asyncio
 import os
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import ClassVar
 
@@ -49,12 +50,27 @@ class LoopHost(Host):
         self._timer: asyncio.Handle | None = None
         self._ended = False
         self._unlooked = 0
+        self._posted: deque[Plain] = deque()
+        self._handling = False
 
     def post(self, message: Plain) -> None:
+        self._posted.append(message)  # in order, wherever from: a request for memory must not overtake a free
         if asyncio._get_running_loop() is not self._loop:
-            self._loop.call_soon_threadsafe(self.post, message)
-        elif not self._ended:
-            self._guarded(lambda: self._context.handle(message))
+            self._loop.call_soon_threadsafe(self._handle)
+        elif not self._handling:
+            self._handle()
+
+    def _handle(self) -> None:
+        if not self._ended:
+            self._guarded(self._handle_posted)
+
+    def _handle_posted(self) -> None:
+        self._handling = True
+        try:
+            while self._posted:
+                self._context.handle(self._posted.popleft())
+        finally:
+            self._handling = False
 
     def admit(self, call: Call) -> bool:
         if self._ended:
