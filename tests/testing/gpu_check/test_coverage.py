@@ -42,6 +42,15 @@ def test_a_failure_or_nothing_proves_nothing(source: str, passed: int, failed: i
     assert row(coverage.coverage_page([run(source, passed, failed)])) == "not yet"
 
 
+def test_a_test_that_ended_with_its_process_counts_against_its_library(source: str) -> None:
+    found = run(source)
+    found["ops"]["blas_lt.matmul"] = {"source": "other", "passed": 1, "failed": 0}
+    crash = {"outcome": "failed", "seconds": 0.0, "why": "worker 'gw1' crashed while running 'test'"}
+    for file, proven in (("blas_lt_plans", True), ("blas_gemm", False)):
+        found["cases"] = {f"tests/conformance/test_{file}.py::test_any[cuda]": crash}
+        assert (row(coverage.coverage_page([found])) != "not yet") == proven
+
+
 def test_a_proof_names_the_engines(source: str) -> None:
     found = run(source)
     found["ops"]["blas.gemm"]["engines"] = {"cutensor": 3, "builtin": 1, "other": 0}

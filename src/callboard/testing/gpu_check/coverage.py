@@ -2,7 +2,8 @@
 
 What a backend executes is read from its launch tables, the dtypes by asking messages and libraries, and what has been
 proven on hardware from ``docs/hardware/*.json``: an op counts as proven there when tests that used it passed, none
-failed, and nothing that its execution rests on (:mod:`callboard.testing.gpu_check.sources`) has changed since.
+failed, and nothing that its execution rests on (:mod:`callboard.testing.gpu_check.sources`) has changed since. A test
+that took its process along could not say which ops it used: it counts against all of its library.
 """
 
 import argparse
@@ -71,13 +72,24 @@ def _proof(tag: str, source: str, runs: list[Run]) -> str:
     last = ""
     for run in runs:
         found = run["ops"].get(tag)
-        if found is None or found["failed"] or not found["passed"]:
+        if found is None or found["failed"] or not found["passed"] or tag.partition(".")[0] in _crashed(run):
             continue
         where = _where(run) + _engines(found)
         if found["source"] == source:
             return where
         last = last or f"last proven: {where}"
     return last or "not yet"
+
+
+def _crashed(run: Run) -> set[str]:
+    """Libraries with a test that ended with its process."""
+    lost = {
+        Path(case.partition("::")[0]).stem.removeprefix("test_")
+        for case, result in run.get("cases", {}).items()
+        if "crashed while running" in result.get("why", "")
+    }
+    libraries = sorted({tag.partition(".")[0] for tag in run["ops"]}, key=len)  # of two that fit, the longer one
+    return {fits[-1] for stem in lost if (fits := [name for name in libraries if f"{stem}_".startswith(f"{name}_")])}
 
 
 def _engines(proof: dict[str, Any]) -> str:
