@@ -54,6 +54,8 @@ class LoopHost(Host):
         self._handling = False
 
     def post(self, message: Plain) -> None:
+        if self._ended:
+            return
         self._posted.append(message)  # in order, wherever from: a request for memory must not overtake a free
         if asyncio._get_running_loop() is not self._loop:
             self._loop.call_soon_threadsafe(self._handle)
@@ -133,6 +135,7 @@ class LoopHost(Host):
         if self._ended:
             return
         self._ended = True
+        self._posted.clear()
         if end.reason != "closed":
             self._context.abandon(lives_on=True)
         if self._timer is not None:
