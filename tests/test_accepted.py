@@ -5,6 +5,7 @@ from callboard.core.dtype import DTYPES
 from callboard.core.op import Op
 from callboard.kernel.blas import Dotc, Gemm, GemmGrouped, Hemm, Rot, Trsm
 from callboard.kernel.memory import Empty, Upload
+from callboard.kernel.sparse_lt import Matmul
 from callboard.testing.gpu_check.sources import ops_of
 
 CASES = {
@@ -27,3 +28,9 @@ def test_the_cpu_takes(op: type[Op[object, object]], names: str) -> None:
 def test_an_op_that_the_library_does_not_launch_takes_nothing() -> None:
     memory = ops_of("cpu")[Empty]
     assert accepted(Gemm, memory) == []
+
+
+def test_single_bytes_are_asked_about_column_major_too() -> None:
+    """cuSPARSELt takes i8 so only; its rules are asked here, which needs no GPU."""
+    names = {dtype.name for dtype in accepted(Matmul, ops_of("cuda")[Matmul])}
+    assert names == {"f16", "bf16", "f32", "i8", "f8_e4m3", "f8_e5m2"}
