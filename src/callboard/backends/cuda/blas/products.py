@@ -16,6 +16,7 @@ from callboard.kernel.blas.strides import Matrix
 
 if TYPE_CHECKING:
     from callboard.backends.cuda.blas.cublas import Cublas, Run
+    from callboard.backends.cuda.handle import Handle
     from callboard.backends.cuda.stream import CudaStream
 
 __all__ = [
@@ -218,7 +219,7 @@ class ProductArgs(ctypes.Structure):
 
 
 def kernel_run(
-    cublas: "Cublas",
+    handle: "Handle",
     dtype: DType,
     extents: tuple[int, int, int],
     a: Steps,
@@ -240,14 +241,14 @@ def kernel_run(
     for name, steps in (("a", a), ("b", b), ("c", c or Steps(0, 0)), ("out", out)):
         for axis in ("row", "col", "batch"):
             setattr(args, f"{name}_{axis}", getattr(steps, axis))
-    gets = device_getters(cublas, factors)
+    gets = device_getters(handle, factors)
     blocks = min(-(-m // 16) * -(-n // 16) * batch, 1 << 16)
-    function = cublas.device.kernels.get("blas", f"product_{dtype.name}")
-    launch = kernel_launcher(cublas.driver, function, blocks, (16, 16), args)
+    function = handle.device.kernels.get("blas", f"product_{dtype.name}")
+    launch = kernel_launcher(handle.driver, function, blocks, (16, 16), args)
 
     def run(a: int, b: int, out: int, c: int | None, alpha: Any, beta: Any) -> None:
         args.a, args.b, args.out, args.c = a, b, out, c
         args.alpha, args.beta = gets[0](alpha), gets[1](beta)
-        launch(cublas.stream.native)
+        launch(handle.stream.native)
 
     return run

@@ -9,17 +9,31 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from callboard.backends.cuda.handle import SLOT
 from callboard.core.dtype import DTYPES, DType
 from callboard.core.operand import Operand
 
 if TYPE_CHECKING:
     from callboard.backends.cuda.blas.cublas import Cublas
+    from callboard.backends.cuda.handle import Handle
 
-__all__ = ["SLOT", "SLOTS", "Factor", "Pointers", "constant_offset", "constants", "factor_of", "host_cell", "pointers"]
+__all__ = [
+    "SLOTS",
+    "SLOTS_AT",
+    "Factor",
+    "Pointers",
+    "constant_offset",
+    "constants",
+    "device_getters",
+    "factor_of",
+    "host_cell",
+    "pointers",
+]
 
-SLOT = 16
 SLOTS = 16
 _ONES = ("f32", "f64", "c64", "c128", "i32")
+SLOTS_AT = SLOT * (1 + len(_ONES))
+"""Where the slots for numbers begin, behind the constants."""
 
 Pointers = Callable[..., tuple[int, ...]]
 """``pointers(*values)``: enter the pointer mode and give cuBLAS's arguments for the factors."""
@@ -114,10 +128,10 @@ def _on_device(cublas: "Cublas", factors: Sequence[Factor]) -> Pointers:
     return on_device
 
 
-def device_getters(cublas: "Cublas", factors: Sequence[Factor]) -> "list[Callable[[Any], int]]":
+def device_getters(handle: "Handle", factors: Sequence[Factor]) -> "list[Callable[[Any], int]]":
     """One function per factor that gives its address on the device, from the address or the number of a call."""
     return [
-        _itself if factor.is_array else cublas.slot_writer(slot, _pack(factor.dtype))
+        _itself if factor.is_array else handle.slot_writer(slot, _pack(factor.dtype))
         for slot, factor in enumerate(factors)
     ]
 

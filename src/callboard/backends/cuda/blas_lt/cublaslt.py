@@ -1,24 +1,19 @@
-"""A cuBLASLt handle: with :mod:`operation <callboard.backends.cuda.blas_lt.operation>` all that knows its binding.
+"""A cuBLASLt handle: with :mod:`operation <callboard.backends.cuda.blas_lt.operation>` all that knows its binding."""
 
-NVIDIA calls ``nvmath.bindings`` experimental, so everything that is theirs (the module, its exception, its attributes)
-stays in these two.
-"""
-
-import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from callboard.backends.cuda.blas.scalars import SLOT
 from callboard.backends.cuda.blas_lt.scratch import Scratch
-from callboard.core.errors import AccelError, BackendUnavailable, LibraryError, OutOfMemory
+from callboard.backends.cuda.handle import SLOT, Handle
+from callboard.backends.cuda.vendor import load_binding, status_of
+from callboard.core.errors import AccelError
 
 if TYPE_CHECKING:
     from callboard.backends.cuda.blas_lt.operation import Operation
     from callboard.backends.cuda.device import CudaDevice
     from callboard.backends.cuda.stream import CudaStream
-    from callboard.core.backend import Memory
 
 __all__ = ["WIDE", "Candidate", "CublasLt", "load_cublaslt"]
 
@@ -41,11 +36,7 @@ def load_cublaslt() -> Any:
     Raises:
         BackendUnavailable: It is not installed.
     """
-    try:
-        from nvmath.bindings import cublasLt
-    except ImportError as e:
-        raise BackendUnavailable(f'cuBLASLt cannot be used: {e}; pip install "callboard[cuda13]"') from e
-    return cublasLt
+    return load_binding("cublasLt", "cuBLASLt")
 
 
 class Candidate(NamedTuple):
@@ -62,7 +53,7 @@ class Candidate(NamedTuple):
     keeps: Any
 
 
-class CublasLt:
+class CublasLt(Handle):
     """A handle with its workspace, and slots for numbers on the device.
 
     The handle holds no stream and no state of a call: plans may be made on another thread than the one that launches.
@@ -77,7 +68,7 @@ class CublasLt:
         handle: The ``cublasLtHandle_t``.
         workspace: Address of what the algorithms of all plans work in: work of one stream, one after the other.
         workspace_size: Bytes of it.
-        scratch: Memory of plans that take several steps.
+        shared: Memory of plans that take several steps.
         slots: Address of a few numbers.
 
     Raises:
@@ -86,70 +77,26 @@ class CublasLt:
         LibraryError: cuBLASLt refuses.
     """
 
+    name = "cublasLt"
+    no_room = (ALLOC_FAILED, NOT_INITIALIZED)  # the latter is what it says when there is no room, too
+
     def __init__(self, device: "CudaDevice", stream: "CudaStream", library: Any = None) -> None:
-        self.library = load_cublaslt() if library is None else library
-        self.failure: type[Exception] = self.library.cuBLASLtError
-        self.device = device
-        self.driver = device.driver
-        self.stream = stream
+        if library is None:
+            library = load_cublaslt()
+        super().__init__(device, stream, library, library.cuBLASLtError)
         self.workspace = self.workspace_size = 0
-        self._memory: list[Memory] = []
-        self.scratch = Scratch(device)
-        try:
-            self.handle = int(self.library.create())
-        except self.failure as e:
-            raise self.error(e, "cublasLtCreate") from None
-        except Exception as e:  # pathfinder's and nvmath's own, when libcublasLt or a symbol is missing
-            raise BackendUnavailable(f'libcublasLt cannot be loaded: {e}; pip install "callboard[cuda13]"') from e
+        self.shared = Scratch(device)
         try:
             self.slots = self.allocate(SLOT * SLOTS)
         except AccelError:
             self.close()
             raise
 
-    def call(self, name: str, function: Callable[..., Any], *arguments: Any) -> Any:
-        """A call with errors of ours."""
-        try:
-            return function(*arguments)
-        except self.failure as e:
-            raise self.error(e, name) from None
-
-    def error(self, error: Exception, call: str) -> AccelError:
-        """What an exception of the binding means."""
-        status = int(getattr(error, "status", 0))
-        if status in (ALLOC_FAILED, NOT_INITIALIZED):  # the latter is what it says when there is no room
-            return OutOfMemory(f"{call}: {error}")
-        return LibraryError(f"{call}: {error}", "cublaslt", status)
-
-    # -- memory --------------------------------------------------------------------------------------------------------
-
-    def allocate(self, nbytes: int) -> int:
-        """Device memory that lives as long as the handle."""
-        memory = self.device.allocate(nbytes)
-        self._memory.append(memory)
-        return memory.address
-
     def reserve(self, nbytes: int) -> None:
         """Let the workspace have so many bytes. Work that is enqueued keeps the old one, which stays until the end."""
         if nbytes > self.workspace_size:
             address = self.allocate(nbytes)
             self.workspace, self.workspace_size = address, nbytes
-
-    def slot_writer(self, slot: int, pack: Callable[[Any], bytes]) -> Callable[[Any], int]:
-        """A function that writes a number into a slot on the device, in stream order, and gives the slot's address.
-
-        The number travels in the command itself (a memset), so there is no host buffer to keep alive.
-        """
-        address = self.slots + SLOT * slot
-        memset, check = self.driver.memset_32, self.driver.check
-
-        def write(value: Any) -> int:
-            native = self.stream.native
-            for at, (word,) in enumerate(struct.iter_unpack("<I", pack(value))):
-                check(memset(address + 4 * at, word, 1, native), "cuMemsetD32Async")
-            return address
-
-        return write
 
     # -- algorithms ----------------------------------------------------------------------------------------------------
 
@@ -177,7 +124,7 @@ class CublasLt:
         if apart:
             count = max(count, MANY)
         kinds = library.MatmulPreferenceAttribute
-        preference = self.call("cublasLtMatmulPreferenceCreate", library.matmul_preference_create)
+        preference = self.checked("cublasLtMatmulPreferenceCreate", library.matmul_preference_create)
         try:
             wishes = [(kinds.MAX_WORKSPACE_BYTES, np.array([workspace], np.uint64))]
             wishes += [
@@ -187,7 +134,7 @@ class CublasLt:
             if repeatable:
                 wishes.append((kinds.REDUCTION_SCHEME_MASK, np.array([REPEATABLE], np.uint32)))
             for attribute, value in wishes:
-                self.call(
+                self.checked(
                     "cublasLtMatmulPreferenceSetAttribute",
                     library.matmul_preference_set_attribute,
                     preference,
@@ -207,7 +154,7 @@ class CublasLt:
                     returned.ctypes.data,
                 )
             except self.failure as e:
-                if int(getattr(e, "status", 0)) in REFUSALS:
+                if status_of(e) in REFUSALS:
                     return []
                 raise self.error(e, "cublasLtMatmulAlgoGetHeuristic") from None
         finally:
@@ -218,7 +165,7 @@ class CublasLt:
 
     def _identity(self, candidate: Candidate) -> int:
         found, written = np.zeros(1, np.int32), np.zeros(1, np.uint64)
-        self.call(
+        self.checked(
             "cublasLtMatmulAlgoConfigGetAttribute",
             self.library.matmul_algo_config_get_attribute,
             candidate.address,
@@ -231,12 +178,5 @@ class CublasLt:
 
     def close(self) -> None:
         """Destroy the handle; all its work is done."""
-        if self.handle:
-            handle, self.handle = self.handle, 0
-            try:
-                self.call("cublasLtDestroy", self.library.destroy, handle)
-            finally:
-                self.scratch.close()
-                for memory in self._memory:
-                    self.device.release(memory)
-                self._memory.clear()
+        self.shared.close()
+        super().close()

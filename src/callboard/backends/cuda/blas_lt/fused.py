@@ -241,7 +241,7 @@ def _pointers(lt: CublasLt, op: Product[Any], mapping: Mapping) -> Callable[[Any
     """Where cuBLASLt finds alpha and beta: both in host memory, or both on the device."""
     factors = [factor_of(value, mapping.scale) for value in (op.alpha, op.beta)]
     if pointer_mode(op):
-        get_alpha, get_beta = device_getters(lt, factors)  # type: ignore[arg-type] # of a handle it uses slot_writer
+        get_alpha, get_beta = device_getters(lt, factors)
         return lambda alpha, beta: (get_alpha(alpha), get_beta(beta))
     (at_alpha, put_alpha, keep_alpha), (at_beta, put_beta, keep_beta) = (host_cell(f.dtype) for f in factors)
 

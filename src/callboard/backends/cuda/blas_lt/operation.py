@@ -23,14 +23,14 @@ class Operation:
     def __init__(self, lt: "CublasLt", compute: int, scale: int) -> None:
         self._lt = lt
         self._library = lt.library
-        self.desc: int = lt.call("cublasLtMatmulDescCreate", self._library.matmul_desc_create, compute, scale)
+        self.desc: int = lt.checked("cublasLtMatmulDescCreate", self._library.matmul_desc_create, compute, scale)
         self.layouts: list[int] = []
 
     def set(self, attribute: str, value: int) -> None:
         """Set an attribute of the descriptor, by its name in ``cublasLtMatmulDescAttributes_t``."""
         which = getattr(self._library.MatmulDescAttribute, attribute)
         cell = np.array([value], self._library.get_matmul_desc_attribute_dtype(which))
-        self._lt.call(
+        self._lt.checked(
             "cublasLtMatmulDescSetAttribute",
             self._library.matmul_desc_set_attribute,
             self.desc,
@@ -54,14 +54,14 @@ class Operation:
     def add_layout(self, kind: int, rows: int, cols: int, ld: int, matrices: int = 1, step: int = 0) -> None:
         """The next layout of A, B, C, D: column-major."""
         library = self._library
-        layout = self._lt.call("cublasLtMatrixLayoutCreate", library.matrix_layout_create, kind, rows, cols, ld)
+        layout = self._lt.checked("cublasLtMatrixLayoutCreate", library.matrix_layout_create, kind, rows, cols, ld)
         self.layouts.append(layout)
         if matrices > 1:
             for attribute, value in (
                 (library.MatrixLayoutAttribute.BATCH_COUNT, np.array([matrices], np.int32)),
                 (library.MatrixLayoutAttribute.STRIDED_BATCH_OFFSET, np.array([step], np.int64)),
             ):
-                self._lt.call(
+                self._lt.checked(
                     "cublasLtMatrixLayoutSetAttribute",
                     library.matrix_layout_set_attribute,
                     layout,

@@ -96,13 +96,13 @@ def unfused(lt: CublasLt, op: Product[Any], mapping: Mapping, made: Outputs, cho
 def _in_scratch(lt: CublasLt, op: Product[Any], mapping: Mapping, made: Outputs, choose: Choose) -> Unfused | None:
     wide = DTYPES["f64" if op.a.dtype.name == "f64" else "f32"]
     sums = layout_of(wide, mapping.out.shape)
-    scratch = lt.scratch.share(sums.nbytes)
+    scratch = lt.shared.share(sums.nbytes)
     product: Fused | None = None
 
     def close() -> None:
         if product is not None:
             product.close()
-        lt.scratch.give_back(scratch)
+        lt.shared.give_back(scratch)
 
     try:
         steps: list[Step] = []
@@ -163,7 +163,7 @@ def _empty(lt: CublasLt, op: Product[Any]) -> Step:
 def _integer_product(lt: CublasLt, op: Product[Any], mapping: Mapping) -> Step:
     """i8 to i32, whatever the extents and steps."""
     run = kernel_run(
-        lt,  # type: ignore[arg-type] # of a handle it uses device, driver, stream and slot_writer
+        lt,
         op.a.dtype,
         (mapping.m, mapping.n, mapping.k),
         _steps_of(op.a.layout, op.transpose_a),
@@ -208,7 +208,7 @@ def _finish(lt: CublasLt, op: Product[Any], mapping: Mapping, made: Outputs, scr
     tiles = -(-mapping.n // BLOCK[0]) * mapping.m * mapping.batch
     function = lt.device.kernels.get("blas_lt", f"epilogue_{mapping.out.dtype.name}")
     launch = kernel_launcher(lt.driver, function, min(-(-tiles // BLOCK[1]), MAX_BLOCKS), BLOCK, args)
-    get_alpha, get_beta = device_getters(lt, [factor_of(v, mapping.scale) for v in (op.alpha, op.beta)])  # type: ignore[arg-type]
+    get_alpha, get_beta = device_getters(lt, [factor_of(v, mapping.scale) for v in (op.alpha, op.beta)])
     names = [field.name for field in info_of(type(op)).dynamic]
     at = {name: names.index(name) for name in ("out", "c", "alpha", "beta", "bias", "aux") if name in names}
     kept = writes_aux(op)

@@ -1,13 +1,10 @@
-"""cuFFT's plans and the memory they share: the one place that knows ``nvmath.bindings.cufft``.
-
-NVIDIA calls those bindings experimental, so all that is theirs (the module, its exception, its codes) stays in here.
-"""
+"""cuFFT's plans and the memory they share: the one place that knows ``nvmath.bindings.cufft``."""
 
 import ctypes
 from typing import TYPE_CHECKING, Any
 
 from callboard.backends.cuda.fft.advanced import Advanced
-from callboard.core.errors import AccelError, BackendUnavailable, LibraryError, OutOfMemory
+from callboard.backends.cuda.vendor import Vendor, load_binding, not_loaded
 from callboard.kernel.fft.transform import Side, Transform
 
 if TYPE_CHECKING:
@@ -37,11 +34,7 @@ def load_cufft() -> Any:
     Raises:
         BackendUnavailable: It is not installed.
     """
-    try:
-        from nvmath.bindings import cufft
-    except ImportError as e:
-        raise BackendUnavailable(f'cuFFT cannot be used: {e}; pip install "callboard[cuda13]"') from e
-    return cufft
+    return load_binding("cufft", "cuFFT")
 
 
 class Area:
@@ -98,7 +91,7 @@ class LinkedFunction:
         self.data = (ctypes.c_void_p * 1)(data)
 
 
-class Cufft:
+class Cufft(Vendor):
     """Makes cuFFT's plans, and knows what its errors mean.
 
     Args:
@@ -112,67 +105,54 @@ class Cufft:
         BackendUnavailable: The package or libcufft is missing.
     """
 
+    name = "cufft"
+    no_room = (ALLOC_FAILED,)
+
     def __init__(self, library: Any = None) -> None:
-        self.library = load_cufft() if library is None else library
-        self.failure: type[Exception] = self.library.cuFFTError
+        if library is None:
+            library = load_cufft()
+        super().__init__(library, library.cuFFTError)
         try:
             self.version = int(self.library.get_version())
         except Exception as e:  # pathfinder's and nvmath's own, when libcufft or a symbol is missing
-            raise BackendUnavailable(f'libcufft cannot be loaded: {e}; pip install "callboard[cuda13]"') from e
+            raise not_loaded(self.name, e) from e
 
     def create(self) -> int:
         """An empty plan that allocates nothing on the device."""
-        try:
-            plan = int(self.library.create())
-            self.library.set_auto_allocation(plan, 0)
-        except self.failure as e:
-            raise self.error(e, "cufftCreate") from None
+        plan = int(self.checked("cufftCreate", self.library.create))
+        self.checked("cufftSetAutoAllocation", self.library.set_auto_allocation, plan, 0)
         return plan
 
     def link(self, plan: int, function: LinkedFunction) -> None:
         """Have a plan call a function; to be told before the plan is made."""
         name, data = ctypes.addressof(function.name), ctypes.addressof(function.data)
-        try:
-            self.library.xt_set_jit_callback(plan, name, function.code, len(function.code), function.kind, data)
-        except self.failure as e:
-            raise self.error(e, "cufftXtSetJITCallback") from None
+        what = name, function.code, len(function.code), function.kind, data
+        self.checked("cufftXtSetJITCallback", self.library.xt_set_jit_callback, plan, *what)
 
     def make(self, plan: int, transform: Transform, where: Advanced) -> int:
         """Fill a plan; gives the bytes of its work area."""
         src, out = transform.src, transform.out
-        wide = DATA_TYPES[src.real.name, True]
-        try:
-            nbytes = self.library.xt_make_plan_many(
-                plan,
-                len(where.n),
-                where.n,
-                where.src.embed,
-                where.src.stride,
-                where.src.dist,
-                _data_type(src),
-                where.out.embed,
-                where.out.stride,
-                where.out.dist,
-                _data_type(out),
-                where.batch,
-                wide,
-            )
-        except self.failure as e:
-            raise self.error(e, f"cufftXtMakePlanMany ({where.n}, batch {where.batch})") from None
+        nbytes = self.checked(
+            f"cufftXtMakePlanMany ({where.n}, batch {where.batch})",
+            self.library.xt_make_plan_many,
+            plan,
+            len(where.n),
+            where.n,
+            where.src.embed,
+            where.src.stride,
+            where.src.dist,
+            _data_type(src),
+            where.out.embed,
+            where.out.stride,
+            where.out.dist,
+            _data_type(out),
+            where.batch,
+            DATA_TYPES[src.real.name, True],
+        )
         return int(nbytes)
 
     def destroy(self, plan: int) -> None:
-        try:
-            self.library.destroy(plan)
-        except self.failure as e:
-            raise self.error(e, "cufftDestroy") from None
-
-    def error(self, error: Exception, call: str) -> AccelError:
-        """What an exception of the binding means."""
-        status = int(getattr(error, "status", 0))
-        if status == ALLOC_FAILED:
-            return OutOfMemory(f"{call}: {error}")
-        return LibraryError(f"{call}: {error}", "cufft", status)
+        self.checked("cufftDestroy", self.library.destroy, plan)
 
 
 def _data_type(side: Side) -> int:

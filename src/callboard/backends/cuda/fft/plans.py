@@ -119,18 +119,13 @@ class FftPlan:
         self._cufft.destroy(self._plan)
 
     def _bind(self, stream: "CudaStream") -> None:
-        try:
-            self._cufft.library.set_stream(self._plan, stream.native)
-        except self._cufft.failure as e:
-            raise self._cufft.error(e, "cufftSetStream") from None
+        self._cufft.checked("cufftSetStream", self._cufft.library.set_stream, self._plan, stream.native)
         self._stream = stream
 
     def _place(self) -> None:
         """The area has moved."""
-        try:
-            self._cufft.library.set_work_area(self._plan, self._area.address + self._work_at)
-        except self._cufft.failure as e:
-            raise self._cufft.error(e, "cufftSetWorkArea") from None
+        work = self._area.address + self._work_at
+        self._cufft.checked("cufftSetWorkArea", self._cufft.library.set_work_area, self._plan, work)
         self._placed = self._area.address
 
     def _unaligned(self, name: str, address: int) -> ShapeError:

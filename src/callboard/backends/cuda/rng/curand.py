@@ -7,7 +7,8 @@ MRG32k3a), so a generator stays where its last fill ended.
 
 from typing import TYPE_CHECKING, Any
 
-from callboard.core.errors import AccelError, BackendUnavailable, LibraryError, OutOfMemory, UnsupportedOp
+from callboard.backends.cuda.vendor import Vendor, load_binding
+from callboard.core.errors import LibraryError, UnsupportedOp
 from callboard.kernel.rng.streams import KINDS, LARGEST_DISCARD
 
 if TYPE_CHECKING:
@@ -32,14 +33,10 @@ def load_curand() -> Any:
     Raises:
         BackendUnavailable: It is not installed.
     """
-    try:
-        from nvmath.bindings import curand
-    except ImportError as e:
-        raise BackendUnavailable(f'cuRAND cannot be used: {e}; pip install "callboard[cuda13]"') from e
-    return curand
+    return load_binding("curand", "cuRAND")
 
 
-class Curand:
+class Curand(Vendor):
     """One generator of one kind and order, with its states on the device.
 
     Args:
@@ -55,11 +52,15 @@ class Curand:
         LibraryError: cuRAND refuses.
     """
 
+    name = "curand"
+    no_room = (ALLOCATION_FAILED,)
+
     def __init__(
         self, device: "CudaDevice", stream: "CudaStream", kind: str, ordering: str = "default", library: Any = None
     ) -> None:
-        self._library = load_curand() if library is None else library
-        self._failure: type[Exception] = self._library.cuRANDError
+        if library is None:
+            library = load_curand()
+        super().__init__(library, library.cuRANDError)
         self._device = device
         self._kind = kind
         self._ordering = ordering
@@ -103,40 +104,39 @@ class Curand:
         Raises:
             LibraryError: cuRAND refuses, or a generator that cannot skip has not :meth:`reached <reach>` the place.
         """
-        try:
-            if stream is not self._stream:
-                self._stream = stream
-                if self._handle:
-                    self._library.set_stream(self._handle, stream.native)
-            if KINDS[self._kind].skips:
-                if seed != self._seed:
-                    self._library.set_pseudo_random_generator_seed(self._handle, seed)
-                if (seed, position) != (self._seed, self._position):
-                    self._library.set_generator_offset(self._handle, position)
-            else:
-                self._walk(seed, position)
-            self._seed, self._position = seed, -1  # unknown, should the call fail
-            self._library.generate(self._handle, out, count)
-            self._position = position + count
-        except self._failure as e:
-            raise self._error(e, "curandGenerate") from None
+        self.checked("curandGenerate", self._generate, stream, out, seed, position, count)
+
+    def _generate(self, stream: "CudaStream", out: int, seed: int, position: int, count: int) -> None:
+        if stream is not self._stream:
+            self._stream = stream
+            if self._handle:
+                self.library.set_stream(self._handle, stream.native)
+        if KINDS[self._kind].skips:
+            if seed != self._seed:
+                self.library.set_pseudo_random_generator_seed(self._handle, seed)
+            if (seed, position) != (self._seed, self._position):
+                self.library.set_generator_offset(self._handle, position)
+        else:
+            self._walk(seed, position)
+        self._seed, self._position = seed, -1  # unknown, should the call fail
+        self.library.generate(self._handle, out, count)
+        self._position = position + count
 
     def _begin(self, seed: int) -> None:
         """Make the generator, at its beginning and with its states; a former one goes, when its work is done."""
         self._destroy()
         self._seed, self._position = seed, -1
-        try:
-            self._handle = int(self._library.create_generator(CODES[self._kind]))
-            self._library.set_stream(self._handle, self._stream.native)
-            if self._ordering != "default":
-                self._library.set_generator_ordering(self._handle, LEGACY)
-            self._library.set_pseudo_random_generator_seed(self._handle, seed)
-            self._library.generate_seeds(self._handle)  # which the first fill would do, and allocate for
-        except self._failure as e:
-            raise self._error(e, "curandCreateGenerator") from None
-        except Exception as e:  # pathfinder's and nvmath's own, when libcurand or a symbol is missing
-            raise BackendUnavailable(f'libcurand cannot be loaded: {e}; pip install "callboard[cuda13]"') from e
+        self.make_handle("curandCreateGenerator", self._set_up)
         self._position = 0
+
+    def _set_up(self) -> int:
+        self._handle = int(self.library.create_generator(CODES[self._kind]))
+        self.library.set_stream(self._handle, self._stream.native)
+        if self._ordering != "default":
+            self.library.set_generator_ordering(self._handle, LEGACY)
+        self.library.set_pseudo_random_generator_seed(self._handle, self._seed)
+        self.library.generate_seeds(self._handle)  # which the first fill would do, and allocate for
+        return self._handle
 
     def _walk(self, seed: int, position: int) -> None:
         """Discard what lies before a place."""
@@ -144,7 +144,7 @@ class Curand:
             raise LibraryError(f"{self._kind} was not brought to position {position} of seed {seed}", "curand")
         while self._position < position:
             count = min(position - self._position, DISCARDED_AT_ONCE)
-            self._library.generate(self._handle, self._discarded.address, count)
+            self.library.generate(self._handle, self._discarded.address, count)
             self._position += count
 
     def close(self) -> None:
@@ -159,14 +159,5 @@ class Curand:
     def _destroy(self) -> None:
         if self._handle:
             handle, self._handle = self._handle, 0
-            try:
-                self._stream.synchronize()
-                self._library.destroy_generator(handle)
-            except self._failure as e:
-                raise self._error(e, "curandDestroyGenerator") from None
-
-    def _error(self, error: Exception, call: str) -> AccelError:
-        status = int(getattr(error, "status", 0))
-        if status == ALLOCATION_FAILED:
-            return OutOfMemory(f"{call}: {error}")
-        return LibraryError(f"{call}: {error}", "curand", status)
+            self._stream.synchronize()
+            self.checked("curandDestroyGenerator", self.library.destroy_generator, handle)

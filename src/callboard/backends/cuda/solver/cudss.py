@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from callboard.backends.cuda.blas.products import CUDA_TYPE
+from callboard.backends.cuda.vendor import Vendor, load_binding, status_of
 from callboard.core.dtype import DType
-from callboard.core.errors import AccelError, BackendUnavailable, LibraryError, OutOfMemory
+from callboard.core.errors import AccelError
 
 if TYPE_CHECKING:
     from callboard.backends.cuda.device import CudaDevice
@@ -68,11 +69,8 @@ def load_cudss() -> tuple[Any, type[Exception]]:
     Raises:
         BackendUnavailable: It is not installed.
     """
-    try:
-        from nvmath.bindings import cudss
-    except ImportError as e:
-        raise BackendUnavailable(f"cuDSS cannot be used: {e}; {INSTALL}") from e
-    return cudss, cudss.cuDSSError
+    library = load_binding("cudss", "cuDSS", INSTALL)
+    return library, library.cuDSSError
 
 
 class Pivots(NamedTuple):
@@ -95,7 +93,7 @@ COLUMNS = Pivots(2, 0)
 """Whole columns, ordered by COLAMD: what LAPACK does. Slower by far, with more fill-in."""
 
 
-class Cudss:
+class Cudss(Vendor):
     """A handle for each dtype, and the last factorisation.
 
     Args:
@@ -106,8 +104,12 @@ class Cudss:
         BackendUnavailable: The package or libcudss is missing.
     """
 
+    name = "cudss"
+    no_room = (ALLOC_FAILED,)
+    install = INSTALL
+
     def __init__(self, device: "CudaDevice", stream: "CudaStream") -> None:
-        self.library, self.failure = load_cudss()
+        super().__init__(*load_cudss())
         self.device = device
         self._stream = stream
         self._handles: dict[str, int] = {}
@@ -120,15 +122,7 @@ class Cudss:
     def handle(self, dtype: str) -> int:
         """The handle for a dtype: one for all was known to give wrong results in cuDSS 0.7."""
         if dtype not in self._handles:
-            try:
-                self._handles[dtype] = int(self.library.create())
-            except self.failure as e:
-                raise self.error(e, "cudssCreate") from None
-            except Exception as e:  # pathfinder's and nvmath's own, when libcudss or a symbol is missing
-                why = (
-                    str(e).partition("\n")[0].partition(": No such file")[0]
-                )  # pathfinder lists all folders of the machine
-                raise BackendUnavailable(f"libcudss cannot be loaded: {why}; {INSTALL}") from e
+            self._handles[dtype] = self.make_handle("cudssCreate", self.library.create)
             self.call("set_device_mem_handler", self._handles[dtype], ctypes.addressof(self._handler))
             self.call("set_stream", self._handles[dtype], self._stream.native)
         return self._handles[dtype]
@@ -142,17 +136,13 @@ class Cudss:
     def call(self, name: str, *arguments: Any) -> Any:
         """A function of the binding, with errors of ours."""
         self._refused = None
-        try:
-            return getattr(self.library, name)(*arguments)
-        except self.failure as e:
-            raise self.error(e, f"cudss: {name}") from None
+        return self.checked(f"cudss: {name}", getattr(self.library, name), *arguments)
 
     def error(self, error: Exception, call: str) -> AccelError:
         """What an exception of the binding means."""
-        status = int(getattr(error, "status", 0))
-        if status == ALLOC_FAILED:
-            return self._refused or OutOfMemory(f"{call}: {error}")
-        return LibraryError(f"{call}: {error}", "cudss", status)
+        if self._refused is not None and status_of(error) == ALLOC_FAILED:
+            return self._refused
+        return super().error(error, call)
 
     # -- the last factorisation ----------------------------------------------------------------------------------------
 

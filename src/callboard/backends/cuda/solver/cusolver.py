@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from callboard.backends.cuda.blas.cublas import Cublas
 from callboard.backends.cuda.solver.cudss import Cudss
+from callboard.backends.cuda.vendor import Vendor, load_binding
 from callboard.core.dtype import DType
-from callboard.core.errors import AccelError, BackendUnavailable, LibraryError, OutOfMemory
+from callboard.core.errors import AccelError
 
 if TYPE_CHECKING:
     from callboard.backends.cuda.device import CudaDevice
@@ -33,11 +34,8 @@ def load_cusolver() -> tuple[Any, type[Exception]]:
     Raises:
         BackendUnavailable: It is not installed.
     """
-    try:
-        from nvmath.bindings import cusolver, cusolverDn
-    except ImportError as e:
-        raise BackendUnavailable(f'cuSOLVER cannot be used: {e}; pip install "callboard[cuda13]"') from e
-    return cusolverDn, cusolver.cuSOLVERError
+    library = load_binding("cusolverDn", "cuSOLVER")
+    return library, load_binding("cusolver", "cuSOLVER").cuSOLVERError
 
 
 def load_sparse() -> tuple[Any, Any]:
@@ -46,11 +44,7 @@ def load_sparse() -> tuple[Any, Any]:
     Raises:
         BackendUnavailable: They are not installed.
     """
-    try:
-        from nvmath.bindings import cusolverSp, cusparse
-    except ImportError as e:
-        raise BackendUnavailable(f'cuSPARSE cannot be used: {e}; pip install "callboard[cuda13]"') from e
-    return cusolverSp, cusparse
+    return load_binding("cusolverSp", "cuSOLVER"), load_binding("cusparse", "cuSPARSE")
 
 
 def name_of(dtype: DType, real: str, complex_: str | None = None) -> str:
@@ -115,7 +109,7 @@ class Workspace:
             self._device.release(self._rooms.pop().memory)
 
 
-class Cusolver:
+class Cusolver(Vendor):
     """Handles, parameters and the workspace.
 
     Args:
@@ -137,8 +131,11 @@ class Cusolver:
         LibraryError: cuSOLVER refuses.
     """
 
+    name = "cusolver"
+    no_room = (ALLOC_FAILED,)
+
     def __init__(self, device: "CudaDevice", stream: "CudaStream") -> None:
-        self.library, self.failure = load_cusolver()
+        super().__init__(*load_cusolver())
         self.device = device
         self.driver = device.driver
         self.stream = stream
@@ -163,12 +160,7 @@ class Cusolver:
             raise
 
     def _create(self, create: str, destroy: str) -> int:
-        try:
-            made = int(getattr(self.library, create)())
-        except self.failure as e:
-            raise self.error(e, f"cusolverDn: {create}") from None
-        except Exception as e:  # pathfinder's and nvmath's own, when libcusolver or a symbol is missing
-            raise BackendUnavailable(f'libcusolver cannot be loaded: {e}; pip install "callboard[cuda13]"') from e
+        made = self.make_handle(f"cusolverDn: {create}", getattr(self.library, create))
         self._handles.append((destroy, made))
         return made
 
@@ -194,10 +186,7 @@ class Cusolver:
 
     def bind(self, stream: "CudaStream") -> None:
         """Enqueue on this stream from now on."""
-        try:
-            self.library.set_stream(self.handle, stream.native)
-        except self.failure as e:
-            raise self.error(e, "cusolverDnSetStream") from None
+        self.checked("cusolverDnSetStream", self.library.set_stream, self.handle, stream.native)
         if stream is not self.cublas.stream:
             self.cublas.bind(stream)
         if self._sparse is not None:
@@ -219,13 +208,6 @@ class Cusolver:
                 raise self.cublas.error(e, call) from None
 
         return guarded
-
-    def error(self, error: Exception, call: str) -> AccelError:
-        """What an exception of the binding means."""
-        status = int(getattr(error, "status", 0))
-        if status == ALLOC_FAILED:
-            return OutOfMemory(f"{call}: {error}")
-        return LibraryError(f"{call}: {error}", "cusolver", status)
 
     def close(self) -> None:
         """Destroy the handles; all their work is done."""

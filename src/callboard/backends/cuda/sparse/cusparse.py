@@ -1,19 +1,18 @@
 """A cuSPARSE handle: the one place that knows ``nvmath.bindings.cusparse``, besides the names of its functions."""
 
-import struct
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from callboard.backends.cuda.blas.scalars import SLOT, SLOTS
+from callboard.backends.cuda.blas.scalars import SLOTS
+from callboard.backends.cuda.handle import SLOT, Handle
+from callboard.backends.cuda.vendor import load_binding
 from callboard.core.dtype import DTYPES, DType
-from callboard.core.errors import AccelError, BackendUnavailable, LibraryError, OutOfMemory
+from callboard.core.errors import AccelError
 
 if TYPE_CHECKING:
     from callboard.backends.cuda.device import CudaDevice
     from callboard.backends.cuda.stream import CudaStream
-    from callboard.core.backend import Memory
 
 __all__ = ["CODES", "INDEX_CODES", "Cusparse", "compute_dtype", "load_cusparse"]
 
@@ -21,7 +20,6 @@ CODES = {"f16": 2, "bf16": 14, "f32": 0, "f64": 1, "c64": 4, "c128": 5}
 """``cudaDataType`` of values."""
 INDEX_CODES = {"i32": 2, "i64": 3}
 """``cusparseIndexType_t``."""
-MIN_SCRATCH = 64 << 10
 ALLOC_FAILED, INSUFFICIENT_RESOURCES = 2, 11
 """``cusparseStatus_t``."""
 
@@ -32,11 +30,7 @@ def load_cusparse() -> Any:
     Raises:
         BackendUnavailable: It is not installed.
     """
-    try:
-        from nvmath.bindings import cusparse
-    except ImportError as e:
-        raise BackendUnavailable(f'cuSPARSE cannot be used: {e}; pip install "callboard[cuda13]"') from e
-    return cusparse
+    return load_binding("cusparse", "cuSPARSE")
 
 
 def compute_dtype(dtype: DType) -> DType:
@@ -44,7 +38,7 @@ def compute_dtype(dtype: DType) -> DType:
     return DTYPES["f32"] if dtype.itemsize == 2 else dtype
 
 
-class Cusparse:
+class Cusparse(Handle):
     """A handle that enqueues on one stream, with device memory for factors and scratch.
 
     Used on one thread at a time.
@@ -63,58 +57,28 @@ class Cusparse:
         OutOfMemory, LibraryError
     """
 
+    name = "cusparse"
+    no_room = (ALLOC_FAILED, INSUFFICIENT_RESOURCES)
+
     def __init__(self, device: "CudaDevice", stream: "CudaStream") -> None:
-        self.library = load_cusparse()
-        self.failure: type[Exception] = self.library.cuSPARSEError
-        self.device = device
-        self.driver = device.driver
-        self.stream = stream
+        library = load_cusparse()
+        super().__init__(device, stream, library, library.cuSPARSEError)
         self.mode = 0
-        self._memory: list[Memory] = []
-        self._scratch = (0, 0)
         self._zeros = np.zeros(2)
         try:
-            self.handle = int(self.library.create())
-        except self.failure as e:
-            raise self.error(e, "cusparseCreate") from None
-        except Exception as e:  # pathfinder's and nvmath's own, when libcusparse or a symbol is missing
-            raise BackendUnavailable(f'libcusparse cannot be loaded: {e}; pip install "callboard[cuda13]"') from e
-        try:
             self.call("set_stream", stream.native)
-            self._slots = self.allocate(SLOT * SLOTS)
+            self.slots = self.allocate(SLOT * SLOTS)
         except AccelError:
             self.close()
             raise
 
     def call(self, name: str, *arguments: Any) -> Any:
         """Call a function of the handle, with errors of ours."""
-        try:
-            return getattr(self.library, name)(self.handle, *arguments)
-        except self.failure as e:
-            raise self.error(e, name) from None
+        return self.checked(name, getattr(self.library, name), self.handle, *arguments)
 
     def make(self, name: str, *arguments: Any) -> Any:
         """Call a function that needs no handle."""
-        try:
-            return getattr(self.library, name)(*arguments)
-        except self.failure as e:
-            raise self.error(e, name) from None
-
-    def allocate(self, nbytes: int) -> int:
-        """Device memory that lives as long as the handle."""
-        memory = self.device.allocate(nbytes)
-        self._memory.append(memory)
-        return memory.address
-
-    def scratch(self, nbytes: int) -> int:
-        """Device memory for one op; the next op on the stream may be given the same.
-
-        What earlier callers were given stays valid when more is needed.
-        """
-        if nbytes > self._scratch[1]:
-            size = max(2 * nbytes, MIN_SCRATCH)
-            self._scratch = (self.allocate(size), size)
-        return self._scratch[0]
+        return self.checked(name, getattr(self.library, name), *arguments)
 
     def point(self, mode: int) -> None:
         """Say where factors are."""
@@ -130,36 +94,4 @@ class Cusparse:
         mode = 0 if host else 1
         if self.mode != mode:
             self.point(mode)
-        return self._zeros.ctypes.data if host else self._slots
-
-    def slot_writer(self, slot: int, pack: Callable[[Any], bytes]) -> Callable[[Any], int]:
-        """A function that writes a number into a slot on the device, in stream order, and gives the slot's address."""
-        address = self._slots + SLOT * slot
-        memset, check = self.driver.memset_32, self.driver.check
-
-        def write(value: Any) -> int:
-            for at, (word,) in enumerate(struct.iter_unpack("<I", pack(value))):
-                check(memset(address + 4 * at, word, 1, self.stream.native), "cuMemsetD32Async")
-            return address
-
-        return write
-
-    def error(self, error: Exception, call: str) -> AccelError:
-        """What an exception of the binding means."""
-        status = int(getattr(error, "status", 0))
-        if status in (ALLOC_FAILED, INSUFFICIENT_RESOURCES):
-            return OutOfMemory(f"{call}: {error}")
-        return LibraryError(f"{call}: {error}", "cusparse", status)
-
-    def close(self) -> None:
-        """Destroy the handle; all its work is done."""
-        if self.handle:
-            handle, self.handle = self.handle, 0
-            try:
-                self.library.destroy(handle)
-            except self.failure as e:
-                raise self.error(e, "cusparseDestroy") from None
-            finally:
-                for memory in self._memory:
-                    self.device.release(memory)
-                self._memory.clear()
+        return self._zeros.ctypes.data if host else self.slots

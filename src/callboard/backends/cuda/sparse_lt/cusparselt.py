@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from callboard.backends.cuda.blas_lt.scratch import Scratch
+from callboard.backends.cuda.vendor import Vendor, load_binding, not_loaded, status_of
 from callboard.core.dtype import DType
-from callboard.core.errors import AccelError, BackendUnavailable, LibraryError, OutOfMemory, UnsupportedOp
+from callboard.core.errors import AccelError, BackendUnavailable, UnsupportedOp
 
 if TYPE_CHECKING:
     from callboard.backends.cuda.device import CudaDevice
@@ -39,18 +40,15 @@ def load_cusparselt() -> Any:
     Raises:
         BackendUnavailable: It, or the library itself, is not installed, or too old.
     """
+    library = load_binding("cusparseLt", "cuSPARSELt", INSTALL)
     try:
-        from nvmath.bindings import cusparseLt
-    except ImportError as e:
-        raise BackendUnavailable(f"cuSPARSELt cannot be used: {e}; {INSTALL}") from e
-    try:
-        version = version_of(cusparseLt)
+        version = version_of(library)
     except Exception as e:  # pathfinder's and nvmath's own, when libcusparseLt or a symbol is missing
-        raise BackendUnavailable(f"libcusparseLt cannot be loaded: {e}; {INSTALL}") from e
+        raise not_loaded("cusparseLt", e, INSTALL) from e
     if version < NEEDED:
         found = ".".join(map(str, version))
         raise BackendUnavailable(f"libcusparseLt is {found}, {'.'.join(map(str, NEEDED))} is needed; {INSTALL}")
-    return cusparseLt
+    return library
 
 
 def version_of(library: Any) -> tuple[int, int]:
@@ -58,7 +56,7 @@ def version_of(library: Any) -> tuple[int, int]:
     return int(library.get_property(0)), int(library.get_property(1))
 
 
-class CusparseLt:
+class CusparseLt(Vendor):
     """A handle. Every call reads it only, so plans may be made on another thread than the one that launches.
 
     Args:
@@ -77,46 +75,42 @@ class CusparseLt:
         OutOfMemory, LibraryError
     """
 
+    name = "cusparseLt"
+    no_room = (ALLOC_FAILED, INSUFFICIENT_RESOURCES)
+
     def __init__(self, device: "CudaDevice", stream: "CudaStream", library: Any = None) -> None:
-        self.library = load_cusparselt() if library is None else library
-        self.version = version_of(self.library)
-        self.failure: type[Exception] = self.library.cuSPARSELtError
+        if library is None:
+            library = load_cusparselt()
+        super().__init__(library, library.cuSPARSELtError)
+        self.version = version_of(library)
         self.device = device
         self.driver = device.driver
         self.stream = stream
         self.scratch = Scratch(device)
         self.handle = 0
         try:
-            self.handle = int(self.library.init())
+            self.handle = int(library.init())
         except self.failure as e:
-            if int(getattr(e, "status", 0)) == NOT_SUPPORTED:
+            if status_of(e) == NOT_SUPPORTED:
                 raise BackendUnavailable(f"cuSPARSELt does not know this GPU: {e}") from None
             raise self.error(e, "cusparseLtInit") from None
 
     def call(self, name: str, *arguments: Any) -> Any:
         """Call a function of the handle, with errors of ours."""
-        try:
-            return getattr(self.library, name)(self.handle, *arguments)
-        except self.failure as e:
-            raise self.error(e, name) from None
+        return self.checked(name, getattr(self.library, name), self.handle, *arguments)
 
     def error(self, error: Exception, call: str) -> AccelError:
         """What an exception of the binding means."""
-        status = int(getattr(error, "status", 0))
-        if status in (ALLOC_FAILED, INSUFFICIENT_RESOURCES):
-            return OutOfMemory(f"{call}: {error}")
-        if status == NOT_SUPPORTED:
+        if status_of(error) == NOT_SUPPORTED:
             return UnsupportedOp(f"{call}: {error}: cuSPARSELt has no kernel for it")
-        return LibraryError(f"{call}: {error}", "cusparselt", status)
+        return super().error(error, call)
 
     def close(self) -> None:
         """Destroy the handle; all its work is done."""
         if self.handle:
             handle, self.handle = self.handle, 0
             try:
-                self.library.destroy(handle)
-            except self.failure as e:
-                raise self.error(e, "cusparseLtDestroy") from None
+                self.checked("cusparseLtDestroy", self.library.destroy, handle)
             finally:
                 self.scratch.close()
 

@@ -46,7 +46,7 @@ def contracted(engine: "Engine", scratch: "Scratch", p: "Product", algorithm: in
 
     planned = cutensor.planned((p.a, p.b, p.result), p.extents, describe, algorithm)
     place = scratch.keep(planned, planned.workspace)
-    contract = cutensor.checked(library.contract, "cutensorContract")
+    contract = cutensor.guarded(library.contract, "cutensorContract")
     (at_alpha, put_alpha), (at_beta, put_beta) = _cell(p.dtype), _cell(p.dtype)
     cublas, size = engine.cublas, planned.workspace
 
@@ -97,7 +97,7 @@ def reduced(
 
     planned = cutensor.planned((term.tensor, result), extents, describe)
     place = scratch.keep(planned, planned.workspace)
-    reduce = cutensor.checked(library.reduce, "cutensorReduce")
+    reduce = cutensor.guarded(library.reduce, "cutensorReduce")
     (at_alpha, put_alpha), (at_beta, put_beta) = _cell(dtype), _cell(dtype)
     cublas, size = engine.cublas, planned.workspace
 
@@ -152,7 +152,7 @@ def joined(
     planned = cutensor.planned((*(term.tensor for term in terms), result), extents, describe)
     scratch.keep(planned, 0)
     call = CALLS[len(terms)]
-    execute = cutensor.checked(getattr(library, call), call)
+    execute = cutensor.guarded(getattr(library, call), call)
     cells = [_cell(dtype) for _ in terms]
     cublas = engine.cublas
 

@@ -1,15 +1,12 @@
-"""A cuTENSOR handle and its plans: the one place that knows ``nvmath.bindings.cutensor``.
-
-NVIDIA calls those bindings experimental, so everything that is theirs (the module, its exception, its codes) stays in
-here.
-"""
+"""A cuTENSOR handle and its plans: the one place that knows ``nvmath.bindings.cutensor``."""
 
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from callboard.backends.cuda.vendor import Vendor, load_binding, not_loaded, status_of
 from callboard.core.dtype import DType
-from callboard.core.errors import AccelError, BackendUnavailable, LibraryError, OutOfMemory
+from callboard.core.errors import BackendUnavailable
 from callboard.kernel.tensor.modes import Label, Tensor
 
 __all__ = ["ALGORITHMS", "ASKED", "INSTALL", "Cutensor", "Described", "Planned", "Refused", "load_cutensor"]
@@ -80,19 +77,17 @@ def load_cutensor() -> tuple[Any, int]:
     Raises:
         BackendUnavailable: The package or libcutensor is missing, or older than 2.
     """
+    library = load_binding("cutensor", "cuTENSOR", INSTALL)
     try:
-        from nvmath.bindings import cutensor
-
-        version = int(cutensor.get_version())
+        version = int(library.get_version())
     except Exception as e:  # pathfinder's and nvmath's own, when libcutensor or a symbol is missing
-        why = str(e).partition("\n")[0]  # pathfinder goes on to list folders
-        raise BackendUnavailable(f"cuTENSOR cannot be loaded: {why}; {INSTALL}") from e
+        raise not_loaded("cutensor", e, INSTALL) from e
     if version < OLDEST:
         raise BackendUnavailable(f"cuTENSOR has version {version}, needed is {OLDEST} or later; {INSTALL}")
-    return cutensor, version
+    return library, version
 
 
-class Cutensor:
+class Cutensor(Vendor):
     """A handle. Plans may be made on one thread while another one launches: cuTENSOR's functions are thread-safe.
 
     Args:
@@ -107,13 +102,12 @@ class Cutensor:
         OutOfMemory, LibraryError: cuTENSOR refuses.
     """
 
+    name = "cutensor"
+    no_room = (ALLOC_FAILED,)
+
     def __init__(self, library: Any) -> None:
-        self.library = library
-        self.failure: type[Exception] = library.cuTENSORError
-        try:
-            self.handle = int(library.create())
-        except self.failure as e:
-            raise self.error(e, "cutensorCreate") from None
+        super().__init__(library, library.cuTENSORError)
+        self.handle = int(self.checked("cutensorCreate", library.create))
 
     def operator(self, name: str, dtype: DType) -> int:
         """The code of an operator of :mod:`callboard.kernel.tensor.operators`.
@@ -172,8 +166,7 @@ class Cutensor:
         except self.failure as e:
             for plan in plans:
                 self.library.destroy_plan(plan)
-            status = int(getattr(e, "status", 0))
-            if status in REFUSALS:
+            if status_of(e) in REFUSALS:
                 raise Refused(str(e)) from None
             raise self.error(e, "cutensorCreatePlan") from None
 
@@ -224,7 +217,7 @@ class Cutensor:
         self.library.plan_get_attribute(self.handle, plan, REQUIRED_WORKSPACE, *where)
         return cell.value
 
-    def checked(self, function: Callable[..., None], call: str) -> Callable[..., None]:
+    def guarded(self, function: Callable[..., None], call: str) -> Callable[..., None]:
         """The same function with errors of ours."""
         failure = self.failure
 
@@ -236,21 +229,11 @@ class Cutensor:
 
         return run
 
-    def error(self, error: Exception, call: str) -> AccelError:
-        """What an exception of the binding means."""
-        status = int(getattr(error, "status", 0))
-        if status == ALLOC_FAILED:
-            return OutOfMemory(f"{call}: {error}")
-        return LibraryError(f"{call}: {error}", "cutensor", status)
-
     def close(self) -> None:
         """Destroy the handle; all its plans are closed and all work is done."""
         if self.handle:
             handle, self.handle = self.handle, 0
-            try:
-                self.library.destroy(handle)
-            except self.failure as e:
-                raise self.error(e, "cutensorDestroy") from None
+            self.checked("cutensorDestroy", self.library.destroy, handle)
 
 
 def modes_of(tensor: Tensor, numbers: Mapping[Label, int]) -> tuple[list[int], list[int], list[int]]:
