@@ -1,100 +1,27 @@
 """The messages and the face: what they declare, and that they fit each other."""
 
 import inspect
-import re
 from typing import Any
 
-import msgspec
 import pytest
 
-import callboard.kernel.solver as solver
 from callboard.core.dtype import DTYPES
 from callboard.core.layout import layout_of
 from callboard.core.op import OPS, Op, info_of, outputs_of
 from callboard.core.operand import Placeholder, Role
 from callboard.core.opinfo import read_head
 from callboard.kernel.solver import Cholesky, Lu, Svd, SyevdxRange
-from callboard.kernel.solver.face import SolverFace
-from callboard.kernel.sparse.formats import CsrRef
 
 MESSAGES = {tag.partition(".")[2]: cls for tag, cls in OPS.items() if tag.startswith("solver.")}
-METHODS = {name: method for name, method in vars(SolverFace).items() if not name.startswith("_")}
-RESULTS = {"EigRangeResult", "EigResult", "HouseholderResult", "LuResult", "QrResult", "SvdResult"}
 
 
 def array(*shape: int, dtype: str = "f32") -> Placeholder:
     return Placeholder(layout_of(DTYPES[dtype], shape))
 
 
-def test_all_has_every_message() -> None:
-    assert {cls.__name__ for cls in MESSAGES.values()} | RESULTS | {"SolverActor"} == set(solver.__all__)
-
-
-def test_one_method_per_message_named_after_it() -> None:
-    assert set(METHODS) == set(MESSAGES)
-    for name, cls in MESSAGES.items():
-        assert re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower() == name
-
-
-@pytest.mark.parametrize("name", MESSAGES)
-def test_parameters_are_the_fields(name: str) -> None:
-    """Same names, order and defaults; what is optional is keyword-only."""
-    parameters = list(inspect.signature(METHODS[name]).parameters.values())[1:]
-    fields = msgspec.structs.fields(MESSAGES[name])
-    assert [p.name for p in parameters] == [f.name for f in fields]
-    for parameter, field in zip(parameters, fields, strict=True):
-        required = field.default is msgspec.NODEFAULT
-        assert parameter.kind is (parameter.POSITIONAL_OR_KEYWORD if required else parameter.KEYWORD_ONLY)
-        assert parameter.default == (parameter.empty if required else field.default)
-        assert type(parameter.default) is type(parameter.empty if required else field.default)
-
-
-def other_value(cls: type[Op[Any, Any]], name: str) -> Any:
-    """Something valid in its kind that is not the default."""
-    if name == "a" and cls.__name__.startswith("Sparse"):
-        return CsrRef(values=array(2), indices=array(2, dtype="i32"), indptr=array(3, dtype="i32"), shape=(2, 2))
-    if info_of(cls).roles.get(name) is not None:
-        return array(2, 2)
-    settings = {
-        "columns": 2,
-        "full_matrices": True,
-        "high": 2.0,
-        "itype": 2,
-        "low": 0.5,
-        "lower": False,
-        "mode": "complete",
-        "side": "right",
-        "start": 1,
-        "stop": 2,
-        "transpose": True if cls is solver.Ormqr else "t",
-        "method": "syevj" if cls is solver.Syevd else "gesvd",
-    }
-    return settings[name]
-
-
-@pytest.mark.parametrize("name", MESSAGES)
-def test_every_argument_arrives_in_its_field(name: str) -> None:
-    cls = MESSAGES[name]
-    arguments = {f.name: other_value(cls, f.name) for f in msgspec.structs.fields(cls)}
-    submitted: list[Any] = []
-    face = SolverFace(lambda op: submitted.append(op) or "answer")
-    assert getattr(face, name)(**arguments) == "answer"
-    (op,) = submitted
-    assert type(op) is cls
-    assert {field: getattr(op, field) for field in arguments} == arguments
-
-
 @pytest.mark.parametrize("cls", MESSAGES.values(), ids=MESSAGES.keys())
-def test_the_docstring_says_what_it_does_and_names_every_field(cls: type[Op[Any, Any]]) -> None:
-    text = inspect.getdoc(cls)
-    assert text
-    first, _, arguments = text.partition("Args:")
-    assert first.splitlines()[0].endswith(".")
-    named = {
-        name.strip() for line in arguments.splitlines() if ":" in line for name in line.partition(":")[0].split(",")
-    }
-    assert set(cls.__struct_fields__) <= named
-    assert "f32" in text, "says which dtypes it takes"
+def test_the_docstring_says_which_dtypes_it_takes(cls: type[Op[Any, Any]]) -> None:
+    assert "f32" in (inspect.getdoc(cls) or "")
 
 
 @pytest.mark.parametrize("cls", MESSAGES.values(), ids=MESSAGES.keys())
