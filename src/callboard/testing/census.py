@@ -37,14 +37,15 @@ class Census(NamedTuple):
         descriptors: Sockets, pipes, memfds, eventfds, pidfds and epolls of this process.
         mappings: Arenas mapped into this process.
         threads: Threads named ``callboard-…`` that do not last as long as the process by design.
-        driver: Whether the CUDA driver is loaded into this process.
+        driver: How far the CUDA driver has come in this process: 0 it is not loaded, 1 it is, 2 it has made a context.
+            Each step opens descriptors of its own, for good.
     """
 
     processes: dict[object, str]
     descriptors: dict[object, str]
     mappings: dict[object, str]
     threads: dict[object, str]
-    driver: bool
+    driver: int
 
     @classmethod
     def take(cls) -> "Census":
@@ -53,7 +54,7 @@ class Census(NamedTuple):
 
     def since(self, before: "Census") -> list[str]:
         """Descriptions of what is here and was not there."""
-        if self.driver and not before.driver:  # it opens descriptors of its own, for good
+        if self.driver > before.driver:  # its own descriptors look like ours
             before = before._replace(descriptors=self.descriptors)
         return [
             text for now, then in zip(self[:4], before[:4], strict=True) for key, text in now.items() if key not in then
@@ -134,8 +135,17 @@ def _mappings() -> Iterator[tuple[object, str]]:
             yield (where, name), f"mapping {where}: {name}"
 
 
-def _driver() -> bool:
-    return "/libcuda.so" in _maps()
+def _driver() -> int:
+    if "/libcuda.so" not in _maps():
+        return 0
+    return 2 if any(_target(entry).startswith("/dev/nvidia") for entry in _entries("/proc/self/fd")) else 1
+
+
+def _target(link: Path) -> str:
+    try:
+        return os.readlink(link)
+    except OSError:
+        return ""
 
 
 def _maps() -> str:

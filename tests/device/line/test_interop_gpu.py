@@ -17,15 +17,18 @@ LONG = 100_000_000
 """Clock cycles that the other package's stream stands still first: some 50 ms, so that a missing wait shows."""
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def torch() -> Any:
+    """PyTorch with its context, which it keeps for good: made before a test's descriptors are counted."""
     try:
         registry.resolve("cuda")
     except cb.BackendUnavailable as e:
         if os.environ.get("CALLBOARD_REQUIRE") == "cuda":
             pytest.fail(f"CALLBOARD_REQUIRE=cuda, and it cannot be used: {e}")
         pytest.skip(f"cuda cannot be used: {e}")
-    return pytest.importorskip("torch")
+    torch = pytest.importorskip("torch")
+    torch.cuda.current_stream()
+    return torch
 
 
 def cuda_thread() -> Any:
