@@ -41,7 +41,7 @@ MESSAGES: dict[str, type[Op[Any, Any]]] = {tag: cls for tag, cls in OPS.items() 
 METHODS: dict[str, Any] = {
     f"{stem}.{name}": method
     for stem, face in FACES.items()
-    for name, method in vars(face).items()
+    for name, method in inspect.getmembers(face, inspect.isfunction)
     if not name.startswith("_")
 }
 OF_THE_HOST = {"sparse.from_scipy", "sparse.to_scipy"}

@@ -1,0 +1,1 @@
+"""The methods of ``dev.blas``, in the files of their messages' stems."""
