@@ -27,6 +27,9 @@ from callboard.device.protocol import Answer, Ask, Calls, Flush, MapArena, Plain
 
 __all__ = ["ContextActor"]
 
+GLANCES = 16
+"""Looks at the streams before all else is looked at, too: 10 µs where a look takes no longer than on CUDA."""
+
 
 class ContextActor:
     """A context, its libraries, and everything in flight on it.
@@ -103,6 +106,27 @@ class ContextActor:
             self._answer(message)
         elif isinstance(message, Visit):
             self.lending.take(message)
+
+    def glance(self) -> bool:
+        """Look at the streams alone, :data:`GLANCES` times or until one has finished something; settle and report that.
+
+        What ends is seen sooner so than by looking at everything each time.
+
+        Returns:
+            Whether one has finished something.
+
+        Raises:
+            ContextPoisoned, Unrecoverable: The context is dead.
+        """
+        tracks = self.streams.tracks
+        busy = [track for track in tracks if track.completed < track.issued]
+        for _ in range(GLANCES):
+            for track in busy:
+                if track.poll():
+                    self.ledger.settle(tracks)
+                    self.report()
+                    return True
+        return False
 
     def advance(self) -> bool:
         """Look at what is in flight, settle; True while ops are in flight or parked.

@@ -110,6 +110,14 @@ class ContextHost:
         context.completion.watch(context.streams.tracks)
         return context.completion.wait(self.look())
 
+    def glance(self) -> bool:
+        """As :meth:`look`, of somebody who does nothing else: a few times, at the streams alone.
+
+        Returns:
+            Whether one has finished something; what else is to be done then is left to the next look.
+        """
+        return self._context is not None and self._context.glance()
+
     def look(self) -> bool:
         """Look at what is in flight and report; True while something is."""
         context = self._context

@@ -93,11 +93,12 @@ class LoopHost(Host):
 
     def linger(self, done: Callable[[], bool], seconds: float) -> bool:
         until = time.perf_counter() + seconds
-        look = self._context.look
+        context = self._context
         try:
-            self._context.use()
+            context.use()
             while not self._ended:
-                look()
+                if not context.glance():
+                    context.look()
                 if done():
                     return True
                 if time.perf_counter() > until:

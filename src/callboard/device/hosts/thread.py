@@ -148,7 +148,7 @@ class ThreadHost(Host):
 
         def look(host: "ContextHost") -> bool:
             while True:
-                flying = host.look()
+                flying = not host.glance() and host.look()
                 if self._outbox:
                     self._deliver_some()
                 if done() or time.perf_counter() > until:
