@@ -58,6 +58,7 @@ class CudaDevice(AccelDevice):
             raise BackendUnavailable(f"{info.uuid}: no context can be made: {e}") from e
         self._context: int = context.value or 0
         self._popped = ctypes.byref(c_void_p())
+        self._set_current = driver.set_current  # it is called for every op on a loop of others
         self.use()
         capability = (
             self._attribute(COMPUTE_CAPABILITY_MAJOR),
@@ -157,7 +158,7 @@ class CudaDevice(AccelDevice):
         return _sticky(self.driver.error(code, "cuCtxSynchronize"))
 
     def use(self) -> None:
-        code = self.driver.set_current(self._context)
+        code = self._set_current(self._context)
         if code:
             raise self.driver.error(code, "cuCtxSetCurrent")
 

@@ -91,8 +91,10 @@ class Admission:
         plan = self.plans.by_head.get(call.head)
         if plan is None or plan.launch is None or self._parking.active or call.withdrawn:
             self._look(call)
+        elif self._ledger.trace is None:
+            self._launch(call, plan)
         else:
-            self._dispatch(call, plan)
+            self._launch_traced(call, plan)
 
     def at_once(self, call: Call) -> bool:
         """Admit a call of a kind that has been launched before, if memory and order let it be launched now.
@@ -226,14 +228,18 @@ class Admission:
         sources: list[Pending] = []
         binding = None
         bindings = plan.bindings
-        places = tuple(call.places)
+        known = False  # the hazards of all its blocks: they are this track's own
         if bindings is not None:
+            places = tuple(call.places)
             binding = bindings.by_places.get(places)
             if binding is not None:
+                known = True
                 for block, buffer, _, heeds in binding.uses:
                     if block.buffer != buffer:
                         binding = None
                         break
+                    if block.only is not track:
+                        known = False
                     source = block.source
                     if heeds and source is not None and source.state != OK:
                         if source.state == FAILED:
@@ -241,6 +247,7 @@ class Admission:
                             break
                         sources.append(source)
         if binding is None or len(call.made) != plan.fresh:
+            known = False
             values = plan.blank.copy()
             uses: list[Use] = []
             sources.clear()
@@ -251,16 +258,10 @@ class Admission:
         else:
             values = binding.values.copy()
             uses = binding.uses.copy() if plan.makes else binding.uses
-        if plan.numbers:
-            numbers = call.numbers
-            i = 0
-            for at, is_complex in plan.numbers:
-                if is_complex:
-                    values[at] = complex(numbers[i], numbers[i + 1])
-                    i += 2
-                else:
-                    values[at] = numbers[i]
-                    i += 1
+        if plan.reals is not None:
+            values[plan.reals] = call.numbers
+        elif plan.numbers:
+            plan.fill(values, call.numbers)
         if plan.makes:
             made: list[Block] = []
             try:

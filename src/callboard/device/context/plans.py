@@ -4,7 +4,7 @@ import contextlib
 import copy
 import importlib
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from callboard.core.errors import AccelError, ContextPoisoned, LibraryError, Unrecoverable, UnsupportedOp
@@ -59,6 +59,7 @@ class Plan:
         op: The message, with placeholders.
         places: One for each operand that a call brings.
         numbers: ``(position, complex)`` of the scalars that are numbers.
+        reals: Where they are, if they are real and side by side.
         makes: ``(position, position in a compound or -1, layout)`` of the outputs to make; ``fresh`` of them.
         arity: Numbers that a call's places hold.
         bindings: Places that have come before; None where there may be arenas or tuples of operands among them.
@@ -94,6 +95,7 @@ class Plan:
         "open",
         "parked",
         "places",
+        "reals",
         "state",
         "tag",
         "used",
@@ -121,6 +123,7 @@ class Plan:
             makes.append((at_of[field], item, layout))
         self.places = tuple(places)
         self.numbers = tuple(numbers)
+        self.reals = _row(numbers)
         self.makes = tuple(makes)
         self.arity = 2 * len(places)
         self.bindings = None if any(place.host or place.item >= 0 for place in places) else Bindings()
@@ -134,6 +137,12 @@ class Plan:
         self.state: Any = op
         self.error: AccelError | None = None
         self.used = self.launched = self.parked = self.held = 0
+
+    def fill(self, values: list[Any], numbers: Sequence[float]) -> None:
+        """Put a call's numbers where they belong among the arguments."""
+        given = iter(numbers)
+        for at, is_complex in self.numbers:
+            values[at] = complex(next(given), next(given)) if is_complex else next(given)
 
     def refuse(self, error: AccelError) -> None:
         """Every call of this head fails with this error."""
@@ -337,3 +346,11 @@ def _place(at: int, item: int, role: Role, operand: Operand, name: str) -> Place
         high,
         name,
     )
+
+
+def _row(numbers: Sequence[tuple[int, bool]]) -> slice | None:
+    """The positions of numbers, if all are real and stand side by side."""
+    if not numbers or any(is_complex for _, is_complex in numbers):
+        return None
+    first, count = numbers[0][0], len(numbers)
+    return slice(first, first + count) if [at for at, _ in numbers] == list(range(first, first + count)) else None

@@ -200,9 +200,7 @@ class Sizing:
                 values[place.at].append(block.address + offset)
             else:
                 values[place.at] = block.address + offset if place.item < 0 else [block.address + offset]
-        numbers = iter(call.numbers)
-        for at, is_complex in plan.numbers:
-            values[at] = complex(next(numbers), next(numbers)) if is_complex else next(numbers)
+        plan.fill(values, call.numbers)
         measure = self._measures[call.id] = Measure(plan, values, sources)
         plan.parked += 1
         return measure

@@ -9,11 +9,11 @@ import concurrent.futures
 import contextvars
 import itertools
 import sys
-import threading
 import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Mapping
+from threading import get_ident
 from typing import Any
 
 import msgspec
@@ -85,7 +85,7 @@ class OpPort:
         self._libraries = libraries
         self._config = config
         self._report = report
-        self._thread = threading.get_ident()
+        self._thread = get_ident()
         self._forms: dict[bytes, Form] = {}
         self._queue: deque[Call | Turn | Gate] = deque()
         self._room = config.pending_capacity
@@ -132,7 +132,8 @@ class OpPort:
             allocation = ref.allocation
             if ref.generation != generation or allocation.freed or ref._port is not self:
                 raise self._unusable(form.tag, op, ref)
-            places += (allocation.id, ref.offset)
+            places.append(allocation.id)
+            places.append(ref.offset)
         if form.written:
             buffers = places[::2]
             for at in form.written:
@@ -169,19 +170,21 @@ class OpPort:
             self.loop.call_soon_threadsafe(self.unanswered.fail_lost, op_id, pending)
         if not self._scheduled:
             self._schedule()
-        elif len(queue) >= self._burst and self.host is not None and threading.get_ident() == self._thread:
+        elif len(queue) >= self._burst and self.host is not None and get_ident() == self._thread:
             self._burst = min(2 * self._burst, BATCH)
             self.flush()
         return reply
 
     def _sent(self, call: Call) -> bool:
         """Send a call at once; False: it has to queue."""
-        if threading.get_ident() != self._thread:
+        if get_ident() != self._thread:
             return False
         if self._queue or self._released.ids:
             self.flush()
+            if self._queue:
+                return False
         host = self.host
-        return not self._queue and host is not None and host.admit(call)
+        return host is not None and host.admit(call)
 
     def _other_reply(
         self, form: Form, op: Op[Any, Any], op_id: int, made: list[int], extra: Any
@@ -270,7 +273,7 @@ class OpPort:
     def _schedule(self) -> None:
         self._scheduled = True
         self._scheduled_at = time.perf_counter()
-        if threading.get_ident() == self._thread:
+        if get_ident() == self._thread:
             self.loop.call_soon(self._turn)
         else:
             self.loop.call_soon_threadsafe(self._turn)
@@ -285,7 +288,7 @@ class OpPort:
         """Send what is queued, if a context is there; on another thread, have the loop do it."""
         if self._forked:
             raise forkguard.forked_error(f"device {self.name}")
-        if threading.get_ident() != self._thread:
+        if get_ident() != self._thread:
             if not self._scheduled:
                 self._schedule()
             return
@@ -307,7 +310,7 @@ class OpPort:
             self.flush()
         host = self.host
         alone = len(self.unanswered.entries) == 1 and host is not None and self._linger
-        if alone and threading.get_ident() == self._thread and time.perf_counter() - self._scheduled_at < LOOP_TURN:
+        if alone and get_ident() == self._thread and time.perf_counter() - self._scheduled_at < LOOP_TURN:
             if self._pauses:
                 self._pauses -= 1
                 return
@@ -355,7 +358,7 @@ class OpPort:
 
     def withdraw(self, reply: Reply[Any]) -> bool:
         """Take an unsent op back; it fails with ``Withdrawn``, and so does who reads what it would have written."""
-        if threading.get_ident() != self._thread:
+        if get_ident() != self._thread:
             answer: concurrent.futures.Future[bool] = concurrent.futures.Future()
             self.loop.call_soon_threadsafe(lambda: answer.set_result(self.withdraw(reply)))
             return answer.result(10.0)
