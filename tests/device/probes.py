@@ -1,10 +1,9 @@
 """A library of ops for tests: they hold a stream, fail, answer late. Thread isolation only: tests hold the events."""
 
-import threading
-from collections import defaultdict
 from typing import Any
 
 import numpy as np
+from tests.device.events import Events
 
 from callboard.backends.cpu.device import CpuBackend
 from callboard.backends.cpu.views import array_at
@@ -15,7 +14,7 @@ from callboard.core.op import Op, Outputs
 from callboard.core.operand import In, InOut, Out
 from callboard.core.ref import GpuRef
 
-EVENTS: dict[str, threading.Event] = defaultdict(threading.Event)
+EVENTS = Events()
 """Tests set them; ops and prepares wait for them (10 s at most)."""
 
 

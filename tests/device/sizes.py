@@ -1,11 +1,10 @@
 """A library whose outputs have extents that depend on data, and whose operands come as compounds."""
 
-import threading
-from collections import defaultdict
 from typing import Annotated, Any, ClassVar, NamedTuple
 
 import msgspec
 import numpy as np
+from tests.device.events import Events
 
 from callboard.backends.cpu.device import CpuBackend
 from callboard.backends.cpu.views import array_at
@@ -17,7 +16,7 @@ from callboard.core.op import CompoundOutputs, Op, Outputs
 from callboard.core.operand import Compound, In, Operand, Out, Placeholder, Role, Scalar
 from callboard.core.ref import GpuRef
 
-EVENTS: dict[str, threading.Event] = defaultdict(threading.Event)
+EVENTS = Events()
 """Tests set them; measures wait for them (10 s at most)."""
 
 F32, I64 = DTYPES["f32"], DTYPES["i64"]

@@ -1,12 +1,11 @@
 """Two libraries, so two streams, whose ops wait for events of the test and tell when they ran; in threads only."""
 
 import ctypes
-import threading
-from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from tests.device.events import Events
 
 from callboard.backends.cpu.device import CpuBackend, CpuDevice
 from callboard.backends.cpu.views import array_at
@@ -20,7 +19,7 @@ from callboard.core.ref import GpuRef
 
 PATIENCE = 20.0
 
-events: dict[str, threading.Event] = defaultdict(threading.Event)
+events = Events()
 
 
 class LeftActor:

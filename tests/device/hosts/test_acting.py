@@ -56,7 +56,7 @@ async def settled(dev: cb.Device, x: cb.GpuRef) -> None:
     async with asyncio.timeout(BOUND):
         await x
         await dev.stats()
-        while not dev._port.host._channel._waiting:  # noqa: ASYNC110 - another thread, and nothing says when
+        while not dev._port.outbox.host._channel._waiting:  # noqa: ASYNC110 - another thread, and nothing says when
             await asyncio.sleep(0)
 
 
@@ -165,7 +165,7 @@ async def test_what_is_raised_under_the_caller_ends_the_host(
     x = dev.put(ones())
     await dev.ask(Bump(x=x))
     await settled(dev, x)
-    host: Any = dev._port.host
+    host: Any = dev._port.outbox.host
     events = dev.events()
 
     def visit(call: Any) -> bool:

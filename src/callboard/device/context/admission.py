@@ -228,18 +228,14 @@ class Admission:
         sources: list[Pending] = []
         binding = None
         bindings = plan.bindings
-        known = False  # the hazards of all its blocks: they are this track's own
         if bindings is not None:
             places = tuple(call.places)
             binding = bindings.by_places.get(places)
             if binding is not None:
-                known = True
                 for block, buffer, _, heeds in binding.uses:
                     if block.buffer != buffer:
                         binding = None
                         break
-                    if block.only is not track:
-                        known = False
                     source = block.source
                     if heeds and source is not None and source.state != OK:
                         if source.state == FAILED:
@@ -247,7 +243,6 @@ class Admission:
                             break
                         sources.append(source)
         if binding is None or len(call.made) != plan.fresh:
-            known = False
             values = plan.blank.copy()
             uses: list[Use] = []
             sources.clear()

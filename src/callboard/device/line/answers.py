@@ -84,5 +84,5 @@ class Answers:
             # Behind the frees that are queued, which may themselves be behind an array that is still being copied; and
             # after a takeover when the lost host, which may hold most of the memory, is gone.
             actor = self._actor
-            actor.port.hold(Gate(passed=lambda: actor.fleet.when_reaped(lambda: host.post(Ask(0, "flushed")))))
+            actor.port.outbox.hold(Gate(passed=lambda: actor.fleet.when_reaped(lambda: host.post(Ask(0, "flushed")))))
             actor.port.flush()

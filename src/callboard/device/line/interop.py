@@ -188,7 +188,7 @@ class Interop:
 
     def returned(self, lent: Lent, consumer: int) -> None:
         """A borrower is done. Any thread, also inside a garbage collection: so not in the middle of the host's work."""
-        host = self._port.host
+        host = self._port.outbox.host
         if consumer and host is not None:
             with contextlib.suppress(RuntimeError):  # the loop is closed, and the context with it
                 self._port.loop.call_soon_threadsafe(host.post, Return(lent.block, consumer))  # type: ignore[arg-type]
@@ -214,15 +214,15 @@ class Interop:
         def send() -> None:
             port = self._port
             port.flush()
-            if port.host is None or port.queued:
+            if port.outbox.host is None or port.queued:
                 answer.set_exception(
                     BufferError(
                         f"{port.name}: ops called before cannot be sent yet; await the ref (or dev.ready()) first"
                     )
                 )
                 return
-            hosts.append(port.host)
-            port.host.post(make(done))  # type: ignore[arg-type]
+            hosts.append(port.outbox.host)
+            port.outbox.host.post(make(done))  # type: ignore[arg-type]
 
         here = asyncio._get_running_loop() is self._port.loop
         if here:

@@ -9,43 +9,33 @@ import concurrent.futures
 import contextvars
 import itertools
 import sys
-import time
 import weakref
-from collections import deque
 from collections.abc import Callable, Mapping
 from threading import get_ident
 from typing import Any
 
-import msgspec
-
 from callboard.core.errors import AccelError, DeviceStopped, ShapeError
-from callboard.core.layout import Layout, OpenLayout
 from callboard.core.library import Library
 from callboard.core.op import Op, info_of
-from callboard.core.operand import Compound, operands_of
 from callboard.core.ref import Allocation, GpuRef
 from callboard.core.reply import Reply
 from callboard.device import forkguard
 from callboard.device.config import DeviceConfig
 from callboard.device.hosts.base import Host
 from callboard.device.line import refusals
-from callboard.device.line.entries import Entry, Gate, Measured, RefServices, Several, sendable
-from callboard.device.line.forms import Built, Form, check_overlaps
-from callboard.device.line.releases import Releases
+from callboard.device.line.entries import Entry, RefServices
+from callboard.device.line.forms import Form, check_overlaps
+from callboard.device.line.outbox import Outbox
+from callboard.device.line.replies import reply_to
 from callboard.device.line.room import RoomQueue
 from callboard.device.line.unanswered import Unanswered
-from callboard.device.protocol import Call, Turn, Verdicts
+from callboard.device.protocol import Call, Verdicts
 
 __all__ = ["OpPort", "request_key"]
 
 request_key: contextvars.ContextVar[str | None] = contextvars.ContextVar("callboard_request_key", default=None)
 """Key of the request that ops are called for; see :func:`callboard.request_key`."""
 
-FIRST, BATCH = 8, 64
-"""Calls that are queued before a burst is sent without waiting for the loop's turn: few at first, so that the host
-begins early, then more."""
-LOOP_TURN = 1e-3
-"""Seconds after which the loop gets its turn, however short the ops that are awaited in a row."""
 OWN = ("callboard.core.", "callboard.device.", "callboard.kernel.", "callboard._blocking", "callboard.sync")
 """Modules that call for a user: not where an op was made."""
 
@@ -60,7 +50,7 @@ class OpPort:
         name, uuid: Of the device.
         generation: The one that ops belong to now.
         stopped: Why the device takes no more work; None while it does.
-        host: Where calls go; None while no context is ready.
+        outbox: Calls that have not been sent, and the host that they are sent to.
         unanswered: Ops without a verdict.
     """
 
@@ -79,25 +69,15 @@ class OpPort:
         self.uuid = uuid
         self.generation = 0
         self.stopped: str | None = None
-        self.host: Host | None = None
+        self.outbox = Outbox(loop, name, config.linger)
         self.unanswered = Unanswered(self, name)
         self._backend = backend
         self._libraries = libraries
         self._config = config
         self._report = report
-        self._thread = get_ident()
         self._forms: dict[bytes, Form] = {}
-        self._queue: deque[Call | Turn | Gate] = deque()
         self._room = config.pending_capacity
-        self._released = Releases()
-        loop.add_reader(self._released, self._on_release)
-        self._scheduled = False
-        self._scheduled_at = 0.0
-        self._burst = FIRST
         self._forked = False
-        self._here = False  # the host admits on this thread: calls gain nothing by being sent together
-        self._linger = config.linger
-        self._in_vain = self._pauses = 0
         self._waiting = RoomQueue(lambda n: self.stopped is not None or len(self.unanswered.entries) + n <= self._room)
         forkguard.guard(self)
 
@@ -144,88 +124,29 @@ class OpPort:
         made = [next(_ids) for _ in form.made] if form.made else []
         call = Call(op_id, head, places, numbers, made)
         # Sent first of all, if it is the first: what follows is done while the host and the device are at work.
-        sent = (self._here or not pending) and self._sent(call)
-        released = self._released
+        outbox = self.outbox
+        sent = (outbox.here or not pending) and outbox.send(call)
         if form.one_given >= 0:
             given = operands[form.one_given]
             reply: Any = GpuRef(self, given.allocation, given.layout, generation, given.offset, op_id)
             target: Callable[[], Any] = weakref.ref(reply)
         elif form.one_made:
-            reply = GpuRef(self, Allocation(made[0], released), form.made[0], generation, 0, op_id)
+            reply = GpuRef(self, Allocation(made[0], outbox.released), form.made[0], generation, 0, op_id)
             target = weakref.ref(reply)
         else:
-            reply, target, extra = self._other_reply(form, op, op_id, made, extra)
+            reply, target, extra = reply_to(self, outbox.released, form, op, op_id, made, extra)
         if keep is not None:
             reply, target = keep, lambda: keep
         frame = sys._getframe(depth)
         while frame.f_globals["__name__"].startswith(OWN) and frame.f_back is not None:
             frame = frame.f_back
         pending[op_id] = _entry(Entry, (target, form.tag, request_key.get(), frame.f_code, frame.f_lasti, extra))
-        queue = self._queue
         if not sent:
-            if released.ids:
-                self._free_now()
-            queue.append(call)
+            outbox.add(call)
         if self.unanswered.entries is not pending:  # lost meanwhile: the loop fails the op, if it has not yet
             self.loop.call_soon_threadsafe(self.unanswered.fail_lost, op_id, pending)
-        if not self._scheduled:
-            self._schedule()
-        elif len(queue) >= self._burst and self.host is not None and get_ident() == self._thread:
-            self._burst = min(2 * self._burst, BATCH)
-            self.flush()
+        outbox.remind()
         return reply
-
-    def _sent(self, call: Call) -> bool:
-        """Send a call at once; False: it has to queue."""
-        if get_ident() != self._thread:
-            return False
-        if self._queue or self._released.ids:
-            self.flush()
-            if self._queue:
-                return False
-        host = self.host
-        return host is not None and host.admit(call)
-
-    def _other_reply(
-        self, form: Form, op: Op[Any, Any], op_id: int, made: list[int], extra: Any
-    ) -> tuple[Any, Callable[[], Any], Any]:
-        def owed(allocation: Allocation, layout: Layout, offset: int = 0) -> GpuRef:
-            return GpuRef(self, allocation, layout, self.generation, offset, op_id)
-
-        fresh = [
-            owed(Allocation(buffer, self._released), layout) for buffer, layout in zip(made, form.made, strict=True)
-        ]
-        if form.value:
-            reply: Any = Reply(self, op_id)
-            return reply, weakref.ref(reply), ([ref.allocation for ref in fresh], extra)
-        values: list[Any] = []
-        for name, how in zip(op.returns, form.returned, strict=True):
-            if isinstance(how, Built):
-                parts = {part: fresh[at] for part, at in how.parts.items()}
-                values.append(msgspec.structs.replace(how.template, **parts))
-            elif how >= 0:
-                values.append(fresh[how])
-            else:
-                given = getattr(op, name)
-                if isinstance(given, Compound):
-                    again = {n: owed(g.allocation, g.layout, g.offset) for n, g in operands_of(given).items()}
-                    values.append(msgspec.structs.replace(given, **again))
-                else:
-                    several = given if isinstance(given, tuple) else (given,)
-                    values += (owed(g.allocation, g.layout, g.offset) for g in several)
-        refs = [r for v in values for r in (operands_of(v).values() if isinstance(v, Compound) else (v,))]
-        if not refs:
-            reply = Reply(self, op_id)
-            return reply, weakref.ref(reply), extra
-        weak = [weakref.ref(r) for r in refs]
-        alone = len(values) == 1 and op.results is None and not isinstance(getattr(op, op.returns[0]), tuple)
-        answer = values[0] if alone else tuple(values) if op.results is None else op.results(*values)
-        if form.open:
-            sized = [weakref.ref(ref) for ref in fresh if isinstance(ref.layout, OpenLayout)]
-            return answer, lambda: Measured(sized, [r for w in weak if (r := w()) is not None]), extra
-        if len(refs) == 1:
-            return answer, weak[0], extra
-        return answer, lambda: Several([r for w in weak if (r := w()) is not None]), extra
 
     def _form(self, head: bytes, op: Op[Any, Any]) -> Form:
         form = Form(op)
@@ -242,7 +163,7 @@ class OpPort:
 
     def allocation(self) -> Allocation:
         """The owner of a new buffer, for what makes one otherwise than by an op."""
-        return Allocation(next(_ids), self._released)
+        return Allocation(next(_ids), self.outbox.released)
 
     # -- what refs ask for ---------------------------------------------------------------------------------------------
 
@@ -268,105 +189,27 @@ class OpPort:
     def array_interface(self, ref: GpuRef) -> dict[str, Any]:
         return self._services.array_interface(ref)
 
-    # -- the queue -----------------------------------------------------------------------------------------------------
-
-    def _schedule(self) -> None:
-        self._scheduled = True
-        self._scheduled_at = time.perf_counter()
-        if get_ident() == self._thread:
-            self.loop.call_soon(self._turn)
-        else:
-            self.loop.call_soon_threadsafe(self._turn)
-
-    def _turn(self) -> None:
-        """Take the loop's own turn: the burst is over."""
-        self._scheduled = False  # first: what is queued from now on asks for another
-        self._burst = FIRST
-        self.flush()
+    # -- what replies ask for ------------------------------------------------------------------------------------------
 
     def flush(self) -> None:
         """Send what is queued, if a context is there; on another thread, have the loop do it."""
-        if self._forked:
-            raise forkguard.forked_error(f"device {self.name}")
-        if get_ident() != self._thread:
-            if not self._scheduled:
-                self._schedule()
-            return
-        if self._released.ids:
-            self._free_now()
-        host = self.host
-        if host is None or not self._queue:
-            return
-        for message in sendable(self._queue):
-            host.post(message)
+        self.outbox.flush()
 
     def awaited(self, reply: Reply[Any]) -> None:
-        """Send what is queued; if this is the only op in flight, look for its verdict for a moment.
-
-        Not when the loop has been waiting for its turn: who asks and waits in a row must not keep it from others. And
-        seldom where ops take longer than that: each look in vain doubles the number of times that nobody looks.
-        """
-        if self._queue or self._released.ids or self._forked:
-            self.flush()
-        host = self.host
-        alone = len(self.unanswered.entries) == 1 and host is not None and self._linger
-        if alone and get_ident() == self._thread and time.perf_counter() - self._scheduled_at < LOOP_TURN:
-            if self._pauses:
-                self._pauses -= 1
-                return
-            assert host is not None
-            came = host.linger(reply.done, self._linger)
-            self._pauses = self._in_vain = 0 if came else min(64, 2 * self._in_vain + 1)
-
-    def hold(self, gate: Gate) -> None:
-        """Nothing queued from now on is sent before the gate is open."""
-        self._queue.append(gate)
-
-    def open(self, gate: Gate) -> None:
-        """Open a gate; any thread."""
-        gate.is_open = True
-        self.loop.call_soon_threadsafe(self.flush)
-
-    def _free_now(self) -> None:
-        """Queue the buffers that nobody can name any more, behind every call that named them."""
-        released = self._released.ids
-        buffers = []
-        try:
-            while True:
-                buffers.append(released.popleft())
-        except IndexError:
-            pass
-        if buffers:
-            self._queue.append(Call(0, b"", [], [], buffers))
-
-    def _on_release(self) -> None:
-        self._released.rearm()
-        if not self._scheduled:
-            self.flush()
-
-    def close(self) -> None:
-        """Let go of the loop."""
-        self.unanswered.forget()
-        self.loop.remove_reader(self._released)
-        self._released.close()
-
-    def after_fork(self) -> None:
-        """In a forked child: every call raises, and the loop, whose wake-up is the parent's, is left alone."""
-        self._forked = True
-        self._room = 0
-        self._released.close()
+        """Send what is queued; if this is the only op in flight, look for its verdict for a moment."""
+        outbox = self.outbox
+        if outbox.queue or outbox.released.ids or self._forked:
+            outbox.flush()
+        if len(self.unanswered.entries) == 1:
+            outbox.linger(reply.done)
 
     def withdraw(self, reply: Reply[Any]) -> bool:
         """Take an unsent op back; it fails with ``Withdrawn``, and so does who reads what it would have written."""
-        if get_ident() != self._thread:
-            answer: concurrent.futures.Future[bool] = concurrent.futures.Future()
-            self.loop.call_soon_threadsafe(lambda: answer.set_result(self.withdraw(reply)))
-            return answer.result(10.0)
-        for i, call in enumerate(list(self._queue)):  # other threads may append meanwhile, none takes away
-            if isinstance(call, Call | Turn) and call.id == reply._op != 0:  # a free has no id
-                self._queue[i] = msgspec.structs.replace(call, withdrawn=True)
-                return True
-        return False
+        if get_ident() == self.outbox.thread:
+            return self.outbox.withdraw(reply._op)
+        answer: concurrent.futures.Future[bool] = concurrent.futures.Future()
+        self.loop.call_soon_threadsafe(lambda: answer.set_result(self.outbox.withdraw(reply._op)))
+        return answer.result(10.0)
 
     # -- verdicts ------------------------------------------------------------------------------------------------------
 
@@ -391,9 +234,7 @@ class OpPort:
     def ready(self, host: Host) -> None:
         """A context is there: send what was accepted meanwhile."""
         self._room = self._config.max_in_flight
-        self.host = host
-        self._here = host.here
-        self.flush()
+        self.outbox.ready(host)
         self._waiting.look()
 
     def lose(self, error: AccelError, generation: int) -> int:
@@ -402,15 +243,12 @@ class OpPort:
         Returns:
             How many ops failed.
         """
-        self.host = None
-        self._here = False
         self._room = self._config.pending_capacity
-        self._released.ids.clear()
         # Other threads may be submitting. They read these three in the opposite order: an op that is noted in the new
         # `entries` belongs to the new generation and lies in the new queue, one noted in the old is failed below or by
         # `submit` itself.
         old, self.generation = self.generation, generation
-        self._queue = deque()
+        self.outbox.lose()
         return self.unanswered.lose(error, old, next(_ids))
 
     def stop(self, reason: str, error: AccelError) -> int:
@@ -419,6 +257,17 @@ class OpPort:
         failed = self.lose(error, self.generation)
         self._waiting.look()
         return failed
+
+    def close(self) -> None:
+        """Let go of the loop."""
+        self.unanswered.forget()
+        self.outbox.close()
+
+    def after_fork(self) -> None:
+        """In a forked child: every call raises."""
+        self._forked = True
+        self._room = 0
+        self.outbox.after_fork()
 
     # -- room ----------------------------------------------------------------------------------------------------------
 
@@ -430,7 +279,7 @@ class OpPort:
     @property
     def queued(self) -> int:
         """Calls that have not been sent."""
-        return len(self._queue)
+        return len(self.outbox.queue)
 
     def check_room(self, n: int) -> None:
         """See that ``n`` more ops can be called.
@@ -466,7 +315,7 @@ class OpPort:
     def _no_room(self) -> AccelError:
         if self._forked:
             raise forkguard.forked_error(f"device {self.name}")
-        error = refusals.no_room(self.name, self.stopped, self.host is not None, self._config)
+        error = refusals.no_room(self.name, self.stopped, self.outbox.host is not None, self._config)
         return refusals.marked(error, self.name, self.generation)
 
     def _unusable(self, tag: str, op: Op[Any, Any], ref: Any) -> AccelError:

@@ -101,7 +101,7 @@ class Transfers:
             region = HostRegion(self._port, slot.arena_id, slot.offset + a * row, view.layout, whole.generation)
             if non_blocking:
                 gate = Gate()
-                self._port.hold(gate)
+                self._port.outbox.hold(gate)
                 self._copier.later(staged[a:b], source[a:b], functools.partial(self._copied, gate, use.begin()))
             else:
                 self._copier.copy(staged[a:b], source[a:b])
@@ -118,7 +118,7 @@ class Transfers:
 
     def _copied(self, gate: Gate, use: "_SharedLease") -> None:
         use.end()
-        self._port.open(gate)
+        self._port.outbox.open(gate)
 
     def _empty(self, layout: Layout, depth: int) -> GpuRef:
         ref: GpuRef = self._port.submit(Empty(shape=layout.shape, dtype=layout.dtype.name), depth=depth + 1)

@@ -1,7 +1,6 @@
 """Turns on the op line: accepted in the one order with the ops, answered by a verdict like them."""
 
 import sys
-import threading
 from collections.abc import Callable
 
 from callboard.core.reply import Failure
@@ -45,11 +44,8 @@ def accept(port: OpPort, tag: str, end: End, message: Callable[[int], Turn]) -> 
     while frame.f_globals["__name__"].startswith(ops.OWN) and frame.f_back is not None:
         frame = frame.f_back
     pending[turn] = Entry(lambda: end, tag, request_key.get(), frame.f_code, frame.f_lasti, None)
-    if port._released:
-        port._free_now()
-    port._queue.append(message(turn))
+    port.outbox.add(message(turn))
     if port.unanswered.entries is not pending:  # lost meanwhile: the loop fails the call, if it has not yet
         port.loop.call_soon_threadsafe(port.unanswered.fail_lost, turn, pending)
-    if not port._scheduled or threading.get_ident() != port._thread:
-        port._schedule()
+    port.outbox.remind()
     return turn

@@ -166,7 +166,7 @@ class Residents:
     def _stop_everywhere(self, actor: Resident) -> None:
         """A standby forgets it; where no context is there to say that it has ended, it has."""
         self._post(StopActor(actor.id))
-        if self._port.host is None:
+        if self._port.outbox.host is None:
             self._forget(actor)
 
     def starts(self) -> list[StartActor]:
@@ -194,7 +194,7 @@ class Residents:
             host.post(message)
 
     def _on_loop(self, action: Callable[[], None]) -> None:
-        if threading.get_ident() == self._port._thread:
+        if threading.get_ident() == self._port.outbox.thread:
             action()
         else:
             self._port.loop.call_soon_threadsafe(action)
@@ -278,7 +278,7 @@ class Residents:
         with self._lock:
             allocation = self._lent.get(buffer)
             if allocation is None or allocation.freed:
-                allocation = self._lent[buffer] = SharedAllocation(buffer, self._port._released)
+                allocation = self._lent[buffer] = SharedAllocation(buffer, self._port.outbox.released)
             else:
                 allocation.issued += 1
         ref: GpuRef = GpuRef(self._port, allocation, layout, self._port.generation, offset)
