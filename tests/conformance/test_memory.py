@@ -116,6 +116,27 @@ def test_fill_converts_to_integers_and_bool_as_numpy_does(session: Any, name: st
     np.testing.assert_array_equal(session.get(out), want)
 
 
+@pytest.mark.parametrize(
+    "name, value", [("i8", 300), ("i8", -129), ("u8", -1), ("i32", math.nan), ("i32", math.inf), ("i64", 2.0**63)]
+)
+def test_fill_refuses_what_an_integer_cannot_hold(session: Any, name: str, value: float) -> None:
+    out = session.empty(3, name)
+    for number in (1, value, 1, value):  # a call that was right before says nothing about the next number
+        if number == 1:
+            session.submit(Fill(out=out, fill_value=number))
+            continue
+        with pytest.raises(ShapeError, match=rf"fill_value .* and out is {name}\[3\]: {name} holds -?\d+ to \d+"):
+            session.submit(Fill(out=out, fill_value=number))
+    np.testing.assert_array_equal(session.get(out), [1, 1, 1])
+
+
+@pytest.mark.parametrize("name, value", [("i8", 127.9), ("i8", -128.9), ("u8", 255.0), ("u8", -0.9)])
+def test_fill_takes_all_that_an_integer_holds(session: Any, name: str, value: float) -> None:
+    out = session.empty(3, name)
+    session.submit(Fill(out=out, fill_value=value))
+    np.testing.assert_array_equal(session.get(out), np.full(3, math.trunc(value), DTYPES[name].np))
+
+
 def test_fill_with_a_complex_number(session: Any) -> None:
     out = session.empty((2, 2), "c64")
     session.submit(Fill(out=out, fill_value=1.5 - 2j))

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callboard.core.dtype import DTYPES
+from callboard.core.errors import ShapeError
 from callboard.core.layout import Layout, c_strides, layout_from_wire, layout_of
 
 shapes = st.lists(st.integers(0, 4), max_size=4).map(tuple)
@@ -73,3 +74,10 @@ def test_repr_shows_strides_only_where_they_matter() -> None:
 def test_an_unknown_dtype_code_is_refused(code: int) -> None:
     with pytest.raises(ValueError, match=f"unknown dtype code {code}"):
         layout_from_wire(code, [], [])
+
+
+@pytest.mark.parametrize("shape", [(2**61,), (2**40, 2**40), (2**40, 0, 2**40), (2**70,)])
+def test_what_no_buffer_holds_is_refused(shape: tuple[int, ...]) -> None:
+    with pytest.raises(ShapeError, match="too large: no array has 2\\*\\*63 bytes or more"):
+        layout_of(DTYPES["f32"], shape)
+    layout_of(DTYPES["i8"], (2**62,))

@@ -1,8 +1,10 @@
 """One order, hazards, verdicts, frees, parking and back-pressure, as DESIGN §3 promises them, on real CPU streams."""
 
 import asyncio
+import copy
 import gc
 import logging
+import pickle
 import threading
 from collections.abc import AsyncIterator
 
@@ -233,6 +235,21 @@ async def test_a_ref_of_another_device_is_refused(dev: cb.Device) -> None:
             dev.ask(Add(x=foreign))
 
 
+async def test_a_ref_of_the_same_device_opened_twice_is_refused_by_words_that_tell_them_apart() -> None:
+    async with cb.device("cpu") as one, cb.device("cpu") as other:
+        with pytest.raises(cb.DeviceMismatch, match=r"b f32\[2, 2\] is on another handle of cpu:0, opened separately"):
+            one.blas.gemm(one.zeros((2, 2)), other.zeros((2, 2)))
+
+
+async def test_an_operand_among_several_is_named_by_its_place(dev: cb.Device) -> None:
+    a, freed = dev.zeros((2, 2)), dev.zeros((2, 2))
+    freed.free()
+    with pytest.raises(cb.GpuRefStale, match=r"tensor\.einsum: operands\[1\] f32.*freed"):
+        dev.tensor.einsum("ij,jk->ik", a, freed)
+    with pytest.raises(TypeError, match=r"operands\[1\] is ndarray; pass a GpuRef"):
+        dev.tensor.einsum("ij,jk->ik", a, np.eye(2))  # type: ignore[arg-type]
+
+
 async def test_memory_comes_back_when_refs_go(dev: cb.Device) -> None:
     for _ in range(100):
         await dev.ask(Add(x=dev.put(ones(10_000))))
@@ -366,8 +383,42 @@ async def test_leased_arrays_move_without_a_copy_on_the_host(dev: cb.Device) -> 
     assert (await dev.stats()).staged_bytes < staged
 
 
+@pytest.mark.parametrize("shape", [(2.5,), "34", (1, None), None])
+async def test_a_shape_is_made_of_integers(dev: cb.Device, shape: object) -> None:
+    for make in (dev.empty, dev.zeros, dev.host_empty):
+        with pytest.raises(cb.ShapeError, match="pass an int or a sequence of ints"):
+            make(shape)  # type: ignore[operator]
+
+
+async def test_a_shape_that_no_device_holds_is_refused_at_the_call(dev: cb.Device) -> None:
+    for make in (dev.empty, dev.zeros):
+        with pytest.raises(cb.ShapeError, match="too large"):
+            make((1 << 40, 1 << 40))  # type: ignore[operator]
+    await dev.drain()
+    assert await dev.zeros(2).get() == pytest.approx([0, 0])
+
+
+async def test_views_take_shapes_as_numpy_does(dev: cb.Device) -> None:
+    ref = dev.put(np.arange(6))
+    assert ref.reshape((2, 3)).shape == ref.reshape([2, -1]).shape == ref.reshape(2, 3).shape == (2, 3)
+    with pytest.raises(cb.ShapeError, match="pass ints"):
+        ref.reshape((2, 3), 1)
+    assert [row.shape for row in ref.reshape(2, 3)] == [(3,), (3,)]
+    with pytest.raises(TypeError, match="0-d"):
+        list(ref[0])
+
+
+async def test_a_ref_is_not_copied_with_what_holds_it(dev: cb.Device) -> None:
+    ref = dev.put(ones())
+    for what in (copy.copy, copy.deepcopy, pickle.dumps):
+        with pytest.raises(TypeError, match=r"neither pickled nor deep-copied; pass ref\.token\(\)"):
+            what({"weights": ref} if what is not copy.copy else ref)
+
+
 async def test_get_names_what_does_not_fit(dev: cb.Device) -> None:
     ref = dev.put(ones())
+    with pytest.raises(TypeError, match="out is list; pass a NumPy array"):
+        ref.get([0] * 4)  # type: ignore[call-overload]
     with pytest.raises(cb.ShapeError, match=r"out is float64\[4\], the array is f32\[4\]"):
         ref.get(np.empty(4))
 

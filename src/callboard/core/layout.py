@@ -19,6 +19,10 @@ class Upto(NamedTuple):
     bound: int
 
 
+TOO_LARGE = 2**63
+"""No buffer has so many bytes; nor do extents and strides beyond it fit into messages."""
+
+
 class Layout:
     """How elements lie in a buffer. Immutable; equal layouts are usually one object (see :func:`layout_of`).
 
@@ -32,6 +36,9 @@ class Layout:
         contiguous: Row-major without gaps.
         wire: The layout as MessagePack; its identity wherever layouts are compared or sent.
         raw: ``wire``, ready to stand inside another message.
+
+    Raises:
+        ShapeError: It would have 2**63 bytes or more.
     """
 
     __slots__ = ("contiguous", "dtype", "first", "last", "nbytes", "ndim", "raw", "shape", "size", "strides", "wire")
@@ -43,6 +50,8 @@ class Layout:
         self.ndim = len(shape)
         self.size = math.prod(shape)
         self.nbytes = self.size * dtype.itemsize
+        if math.prod([n for n in shape if n]) * dtype.itemsize >= TOO_LARGE:  # an extent of 0 does not make it small
+            raise ShapeError(f"{dtype}[{', '.join(map(str, shape))}] is too large: no array has 2**63 bytes or more")
         if self.size:
             reach = [(n - 1) * s for n, s in zip(shape, strides, strict=True)]
             self.first = sum(r for r in reach if r < 0)

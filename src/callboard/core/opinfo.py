@@ -177,6 +177,10 @@ class OpInfo:
             elif value is not None:
                 yield Leaf(at, -1, field.name, field.role, value)
 
+    def called(self, leaf: Leaf) -> str:
+        """How errors name it: ``"a"``, ``"a.indices"``, ``"operands[1]"``."""
+        return f"{leaf.name}[{leaf.item}]" if self.dynamic[leaf.at].many else leaf.name
+
     def join(self, cls: type[Any], statics: Sequence[Any], skeleton: Sequence[Any]) -> Any:
         """The inverse of ``split`` in a context host: a message whose operands are placeholders, its numbers 0.
 
@@ -289,8 +293,14 @@ def _checked_operand(tag: str, field: OpField, value: Any) -> Any:
     if field.many:
         if not isinstance(value, tuple | list):
             raise TypeError(f"{tag}: {field.name} is {type(value).__name__}; pass a tuple of GpuRefs")
-        one = field._replace(many=False)
-        return tuple(_checked_operand(tag, one, v) for v in value)
+        return tuple(
+            [
+                v
+                if isinstance(v, Operand)
+                else _checked_operand(tag, field._replace(name=f"{field.name}[{i}]", many=False), v)
+                for i, v in enumerate(value)
+            ]
+        )
     if value is None and field.optional:
         return value
     if field.compounds:
@@ -315,7 +325,19 @@ def _checked_static(tag: str, name: str, hint: Any, value: Any) -> Any:
     try:
         return msgspec.convert(value, hint) if not _is_exact(hint, value) else value
     except msgspec.ValidationError as e:
-        raise TypeError(f"{tag}: {name} = {value!r}: {e}") from None
+        words = _words(hint)
+        why = f"use one of {', '.join(map(repr, words))}" if words else str(e).replace("null", "None")
+        raise TypeError(f"{tag}: {name} = {value!r}: {why}") from None
+
+
+def _words(hint: Any) -> tuple[Any, ...]:
+    """What a setting may be where only certain values are right: of ``Literal["a", "b"] | None``, all three."""
+    if get_origin(hint) in (Union, types.UnionType):
+        parts = [_words(part) for part in get_args(hint)]
+        return tuple(word for part in parts for word in part) if all(parts) else ()
+    if hint is type(None):
+        return (None,)
+    return get_args(hint) if get_origin(hint) is Literal else ()
 
 
 def _decided_by_type(hint: Any) -> bool:

@@ -2,7 +2,8 @@
 
 import threading
 import weakref
-from typing import Any, Generic, Protocol, overload
+from collections.abc import Iterator, Sequence
+from typing import Any, Generic, NoReturn, Protocol, overload
 
 import msgspec
 import numpy as np
@@ -289,13 +290,14 @@ class GpuRef(Operand, Reply["GpuRef[Mode]"], Generic[Mode]):
         layout, offset = indexed(self.layout, index)
         return self._view(layout, self.offset + offset)
 
-    def reshape(self, *shape: int) -> "GpuRef[Mode]":
-        """A view of another shape; one extent may be -1.
+    def reshape(self, *shape: int | Sequence[int]) -> "GpuRef[Mode]":
+        """A view of another shape, as ints or as one tuple; one extent may be -1.
 
         Raises:
             ShapeError: Another size, or the strides allow no view (copy it first).
         """
-        return self._view(reshaped(self.layout, shape), self.offset)
+        extents: Any = shape[0] if len(shape) == 1 and isinstance(shape[0], Sequence) else shape
+        return self._view(reshaped(self.layout, extents), self.offset)
 
     def reinterpret(self, dtype: DTypeLike) -> "GpuRef[Mode]":
         """A view of the same bytes as another dtype, as ``ndarray.view`` gives it; the last axis is rescaled.
@@ -316,6 +318,18 @@ class GpuRef(Operand, Reply["GpuRef[Mode]"], Generic[Mode]):
         if not self.shape:
             raise TypeError("len() of a 0-d GpuRef")
         return self.shape[0]
+
+    def __iter__(self) -> "Iterator[GpuRef[Mode]]":
+        """Views along the first axis."""
+        if not self.shape:
+            raise TypeError("iteration over a 0-d GpuRef")
+        return (self[i] for i in range(len(self)))
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "a GpuRef is a handle inside one process and can be neither pickled nor deep-copied; pass ref.token() "
+            "(dev.resolve gives the ref back), or copy the array: dev.copy(ref)"
+        )
 
     def __repr__(self) -> str:
         state = ("pending", "ready", "failed")[self._state]

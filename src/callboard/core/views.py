@@ -25,9 +25,10 @@ def indexed(layout: Layout, index: Index) -> tuple[Layout, int]:
     used = sum(i is not None and i is not ... for i in items)
     if used > layout.ndim:
         raise IndexError(f"{used} indices for {layout!r}, which has {layout.ndim} axes")
-    if sum(i is ... for i in items) > 1:
+    ellipses = sum(i is ... for i in items)  # not `in`: an array compares itself element by element
+    if ellipses > 1:
         raise IndexError("an index may hold '...' only once")
-    if ... not in items:
+    if not ellipses:
         items = (*items, ...)
     shape: list[int] = []
     strides: list[int] = []
@@ -53,7 +54,7 @@ def indexed(layout: Layout, index: Index) -> tuple[Layout, int]:
                 try:
                     i = operator.index(item)
                 except TypeError:
-                    raise TypeError(f"index {item!r}: a view takes integers, slices, '...' and None") from None
+                    raise TypeError(f"index {item!r:.80}: a view takes integers, slices, '...' and None") from None
                 if not -extent <= i < extent:
                     raise IndexError(f"index {i} is out of range for axis {axis} of {layout!r}")
                 offset += (i % extent) * stride
@@ -69,7 +70,10 @@ def reshaped(layout: Layout, shape: Sequence[int]) -> Layout:
     Raises:
         ShapeError: Another size, or no view of these strides has that shape.
     """
-    shape = tuple(operator.index(n) for n in shape)
+    try:
+        shape = tuple(operator.index(n) for n in shape)
+    except TypeError:
+        raise ShapeError(f"shape {tuple(shape)!r}: pass ints") from None
     unknown = [i for i, n in enumerate(shape) if n == -1]
     known = 1
     for n in shape:

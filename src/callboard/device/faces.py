@@ -1,5 +1,6 @@
 """``Faces``: what a device accepts, the same for the async handle and for the blocking one of :mod:`callboard.sync`."""
 
+import operator
 from collections.abc import Sequence
 from typing import Any, Generic
 
@@ -161,6 +162,6 @@ def _shape(shape: Shape) -> tuple[int, ...]:
     if isinstance(shape, int | np.integer):
         return (int(shape),)
     try:
-        return tuple(int(n) for n in shape)
-    except (TypeError, ValueError):
+        return tuple(map(operator.index, shape))
+    except TypeError:
         raise ShapeError(f"shape {shape!r}: pass an int or a sequence of ints") from None

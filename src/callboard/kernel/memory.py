@@ -5,6 +5,8 @@ The face is the device handle itself (``dev.empty``, ``dev.fill``, ``dev.copy`` 
 
 from typing import ClassVar
 
+import numpy as np
+
 from callboard.core.dtype import DTYPES
 from callboard.core.errors import ShapeError
 from callboard.core.layout import layout_of
@@ -43,11 +45,22 @@ class Fill(Op["MemoryActor", GpuRef], tag="memory.fill"):
 
     Args:
         out: Any dtype, shape and strides.
-        fill_value: A number; complex for complex arrays only. Integers beyond 2**53 are not exact.
+        fill_value: A number; complex for complex arrays only. Integers beyond 2**53 are not exact. For integers its
+            whole part counts, which the dtype must hold.
     """
 
     out: Out
     fill_value: Scalar = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.out.dtype.is_integer and type(self.fill_value) is float:
+            bounds = np.iinfo(self.out.dtype.np)
+            if not bounds.min - 1 < self.fill_value < bounds.max + 1:  # nor is NaN
+                raise ShapeError(
+                    f"memory.fill: fill_value {self.fill_value} and out is {self.out.layout!r}: "
+                    f"{self.out.dtype} holds {bounds.min} to {bounds.max}"
+                )
 
     def infer(self) -> Outputs:
         if isinstance(self.fill_value, complex) and not self.out.dtype.is_complex:

@@ -144,6 +144,11 @@ class ArenaPool:
             RuntimeError: This is a forked process.
         """
         reserved = max(GRANULE, -(-nbytes // GRANULE) * GRANULE)
+        if reserved > self._limit:
+            raise MailboxFull(
+                f"a host array of {nbytes:,} bytes is larger than all that may be staged, {self._limit:,} bytes "
+                "(max_staged_bytes); move it in parts, as views (ref[a:b]), or raise the limit"
+            )
         with self._lock:
             self._check()
             slot = self._find(nbytes, reserved)
@@ -153,7 +158,7 @@ class ArenaPool:
         self._farewell(gone)
         if size is None:
             raise MailboxFull(
-                f"no room for {nbytes} bytes of host array: {self._used} of {self._limit} bytes are in use "
+                f"no room for {nbytes:,} bytes of host array: {self._used:,} of {self._limit:,} bytes are in use "
                 "(max_staged_bytes); wait for replies, free host arrays, or raise the limit"
             )
         return self._grow(nbytes, reserved, size)

@@ -70,15 +70,17 @@ def no_room(name: str, stopped: str | None, ready: bool, config: DeviceConfig) -
 
 def unusable(port: RefPort, tag: str, op: Op[Any, Any], ref: Any) -> AccelError:
     """An operand that is stale, freed or on another device."""
-    name = next((leaf.name for leaf in info_of(type(op)).leaves(op) if leaf.value is ref), "?")
+    info = info_of(type(op))
+    name = next((info.called(leaf) for leaf in info.leaves(op) if leaf.value is ref), "?")
     if not isinstance(ref, GpuRef):
         if ref._port is port:  # a host array on its way, and the context was lost on another thread meanwhile
             return GpuRefStale(f"{tag} on {port.name}: context rebuilt; call it again", "context rebuilt")
         return DeviceMismatch(f"{tag}: {name} is {type(ref).__name__}; pass a GpuRef of {port.name}")
     if ref._port is not port:
+        # The same GPU can be open twice: in two systems, or again after it was closed.
+        where = ref.device if ref.device != port.name else f"another handle of {port.name}, opened separately"
         return DeviceMismatch(
-            f"{tag}: {name} {ref.layout!r} is on {ref.device}, the op on {port.name}; "
-            "copy it through the host (get, put)"
+            f"{tag}: {name} {ref.layout!r} is on {where}, the op on {port.name}; copy it through the host (get, put)"
         )
     reason = ref._why_stale() or "context rebuilt"
     cure = "use it before free()" if reason == "freed" else "put or compute it again in this generation"
@@ -91,7 +93,7 @@ def open_extents(op: Op[Any, Any]) -> ShapeError:
     """An operand whose extents are not known yet."""
     info = info_of(type(op))
     name, value = next(
-        (leaf.name, leaf.value)
+        (info.called(leaf), leaf.value)
         for leaf in info.leaves(op)
         if isinstance(getattr(leaf.value, "layout", None), OpenLayout)
     )

@@ -71,8 +71,7 @@ class Transfers:
 
     def _put_chunks(self, source: Array, layout: Layout, non_blocking: bool, depth: int) -> GpuRef:
         parts = list(_parts(source.reshape(-1) if source.flags.c_contiguous else source))
-        self._port.check_room(len(parts) + 1)
-        slot = self._arenas.take(source.nbytes)
+        slot = self._staged(source.nbytes, len(parts) + 1)
         use = _SharedLease(self._arenas, slot)
         try:
             return self._put_parts(source, layout, slot, use, parts, non_blocking, depth + 1)
@@ -130,6 +129,8 @@ class Transfers:
         """See :meth:`GpuRef.get`."""
         ref.access()
         layout = layout_of(ref.dtype, ref.shape)
+        if out is not None and not isinstance(out, np.ndarray):
+            raise TypeError(f"get: out is {type(out).__name__}; pass a NumPy array")
         if out is not None and (out.dtype != ref.dtype.np or out.shape != ref.shape or not out.flags.c_contiguous):
             raise ShapeError(
                 f"get: out is {out.dtype}{list(out.shape)}, the array is {ref.layout!r}; "
@@ -153,8 +154,7 @@ class Transfers:
             return reply
         flat = source.reshape(-1)
         parts = list(_parts(flat))
-        self._port.check_room(len(parts))
-        slot = self._arenas.take(layout.nbytes)
+        slot = self._staged(layout.nbytes, len(parts))
         fetch = _Fetch(self, reply, out, layout, slot, len(parts))
         asked = 0
         try:
@@ -168,6 +168,16 @@ class Transfers:
             fetch.give_up(len(parts) - asked)
             raise
         return reply
+
+    def _staged(self, nbytes: int, ops: int) -> Slot:
+        """Host memory for a transfer in so many ops. What is too large for it is said first: no waiting helps there."""
+        slot = self._arenas.take(nbytes)
+        try:
+            self._port.check_room(ops)
+        except BaseException:  # Ctrl-C, too: nobody else gives the slot back
+            self._arenas.give(slot)
+            raise
+        return slot
 
     # -- the copying thread --------------------------------------------------------------------------------------------
 
