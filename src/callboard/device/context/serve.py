@@ -33,7 +33,7 @@ from callboard.device.protocol import (
 from callboard.device.wire import UnknownKind
 
 if TYPE_CHECKING:
-    from callboard.device.resident.host import HostActors
+    from callboard.device.resident.hosted.actors import HostActors
 
 __all__ = ["POISONED", "ContextHost", "serve"]
 
@@ -153,7 +153,7 @@ class ContextHost:
 
     def _resident(self) -> "HostActors":
         if self._residents is None:
-            from callboard.device.resident.host import HostActors
+            from callboard.device.resident.hosted.actors import HostActors
 
             self._residents = HostActors(self._channel)
             if self._generation and self._context is not None:

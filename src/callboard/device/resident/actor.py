@@ -9,7 +9,7 @@ from callboard.core.errors import BackendUnavailable
 from callboard.core.ref import GpuRef
 
 if TYPE_CHECKING:
-    from callboard.device.resident.turns import ActorThread
+    from callboard.device.resident.hosted.turns import ActorThread
 
 __all__ = ["HostContext", "ResidentActor"]
 

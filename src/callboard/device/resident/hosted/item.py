@@ -8,13 +8,13 @@ from callboard.device.context.blocks import Block
 from callboard.device.context.pending import Pending
 from callboard.device.context.tracks import Track
 from callboard.device.protocol import Failure, Turn
+from callboard.device.resident.hosted.staging import StagedTurn
 from callboard.device.resident.operands import Adopted
-from callboard.device.resident.staging import StagedTurn
 
 if TYPE_CHECKING:
-    from callboard.device.resident.turns import ActorThread
+    from callboard.device.resident.hosted.turns import ActorThread
 
-__all__ = ["Ended", "Item", "Site"]
+__all__ = ["Ended", "Item", "Site", "used"]
 
 
 class Site(NamedTuple):
@@ -64,3 +64,12 @@ class Ended(NamedTuple):
     """Memory was short: give back what caches hold."""
     asked: bool = False
     """The actor waits to hear whether the failure was its own, or that of an op whose result it read."""
+
+
+def used(turn: Turn) -> tuple[list[int], list[int]]:
+    """Buffers that it reads only, and those that it may write."""
+    reads: list[int] = []
+    writes: list[int] = []
+    for buffer, written in zip(turn.places[::2], turn.writes, strict=True):
+        (writes if written else reads).append(buffer)
+    return reads, writes

@@ -23,14 +23,14 @@ from callboard.device.context.tracks import Track
 from callboard.device.protocol import Failure, Room, StartActor
 from callboard.device.resident.actor import HostContext, ResidentActor
 from callboard.device.resident.code import loads
-from callboard.device.resident.currents import Currents
 from callboard.device.resident.exceptions import described, is_answer, is_out_of_memory
-from callboard.device.resident.item import Ended, Item, Site
+from callboard.device.resident.hosted.currents import Currents
+from callboard.device.resident.hosted.item import Ended, Item, Site
 from callboard.device.resident.operands import Adopted, DeviceView, adopt, host_view
 from callboard.device.resident.values import Packer, Unpacker, Unsendable, decode, encode
 
 if TYPE_CHECKING:
-    from callboard.device.resident.host import HostActors
+    from callboard.device.resident.hosted.actors import HostActors
 
 __all__ = ["ActorThread"]
 

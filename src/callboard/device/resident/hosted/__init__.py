@@ -1,0 +1,1 @@
+"""Resident actors where they live: in the host of the context."""
