@@ -1,0 +1,159 @@
+"""What is promised of every op of every library: a trace shows it; a library that fails is made again, and alone."""
+
+import asyncio
+import os
+from collections import Counter
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+import callboard as cb
+from callboard._accepted import _messages, accepts
+from callboard.core import registry
+from callboard.core.dtype import DTYPES
+from callboard.core.layout import Layout
+from callboard.core.library import Library
+from callboard.core.op import Op, info_of, outputs_of
+from callboard.core.operand import Compound, Placeholder, operands_of
+from callboard.kernel.memory import Download, Upload
+from callboard.kernel.sparse_lt.structured import StructuredRef
+from callboard.testing.gpu_check.sources import ops_of
+
+BOUND = 60.0
+BACKENDS = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
+STEMS = sorted({library.name for library in ops_of("cpu").values()})
+ARRAYS = (Upload, Download)
+"""They have an end in host memory: what ``put`` and ``get`` send."""
+
+AnyOp = Op[Any, Any]
+
+
+@pytest.fixture(params=BACKENDS)
+async def dev(request: pytest.FixtureRequest) -> AsyncIterator[cb.Device]:
+    try:
+        registry.resolve(request.param)
+    except cb.BackendUnavailable as e:
+        if os.environ.get("CALLBOARD_REQUIRE") == request.param:
+            pytest.fail(f"CALLBOARD_REQUIRE={request.param}, and it cannot be used: {e}")
+        pytest.skip(f"{request.param} cannot be used: {e}")
+    async with cb.device(request.param, isolation="thread") as opened:
+        yield opened
+
+
+# -- a message of each op, with operands that can be computed with ----------------------------------------------------
+
+
+def array_of(layout: Layout) -> "np.ndarray[Any, Any]":
+    """Matrices are the identity, indices count upwards, all other vectors and numbers are 1.
+
+    Compounds of such arrays are identities too, permutations permute nothing, and every system has a solution.
+    """
+    kind = layout.dtype.np
+    if len(layout.shape) >= 2:
+        return np.broadcast_to(np.eye(*layout.shape[-2:]), layout.shape).astype(kind)
+    if layout.dtype.name == "i32":
+        return np.arange(layout.size, dtype=kind).reshape(layout.shape)
+    return np.ones(layout.shape).astype(kind)
+
+
+def filled(dev: cb.Device, value: Any) -> Any:
+    """The same with arrays of the device in place of placeholders."""
+    if isinstance(value, StructuredRef):
+        return dev.sparse_lt.compress(dev.put(np.eye(*value.shape), dtype=value.dtype))
+    if isinstance(value, Compound):
+        return msgspec.structs.replace(value, **{n: filled(dev, x) for n, x in operands_of(value).items()})
+    if isinstance(value, tuple):
+        return tuple(filled(dev, one) for one in value)
+    if not isinstance(value, Placeholder):
+        return value
+    whole = array_of(value.layout)
+    column_major = len(value.layout.shape) == 2 and value.layout.strides[0] == 1 != value.layout.strides[1]
+    return dev.put(whole.T).T if column_major else dev.put(whole)
+
+
+def fits(library: type[Library], message: AnyOp) -> bool:
+    try:
+        outputs_of(message)
+    except (cb.AccelError, TypeError):
+        return False
+    return library.why_not(message) is None
+
+
+def message_of(dev: cb.Device, op: type[AnyOp], library: type[Library]) -> AnyOp:
+    """Of the first dtype that the library takes."""
+    dtype = next(d for d in map(DTYPES.__getitem__, ("f32", "c64", "i32")) if accepts(op, library, d))
+    message = next(m for m in _messages(op, dtype) if fits(library, m))
+    fields = msgspec.structs.asdict(message)
+    return msgspec.structs.replace(message, **{name: filled(dev, value) for name, value in fields.items()})
+
+
+async def ended(reply: Any) -> None:
+    async with asyncio.timeout(BOUND):
+        for one in reply if isinstance(reply, tuple) else (reply,):
+            await one
+
+
+# -- what is promised --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stem", STEMS)
+async def test_a_trace_shows_it(dev: cb.Device, stem: str) -> None:
+    ops = {op: library for op, library in ops_of(dev.backend).items() if library.name == stem}
+    seen: list[Any] = []
+    await dev.trace(seen.append)
+    for op, library in ops.items():
+        if op not in ARRAYS:
+            await ended(dev.ask(message_of(dev, op, library)))
+    await dev.put(np.ones(3)).get()
+    await dev.stats()  # comes behind the records
+    assert {record.tag for record in seen if record.ok} >= {info_of(op).tag for op in ops}
+
+
+@pytest.mark.parametrize("stem", STEMS)
+async def test_a_library_that_fails_is_made_again_alone(
+    dev: cb.Device, stem: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By an exception that no library should let out, in one launch."""
+    libraries = registry.backend(dev.backend).libraries()
+    op = next(op for op in libraries[stem].launch_table if op not in ARRAYS)
+    other = libraries["sparse" if stem == "blas" else "blas"]
+    made: Counter[str] = Counter()
+    fail = False
+
+    def count(cls: type[Library]) -> None:
+        make = cls.__init__
+
+        def init(self: Library, *given: Any) -> None:
+            made[cls.name] += 1
+            make(self, *given)
+
+        monkeypatch.setattr(cls, "__init__", init)
+
+    for cls in libraries.values():
+        count(cls)
+    launch = getattr(libraries[stem], method := libraries[stem].launch_table[op].method)
+
+    def launched(*given: Any) -> Any:
+        nonlocal fail
+        if fail:
+            fail = False
+            raise ArithmeticError("a fault of ours")
+        return launch(*given)
+
+    monkeypatch.setattr(libraries[stem], method, launched)
+    generation, message = dev.generation, message_of(dev, op, libraries[stem])
+    another = message_of(dev, next(iter(other.launch_table)), other)
+    for one in (message, another):
+        await ended(dev.ask(one))
+    before = Counter(made)
+    fail = True
+    with pytest.raises(cb.LibraryError, match="ArithmeticError: a fault of ours") as caught:
+        await ended(dev.ask(message))
+    assert caught.value.lib == stem
+    for one in (message, another):
+        await ended(dev.ask(one))
+    assert made - before == {stem: 1}
+    assert (dev.generation, dev.health().restarts) == (generation, 0)
