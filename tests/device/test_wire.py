@@ -6,8 +6,9 @@ from typing import Any, get_args, get_origin
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from callboard.device import protocol as p
 from callboard.device.protocol import FromHost, ToHost
@@ -168,3 +169,75 @@ def test_an_end_inside_a_frame(missing: int) -> None:
     assert list(reader.feed(encode_frame(p.Answer(1, bytes(20)))[:-missing])) == []
     with pytest.raises(TruncatedStream, match="inside a frame"):
         reader.end()
+
+
+class WireMachine(RuleBasedStateMachine):
+    """One direction of a connection: frames are written, arrive in portions of any size, and break off somewhere.
+
+    The model is the list of what was written: a reader has given all whose last byte has arrived, none of the others,
+    and nothing that stands behind a break.
+    """
+
+    @initialize()
+    def connect(self) -> None:
+        self.reader: FrameReader[Any] = FrameReader(FromHost)
+        self.under_way = bytearray()
+        self.arrived = 0
+        self.written = 0
+        self.sent: list[tuple[int, Any]] = []
+        self.got: list[Any] = []
+        self.break_at: int | None = None
+        self.broken = False
+
+    def write(self, frame: bytes, what: Any) -> None:
+        self.under_way += frame
+        self.written += len(frame)
+        if self.break_at is None:
+            self.sent.append((self.written, what))
+
+    @rule(which=st.sampled_from(FROM_HOST))
+    def send(self, which: Any) -> None:
+        self.write(encode_frame(which), plain(which))
+
+    @rule(kind=st.integers(150, 255), body=st.binary(max_size=20))
+    def send_an_unknown_kind(self, kind: int, body: bytes) -> None:
+        self.write(struct.pack("<IB", len(body), kind) + body, UnknownKind(kind))
+
+    @precondition(lambda self: self.break_at is None)
+    @rule(frame=st.sampled_from([struct.pack("<IB", MAX_FRAME + 1, 3), struct.pack("<IB", 1, 3) + b"\xc1"]))
+    def send_what_is_no_frame(self, frame: bytes) -> None:
+        self.break_at = self.written + len(frame)
+        self.write(frame, None)
+
+    @precondition(lambda self: not self.broken)
+    @rule(share=st.floats(0, 1))
+    def deliver(self, share: float) -> None:
+        count = round(share * len(self.under_way))
+        portion = bytes(self.under_way[:count])
+        del self.under_way[:count]
+        self.arrived += count
+        try:
+            self.got += map(plain, self.reader.feed(portion))
+        except FrameError:
+            self.broken = True
+
+    @invariant()
+    def what_has_arrived_was_given(self) -> None:
+        assert self.got == [what for end, what in self.sent if end <= self.arrived]
+        assert self.broken == (self.break_at is not None and self.break_at <= self.arrived)
+
+    def teardown(self) -> None:
+        """The stream ends here: that is told where it is in the middle of a frame."""
+        if self.broken or self.break_at is not None:
+            return
+        ends = {0, *(end for end, _ in self.sent)}
+        try:
+            self.reader.end()
+        except TruncatedStream:
+            assert self.arrived not in ends
+        else:
+            assert self.arrived in ends
+
+
+WireMachine.TestCase.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)
+TestWire = WireMachine.TestCase
