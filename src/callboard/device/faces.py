@@ -2,15 +2,17 @@
 
 import operator
 from collections.abc import Sequence
-from typing import Any, Generic
+from typing import Any, Generic, TypeVar, overload
 
 import numpy as np
 
 from callboard.core.dtype import DTypeLike, as_dtype
 from callboard.core.errors import ShapeError
-from callboard.core.mode import Mode
+from callboard.core.mode import Asynchronous, Mode
 from callboard.core.op import Op
+from callboard.core.operand import Compound
 from callboard.core.ref import GpuRef
+from callboard.core.reply import Reply
 from callboard.device.line.interop import Interop, is_foreign
 from callboard.device.line.transfers import Transfers
 from callboard.kernel.blas.face import BlasFace
@@ -28,6 +30,10 @@ __all__ = ["Faces", "Shape"]
 
 Array = np.ndarray[Any, Any]
 Shape = int | Sequence[int]
+
+R = TypeVar("R")
+Refs = TypeVar("Refs", bound="tuple[Any, ...] | Compound")
+"""Several refs at once."""
 
 
 class Faces(Generic[Mode]):
@@ -59,8 +65,21 @@ class Faces(Generic[Mode]):
 
     # -- messages ------------------------------------------------------------------------------------------------------
 
+    @overload
+    def ask(self, op: Op[Any, GpuRef]) -> GpuRef[Mode]: ...
+    @overload
+    def ask(  # type: ignore[overload-overlap]  # several refs are no reply themselves; the first that fits counts
+        self: "Faces[Asynchronous]", op: Op[Any, Refs]
+    ) -> Refs: ...
+    @overload
+    def ask(self, op: "Op[Any, tuple[Any, ...] | Compound]") -> Any: ...  # a message does not know of blocking refs
+    @overload
+    def ask(self, op: Op[Any, R]) -> Reply[R]: ...
     def ask(self, op: Op[Any, Any]) -> Any:
         """Accept an op given as a message; its reply at once: a ref, a tuple of refs or a :class:`Reply`.
+
+        To type checkers it is what the message's class names; where that is a number and the message has an ``out``,
+        the reply is that ref.
 
         Raises:
             ShapeError, UnsupportedOp, DeviceMismatch, GpuRefStale, MailboxFull, DeviceStopped: At the call; nothing was
