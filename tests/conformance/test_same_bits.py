@@ -14,7 +14,7 @@ from callboard.core.dtype import DTYPES
 from callboard.core.operand import Compound, operands_of
 from callboard.kernel import blas, blas_lt, fft, rng, solver, sparse, sparse_lt, tensor
 
-F32 = DTYPES["f32"]
+F16, F32 = DTYPES["f16"], DTYPES["f32"]
 TIMES = 4
 """Calls in all; sums in changing order differ in most of them."""
 
@@ -53,7 +53,9 @@ CASES: dict[str, Make] = {
     "sp_gemm": lambda s: sparse.SpGemm(a=matrix(s), b=matrix(s), deterministic=True),
     "sp_sm": lambda s: sparse.SpSm(a=triangle(s), b=dense(s, 600, 9)),
     "sddmm": lambda s: sparse.Sddmm(a=dense(s, 600, 3000), b=dense(s, 3000, 600, seed=1), c=matrix(s)),
-    "structured": lambda s: sparse_lt.Matmul(a=compressed(s, structured(F32, (256, 512), 1)), b=dense(s, 512, 128)),
+    "structured": lambda s: sparse_lt.Matmul(
+        a=compressed(s, structured(F16, (256, 512), 1)), b=s.put(structured(F16, (512, 128), 2))
+    ),
     "einsum": lambda s: tensor.Einsum(equation="ijk,kjl->il", operands=(dense(s, 8, 60, 50), dense(s, 50, 60, 9))),
     "reduction": lambda s: tensor.Reduction(a=dense(s, 400, 500), modes_a="ij", modes_out="j"),
 }

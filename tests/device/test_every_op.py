@@ -28,6 +28,9 @@ STEMS = sorted({library.name for library in ops_of("cpu").values()})
 ARRAYS = (Upload, Download)
 """They have an end in host memory: what ``put`` and ``get`` send."""
 
+LOAD = "__device__ real load(const real *x, unsigned long long i, const void *data) { return x[i]; }"
+"""Of a transform with a function of the user's."""
+
 AnyOp = Op[Any, Any]
 
 
@@ -84,10 +87,12 @@ def fits(library: type[Library], message: AnyOp) -> bool:
 
 def message_of(dev: cb.Device, op: type[AnyOp], library: type[Library]) -> AnyOp:
     """Of the first dtype that the library takes."""
-    dtype = next(d for d in map(DTYPES.__getitem__, ("f32", "c64", "i32")) if accepts(op, library, d))
+    dtype = next(d for d in map(DTYPES.__getitem__, ("f16", "f32", "c64", "i32")) if accepts(op, library, d))
     message = next(m for m in _messages(op, dtype) if fits(library, m))
-    fields = msgspec.structs.asdict(message)
-    return msgspec.structs.replace(message, **{name: filled(dev, value) for name, value in fields.items()})
+    fields = {name: filled(dev, value) for name, value in msgspec.structs.asdict(message).items()}
+    if fields.get("load") is not None:
+        fields["load"] = LOAD
+    return msgspec.structs.replace(message, **fields)
 
 
 async def ended(reply: Any) -> None:
@@ -144,16 +149,19 @@ async def test_a_library_that_fails_is_made_again_alone(
         return launch(*given)
 
     monkeypatch.setattr(libraries[stem], method, launched)
-    generation, message = dev.generation, message_of(dev, op, libraries[stem])
-    another = message_of(dev, next(iter(other.launch_table)), other)
-    for one in (message, another):
-        await ended(dev.ask(one))
+
+    async def both() -> None:
+        for cls, one in ((libraries[stem], op), (other, next(iter(other.launch_table)))):
+            await ended(dev.ask(message_of(dev, one, cls)))
+
+    generation = dev.generation
+    await both()
     before = Counter(made)
+    failing = message_of(dev, op, libraries[stem])
     fail = True
     with pytest.raises(cb.LibraryError, match="ArithmeticError: a fault of ours") as caught:
-        await ended(dev.ask(message))
+        await ended(dev.ask(failing))
     assert caught.value.lib == stem
-    for one in (message, another):
-        await ended(dev.ask(one))
+    await both()
     assert made - before == {stem: 1}
     assert (dev.generation, dev.health().restarts) == (generation, 0)
