@@ -16,7 +16,7 @@ PAGE = ROOT / "docs" / "vocabulary.md"
 WORDS = Path(__file__).parent / "data" / "seed_words.txt"
 
 AREAS = {
-    *("maths", "CUDA primitives", "deep learning", "multi-device", "serving", "training", "agents", "realtime"),
+    *("CUDA primitives", "deep learning", "multi-device", "serving", "training", "agents", "realtime"),
     "observability",
 }
 REFERENCE = r"`(?:[\w/.-]+)\.(?:py|toml)(?::[\w.-]+)?`"
