@@ -15,6 +15,8 @@ from callboard.kernel.sparse.formats import CsrRef
 
 EVERY = [pytest.param(DTYPES[name], id=name) for name in FLOATS]
 OPS = [pytest.param(op, id=op.__name__) for op in (SparseLu, SparseQr, SparseCholesky)]
+GENERAL = OPS[:2]
+"""Those that take any regular matrix."""
 indices = st.sampled_from([np.int32, np.int64])
 
 
@@ -106,7 +108,7 @@ def test_singular(session: Any, no_lu: str | None, op: Any, dtype: DType) -> Non
     needs(op, no_lu)
     a = np.diag(np.array([1, 2, 0, 3], dtype.np))
     a = scipy.sparse.csr_array((a[range(4), range(4)], range(4), range(5)), shape=(4, 4))  # with a stored zero
-    says = "positive definite|singular" if op is SparseCholesky else "the matrix is singular"
+    says = "not positive definite" if op is SparseCholesky else "the matrix is singular"
     with pytest.raises(NumericalError, match=says):
         execute(session, op(a=put_sparse(session, a), b=session.put(np.ones(4, dtype.np))))
 
@@ -129,6 +131,95 @@ def test_singular_whatever_is_asked_for(lu: Any, dtype: DType, solvable: bool, w
     b = (a @ np.ones(3) if solvable else np.array([1, 2, 4])).astype(dtype.np)
     with pytest.raises(NumericalError, match="singular"):
         execute(lu, SparseLu(a=put_sparse(lu, scipy.sparse.csr_array(a)), b=lu.put(b)))
+
+
+def shuffled(dtype: DType, n: int, k: int, seed: int) -> tuple[Any, Any]:
+    """A regular matrix, and one that is singular for where its zeros are, which nobody sees.
+
+    ``k`` rows of the other one (or columns) have elements in the same ``k - 1`` columns (rows) only; it is 0 where the
+    regular one is. Rows and columns are in any order.
+    """
+    rng = np.random.default_rng(seed)
+    regular = sparse(dtype, n, seed, False).toarray()
+    regular[:k, :k] += (regular[:k, :k] == 0).astype(dtype.np)
+    regular[range(n), range(n)] = abs(regular).sum(axis=1) + 1
+    singular = regular.copy()
+    singular[:k, k - 1 :] = 0
+    rows, columns = rng.permutation(n), rng.permutation(n)
+    pair = [a.T if seed % 2 else a for a in (regular, singular)]
+    return pair[0][rows][:, columns], pair[1][rows][:, columns]
+
+
+def with_zeros(a: Any, where: Any) -> Any:
+    """With all elements stored that are not 0 in ``where``."""
+    stored = where != 0
+    ends = np.concatenate([[0], np.cumsum(stored.sum(axis=1))])
+    return scipy.sparse.csr_array((a[stored], np.nonzero(stored)[1], ends), shape=a.shape)
+
+
+@pytest.mark.parametrize("op", GENERAL)
+@SHARED
+@given(
+    dtype=dtypes(*FLOATS),
+    n=st.integers(2, 30),
+    k=st.integers(1, 4),
+    seed=seeds,
+    stored=st.booleans(),
+    solvable=st.booleans(),
+    before=st.booleans(),
+)
+def test_singular_for_where_its_zeros_are(
+    session: Any, no_lu: str | None, op: Any, dtype: DType, n: int, k: int, seed: int, **how: bool
+) -> None:
+    """With its zeros stored and not, with solutions and without, after a regular matrix of the same pattern and not."""
+    needs(op, no_lu)
+    regular, singular = shuffled(dtype, n, min(k, n), seed)
+    b = (singular @ np.ones((n, 2)) if how["solvable"] else values(dtype, (n, 2), seed)).astype(dtype.np)
+    right = session.put(b)
+    if how["before"]:
+        x = execute(session, op(a=put_sparse(session, scipy.sparse.csr_array(regular)), b=right))
+        check_residual(regular, session.get(x), b, dtype)
+    a = with_zeros(singular, regular if how["stored"] else singular)
+    says = f"the matrix is singular: of its elements that are not 0, no more than {n - 1} are in different rows"
+    with pytest.raises(NumericalError, match=says) as failed:
+        execute(session, op(a=put_sparse(session, a), b=right))
+    assert failed.value.info == 1
+
+
+@pytest.mark.parametrize("op", GENERAL)
+@SHARED
+@given(dtype=dtypes(*FLOATS), n=st.integers(2, 30), seed=seeds, many=st.lists(st.floats(0, 1), max_size=4))
+def test_zeros_that_do_no_harm(
+    session: Any, no_lu: str | None, op: Any, dtype: DType, n: int, seed: int, many: list[float]
+) -> None:
+    """Always of the same pattern, always others of its elements are 0; none on a diagonal that nobody sees."""
+    needs(op, no_lu)
+    regular, _ = shuffled(dtype, n, 1, seed)
+    largest = abs(regular) == abs(regular).max(axis=1 - seed % 2, keepdims=True)
+    rng, b = np.random.default_rng(seed), values(dtype, (n,), seed)
+    for most in (0.0, *many):
+        a = np.where(largest | (rng.random((n, n)) > most), regular, 0)
+        x = execute(session, op(a=put_sparse(session, with_zeros(a, regular)), b=session.put(b)))
+        check_residual(a, session.get(x), b, dtype)
+
+
+@SHARED
+@given(dtype=dtypes(*FLOATS), n=st.integers(1, 12), seed=seeds, stored=st.booleans(), before=st.booleans())
+def test_not_positive_definite_for_a_zero_on_the_diagonal(
+    session: Any, dtype: DType, n: int, seed: int, stored: bool, before: bool
+) -> None:
+    """Whatever else its row and column have."""
+    regular = sparse(dtype, n, seed, True).toarray()
+    a, k = regular.copy(), seed % n
+    a[k, k] = 0
+    if seed % 3:
+        a[k] = a[:, k] = 0
+    b = session.put((a @ np.ones(n)).astype(dtype.np))
+    if before:
+        execute(session, SparseCholesky(a=put_sparse(session, scipy.sparse.csr_array(regular)), b=b))
+    a = with_zeros(a, regular if stored else a)
+    with pytest.raises(NumericalError, match="the matrix is not positive definite"):
+        execute(session, SparseCholesky(a=put_sparse(session, a), b=b))
 
 
 @SHARED

@@ -1,7 +1,8 @@
 """A stand-in for ``nvmath.bindings.cudss`` that executes on host memory, and the kernels beside it.
 
 Like cuDSS it replaces small pivots and counts them: with the default order it takes pivots from the diagonal alone,
-with the order by columns the largest of each column. It wants all arrays on the device, and phases in their order.
+with the order by columns the largest of each column; there, what it has no elements for is left as it was in memory,
+and counted as little as on the GPU. It wants all arrays on the device, and phases in their order.
 """
 
 import ctypes
@@ -13,7 +14,7 @@ from host_driver import HostDriver, array_at
 
 from callboard.backends.cpu.solver.lapack import Array
 from callboard.backends.cuda.solver.jobs import SolverArgs
-from callboard.backends.cuda.solver.plans import BAD_INDICES, DIAGONAL, FAILED, RESIDUAL
+from callboard.backends.cuda.solver.plans import BAD_INDICES, DIAGONAL, FAILED, HOLLOW, RESIDUAL, ZEROS
 
 KINDS: dict[int, Any] = {0: np.float32, 1: np.float64, 4: np.complex64, 5: np.complex128}
 
@@ -148,6 +149,7 @@ class HostCudss:
 def factored(a: Array, what: int, by_columns: bool, least: float) -> tuple[int, int, tuple[Array, Array]]:
     """``info``, how many pivots were replaced, and the factors with their order of rows."""
     n, replaced, order = len(a), 0, np.arange(len(a))
+    empty = ~(a != 0).any(axis=0)
     a = a.copy()
     for k in range(n):
         if by_columns:
@@ -155,6 +157,8 @@ def factored(a: Array, what: int, by_columns: bool, least: float) -> tuple[int, 
             a[[k, best]], order[[k, best]] = a[[best, k]], order[[best, k]]
         if what in (3, 4) and not a[k, k].real > 0:
             return k + 1, 0, (a, order)
+        if by_columns and (empty[k] or not a[k, :].any()):
+            a[k, k] = 0.7
         if abs(a[k, k]) < least:
             a[k, k], replaced = least, replaced + 1
         with np.errstate(all="ignore"):
@@ -205,6 +209,12 @@ class CsrKernel(Kernel):
             full = self._full(p, p.y, p.x)
             self._status(p)[DIAGONAL] += np.count_nonzero(full != full.conj().T)
 
+    def _csr_zeros(self, p: SolverArgs) -> None:
+        if not self._status(p)[BAD_INDICES] and not self._status(p)[FAILED]:
+            stored = int(self._at(p.y + 4 * p.rows, 1, np.int32)[0])
+            self._status(p)[ZEROS] += np.count_nonzero(self._at(p.x, stored) == 0)
+            self._status(p)[HOLLOW] += np.count_nonzero(self._full(p, p.y, p.x).diagonal() == 0)
+
     def _differing(self, p: SolverArgs) -> None:
         differ = self._at(p.x, p.rows, np.int32) != self._at(p.y, p.rows, np.int32)
         self._status(p)[p.mode] += int(differ.any())
@@ -224,5 +234,6 @@ class CsrKernel(Kernel):
         norms = self._at(p.status + p.ld, 1 + 3 * p.batch, np.float64)
         b, x, left = norms[1::3], norms[2::3], norms[3::3]
         with np.errstate(all="ignore"):
-            fine = np.isfinite(x) & (left <= p.low * (norms[0] * x + b))
+            bound = p.low * norms[0] * x + p.low * b
+            fine = np.isfinite(bound) & (left <= bound)
         self._status(p)[RESIDUAL] += np.count_nonzero(~fine)

@@ -21,6 +21,7 @@ __all__ = [
     "singular",
     "sparse_indefinite",
     "sparse_singular",
+    "structurally_singular",
     "too_many",
     "unconverged",
     "unconverged_off_diagonals",
@@ -102,6 +103,15 @@ def sparse_singular(tag: str, info: int) -> NumericalError:
 def sparse_indefinite(tag: str, info: int) -> NumericalError:
     """A sparse Cholesky factorisation has met a pivot that is not positive; ``info`` counts in its own order."""
     return NumericalError(f"{tag}: the matrix is not positive definite", info)
+
+
+def structurally_singular(tag: str, missing: int, n: int) -> NumericalError:
+    """A sparse matrix of order ``n`` has fewer than ``n`` elements in different rows and columns that are not 0."""
+    return NumericalError(
+        f"{tag}: the matrix is singular: of its elements that are not 0, no more than {n - missing} are in different "
+        f"rows and columns; there must be {n}",
+        missing,
+    )
 
 
 def zero_pivots(tag: str, count: int) -> NumericalError:

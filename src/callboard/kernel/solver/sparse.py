@@ -35,9 +35,10 @@ def _infer(op: AnyOp, a: CsrRef, b: Operand) -> Outputs:
 class SparseLu(Op[SolverActor, GpuRef], tag="solver.sparse_lu"):
     """Solve ``a @ x = b`` for a sparse square ``a`` by LU (``SparseLuRequest``).
 
-    A singular ``a`` is a ``NumericalError``, whatever ``b`` is. On CUDA without cuDSS the op fails with
-    ``BackendUnavailable``, which says how to install it: take :class:`SparseQr` there. A solution that does not satisfy
-    the system as well as that of a stable method is a ``NumericalError``, too.
+    ``a`` is a ``NumericalError`` where it is singular for the places of its zeros or rounding leaves a pivot of 0,
+    whatever ``b`` is; as by LAPACK, one is solved that rounding has made regular. On CUDA without cuDSS the op fails
+    with ``BackendUnavailable``, which says how to install it: take :class:`SparseQr` there. A solution that does not
+    satisfy the system as well as that of a stable method is a ``NumericalError``, too.
 
     Args:
         a: ``[n, n]``; values in f32, f64, c64 or c128.
@@ -59,8 +60,8 @@ class SparseLu(Op[SolverActor, GpuRef], tag="solver.sparse_lu"):
 class SparseQr(Op[SolverActor, GpuRef], tag="solver.sparse_qr"):
     """Solve ``a @ x = b`` for a sparse square ``a`` by QR (``SparseQrRequest``); on the CPU by LU.
 
-    A singular ``a`` is a ``NumericalError``. On CUDA one right-hand side is solved after the other, each with a new
-    factorisation.
+    A singular ``a`` is a ``NumericalError`` as for :class:`SparseLu`. On CUDA one right-hand side is solved after the
+    other, each with a new factorisation.
 
     Args:
         a: ``[n, n]``; values in f32, f64, c64 or c128.

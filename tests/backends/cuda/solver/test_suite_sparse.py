@@ -2,6 +2,7 @@
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,17 +11,20 @@ from host_cudss import HostCudss
 from host_driver import HostDriver
 
 from callboard.backends.cuda.solver import cudss as module
+from callboard.backends.cuda.solver import system
 from callboard.core.backend import Memory
 from callboard.core.errors import BackendUnavailable, NumericalError, OutOfMemory
 from callboard.kernel.solver import SparseCholesky, SparseLu
+from callboard.kernel.solver.transversal import transversal
 from callboard.testing.session import LibrarySession
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "conformance"))
 
 from test_solver_sparse import *  # noqa: F403 - its tests, with this folder's session
-from test_solver_sparse import OPS, execute, put_sparse
+from test_solver_sparse import GENERAL, OPS, execute, put_sparse, with_zeros
 
-OPS[:] = [op for op in OPS if op.id != "SparseQr"]  # of cuSOLVER there is no sparse stand-in
+for ops in (OPS, GENERAL):
+    ops[:] = [op for op in ops if op.id != "SparseQr"]  # of cuSOLVER there is no sparse stand-in
 ANALYSIS, FACTORIZATION, SOLVE = module.ANALYSIS, module.FACTORIZATION, module.SOLVE
 A = scipy.sparse.csr_array(np.array([[4.0, 1, 0], [1, 3, 0], [0, 0, 2]]))
 
@@ -52,6 +56,38 @@ def test_pivots_of_whole_columns_are_the_last_resort(session: LibrarySession, cu
     cudss.phases.clear()
     execute(session, SparseLu(a=put_sparse(session, 2 * swapped), b=session.put(np.ones(3))))
     assert cudss.phases == [FACTORIZATION, SOLVE]
+
+
+def test_where_elements_are_is_read_back_if_it_must_be(
+    session: LibrarySession, driver: HostDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With zeros on the diagonal, when the pattern is new or there are zeros in it, and from what is known of it."""
+    starts: list[list[int] | None] = []
+
+    def found(tag: str, offsets: Any, indices: Any, elements: Any, start: Any) -> Any:
+        starts.append(None if start is None else list(start))
+        return transversal(tag, offsets, indices, elements, start)
+
+    monkeypatch.setattr(system, "transversal", found)
+
+    def asked(a: np.ndarray[Any, Any]) -> list[list[int] | None]:
+        starts.clear()
+        x = execute(session, SparseLu(a=put_sparse(session, with_zeros(a, where)), b=session.put(np.ones(3))))
+        np.testing.assert_allclose(a @ session.get(x), np.ones(3))
+        return list(starts)
+
+    full, hollow = np.array([[9.0, 1, 0], [1, 9, 1], [0, 1, 9]]), np.array([[0.0, 9, 1], [0, 1, 9], [9, 1, 0]])
+    less = hollow.copy()
+    less[0, 2] = 0
+    where = full
+    assert asked(full) == []
+    assert asked(np.diag([1.0, 2, 3])) == []  # zeros, but none on the diagonal
+    where = hollow
+    assert asked(hollow) == [None]
+    assert asked(hollow) == []
+    assert asked(2 * hollow) == []
+    assert asked(less) == [[2, 1, 0]]
+    assert asked(2 * less) == [[1, 2, 0]]
 
 
 def test_nothing_is_kept_of_a_failure(session: LibrarySession, cudss: HostCudss) -> None:

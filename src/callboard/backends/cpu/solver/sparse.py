@@ -11,8 +11,10 @@ import numpy as np
 
 from callboard.backends.cpu.solver.lapack import Array, check_finite, outputs, tag_of
 from callboard.backends.cpu.views import viewer
+from callboard.core.errors import NumericalError
 from callboard.kernel.solver import SparseCholesky, SparseLu, SparseQr
 from callboard.kernel.solver.failures import bad_indices, not_hermitian, sparse_indefinite, sparse_singular
+from callboard.kernel.solver.transversal import transversal
 
 __all__ = ["cholesky", "solve"]
 
@@ -36,13 +38,13 @@ def _matrix(tag: str, values: Array, offsets: Array, indices: Array) -> Any:
     return csr_array((values, indices, offsets), shape=(n, n)).tocsc()
 
 
-def _factored(tag: str, matrix: Any, **options: Any) -> Any:
+def _factored(failure: NumericalError, matrix: Any, **options: Any) -> Any:
     from scipy.sparse.linalg import splu
 
     try:
         return splu(matrix, **options)
     except RuntimeError as e:
-        raise sparse_singular(tag, 0) from e
+        raise failure from e
 
 
 def _solving(op: SparseLu | SparseQr | SparseCholesky, factored: Callable[[str, Any], Any]) -> Plan:
@@ -64,7 +66,7 @@ def _solving(op: SparseLu | SparseQr | SparseCholesky, factored: Callable[[str, 
 
 def solve(op: SparseLu | SparseQr) -> Plan:
     """Called with ``(a, b, x)``."""
-    return _solving(op, _factored)
+    return _solving(op, _regular)
 
 
 def cholesky(op: SparseCholesky) -> Plan:
@@ -72,11 +74,21 @@ def cholesky(op: SparseCholesky) -> Plan:
     return _solving(op, _definite)
 
 
+def _regular(tag: str, matrix: Any) -> Any:
+    transversal(tag, matrix.indptr, matrix.indices, matrix.data)
+    return _factored(sparse_singular(tag, 0), matrix)
+
+
 def _definite(tag: str, matrix: Any) -> Any:
     differing = int(abs(matrix - matrix.conj().T).count_nonzero())
     if differing:
         raise not_hermitian(tag, differing)
-    factors = _factored(tag, matrix, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options={"SymmetricMode": True})
+    failure = sparse_indefinite(tag, 1)
+    if not (matrix.diagonal().real > 0).all():
+        raise failure
+    factors = _factored(
+        failure, matrix, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options={"SymmetricMode": True}
+    )
     if not np.array_equal(factors.perm_r, factors.perm_c) or not (factors.U.diagonal().real > 0).all():
-        raise sparse_indefinite(tag, 1)
+        raise failure
     return factors

@@ -12,7 +12,10 @@ struct SolverArgs {
     double low, high;
 };
 
-enum { INFO, NOT_FINITE, BAD_INDICES, DIAGONAL, ITEM, FAILED, FIRST, FOUND, SPARE, STRUCTURE, VALUES, RESIDUAL };
+enum {
+    INFO, NOT_FINITE, BAD_INDICES, DIAGONAL, ITEM, FAILED, FIRST, FOUND, SPARE,
+    STRUCTURE, VALUES, RESIDUAL, ZEROS, HOLLOW
+};
 
 const int THREADS = 256;
 
@@ -281,6 +284,28 @@ __device__ Complex<double> wide(float v) { return {v, 0}; }
 template <typename R>
 __device__ Complex<double> wide(Complex<R> v) { return {v.re, v.im}; }
 __device__ double magnitude(Complex<double> v) { return fabs(v.re) + fabs(v.im); }
+
+// x: values, y: offsets and indices as of csr_ascending. status[ZEROS]: values that are 0; status[HOLLOW]: rows whose
+// element of the diagonal is 0 or not stored.
+template <typename T>
+__device__ void csr_zeros(const SolverArgs& p) {
+    if (p.status[BAD_INDICES] || p.status[FAILED]) return;
+    const T* values = (const T*)p.x;
+    const int *offsets = (const int*)p.y, *indices = offsets + p.rows + 1;
+    int zeros = 0, hollow = 0;
+    for (i64 row = first_thread(); row < p.rows; row += all_threads()) {
+        bool diagonal = false;
+        for (int k = offsets[row]; k < offsets[row + 1]; ++k) {
+            const bool zero = magnitude(wide(values[k])) == 0;
+            zeros += zero;
+            diagonal |= indices[k] == row && !zero;
+        }
+        hollow += !diagonal;
+    }
+    if (zeros) atomicAdd(p.status + ZEROS, zeros);
+    if (hollow) atomicAdd(p.status + HOLLOW, hollow);
+}
+
 // Of numbers that are not negative, the order is that of their bits; NaN comes last. Few threads have a larger one.
 __device__ void largest(u64* at, double v) {
     const u64 bits = (u64)__double_as_longlong(v);
@@ -312,13 +337,14 @@ __device__ void csr_residual(const SolverArgs& p) {
     }
 }
 
-// The norms of csr_residual; low: the largest backward error that is none. status[RESIDUAL]: solutions that are none.
+// The norms of csr_residual; low: the largest backward error that is none. status[RESIDUAL]: solutions that are none, or
+// so large that nothing can be said of them.
 extern "C" __global__ void csr_judge(const __grid_constant__ SolverArgs p) {
     const double* norms = (const double*)((const char*)p.status + p.ld);
     for (i64 k = threadIdx.x; k < p.batch; k += blockDim.x) {
         const double *of = norms + 1 + 3 * k;
-        const double scale = norms[0] * of[1] + of[0];
-        if (!is_finite(of[1]) || !(of[2] <= p.low * scale)) atomicAdd(p.status + RESIDUAL, 1);
+        const double bound = p.low * norms[0] * of[1] + p.low * of[0];
+        if (!is_finite(bound) || !(of[2] <= bound)) atomicAdd(p.status + RESIDUAL, 1);
     }
 }
 
@@ -340,6 +366,7 @@ ANY(diagonal)
 ANY(determinant)
 ANY(csr_mirrored)
 ANY(csr_residual)
+ANY(csr_zeros)
 
 extern "C" __global__ void range_vectors_f32(const __grid_constant__ SolverArgs p) { range_vectors<float, float>(p); }
 extern "C" __global__ void range_vectors_f64(const __grid_constant__ SolverArgs p) { range_vectors<double, double>(p); }

@@ -14,6 +14,7 @@ from callboard.backends.cuda.blas.products import CUDA_TYPE
 from callboard.backends.cuda.vendor import Vendor, load_binding, status_of
 from callboard.core.dtype import DType
 from callboard.core.errors import AccelError
+from callboard.kernel.solver.transversal import Array
 
 if TYPE_CHECKING:
     from callboard.backends.cuda.device import CudaDevice
@@ -211,6 +212,7 @@ class Factors:
         key: What other matrices must have in common with this one.
         structure: Address of offsets and indices, i32, to be filled before the analysis.
         values: Address of the elements, to be filled before the factorisation.
+        transversal: Elements of it in different rows and columns, by their columns; None: the diagonal.
 
     Raises:
         OutOfMemory
@@ -224,6 +226,7 @@ class Factors:
         self._memory: list[Memory] = []
         self._made: list[tuple[str, tuple[int, ...]]] = []
         self._sides: dict[int, tuple[int, int]] = {}
+        self.transversal: Array | None = None
         positive = HERMITIAN_POSITIVE if dtype.is_complex else POSITIVE
         try:
             self.structure = self._allocate(4 * (n + 1 + count))

@@ -4,6 +4,9 @@ The last factorisation is kept: a system with the same matrix is only substitute
 without a new analysis, as the steps of Newton's method want it. Whether it is the same is seen by comparing the arrays.
 (H200, Laplacian of 160,000 unknowns, f64: analysis 1.8 s, factorisation 7 ms, substitution 0.9 ms.)
 
+No matrix is factored that cannot be regular for the places of its zeros: cuDSS does not tell all of these
+(:meth:`~callboard.backends.cuda.solver.system.System.transversal`).
+
 cuDSS takes its pivots from blocks of the diagonal, which does for most matrices, and says nothing where it does not. So
 every solution is put into the system. Where it leaves more than the backward error of a stable method (Higham,
 "Accuracy and Stability of Numerical Algorithms", 2nd ed., 7.1), LU is done again with rows exchanged first, then with
@@ -32,6 +35,7 @@ from callboard.backends.cuda.solver.plans import RESIDUAL, STATUS, STRUCTURE, VA
 from callboard.core.dtype import DTYPES
 from callboard.core.errors import AccelError, NumericalError
 from callboard.kernel.solver.failures import inaccurate, sparse_indefinite, sparse_singular, zero_pivots
+from callboard.kernel.solver.transversal import Array
 
 if TYPE_CHECKING:
     from callboard.backends.cuda.solver.system import System
@@ -87,25 +91,27 @@ def by_cudss(job: Job, system: "System", cudss: Cudss) -> Callable[[int, int], N
             return False
         if not status[VALUES]:
             return attempt(native, base, factors, SOLVE) is None
+        if system.zeros:  # else all elements are there that were before
+            factors.transversal = system.transversal(native, base, factors.transversal)
         keep(native, factors.values, base + system.values.at, numbers)
         return attempt(native, base, factors, FACTORIZATION, SOLVE) is None
 
-    def anew(native: int, base: int, pivots: Pivots) -> NumericalError | None:
+    def anew(native: int, base: int, pivots: Pivots, transversal: Array | None) -> NumericalError | None:
         factors = cudss.factors(key, pivots)
+        factors.transversal = transversal
         keep(native, factors.structure, base + system.structure.at, lists)
         keep(native, factors.values, base + system.values.at, numbers)
         return attempt(native, base, factors, ANALYSIS, FACTORIZATION, SOLVE)
 
     def solve(native: int, base: int) -> None:
-        if not system.count:
-            raise zero_pivots(tag, n)
         try:
             if again(native, base):
                 return
-            error = anew(native, base, DIAGONAL)
+            transversal = system.transversal(native, base, None)
+            error = anew(native, base, DIAGONAL, transversal)
             for pivots in () if hermitian else (MATCHED, COLUMNS):
                 if error is not None:
-                    error = anew(native, base, pivots)
+                    error = anew(native, base, pivots, transversal)
             if error is not None:
                 raise error
         except AccelError:

@@ -18,6 +18,7 @@ __all__ = [
     "DIAGONAL",
     "FAILED",
     "FOUND",
+    "HOLLOW",
     "INFO",
     "NOT_FINITE",
     "RESIDUAL",
@@ -25,6 +26,7 @@ __all__ = [
     "STATUS",
     "STRUCTURE",
     "VALUES",
+    "ZEROS",
     "Plan",
     "Step",
     "Verdict",
@@ -38,8 +40,9 @@ INFO, NOT_FINITE, BAD_INDICES, DIAGONAL, ITEM, FAILED, FIRST, FOUND, SPARE = ran
 infinite; how many indices are out of range; the first zero on a diagonal, from 1; the first failing item of a batch,
 and how many there are; where a range of eigenvalues starts, and how many there are; what nobody looks at but for its
 sign."""
-STRUCTURE, VALUES, RESIDUAL = range(9, 12)
-"""Of a sparse system: whether structure and elements are not those of another; how many solutions do not satisfy it."""
+STRUCTURE, VALUES, RESIDUAL, ZEROS, HOLLOW = range(9, 14)
+"""Of a sparse system: whether structure and elements are not those of another; how many solutions do not satisfy it;
+how many zeros are stored; in how many rows the element of the diagonal is 0."""
 STATUS = 16
 
 

@@ -84,6 +84,7 @@ def _by_cusolver(job: Job, system: System) -> Solve:
     step, lists = n * dtype.itemsize, system.structure.at
 
     def solve(native: int, base: int) -> None:
+        system.transversal(native, base, None)
         told = np.full(1, -1, np.int32)
         for column in range(columns):
             call(

@@ -4,10 +4,11 @@ import numpy as np
 
 from callboard.backends.cuda.solver.jobs import Job
 from callboard.backends.cuda.solver.lu import right_hand_side
-from callboard.backends.cuda.solver.plans import BAD_INDICES, DIAGONAL, FAILED, NOT_FINITE, STATUS
+from callboard.backends.cuda.solver.plans import BAD_INDICES, DIAGONAL, FAILED, HOLLOW, NOT_FINITE, STATUS, ZEROS
 from callboard.core.dtype import DTYPES
 from callboard.core.operand import Operand
-from callboard.kernel.solver.failures import bad_indices, not_finite, not_hermitian
+from callboard.kernel.solver.failures import bad_indices, not_finite, not_hermitian, sparse_indefinite
+from callboard.kernel.solver.transversal import Array, transversal
 from callboard.kernel.sparse.formats import CsrRef
 
 __all__ = ["System"]
@@ -27,6 +28,8 @@ class System:
         hermitian: As given.
         values, structure: The elements; offsets and indices as i32.
         b, x: By columns.
+        zeros: Whether there are zeros among the elements; known when it is loaded.
+        hollow: Whether there are zeros on the diagonal, stored or not; likewise.
     """
 
     def __init__(self, job: Job, a: CsrRef, b: Operand, hermitian: bool) -> None:
@@ -42,6 +45,8 @@ class System:
         wide = int(a.indptr.dtype is DTYPES["i64"])
         self._check = job.kernel("csr_check", max(n + 1, self.count), rows=n, cols=self.count, mode=wide)
         self._ascending = job.kernel("csr_ascending", n, rows=n, cols=self.count)
+        self._zeros = job.kernel(f"csr_zeros_{dtype}", n, rows=n)
+        self.zeros = self.hollow = False
         self._mirrored = job.kernel(f"csr_mirrored_{dtype}", n, rows=n, cols=self.count) if hermitian else None
 
     def load(self, native: int, base: int, at_a: list[int], at_b: int) -> None:
@@ -60,13 +65,36 @@ class System:
         self._ascending(native, base, x=lists)
         if self._mirrored is not None:
             self._mirrored(native, base, x=base + self.values.at, y=lists)
+        self._zeros(native, base, x=base + self.values.at, y=lists)
         status = self.status(base)
+        self.zeros, self.hollow = status[ZEROS] > 0, status[HOLLOW] > 0
         if status[NOT_FINITE]:
             raise not_finite(self._tag, status[NOT_FINITE])
         if status[BAD_INDICES] or status[FAILED]:
             raise bad_indices(self._tag, status[BAD_INDICES] + status[FAILED], "offsets and indices")
         if status[DIAGONAL]:
             raise not_hermitian(self._tag, status[DIAGONAL])
+
+    def transversal(self, native: int, base: int, start: Array | None) -> Array | None:
+        """Elements in different rows and columns that are not 0; None: those of the diagonal. Waits.
+
+        Factorisations do not tell whether there are any: cuDSS does not set the pivot of a row that it has nothing for,
+        and rounding errors make something of nothing.
+
+        Raises:
+            NumericalError: There are none, so it is singular; or not positive definite, with zeros on the diagonal.
+        """
+        if not self.hollow:
+            return None
+        if self.hermitian:
+            raise sparse_indefinite(self._tag, 1)
+        n = self.x.layout.shape[0]
+        lists, values = np.empty(n + 1 + self.count, np.int32), np.empty(self.count, self.values.layout.dtype.np)
+        driver = self._solver.driver
+        for array, at in ((lists, self.structure.at), (values, self.values.at)):
+            driver.check(driver.memcpy_dtoh(array.ctypes.data, base + at, array.nbytes, native), "cuMemcpyDtoHAsync")
+        self._solver.stream.synchronize()
+        return transversal(self._tag, lists[: n + 1], lists[n + 1 :], values, start)
 
     def status(self, base: int) -> list[int]:
         """The words of the status; waits for the stream."""
