@@ -228,14 +228,18 @@ class Admission:
         sources: list[Pending] = []
         binding = None
         bindings = plan.bindings
+        entered = False  # all blocks already: what uses them is on this track
         if bindings is not None:
             places = tuple(call.places)
             binding = bindings.by_places.get(places)
             if binding is not None:
+                entered = not plan.makes
                 for block, buffer, _, heeds in binding.uses:
                     if block.buffer != buffer:
                         binding = None
                         break
+                    if block.only is not track:
+                        entered = False
                     source = block.source
                     if heeds and source is not None and source.state != OK:
                         if source.state == FAILED:
@@ -243,6 +247,7 @@ class Admission:
                             break
                         sources.append(source)
         if binding is None or len(call.made) != plan.fresh:
+            entered = False
             values = plan.blank.copy()
             uses: list[Use] = []
             sources.clear()
@@ -276,9 +281,10 @@ class Admission:
                 self.buffers[buffer] = block
                 block.buffer = buffer
                 uses.append(Use(block, buffer, True, False))
-        for block, _, writes, _ in uses:
-            if block.only is not track:
-                block.enter(track, writes)
+        if not entered:
+            for block, _, writes, _ in uses:
+                if block.only is not track:
+                    block.enter(track, writes)
         if track.trails:
             track.seal()
         track.issued = ticket
