@@ -15,7 +15,7 @@ from tests.device.steps import Bump, Left, Right, StepsBackend, events
 
 import callboard as cb
 from callboard.core import registry
-from callboard.device.context import admission
+from callboard.device.context.admission import launching
 from callboard.device.context.blocks import Block, BlockPool
 from callboard.device.context.pending import Pending
 from callboard.device.context.tracks import Track
@@ -174,7 +174,7 @@ def release_at_once(patch: pytest.MonkeyPatch) -> None:
 
 
 def forget_producers(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(admission, "Pending", lambda op, ticket, plan, sources, *rest: Pending(op, ticket, plan, (), *rest))
+    patch.setattr(launching, "Pending", lambda op, ticket, plan, sources, *rest: Pending(op, ticket, plan, (), *rest))
 
 
 def settle_out_of_order(patch: pytest.MonkeyPatch) -> None:

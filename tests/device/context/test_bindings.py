@@ -107,8 +107,8 @@ def kept(host: Hosted) -> Bindings:
 def test_places_are_bound_when_they_come_again(host: Hosted, monkeypatch: pytest.MonkeyPatch) -> None:
     x = made(host)
     looked: list[Any] = []
-    resolve = host.context.admission._resolve
-    monkeypatch.setattr(host.context.admission, "_resolve", lambda *a: (looked.append(a), resolve(*a))[1])
+    resolve = host.context.admission.launching._resolve
+    monkeypatch.setattr(host.context.admission.launching, "_resolve", lambda *a: (looked.append(a), resolve(*a))[1])
     for _ in range(6):
         host.call(Bump(x=x))
     host.finish()

@@ -12,7 +12,7 @@ from tests.device.probes import EVENTS, Add, Bump, ProbeBackend, ProbeLibrary, S
 import callboard as cb
 from callboard.core import registry
 from callboard.core.errors import ContextPoisoned
-from callboard.device.context import admission
+from callboard.device.context.admission import admission
 
 pytestmark = [pytest.mark.leaves_nothing]
 

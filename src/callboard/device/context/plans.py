@@ -14,12 +14,13 @@ from callboard.core.op import OPS, Op, info_of, outputs_of
 from callboard.core.operand import Operand, Role
 from callboard.core.opinfo import read_head
 from callboard.device.context.blocks import Bindings
+from callboard.device.protocol import Call
 
 if TYPE_CHECKING:
     from callboard.device.context.libraries import LibraryActor
     from callboard.device.context.tracks import Track
 
-__all__ = ["Place", "Plan", "Plans", "read_plan"]
+__all__ = ["Place", "Plan", "Plans", "read_plan", "unreadable"]
 
 _log = logging.getLogger(__name__)
 
@@ -171,7 +172,7 @@ class Plan:
                 for at, item, layout in self.makes
             )
         except ValueError as e:
-            raise LibraryError(f"{self.tag}: {e}", self.tag.partition(".")[0]) from e
+            raise LibraryError(f"{self.tag}: {e}", self.stem) from e
         return plan
 
     @property
@@ -179,6 +180,20 @@ class Plan:
         """The track that it is launched on."""
         assert self.library is not None
         return self.library.track
+
+    @property
+    def stem(self) -> str:
+        """Of its library."""
+        return self.tag.partition(".")[0]
+
+    def named(self, call: Call) -> tuple[list[int], list[int]]:
+        """Buffers that a call reads only; those that it writes or makes."""
+        reads: list[int] = []
+        writes = list(call.made)
+        for place, buffer in zip(self.places, call.places[::2], strict=False):
+            if not place.host:
+                (writes if place.writes else reads).append(buffer)
+        return reads, writes
 
     @property
     def passed(self) -> bool:
@@ -329,6 +344,15 @@ def read_plan(head: bytes) -> Plan:
         if cls is None:
             raise UnsupportedOp(f"{tag}: no such op in this version of the context host")
     return Plan(info_of(cls).join(cls, statics, skeleton))
+
+
+def unreadable(error: AccelError) -> Plan:
+    """A plan in the place of one that cannot be read: every call is refused."""
+    plan = Plan.__new__(Plan)
+    plan.error, plan.tag = error, "?"
+    plan.launch = plan.late = plan.measure = None
+    plan.makes, plan.places, plan.parked = (), (), 0
+    return plan
 
 
 def _place(at: int, item: int, role: Role, operand: Operand, name: str) -> Place:
