@@ -49,7 +49,7 @@ def all_ops() -> list[type[Op[Any, Any]]]:
 
 @functools.cache
 def _hash(messages: str, library: type[Library]) -> str:
-    files = {path for folder in ENVELOPE for path in (SOURCE / folder).glob("*.py")} | _whole(messages)
+    files = {path for folder in ENVELOPE for path in (SOURCE / folder).rglob("*.py")} | _whole(messages)
     name = library.__module__.split(".")
     if name[:2] == ["callboard", "backends"]:
         backend = SOURCE / "backends" / name[2]
