@@ -18,7 +18,7 @@ from _maths import Problem, Run, Subjects, compare
 BF16 = np.dtype(ml_dtypes.bfloat16)
 CODE, COMPUTE_32F, COLUMNS, ROWS = 14, 2, 1, 2  # cudaDataType, cusparseComputeType, cusparseOrder_t
 ALIGNMENT = 16
-SEARCHED = 4096  # some algorithms end the context in small products
+SEARCHED = 4096  # in smaller products the choice of the algorithm makes less of a difference
 
 
 def problems(kind: str, quick: bool) -> list[Problem]:

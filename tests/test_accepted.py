@@ -30,7 +30,7 @@ def test_an_op_that_the_library_does_not_launch_takes_nothing() -> None:
     assert accepted(Gemm, memory) == []
 
 
-def test_single_bytes_are_asked_about_column_major_too() -> None:
-    """cuSPARSELt takes i8 so only; its rules are asked here, which needs no GPU."""
+def test_what_only_column_major_products_take_is_found() -> None:
+    """cuSPARSELt takes single bytes and f32 so only; its rules are asked here, which needs no GPU."""
     names = {dtype.name for dtype in accepted(Matmul, ops_of("cuda")[Matmul])}
     assert names == {"f16", "bf16", "f32", "i8", "f8_e4m3", "f8_e5m2"}

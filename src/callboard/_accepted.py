@@ -27,7 +27,7 @@ KINDS = {"f32": "R2C", "f64": "D2Z", "c64": "C2C", "c128": "Z2Z"}
 """A transform of each dtype that has one."""
 MOST_AXES = 3
 FP8 = ("f8_e4m3", "f8_e5m2")
-"""Products take them mixed. On GPUs products of single bytes may want the second factor column-major."""
+"""Products take them mixed."""
 INDICES = ("pivots",)
 """Operands that are integers beside arrays of any dtype."""
 
@@ -80,7 +80,8 @@ def _values(field: OpField, dtype: DType, is_first: bool) -> list[Any]:
         dtypes = [DTYPES["i32"]]
     shapes = [(EXTENT,) * axes for axes in range(MOST_AXES + 1)]
     found = [Placeholder(layout_of(d, shape)) for d in dtypes for shape in shapes]
-    if dtype.itemsize == 1 and field.role is Role.IN and not is_first:
+    if (dtype.itemsize == 1 or dtype.name == "f32") and field.role is Role.IN and not is_first:
+        # On GPUs products of single bytes, and of f32 as TF32, may want the second factor column-major.
         partners = FP8 if dtype.name in FP8 else (dtype.name,)
         found += [Placeholder(layout_of(DTYPES[d], (EXTENT, EXTENT), (1, EXTENT))) for d in partners]
     return [(value,) for value in found] if field.many else list(found)

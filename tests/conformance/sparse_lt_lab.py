@@ -14,6 +14,8 @@ NAMES = ("f16", "bf16", "f32", "i8", "f8_e4m3", "f8_e5m2")
 LARGEST = {"f8_e4m3": 448.0, "f8_e5m2": 57344.0, "i8": 127.0}
 STEP = {"f16": 16, "bf16": 16, "f32": 8, "i8": 32, "f8_e4m3": 32, "f8_e5m2": 32}
 """Extents that cuSPARSELt takes are multiples of it."""
+INNER_ADJACENT = ("f32", "i8", "f8_e4m3", "f8_e5m2")
+"""Dtypes that cuSPARSELt takes on Hopper with the inner axis adjacent only."""
 LAYOUTS = ("rows", "padded rows", "columns", "padded columns")
 SENTINEL = 64
 """Fills what lies beside an operand; every dtype holds it."""

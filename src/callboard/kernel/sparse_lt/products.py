@@ -129,7 +129,8 @@ class Matmul(Product[GpuRef], tag="sparse_lt.matmul"):
     Args:
         a: ``[m, k]`` or ``[batch, m, k]``.
         b: ``[k, n]`` or ``[batch, k, n]``, dtype of ``a``; row- or column-major (a transposed view), steps may be
-            larger than rows. Where one factor is a single matrix, it serves the whole batch.
+            larger than rows. On CUDA f32 and single bytes must be column-major. Where one factor is a single matrix, it
+            serves the whole batch.
         out: ``[m, n]`` or ``[batch, m, n]``, row- or column-major; a new row-major array when None. May be ``c``.
         c: As ``out`` and of its dtype (bf16 beside an fp8 ``out``); read only where ``beta`` is not 0.
         bias: ``[m]``, one number for each row of ``a``, without gaps; dtype of ``out``, f32 beside an integer one, bf16
@@ -138,8 +139,7 @@ class Matmul(Product[GpuRef], tag="sparse_lt.matmul"):
         activation: ``"relu"``, ``"gelu"`` or None.
         out_dtype: Of a new ``out``. f16, bf16 and f32 give their own; i8 gives i32 (the default), i8, f16 or bf16; fp8
             gives bf16 (the default), f16, f32 or its own.
-        autotune: Time cuSPARSELt's algorithms when a product of this kind is first met, and keep the fastest. On CUDA,
-            for bf16 and extents of 4096 and more: in small products some of them end the context.
+        autotune: Time cuSPARSELt's algorithms when a product of this kind is first met, and keep the fastest.
 
     Sums are kept in f32, those of i8 in i32; ``alpha``, ``beta``, bias and activation are computed in f32, and the
     result is rounded once; on CUDA, GELU is taken of what was rounded where cuSPARSELt has none (it has it for i8 to
@@ -158,7 +158,8 @@ class Linear(Product[GpuRef], tag="sparse_lt.linear"):
     """``out = activation(alpha * x @ w.T + beta * c + bias)`` with a structured ``w``: a layer.
 
     Args:
-        x: ``[n, k]`` or ``[batch, n, k]``, dtype of ``w``; row- or column-major.
+        x: ``[n, k]`` or ``[batch, n, k]``, dtype of ``w``; row- or column-major. On CUDA f32 and single bytes must be
+            row-major.
         w: ``[m, k]`` or ``[batch, m, k]``.
         out: ``[n, m]`` or ``[batch, n, m]``, row- or column-major; a new row-major array when None. May be ``c``.
         bias: ``[m]``, one number for each column of ``out``.

@@ -29,6 +29,8 @@ ALIGNMENT = 16
 """Bytes: of every address and of every step from row to row."""
 NEEDED = (0, 8)
 """The bindings reserve memory for the opaque structures of this version; older ones have larger structures."""
+KNOWN = (0, 8), (9, 0)
+"""Version and compute capability that have been looked into where the documentation is silent."""
 ALLOC_FAILED, NOT_SUPPORTED, INSUFFICIENT_RESOURCES = 2, 10, 11
 """``cusparseStatus_t``."""
 INSTALL = 'pip install "callboard[cusparselt13]" (its library is the wheel nvidia-cusparselt-cu13)'
@@ -104,6 +106,15 @@ class CusparseLt(Vendor):
         if status_of(error) == NOT_SUPPORTED:
             return UnsupportedOp(f"{call}: {error}: cuSPARSELt has no kernel for it")
         return super().error(error, call)
+
+    def check_known(self, tag: str, what: str, cure: str) -> None:
+        """What was found by looking, and is promised nowhere, is relied on only where it was found."""
+        found = self.version, self.device.info.compute_capability
+        if found != KNOWN:
+            raise UnsupportedOp(
+                f"cuda, {tag}: {what} is not known of cuSPARSELt {found[0]} on compute capability {found[1]}, only of "
+                f"{KNOWN[0]} on {KNOWN[1]}; {cure}"
+            )
 
     def close(self) -> None:
         """Destroy the handle; all its work is done."""

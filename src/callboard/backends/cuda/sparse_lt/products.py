@@ -106,16 +106,19 @@ class Multiplying:
         structured, dense = op.factors()
         made, first, dtype = self._made, op.structured_first, DTYPES[structured.dtype]
 
+        def order(found: Stack) -> int:
+            return ROWS if found.form.transposed != first else COLUMNS
+
         def matrix(found: Stack, kind: Layout) -> int:
             rows, cols = (found.form.rows, found.form.cols) if first else (found.form.cols, found.form.rows)
-            order = ROWS if found.form.transposed != first else COLUMNS
-            return made.dense(kind.dtype, rows, cols, found.form.ld, order, batch, found.step)
+            return made.dense(kind.dtype, rows, cols, found.form.ld, order(found), batch, found.step)
 
         a = made.structured(dtype, extents.outer, extents.k, extents.k)
         if batch > 1:
             made.batched(a, batch, 0)
         b = matrix(other, dense.layout)
-        d = matrix(stack(op, "out", out), out)
+        target = stack(op, "out", out)
+        d = matrix(target, out)
         addend = layout_of(kept_dtype(out.dtype), out.shape, out.strides) if op.c is None else op.c.layout
         c = d if addend == out else matrix(stack(op, "c", addend), addend)
         product = made.product(0, a, b, c, d, COMPUTE_32I if dtype.name == "i8" else COMPUTE_32F)
@@ -129,9 +132,11 @@ class Multiplying:
             made.set(product, "BIAS_POINTER", np.array([self._bias], np.uint64))
         algorithm = 0
         if op.autotune:
+            self._lt.check_known(self._tag, "which algorithms end the context", "leave autotune out")
             own = structured.data.size // (structured.shape[0] if len(structured.shape) == 3 else 1)
+            orders = order(other), order(target)
             spans = [layout.span for layout in (dense.layout, out, addend)]
-            algorithm = fastest(self._lt, product, [own, *(high - low for low, high in spans)])
+            algorithm = fastest(self._lt, product, dtype, orders, [own, *(high - low for low, high in spans)])
         self._plan = made.plan(product, made.selection(product, algorithm))
         self._workspace = made.workspace(self._plan)
 

@@ -25,8 +25,6 @@ __all__ = ["Checking", "Compressing", "Decompressing", "Pruning"]
 
 VERDICT = 4
 """Bytes of it."""
-KNOWN = (0, 8), (9, 0)
-"""Version and compute capability whose compressed form has been read."""
 
 
 class Pruning:
@@ -121,12 +119,7 @@ class Decompressing:
     """
 
     def __init__(self, lt: CusparseLt, op: Decompress) -> None:
-        capability = lt.device.info.compute_capability
-        if (lt.version, capability) != KNOWN:
-            raise UnsupportedOp(
-                f"cuda, sparse_lt.decompress: how cuSPARSELt {lt.version} keeps metadata on compute capability "
-                f"{capability} is not known, only {KNOWN}; keep the matrix beside its compressed form"
-            )
+        lt.check_known("sparse_lt.decompress", "where metadata lies", "keep the matrix beside its compressed form")
         target = _target(op)
         args = self._args = _arguments(op, target)
         args.room = compressed_bytes(target.dtype, target.shape[-2:])
