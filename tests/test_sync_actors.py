@@ -75,6 +75,8 @@ def test_an_actor_that_failed_or_stopped_says_so(isolation: str) -> None:
         assert probe.restarts == 1
         with pytest.raises(ValueError, match="positive"):
             probe.with_timeout(0.0)
+        with pytest.raises(TypeError, match=r"Probe is no Props; pass actor_of\(Props\(Probe, "):
+            cpu.actor_of(Probe)  # type: ignore[arg-type]
         with pytest.raises(TypeError, match="is no ResidentActor"):
             cpu.actor_of(cb.Props(dict))  # type: ignore[type-var]
         probe.stop()

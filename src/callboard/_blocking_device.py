@@ -175,7 +175,7 @@ class Device(Faces[Blocking]):
         return self._background.run(self._device.standby_ready())
 
     def stats(self) -> DeviceStats:
-        """Figures of device and host (within 5 s)."""
+        """Figures of device and host; errors as :meth:`callboard.Device.stats`."""
         return self._background.run(self._device.stats())
 
     def health(self) -> DeviceHealth:

@@ -395,6 +395,14 @@ async def test_invalid_names(system: ActorSystem, name: str) -> None:
         system.actor_of(Props(Lab), name)
 
 
+async def test_what_is_no_actor_is_refused(system: ActorSystem) -> None:
+    with pytest.raises(TypeError, match=r"Lab is no Props; pass actor_of\(Props\(Lab, \.\.\.\)\)"):
+        system.actor_of(Lab)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="dict is no Actor; derive from it"):
+        system.actor_of(Props(dict))  # type: ignore[type-var]
+    assert system.actors == []
+
+
 @pytest.mark.parametrize("name", ["a", "gpu-0", "a.b", "GPU_1", "7", "x:y", "me@host"])
 async def test_valid_names(system: ActorSystem, name: str) -> None:
     """ActorSystemSpec: accept valid names."""

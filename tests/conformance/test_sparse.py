@@ -413,6 +413,10 @@ def test_from_and_to_scipy(session: Any) -> None:
         face.from_scipy(wrong)
     with pytest.raises(TypeError, match=r"pass a scipy\.sparse matrix in CSR, CSC, COO or BSR form"):
         face.from_scipy(sp.dok_matrix((2, 2)))
+    with pytest.raises(TypeError, match="index = 'i16': use one of 'i32', 'i64'"):
+        face.from_scipy(sp.csr_matrix((2, 2)), "i16")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="duplicates = 'add': use one of 'keep', 'sum', 'refuse'"):
+        face.from_scipy(sp.csr_matrix((2, 2)), duplicates="add")  # type: ignore[arg-type]
 
 
 def test_a_blocking_device_gives_scipy_matrices_at_once() -> None:

@@ -14,6 +14,7 @@ from tests.device.probes import EVENTS, Add, Bump, ProbeBackend, Slow
 
 import callboard as cb
 from callboard.core import registry
+from callboard.device import handle
 from callboard.device.line.status import PlanStats
 from callboard.kernel.blas import Gemm
 
@@ -248,6 +249,23 @@ async def test_an_operand_among_several_is_named_by_its_place(dev: cb.Device) ->
         dev.tensor.einsum("ij,jk->ik", a, freed)
     with pytest.raises(TypeError, match=r"operands\[1\] is ndarray; pass a GpuRef"):
         dev.tensor.einsum("ij,jk->ik", a, np.eye(2))  # type: ignore[arg-type]
+
+
+async def test_closing_outlasts_a_thread_that_does_not_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It gets ``close_timeout`` twice, and the device then ends all the same, without an error."""
+    monkeypatch.setattr(handle, "GRACE", 0.9)
+    undo = registry.register("probe", ProbeBackend())
+    try:
+        async with cb.System("test") as system:
+            dev = await system.device("probe", close_timeout=1.0)
+            EVENTS.clear()
+            x = dev.ask(Add(x=dev.put(ones()), after="never"))
+            await dev.close()
+            with pytest.raises(cb.DeviceStopped):
+                await x
+            EVENTS["never"].set()
+    finally:
+        undo()
 
 
 async def test_memory_comes_back_when_refs_go(dev: cb.Device) -> None:

@@ -67,6 +67,9 @@ async def test_killing_needs_a_process(fault):
     with pytest.raises(ValueError, match="context_poisoned"):
         async with fault("flood"):
             pass
+    with pytest.raises(ValueError, match="counted from 1"):
+        async with fault("oom", at=0):
+            pass
 
 async def test_clock(clock):
     called = []

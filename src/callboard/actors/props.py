@@ -35,6 +35,18 @@ class Props(Generic[A_co]):
         self.dispatcher: Dispatcher | None = None
         self.name: str | None = None
 
+    @staticmethod
+    def checked(props: Any) -> "Props[Any]":
+        """``props``, if it is one.
+
+        Raises:
+            TypeError: An actor class or instance was passed in its place.
+        """
+        if isinstance(props, Props):
+            return props
+        name = getattr(props, "__name__", type(props).__name__)
+        raise TypeError(f"{name} is no Props; pass actor_of(Props({name}, ...)), with the constructor's arguments")
+
     def with_mailbox(self, mailbox: Mailbox) -> Self:
         """Use this kind of mailbox instead of an unbounded one."""
         changed = copy(self)

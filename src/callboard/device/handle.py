@@ -35,6 +35,8 @@ Array = np.ndarray[Any, Any]
 
 CONTROL_TIMEOUT = 5.0
 """Seconds for control requests; ops have no timeout."""
+GRACE = 10.0
+"""Seconds that closing may take beyond what the hosts get."""
 
 
 class Device(Faces[Asynchronous]):
@@ -117,7 +119,7 @@ class Device(Faces[Asynchronous]):
             NameInUse, ValueError: The name is taken, or no name; more than 32 MiB of code and arguments.
             DeviceStopped
         """
-        return self._actor.residents.start(props, name)
+        return self._actor.residents.start(Props.checked(props), name)
 
     # -- flow ----------------------------------------------------------------------------------------------------------
 
@@ -188,7 +190,12 @@ class Device(Faces[Asynchronous]):
         return self._port.generation
 
     async def stats(self) -> DeviceStats:
-        """Figures of device and host, asked of the host (within 5 s)."""
+        """Figures of device and host, asked of the host.
+
+        Raises:
+            AskTimeout: No answer within 5 s: the host is busy, or no context is ready.
+            ContextLost, DeviceStopped
+        """
         plain = await self._answers.ask("stats", timeout=CONTROL_TIMEOUT)
         actor, port = self._actor, self._port
         return DeviceStats(
@@ -270,7 +277,8 @@ class Device(Faces[Asynchronous]):
 
     async def close(self) -> None:
         """End the device: nothing of it is left when this returns. Ops in flight fail with ``DeviceStopped``."""
-        await self.ref.stop_and_wait(timeout=self._actor.config.close_timeout + 10.0)
+        # A thread gets close_timeout to finish its work, and as long again to come back from the call that it is in.
+        await self.ref.stop_and_wait(timeout=2 * self._actor.config.close_timeout + GRACE)
         self._transfers.close()
 
     def __repr__(self) -> str:

@@ -44,7 +44,8 @@ async def open_faulty(
 
     * ``context_poisoned``: behind op ``at`` the context is dead: ops without a verdict fail with ``ContextPoisoned``.
     * ``oom``: op ``at`` fails with ``OutOfMemory``.
-    * ``hang``: the stream of op ``at`` stands still behind it until the device is closed.
+    * ``hang``: the stream of op ``at`` stands still behind it until the device is closed, or its context given up as
+      lost: ``stall_after=1.0`` among the options does that after a second.
     * ``host_killed``: the host gets SIGKILL when it launches op ``at``; process isolation only.
     * ``slow``: the stream of op ``at`` stands still behind it for ``delay`` seconds.
     * ``stale``: op ``at`` is answered ``GpuRefStale`` (``"context rebuilt"``) by the host.
@@ -58,7 +59,7 @@ async def open_faulty(
         options: As :func:`callboard.device`; there is no standby unless ``standby`` is given.
 
     Raises:
-        ValueError: No such kind, or one that needs another isolation.
+        ValueError: No such kind, one that needs another isolation, or ``at`` below 1.
     """
     import callboard as cb
     from callboard.core import registry
@@ -67,6 +68,8 @@ async def open_faulty(
         raise ValueError(f"fault {kind!r}; there are {', '.join(get_args(FaultKind))}")
     if kind == "host_killed" and isolation != "process":
         raise ValueError("fault 'host_killed' would kill the test itself under thread isolation; use 'process'")
+    if at < 1:
+        raise ValueError(f"at is {at}; ops are counted from 1")
     options = {"standby": None, **options}
     if kind == "hang":
         options.setdefault("close_timeout", CLOSE)

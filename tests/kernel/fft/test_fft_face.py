@@ -127,6 +127,10 @@ def test_axes_count_from_either_end() -> None:
     """Equal transforms have equal heads."""
     assert Fft(x=C, axes=(-1, 0)) == Fft(x=C, axes=(2, -3))
     assert Fft(x=H, axes=(-1,)) == Fft(x=H, axes=(2,))
+    with pytest.raises(ShapeError, match=r"axes is \(-2, -1\) and x has 1 axes: there is no axis -2"):  # as given
+        Fft(x=array("c64", 4), axes=(-2, -1)).infer()
+    with pytest.raises(TypeError, match=r"axes is 0; pass a sequence of integers, \(0,\)"):
+        FftFace(lambda op: op).fftn(C, axes=0)  # type: ignore[arg-type]
     with pytest.raises(ShapeError, match="no axis 3"):
         Fft(x=H, axes=(3,)).infer()
 

@@ -133,6 +133,11 @@ def test_kinds_are_checked_where_a_generator_is_made(device: Device) -> None:
         device.rng.generator("philox", dimensions=2)
     with pytest.raises(UnsupportedOp, match="use philox"):
         device.rng.xorwow().gamma(1.0, size=3)
+    for seed, error, says in ((1.5, TypeError, "seed: 1.5 is float"), (None, TypeError, "seed: it is NoneType")):
+        with pytest.raises(error, match=says):
+            device.rng.philox(seed)
+    with pytest.raises(OverflowError, match=r"seed: .* needs more than 64 bits"):
+        device.rng.philox(2**64)
     for name in ("philox", "philox64", "xorwow", "mrg32k3a", "mt19937", "mtgp32"):
         assert getattr(device.rng, name)(5).kind == name
     assert repr(device.rng.philox(5)) == "RngGenerator('philox', seed=5, position=0)"

@@ -5,6 +5,7 @@ import logging
 import re
 from typing import TYPE_CHECKING, Any, Final
 
+from callboard.actors.actor import Actor
 from callboard.actors.errors import ActorStopped, NameInUse
 from callboard.actors.props import Props
 
@@ -46,10 +47,17 @@ class Children:
         """Make and start a child.
 
         Raises:
+            TypeError: no Props, or those of a class that is no Actor.
             ValueError: the name has other characters than ``A-Z a-z 0-9 _ . : @ + = ~ -`` or begins with a sign.
             NameInUse: a living child has it.
             ActorStopped: the owner or the system is stopping.
         """
+        factory = Props.checked(props)._factory
+        if isinstance(factory, type) and not issubclass(factory, Actor):
+            raise TypeError(
+                f"{factory.__qualname__} is no Actor; derive from it (a ResidentActor is made by its device: "
+                "device.actor_of)"
+            )
         owner = self._owner
         if owner.closed or owner.system.is_stopping:
             raise ActorStopped(f"{owner.path} is stopping and makes no more actors")

@@ -240,6 +240,8 @@ class FftFace(Face[Mode]):
 def _all(x: GpuRef[Mode], axes: Axes, is_complex: bool) -> tuple[int, ...]:
     """The axes asked for; else all, without the one that holds the parts of complex halves."""
     if axes is not None:
+        if not isinstance(axes, Sequence):
+            raise TypeError(f"axes is {axes!r}; pass a sequence of integers, ({axes!r},)")
         return tuple(axes)
     pairs = is_complex and getattr(x, "dtype", None) is not None and x.dtype.name == "f16"
     return tuple(range(getattr(x, "ndim", 1) - pairs))

@@ -177,14 +177,14 @@ class IrfftOverwrite(Op[FftActor, GpuRef], tag="fft.irfft_overwrite"):
 def settle_axes(op: Any, is_complex: bool) -> None:
     """Count the axes of a message from the front, so that equal transforms have equal heads.
 
-    Axes that ``x`` does not have stay as they are, and ``infer`` refuses them.
+    Where ``x`` does not have one of them all stay as they are, and ``infer`` refuses them.
     """
     layout, given = op.x.layout, op.axes
     ndim = len(layout.shape)
     if is_complex and layout.dtype is HALF:
         ndim -= 1
     axes = tuple([axis + ndim if -ndim <= axis < 0 else axis for axis in given])
-    if axes != given:
+    if axes != given and min(axes) >= 0:
         msgspec.structs.force_setattr(op, "axes", axes)
 
 

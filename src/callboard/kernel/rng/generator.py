@@ -48,7 +48,7 @@ class RngGenerator(Generic[Mode]):
     Args:
         submit: Of the device.
         kind: The generator, a name of :data:`callboard.kernel.rng.streams.KINDS`.
-        seed: Integer of 64 bits; 0 for Sobol sequences that are not scrambled.
+        seed: Integer of 64 bits, negative ones as their two's complement; 0 for Sobol sequences that are not scrambled.
         position: Where to begin, in words of 32 bits (points, for quasi-random kinds).
         dimensions: Of the points of a quasi-random kind; with more than 1, they are the last axis of every array.
         ordering: One of the orders of the kind, see :mod:`callboard.kernel.rng.streams`.
@@ -75,7 +75,10 @@ class RngGenerator(Generic[Mode]):
             raise ShapeError(f"dimensions is {dimensions}; {kind} has 1 to {max_dimensions(kind)}")
         self.kind = kind
         self.ordering: RngOrdering = order_of(kind, ordering)
-        self.seed = whole(halves(seed))
+        try:
+            self.seed = whole(halves(seed))
+        except (TypeError, OverflowError) as e:
+            raise type(e)(f"seed: {e}") from None
         self.dimensions = dimensions
         self._submit = submit
         self._lock = threading.Lock()

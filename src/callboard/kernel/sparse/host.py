@@ -1,7 +1,7 @@
 """Sparse matrices of the host: from and to :mod:`scipy.sparse`."""
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -35,12 +35,15 @@ def host_parts(
         The class, its arrays by name, and the shape.
 
     Raises:
-        TypeError: Another form.
+        TypeError: Another form; no such ``index`` or ``duplicates``.
         ShapeError: Not two axes, indices out of range or too large for ``index``, or duplicates that are refused.
     """
     kind = getattr(matrix, "format", None)
     if kind not in FORMS:
         raise TypeError(f"from_scipy: {type(matrix).__name__}; pass a scipy.sparse matrix in CSR, CSC, COO or BSR form")
+    for name, word, words in (("index", index, tuple(INDEX_LIMIT)), ("duplicates", duplicates, get_args(Duplicates))):
+        if word not in words:
+            raise TypeError(f"from_scipy: {name} = {word!r}: use one of {', '.join(map(repr, words))}")
     if matrix.ndim != 2:
         raise ShapeError(f"from_scipy: the matrix has {matrix.ndim} axes; pass one with 2")
     if max(*matrix.shape, matrix.nnz) > INDEX_LIMIT[index]:
