@@ -219,19 +219,11 @@ class Actor:
             behaviour: called like a handler.
             stacked: :meth:`unbecome` comes back to the present behaviour instead of the handlers of the class.
         """
-        cell = self._here()
-        if stacked:
-            cell.behaviours.append(cell.behaviour)
-        else:
-            cell.behaviours.clear()
-        cell.behaviour = behaviour
-        cell.retable()
+        self._here().dispatch.become(behaviour, stacked)
 
     def unbecome(self) -> None:
         """Go back to the behaviour before, in the end to the handlers of the class."""
-        cell = self._here()
-        cell.behaviour = cell.behaviours.pop() if cell.behaviours else None
-        cell.retable()
+        self._here().dispatch.unbecome()
 
     # -- time and tasks ------------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""The cell: what is behind an :class:`ActorRef`. Two lanes, one task, one dispatch table.
+"""The cell: what is behind an :class:`ActorRef`. Two lanes and one task.
 
 Any thread appends to a lane and then reads ``awake``; the owner clears ``awake`` and then looks into the lanes again
 before it sleeps. One of the two always sees the other, so no message is overlooked and a wake-up is only paid when the
@@ -16,17 +16,18 @@ from callboard.actors._runtime import completion, lifecycle
 from callboard.actors._runtime.background import Background
 from callboard.actors._runtime.children import Children
 from callboard.actors._runtime.current import CURRENT
+from callboard.actors._runtime.dispatch import Dispatch
 from callboard.actors._runtime.envelopes import Ask, Kill, Obituary, Poison, Tick, message_of
 from callboard.actors._runtime.stash import Stash
-from callboard.actors._runtime.table import COROUTINE, bind, find
+from callboard.actors._runtime.table import COROUTINE
 from callboard.actors.actor import Actor
 from callboard.actors.clock import Cancellable
-from callboard.actors.errors import ActorKilled, DeathPact, MailboxFull, ReplyError
+from callboard.actors.errors import MailboxFull, ReplyError
 from callboard.actors.props import Props
 from callboard.actors.refs import ActorRef
 from callboard.actors.supervision import RestartLog, Strategy, unwrap
 from callboard.actors.timers import Timers
-from callboard.actors.watch import Terminated, Watches
+from callboard.actors.watch import Watches
 
 if TYPE_CHECKING:
     from callboard.actors._runtime.port import Port
@@ -42,8 +43,6 @@ THROUGHPUT: Final = 128
 TAKEN: Final = object()
 """In ``Cell.current``: the message was stashed or forwarded, so its asker is no longer ours."""
 
-Handler = Callable[[Any], Any]
-
 
 class Cell:
     """One actor: identity, lanes, task, and the current instance. Made by its parent, run on its port's thread."""
@@ -52,13 +51,12 @@ class Cell:
         "actor",
         "awake",
         "background",
-        "behaviour",
-        "behaviours",
         "cause",
         "children",
         "closed",
         "constructing",
         "current",
+        "dispatch",
         "force_timer",
         "gone",
         "group_log",
@@ -83,7 +81,6 @@ class Cell:
         "suspended",
         "system",
         "system_lane",
-        "table",
         "taken",
         "task",
         "timers",
@@ -124,10 +121,7 @@ class Cell:
         self.stopping = False
         self.suspended = False
         self.incarnation = 0
-        self.table: dict[type, Handler] = {}
         self.kinds = system.kinds
-        self.behaviour: Handler | None = None
-        self.behaviours: list[Handler | None] = []
         self.taken = TAKEN
         self.current: Any = TAKEN
         self.inflight: set[Ask] = set()
@@ -137,6 +131,7 @@ class Cell:
         self.stop_deadline: float | None = None
         self.force_timer: Cancellable | None = None
         self.listeners: dict[Any, Callable[[BaseException | None], object]] = {}
+        self.dispatch = Dispatch(self)
         self.children = Children(self)
         self.watches = Watches(self)
         self.stash = Stash(self)
@@ -227,10 +222,11 @@ class Cell:
     def request_stop(self, timeout: float | None) -> None:
         """Stop within ``timeout`` seconds (None: the system's), then cancel."""
         seconds = self.system.stop_timeout if timeout is None else max(0.0, timeout)
-        if not self.gone and not self.port.run(self._begin_stop, seconds):
+        if not self.gone and not self.port.run(self.begin_stop, seconds):
             self.abandon()
 
-    def _begin_stop(self, seconds: float) -> None:
+    def begin_stop(self, seconds: float) -> None:
+        """The same, on the port's thread."""
         if self.gone:
             return
         deadline = self.port.clock.time() + seconds
@@ -278,7 +274,7 @@ class Cell:
 
     async def _serve(self) -> None:
         lane, system_lane, kinds, here = self.lane, self.system_lane, self.kinds, self.port
-        items, pop = lane.items, lane.pop
+        items, pop, dispatch = lane.items, lane.pop, self.dispatch
         create_future = self.port.loop.create_future
         budget = THROUGHPUT
         while True:
@@ -308,10 +304,10 @@ class Cell:
                     self.dead(item.message, "cancelled")
                     continue
                 message = item.message
-                handler = self.table.get(type(message))
+                handler = dispatch.table.get(type(message))
                 self.current = item
                 try:
-                    result = handler(message) if handler is not None else self.resolve(message)(message)
+                    result = handler(message) if handler is not None else dispatch.resolve(message)(message)
                     kind = kinds[type(result)]
                     if kind:
                         if kind != COROUTINE:
@@ -325,10 +321,10 @@ class Cell:
                     if self.current is item:
                         item.answer(result, here)
             else:
-                handler = self.table.get(type(item))
+                handler = dispatch.table.get(type(item))
                 self.current = item
                 try:
-                    result = handler(item) if handler is not None else self.resolve(item)(item)
+                    result = handler(item) if handler is not None else dispatch.resolve(item)(item)
                     if result is not None:
                         kind = kinds[type(result)]
                         if kind == COROUTINE:
@@ -382,66 +378,12 @@ class Cell:
             _log.warning("%s answered %s, which nobody asked: %r", self.path, type(message).__qualname__, error)
             self.dead(message, "reply_error")
 
-    def current_ask(self) -> Ask | None:
-        """The envelope of the message that is being handled, if somebody asked."""
-        return self.current if type(self.current) is Ask else None
-
-    # -- dispatch ------------------------------------------------------------------------------------------------------
-
     def adopt(self, actor: Actor) -> None:
         """Take a new instance: its table, its strategy."""
         self.actor = actor
         self.strategy = actor.supervision
-        self.behaviour = None
-        self.behaviours.clear()
-        self.retable()
+        self.dispatch.adopt(actor)
 
-    def retable(self) -> None:
-        """Build the dispatch table for the current behaviour."""
-        table: dict[type, Handler] = {} if self.behaviour is not None or self.actor is None else bind(self.actor)
-        table[Tick] = self._on_tick
-        table[Obituary] = self._on_obituary
-        table[Poison] = self._on_poison
-        table[Kill] = self._on_kill
-        self.table = table
-
-    def resolve(self, message: Any) -> Handler:
-        """The handler of a message class that is not in the table yet."""
-        cls = type(message)
-        handler = self._behave if self.behaviour is not None else find(self.table, cls)
-        if handler is None:
-            handler = self._no_handler
-        self.table[cls] = handler
-        return handler
-
-    def _behave(self, message: Any) -> Any:
-        behaviour = self.behaviour
-        result = behaviour(message) if behaviour is not None else NotImplemented
-        return self._no_handler(message) if result is NotImplemented else result
-
-    def _no_handler(self, message: Any) -> Any:
-        if isinstance(message, Terminated):
-            raise DeathPact(
-                f"{self.path} watched {message.ref.path}, which stopped, and has no handler for Terminated"
-            ) from message.cause
-        assert self.actor is not None
-        return self.actor.unhandled(message)
-
-    def _inner(self, message: Any) -> Any:
-        handler = self.table.get(type(message)) or self.resolve(message)
-        return handler(message)
-
-    def _on_tick(self, tick: Tick) -> Any:
-        if not self.timers.accept(tick):
-            return None
-        self.current = tick.message
-        return self._inner(tick.message)
-
-    def _on_obituary(self, obituary: Obituary) -> Any:
-        return self._inner(obituary.message) if self.watches.accept(obituary) else None
-
-    def _on_poison(self, _: Poison) -> None:
-        self._begin_stop(self.system.stop_timeout)
-
-    def _on_kill(self, _: Kill) -> None:
-        raise ActorKilled(f"{self.path} was killed")
+    def current_ask(self) -> Ask | None:
+        """The envelope of the message that is being handled, if somebody asked."""
+        return self.current if type(self.current) is Ask else None

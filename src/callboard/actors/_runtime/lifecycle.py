@@ -265,7 +265,7 @@ async def finish(cell: "Cell", cause: BaseException | None) -> None:
     cell.timers.cancel_all()
     if cell.force_timer is not None:
         cell.force_timer.cancel()
-    cell.table = {}
+    cell.dispatch.forget()
     cell.watches.forget_all()
     cell.gone = True
     listeners = dict(cell.listeners)
