@@ -92,6 +92,7 @@ async def _error(reply: Any) -> type[BaseException] | None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
+@pytest.mark.usefixtures("small_buffers")
 async def test_a_million_ops_that_nobody_awaits_in_one_loop() -> None:
     async with cb.device("cpu", isolation="process", standby=None) as dev:
         await many(dev, 50_000, 1000)
