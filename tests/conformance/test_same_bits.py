@@ -51,6 +51,7 @@ CASES: dict[str, Make] = {
     "sp_mv": lambda s: sparse.SpMv(a=matrix(s), x=dense(s, 600), deterministic=True),
     "sp_mm": lambda s: sparse.SpMm(a=matrix(s), b=dense(s, 600, 9), deterministic=True),
     "sp_gemm": lambda s: sparse.SpGemm(a=matrix(s), b=matrix(s), deterministic=True),
+    "sp_sv": lambda s: sparse.SpSv(a=triangle(s), x=dense(s, 600)),
     "sp_sm": lambda s: sparse.SpSm(a=triangle(s), b=dense(s, 600, 9)),
     "sddmm": lambda s: sparse.Sddmm(a=dense(s, 600, 3000), b=dense(s, 3000, 600, seed=1), c=matrix(s)),
     "structured": lambda s: sparse_lt.Matmul(
