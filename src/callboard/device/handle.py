@@ -45,7 +45,9 @@ class Device(Faces[Asynchronous]):
     Ops may be called from any thread, in program order per thread; awaiting and control belong to the system's loop.
 
     Attributes:
-        blas: BLAS ops (:class:`callboard.kernel.blas.BlasFace`).
+        blas, blas_lt, fft, rng, solver, sparse, sparse_lt, tensor: The libraries, see :class:`Faces
+            <callboard.device.faces.Faces>`. ``help(device.fft)`` lists the ops of one; what their arguments mean, their
+            messages say: ``help(callboard.kernel.fft.Fft)``.
     """
 
     def __init__(self, ref: "ActorRef[DeviceActor]", actor: DeviceActor, transfers: Transfers) -> None:

@@ -6,7 +6,7 @@ Fixtures:
 * ``device``: an opened device, once for each of ``cpu-thread``, ``cpu-process``, ``cuda-process`` and ``cuda-thread``.
   Async. Where CUDA cannot be used the last two are skipped with the reason, or failed with ``CALLBOARD_REQUIRE=cuda``.
 * ``fault``: ``async with fault("host_killed", at=3) as dev`` (:func:`callboard.testing.faults.open_faulty`).
-* ``clock``: a :class:`callboard.actors.ManualClock`.
+* ``clock``: a :class:`callboard.actors.ManualClock`, for ``cb.System(clock=clock)``.
 
 After each test that uses one of the first three, host processes, descriptors, arenas and threads that it left behind
 are an error. ``callboard_census = all`` in the ini file, or the mark ``leaves_nothing``, asks for that check where a
