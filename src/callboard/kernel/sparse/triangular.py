@@ -18,7 +18,8 @@ class SpSv(Op[SparseActor, GpuRef], tag="sparse.sp_sv"):
     A 0 on the diagonal, stored or not, fails the op with ``NumericalError``.
 
     Args:
-        a: ``[n, n]``, values in f32, f64, c64 or c128; only the triangle that ``lower`` names is read.
+        a: ``[n, n]``, values in f32, f64, c64 or c128; only the triangle that ``lower`` names is read. A
+            ``CscRef`` is the transpose of its ``a.T``; blocks have to be converted (``Convert``).
         x: ``[n]``, same dtype, without gaps.
         out: ``[n]``, same dtype, without gaps; a new array when None.
         alpha: Number or 0-d array.
@@ -52,7 +53,8 @@ class SpSm(Op[SparseActor, GpuRef], tag="sparse.sp_sm"):
     A 0 on the diagonal, stored or not, fails the op with ``NumericalError``.
 
     Args:
-        a: ``[n, n]``, values in f32, f64, c64 or c128; only the triangle that ``lower`` names is read.
+        a: ``[n, n]``, values in f32, f64, c64 or c128; only the triangle that ``lower`` names is read. A
+            ``CscRef`` is the transpose of its ``a.T``; blocks have to be converted (``Convert``).
         b: ``[n, m]``, same dtype; row- or column-major.
         out: ``[n, m]``, same dtype, row- or column-major; a new row-major array when None.
         alpha: Number or 0-d array.
