@@ -55,6 +55,12 @@ async def messages(gpu: cb.Device, a: cb.GpuRef, m: CsrRef) -> None:
     assert_type(gpu.ask(SpMv(a=m, x=a)), cb.GpuRef)
     assert_type(gpu.ask(SpGemm(a=m, b=m)), CsrRef)
     assert_type(gpu.ask(Contract(a=a, b=a, modes_a="ij", modes_b="jk", modes_out="ik")), cb.GpuRef)
+
+
+def blocking(gpu: cb.sync.Device, a: cb.sync.Ref) -> None:
+    assert_type(gpu.ask(Gemm(a=a, b=a)), cb.sync.Ref)
+    assert_type(gpu.ask(Gemm(a=a, b=a)).get(), np.ndarray[Any, Any])
+    assert_type(gpu.ask(Dot(x=a, y=a)).result(), float)
 """
 
 BAD = """
