@@ -17,6 +17,7 @@ import argparse
 import asyncio
 import gc
 import os
+import statistics
 import time
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,8 @@ from callboard.cli.progress import Progress
 
 MIB = 1 << 20
 PARTS = 10
-"""Of the asks; memory is looked at behind each."""
+"""Of the asks; memory is looked at behind each, and medians of the first and the last half are compared."""
+HALF = PARTS // 2
 GROWTH = 2.0
 """MiB in all processes together that count as no growth: Python's allocator takes 1 MiB at a time in each of them."""
 
@@ -114,7 +116,7 @@ async def _measure(given: Any, record: Record) -> dict[str, Any]:
     found |= {
         "asks": count,
         "held": held,
-        "growth": held[-1] - held[0],
+        "growth": statistics.median(held[-HALF:]) - statistics.median(held[:HALF]),
         "asks_per_second": count / took,
         "buffers_left": stats.buffers,
     }
