@@ -75,8 +75,8 @@ class Convert(Op[SparseActor, CsrRef | CscRef | CooRef | BsrRef], tag="sparse.co
     """The same matrix in another format (``SparseActor``'s conversions). Entries of a row or column keep their order.
 
     Args:
-        a: Values in f16, bf16, f32, f64, c64 or c128. A ``BsrRef`` becomes a ``CsrRef``, with the zeros of its blocks; a
-            ``BlockedEllRef`` comes and goes as a dense matrix (:class:`ToDense`, :class:`FromDense`).
+        a: Values in f16, bf16, f32, f64, c64 or c128. A ``BsrRef`` becomes a ``CsrRef``, with the zeros of its blocks.
+            A ``BlockedEllRef`` comes and goes as a dense matrix (:class:`ToDense`, :class:`FromDense`).
         format: ``"csr"``, ``"csc"`` or ``"coo"``, not that of ``a``; or, of a ``CsrRef`` with no entry twice,
             ``"bsr"``: blocks in order, as many as have entries, which is known when the result is awaited.
         block: With ``"bsr"``: ``(rows, columns)`` of a block, which divide those of ``a``.
