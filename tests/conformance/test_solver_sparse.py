@@ -285,6 +285,18 @@ def test_badly_conditioned(lu: Any, dtype: DType) -> None:
     check_residual(tiny.toarray() * dtype.np.type(1e20), x, b * dtype.np.type(1e20), dtype)
 
 
+@pytest.mark.parametrize("op", OPS)
+@pytest.mark.parametrize("dtype", EVERY)
+def test_numbers_whose_products_are_too_large(session: Any, no_lu: str | None, op: Any, dtype: DType) -> None:
+    """The largest element of the matrix times the largest of the solution is none."""
+    needs(op, no_lu)
+    largest = float(np.finfo(dtype.real.np).max)
+    a = np.diag([largest**0.3, largest**-0.3, 1]).astype(dtype.np)
+    b = np.array([largest**0.3, largest**0.45, 1]).astype(dtype.np)
+    x = session.get(execute(session, op(a=put_sparse(session, scipy.sparse.csr_array(a)), b=session.put(b))))
+    np.testing.assert_allclose(x, [1, largest**0.75, 1], rtol=1e-4)
+
+
 @pytest.mark.parametrize("dtype", EVERY)
 def test_what_cholesky_does_not_take(session: Any, dtype: DType) -> None:
     b = session.put(np.ones(2, dtype.np))

@@ -1,8 +1,8 @@
 """A stand-in for ``nvmath.bindings.cudss`` that executes on host memory, and the kernels beside it.
 
 Like cuDSS it replaces small pivots and counts them: with the default order it takes pivots from the diagonal alone,
-with the order by columns the largest of each column; there, what it has no elements for is left as it was in memory,
-and counted as little as on the GPU. It wants all arrays on the device, and phases in their order.
+with the order by columns the largest of each column; there, a pivot that it finds nothing for is left as it was in its
+memory. It wants all arrays on the device, and phases in their order.
 """
 
 import ctypes
@@ -131,7 +131,9 @@ class HostCudss:
             assert all((a == b).all() for a, b in zip(state["pattern"], (starts, places), strict=True))
             full = np.zeros((n, n), kind)
             full[np.repeat(np.arange(n), np.diff(starts)), places] = self._at(values, count, kind)
-            state["info"], state["pivots"], state["factors"] = factored(full, what, settings[0] == 2, settings[9])
+            state["info"], state["pivots"], state["factors"] = factored(
+                full, what, settings[0] == 2, settings[9], self._at(state["memory"][0], 1, np.float64)
+            )
         else:
             assert phase == 1008
             (rows, cols, side, at_x), at_b = self.alive[x], self.alive[b][3]
@@ -146,10 +148,11 @@ class HostCudss:
         return array_at(address, kind, (n,), (1,))
 
 
-def factored(a: Array, what: int, by_columns: bool, least: float) -> tuple[int, int, tuple[Array, Array]]:
+def factored(
+    a: Array, what: int, by_columns: bool, least: float, memory: Array
+) -> tuple[int, int, tuple[Array, Array]]:
     """``info``, how many pivots were replaced, and the factors with their order of rows."""
     n, replaced, order = len(a), 0, np.arange(len(a))
-    empty = ~(a != 0).any(axis=0)
     a = a.copy()
     for k in range(n):
         if by_columns:
@@ -157,13 +160,14 @@ def factored(a: Array, what: int, by_columns: bool, least: float) -> tuple[int, 
             a[[k, best]], order[[k, best]] = a[[best, k]], order[[best, k]]
         if what in (3, 4) and not a[k, k].real > 0:
             return k + 1, 0, (a, order)
-        if by_columns and (empty[k] or not a[k, :].any()):
-            a[k, k] = 0.7
+        if by_columns and not a[k, k]:
+            a[k, k] = memory[0]
         if abs(a[k, k]) < least:
             a[k, k], replaced = least, replaced + 1
         with np.errstate(all="ignore"):
             a[k + 1 :, k] /= a[k, k]
             a[k + 1 :, k + 1 :] -= np.outer(a[k + 1 :, k], a[k, k + 1 :])
+    memory[0] = abs(a[-1, -1])
     return 0, replaced, (a, order)
 
 
@@ -234,6 +238,5 @@ class CsrKernel(Kernel):
         norms = self._at(p.status + p.ld, 1 + 3 * p.batch, np.float64)
         b, x, left = norms[1::3], norms[2::3], norms[3::3]
         with np.errstate(all="ignore"):
-            bound = p.low * norms[0] * x + p.low * b
-            fine = np.isfinite(bound) & (left <= bound)
+            fine = np.isfinite(x) & np.isfinite(left) & ~(left / norms[0] > p.low * (x + b / norms[0]))
         self._status(p)[RESIDUAL] += np.count_nonzero(~fine)

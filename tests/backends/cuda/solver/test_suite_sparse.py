@@ -54,8 +54,34 @@ def test_pivots_of_whole_columns_are_the_last_resort(session: LibrarySession, cu
     np.testing.assert_allclose(swapped @ session.get(x), [1, 2, 3])
     assert cudss.phases == 3 * [ANALYSIS, FACTORIZATION, SOLVE]
     cudss.phases.clear()
+    execute(session, SparseLu(a=put_sparse(session, swapped), b=session.put(np.ones(3))))
+    assert cudss.phases == [SOLVE]
+    cudss.phases.clear()
     execute(session, SparseLu(a=put_sparse(session, 2 * swapped), b=session.put(np.ones(3))))
-    assert cudss.phases == [FACTORIZATION, SOLVE]
+    assert cudss.phases == [ANALYSIS, FACTORIZATION, SOLVE]
+
+
+def test_what_lies_in_memory_makes_no_pivot(
+    session: LibrarySession, driver: HostDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By whole columns, of the memory that is given, and of the last matrix."""
+    allocate = session.device.allocate
+
+    def used(nbytes: int) -> Memory:
+        memory = allocate(nbytes)
+        driver.memset_8(memory.address, 0x3F, nbytes, 0)
+        return memory
+
+    monkeypatch.setattr(session.device, "allocate", used)
+    singular, b = scipy.sparse.csr_array(np.array([[0.0, 1, 2], [1, 2, 1], [2, 4, 2]])), np.ones(3)
+    regular = scipy.sparse.csr_array(np.array([[0.0, 1, 2], [1, 2, 1], [2, 1, 1]]))
+    refused, solvable = put_sparse(session, singular), session.put(singular @ b)
+    with pytest.raises(NumericalError, match="the matrix is singular: 1 pivot is 0"):
+        execute(session, SparseLu(a=refused, b=solvable))
+    x = execute(session, SparseLu(a=put_sparse(session, regular), b=session.put(b)))
+    np.testing.assert_allclose(regular @ session.get(x), b)
+    with pytest.raises(NumericalError, match="the matrix is singular: 1 pivot is 0"):
+        execute(session, SparseLu(a=refused, b=solvable))
 
 
 def test_where_elements_are_is_read_back_if_it_must_be(

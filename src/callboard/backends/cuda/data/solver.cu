@@ -337,14 +337,14 @@ __device__ void csr_residual(const SolverArgs& p) {
     }
 }
 
-// The norms of csr_residual; low: the largest backward error that is none. status[RESIDUAL]: solutions that are none, or
-// so large that nothing can be said of them.
+// The norms of csr_residual; low: the largest backward error that is none. status[RESIDUAL]: solutions that are none.
+// The norm of the matrix is no 0, and what it is multiplied by may be very large.
 extern "C" __global__ void csr_judge(const __grid_constant__ SolverArgs p) {
     const double* norms = (const double*)((const char*)p.status + p.ld);
     for (i64 k = threadIdx.x; k < p.batch; k += blockDim.x) {
         const double *of = norms + 1 + 3 * k;
-        const double bound = p.low * norms[0] * of[1] + p.low * of[0];
-        if (!is_finite(bound) || !(of[2] <= bound)) atomicAdd(p.status + RESIDUAL, 1);
+        const bool numbers = is_finite(of[1]) && is_finite(of[2]);
+        if (!numbers || of[2] / norms[0] > p.low * (of[1] + of[0] / norms[0])) atomicAdd(p.status + RESIDUAL, 1);
     }
 }
 

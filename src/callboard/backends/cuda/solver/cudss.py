@@ -173,12 +173,16 @@ class Cudss(Vendor):
         if not nbytes:  # it asks for nothing, too, and takes any address but 0 for something
             out[0] = None
             return 0
+        driver = self.device.driver
         try:
             memory = self.device.allocate(nbytes)
+            self._blocks[memory.address] = memory
+            # Ordered by columns, it leaves pivots that it finds nothing for as they are: 0 it counts.
+            driver.check(driver.memset_8(memory.address, 0, nbytes, self._stream.native), "cuMemsetD8Async")
+            self._stream.synchronize()
         except AccelError as e:
             self._refused = e
             return 1
-        self._blocks[memory.address] = memory
         out[0] = memory.address
         return 0
 
@@ -210,6 +214,7 @@ class Factors:
 
     Attributes:
         key: What other matrices must have in common with this one.
+        pivots: As given.
         structure: Address of offsets and indices, i32, to be filled before the analysis.
         values: Address of the elements, to be filled before the factorisation.
         transversal: Elements of it in different rows and columns, by their columns; None: the diagonal.
@@ -220,6 +225,7 @@ class Factors:
 
     def __init__(self, cudss: Cudss, key: Key, pivots: Pivots) -> None:
         dtype, definite, n, count = self.key = key
+        self.pivots = pivots
         self._cudss = cudss
         self._handle = cudss.handle(dtype.name)
         self._kind = CUDA_TYPE[dtype.name]

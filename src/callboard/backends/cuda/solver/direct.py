@@ -10,7 +10,8 @@ No matrix is factored that cannot be regular for the places of its zeros: cuDSS 
 cuDSS takes its pivots from blocks of the diagonal, which does for most matrices, and says nothing where it does not. So
 every solution is put into the system. Where it leaves more than the backward error of a stable method (Higham,
 "Accuracy and Stability of Numerical Algorithms", 2nd ed., 7.1), LU is done again with rows exchanged first, then with
-pivots from whole columns; and where that does not help either, the op fails.
+pivots from whole columns; and where that does not help either, the op fails. A factorisation by whole columns serves
+its matrix only, and begins in memory of zeros: there cuDSS does not set pivots that it finds nothing for.
 """
 
 import math
@@ -93,6 +94,8 @@ def by_cudss(job: Job, system: "System", cudss: Cudss) -> Callable[[int, int], N
             return attempt(native, base, factors, SOLVE) is None
         if system.zeros:  # else all elements are there that were before
             factors.transversal = system.transversal(native, base, factors.transversal)
+        if factors.pivots == COLUMNS:  # those that it does not set would be of the last matrix
+            return anew(native, base, COLUMNS, factors.transversal) is None
         keep(native, factors.values, base + system.values.at, numbers)
         return attempt(native, base, factors, FACTORIZATION, SOLVE) is None
 
