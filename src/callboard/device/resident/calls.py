@@ -21,7 +21,8 @@ from callboard.device.resident.line import End
 from callboard.device.resident.values import Packer, Unpacker, Unsendable, decode, encode
 
 if TYPE_CHECKING:
-    from callboard.device.resident.registry import Residents
+    from callboard.device.resident.caller import Caller
+    from callboard.device.resident.registry import Resident
 
 __all__ = ["Arguments", "TurnEnd", "read_only"]
 
@@ -134,10 +135,10 @@ def read_only(method: Callable[..., Any]) -> frozenset[str]:
 class TurnEnd(End):
     """Puts the result together and settles the reply; gives the result's slot back."""
 
-    __slots__ = ("__weakref__", "actor", "id", "reply", "residents", "slot", "timer")
+    __slots__ = ("__weakref__", "actor", "caller", "id", "reply", "slot", "timer")
 
-    def __init__(self, residents: "Residents", actor: int, reply: Reply[Any]) -> None:
-        self.residents = residents
+    def __init__(self, caller: "Caller", actor: "Resident", reply: Reply[Any]) -> None:
+        self.caller = caller
         self.actor = actor
         self.id = 0
         self.reply = weakref.ref(reply)
@@ -145,12 +146,12 @@ class TurnEnd(End):
         self.timer: asyncio.TimerHandle | None = None
 
     def _resolve(self, value: bytes) -> None:
-        self.residents.ended(self)
+        self.caller.ended(self)
         if self.slot is None:
             self._settle(value, None)
         else:
             own = np.empty(self.slot.nbytes, np.uint8)
-            self.residents.copy(own, self.slot.array, lambda: self._settle(value, own))
+            self.caller.copy(own, self.slot.array, lambda: self._settle(value, own))
 
     def _settle(self, value: bytes, memory: Array | None) -> None:
         """Also where nobody waits for the result any more: its refs have to be made to be freed."""
@@ -164,7 +165,7 @@ class TurnEnd(End):
                 offset, length, _ = parts
                 parts = decode(memory[offset : offset + length].tobytes())
             packed, refs = parts
-            unpacker = Unpacker(None if memory is None else _Own(memory), [self.residents.ref(*wire) for wire in refs])
+            unpacker = Unpacker(None if memory is None else _Own(memory), [self.caller.ref(*wire) for wire in refs])
             result = unpacker.unpack(packed)
         except Exception as e:  # of a user's class that is made again here
             error = ReplyError(f"the result cannot be put together here: {type(e).__name__}: {e}")
@@ -178,7 +179,7 @@ class TurnEnd(End):
             reply._reject(Failure(error, reply._port, Cause()))
 
     def _reject(self, failure: Failure) -> None:
-        self.residents.ended(self)
+        self.caller.ended(self)
         self._give_slot()
         reply = self.reply()
         if reply is not None and not reply.done():
@@ -194,7 +195,7 @@ class TurnEnd(End):
     def _give_slot(self) -> None:
         slot, self.slot = self.slot, None
         if slot is not None:
-            self.residents.give(slot)
+            self.caller.give(slot)
 
 
 class _Own:

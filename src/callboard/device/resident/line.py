@@ -1,6 +1,7 @@
 """Turns on the op line: accepted in the one order with the ops, answered by a verdict like them."""
 
 import sys
+import threading
 from collections.abc import Callable
 
 from callboard.core.reply import Failure
@@ -9,7 +10,7 @@ from callboard.device.line.entries import Entry
 from callboard.device.line.port import OpPort, request_key
 from callboard.device.protocol import Turn
 
-__all__ = ["End", "accept"]
+__all__ = ["End", "accept", "on_loop"]
 
 
 class End:
@@ -22,6 +23,14 @@ class End:
 
     def _reject(self, failure: Failure) -> None:
         raise NotImplementedError
+
+
+def on_loop(port: OpPort, action: Callable[[], None]) -> None:
+    """Act on the loop's thread: now if this is it."""
+    if threading.get_ident() == port.outbox.thread:
+        action()
+    else:
+        port.loop.call_soon_threadsafe(action)
 
 
 def accept(port: OpPort, tag: str, end: End, message: Callable[[int], Turn]) -> int:

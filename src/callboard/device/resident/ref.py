@@ -60,7 +60,7 @@ class ResidentRef(Generic[A_co]):
         """
         name = self._method(method)
         tag = f"{self._actor.name}.{name}"
-        return self._residents.call(
+        return self._residents.caller.call(
             self._actor, Arguments(tag, name, args, kwargs, _signature(method), read_only(method)), self._timeout
         )
 
@@ -98,7 +98,9 @@ class ResidentRef(Generic[A_co]):
                     f"{actor.name} ({actor.cls.__qualname__}) has no handler for {kind.__qualname__}"
                 )
         tag = f"{actor.name}.{kind.__name__}"
-        return self._residents.call(actor, Arguments(tag, None, (message,), {}, None, frozenset()), self._timeout)
+        return self._residents.caller.call(
+            actor, Arguments(tag, None, (message,), {}, None, frozenset()), self._timeout
+        )
 
     def _method(self, method: Any) -> str:
         actor = self._actor

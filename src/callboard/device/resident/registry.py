@@ -4,27 +4,22 @@ import asyncio
 import itertools
 import logging
 import threading
-import weakref
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from callboard.actors import Props
 from callboard.actors.errors import ActorStopped, NameInUse
-from callboard.core.errors import DeviceStopped, MailboxFull
-from callboard.core.layout import layout_from_wire
-from callboard.core.ref import Allocation, GpuRef
-from callboard.core.reply import Reply
-from callboard.device.arena import ArenaPool, Slot
+from callboard.core.errors import DeviceStopped
+from callboard.device.arena import ArenaPool
 from callboard.device.failures import as_error
 from callboard.device.hosts.base import Host
-from callboard.device.line.copying import Copier
 from callboard.device.line.port import OpPort
 from callboard.device.line.refusals import marked
-from callboard.device.protocol import ActorEvent, FromHost, Returned, Room, RoomWanted, StartActor, StopActor, Turn
+from callboard.device.protocol import ActorEvent, FromHost, Returned, RoomWanted, StartActor, StopActor
 from callboard.device.resident.actor import ResidentActor
-from callboard.device.resident.calls import Arguments, TurnEnd
+from callboard.device.resident.caller import Caller
 from callboard.device.resident.code import dumps
-from callboard.device.resident.line import accept
+from callboard.device.resident.line import on_loop
 from callboard.device.resident.ref import ResidentRef
 from callboard.device.resident.values import MAX_BODY
 
@@ -65,50 +60,26 @@ class Resident:
         self.waiting: list[asyncio.Future[None]] = []
 
 
-class SharedAllocation(Allocation):
-    """An array that a resident actor lent: freed once for each time that it came."""
-
-    __slots__ = ("issued",)
-
-    def __init__(self, id: int, released: Any) -> None:
-        super().__init__(id, released)
-        self.issued = 1
-
-    def free(self) -> None:
-        if not self.freed:
-            self.freed = True
-            self._release()
-
-    def __del__(self) -> None:
-        if not self.freed:
-            self._release()
-
-    def _release(self) -> None:
-        for _ in range(self.issued):
-            self.released.append(self.id)
-
-
 class Residents:
-    """Starts resident actors in every new context, calls them, and keeps what their calls use.
+    """Starts resident actors in every new context, and knows what became of them.
 
     Args:
         port: The op line of the device.
         arenas: Host memory shared with the contexts.
         hosts: The active host and the standby, as far as they are there.
         isolated: Hosts are processes: code travels by value where it must.
+
+    Attributes:
+        caller: Calls them.
     """
 
     def __init__(self, port: OpPort, arenas: ArenaPool, hosts: Callable[[], Iterable[Host]], isolated: bool) -> None:
         self._port = port
-        self._arenas = arenas
         self._hosts = hosts
         self._isolated = isolated
         self._actors: dict[int, Resident] = {}
-        self._flying: dict[int, TurnEnd] = {}
-        self._staged: dict[int, Slot] = {}  # slots of arguments, by turn
-        self._lent: weakref.WeakValueDictionary[int, SharedAllocation] = weakref.WeakValueDictionary()
         self._lock = threading.Lock()
-        self._copier = Copier()
+        self.caller = Caller(port, arenas)
 
     # -- actors --------------------------------------------------------------------------------------------------------
 
@@ -127,7 +98,7 @@ class Residents:
         with self._lock:
             name = self._named(name or props.name, props.label)
             actor = self._actors[actor_id] = Resident(StartActor(actor_id, name, recipe), props)
-        self._on_loop(lambda: self._post(actor.message))
+        on_loop(self._port, lambda: self._post(actor.message))
         return ResidentRef(self, actor)
 
     def _recipe(self, props: Props[Any]) -> Any:
@@ -161,7 +132,7 @@ class Residents:
         """End it after its current call; calls that wait fail with ``ActorStopped``."""
         if actor.stopped is None:
             actor.stopped = ActorStopped(f"{self._port.name}: resident actor {actor.name} was stopped")
-            self._on_loop(lambda: self._stop_everywhere(actor))
+            on_loop(self._port, lambda: self._stop_everywhere(actor))
 
     def _stop_everywhere(self, actor: Resident) -> None:
         """A standby forgets it; where no context is there to say that it has ended, it has."""
@@ -193,121 +164,15 @@ class Residents:
         for host in self._hosts():
             host.post(message)
 
-    def _on_loop(self, action: Callable[[], None]) -> None:
-        if threading.get_ident() == self._port.outbox.thread:
-            action()
-        else:
-            self._port.loop.call_soon_threadsafe(action)
-
-    # -- calls ---------------------------------------------------------------------------------------------------------
-
-    def call(self, actor: Resident, arguments: Arguments, timeout: float | None) -> Reply[Any]:
-        """Accept a call.
-
-        Raises:
-            ActorStopped, DeviceStopped, MailboxFull, GpuRefStale, DeviceMismatch: Nothing has been sent.
-        """
-        port = self._port
-        generation = port.generation
-        if actor.stopped is not None:
-            raise marked(_copy(actor.stopped), port.name, port.generation, arguments.tag)
-        if len(actor.flying) >= actor.limit:
-            raise marked(
-                MailboxFull(
-                    f"{arguments.tag}: {actor.limit} calls of {actor.name} are without an answer (max_in_flight); "
-                    "await some first"
-                ),
-                port.name,
-                port.generation,
-                arguments.tag,
-            )
-        arguments.check(port)
-        slot: Slot | None = None
-        reply: Reply[Any] = Reply(port)
-        end = TurnEnd(self, actor.id, reply)
-
-        def message(id: int) -> Turn:
-            end.id = reply._op = id
-            actor.flying.add(id)
-            self._flying[id] = end
-            if slot is not None:
-                self._staged[id] = slot
-            refs = arguments.refs
-            places = [n for ref in refs for n in (ref.allocation.id, ref.offset)]
-            staged = [] if slot is None else [slot.arena_id, slot.offset, slot.nbytes]
-            return Turn(id, actor.id, arguments.body, places, [r.layout.raw for r in refs], arguments.writes, staged)
-
-        if arguments.packer.nbytes:
-            slot = self._arenas.take(arguments.packer.nbytes)
-        try:
-            if slot is not None:
-                arguments.packer.stage(_Slot(slot), self._copier.copy)
-            accept(port, arguments.tag, end, message)
-        except BaseException:  # Ctrl-C, too
-            if slot is not None and end.id == 0:
-                self._arenas.give(slot)
-            raise
-        if port.generation != generation:
-            self._on_loop(lambda: self._orphan(end.id))
-        if timeout is not None:
-            self._on_loop(lambda: self._expire_after(end, timeout, arguments.tag))
-        return reply
-
-    def _expire_after(self, end: TurnEnd, timeout: float, tag: str) -> None:
-        if end.id in self._flying:
-            end.timer = self._port.loop.call_later(timeout, end.expire, timeout, tag)
-
-    def _orphan(self, turn: int) -> None:
-        """The context was lost while another thread called: a call of the old one will not be answered any more."""
-        slot = None if turn in self._port.unanswered.entries else self._staged.pop(turn, None)
-        if slot is not None:
-            self._arenas.give(slot)
-
-    def ended(self, end: TurnEnd) -> None:
-        """A call has its verdict."""
-        self._flying.pop(end.id, None)
-        actor = self._actors.get(end.actor)
-        if actor is not None:
-            actor.flying.discard(end.id)
-        if end.timer is not None:
-            end.timer.cancel()
-
-    def ref(self, buffer: int, offset: int, dtype: int, shape: list[int], strides: list[int]) -> GpuRef:
-        """A device array that came with a result."""
-        layout = layout_from_wire(dtype, shape, strides)
-        with self._lock:
-            allocation = self._lent.get(buffer)
-            if allocation is None or allocation.freed:
-                allocation = self._lent[buffer] = SharedAllocation(buffer, self._port.outbox.released)
-            else:
-                allocation.issued += 1
-        ref: GpuRef = GpuRef(self._port, allocation, layout, self._port.generation, offset)
-        ref._resolve()
-        return ref
-
-    # -- slots ---------------------------------------------------------------------------------------------------------
-
-    def give(self, slot: Slot) -> None:
-        """A slot is used again; after a loss not before the dead host is gone."""
-        self._arenas.give(slot)
-
-    def copy(self, target: Any, source: Any, then: Callable[[], None]) -> None:
-        """Copy now if it is short, else on the copying thread; ``then()`` runs on the loop."""
-        if source.nbytes <= INLINE:
-            self._copier.copy(target, source)
-            then()
-        else:
-            self._copier.later(target, source, lambda: self._port.loop.call_soon_threadsafe(then))
+    # -- the device ----------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
         """End the copying threads."""
-        self._copier.close()
+        self.caller.close()
 
     def lost(self) -> None:
-        """The context is gone, and with it whoever used the arguments' slots."""
-        staged, self._staged = self._staged, {}
-        for slot in staged.values():
-            self._arenas.give(slot)
+        """The context is gone."""
+        self.caller.lost()
         for actor in [a for a in self._actors.values() if a.stopped is not None or self._port.stopped is not None]:
             self._forget(actor)
 
@@ -319,26 +184,13 @@ class Residents:
             case ActorEvent():
                 self._event(message)
             case Returned():
-                for turn in message.turns:
-                    slot = self._staged.pop(turn, None)
-                    if slot is not None:
-                        self._arenas.give(slot)
+                self.caller.returned(message.turns)
             case RoomWanted():
                 if host is not None:
-                    host.post(self._room(message))
+                    host.post(self.caller.room(message))
             case _:
                 return False
         return True
-
-    def _room(self, wanted: RoomWanted) -> Room:
-        end = self._flying.get(wanted.id)
-        if end is None:
-            return Room(wanted.id, [], "the call has failed meanwhile")
-        try:
-            end.slot = slot = self._arenas.take(wanted.nbytes)
-        except (MailboxFull, MemoryError, RuntimeError) as e:
-            return Room(wanted.id, [], f"the result: {e}")
-        return Room(wanted.id, [slot.arena_id, slot.offset])
 
     def _event(self, message: ActorEvent) -> None:
         actor = self._actors.get(message.actor)
@@ -358,24 +210,3 @@ class Residents:
                 actor.stopped = ActorStopped(f"{name} has stopped")
             self._post(StopActor(actor.id))
             self._forget(actor)
-
-
-class _Slot:
-    """A slot as memory to stage arguments in."""
-
-    __slots__ = ("_slot",)
-
-    def __init__(self, slot: Slot) -> None:
-        self._slot = slot
-
-    def array(self, dtype: Any, shape: tuple[int, ...], offset: int) -> Any:
-        size = dtype.itemsize
-        for n in shape:
-            size *= n
-        return self._slot.array[offset : offset + size].view(dtype).reshape(shape)
-
-
-def _copy(stopped: ActorStopped) -> ActorStopped:
-    error = ActorStopped(str(stopped))
-    error.__cause__ = stopped.__cause__
-    return error
