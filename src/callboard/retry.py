@@ -3,7 +3,7 @@
 import functools
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from callboard.device.line.port import request_key as _key
 
@@ -25,7 +25,15 @@ def retrying(
     Args:
         errors: Classes; at least one.
         attempts: Calls in all, at least 1. The last error is raised with a note that says how many there were.
+
+    Raises:
+        TypeError: No class of errors, as where ``@cb.retrying`` is written without arguments.
+        ValueError: No class at all, or no attempt.
     """
+    given: tuple[Any, ...] = errors
+    for error in given:
+        if not (isinstance(error, type) and issubclass(error, BaseException)):
+            raise TypeError(f"retrying: {error!r} is no class of errors; write @cb.retrying(cb.ContextLost)")
     if not errors or attempts < 1:
         raise ValueError("retrying needs at least one error class and at least one attempt")
 

@@ -11,7 +11,7 @@ from callboard.actors import ActorSystem, Props
 from callboard.core import registry
 from callboard.device.actor import DeviceActor
 from callboard.device.config import DeviceConfig
-from callboard.device.configure import device_config
+from callboard.device.configure import check_libraries, device_config
 from callboard.device.handle import Device
 from callboard.device.hosts.starter import starter_for
 from callboard.device.line.port import OpPort
@@ -66,6 +66,7 @@ class System(ActorSystem):
         """
         backend, info = registry.resolve(which)
         settings = device_config(backend.isolation, config, options)
+        check_libraries(settings)
         key = (backend.name, info.uuid)
         task = self._devices.get(key)
         if task is None or _is_over(task):

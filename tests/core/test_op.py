@@ -124,3 +124,5 @@ def test_a_message_without_a_tag_is_no_op() -> None:
     for passed in (None, "gemm", Untagged):  # the last in place of a message of it
         with pytest.raises(TypeError, match=r"is no op; pass a message, as in dev\.ask\(Gemm\(a=a, b=b\)\)"):
             info_of(type(passed))
+    with pytest.raises(TypeError, match="'toy' is no op"):
+        info_of("toy")  # type: ignore[arg-type]

@@ -208,3 +208,9 @@ def test_a_backend_that_cannot_be_imported_is_unavailable_and_tried_again(
         with pytest.raises(BackendUnavailable, match=r"backend 'toy' cannot be imported: No module named") as caught:
             registry.backend("toy")
         assert isinstance(caught.value.__cause__, ImportError)
+
+
+@pytest.mark.parametrize("name", [None, 0])
+def test_a_device_is_named_by_a_text(name: object) -> None:
+    with pytest.raises(TypeError, match=f"device {name}: pass a name, 'auto', 'cpu'"):
+        registry.resolve(name)  # type: ignore[arg-type]

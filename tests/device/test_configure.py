@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+import callboard as cb
 from callboard.device.config import DeviceConfig, HostConfig
 from callboard.device.configure import device_config
 
@@ -29,6 +30,41 @@ def test_a_bad_value_is_named() -> None:
         device_config("thread", None, {"standby": "cold"}, {})
     with pytest.raises(ValueError, match=r"max_in_flight"):
         device_config("thread", None, {}, {"CALLBOARD_MAX_IN_FLIGHT": "many"})
+
+
+@pytest.mark.parametrize(
+    "name, value, says",
+    [
+        ("standby", "hott", "standby = 'hott': use one of 'hot', 'warm', None"),
+        ("completion", "poll", "completion = 'poll': use one of 'polled', 'host_fn', 'sync', None"),
+        ("trace", "yes", "trace = 'yes': Expected `bool`, got `str`"),
+        ("max_in_flight", 0, "max_in_flight = 0: Expected `int` >= 1"),
+        ("max_staged_bytes", -1, "max_staged_bytes = -1: Expected `int` >= 1"),
+        ("memory_limit", 0, "memory_limit = 0: Expected `int` >= 1"),
+        ("pending_capacity", -1, "pending_capacity = -1"),
+        ("max_restarts", -1, "max_restarts = -1"),
+        ("within", 0, "within = 0: Expected `float` > 0.0"),
+        ("hang_after", 0, "hang_after = 0"),
+        ("interval", 0, "interval = 0"),
+        ("interval", 30, "hang_after is 30 and interval 30: .* must be larger"),
+        ("stall_after", 0, "stall_after = 0"),
+        ("close_timeout", -1, "close_timeout = -1"),
+        ("spin", -1, "spin = -1"),
+        ("linger", -1, "linger = -1"),
+        ("pooled_streams", 0, "pooled_streams = 0"),
+        ("priorities", {"blas": 7}, "priorities = {'blas': 7}: Expected `int` <= 1"),
+    ],
+)
+def test_a_value_out_of_range_is_told_with_what_fits(name: str, value: object, says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        device_config("thread", None, {name: value}, {})
+
+
+@pytest.mark.parametrize("name, value", [("priorities", {"blass": 1}), ("warm", ("memory", "blass"))])
+async def test_a_library_that_is_not_there_is_told_with_those_that_are(name: str, value: object) -> None:
+    async with cb.System("test") as system:
+        with pytest.raises(ValueError, match=f"{name} names 'blass'; there are .*blas, blas_lt, fft"):
+            await system.device("cpu", **{name: value})
 
 
 def test_the_page_lists_every_setting() -> None:

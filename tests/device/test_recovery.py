@@ -283,6 +283,16 @@ async def test_per_generation_and_retrying_carry_a_request_over_a_loss() -> None
         assert made == 2
 
 
+def test_retrying_without_arguments_says_how_it_is_written() -> None:
+    async def answer() -> int:
+        return 42
+
+    with pytest.raises(TypeError, match=r"is no class of errors; write @cb\.retrying\(cb\.ContextLost\)"):
+        cb.retrying(answer)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="at least one error class"):
+        cb.retrying()
+
+
 async def test_retrying_gives_up_with_the_last_error() -> None:
     async with process() as dev:
 

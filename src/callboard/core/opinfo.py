@@ -17,7 +17,7 @@ from callboard.core.layout import layout_from_wire
 from callboard.core.operand import Compound, Operand, Placeholder, Role, parts_of, role_of
 from callboard.core.splitting import Kinds, Parts, kinds_getter, splitter, tellable
 
-__all__ = ["Leaf", "OpField", "OpInfo", "Parts"]
+__all__ = ["Leaf", "OpField", "OpInfo", "Parts", "words_of"]
 
 REAL, COMPLEX = 0, 1  # how a number is marked in the head
 
@@ -325,15 +325,15 @@ def _checked_static(tag: str, name: str, hint: Any, value: Any) -> Any:
     try:
         return msgspec.convert(value, hint) if not _is_exact(hint, value) else value
     except msgspec.ValidationError as e:
-        words = _words(hint)
+        words = words_of(hint)
         why = f"use one of {', '.join(map(repr, words))}" if words else str(e).replace("null", "None")
         raise TypeError(f"{tag}: {name} = {value!r}: {why}") from None
 
 
-def _words(hint: Any) -> tuple[Any, ...]:
+def words_of(hint: Any) -> tuple[Any, ...]:
     """What a setting may be where only certain values are right: of ``Literal["a", "b"] | None``, all three."""
     if get_origin(hint) in (Union, types.UnionType):
-        parts = [_words(part) for part in get_args(hint)]
+        parts = [words_of(part) for part in get_args(hint)]
         return tuple(word for part in parts for word in part) if all(parts) else ()
     if hint is type(None):
         return (None,)

@@ -88,7 +88,10 @@ def resolve(spec: str) -> tuple[AccelBackend, DeviceInfo]:
 
     Raises:
         BackendUnavailable: There is no such backend or device, or it cannot be used; the text says why.
+        TypeError: No name.
     """
+    if not isinstance(spec, str):
+        raise TypeError(f"device {spec!r}: pass a name, 'auto', 'cpu', 'cuda', 'cuda:1' or a UUID")
     if spec == "auto":
         return _auto()
     match = _SPEC.fullmatch(spec)

@@ -6,6 +6,11 @@ import msgspec
 
 __all__ = ["DeviceConfig", "HostConfig"]
 
+Amount = Annotated[int, msgspec.Meta(ge=1)]
+Duration = Annotated[float, msgspec.Meta(gt=0.0)]
+Pause = Annotated[float, msgspec.Meta(ge=0.0)]
+Priority = Annotated[int, msgspec.Meta(ge=-1, le=1)]
+
 
 class HostConfig(msgspec.Struct, frozen=True, kw_only=True):
     """What a context host is told when it opens.
@@ -25,16 +30,16 @@ class HostConfig(msgspec.Struct, frozen=True, kw_only=True):
             (``ContextPoisoned``, with the ops in flight as suspects); None: however long. Longer than the longest op.
     """
 
-    memory_limit: int | None = None
+    memory_limit: Amount | None = None
     completion: Literal["polled", "host_fn", "sync"] | None = None
-    spin: float = 100e-6
+    spin: Pause = 100e-6
     streams: Literal["per_actor", "single", "pooled"] = "per_actor"
-    pooled_streams: int = 4
-    priorities: dict[str, int] = {}
+    pooled_streams: Amount = 4
+    priorities: dict[str, Priority] = {}
     trace: bool = False
     warm: tuple[str, ...] = ("memory", "blas")
-    interval: float = 1.0
-    stall_after: Annotated[float, msgspec.Meta(gt=0.0)] | None = None
+    interval: Duration = 1.0
+    stall_after: Duration | None = None
 
 
 class DeviceConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,7 +56,7 @@ class DeviceConfig(msgspec.Struct, frozen=True, kw_only=True):
         max_in_flight: Ops without a verdict before a call raises ``MailboxFull``.
         max_staged_bytes: Bytes of host arrays in arenas before ``put`` and ``get`` raise ``MailboxFull``.
         pending_capacity: Ops accepted while no context is ready.
-        hang_after: Seconds without a heartbeat before a host counts as hung.
+        hang_after: Seconds without a heartbeat before a host counts as hung; more than ``interval``.
         max_restarts: Context losses allowed within ``within`` seconds; one more stops the device. None: no limit.
         within: Seconds.
         on_exhausted: ``"stop"`` or ``"half_open"`` (one attempt per ``within`` seconds, by the standby if any).
@@ -62,13 +67,13 @@ class DeviceConfig(msgspec.Struct, frozen=True, kw_only=True):
     isolation: Literal["process", "thread"] | None = None
     dispatcher: Literal["own", "caller"] = "own"
     standby: Literal["hot", "warm"] | None = "warm"
-    linger: float = 100e-6
-    max_in_flight: int = 65_536
-    max_staged_bytes: int = 4 << 30
-    pending_capacity: int = 1024
-    hang_after: float = 30.0
-    max_restarts: int | None = 3
-    within: float = 60.0
+    linger: Pause = 100e-6
+    max_in_flight: Amount = 65_536
+    max_staged_bytes: Amount = 4 << 30
+    pending_capacity: Annotated[int, msgspec.Meta(ge=0)] = 1024
+    hang_after: Duration = 30.0
+    max_restarts: Annotated[int, msgspec.Meta(ge=0)] | None = 3
+    within: Duration = 60.0
     on_exhausted: Literal["stop", "half_open"] = "stop"
-    close_timeout: float = 10.0
+    close_timeout: Pause = 10.0
     host: HostConfig = HostConfig()

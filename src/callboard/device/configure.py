@@ -1,14 +1,17 @@
 """Settings of a device: argument, else environment, else default."""
 
 import os
+import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, get_type_hints
 
 import msgspec
 
+from callboard.core.op import OPS
+from callboard.core.opinfo import words_of
 from callboard.device.config import DeviceConfig, HostConfig
 
-__all__ = ["ENVIRONMENT", "device_config"]
+__all__ = ["ENVIRONMENT", "check_libraries", "device_config"]
 
 ENVIRONMENT = "CALLBOARD_"
 """Prefix of the variables: ``CALLBOARD_ISOLATION=process`` sets ``isolation`` for every device."""
@@ -51,9 +54,41 @@ def device_config(
     if device["isolation"] is None:
         device["isolation"] = isolation
     try:
-        return msgspec.convert(device, DeviceConfig)
+        config = msgspec.convert(device, DeviceConfig)
     except msgspec.ValidationError as e:
-        raise ValueError(f"settings of a device: {e}") from None
+        raise ValueError(f"settings of a device: {_told(str(e), device)}") from None
+    if config.hang_after <= config.host.interval:
+        raise ValueError(
+            f"hang_after is {config.hang_after:g} and interval {config.host.interval:g}: a host that tells of itself "
+            "so rarely would count as hung; hang_after must be larger"
+        )
+    return config
+
+
+def _told(why: str, device: Mapping[str, Any]) -> str:
+    """What msgspec says about a field, with the field's name and value, and the words that it takes."""
+    found = re.search(r" - at `\$\.(host\.)?(\w+)", why)
+    if found is None:
+        return why
+    name = found[2]
+    values, cls = (device["host"], HostConfig) if found[1] else (device, DeviceConfig)
+    words = words_of(get_type_hints(cls, include_extras=True)[name])
+    return f"{name} = {values[name]!r}: " + (
+        f"use one of {', '.join(map(repr, words))}" if words else why[: found.start()]
+    )
+
+
+def check_libraries(config: DeviceConfig) -> None:
+    """See that there are the libraries that settings name; their messages must have been imported.
+
+    Raises:
+        ValueError: One that nobody serves.
+    """
+    libraries = sorted({tag.partition(".")[0] for tag in OPS})
+    for setting, names in (("warm", config.host.warm), ("priorities", config.host.priorities)):
+        for name in names:
+            if name not in libraries:
+                raise ValueError(f"{setting} names {name!r}; there are {', '.join(libraries)}")
 
 
 def _parsed(text: str) -> Any:
