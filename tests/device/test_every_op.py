@@ -34,15 +34,34 @@ LOAD = "__device__ real load(const real *x, unsigned long long i, const void *da
 AnyOp = Op[Any, Any]
 
 
-@pytest.fixture(params=BACKENDS)
-async def dev(request: pytest.FixtureRequest) -> AsyncIterator[cb.Device]:
+@pytest.fixture(scope="module", params=BACKENDS)
+def backend(request: pytest.FixtureRequest) -> str:
+    """One that can be used, with what is kept for good there.
+
+    The CUDA runtime that comes with cuBLASLt and cuSOLVER keeps the first context that it meets as long as the process
+    lives. It meets one here, before a test's descriptors are counted.
+    """
+    name: str = request.param
     try:
-        registry.resolve(request.param)
+        libraries = registry.resolve(name)[0].libraries()
     except cb.BackendUnavailable as e:
-        if os.environ.get("CALLBOARD_REQUIRE") == request.param:
-            pytest.fail(f"CALLBOARD_REQUIRE={request.param}, and it cannot be used: {e}")
-        pytest.skip(f"{request.param} cannot be used: {e}")
-    async with cb.device(request.param, isolation="thread") as opened:
+        if os.environ.get("CALLBOARD_REQUIRE") == name:
+            pytest.fail(f"CALLBOARD_REQUIRE={name}, and it cannot be used: {e}")
+        pytest.skip(f"{name} cannot be used: {e}")
+
+    async def meet() -> None:
+        async with cb.device(name, isolation="thread") as dev:
+            for stem in ("blas_lt", "solver"):
+                await ended(dev.ask(message_of(dev, next(iter(libraries[stem].launch_table)), libraries[stem])))
+
+    if name == "cuda":
+        asyncio.run(meet())
+    return name
+
+
+@pytest.fixture
+async def dev(backend: str) -> AsyncIterator[cb.Device]:
+    async with cb.device(backend, isolation="thread") as opened:
         yield opened
 
 
