@@ -88,7 +88,7 @@ async def test_ops_called_during_a_rebuild_belong_to_the_next_generation_and_wor
         reply = b.get()
         assert a.generation == dev.generation
         np.testing.assert_array_equal(await reply, np.full((3, 3), 12, np.float32))
-        assert dev.health().state == "ready"
+        assert (dev.health().state, dev.health().ordinal, (await dev.stats()).ordinal) == ("ready", 2, 2)
         await events.aclose()  # type: ignore[attr-defined]
 
 

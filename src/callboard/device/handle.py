@@ -232,6 +232,7 @@ class Device(Faces[Asynchronous]):
             state=actor.state.value,
             ok=actor.state is State.READY,
             generation=self._port.generation,
+            ordinal=actor.ordinals.of(self._port.generation),
             restarts=actor.restarts,
             standby=actor.standby_state,
             host_pid=actor.host.pid if actor.host is not None else None,

@@ -75,7 +75,7 @@ class DeviceHealth(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         state: ``"starting"``, ``"ready"``, ``"rebuilding"``, ``"half_open"`` or ``"stopped"``.
         ok: It is ready.
-        generation: The one that ops belong to.
+        generation: The one that ops belong to; ``ordinal`` is 1 for the first, as ``repr(device)`` counts them.
         restarts: Contexts lost so far.
         standby: ``"none"``, ``"starting"``, ``"ready"`` or ``"failed"``.
         host_pid: Process of the active context; this process's own under thread isolation.
@@ -85,6 +85,7 @@ class DeviceHealth(msgspec.Struct, frozen=True, kw_only=True):
     state: str
     ok: bool
     generation: int
+    ordinal: int
     restarts: int
     standby: str
     host_pid: int | None
