@@ -74,8 +74,8 @@ class Launching:
         binding = None
         bindings = plan.bindings
         entered = False  # all blocks already: what uses them is on this track
+        places = tuple(call.places)
         if bindings is not None:
-            places = tuple(call.places)
             binding = bindings.by_places.get(places)
             if binding is not None:
                 entered = not plan.makes
