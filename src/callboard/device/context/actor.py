@@ -110,7 +110,8 @@ class ContextActor:
     def glance(self) -> bool:
         """Look at the streams alone, :data:`GLANCES` times or until one has finished something; settle and report that.
 
-        What ends is seen sooner so than by looking at everything each time.
+        What ends is seen sooner so than by looking at everything each time. The context need not be current: streams
+        and events are asked by their handles.
 
         Returns:
             Whether one has finished something.
@@ -123,6 +124,8 @@ class ContextActor:
         for _ in range(GLANCES):
             for track in busy:
                 if track.poll():
+                    if len(busy) > 1 or len(track.ops) != 1 or track.ops[0].check is not None:
+                        self.device.use()  # a check may call its library
                     self.ledger.settle(tracks)
                     self.report()
                     return True

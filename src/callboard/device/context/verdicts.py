@@ -68,6 +68,8 @@ class Ledger:
             progress = blocked = flying = False
             for track in tracks:
                 ops = track.ops
+                if not ops:
+                    continue
                 completed = track.completed
                 while ops and (op := ops[0]).ticket <= completed:
                     if not op.sources and op.check is None and op.readback is None and op.answer is None and plain:

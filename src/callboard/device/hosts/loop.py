@@ -92,16 +92,17 @@ class LoopHost(Host):
         return True
 
     def linger(self, done: Callable[[], bool], seconds: float) -> bool:
-        until = time.perf_counter() + seconds
+        until = 0.0
         context = self._context
         try:
-            context.use()
             while not self._ended:
                 if not context.glance():
+                    context.use()
                     context.look()
                 if done():
                     return True
-                if time.perf_counter() > until:
+                now = time.perf_counter()
+                if now > (until := until or now + seconds):
                     return False
         except Exception as e:  # likewise
             self._lost(e)
