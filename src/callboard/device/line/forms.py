@@ -20,6 +20,7 @@ class Form:
         tag: Of the op.
         made: Layouts of the outputs to make.
         written: Positions, among the operands, of those that the caller gave to be written.
+        apart: The places where operands lay when last seen not to overlap, as in a call.
         value: The reply is a value.
         one_made: The reply is the only made output.
         one_given: The reply is the operand at this position; -1 when it is something else.
@@ -28,7 +29,7 @@ class Form:
         open: The extents of made outputs depend on data.
     """
 
-    __slots__ = ("made", "one_given", "one_made", "open", "returned", "tag", "value", "written")
+    __slots__ = ("apart", "made", "one_given", "one_made", "open", "returned", "tag", "value", "written")
 
     def __init__(self, op: Op[Any, Any]) -> None:
         info = info_of(type(op))
@@ -44,6 +45,7 @@ class Form:
             if item < 0:
                 places[name] = count
         self.written = tuple(written)
+        self.apart: list[int] = []
         order = list(made)
         self.open = any(isinstance(layout, OpenLayout) for layout in self.made)
         self.value = op.value and len(op.returns) == 1 and op.returns[0] in made

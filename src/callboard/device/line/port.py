@@ -114,12 +114,13 @@ class OpPort:
                 raise self._unusable(form.tag, op, ref)
             places.append(allocation.id)
             places.append(ref.offset)
-        if form.written:
+        if form.written and places != form.apart:
             buffers = places[::2]
             for at in form.written:
                 if buffers.count(buffers[at]) > 1:
                     check_overlaps(op)
                     break
+            form.apart = places
         op_id = next(_ids)
         made = [next(_ids) for _ in form.made] if form.made else []
         call = Call(op_id, head, places, numbers, made)
