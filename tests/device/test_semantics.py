@@ -368,6 +368,16 @@ async def test_shapes_are_checked_before_anything_is_sent(dev: cb.Device) -> Non
         dev.ask(Add(x=out[:2], out=out[1:]))
 
 
+async def test_each_overlap_is_told_also_among_calls_that_are_right(dev: cb.Device) -> None:
+    x = dev.put(ones(8))
+    for _ in range(3):
+        await dev.ask(Add(x=x[:4], out=x[4:]))  # the same places again are not looked at again
+        for _ in range(2):
+            with pytest.raises(cb.ShapeError, match=r"out .*shares memory with x"):
+                dev.ask(Add(x=x[:4], out=x[2:6]))
+    np.testing.assert_array_equal(await x.get(), np.repeat([1, 2], 4))
+
+
 @pytest.mark.parametrize("shape", [(0,), (3, 0, 2), (), (1,), (5, 7), (3_000_000,)])
 @pytest.mark.parametrize("non_blocking", [False, True])
 async def test_put_and_get_round_trip(dev: cb.Device, shape: tuple[int, ...], non_blocking: bool) -> None:
