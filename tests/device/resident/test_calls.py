@@ -128,6 +128,19 @@ async def test_what_cannot_travel_is_refused_by_name_at_the_call(dev: cb.Device)
     assert await probe.call(Probe.add, 1) == 1
 
 
+async def test_arguments_that_do_not_fit_the_method_are_refused_at_the_call(dev: cb.Device) -> None:
+    """They used to restart the actor."""
+    probe = dev.actor_of(cb.Props(Probe), name="probe")
+    with pytest.raises(TypeError, match=r"probe.add\(self, n.*: missing a required argument"):
+        probe.call(Probe.add)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"probe.add\(self, n.*: too many positional arguments"):
+        probe.call(Probe.add, 1, 2)  # type: ignore[call-arg, arg-type]
+    with pytest.raises(TypeError, match=r"probe.add\(self, n.*: got an unexpected keyword argument 'by'"):
+        probe.call(Probe.add, 1, by=1)  # type: ignore[call-arg]
+    assert await probe.call(Probe.add, 1) == 1
+    assert probe.restarts == 0
+
+
 async def test_what_is_no_method_is_refused_at_the_call(dev: cb.Device) -> None:
     probe = dev.actor_of(cb.Props(Probe), name="probe")
     with pytest.raises(TypeError, match="is no method"):

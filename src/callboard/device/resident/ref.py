@@ -53,13 +53,14 @@ class ResidentRef(Generic[A_co]):
             ``ActorStopped`` or ``DeviceStopped``; with the root cause when an op failed whose result it read.
 
         Raises:
-            TypeError: An argument that cannot travel, by its name; no such method.
+            TypeError: An argument that cannot travel, by its name; one too many or too few; no such method.
             ValueError: More than 32 MiB of arguments beside arrays and bytes.
             MailboxFull: ``max_in_flight`` calls of this actor have no answer, or there is no room for arrays.
             GpuRefStale, DeviceMismatch, ActorStopped, DeviceStopped: At the call; nothing was sent.
         """
         name = self._method(method)
         tag = f"{self._actor.name}.{name}"
+        self._check_arguments(tag, name, args, kwargs)
         return self._residents.caller.call(
             self._actor, Arguments(tag, name, args, kwargs, _signature(method), read_only(method)), self._timeout
         )
@@ -117,6 +118,17 @@ class ResidentRef(Generic[A_co]):
                 f"{actor.name}.{name} is async; methods of a resident actor are plain functions on its own thread"
             )
         return name
+
+    def _check_arguments(self, tag: str, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """What does not fit the method would restart the actor there."""
+        owner = self._actor.cls
+        method = None if owner is None else inspect.getattr_static(owner, name, None)
+        if not inspect.isfunction(method):
+            return  # a class that only the host knows, or no plain function: it is seen there
+        try:
+            _signature(method).bind(None, *args, **kwargs)
+        except TypeError as e:
+            raise TypeError(f"{tag}{_signature(method)}: {e}") from None
 
     # -- the actor -----------------------------------------------------------------------------------------------------
 
