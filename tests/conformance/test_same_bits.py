@@ -84,16 +84,3 @@ def test_equal_calls_give_equal_bits(session: Any, name: str) -> None:
     op = CASES[name](session)
     first, *others = (bits(session, session.submit(op)) for _ in range(TIMES))
     assert others == [first] * (TIMES - 1)
-
-
-@pytest.mark.parametrize("op", [solver.SparseLu, solver.SparseCholesky, solver.SparseQr])
-def test_sparse_factorisations_made_anew_give_equal_bits(session: Any, op: Any) -> None:
-    """Another system in between, because the last factorisation is kept."""
-    systems = []
-    for n in (700, 500):
-        lower = np.tril(drawn(n, (n, n), "f64", 0.01), -1)
-        systems.append(put(session, lower + lower.T + np.diag(abs(lower).sum(0) + abs(lower).sum(1) + 1)))
-    sides = [session.put(np.random.default_rng(n).standard_normal(n)) for n in (700, 500)]
-    calls = [op(a=a, b=b) for a, b in zip(systems, sides, strict=True)]
-    first, *others = ([bits(session, session.submit(one)) for one in calls] for _ in range(TIMES))
-    assert others == [first] * (TIMES - 1)

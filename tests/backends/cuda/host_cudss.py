@@ -86,7 +86,7 @@ class HostCudss:
         return self._new({})
 
     def config_set(self, config: int, parameter: int, value: int, nbytes: int) -> None:
-        kind = {0: np.int32, 3: np.int32, 9: np.float64, 24: np.int32}[parameter]
+        kind = {0: np.int32, 3: np.int32, 9: np.float64}[parameter]
         assert nbytes == np.dtype(kind).itemsize
         self.alive[config][parameter] = array_at(value, kind, (1,), (1,))[0]
 

@@ -42,7 +42,7 @@ GENERAL, POSITIVE, HERMITIAN_POSITIVE = 0, 3, 4
 """``cudssMatrixType_t``."""
 FULL, FROM_0, BY_COLUMNS, I32 = 0, 0, 0, 10
 """``cudssMatrixViewType_t``, ``cudssIndexBase_t``, ``cudssLayout_t``, ``cudssDataType_t``."""
-REORDERING_ALG, MATCHING_ALG, PIVOT_EPSILON, DETERMINISTIC_MODE = 0, 3, 9, 24
+REORDERING_ALG, MATCHING_ALG, PIVOT_EPSILON = 0, 3, 9
 """``cudssConfigParam_t``."""
 INFO, NPIVOTS = 0, 2
 """``cudssDataParam_t``."""
@@ -244,7 +244,6 @@ class Factors:
             self._set(REORDERING_ALG, np.int32(pivots.ordering))
             self._set(MATCHING_ALG, np.int32(pivots.matching))
             self._set(PIVOT_EPSILON, np.float64(np.finfo(dtype.real.np).tiny))
-            self._set(DETERMINISTIC_MODE, np.int32(1))
             self._data = self._make("data_create", self._handle)
         except BaseException:  # whatever ends it: nobody else has what is made
             self.close()
