@@ -15,14 +15,19 @@ from callboard.core.op import Op
 Array = np.ndarray[Any, Any]
 
 SHARED = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=25, deadline=None)
-SAME_EVERYWHERE = ("philox", "philox64", "xorwow", "mrg32k3a")
+SKIPPING = ("philox", "philox64", "xorwow", "mrg32k3a")
+SAME_EVERYWHERE = (*SKIPPING, "mtgp32")
 FLOATS = ("f16", "bf16", "f32", "f64")
 INTEGERS = ("i32", "u32", "i64", "u64")
 MASK = 0xFFFFFFFF
 
 seeds = st.integers(0, 2**64 - 1)
 counts = st.integers(0, 40)
-pseudo_kinds = st.sampled_from(SAME_EVERYWHERE)
+places = st.one_of(
+    st.tuples(st.sampled_from(SKIPPING), st.integers(0, 2**40)),
+    st.tuples(st.just("mtgp32"), st.integers(0, 10**5)),  # it gets there on foot
+)
+"""A kind and a position."""
 
 
 def philox_4x32(counter: tuple[int, int, int, int], seed: int) -> list[int]:

@@ -29,7 +29,7 @@ from callboard.kernel.rng import (
 
 ALARM = 1e-4
 N = 40_000
-PSEUDO = (*SAME_EVERYWHERE, "mt19937", "mtgp32")
+PSEUDO = (*SAME_EVERYWHERE, "mt19937")
 
 CONTINUOUS: dict[str, tuple[Any, dict[str, float], Any]] = {
     "uniform": (RngFillUniform, {"low": -2, "high": 3}, stats.uniform(-2, 5)),

@@ -8,7 +8,7 @@ import pytest
 
 import callboard as cb
 
-KINDS = ("philox", "philox64", "xorwow", "mrg32k3a", "mt19937", "scrambled_sobol64")
+KINDS = ("philox", "philox64", "xorwow", "mrg32k3a", "mt19937", "mtgp32", "scrambled_sobol64")
 
 
 def draws(device: cb.Device, kind: str) -> tuple[Any, list[Callable[[], cb.GpuRef]]]:

@@ -7,7 +7,7 @@ from tests.faults.draws import KINDS, check_they_go_on
 pytestmark = [pytest.mark.gpu, pytest.mark.fault, pytest.mark.leaves_nothing, pytest.mark.timeout(300)]
 
 
-@pytest.mark.parametrize("kind", [*KINDS, "mtgp32"])
+@pytest.mark.parametrize("kind", KINDS)
 async def test_numbers_go_on_behind_a_lost_context(kind: str) -> None:
     async with cuda() as device:
         await check_they_go_on(device, kind, lambda: loss(device, lambda: kill(device)))

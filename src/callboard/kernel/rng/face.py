@@ -71,7 +71,7 @@ class RngFace(Face[Mode]):
         return self.generator("mt19937", seed)
 
     def mtgp32(self, seed: int = 0) -> RngGenerator[Mode]:
-        """The Mersenne Twister for GPUs; CUDA only; it cannot skip."""
+        """Saito and Matsumoto's Mersenne Twister for GPUs, in cuRAND's order; it cannot skip."""
         return self.generator("mtgp32", seed)
 
     def sobol(

@@ -12,15 +12,15 @@ give the numbers of one fill of the whole.
 
 ``philox`` is Philox4x32-10 in cuRAND's default order: words ``4 * (65536 * b + s) + i`` are the block of counter
 ``(b, s)`` under the key ``seed``. ``philox64`` is NumPy's Philox4x64-10, ``numpy.random.Philox(key=(seed, 0))``.
-``xorwow`` and ``mrg32k3a`` are cuRAND's, in its default order, which does not depend on how fills are cut. These four
-and the Sobol sequences give the same words on every backend, and with them the same bits, uniform numbers and
-integers; what is made with logarithms and angles may differ in the last bits. The Mersenne Twisters differ.
+``xorwow``, ``mrg32k3a`` and ``mtgp32`` are cuRAND's, in its default order, which does not depend on how fills are cut.
+These five and the Sobol sequences give the same words on every backend, and with them the same bits, uniform numbers
+and integers; what is made with logarithms and angles may differ in the last bits. The words of ``mt19937`` differ.
 
 ``ordering`` chooses among cuRAND's orders: how the words of a generator that is many side by side follow each other.
 Each order is a stream of its own. ``best`` is the default order, as in cuRAND; so is ``legacy``, the order of its
-earlier versions, but for ``mrg32k3a``, which has 4096 lanes then, and ``mtgp32``. ``seeded`` gives every lane of
-``xorwow`` a seed of its own in place of a part of one sequence: sooner begun, but lanes may overlap. ``dynamic`` is
-refused: its numbers depend on the GPU.
+earlier versions, but for ``mrg32k3a``, which has 4096 lanes then, and ``mtgp32``, which has 64 in place of 192.
+``seeded`` gives every lane of ``xorwow`` a seed of its own in place of a part of one sequence: sooner begun, but lanes
+may overlap. ``dynamic`` is refused: its numbers depend on the GPU.
 """
 
 import math
@@ -38,6 +38,7 @@ __all__ = [
     "MAX_DIMENSIONS",
     "Kind",
     "RngOrdering",
+    "check_discard",
     "halves",
     "max_dimensions",
     "order_of",
@@ -121,6 +122,20 @@ def order_of(kind: str, ordering: RngOrdering) -> RngOrdering:
     if kind == "philox64" and ordering == "legacy":
         raise UnsupportedOp("ordering is 'legacy': philox64 is NumPy's, and has one order; leave it out")
     return "default"
+
+
+def check_discard(kind: str, position: int, known: int) -> None:
+    """Whether a generator that cannot skip goes to a position, from one that it knows.
+
+    Raises:
+        UnsupportedOp: It would have to discard more than :data:`LARGEST_DISCARD` words.
+    """
+    left = position - known
+    if left > LARGEST_DISCARD:
+        raise UnsupportedOp(
+            f"{kind} cannot skip, and position {position} lies {left} words after what it knows, more than the "
+            f"{LARGEST_DISCARD} that it discards; use philox, or another seed"
+        )
 
 
 def words_per_element(dtype: DType) -> int:

@@ -1,6 +1,7 @@
 """The generators themselves: known answers, and cuRAND's host generators where libcurand is installed."""
 
 import ctypes
+import importlib.resources
 import importlib.util
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from callboard.backends.cpu.rng.fills import LONG_SLICE, SLICE
 from callboard.backends.cpu.rng.mrg32k3a import mrg32k3a_words
 from callboard.backends.cpu.rng.philox import element_blocks, philox64_words, philox_blocks, philox_words
 from callboard.backends.cpu.rng.sobol import sobol_words
-from callboard.backends.cpu.rng.sources import Twister
+from callboard.backends.cpu.rng.sources import Walk, walking
 from callboard.backends.cpu.rng.xorwow import xorwow_words
 from callboard.kernel.rng import RngFillBits
 from callboard.testing.session import LibrarySession
@@ -44,11 +45,95 @@ def test_no_element_shares_a_block_with_a_stream_or_another_element() -> None:
 
 def test_the_twister_is_matsumotos_and_nishimuras() -> None:
     """Seed 5489 is their default; 4123659995 is the 10000th word, as C++ has it (rand.predef)."""
-    twister = Twister()
-    assert twister.words(5489, 0, 10_000)[9999] == 4123659995
-    assert twister.words(5489, 9999, 1)[0] == 4123659995
+    words = walking()["mt19937", "default"]
+    assert words(5489, 0, 10_000)[9999] == 4123659995
+    assert words(5489, 9999, 1)[0] == 4123659995
     long = np.random.RandomState([3, 1]).randint(0, 2**32, 5, dtype=np.uint32)
-    np.testing.assert_array_equal(twister.words(2**32 + 3, 0, 5), long)
+    np.testing.assert_array_equal(words(2**32 + 3, 0, 5), long)
+
+
+def mtgp32_words(seed: int, twister: int, count: int) -> list[int]:
+    """One twister of MTGP32, one word at a time: the recursion of the paper."""
+    file = importlib.resources.files("callboard.backends.cpu") / "data" / "mtgp32.npy"
+    place, left, right, *entries = (int(n) for n in np.load(str(file))[:, twister])
+    twist, temper = entries[:4], entries[4:]
+
+    def of(table: list[int], index: int) -> int:
+        found = 0
+        for bit in range(4):
+            found ^= table[bit] * (index >> bit & 1)
+        return found
+
+    mask = 0xFFFFFFFF
+    hidden = of(twist, 4) ^ of(twist, 8) << 16 & mask
+    filling = hidden + (hidden >> 16) & mask
+    filling = filling + (filling >> 8) & 0xFF
+    state = [(seed ^ seed >> 32) + twister + 1 & mask]
+    for i in range(1, 351):
+        kept = hidden if i == 1 else filling * 0x01010101
+        state.append(kept ^ (1812433253 * (state[-1] ^ state[-1] >> 30) + i & mask))
+    found = []
+    for i in range(count):
+        x = state[i] & 0xFFF80000 ^ state[i + 1]
+        x ^= x << left & mask
+        y = x ^ state[i + place] >> right
+        state.append(y ^ of(twist, y & 15))
+        t = state[i + place - 1]
+        t ^= t >> 16
+        found.append(state[-1] ^ of(temper, (t ^ t >> 8) & 15))
+    return found
+
+
+@pytest.mark.parametrize("ordering, twisters", [("default", 192), ("legacy", 64)])
+def test_mtgp32_is_saitos_and_matsumotos(ordering: Any, twisters: int) -> None:
+    """Rows of 256 words a twister; a state of 351 words is renewed in two steps."""
+    seed = 2**40 + 77
+    words = walking()["mtgp32", ordering](seed, 0, 3 * 256 * twisters).reshape(3, twisters, 256)
+    for twister in (0, 1, 40, twisters - 1):
+        assert words[:, twister].reshape(-1).tolist() == mtgp32_words(seed, twister, 3 * 256)
+
+
+@pytest.mark.parametrize("kind, ordering", [("mt19937", "default"), ("mtgp32", "default"), ("mtgp32", "legacy")])
+def test_what_cannot_skip_walks(kind: str, ordering: Any) -> None:
+    """Forwards, over rows, to where it has been, and with another seed between."""
+    words = walking()[kind, ordering]
+    whole = words(3, 0, 200_000)
+    for position, count in ((5, 10), (15, 0), (15, 49_137), (49_152, 1), (150_000, 50_000), (49_151, 2), (0, 1)):
+        np.testing.assert_array_equal(words(3, position, count), whole[position : position + count])
+        words(4, 0, count % 7)
+        np.testing.assert_array_equal(words(3, position, count), whole[position : position + count])
+
+
+def test_walks_of_orders_do_not_disturb_each_other() -> None:
+    words = walking()
+    default, legacy = words["mtgp32", "default"], words["mtgp32", "legacy"]
+    want = legacy(1, 0, 50), default(1, 0, 50)
+    got = [(legacy(1, at, 10), default(1, at, 10)) for at in range(0, 50, 10)]
+    for i, whole in enumerate(want):
+        np.testing.assert_array_equal(np.concatenate([pair[i] for pair in got]), whole)
+
+
+def test_after_a_failure_the_place_is_not_trusted() -> None:
+    """Memory may run out when words have been passed over."""
+
+    class Counting:
+        def __init__(self, seed: int) -> None:
+            self.at = seed
+
+        def discard(self, count: int) -> None:
+            self.at += count
+
+        def draw(self, count: int) -> Any:
+            self.at += count
+            if count > 100:
+                raise MemoryError
+            return np.arange(self.at - count, self.at, dtype=np.uint32)
+
+    walk = Walk("counting", Counting)
+    assert walk.words(1000, 5, 2).tolist() == [1005, 1006]
+    with pytest.raises(MemoryError):
+        walk.words(1000, 7, 101)
+    assert walk.words(1000, 7, 2).tolist() == [1007, 1008]
 
 
 def test_philox64_begins_anywhere() -> None:
@@ -82,6 +167,7 @@ def _libcurand() -> Any:
             library.curandCreateGeneratorHost.argtypes = (pointer, ctypes.c_int)
             library.curandSetPseudoRandomGeneratorSeed.argtypes = (pointer, whole)
             library.curandSetGeneratorOffset.argtypes = (pointer, whole)
+            library.curandSetGeneratorOrdering.argtypes = (pointer, ctypes.c_int)
             library.curandSetQuasiRandomGeneratorDimensions.argtypes = (pointer, ctypes.c_uint)
             library.curandGenerate.argtypes = (pointer, pointer, ctypes.c_size_t)
             library.curandGenerateLongLong.argtypes = (pointer, pointer, ctypes.c_size_t)
@@ -95,7 +181,13 @@ parity = pytest.mark.skipif(LIBCURAND is None, reason="libcurand.so.10 (nvidia-c
 
 
 def curand(
-    code: int, count: int, position: int, seed: int | None = None, dimensions: int = 0, wide: bool = False
+    code: int,
+    count: int,
+    position: int,
+    seed: int | None = None,
+    dimensions: int = 0,
+    wide: bool = False,
+    ordering: int | None = None,
 ) -> Any:
     handle = ctypes.c_void_p()
     assert LIBCURAND.curandCreateGeneratorHost(ctypes.byref(handle), code) == 0
@@ -103,7 +195,10 @@ def curand(
         assert LIBCURAND.curandSetPseudoRandomGeneratorSeed(handle, seed) == 0
     if dimensions:
         assert LIBCURAND.curandSetQuasiRandomGeneratorDimensions(handle, dimensions) == 0
-    assert LIBCURAND.curandSetGeneratorOffset(handle, position) == 0
+    if ordering is not None:
+        assert LIBCURAND.curandSetGeneratorOrdering(handle, ordering) == 0
+    if position:
+        assert LIBCURAND.curandSetGeneratorOffset(handle, position) == 0
     out = np.empty(count, np.uint64 if wide else np.uint32)
     generate = LIBCURAND.curandGenerateLongLong if wide else LIBCURAND.curandGenerate
     assert generate(handle, out.ctypes.data, count) == 0
@@ -121,6 +216,14 @@ def curand(
 )
 def test_words_are_those_of_curand(code: int, words: Any, position: int, count: int, seed: int) -> None:
     np.testing.assert_array_equal(words(seed, position, count), curand(code, count, position, seed))
+
+
+@parity
+@pytest.mark.parametrize("seed", [0, 1234, 2**63 + 12345678901])
+@pytest.mark.parametrize("ordering, code", [("default", 101), ("legacy", 103)])
+def test_words_of_mtgp32_are_those_of_curand(ordering: Any, code: int, seed: int) -> None:
+    got = walking()["mtgp32", ordering](seed, 0, 200_000)
+    np.testing.assert_array_equal(got, curand(141, 200_000, 0, seed, ordering=code))
 
 
 @parity

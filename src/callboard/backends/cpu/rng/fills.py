@@ -35,11 +35,15 @@ LONG_SLICE = 1 << 21
 
 
 class Slices:
-    """Cuts fills into slices."""
+    """Cuts fills into slices.
 
-    def __init__(self) -> None:
+    Args:
+        workers: How many threads share them; with one, slices are made in turn. All cores without it.
+    """
+
+    def __init__(self, workers: int | None = None) -> None:
         affinity = getattr(os, "sched_getaffinity", None)
-        self.workers = len(affinity(0)) if affinity is not None else os.cpu_count() or 1
+        self.workers = workers or (len(affinity(0)) if affinity is not None else os.cpu_count() or 1)
         self._pool = ThreadPoolExecutor(self.workers, "callboard-rng") if self.workers > 1 else None
 
     def run(

@@ -17,7 +17,7 @@ from callboard.backends.cpu.rng.fills import (
     normal,
     numpy_uniform,
 )
-from callboard.backends.cpu.rng.sources import REORDERED, SKIPPING, Twister
+from callboard.backends.cpu.rng.sources import SKIPPING, walking
 from callboard.backends.cpu.stream import CpuStream
 from callboard.backends.cpu.views import viewer
 from callboard.core.backend import AccelDevice, AccelStream
@@ -49,12 +49,6 @@ Check = Callable[[], None]
 TRANSFORMS = (RngFillBits, RngFillUniform, RngFillNormal, RngFillLogNormal, RngFillExponential, RngFillCauchy)
 
 
-def refuse_mtgp32(op: Fill) -> str | None:
-    if op.kind == "mtgp32":
-        return "mtgp32 needs the parameter tables that come with cuRAND; use mt19937 or philox"
-    return None
-
-
 class CpuRng(Library):
     """Serves :mod:`callboard.kernel.rng` with NumPy: every op is the reference of its numbers."""
 
@@ -63,7 +57,8 @@ class CpuRng(Library):
     def __init__(self, device: AccelDevice, stream: AccelStream) -> None:
         super().__init__(device, stream)
         self._slices = Slices()
-        self._twister = Twister()
+        self._in_turn = Slices(workers=1)
+        self._words = SKIPPING | walking()
 
     def close(self) -> None:
         self._slices.close()
@@ -74,13 +69,14 @@ class CpuRng(Library):
     def plan_transform(self, op: Fill) -> Plan:
         layout, kind = op.out.layout, KINDS[op.kind]
         make = self._make(op)
-        if not kind.skips or (kind.quasi and points_of(layout)[1] > 1):  # one state; slices of whole points
+        if kind.quasi and points_of(layout)[1] > 1:  # slices of whole points
             return filled(layout, lambda flat, seed, position, numbers: make(flat, seed, position, *numbers))
         step = 1 if kind.quasi else words_per_element(layout.dtype)
         size = LONG_SLICE if op.kind in ("xorwow", "mrg32k3a") else SLICE
+        slices = self._slices if kind.skips else self._in_turn
 
         def work(flat: Array, seed: int, position: int, numbers: tuple[Any, ...]) -> None:
-            self._slices.run(make, step, flat, seed, position, numbers, size)
+            slices.run(make, step, flat, seed, position, numbers, size)
 
         return filled(layout, work)
 
@@ -88,9 +84,8 @@ class CpuRng(Library):
         dtype, kind = op.out.dtype, KINDS[op.kind]
         if op.kind == "philox64" and isinstance(op, RngFillUniform) and dtype.name in ("f32", "f64"):
             return numpy_uniform(dtype)
-        words = REORDERED.get((op.kind, op.ordering)) or SKIPPING.get(op.kind, self._twister.words)
         if op.kind in ("philox", "philox64") and isinstance(op, RngFillNormal | RngFillLogNormal):
-            return normal(op.kind, words, dtype, isinstance(op, RngFillLogNormal))
+            return normal(op.kind, self._words[op.kind, op.ordering], dtype, isinstance(op, RngFillLogNormal))
         numbers_of: distributions.Distribution
         match op:
             case RngFillBits():
@@ -107,7 +102,7 @@ class CpuRng(Library):
                 numbers_of = distributions.cauchy
         if kind.quasi:
             return from_points(op.kind, op.out.layout, numbers_of)
-        return from_words(words, numbers_of, words_per_element(dtype))
+        return from_words(self._words[op.kind, op.ordering], numbers_of, words_per_element(dtype))
 
     # -- rejections ----------------------------------------------------------------------------------------------------
 
@@ -134,7 +129,7 @@ class CpuRng(Library):
 
     @prepares(RngFillIntegers, inline=True)
     def plan_integers(self, op: RngFillIntegers) -> Plan:
-        words, step, dtype = SKIPPING[op.kind], words_per_element(op.out.dtype), op.out.dtype.np
+        words, step, dtype = self._words[op.kind, op.ordering], words_per_element(op.out.dtype), op.out.dtype.np
 
         def make(flat: Array, seed: int, position: int, low: complex, high: complex) -> None:
             drawn = np.ascontiguousarray(words(seed, position, step * flat.size)).view(f"u{4 * step}")
@@ -149,7 +144,7 @@ class CpuRng(Library):
 
     @prepares(RngFillDiscrete, inline=True)
     def plan_discrete(self, op: RngFillDiscrete) -> Plan:
-        words, view = SKIPPING[op.kind], viewer(op.weights.layout)
+        words, view = self._words[op.kind, op.ordering], viewer(op.weights.layout)
 
         def make(flat: Array, seed: int, position: int, sums: Array) -> None:
             drawn = np.ascontiguousarray(words(seed, position, 2 * flat.size)).view(np.uint64)
@@ -162,7 +157,7 @@ class CpuRng(Library):
 
     @prepares(RngFillPermutation, inline=True)
     def plan_permutation(self, op: RngFillPermutation) -> Plan:
-        words, slices = SKIPPING[op.kind], self._slices
+        words, slices = self._words[op.kind, op.ordering], self._slices
 
         def work(flat: Array, seed: int, position: int, numbers: tuple[Any, ...]) -> None:
             keys = np.empty(flat.size, np.uint64)
@@ -181,7 +176,6 @@ class CpuRng(Library):
         RngFillBeta,
         RngFillDiscrete,
         RngFillPermutation,
-        refuses=refuse_mtgp32,
     )
     def fill(self, stream: CpuStream, plan: Plan, *dynamic: Any) -> Check:
         return stream.run(self.name, plan, *dynamic)

@@ -2,46 +2,62 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from callboard.backends.cpu.rng.mrg32k3a import LEGACY_LANES, mrg32k3a_words
+from callboard.backends.cpu.rng.mt19937 import Mt19937
+from callboard.backends.cpu.rng.mtgp32 import LEGACY_TWISTERS, Mtgp32
 from callboard.backends.cpu.rng.philox import philox64_words, philox_words
 from callboard.backends.cpu.rng.xorwow import xorwow_words
-from callboard.core.errors import UnsupportedOp
-from callboard.kernel.rng.streams import LARGEST_DISCARD, RngOrdering
+from callboard.kernel.rng.streams import RngOrdering, check_discard
 
-__all__ = ["REORDERED", "SKIPPING", "Twister", "Words"]
+__all__ = ["SKIPPING", "Walk", "Words", "walking"]
 
 Array = np.ndarray[Any, Any]
 Words = Callable[[int, int, int], Array]
 """``words(seed, position, count)``: ``[count]`` of uint32."""
 
-SKIPPING: dict[str, Words] = {
-    "philox": philox_words,
-    "philox64": philox64_words,
-    "xorwow": xorwow_words,
-    "mrg32k3a": mrg32k3a_words,
-}
-"""Kinds that reach any position at once; any thread may ask them."""
-REORDERED: dict[tuple[str, RngOrdering], Words] = {
+Stream = tuple[str, RngOrdering]
+"""Kind and order."""
+
+SKIPPING: dict[Stream, Words] = {
+    ("philox", "default"): philox_words,
+    ("philox64", "default"): philox64_words,
+    ("xorwow", "default"): xorwow_words,
     ("xorwow", "seeded"): partial(xorwow_words, seeded=True),
+    ("mrg32k3a", "default"): mrg32k3a_words,
     ("mrg32k3a", "legacy"): partial(mrg32k3a_words, abreast=LEGACY_LANES),
 }
-"""Likewise, in another order than the default one."""
+"""Those that reach any position at once; any thread may ask them."""
 
 
-class Twister:
-    """NumPy's Mersenne Twister (MT19937), seeded as Matsumoto and Nishimura do, at the place where it was left.
+class Forward(Protocol):
+    """What cannot skip."""
 
-    It cannot skip: for an earlier place, or another seed, it begins again and discards.
+    def discard(self, count: int) -> None:
+        """Pass over ``count`` words."""
+
+    def draw(self, count: int) -> Array:
+        """The next words, ``[count]`` of uint32."""
+        ...
+
+
+class Walk:
+    """A generator that cannot skip, at the place where it was left.
+
+    For an earlier place, or another seed, it begins again and discards.
+
+    Args:
+        kind: Its name.
+        begin: The stream of a seed, at its beginning.
     """
 
-    def __init__(self) -> None:
-        self._seed = -1
-        self._position = 0
-        self._bits = np.random.MT19937()
+    def __init__(self, kind: str, begin: Callable[[int], Forward]) -> None:
+        self._kind = kind
+        self._begin = begin
+        self._left: tuple[int, int, Forward] | None = None
 
     def words(self, seed: int, position: int, count: int) -> Array:
         """``[count]`` of uint32.
@@ -49,20 +65,22 @@ class Twister:
         Raises:
             UnsupportedOp: It would have to discard more than :data:`LARGEST_DISCARD` words.
         """
-        same = seed == self._seed and position >= self._position
-        discarded = position - (self._position if same else 0)
-        if discarded > LARGEST_DISCARD:
-            raise UnsupportedOp(
-                f"mt19937 cannot skip, and position {position} lies {discarded} words after what it knows, more than "
-                f"the {LARGEST_DISCARD} that it discards; use philox, or another seed"
-            )
-        if not same:
-            # init_genrand for a seed of 32 bits, init_by_array for a longer one
-            state = np.random.RandomState(seed if seed < 2**32 else [seed & 0xFFFFFFFF, seed >> 32]).get_state(
-                legacy=False
-            )
-            self._bits.state = {"bit_generator": "MT19937", "state": state["state"]}
-            self._seed, self._position = seed, 0
-        self._bits.random_raw(discarded, output=False)
-        self._position = position + count
-        return self._bits.random_raw(count).astype(np.uint32)
+        known, stream = 0, None
+        if self._left is not None and self._left[0] == seed and self._left[1] <= position:
+            _, known, stream = self._left
+        check_discard(self._kind, position, known)
+        stream = stream or self._begin(seed)
+        self._left = None  # nowhere, should memory run out
+        stream.discard(position - known)
+        words = stream.draw(count)
+        self._left = seed, position + count, stream
+        return words
+
+
+def walking() -> dict[Stream, Words]:
+    """Those that cannot skip, for one thread."""
+    return {
+        ("mt19937", "default"): Walk("mt19937", Mt19937).words,
+        ("mtgp32", "default"): Walk("mtgp32", Mtgp32).words,
+        ("mtgp32", "legacy"): Walk("mtgp32", partial(Mtgp32, twisters=LEGACY_TWISTERS)).words,
+    }

@@ -8,8 +8,8 @@ MRG32k3a), so a generator stays where its last fill ended.
 from typing import TYPE_CHECKING, Any
 
 from callboard.backends.cuda.vendor import Vendor, load_binding
-from callboard.core.errors import LibraryError, UnsupportedOp
-from callboard.kernel.rng.streams import KINDS, LARGEST_DISCARD
+from callboard.core.errors import LibraryError
+from callboard.kernel.rng.streams import KINDS, check_discard
 
 if TYPE_CHECKING:
     from callboard.backends.cuda.device import CudaDevice
@@ -83,16 +83,11 @@ class Curand(Vendor):
         MTGP32 in any way, MT19937 for the seed that it has).
 
         Raises:
-            UnsupportedOp: It would have to discard more than :data:`LARGEST_DISCARD` words.
+            UnsupportedOp: It would have to discard too many words to get there.
             LibraryError: cuRAND refuses.
         """
         again = seed != self._seed or not 0 <= self._position <= position
-        left = position - (0 if again else self._position)
-        if left > LARGEST_DISCARD:
-            raise UnsupportedOp(
-                f"{self._kind} cannot skip, and position {position} lies {left} words after what it knows, more than "
-                f"the {LARGEST_DISCARD} that it discards; use philox, or another seed"
-            )
+        check_discard(self._kind, position, 0 if again else self._position)
         if again:
             self._begin(seed)
 
