@@ -71,7 +71,10 @@ class RngFace(Face[Mode]):
         return self.generator("mt19937", seed)
 
     def mtgp32(self, seed: int = 0) -> RngGenerator[Mode]:
-        """Saito and Matsumoto's Mersenne Twister for GPUs, in cuRAND's order; it cannot skip."""
+        """Saito and Matsumoto's Mersenne Twister for GPUs, in cuRAND's order; it cannot skip.
+
+        It takes the exclusive or of the halves of ``seed``: those of 1 and of ``2**32`` are one stream, as in cuRAND.
+        """
         return self.generator("mtgp32", seed)
 
     def sobol(
