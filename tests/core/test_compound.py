@@ -134,8 +134,8 @@ def test_what_does_not_fit_is_refused_by_name(changes: dict[str, Any], says: str
             lambda: info_of(Take).split(take(a=left(np.zeros(3), B, (1, 2)), b=B)),
             "toy.take: a.values is ndarray; pass a GpuRef (dev.put(array) makes one)",
         ),
-        (lambda: left(B, B, (1, 2, 3)), "Left: shape, mode = ((1, 2, 3), 'x')"),
-        (lambda: left(B, B, ("x", 2)), "Left: shape, mode"),
+        (lambda: left(B, B, (1, 2, 3)), "Left: shape = (1, 2, 3): Expected `tuple` of length 2, got 3"),
+        (lambda: left(B, B, ("x", 2)), "Left: shape = ('x', 2): Expected `int`, got `str` - at `shape[0]`"),
     ],
 )
 def test_wrong_types_are_named(make: Any, says: str) -> None:
@@ -161,7 +161,7 @@ SKELETON = read_head(info_of(Take).split(Take(a=A, b=B)).head)[2]
         (["middle", [], []], "a: 'middle' is no operand"),
         (["right", [1], [[2, [1], []]]], "a: 1 settings and 1 operands are no right"),
         (["left", [[1, 2], "x"], [[2, [1], []]]], "a: 2 settings and 1 operands are no left"),
-        (["left", ["x", "x"], [[2, [1], []], [2, [1], []]]], "a: Left: shape, mode"),
+        (["left", ["x", "x"], [[2, [1], []], [2, [1], []]]], "a: Left: shape = 'x'"),
         (["right", [], [3]], "a.values: 3 is no operand"),
     ],
 )

@@ -236,6 +236,8 @@ def test_settings_are_normalised() -> None:
     op = make(count=np.int64(4), flag=np.True_, rate=2, axes=[1, 0], many=[A, A])
     assert (op.count, op.flag, op.rate, op.axes, op.many) == (4, True, 2.0, (1, 0), (A, A))
     assert [type(v) for v in (op.count, op.flag, op.rate, op.axes, op.many)] == [int, bool, float, tuple, tuple]
+    for axes in ((np.int64(1), 0), [np.int32(1), np.uint8(0)], np.array([1, 0])):
+        assert make(axes=axes).axes == (1, 0)
 
 
 @pytest.mark.parametrize(
@@ -254,7 +256,9 @@ def test_settings_are_normalised() -> None:
         ("count", True, "count = True: Expected `int`, got `bool`"),
         ("mode", "slow", "mode = 'slow': use one of 'fast', 'exact'"),
         ("level", 3, "level = 3: use one of 1, 2"),
-        ("axes", (1, "x"), "axes = (1, 'x'): Expected `int`"),
+        ("axes", (1, "x"), "axes = (1, 'x'): Expected `int`, got `str` - at `axes[1]`"),
+        ("axes", 1, "axes = 1: Expected `tuple`, got `int`"),
+        ("axes", np.array([0.5]), "axes = array([0.5]): Expected `int`, got `float`"),
         ("count", None, "count = None: Expected `int`, got `None`"),
     ],
 )
@@ -264,6 +268,16 @@ def test_a_wrong_field_is_named(field: str, value: Any, says: str) -> None:
             make(**{field: value})
         assert says in str(caught.value)
         make(level=1, count=1)
+
+
+def test_an_integer_that_cannot_travel_is_named() -> None:
+    for _ in range(2):  # the second time, types that were right before are remembered
+        for fields in ({"count": 2**64}, {"axes": (0, -(2**63) - 1)}):
+            ((name, value),) = fields.items()
+            with pytest.raises(ShapeError) as caught:
+                info_of(Everything).split(make(**fields))
+            assert f"toy.everything: {name} = {value}: an integer has at most 64 bits" in str(caught.value)
+        make(count=2**64 - 1, axes=(0, -(2**63)))
 
 
 class Level(Op["ToyActor", None], tag="toy.level"):

@@ -10,9 +10,9 @@ from collections.abc import Generator
 from typing import Annotated, Any, NamedTuple, Self, dataclass_transform, get_args, get_origin, get_type_hints
 
 import msgspec
-import numpy as np
 
 from callboard.core.layout import HasLayout, Layout
+from callboard.core.settings import converted, plain
 
 __all__ = ["Compound", "HostIn", "HostOut", "In", "InOut", "Operand", "Out", "Placeholder", "Role", "Scalar"]
 
@@ -83,13 +83,19 @@ class Compound(msgspec.Struct, frozen=True):
 
     def __post_init__(self) -> None:
         parts = parts_of(type(self))
-        settings = tuple(_plain(getattr(self, name)) for name in parts.settings)
+        settings = tuple(plain(getattr(self, name)) for name in parts.settings)
         try:
             exact = msgspec.convert(settings, parts.types)
-        except msgspec.ValidationError as e:
-            raise TypeError(f"{type(self).__name__}: {', '.join(parts.settings)} = {settings!r}: {e}") from None
+        except msgspec.ValidationError:
+            exact = tuple(map(self._converted, parts.settings, settings, get_args(parts.types)))
         for name, value in zip(parts.settings, exact, strict=True):
             msgspec.structs.force_setattr(self, name, value)
+
+    def _converted(self, name: str, value: Any, hint: Any) -> Any:
+        try:
+            return converted(name, value, hint)
+        except TypeError as e:
+            raise TypeError(f"{type(self).__name__}: {e}") from None
 
     def done(self) -> bool:
         """Whether the verdicts of all its refs are known."""
@@ -153,9 +159,3 @@ def role_of(hint: Any) -> Role | None:
     if get_origin(hint) is Annotated:
         return next((m for m in get_args(hint)[1:] if isinstance(m, Role)), None)
     return None
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, np.generic):
-        return value.item()
-    return tuple(map(_plain, value)) if isinstance(value, tuple | list) else value

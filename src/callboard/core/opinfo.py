@@ -13,11 +13,13 @@ from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_ori
 import msgspec
 import numpy as np
 
+from callboard.core.errors import ShapeError
 from callboard.core.layout import layout_from_wire
 from callboard.core.operand import Compound, Operand, Placeholder, Role, parts_of, role_of
+from callboard.core.settings import converted
 from callboard.core.splitting import Kinds, Parts, kinds_getter, splitter, tellable
 
-__all__ = ["Leaf", "OpField", "OpInfo", "Parts", "words_of"]
+__all__ = ["Leaf", "OpField", "OpInfo", "Parts"]
 
 REAL, COMPLEX = 0, 1  # how a number is marked in the head
 
@@ -162,7 +164,24 @@ class OpInfo:
             else:
                 skeleton.append(value.layout.raw)
                 operands.append(value)
-        return Parts(_encode((self.tag, self._statics(op), skeleton)), operands, numbers)
+        try:
+            head = _encode((self.tag, self._statics(op), skeleton))
+        except OverflowError:
+            raise ShapeError(f"{self.tag}: {self._too_long(op)}: an integer has at most 64 bits") from None
+        return Parts(head, operands, numbers)
+
+    def _too_long(self, op: Any) -> str:
+        """The setting that does not fit into 64 bits; a whole compound, where it is one of its."""
+        for name in (*self.statics, *(field.name for field in self.dynamic if field.compounds)):
+            value = getattr(op, name)
+            given = (
+                [getattr(value, n) for n in parts_of(type(value)).settings] if isinstance(value, Compound) else value
+            )
+            try:
+                _encode(given)
+            except OverflowError:
+                return f"{name} = {given!r}"
+        raise AssertionError("no setting is too long")
 
     def leaves(self, op: Any) -> Iterator[Leaf]:
         """The operands and numbers that are there, in order of declaration."""
@@ -320,24 +339,12 @@ def _checked_operand(tag: str, field: OpField, value: Any) -> Any:
 
 
 def _checked_static(tag: str, name: str, hint: Any, value: Any) -> Any:
-    if isinstance(value, np.generic):
-        value = value.item()
+    if _is_exact(hint, value):
+        return value
     try:
-        return msgspec.convert(value, hint) if not _is_exact(hint, value) else value
-    except msgspec.ValidationError as e:
-        words = words_of(hint)
-        why = f"use one of {', '.join(map(repr, words))}" if words else str(e).replace("null", "None")
-        raise TypeError(f"{tag}: {name} = {value!r}: {why}") from None
-
-
-def words_of(hint: Any) -> tuple[Any, ...]:
-    """What a setting may be where only certain values are right: of ``Literal["a", "b"] | None``, all three."""
-    if get_origin(hint) in (Union, types.UnionType):
-        parts = [words_of(part) for part in get_args(hint)]
-        return tuple(word for part in parts for word in part) if all(parts) else ()
-    if hint is type(None):
-        return (None,)
-    return get_args(hint) if get_origin(hint) is Literal else ()
+        return converted(name, value, hint)
+    except TypeError as e:
+        raise TypeError(f"{tag}: {e}") from None
 
 
 def _decided_by_type(hint: Any) -> bool:

@@ -8,7 +8,7 @@ from typing import Any, get_type_hints
 import msgspec
 
 from callboard.core.op import OPS
-from callboard.core.opinfo import words_of
+from callboard.core.settings import words_of
 from callboard.device.config import DeviceConfig, HostConfig
 
 __all__ = ["ENVIRONMENT", "check_libraries", "device_config"]

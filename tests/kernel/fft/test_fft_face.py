@@ -131,6 +131,9 @@ def test_axes_count_from_either_end() -> None:
         Fft(x=array("c64", 4), axes=(-2, -1)).infer()
     with pytest.raises(TypeError, match=r"axes is 0; pass a sequence of integers, \(0,\)"):
         FftFace(lambda op: op).fftn(C, axes=0)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"dims is 8; pass a sequence of integers, \(8,\)"):
+        FftFace(lambda op: op).plan_many(array("c64", 8), array("c64", 8), "C2C", 8)  # type: ignore[arg-type]
+    assert Fft(x=C, axes=(np.int64(-1), np.int64(0))) == Fft(x=C, axes=(2, 0))
     with pytest.raises(ShapeError, match="no axis 3"):
         Fft(x=H, axes=(3,)).infer()
 

@@ -59,7 +59,7 @@ def test_tiles_want_whole_rows_of_tiles() -> None:
 
 
 def test_a_setting_that_is_none_names_itself() -> None:
-    with pytest.raises(TypeError, match="StructuredRef: dtype, shape = "):
+    with pytest.raises(TypeError, match="StructuredRef: dtype = 'f64': use one of 'f16', 'bf16'"):
         StructuredRef(placed("u8", (8,)), "f64", (8, 8))  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="algorithm = 'l1'"):
         Prune(x=placed("f16", (8, 8)), algorithm="l1")  # type: ignore[arg-type]

@@ -171,14 +171,14 @@ class FftFace(Face[Mode]):
                 x=x,
                 out=out,
                 kind=kind,
-                dims=tuple(dims),
+                dims=_row("dims", dims),
                 batch=batch,
                 direction=direction,
                 norm=norm,
-                in_embed=None if in_embed is None else tuple(in_embed),
+                in_embed=None if in_embed is None else _row("in_embed", in_embed),
                 in_stride=in_stride,
                 in_dist=in_dist,
-                out_embed=None if out_embed is None else tuple(out_embed),
+                out_embed=None if out_embed is None else _row("out_embed", out_embed),
                 out_stride=out_stride,
                 out_dist=out_dist,
             )
@@ -197,7 +197,7 @@ class FftFace(Face[Mode]):
     ) -> GpuRef[Mode]:
         """A batch of transforms within ``x``, which is answered; real rows padded to their complex ones."""
         answer: GpuRef[Mode] = self._submit(
-            FftPlanManyInPlace(x=x, kind=kind, dims=tuple(dims), batch=batch, direction=direction, norm=norm)
+            FftPlanManyInPlace(x=x, kind=kind, dims=_row("dims", dims), batch=batch, direction=direction, norm=norm)
         )
         return answer
 
@@ -229,7 +229,7 @@ class FftFace(Face[Mode]):
                 load_data=load_data,
                 store_data=store_data,
                 n=n,
-                axes=tuple(axes),
+                axes=_row("axes", axes),
                 direction=direction,
                 norm=norm,
             )
@@ -240,8 +240,14 @@ class FftFace(Face[Mode]):
 def _all(x: GpuRef[Mode], axes: Axes, is_complex: bool) -> tuple[int, ...]:
     """The axes asked for; else all, without the one that holds the parts of complex halves."""
     if axes is not None:
-        if not isinstance(axes, Sequence):
-            raise TypeError(f"axes is {axes!r}; pass a sequence of integers, ({axes!r},)")
-        return tuple(axes)
+        return _row("axes", axes)
     pairs = is_complex and getattr(x, "dtype", None) is not None and x.dtype.name == "f16"
     return tuple(range(getattr(x, "ndim", 1) - pairs))
+
+
+def _row(name: str, numbers: Sequence[int]) -> tuple[int, ...]:
+    """A sequence as messages have it; what its items are, they look at."""
+    try:
+        return tuple(numbers)
+    except TypeError:
+        raise TypeError(f"{name} is {numbers!r}; pass a sequence of integers, ({numbers!r},)") from None
