@@ -138,6 +138,10 @@ def test_kinds_are_checked_where_a_generator_is_made(device: Device) -> None:
             device.rng.philox(seed)
     with pytest.raises(OverflowError, match=r"seed: .* needs more than 64 bits"):
         device.rng.philox(2**64)
+    with pytest.raises(TypeError, match="ordering = 'bogus': use one of 'default', 'best', 'legacy'"):
+        device.rng.generator("philox", ordering="bogus")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"dimensions is 2.0; pass an integer"):
+        device.rng.sobol(2.0)  # type: ignore[arg-type]
     for name in ("philox", "philox64", "xorwow", "mrg32k3a", "mt19937", "mtgp32"):
         assert getattr(device.rng, name)(5).kind == name
     assert repr(device.rng.philox(5)) == "RngGenerator('philox', seed=5, position=0)"
@@ -153,6 +157,11 @@ def test_skip_and_set_back(device: Device) -> None:
     for position in (-1, 2**64):
         with pytest.raises(ShapeError, match="it must lie between"):
             g.position = position
+    with pytest.raises(TypeError, match=r"position is 1.0; pass an integer"):
+        g.position = 1.0  # type: ignore[assignment]
+    with pytest.raises(TypeError, match=r"count is '3'; pass an integer"):
+        g.skip("3")  # type: ignore[arg-type]
+    assert g.position == 1010
 
 
 def test_threads_never_take_the_same_numbers(device: Device) -> None:

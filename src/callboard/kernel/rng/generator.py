@@ -54,8 +54,9 @@ class RngGenerator(Generic[Mode]):
         ordering: One of the orders of the kind, see :mod:`callboard.kernel.rng.streams`.
 
     Raises:
+        TypeError: An integer or an order is none.
         ShapeError: No such generator, or more dimensions than it has.
-        UnsupportedOp: It has no such order.
+        UnsupportedOp: It does not have this order.
     """
 
     __slots__ = ("_lock", "_position", "_submit", "dimensions", "kind", "ordering", "seed")
@@ -71,7 +72,7 @@ class RngGenerator(Generic[Mode]):
     ) -> None:
         if kind not in KINDS:
             raise ShapeError(f"kind {kind!r} is no generator; use one of {', '.join(KINDS)}")
-        if not 1 <= dimensions <= max_dimensions(kind):
+        if not 1 <= (dimensions := _whole("dimensions", dimensions)) <= max_dimensions(kind):
             raise ShapeError(f"dimensions is {dimensions}; {kind} has 1 to {max_dimensions(kind)}")
         self.kind = kind
         self.ordering: RngOrdering = order_of(kind, ordering)
@@ -91,14 +92,14 @@ class RngGenerator(Generic[Mode]):
 
     @position.setter
     def position(self, position: int) -> None:
-        if not 0 <= operator.index(position) < 2**64:
+        if not 0 <= (position := _whole("position", position)) < 2**64:
             raise ShapeError(f"position is {position}; it must lie between 0 and 2**64 - 1")
         self._position = position
 
     def skip(self, count: int) -> None:
         """Leave out ``count`` words of 32 bits (or points)."""
         with self._lock:
-            self.position = self._position + count
+            self.position = self._position + _whole("count", count)
 
     def __repr__(self) -> str:
         return f"RngGenerator({self.kind!r}, seed={self.seed}, position={self._position})"
@@ -283,3 +284,10 @@ def extents(size: Size | None) -> tuple[int, ...]:
         return tuple(map(operator.index, size)) if isinstance(size, Sequence) else (operator.index(size),)
     except TypeError:
         raise ShapeError(f"size {size!r}: pass an int or a sequence of ints") from None
+
+
+def _whole(name: str, number: int) -> int:
+    try:
+        return operator.index(number)
+    except TypeError:
+        raise TypeError(f"{name} is {number!r}; pass an integer") from None

@@ -25,7 +25,7 @@ may overlap. ``dynamic`` is refused: its numbers depend on the GPU.
 
 import math
 import operator
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 from callboard.core.dtype import DType
 from callboard.core.errors import UnsupportedOp
@@ -106,9 +106,12 @@ def order_of(kind: str, ordering: RngOrdering) -> RngOrdering:
     """Which order of a generator is meant: one of :attr:`Kind.orders`, or ``"default"``, which others may be equal to.
 
     Raises:
-        UnsupportedOp: It has no such order; says why.
+        TypeError: There is no such order.
+        UnsupportedOp: The kind does not have it; says why.
     """
-    known = KINDS[kind]
+    known, orders = KINDS[kind], get_args(RngOrdering)
+    if ordering not in orders:
+        raise TypeError(f"ordering = {ordering!r}: use one of {', '.join(map(repr, orders))}")
     if ordering == "default" or ordering in known.orders:
         return ordering
     if known.quasi:
