@@ -157,3 +157,6 @@ def test_the_first_failing_item_is_named(session: Any, dtype: DType) -> None:
     assert (e.value.info, e.value.item) == (2, 2)
     with pytest.raises(NumericalError, match=r"full rank: diagonal element 1 .* \(item 2, the first of 2"):
         execute(session, GelsBatched(a=ref, b=ref))
+    zeros = session.put(np.zeros((2, 4, 3), dtype.np))
+    with pytest.raises(NumericalError, match=r"full rank: diagonal element 0 .* \(item 0, the first of 2"):
+        execute(session, GelsBatched(a=zeros, b=zeros))

@@ -56,6 +56,10 @@ def test_rank_deficient(session: Any, dtype: DType, shape: tuple[int, int]) -> N
     with pytest.raises(NumericalError, match="not full rank: diagonal element 1") as e:
         execute(session, LeastSquares(a=session.put(a), b=session.put(np.ones(shape[0], dtype.np))))
     assert e.value.info == 2
+    a[...] = 0
+    with pytest.raises(NumericalError, match="not full rank: diagonal element 0") as e:
+        execute(session, LeastSquares(a=session.put(a), b=session.put(np.ones(shape[0], dtype.np))))
+    assert e.value.info == 1
 
 
 def operands(session: Any, cls: Any, dtype: DType, bad: float) -> dict[str, Any]:

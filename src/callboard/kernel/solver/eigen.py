@@ -68,7 +68,7 @@ class Syevd(Op[SolverActor, EigResult], tag="solver.syevd"):
         w: ``[n]``, f32 beside f32 and c64, f64 beside f64 and c128.
         v: ``[n, n]``, dtype of ``a``; may be ``a``.
         lower: Which triangle.
-        method: ``"syevd"``: divide and conquer; ``"syevj"``: Jacobi rotations, CUDA only.
+        method: ``"syevd"``: divide and conquer; ``"syevj"``: Jacobi rotations, on the CPU ``syevd``.
     """
 
     returns: ClassVar[tuple[str, ...]] = ("w", "v")

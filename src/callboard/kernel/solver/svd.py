@@ -17,8 +17,8 @@ from callboard.kernel.solver.checks import dtype_of, matrix
 __all__ = ["Svd", "SvdMethod", "SvdResult", "SvdValues"]
 
 SvdMethod = Literal["auto", "gesvd", "gesdd", "gesvdj"]
-"""QR iteration, divide and conquer, or Jacobi rotations; ``"auto"``: the backend's best (CPU ``gesdd``, CUDA
-``gesvd``)."""
+"""QR iteration, divide and conquer (CPU only), or Jacobi rotations, in whose place the CPU has divide and conquer;
+``"auto"``: the backend's best (CPU ``gesdd``, CUDA ``gesvd``)."""
 
 
 class SvdResult(NamedTuple, Generic[Mode]):
@@ -44,7 +44,7 @@ class Svd(Op[SolverActor, SvdResult], tag="solver.svd"):
         s: ``[min(m, n)]``, f32 beside f32 and c64, f64 beside f64 and c128.
         vt: ``[min(m, n), n]``, or ``[n, n]`` when ``full_matrices``; same dtype.
         full_matrices: Complete ``u`` and ``vt`` to square matrices.
-        method: ``"auto"``, ``"gesvd"``, ``"gesdd"`` (CPU only) or ``"gesvdj"`` (CUDA only).
+        method: ``"auto"``, ``"gesvd"``, ``"gesdd"`` (CPU only) or ``"gesvdj"`` (on the CPU ``gesdd``).
     """
 
     returns: ClassVar[tuple[str, ...]] = ("u", "s", "vt")

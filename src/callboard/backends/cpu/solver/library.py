@@ -55,15 +55,6 @@ PLANS: dict[type[Op[Any, Any]], Callable[[Any], Plan]] = {
 """From the message, with placeholders for operands, to the work: a function of what its launch is given."""
 
 
-def refuses(op: Op[Any, Any]) -> str | None:
-    """Why an op is not executed, with a cure; None if it is."""
-    if isinstance(op, messages.Svd | messages.SvdValues) and op.method == "gesvdj":
-        return "method is 'gesvdj'; LAPACK has no Jacobi method for all dtypes, take 'gesvd' or 'gesdd'"
-    if isinstance(op, messages.Syevd) and op.method == "syevj":
-        return "method is 'syevj'; LAPACK has no Jacobi method, take 'syevd'"
-    return too_large(op)
-
-
 class CpuSolver(Library):
     """Serves :mod:`callboard.kernel.solver` with the LAPACK that SciPy brings, sparse matrices with its SuperLU."""
 
@@ -81,6 +72,6 @@ class CpuSolver(Library):
     def measure_range(self, plan: eigen.EigenRange, a: int, w: int | None, v: int | None, found: int | None) -> Extents:
         return plan.measure(a)
 
-    @launches(*PLANS, refuses=refuses)
+    @launches(*PLANS, refuses=too_large)
     def solve(self, stream: CpuStream, plan: Plan, *operands: Any) -> Check:
         return stream.run("scipy", plan, *operands)

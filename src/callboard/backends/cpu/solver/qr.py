@@ -38,10 +38,12 @@ def gels(dtype: DType, a: Array, b: Array) -> tuple[Array, int]:
     both = np.zeros((max(m, n, 1), columns), dtype.np, order="F")
     both[:m] = b
     info = 0
-    if m and n and columns:
-        info = lapack(name_of(dtype, "gels"), "N", m, n, columns, a, m, both, len(both), Work(dtype.np))
-    else:
+    if not (m and n and columns):
         both[...] = 0
+    elif not a.any():
+        info = 1  # LAPACK answers 0 there, without a look at the diagonal
+    else:
+        info = lapack(name_of(dtype, "gels"), "N", m, n, columns, a, m, both, len(both), Work(dtype.np))
     return both[:n], info
 
 
