@@ -40,7 +40,7 @@ async def main(name: str) -> None:
                 prices = []
                 for seed in range(SCRAMBLINGS):
                     g = gpu.rng.sobol(scramble=True, seed=seed) if kind == "sobol" else gpu.rng.philox(seed)
-                    prices.append(await estimate(g.log_normal(1 << power, DRIFT, SPREAD, dtype="f64")))
+                    prices.append(await estimate(g.log_normal(1 << power, mean=DRIFT, std=SPREAD, dtype="f64")))
                 found.append(math.sqrt(np.mean(np.square(np.array(prices) - exact))))
                 bar = "#" * max(round(6 * (6 + math.log10(found[-1]))), 1)
                 print(f"  2^{power:<2} {kind:>6} {found[-1]:.1e} {bar}")

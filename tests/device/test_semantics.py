@@ -243,12 +243,14 @@ async def test_a_ref_of_the_same_device_opened_twice_is_refused_by_words_that_te
 
 
 async def test_an_operand_among_several_is_named_by_its_place(dev: cb.Device) -> None:
-    a, freed = dev.zeros((2, 2)), dev.zeros((2, 2))
+    a, b, freed = dev.zeros((2, 2)), dev.zeros((2, 2)), dev.zeros((2, 2))
     freed.free()
     with pytest.raises(cb.GpuRefStale, match=r"tensor\.einsum: operands\[1\] f32.*freed"):
         dev.tensor.einsum("ij,jk->ik", a, freed)
     with pytest.raises(TypeError, match=r"operands\[1\] is ndarray; pass a GpuRef"):
         dev.tensor.einsum("ij,jk->ik", a, np.eye(2))  # type: ignore[arg-type]
+    with pytest.raises(cb.ShapeError, match=r"out f32.* shares memory with operands\[1\] f32"):
+        dev.tensor.einsum("ij,jk->ik", a, b, out=b)
 
 
 async def test_closing_outlasts_a_thread_that_does_not_come_back(monkeypatch: pytest.MonkeyPatch) -> None:

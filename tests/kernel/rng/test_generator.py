@@ -67,9 +67,9 @@ def test_each_call_takes_what_its_elements_take(device: Device) -> None:
 
 def test_every_method_makes_its_message(device: Device) -> None:
     g = device.rng.generator("philox64", 1, position=10)
-    g.log_normal(2, 1.0, 2.0)
-    g.exponential(2, 3.0)
-    g.cauchy(2, 1.0, 2.0)
+    g.log_normal(2, mean=1.0, std=2.0)
+    g.exponential(2, rate=3.0)
+    g.cauchy(2, loc=1.0, scale=2.0)
     g.beta(1.0, 2.0, 2)
     g.poisson(4.0, 2)
     tags = [op.tag() for op in device.fills]
@@ -117,6 +117,13 @@ def test_a_refused_call_takes_nothing(device: Device, call: Any) -> None:
     with pytest.raises(MailboxFull):
         g.normal(4)
     assert (g.position, device.fills) == (7, [])
+
+
+def test_what_numpy_has_first_is_not_taken_for_a_size(device: Device) -> None:
+    for name in ("uniform", "normal", "log_normal", "exponential", "cauchy"):
+        with pytest.raises(TypeError, match="positional argument"):
+            getattr(device.rng.philox(), name)(0, 1, 5)
+    assert device.fills == []
 
 
 def test_out_is_filled(device: Device) -> None:

@@ -41,9 +41,15 @@ def test_a_compressed_matrix_is_smaller(dtype: Any) -> None:
     [
         (placed("f64", (8, 8)), r"x is f64\[8, 8\]; its dtype must be one of f16, bf16, f32, i8, f8_e4m3, f8_e5m2"),
         (placed("f16", (8,)), r"x is f16\[8\]; it must have 2 axes, or 3 for a batch"),
-        (placed("f16", (8, 6)), r"x is f16\[8, 6\]: rows of f16 must be a multiple of 4 long; pad them with 0"),
-        (placed("f32", (8, 7)), r"x is f32\[8, 7\]: rows of f32 must be a multiple of 2 long; pad them with 0"),
-        (placed("f16", (8, 0)), r"x is f16\[8, 0\]: rows of f16 must be a multiple of 4 long"),
+        (
+            placed("f16", (8, 6)),
+            r"x is f16\[8, 6\]: rows of f16 must be a positive multiple of 4 long; pad them with 0",
+        ),
+        (
+            placed("f32", (8, 7)),
+            r"x is f32\[8, 7\]: rows of f32 must be a positive multiple of 2 long; pad them with 0",
+        ),
+        (placed("f16", (8, 0)), r"x is f16\[8, 0\]: rows of f16 must be a positive multiple of 4 long"),
         (placed("f16", (8, 8), (1, 8)), r"x is f16\[8, 8\], strides \(1, 8\), column-major; .* pass dev.copy\(x\)"),
     ],
 )

@@ -85,21 +85,20 @@ def check_overlaps(op: Op[Any, Any]) -> None:
         ShapeError: Naming both.
     """
     info = info_of(type(op))
-    flat: list[tuple[str, Role, GpuRef]] = [
-        (name, role, value) for _, _, name, role, value in info.leaves(op) if isinstance(value, GpuRef)
-    ]
-    for i, (name, role, ref) in enumerate(flat):
+    flat = [leaf for leaf in info.leaves(op) if isinstance(leaf.value, GpuRef)]
+    for i, (_, _, name, role, ref) in enumerate(flat):
         if role not in (Role.OUT, Role.INOUT):
             continue
-        for j, (other_name, other_role, other) in enumerate(flat):
-            if i == j or (j < i and other_role in (Role.OUT, Role.INOUT)) or other.allocation is not ref.allocation:
+        for j, leaf in enumerate(flat):
+            other: GpuRef = leaf.value
+            if i == j or (j < i and leaf.role in (Role.OUT, Role.INOUT)) or other.allocation is not ref.allocation:
                 continue
-            if (name, other_name) in op.overlaps and _same(ref, other):
+            if (name, leaf.name) in op.overlaps and _same(ref, other):
                 continue
             if _share(ref, other):
                 raise ShapeError(
-                    f"{info.tag}: {name} {ref.layout!r} shares memory with {other_name} {other.layout!r}; "
-                    "write to another array"
+                    f"{info.tag}: {info.called(flat[i])} {ref.layout!r} shares memory with {info.called(leaf)} "
+                    f"{other.layout!r}; write to another array"
                 )
 
 

@@ -90,7 +90,7 @@ def rows(op: AnyOp, name: str, layout: Layout) -> Stack:
     """The same for what is added to, stored or kept: row-major only."""
     found = stack(op, name, layout)
     if found.form.transposed:
-        raise refuse(op, f"{name} is {layout!r}, column-major; epilogues need rows without gaps: pass dev.copy({name})")
+        raise refuse(op, f"{name} is {layout!r}, column-major; it must be row-major: pass dev.copy({name})")
     return found
 
 

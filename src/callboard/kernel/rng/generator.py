@@ -42,8 +42,9 @@ class RngGenerator(Generic[Mode]):
     whether or not a context is lost in between, and a fill that is asked for again (``position`` set back) gives the
     same numbers again. Methods may be called from any thread; each call takes its part of the stream at once.
 
-    A method makes a new array of ``size`` and ``dtype``, or fills ``out``; it answers at once, as every op. Everything
-    that is wrong with a call is raised by it, and leaves the place as it was.
+    A method makes a new array of ``size`` and ``dtype``, or fills ``out``; it answers at once, as every op. What has no
+    default comes first, then ``size``, and all else by name. Everything that is wrong with a call is raised by it, and
+    leaves the place as it was.
 
     Args:
         submit: Of the device.
@@ -115,9 +116,9 @@ class RngGenerator(Generic[Mode]):
     def uniform(
         self,
         size: Size | None = None,
+        *,
         low: float = 0.0,
         high: float = 1.0,
-        *,
         dtype: DTypeLike = "f32",
         out: GpuRef[Mode] | None = None,
     ) -> GpuRef[Mode]:
@@ -127,9 +128,9 @@ class RngGenerator(Generic[Mode]):
     def normal(
         self,
         size: Size | None = None,
+        *,
         mean: float = 0.0,
         std: float = 1.0,
-        *,
         dtype: DTypeLike = "f32",
         out: GpuRef[Mode] | None = None,
     ) -> GpuRef[Mode]:
@@ -139,9 +140,9 @@ class RngGenerator(Generic[Mode]):
     def log_normal(
         self,
         size: Size | None = None,
+        *,
         mean: float = 0.0,
         std: float = 1.0,
-        *,
         dtype: DTypeLike = "f32",
         out: GpuRef[Mode] | None = None,
     ) -> GpuRef[Mode]:
@@ -151,8 +152,8 @@ class RngGenerator(Generic[Mode]):
     def exponential(
         self,
         size: Size | None = None,
-        rate: float = 1.0,
         *,
+        rate: float = 1.0,
         dtype: DTypeLike = "f32",
         out: GpuRef[Mode] | None = None,
     ) -> GpuRef[Mode]:
@@ -162,9 +163,9 @@ class RngGenerator(Generic[Mode]):
     def cauchy(
         self,
         size: Size | None = None,
+        *,
         loc: float = 0.0,
         scale: float = 1.0,
-        *,
         dtype: DTypeLike = "f32",
         out: GpuRef[Mode] | None = None,
     ) -> GpuRef[Mode]:

@@ -5,8 +5,9 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from callboard.core.dtype import DTYPES
+from callboard.core.dtype import DTYPES, as_dtype
 from callboard.core.errors import ShapeError
+from callboard.kernel.sparse.checks import VALUES
 from callboard.kernel.sparse.formats import INDEX_LIMIT, BsrRef, CooRef, CscRef, CsrRef
 
 __all__ = ["FORMS", "Duplicates", "host_parts", "scipy_matrix"]
@@ -35,7 +36,7 @@ def host_parts(
         The class, its arrays by name, and the shape.
 
     Raises:
-        TypeError: Another form; no such ``index`` or ``duplicates``.
+        TypeError: Another form or dtype; no such ``index`` or ``duplicates``.
         ShapeError: Not two axes, indices out of range or too large for ``index``, or duplicates that are refused.
     """
     kind = getattr(matrix, "format", None)
@@ -46,6 +47,9 @@ def host_parts(
             raise TypeError(f"from_scipy: {name} = {word!r}: use one of {', '.join(map(repr, words))}")
     if matrix.ndim != 2:
         raise ShapeError(f"from_scipy: the matrix has {matrix.ndim} axes; pass one with 2")
+    if as_dtype(matrix.dtype) not in VALUES:
+        names = ", ".join(dtype.name for dtype in VALUES)
+        raise TypeError(f"from_scipy: the matrix holds {matrix.dtype}; pass one of {names} (matrix.astype('f8'), say)")
     if max(*matrix.shape, matrix.nnz) > INDEX_LIMIT[index]:
         raise ShapeError(f"from_scipy: shape {matrix.shape} with {matrix.nnz} entries is too large for {index} indices")
     shape = (int(matrix.shape[0]), int(matrix.shape[1]))

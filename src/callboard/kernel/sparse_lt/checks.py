@@ -41,9 +41,8 @@ def whole_groups(op: AnyOp, name: str, dtype: DType, shape: tuple[int, ...]) -> 
     """The last axis consists of whole groups, at least one."""
     size = group_of(dtype).size
     if shape[-1] == 0 or shape[-1] % size:
-        raise refuse(
-            op, f"{name} is {dtype}{list(shape)}: rows of {dtype} must be a multiple of {size} long; pad them with 0"
-        )
+        long = f"rows of {dtype} must be a positive multiple of {size} long"
+        raise refuse(op, f"{name} is {dtype}{list(shape)}: {long}; pad them with 0")
 
 
 def checked(op: AnyOp, name: str, a: StructuredRef) -> DType:
