@@ -1,4 +1,5 @@
 import json
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -100,6 +101,41 @@ def test_the_probe_names_device_and_commit() -> None:
     assert found["commit"] == "abc"
     assert found["device"]
     assert found["packages"]["numpy"]
+
+
+def test_the_probe_tells_whether_the_tree_is_that_of_the_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def git(*command: str, given: str | None = None) -> str:
+        who = ["-c", "user.name=n", "-c", "user.email=e@example.org"]
+        done = subprocess.run(
+            ["git", *who, *command], cwd=tmp_path, input=given, capture_output=True, text=True, check=True, timeout=30
+        )
+        return done.stdout.strip()
+
+    def told(commit: str | None, tree: str | None = None) -> Any:
+        return sections._differs(git("rev-parse", "HEAD"), commit, tree)
+
+    monkeypatch.setattr(sections, "ROOT", tmp_path)
+    git("init")
+    for name in sections.FOLDERS:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "a.py").write_text("1\n")
+    git("add", ".")
+    git("commit", "-m", "first")
+    first = git("rev-parse", "HEAD")
+    (tmp_path / "src" / "b.py").write_text("2\n")
+    assert told(first) is False  # an untracked file of somebody's
+    git("add", ".")
+    git("commit", "-m", "second")
+    second = git("rev-parse", "HEAD")
+    tree = git("mktree", given=git("ls-tree", second, *sections.FOLDERS) + "\n")
+    git("reset", "--soft", first)  # a folder that lags behind, as in a copy that was made earlier
+    assert told(second) is None
+    assert told(second, tree) is False
+    assert told(None) is True
+    (tmp_path / "tests" / "a.py").write_text("3\n")
+    assert told(second, tree) is True
 
 
 def test_a_missing_device_is_an_error_with_the_reason() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from callboard.testing.gpu_check.results import cases_of, counts_of, proofs_of
-from callboard.testing.gpu_check.sections import TESTS, benchmark_section, probe, test_section
+from callboard.testing.gpu_check.sections import FOLDERS, TESTS, benchmark_section, probe, test_section
 from callboard.testing.gpu_check.sources import ROOT, op_sources
 
 SECTIONS = (*TESTS, "bench")
@@ -27,7 +27,10 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--tests", action="append", default=[], metavar="PATH", help="these tests only")
     parser.add_argument("--benchmark", action="append", default=[], metavar="NAME", help="these benchmarks only")
     parser.add_argument("--quick", action="store_true", help="the benchmarks in their short form")
-    parser.add_argument("--commit", help="what is checked, where the source tree has no git folder")
+    parser.add_argument("--commit", help="what is checked, where the source tree has no git folder of its own")
+    parser.add_argument(
+        "--tree", help=f"git ls-tree COMMIT {' '.join(FOLDERS)} | git mktree: shows that what lies here is that"
+    )
     parser.add_argument("--device", default="cuda", help='for probe and benchmarks ("cuda")')
     return parser.parse_args()
 
@@ -39,7 +42,7 @@ def main() -> int:
     deadline = time.monotonic() + given.seconds
     if given.commit:
         os.environ["CALLBOARD_COMMIT"] = given.commit  # the benchmarks record it too
-    record: dict[str, Any] = {"probe": probe(given.device, given.commit), "sections": {}}
+    record: dict[str, Any] = {"probe": probe(given.device, given.commit, given.tree), "sections": {}}
     out = given.out or _default_path(record["probe"])
     lines: list[dict[str, Any]] = []
     good = True

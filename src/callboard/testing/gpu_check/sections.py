@@ -43,8 +43,19 @@ GRACE = 5.0
 """Seconds between asking a program that takes too long to end, and ending it."""
 
 
-def probe(device: str, commit: str | None) -> dict[str, Any]:
-    """What is checked, where: commit, versions, driver, what the doctor finds."""
+FOLDERS = ("benchmarks", "scripts", "src", "tests")
+"""What a check runs."""
+
+
+def probe(device: str, commit: str | None, tree: str | None = None) -> dict[str, Any]:
+    """What is checked, where: commit, versions, driver, what the doctor finds.
+
+    Args:
+        device: Its spec.
+        commit: What is checked; that of the git folder when None.
+        tree: git's hash of the :data:`FOLDERS` of that commit: says whether those here are the same. Without it the
+            git folder says so, if it is at that commit.
+    """
     doctor = [sys.executable, "-m", "callboard", "doctor", "--json"]
     done = subprocess.run(
         doctor, cwd=ROOT, env=_environment(), capture_output=True, text=True, timeout=DOCTOR_TIME, check=False
@@ -58,11 +69,11 @@ def probe(device: str, commit: str | None) -> dict[str, Any]:
     if not devices:
         why = [b.get("error") for b in found["backends"] if b["name"] == backend]
         raise RuntimeError(f"no device of {backend!r}: {why}")
-    changes = _git("status", "--porcelain", "--untracked-files=no")
+    head = _git("rev-parse", "HEAD")
     return {
         "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "commit": commit or _git("rev-parse", "HEAD"),
-        "dirty": None if changes is None else bool(changes),
+        "commit": commit or head,
+        "dirty": _differs(head, commit, tree),
         "device": devices[0]["detail"].partition(",")[0],
         "driver": found["driver"].get("detail", ""),
         "packages": {name: version for name, version in found["packages"].items() if version},
@@ -159,9 +170,35 @@ def _environment(**more: str) -> dict[str, str]:
     return {**mine, "PYTHONPATH": path, **more}
 
 
-def _git(*command: str) -> str | None:
+def _differs(head: str | None, commit: str | None, tree: str | None) -> bool | None:
+    """Whether what lies here is something else than the commit; None if nothing here can tell."""
+    if tree is not None:
+        found = _tree()
+        return None if found is None else found != tree
+    if head is None or not head.startswith(commit or head):
+        return None
+    return bool(_git("status", "--porcelain", "--untracked-files=no"))
+
+
+def _tree() -> str | None:
+    """Git's hash of the folders as they lie here; no matter at which commit its own folder is."""
+    with tempfile.TemporaryDirectory(prefix="callboard-tree-") as folder:
+        index = {"GIT_INDEX_FILE": str(Path(folder) / "index")}
+        if _git("add", "--all", *FOLDERS, **index) is None:
+            return None
+        return _git("write-tree", **index)
+
+
+def _git(*command: str, **environment: str) -> str | None:
     try:
-        done = subprocess.run(["git", *command], cwd=ROOT, capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            ["git", *command],
+            cwd=ROOT,
+            env={**os.environ, **environment},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
     except (OSError, subprocess.CalledProcessError):
         return None
     return done.stdout.strip()

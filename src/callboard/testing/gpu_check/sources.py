@@ -23,6 +23,8 @@ __all__ = ["all_ops", "op_sources", "ops_of", "source_hash"]
 ROOT = Path(__file__).resolve().parents[4]
 SOURCE = Path(__file__).resolve().parents[2]
 ENVELOPE = ("core", "device/context")
+DEVICE_CODE = {".cu", ".cuh"}
+"""What may include other files; the rest of ``data`` are numbers."""
 
 
 def ops_of(backend: str) -> dict[type[Op[Any, Any]], type[Library]]:
@@ -108,6 +110,7 @@ def _data(files: set[Path], folder: Path) -> set[Path]:
     wanted = {path for path in folder.glob("*") if path.is_file() and written & {path.stem, path.name}}
     while rest := wanted - found:
         found |= rest
-        included = (re.findall(r'^#include "(.+)"$', path.read_text("utf-8"), re.MULTILINE) for path in rest)
+        text = [path.read_text("utf-8") for path in rest if path.suffix in DEVICE_CODE]
+        included = (re.findall(r'^#include "(.+)"$', source, re.MULTILINE) for source in text)
         wanted |= {folder / name for names in included for name in names}
     return found
