@@ -7,11 +7,10 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from sparse_lab import VALUES, block_parts, blocky, dense_of, drawn, put, put_blocks, vector, wide
+from sparse_lab import VALUES, block_parts, blocky, drawn, put, put_blocks, vector, wide
 
 from callboard.core.dtype import DTYPES
 from callboard.core.errors import ShapeError
-from callboard.core.operand import operands_of
 from callboard.kernel.sparse import (
     BlockedEllRef,
     BsrRef,
@@ -236,30 +235,6 @@ def test_from_dense_into_given_arrays(session: Any, form: str, index: str, seed:
     np.testing.assert_array_equal(session.get(session.submit(ToDense(a=exact))), a)
 
 
-@pytest.mark.parametrize("dtype", VALUES)
-@SHARED
-@given(grid=grids, down=sides, across=sides, index=indices, density=densities, seed=seeds, shuffled=st.booleans())
-def test_rows_of_entries_to_blocks_and_back(
-    session: Any, dtype: str, grid: tuple[int, int], down: int, across: int, index: str, density: float, seed: int,
-    shuffled: bool,
-) -> None:  # fmt: skip
-    block = (down, across)
-    a = blocky(seed, grid, block, dtype, density)
-    matrix = put(session, a, "csr", index)
-    if shuffled and a.size:  # the order of entries in a row does not matter
-        arrays = [session.get(part) for part in operands_of(matrix).values()]
-        rows, rng = np.repeat(np.arange(a.shape[0]), np.diff(arrays[2])), np.random.default_rng(seed)
-        order = np.lexsort((rng.random(rows.size), rows))
-        matrix = type(matrix)(session.put(arrays[0][order]), session.put(arrays[1][order]), matrix.indptr, a.shape)
-    got = session.submit(Convert(a=matrix, format="bsr", block=block))
-    for name, want in block_parts(a, "bsr", block, index).items():
-        np.testing.assert_array_equal(session.get(getattr(got, name)), want, err_msg=name)
-    back = session.submit(Convert(a=got, format="csr"))
-    assert back.values.size == got.values.size
-    np.testing.assert_array_equal(dense_of(session, back), wide(a))
-    session.submit(Check(a=back, ordered=True))
-
-
 @pytest.mark.parametrize("index", ["i32", "i64"])
 def test_more_block_columns_than_are_counted_at_once(session: Any, index: str) -> None:
     """The device counts 131,072 of them at a time."""
@@ -280,24 +255,6 @@ def test_more_block_columns_than_are_counted_at_once(session: Any, index: str) -
     got = session.submit(FromDense(dense=session.put(a[:, ::2].copy()), format="blocked_ell", block=(1, 1)))
     assert got.indices.shape[1] <= most
     np.testing.assert_array_equal(session.get(session.submit(ToDense(a=got))), a[:, ::2])
-
-
-@SHARED
-@given(index=indices, seed=seeds, room=st.integers(0, 12))
-def test_convert_into_given_arrays(session: Any, index: str, seed: int, room: int) -> None:
-    a = blocky(seed, (3, 4), (2, 3), "f64")
-    found = block_parts(a, "bsr", (2, 3), index)["indices"].size
-    out = BsrRef(session.empty((room, 2, 3), "f64"), session.empty(room, index), session.empty(4, index), (6, 12))
-    count = session.empty((), "i64")
-    op = Convert(a=put(session, a, "csr", index), format="bsr", block=(2, 3), out=out, count=count)
-    if room < found:
-        with pytest.raises(ShapeError, match=f"{found} blocks, and out has room for {room}; give larger arrays"):
-            session.submit(op)
-        return
-    got = session.submit(op)
-    assert int(session.get(count)) == found
-    exact = BsrRef(got.values[:found], got.indices[:found], got.indptr, got.shape)
-    np.testing.assert_array_equal(session.get(session.submit(ToDense(a=exact))), a)
 
 
 @pytest.mark.parametrize("dtype", VALUES)
@@ -380,7 +337,7 @@ def test_order_and_duplicates(session: Any) -> None:
 def test_what_does_not_fit_is_refused_by_name(session: Any) -> None:
     a = blocky(1, (2, 3), (2, 2), "f32", 1.0)
     bsr, ell = put_blocks(session, a, "bsr", (2, 2)), put_blocks(session, a, "blocked_ell", (2, 2))
-    x, dense, csr = session.put(np.ones(6, np.float32)), session.put(a), put(session, a)
+    x, dense = session.put(np.ones(6, np.float32)), session.put(a)
 
     def refused(op: Any, says: str) -> None:
         with pytest.raises(ShapeError) as caught:
@@ -403,10 +360,6 @@ def test_what_does_not_fit_is_refused_by_name(session: Any) -> None:
     refused(FromDense(dense=dense, format="bsr", block=(0, 2)), "block is (0, 2); blocks have at least")
     refused(FromDense(dense=dense, format="blocked_ell", block=(2, 3)), "those of a BlockedEllRef are square")
     refused(FromDense(dense=dense, block=(2, 2)), "a CsrRef has no blocks; leave block out")
-    refused(Convert(a=bsr, format="coo"), "a BsrRef becomes a CsrRef and nothing else")
-    refused(Convert(a=csr.T, format="bsr", block=(2, 2)), "only a CsrRef becomes a BsrRef")
-    refused(Convert(a=bsr, format="bsr", block=(2, 2)), "a is a BsrRef already")
-    refused(Convert(a=csr, format="csc", count=session.empty((), "i64")), "count is given, and the number of entries")
     with pytest.raises(TypeError, match=r"sparse\.sp_mv: a is BlockedEllRef; pass a"):
         SpMv(a=ell, x=x)  # type: ignore[arg-type]
 

@@ -9,7 +9,7 @@ from callboard.core.ref import GpuRef
 from callboard.kernel.sparse.actor import SparseActor
 from callboard.kernel.sparse.checks import VALUES, checked, dense_of, index_of, refuse
 from callboard.kernel.sparse.formats import INDEX_LIMIT, AnyRef, BlockedEllRef, BsrRef, CooRef, CscRef, CsrRef
-from callboard.kernel.sparse.results import FORMATS, block_of, result_of
+from callboard.kernel.sparse.results import FORMATS, block_of, result_of, stored_block
 
 __all__ = ["Check", "Convert", "FromDense", "ToDense", "Transpose"]
 
@@ -71,42 +71,61 @@ class FromDense(Op[SparseActor, AnyRef], tag="sparse.from_dense"):
         return result_of(self, form, self.out, self.count, Upto(most), shape, kinds, block)
 
 
-class Convert(Op[SparseActor, CsrRef | CscRef | CooRef | BsrRef], tag="sparse.convert"):
-    """The same matrix in another format (``SparseActor``'s conversions). Entries of a row or column keep their order.
+class Convert(Op[SparseActor, AnyRef], tag="sparse.convert"):
+    """The same matrix in another format (``SparseActor``'s conversions), without a dense one in between.
+
+    Between a ``CsrRef`` and a ``CooRef`` entries keep their order; where rows and columns are exchanged, those of a
+    column come in the order of the rows, and the other way round. Blocks that are made of entries are in order within
+    their block row; those that come from blocks keep the order that they had there. Entries of blocks, zeros included,
+    come row by row and in a row block by block, in a ``CscRef`` in order. Padding is left out, or comes last in a block
+    row: with the index -1, and zeros.
 
     Args:
-        a: Values in f16, bf16, f32, f64, c64 or c128. A ``BsrRef`` becomes a ``CsrRef``, with the zeros of its blocks.
-            A ``BlockedEllRef`` comes and goes as a dense matrix (:class:`ToDense`, :class:`FromDense`).
-        format: ``"csr"``, ``"csc"`` or ``"coo"``, not that of ``a``; or, of a ``CsrRef`` with no entry twice,
-            ``"bsr"``: blocks in order, as many as have entries, which is known when the result is awaited.
-        block: With ``"bsr"``: ``(rows, columns)`` of a block, which divide those of ``a``.
-        out: A matrix of that format, shape and number of entries; a new one when None. With ``"bsr"`` it goes with
-            ``count``, and has room for the blocks: what is left of it stays as it was. If there is no room, the op
-            fails and says how much would do.
-        count: 0-d i64, with ``"bsr"``: the number of blocks.
+        a: Values in f16, bf16, f32, f64, c64 or c128; to be made blocks, no entry twice.
+        format: ``"csr"``, ``"csc"``, ``"coo"``, ``"bsr"`` or ``"blocked_ell"``, not that of ``a``. How many blocks are
+            made of entries depends on the data, as does how many are no padding in a ``padded`` ``BlockedEllRef``, and
+            the width of any new one, that of its fullest block row: known when the result is awaited.
+        block: ``(rows, columns)`` of a block, which divide those of ``a``: with ``"bsr"``, and with ``"blocked_ell"``,
+            where both are equal. From blocks to blocks it is that of ``a``, and can be left out.
+        out: A matrix of that format and shape; a new one when None. Where the number of entries depends on the data it
+            goes with ``count`` and has room for them: what is left of it stays as it was, or is padding. If there is no
+            room, the op fails and says how much would do.
+        count: 0-d i64, then: the number of entries (of blocks, with ``"bsr"``; of those in the fullest block row, with
+            ``"blocked_ell"``).
     """
 
-    a: CsrRef | CscRef | CooRef | BsrRef
-    format: Literal["csr", "csc", "coo", "bsr"]
+    a: CsrRef | CscRef | CooRef | BsrRef | BlockedEllRef
+    format: Literal["csr", "csc", "coo", "bsr", "blocked_ell"]
     block: tuple[int, int] | None = None
-    out: Annotated[CsrRef | CscRef | CooRef | BsrRef, Role.OUT] | None = None
+    out: Annotated[CsrRef | CscRef | CooRef | BsrRef | BlockedEllRef, Role.OUT] | None = None
     count: Out | None = None
 
     def infer(self) -> CompoundOutputs:
         a, form = self.a, FORMATS[self.format]
         shape = checked(self, "a", a)
-        rows, cols = block = block_of(self, form, self.block, shape)
+        own = stored_block(a)
+        makes_blocks = form is BsrRef or form is BlockedEllRef
+        block = own if own and makes_blocks and self.block is None else block_of(self, form, self.block, shape)
+        if own and makes_blocks and block != own:
+            raise refuse(self, f"block is {block} and a has blocks of {own}; convert it to 'csr', and that to others")
         if isinstance(a, form):
             raise refuse(self, f"a is a {form.__name__} already; copy its arrays with dev.copy")
-        if form is BsrRef and not isinstance(a, CsrRef):
-            raise refuse(self, f"a is a {type(a).__name__}; only a CsrRef becomes a BsrRef, convert it to that first")
-        if isinstance(a, BsrRef) and form is not CsrRef:
-            raise refuse(self, f"a BsrRef becomes a CsrRef and nothing else; convert that to a {form.__name__}")
-        entries: Upto | int = a.nnz
-        if form is BsrRef:
-            entries = Upto(min(a.nnz, shape[0] // rows * (shape[1] // cols)))
+        if form is BlockedEllRef and block[0] != block[1]:
+            raise refuse(self, f"a has blocks of {own}; those of a BlockedEllRef are square: convert it to 'csr' first")
         kinds = (a.values.dtype.name, index_of(a).name)
-        return result_of(self, form, self.out, self.count, entries, shape, kinds, block)
+        return result_of(self, form, self.out, self.count, self._entries(form, block), shape, kinds, block)
+
+    def _entries(self, form: type[AnyRef], block: tuple[int, int]) -> Upto | int:
+        """How many there are in the result: entries, blocks, or blocks in a row."""
+        a, (rows, cols) = self.a, block
+        height, width = a.shape[0] // rows, a.shape[1] // cols
+        stored = a.indices.size if isinstance(a, BlockedEllRef) else a.values.shape[0]
+        if form is BlockedEllRef:
+            return Upto(min(stored, width))
+        if isinstance(a, BsrRef | BlockedEllRef):
+            made = stored if form is BsrRef else a.nnz
+            return Upto(made) if isinstance(a, BlockedEllRef) and a.padded else made
+        return Upto(min(stored, height * width)) if form is BsrRef else stored
 
 
 class Transpose(Op[SparseActor, BsrRef], tag="sparse.transpose"):

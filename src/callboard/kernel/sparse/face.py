@@ -125,7 +125,7 @@ class SparseFace(Face[Mode]):
 
     def sp_sv(
         self,
-        a: CsrRef | CooRef,
+        a: CsrRef | CscRef | CooRef,
         x: GpuRef[Mode],
         *,
         out: GpuRef[Mode] | None = None,
@@ -143,7 +143,7 @@ class SparseFace(Face[Mode]):
 
     def sp_sm(
         self,
-        a: CsrRef | CooRef,
+        a: CsrRef | CscRef | CooRef,
         b: GpuRef[Mode],
         *,
         out: GpuRef[Mode] | None = None,
@@ -183,14 +183,14 @@ class SparseFace(Face[Mode]):
 
     def convert(
         self,
-        a: CsrRef | CscRef | CooRef | BsrRef,
-        format: Literal["csr", "csc", "coo", "bsr"],
+        a: CsrRef | CscRef | CooRef | BsrRef | BlockedEllRef,
+        format: Literal["csr", "csc", "coo", "bsr", "blocked_ell"],
         *,
         block: tuple[int, int] | None = None,
-        out: CsrRef | CscRef | CooRef | BsrRef | None = None,
+        out: CsrRef | CscRef | CooRef | BsrRef | BlockedEllRef | None = None,
         count: GpuRef[Mode] | None = None,
     ) -> Any:
-        """The same matrix as a ``CsrRef``, ``CscRef``, ``CooRef`` or ``BsrRef``."""
+        """The same matrix in another format; await it for its extents where they depend on the data."""
         return self._submit(Convert(a=a, format=format, block=block, out=out, count=count))
 
     def transpose(self, a: BsrRef, *, out: BsrRef | None = None) -> BsrRef:

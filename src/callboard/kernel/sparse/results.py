@@ -9,7 +9,7 @@ from callboard.core.operand import Placeholder
 from callboard.kernel.sparse.checks import checked, refuse
 from callboard.kernel.sparse.formats import AnyRef, BlockedEllRef, BsrRef, CooRef, CscRef, CsrRef
 
-__all__ = ["FORMATS", "block_of", "result_of"]
+__all__ = ["FORMATS", "block_of", "result_of", "stored_block"]
 
 FORMATS: dict[str, type[AnyRef]] = {
     "csr": CsrRef,
@@ -18,6 +18,13 @@ FORMATS: dict[str, type[AnyRef]] = {
     "bsr": BsrRef,
     "blocked_ell": BlockedEllRef,
 }
+
+
+def stored_block(a: AnyRef) -> tuple[int, int] | None:
+    """The extent of a matrix's blocks, None where it has none."""
+    if isinstance(a, BlockedEllRef):
+        return a.block, a.block
+    return a.block if isinstance(a, BsrRef) else None
 
 
 def block_of(

@@ -7,7 +7,7 @@ from callboard.core.operand import In, Out, Scalar
 from callboard.core.ref import GpuRef
 from callboard.kernel.sparse.actor import SparseActor
 from callboard.kernel.sparse.checks import REAL_AND_COMPLEX, check_scalars, checked, dense_of, refuse, vector_of
-from callboard.kernel.sparse.formats import CooRef, CsrRef
+from callboard.kernel.sparse.formats import CooRef, CscRef, CsrRef
 
 __all__ = ["SpSm", "SpSv"]
 
@@ -18,18 +18,18 @@ class SpSv(Op[SparseActor, GpuRef], tag="sparse.sp_sv"):
     A 0 on the diagonal, stored or not, fails the op with ``NumericalError``.
 
     Args:
-        a: ``[n, n]``, values in f32, f64, c64 or c128; only the triangle that ``lower`` names is read. A
-            ``CscRef`` is the transpose of its ``a.T``; blocks have to be converted (``Convert``).
+        a: ``[n, n]``, values in f32, f64, c64 or c128; only the triangle that ``lower`` names is read. Blocks
+            have to be converted (``Convert``).
         x: ``[n]``, same dtype, without gaps.
         out: ``[n]``, same dtype, without gaps; a new array when None.
         alpha: Number or 0-d array.
         lower: The lower triangle, else the upper.
         unit: The diagonal is 1, whatever is stored.
         transpose: Use ``a.T``; ``lower`` says what is stored.
-        conj: Use the conjugate of ``a``: with ``transpose`` only.
+        conj: Use the conjugate of ``a``: with ``transpose`` only. On CUDA not of a complex ``CscRef``.
     """
 
-    a: CsrRef | CooRef
+    a: CsrRef | CscRef | CooRef
     x: In
     out: Out | None = None
     alpha: Scalar = 1.0
@@ -53,18 +53,18 @@ class SpSm(Op[SparseActor, GpuRef], tag="sparse.sp_sm"):
     A 0 on the diagonal, stored or not, fails the op with ``NumericalError``.
 
     Args:
-        a: ``[n, n]``, values in f32, f64, c64 or c128; only the triangle that ``lower`` names is read. A
-            ``CscRef`` is the transpose of its ``a.T``; blocks have to be converted (``Convert``).
+        a: ``[n, n]``, values in f32, f64, c64 or c128; only the triangle that ``lower`` names is read. Blocks
+            have to be converted (``Convert``).
         b: ``[n, m]``, same dtype; row- or column-major.
         out: ``[n, m]``, same dtype, row- or column-major; a new row-major array when None.
         alpha: Number or 0-d array.
         lower: The lower triangle, else the upper.
         unit: The diagonal is 1, whatever is stored.
         transpose: Use ``a.T``; ``lower`` says what is stored.
-        conj: Use the conjugate of ``a``: with ``transpose`` only.
+        conj: Use the conjugate of ``a``: with ``transpose`` only. On CUDA not of a complex ``CscRef``.
     """
 
-    a: CsrRef | CooRef
+    a: CsrRef | CscRef | CooRef
     b: In
     out: Out | None = None
     alpha: Scalar = 1.0
@@ -84,7 +84,7 @@ class SpSm(Op[SparseActor, GpuRef], tag="sparse.sp_sm"):
         return {"out": layout_of(dtype, (n, m))}
 
 
-def _order(op: SpSv | SpSm, a: CsrRef | CooRef, transpose: bool, conj: bool) -> tuple[int, DType]:
+def _order(op: SpSv | SpSm, a: CsrRef | CscRef | CooRef, transpose: bool, conj: bool) -> tuple[int, DType]:
     rows, cols = checked(op, "a", a)
     dtype = a.values.dtype
     if rows != cols:

@@ -9,7 +9,7 @@ from callboard.backends.cpu.sparse.matrices import arrays_of, blocks_of, pointer
 from callboard.backends.cpu.views import viewer
 from callboard.kernel import sparse
 
-__all__ = ["from_bsr", "from_dense", "to_bsr", "to_dense", "transpose"]
+__all__ = ["from_dense", "laid", "packed", "to_dense", "transpose", "unpacked"]
 
 Array = np.ndarray[Any, Any]
 Parts = Callable[[Sequence[int]], "list[Array]"]
@@ -41,51 +41,48 @@ def from_dense(op: "sparse.FromDense") -> Callable[[int], "list[Array]"]:
         height, width = array.shape[0] // down, array.shape[1] // across
         blocks = array.reshape(height, down, width, across).swapaxes(1, 2)
         rows, cols = np.nonzero((blocks != 0).any((2, 3)))
-        if op.format == "bsr":
-            return [blocks[rows, cols], cols.astype(index), pointers(rows, height, index)]
-        begins = pointers(rows, height, index)
-        most = int(np.diff(begins).max(initial=0))
-        values, indices = np.zeros((height, down, most, across), array.dtype), np.full((height, most), -1, index)
-        at = np.arange(rows.size) - begins[rows]
-        indices[rows, at] = cols
-        values[rows, :, at] = blocks[rows, cols]
-        return [values.reshape(array.shape[0], most * across), indices]
+        return laid(op.format, blocks[rows, cols], rows, cols.astype(index), height)
 
     return entries
 
 
-def to_bsr(op: "sparse.Convert") -> Parts:
-    """``entries(a)``: the parts of a ``BsrRef`` from those of a ``CsrRef``."""
-    assert op.block is not None
-    arrays, (rows, cols), (down, across) = arrays_of(op.a), op.a.shape, op.block
-    width = cols // across
-
-    def entries(addresses: Sequence[int]) -> "list[Array]":
-        values, indices, indptr = arrays(addresses)
-        lines = np.repeat(np.arange(rows), np.diff(indptr))
-        places, at = np.unique(lines // down * width + indices // across, return_inverse=True)
-        blocks = np.zeros((places.size, down, across), values.dtype)
-        blocks[at, lines % down, indices % across] = values
-        at_rows, at_cols = places // max(width, 1), places % max(width, 1)
-        return [blocks, at_cols.astype(indices.dtype), pointers(at_rows, rows // down, indices.dtype)]
-
-    return entries
+def laid(form: str, blocks: Array, rows: Array, cols: Array, height: int) -> "list[Array]":
+    """The parts of a matrix of blocks, which come block row by block row; of so many block rows."""
+    begins = pointers(rows, height, cols.dtype)
+    if form == "bsr":
+        return [blocks, cols, begins]
+    most = int(np.diff(begins).max(initial=0))
+    _, down, across = blocks.shape
+    values, indices = np.zeros((height, down, most, across), blocks.dtype), np.full((height, most), -1, cols.dtype)
+    at = np.arange(rows.size) - begins[rows]
+    indices[rows, at] = cols
+    values[rows, :, at] = blocks
+    return [values.reshape(height * down, most * across), indices]
 
 
-def from_bsr(op: "sparse.Convert") -> Parts:
-    """``entries(a)``: the parts of a ``CsrRef`` from those of a ``BsrRef``."""
-    arrays, a = arrays_of(op.a), op.a
+def packed(values: Array, rows: Array, cols: Array, width: int, block: tuple[int, int]) -> "tuple[Array, Array, Array]":
+    """The blocks that have entries, in order, and the block row and block column of each.
 
-    def entries(addresses: Sequence[int]) -> "list[Array]":
-        blocks, rows, cols = blocks_of(a, arrays(addresses))
-        _, down, across = blocks.shape
-        within, along = np.mgrid[:down, :across]
-        lines = (rows[:, None, None] * down + within).ravel()
-        columns = (cols[:, None, None] * across + along).ravel()
-        order = np.argsort(lines, kind="stable")
-        return [blocks.ravel()[order], columns[order].astype(cols.dtype), pointers(lines, a.shape[0], cols.dtype)]
+    Args:
+        values, rows, cols: The entries, in any order.
+        width: Block columns of the matrix.
+        block: Extent of a block.
+    """
+    down, across = block
+    places, at = np.unique(rows.astype(np.int64) // down * width + cols // across, return_inverse=True)
+    blocks = np.zeros((places.size, down, across), values.dtype)
+    blocks[at, rows % down, cols % across] = values
+    return blocks, places // max(width, 1), (places % max(width, 1)).astype(cols.dtype)
 
-    return entries
+
+def unpacked(blocks: Array, rows: Array, cols: Array) -> "tuple[Array, Array, Array]":
+    """Values, rows and columns of all entries of blocks, row by row."""
+    _, down, across = blocks.shape
+    within, along = np.mgrid[:down, :across]
+    lines = (rows[:, None, None] * down + within).ravel()
+    columns = (cols[:, None, None] * across + along).ravel()
+    order = np.argsort(lines, kind="stable")
+    return blocks.ravel()[order], lines[order].astype(cols.dtype), columns[order].astype(cols.dtype)
 
 
 def transpose(op: "sparse.Transpose") -> Parts:

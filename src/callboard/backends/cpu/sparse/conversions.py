@@ -6,9 +6,10 @@ from typing import Any
 import numpy as np
 
 from callboard.backends.cpu.sparse import blocks
-from callboard.backends.cpu.sparse.matrices import arrays_of, coordinates, pointers
+from callboard.backends.cpu.sparse.matrices import arrays_of, blocks_of, coordinates, pointers
 from callboard.backends.cpu.views import viewer
 from callboard.kernel import sparse
+from callboard.kernel.sparse.results import stored_block
 
 __all__ = ["convert", "from_dense", "to_dense"]
 
@@ -57,15 +58,21 @@ def from_dense(op: "sparse.FromDense") -> Callable[[int], "list[Array]"]:
 
 def convert(op: "sparse.Convert") -> Parts:
     """``entries(a)``: the parts of the matrix in the other format."""
-    if isinstance(op.a, sparse.BsrRef):
-        return blocks.from_bsr(op)
-    if op.format == "bsr":
-        return blocks.to_bsr(op)
     arrays, a, form = arrays_of(op.a), op.a, op.format
     rows_of, cols_of = a.shape
+    block = op.block or stored_block(a) or (1, 1)
+    height, width = rows_of // block[0], cols_of // block[1]
 
     def entries(addresses: Sequence[int]) -> "list[Array]":
-        values, rows, cols = coordinates(a, arrays(addresses))
+        if isinstance(a, sparse.BsrRef | sparse.BlockedEllRef):
+            found = blocks_of(a, arrays(addresses))
+            if form in ("bsr", "blocked_ell"):
+                return blocks.laid(form, *found, height)
+            values, rows, cols = blocks.unpacked(*found)
+        else:
+            values, rows, cols = coordinates(a, arrays(addresses))
+            if form in ("bsr", "blocked_ell"):
+                return blocks.laid(form, *blocks.packed(values, rows, cols, width, block), height)
         index = rows.dtype
         major = cols if form == "csc" else rows
         order = np.argsort(major, kind="stable")  # entries of a row or column keep their order

@@ -1,17 +1,15 @@
-// Matrices of blocks: which blocks have entries, blocks from entries and back, transposes, and what the arrays hold.
+// Matrices of blocks: which blocks have entries, blocks from entries, and what the arrays hold.
 // A blocked-ELL matrix has `most` blocks in each block row and no pointers.
 
 #include "sparse.cuh"
 
 struct BlockArgs {
     const void* src;       // a dense matrix, entries, or blocks
-    void* out;             // blocks, a dense matrix, or entries
+    void* out;             // blocks, or a dense matrix
     const void* first;     // columns of entries
     const void* second;    // pointers of entries
     void* indices;         // block columns
-    void* pointers;        // of block rows
-    void* first_out;       // columns of entries, or rows of blocks
-    void* second_out;      // pointers of entries
+    void* pointers;        // of block rows; with `ell`, while blocks are made: how many each has, after a 0
     i64* count;            // blocks, or those of the fullest block row
     u32* faults;
     i64 lines, width;      // block rows and block columns
@@ -21,15 +19,18 @@ struct BlockArgs {
     i64 most;
     i64 row_step, col_step;
     int ell, lowest, ordered, least;
+    int share;             // block rows that a block of threads takes at once: 1, or one for each warp
 };
 
 #define WORDS 4096
 #define THREADS 256
+#define WARPS (THREADS / 32)
+#define FEW 128
 
 // Which blocks of a window of a block row have entries: of a dense matrix.
 template <typename T>
 struct Dense {
-    static __device__ i64 entries(const BlockArgs& p, i64 line) { return THREADS + 1; }  // not known: many
+    static __device__ i64 entries(const BlockArgs& p, i64 line) { return FEW + 1; }  // not known: many
 
     static __device__ void mark(const BlockArgs& p, u32* bits, i64 line, i64 begin, i64 end) {
         const i64 span = (end - begin) * p.across;
@@ -76,71 +77,105 @@ __device__ i64 before(i64* sums, i64 own, i64& all) {
     return found;
 }
 
-// The blocks of a row of few entries, found by comparing each with all: a thread for each entry.
-template <typename I, bool WRITES>
-__device__ i64 few(const BlockArgs& p, i64* cols, i64 line, i64 first, i64 n) {
-    const int own = threadIdx.x;
-    const i64 col = own < n ? ((const I*)p.first)[first + own] / p.across : 0;
-    cols[own] = col;
-    __syncthreads();
-    bool leads = own < n;
-    for (int j = 0; j < own && leads; ++j) leads = cols[j] != col;
-    const i64 found = __syncthreads_count(leads);
-    if (!leads) cols[own] = -1;  // what is left is each block once
-    __syncthreads();
-    if (WRITES && leads) {
-        i64 at = ((const I*)p.pointers)[line];
-        for (i64 j = 0; j < n; ++j) at += cols[j] >= 0 && cols[j] < col;
-        if (at < p.room) ((I*)p.indices)[at] = (I)col;
-    }
-    __syncthreads();
-    return found;
+// Where the blocks of a block row begin in the output, and how many there are at most.
+template <typename I>
+__device__ i64 start_of(const BlockArgs& p, i64 line) {
+    return p.ell ? line * p.most : (i64)((const I*)p.pointers)[line];
+}
+__device__ i64 limit_of(const BlockArgs& p, i64 start) { return p.ell ? p.most : p.room - start; }
+
+// How many blocks a block row has, for one thread to note.
+template <typename I>
+__device__ void note(const BlockArgs& p, i64 line, i64 found) {
+    ((I*)p.pointers)[line + 1] = (I)found;
+    if (p.ell) atomicMax((u64*)p.count, (u64)found);
 }
 
-// Count the blocks of each block row, or write their columns in order; a block of threads for each block row.
+// The blocks of a block row of few entries, found by comparing each with all: a warp for each; `cols` is its own.
+template <typename I, bool WRITES>
+__device__ void few(const BlockArgs& p, I* cols, i64 line, i64 first, int n) {
+    const int lane = threadIdx.x & 31;
+    for (int j = lane; j < n; j += 32) cols[j] = (I)(((const I*)p.first)[first + j] / p.across);
+    __syncwarp();
+    u32 leading = 0;  // which of this lane's are the first of their block
+    for (int j = lane, bit = 0; j < n; j += 32, ++bit) {
+        bool leads = true;
+        for (int i = 0; i < j && leads; ++i) leads = cols[i] != cols[j];
+        leading |= (u32)leads << bit;
+    }
+    int found = __popc(leading);
+    for (int step = 16; step; step >>= 1) found += __shfl_xor_sync(0xffffffffu, found, step);
+    __syncwarp();
+    if (!WRITES) {
+        if (lane == 0) note<I>(p, line, found);
+        return;
+    }
+    for (int j = lane, bit = 0; j < n; j += 32, ++bit) {
+        if (!(leading >> bit & 1)) cols[j] = (I)-1;  // what is left is each block once
+    }
+    __syncwarp();
+    const i64 start = start_of<I>(p, line), limit = limit_of(p, start);
+    for (int j = lane; j < n; j += 32) {
+        if (cols[j] < 0) continue;
+        i64 at = 0;
+        for (int i = 0; i < n; ++i) at += cols[i] >= 0 && cols[i] < cols[j];
+        if (at < limit) ((I*)p.indices)[start + at] = cols[j];
+    }
+    for (i64 at = found + lane; p.ell && at < p.most; at += 32) ((I*)p.indices)[start + at] = (I)-1;
+    __syncwarp();
+}
+
+// Those of one of many: a bit for each block column; a block of threads for each.
 template <typename Source, typename I, bool WRITES>
-__device__ void pattern(const BlockArgs& p) {
-    __shared__ u32 bits[WORDS];
-    __shared__ i64 sums[THREADS];
-    for (i64 line = blockIdx.x; line < p.lines; line += gridDim.x) {
-        i64 total = 0;
-        const i64 entries = Source::entries(p, line);
-        const bool sparse = entries <= THREADS;
-        if (sparse) total = few<I, WRITES>(p, sums, line, ((const I*)p.second)[line * p.down], entries);
-        for (i64 begin = 0; begin < p.width && !sparse; begin += 32 * WORDS) {
-            const i64 end = begin + 32 * WORDS < p.width ? begin + 32 * WORDS : p.width;
-            const int words = (int)((end - begin + 31) / 32);
-            for (int w = threadIdx.x; w < words; w += THREADS) bits[w] = 0;
-            __syncthreads();
-            Source::mark(p, bits, line, begin, end);
-            __syncthreads();
-            const int share = (words + THREADS - 1) / THREADS;
-            const int low = threadIdx.x * share, high = low + share < words ? low + share : words;
-            i64 own = 0, all;
-            for (int w = low; w < high; ++w) own += __popc(bits[w]);
-            i64 at = total + before(sums, own, all);
-            if (WRITES) {
-                const i64 start = p.ell ? line * p.most : (i64)((const I*)p.pointers)[line];
-                const i64 limit = p.ell ? p.most : p.room - start;
-                for (int w = low; w < high; ++w) {
-                    for (u32 left = bits[w]; left; left &= left - 1, ++at) {
-                        if (at < limit) ((I*)p.indices)[start + at] = (I)(begin + 32 * w + __ffs(left) - 1);
-                    }
+__device__ void many(const BlockArgs& p, u32* bits, i64* sums, i64 line) {
+    i64 total = 0;
+    for (i64 begin = 0; begin < p.width; begin += 32 * WORDS) {
+        const i64 end = begin + 32 * WORDS < p.width ? begin + 32 * WORDS : p.width;
+        const int words = (int)((end - begin + 31) / 32);
+        for (int w = threadIdx.x; w < words; w += THREADS) bits[w] = 0;
+        __syncthreads();
+        Source::mark(p, bits, line, begin, end);
+        __syncthreads();
+        const int share = (words + THREADS - 1) / THREADS;
+        const int low = threadIdx.x * share, high = low + share < words ? low + share : words;
+        i64 own = 0, all;
+        for (int w = low; w < high; ++w) own += __popc(bits[w]);
+        i64 at = total + before(sums, own, all);
+        if (WRITES) {
+            const i64 start = start_of<I>(p, line), limit = limit_of(p, start);
+            for (int w = low; w < high; ++w) {
+                for (u32 left = bits[w]; left; left &= left - 1, ++at) {
+                    if (at < limit) ((I*)p.indices)[start + at] = (I)(begin + 32 * w + __ffs(left) - 1);
                 }
             }
-            total += all;
-            __syncthreads();
         }
-        if (WRITES) {
-            for (i64 at = total + threadIdx.x; p.ell && at < p.most; at += THREADS) {
-                ((I*)p.indices)[line * p.most + at] = (I)-1;
-            }
-        } else if (threadIdx.x == 0) {
-            if (p.ell) {
-                atomicMax((u64*)p.count, (u64)total);
-            } else {
-                ((I*)p.pointers)[line + 1] = (I)total;
-            }
+        total += all;
+        __syncthreads();
+    }
+    if (!WRITES) {
+        if (threadIdx.x == 0) note<I>(p, line, total);
+        return;
+    }
+    for (i64 at = total + threadIdx.x; p.ell && at < p.most; at += THREADS) {
+        ((I*)p.indices)[line * p.most + at] = (I)-1;
+    }
+}
+
+// Count the blocks of each block row, or write their columns in order.
+template <typename Source, typename I, bool WRITES>
+__device__ void pattern(const BlockArgs& p) {
+    __shared__ alignas(16) u32 bits[WORDS];
+    __shared__ i64 sums[THREADS];
+    const int warp = threadIdx.x / 32;
+    for (i64 begin = (i64)blockIdx.x * p.share; begin < p.lines; begin += (i64)gridDim.x * p.share) {
+        const i64 line = begin + warp, end = begin + p.share < p.lines ? begin + p.share : p.lines;
+        const i64 entries = line < end ? Source::entries(p, line) : 0;
+        if (line < end && entries <= FEW) {
+            few<I, WRITES>(p, (I*)bits + warp * FEW, line, ((const I*)p.second)[line * p.down], (int)entries);
+        }
+        if (!__syncthreads_or(entries > FEW)) continue;
+        for (i64 each = begin; each < end; ++each) {
+            if (Source::entries(p, each) > FEW) many<Source, I, WRITES>(p, bits, sums, each);
         }
     }
 }
@@ -202,47 +237,15 @@ __device__ void pack(const BlockArgs& p) {
     const I* const indices = (const I*)p.indices;
     for (i64 e = thread(); e < p.entries; e += threads()) {
         const i64 row = bound(starts, p.lines * p.down + 1, e, true) - 1;
-        const i64 col = ((const I*)p.first)[e], line = row / p.down;
-        const i64 begin = pointers[line] < p.room ? (i64)pointers[line] : p.room;
-        const i64 end = pointers[line + 1] < p.room ? (i64)pointers[line + 1] : p.room;
-        const i64 k = begin + bound(indices + begin, end - begin, col / p.across, false);
-        if (k < end && indices[k] == col / p.across) {
-            ((T*)p.out)[(k * p.down + row % p.down) * p.across + col % p.across] = ((const T*)p.src)[e];
-        }
-    }
-}
-
-// Rows of entries from blocks; all entries of each block.
-template <typename T, typename I>
-__device__ void unpack(const BlockArgs& p) {
-    const I* const pointers = (const I*)p.pointers;
-    const i64 size = p.down * p.across, rows = p.lines * p.down;
-    for (i64 e = thread(); e < p.entries; e += threads()) {
-        const i64 line = bound(pointers, p.lines + 1, e / size, true) - 1;
-        const i64 begin = pointers[line], length = (pointers[line + 1] - begin) * p.across;
-        const i64 left = e - begin * size, i = left / length, at = left % length;
-        const i64 k = begin + at / p.across, j = at % p.across;
-        ((T*)p.out)[e] = ((const T*)p.src)[(k * p.down + i) * p.across + j];
-        ((I*)p.first_out)[e] = (I)(((const I*)p.indices)[k] * p.across + j);
-    }
-    for (i64 row = thread(); row <= rows; row += threads()) {
-        const i64 line = row / p.down, begin = pointers[line];
-        const i64 length = row < rows ? (pointers[line + 1] - begin) * p.across : 0;
-        ((I*)p.second_out)[row] = (I)(begin * size + row % p.down * length);
-    }
-}
-
-__device__ void number_them(const BlockArgs& p) {
-    for (i64 k = thread(); k < p.entries; k += threads()) ((int*)p.out)[k] = (int)k;
-}
-
-// Blocks in another order, each transposed: `first` says which block of the source, of `across` rows, each is.
-template <typename T>
-__device__ void turn(const BlockArgs& p) {
-    const i64 size = p.down * p.across;
-    for (i64 e = thread(); e < p.entries; e += threads()) {
-        const i64 k = ((const int*)p.first)[e / size], i = e / p.across % p.down, j = e % p.across;
-        ((T*)p.out)[e] = ((const T*)p.src)[k * size + j * p.down + i];
+        const i64 col = ((const I*)p.first)[e], line = row / p.down, wanted = col / p.across;
+        const i64 start = start_of<I>(p, line), limit = limit_of(p, start);
+        const i64 held = p.ell ? (i64)pointers[line + 1] : pointers[line + 1] - start, n = held < limit ? held : limit;
+        if (n <= 0) continue;
+        const i64 at = bound(indices + start, n, wanted, false);
+        if (at == n || indices[start + at] != wanted) continue;
+        const i64 i = row - line * p.down, j = col - wanted * p.across;
+        const i64 corner = p.ell ? ((line * p.down + i) * p.most + at) : ((start + at) * p.down + i);
+        ((T*)p.out)[corner * p.across + j] = ((const T*)p.src)[e];
     }
 }
 
@@ -270,9 +273,7 @@ __device__ void look(const BlockArgs& p) {
     KERNEL(gather_##S, gather<type, index>)   \
     KERNEL(spread_##S, spread<type, index>)   \
     KERNEL(pack_##S, pack<type, index>)       \
-    KERNEL(unpack_##S, unpack<type, index>)   \
-    KERNEL(blank_##S, blank<type>)            \
-    KERNEL(turn_##S, turn<type>)
+    KERNEL(blank_##S, blank<type>)
 
 #define FOR_INDEX(index)                                         \
     FOR_VALUE(half, Half, index)                                 \
@@ -295,4 +296,3 @@ FOR_INDEX(int)
 #ifdef FOR_i64
 FOR_INDEX(long long)
 #endif
-KERNEL(iota, number_them)

@@ -4,17 +4,17 @@ By kernels of ours, but for the exchange of rows and columns, which is cuSPARSE'
 ones are narrowed for it and widened again).
 """
 
-import struct
 from collections.abc import Callable, Sequence
 
+from callboard.backends.cuda.sparse.counting import Count
 from callboard.backends.cuda.sparse.cusparse import CODES, Cusparse
 from callboard.backends.cuda.sparse.kernels import WARP, SparseArgs, launcher
 from callboard.core.backend import Memory
 from callboard.core.library import Extents
 from callboard.kernel import sparse
-from callboard.kernel.sparse.checks import index_of, no_room
+from callboard.kernel.sparse.checks import index_of
 
-__all__ = ["Converter", "FromDense", "to_dense", "too_long"]
+__all__ = ["ByRows", "Converter", "FromDense", "to_dense", "too_long"]
 
 INT_MAX = 2**31 - 1
 
@@ -35,13 +35,13 @@ class FromDense:
         by_cols = op.format == "csc"
         self._lines = cols if by_cols else rows
         self._nbytes = (4 if index == "i32" else 8) * (self._lines + 1)
-        self._memory = cusparse.device.allocate(self._nbytes + 256)
+        self._counted = Count(cusparse)
+        self._memory = cusparse.device.allocate(self._nbytes)
         args = self._args = SparseArgs(major=self._lines, minor=rows if by_cols else cols)
         down, across = layout.strides
         args.major_step, args.minor_step = (across, down) if by_cols else (down, across)
         args.coordinates = op.format == "coo"
-        args.count = self._memory.address
-        args.pointers = self._memory.address + 256
+        args.count, args.pointers = self._counted.address, self._memory.address
         kind = f"{layout.dtype.name}_{index}"
         device = cusparse.device
         self._count = launcher(device, f"count_{kind}", self._lines, args, each=WARP)
@@ -51,11 +51,8 @@ class FromDense:
 
     def measure(self, dense: int) -> Extents:
         """Count; on the helper's thread, with the stream idle."""
-        stream = self._cusparse.stream
         self._look(dense)
-        counted = self._cusparse.device.read_back(stream, self._memory.address, 8)
-        stream.synchronize()
-        (self._found,) = struct.unpack("<q", counted.take())
+        self._found = self._counted.read()
         return [(self._found,)] * (3 if self._op.format == "coo" else 2)
 
     def launch(self, dense: int, out: Sequence[int], count: int | None) -> Callable[[], None] | None:
@@ -73,20 +70,11 @@ class FromDense:
         args.room = self._found if given is None else given.values.size
         if args.minor:
             self._write(native)
-        if given is None or count is None:
-            return None
-        check(driver.memcpy_dtod(count, self._memory.address, 8, native), "cuMemcpyDtoDAsync")
-        counted, room = cusparse.device.read_back(cusparse.stream, self._memory.address, 8), given.values.size
-
-        def enough() -> None:
-            (found,) = struct.unpack("<q", counted.take())
-            if found > room:
-                raise no_room(self._op, found, room)
-
-        return enough
+        return self._counted.tell(self._op, args.room, count)
 
     def close(self) -> None:
         """Give the memory back; nothing uses it any more."""
+        self._counted.close()
         self._cusparse.device.release(self._memory)
 
     def _look(self, dense: int) -> None:
@@ -125,15 +113,18 @@ def to_dense(cusparse: Cusparse, op: sparse.ToDense) -> Callable[[Sequence[int],
 
 def too_long(op: "sparse.Convert | sparse.Transpose") -> str | None:
     """CuSPARSE exchanges rows and columns with 32-bit indices only."""
-    stored = op.a.values.shape[0]
-    exchanges = isinstance(op, sparse.Transpose) or op.format == "csc" or isinstance(op.a, sparse.CscRef)
-    if exchanges and max(*op.a.shape, stored) > INT_MAX:
-        return f"a is {op.a.shape} with {stored} entries or blocks; cuSPARSE converts at most {INT_MAX}"
+    a = op.a
+    stored = a.indices.size if isinstance(a, sparse.BlockedEllRef) else a.values.shape[0]
+    exchanges = isinstance(op, sparse.Transpose) or op.format == "csc" or isinstance(a, sparse.CscRef)
+    if exchanges and max(*a.shape, stored) > INT_MAX:
+        return f"a is {a.shape} with {stored} entries or blocks; cuSPARSE converts at most {INT_MAX}"
     return None
 
 
 class Converter:
-    """A plan of ``Convert``: rows from pointers, pointers from rows, or an exchange of rows and columns.
+    """A plan of ``Convert`` between formats that store entries.
+
+    Rows are made from pointers, pointers from rows, or rows and columns exchanged.
 
     Attributes:
         captures: Whether it can be recorded in a graph: not an exchange, since cuSPARSE's waits for the device.
@@ -172,7 +163,7 @@ class Converter:
             question = (self._major, self._minor, n, *[dummy] * 6, self._value, 1, 0, 1)
             self._work = maker.scratch(max(int(maker.call("csr2csc_ex2_buffer_size", *question)), 1))
 
-    def __call__(self, a: Sequence[int], out: Sequence[int]) -> None:
+    def launch(self, a: Sequence[int], out: Sequence[int], count: None = None) -> None:
         """Enqueue it; addresses of the parts, in the order of the classes."""
         if not self._exchanges:
             self._copy(out[0], a[0], self._value_bytes)
@@ -249,3 +240,49 @@ class Converter:
     def _take(self, nbytes: int) -> int:
         self._memory.append(self._cusparse.device.allocate(max(nbytes, 1)))
         return self._memory[-1].address
+
+
+class ByRows:
+    """The entries of a matrix as a ``CsrRef`` has them: in its own arrays, or in some of the plan's.
+
+    Attributes:
+        captures: Whether that can be recorded in a graph.
+    """
+
+    def __init__(self, cusparse: Cusparse, maker: Cusparse, a: sparse.SparseRef) -> None:
+        self._cusparse = cusparse
+        self._memory: list[Memory] = []
+        self._converter: Converter | None = None
+        self.captures = True
+        if isinstance(a, sparse.CsrRef):
+            return
+        sizes = [a.shape[0] + 1]
+        if isinstance(a, sparse.CscRef):
+            self._converter = Converter(cusparse, maker, sparse.Convert(a=a, format="csr"))
+            self.captures = False
+            self._memory.append(cusparse.device.allocate(a.values.layout.nbytes))
+            sizes = [a.nnz, a.shape[0] + 1]
+        else:
+            self._args = SparseArgs(entries=a.nnz, major=a.shape[0])
+            self._compress = launcher(cusparse.device, f"compress_{index_of(a).name}", a.shape[0] + 1, self._args)
+        self._memory += [cusparse.device.allocate(index_of(a).itemsize * n) for n in sizes]
+
+    def __call__(self, a: Sequence[int]) -> tuple[int, int, int]:
+        """Values, columns and pointers, as they will be when the stream has passed."""
+        at = [memory.address for memory in self._memory]
+        if not at:
+            return a[0], a[1], a[2]
+        if self._converter is None:
+            self._args.second, self._args.second_out = a[1], at[0]
+            self._compress(self._cusparse.stream.native)
+            return a[0], a[2], at[0]
+        self._converter.launch(a, at)
+        return at[0], at[1], at[2]
+
+    def close(self) -> None:
+        """Give the memory back; nothing uses it any more."""
+        if self._converter is not None:
+            self._converter.close()
+        for memory in self._memory:
+            self._cusparse.device.release(memory)
+        self._memory.clear()

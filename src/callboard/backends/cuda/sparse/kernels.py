@@ -11,7 +11,7 @@ from callboard.core.operand import Operand
 if TYPE_CHECKING:
     from callboard.backends.cuda.device import CudaDevice
 
-__all__ = ["WARP", "BlockArgs", "Factor", "OrderArgs", "ProductArgs", "SparseArgs", "launcher"]
+__all__ = ["WARP", "BlockArgs", "Factor", "ListArgs", "OrderArgs", "ProductArgs", "SparseArgs", "launcher"]
 
 WARP = 32
 SCAN_THREADS = 1024
@@ -34,11 +34,23 @@ class BlockArgs(ctypes.Structure):
 
     source = "sparse_blocks"
     _fields_ = (
-        *((name, c_void_p) for name in ("src", "out", "first", "second", "indices", "pointers")),
-        *((name, c_void_p) for name in ("first_out", "second_out", "count", "faults")),
+        *((name, c_void_p) for name in ("src", "out", "first", "second", "indices", "pointers", "count", "faults")),
         *((name, c_int64) for name in ("lines", "width", "down", "across", "entries", "room", "most")),
         *((name, c_int64) for name in ("row_step", "col_step")),
-        *((name, c_int) for name in ("ell", "lowest", "ordered", "least")),
+        *((name, c_int) for name in ("ell", "lowest", "ordered", "least", "share")),
+    )
+
+
+class ListArgs(ctypes.Structure):
+    """``ListArgs`` of the kernels."""
+
+    source = "sparse_lists"
+    _fields_ = (
+        *((name, c_void_p) for name in ("src", "indices", "places", "pointers", "cols", "numbers")),
+        *((name, c_void_p) for name in ("out", "first_out", "second_out", "count")),
+        *((name, c_int64) for name in ("lines", "width", "down", "across", "each", "most")),
+        *((name, c_int64) for name in ("blocks", "entries", "unit", "row_step", "col_step")),
+        ("coordinates", c_int),
     )
 
 
@@ -85,7 +97,7 @@ class OrderArgs(ctypes.Structure):
     )
 
 
-Args = SparseArgs | BlockArgs | ProductArgs | OrderArgs
+Args = SparseArgs | BlockArgs | ListArgs | ProductArgs | OrderArgs
 
 
 def launcher(

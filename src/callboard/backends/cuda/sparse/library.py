@@ -3,12 +3,12 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from callboard.backends.cuda.sparse import blocks, gemm, ordering, products
+from callboard.backends.cuda.sparse import blocks, gemm, ordering, products, triangular
 from callboard.backends.cuda.sparse.checking import Checking
 from callboard.backends.cuda.sparse.conversions import Converter, FromDense, to_dense, too_long
 from callboard.backends.cuda.sparse.cusparse import Cusparse
+from callboard.backends.cuda.sparse.lists import FromBlocks
 from callboard.backends.cuda.sparse.sampled import sampled
-from callboard.backends.cuda.sparse.triangular import Solve
 from callboard.backends.cuda.stream import CudaStream
 from callboard.core.library import Extents, Library, launches, measures, prepares
 from callboard.kernel import sparse
@@ -25,7 +25,7 @@ class CudaSparse(Library):
     """Serves :mod:`callboard.kernel.sparse` with cuSPARSE and kernels of ours.
 
     Three handles: one that executes, on the admitting thread; one that prepares ask, on the helper's; and one for
-    sparse products and sorting, which measure on the helper's thread and launch on the admitting one.
+    ops that measure with it on the helper's thread and launch on the admitting one: sparse products, sorting, blocks.
     """
 
     name = "sparse"
@@ -99,18 +99,18 @@ class CudaSparse(Library):
     # -- solves --------------------------------------------------------------------------------------------------------
 
     @prepares(sparse.SpSv, sparse.SpSm)
-    def plan_solve(self, op: "sparse.SpSv | sparse.SpSm") -> Solve:
-        return Solve(self.cusparse, self.maker, op)
+    def plan_solve(self, op: "sparse.SpSv | sparse.SpSm") -> triangular.Solve:
+        return triangular.Solve(self.cusparse, self.maker, op)
 
-    @launches(sparse.SpSv, captures=False)
+    @launches(sparse.SpSv, refuses=triangular.why_not, captures=False)
     def sp_sv(
-        self, stream: CudaStream, plan: Solve, a: list[int], x: int, out: int, alpha: Any
+        self, stream: CudaStream, plan: triangular.Solve, a: list[int], x: int, out: int, alpha: Any
     ) -> Callable[[], None] | None:
         return plan(a, x, out, alpha)
 
-    @launches(sparse.SpSm, captures=False)
+    @launches(sparse.SpSm, refuses=triangular.why_not, captures=False)
     def sp_sm(
-        self, stream: CudaStream, plan: Solve, a: list[int], b: int, out: int, alpha: Any
+        self, stream: CudaStream, plan: triangular.Solve, a: list[int], b: int, out: int, alpha: Any
     ) -> Callable[[], None] | None:
         return plan(a, b, out, alpha)
 
@@ -127,7 +127,9 @@ class CudaSparse(Library):
 
     @prepares(sparse.FromDense)
     def plan_from_dense(self, op: sparse.FromDense) -> "FromDense | blocks.ToBlocks":
-        return FromDense(self.cusparse, op) if op.block is None else blocks.ToBlocks(self.cusparse, op)
+        if op.block is None:
+            return FromDense(self.cusparse, op)
+        return blocks.ToBlocks(self.cusparse, self.maker, op)
 
     @measures(sparse.FromDense)
     def measure_from_dense(self, plan: "FromDense | blocks.ToBlocks", dense: int, out: None, count: None) -> Extents:
@@ -140,33 +142,35 @@ class CudaSparse(Library):
         return plan.launch(dense, out, count)
 
     @prepares(sparse.Convert)
-    def plan_convert(self, op: sparse.Convert) -> "Run | blocks.ToBlocks":
-        if op.format == "bsr":
-            return blocks.ToBlocks(self.cusparse, op)
-        if isinstance(op.a, sparse.BsrRef):
-            return blocks.from_blocks(self.cusparse, op)
+    def plan_convert(self, op: sparse.Convert) -> "Converter | blocks.ToBlocks | FromBlocks":
+        if isinstance(op.a, sparse.BsrRef | sparse.BlockedEllRef):
+            return FromBlocks(self.cusparse, self.maker, op)
+        if op.block is not None:
+            return blocks.ToBlocks(self.sizer, self.maker, op)
         return Converter(self.cusparse, self.maker, op)
 
     @measures(sparse.Convert)
-    def measure_convert(self, plan: blocks.ToBlocks, a: list[int], out: None, count: None) -> Extents:
+    def measure_convert(self, plan: "blocks.ToBlocks | FromBlocks", a: list[int], out: None, count: None) -> Extents:
         return plan.measure(a)
 
     @launches(sparse.Convert, refuses=too_long)
     def convert(
-        self, stream: CudaStream, plan: "Run | blocks.ToBlocks", a: list[int], out: list[int], count: int | None
+        self,
+        stream: CudaStream,
+        plan: "Converter | blocks.ToBlocks | FromBlocks",
+        a: list[int],
+        out: list[int],
+        count: Any,
     ) -> Callable[[], None] | None:
-        if isinstance(plan, blocks.ToBlocks):
-            return plan.launch(a, out, count)
-        plan(a, out)
-        return None
+        return plan.launch(a, out, count)
 
     @prepares(sparse.Transpose)
-    def plan_transpose(self, op: sparse.Transpose) -> blocks.Transposed:
-        return blocks.Transposed(self.cusparse, self.maker, op)
+    def plan_transpose(self, op: sparse.Transpose) -> FromBlocks:
+        return FromBlocks(self.cusparse, self.maker, op)
 
     @launches(sparse.Transpose, refuses=too_long, captures=False)  # for csr2csc, too
-    def transpose(self, stream: CudaStream, plan: blocks.Transposed, a: list[int], out: list[int]) -> None:
-        plan(a, out)
+    def transpose(self, stream: CudaStream, plan: FromBlocks, a: list[int], out: list[int]) -> None:
+        plan.launch(a, out, None)
 
     @prepares(sparse.Sort)
     def plan_sort(self, op: sparse.Sort) -> ordering.Sorted:

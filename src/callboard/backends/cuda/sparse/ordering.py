@@ -1,8 +1,8 @@
 """Entries in order: cuSPARSE sorts them, kernels of ours take them and add up duplicates."""
 
-import struct
 from collections.abc import Sequence
 
+from callboard.backends.cuda.sparse.counting import Count
 from callboard.backends.cuda.sparse.cusparse import Cusparse
 from callboard.backends.cuda.sparse.kernels import OrderArgs, SparseArgs, launcher
 from callboard.core.backend import Memory
@@ -44,8 +44,8 @@ class Sorted:
         self._nbytes, self._wide = index.itemsize * (self._lines + 1), index.itemsize == 8
         self._memory: list[Memory] = []
         major, minor, order = (self._take(4 * n) for _ in range(3))
-        places, count = self._take(4 * (n + 1)), self._take(8)
-        self._major, self._minor, self._count = major, minor, count
+        places, self._count = self._take(4 * (n + 1)), Count(cusparse)
+        self._major, self._minor = major, minor
         self._majors = self._take(index.itemsize * n) if self._wide else major
         work = maker.call("xcoosort_buffer_size_ext", self._lines, self._width, n, major, minor) if n else 0
         self._work = self._take(int(work))
@@ -56,7 +56,7 @@ class Sorted:
         self._narrow = launcher(device, "narrow", n, self._copies)
         self._iota = launcher(device, "iota", n, args)
         self._flag = launcher(device, "flag", n, args)
-        self._scan = launcher(device, "scan_i32", 1, SparseArgs(major=n, pointers=places, count=count))
+        self._scan = launcher(device, "scan_i32", 1, SparseArgs(major=n, pointers=places, count=self._count.address))
         self._take_all = launcher(device, f"take_{a.values.dtype.itemsize}_{index.name}", n, args)
         items = max(n, self._lines + 1)
         self._merge = launcher(device, f"merge_{a.values.dtype.name}_{index.name}", items, args)
@@ -101,6 +101,7 @@ class Sorted:
 
     def close(self) -> None:
         """Give the memory back; nothing uses it any more."""
+        self._count.close()
         for memory in self._memory:
             self._cusparse.device.release(memory)
         self._memory.clear()
@@ -132,14 +133,10 @@ class Sorted:
 
     def _places(self) -> int:
         """How many places have entries; where each is, is left on the device."""
-        cusparse = self._cusparse
-        native = cusparse.stream.native
+        native = self._cusparse.stream.native
         self._flag(native)
         self._scan(native)
-        counted = cusparse.device.read_back(cusparse.stream, self._count, 8)
-        cusparse.stream.synchronize()
-        (found,) = struct.unpack("<q", counted.take())
-        return int(found)
+        return self._count.read()
 
     def _take(self, nbytes: int) -> int:
         self._memory.append(self._cusparse.device.allocate(max(nbytes, 1)))

@@ -12,15 +12,24 @@ from callboard.backends.cuda.sparse.kernels import SparseArgs, launcher
 from callboard.kernel import sparse
 from callboard.kernel.sparse.checks import index_of, zero_pivot
 
-__all__ = ["Solve"]
+__all__ = ["Solve", "why_not"]
 
 FILL_MODE, DIAG_TYPE = 0, 1
 """``cusparseSpMatAttribute_t``."""
 NONE = 2**64 - 1
 
 
+def why_not(op: "sparse.SpSv | sparse.SpSm") -> str | None:
+    """CuSPARSE conjugates only what it transposes, and solves with rows: it takes columns for the transpose."""
+    if isinstance(op.a, sparse.CscRef) and op.conj and op.a.values.dtype.is_complex:
+        return "cuSPARSE conjugates only what it transposes, and takes a for a transpose; sparse.convert a to csr first"
+    return None
+
+
 class Solve:
     """A plan of ``SpSv`` or ``SpSm``. What cuSPARSE finds out about a matrix is found out anew in each call.
+
+    A ``CscRef`` is solved with as the ``CsrRef`` that its transpose is: the same arrays, upper for lower.
 
     Args:
         cusparse: The handle that executes.
@@ -49,11 +58,12 @@ class Solve:
         if self._empty:
             return
         dummy = maker.scratch(1)
-        self._matrix = Matrix(maker, op.a, dummy)
-        for attribute, value in ((FILL_MODE, int(not op.lower)), (DIAG_TYPE, int(op.unit))):
+        by_cols = isinstance(op.a, sparse.CscRef)
+        self._matrix = Matrix(maker, op.a.T if isinstance(op.a, sparse.CscRef) else op.a, dummy)
+        for attribute, value in ((FILL_MODE, int(op.lower == by_cols)), (DIAG_TYPE, int(op.unit))):
             cell = ctypes.c_int(value)
             maker.make("sp_mat_set_attribute", self._matrix.descriptor, attribute, ctypes.addressof(cell), 4)
-        operation = 0 if not op.transpose else 2 if op.conj and dtype.is_complex else 1
+        operation = 0 if op.transpose == by_cols else 2 if op.conj and dtype.is_complex else 1
         if vector:
             self._right = maker.make("create_dn_vec", n, dummy, self._value)
             self._result = maker.make("create_dn_vec", n, dummy, self._value)

@@ -1,0 +1,54 @@
+"""How many entries an op has found: a number on the device."""
+
+import struct
+from collections.abc import Callable
+
+from callboard.backends.cuda.sparse.cusparse import Cusparse
+from callboard.kernel.sparse.checks import AnyOp, no_room
+
+__all__ = ["Count"]
+
+
+class Count:
+    """An i64 on the device, that kernels of a plan write.
+
+    Attributes:
+        address: Where it is.
+    """
+
+    def __init__(self, cusparse: Cusparse) -> None:
+        self._cusparse = cusparse
+        self._memory = cusparse.device.allocate(8)
+        self.address = self._memory.address
+
+    def clear(self) -> None:
+        """Make it 0, in the order of the stream."""
+        driver = self._cusparse.driver
+        driver.check(driver.memset_8(self.address, 0, 8, self._cusparse.stream.native), "cuMemsetD8Async")
+
+    def read(self) -> int:
+        """What it is when the stream has passed; waits for that, on the helper's thread."""
+        counted = self._cusparse.device.read_back(self._cusparse.stream, self.address, 8)
+        self._cusparse.stream.synchronize()
+        (found,) = struct.unpack("<q", counted.take())
+        return int(found)
+
+    def tell(self, op: AnyOp, room: int, count: int | None) -> Callable[[], None] | None:
+        """Copy it to where the message wants it; gives what raises ``ShapeError`` if it is more than the room."""
+        if count is None:
+            return None
+        cusparse = self._cusparse
+        driver = cusparse.driver
+        driver.check(driver.memcpy_dtod(count, self.address, 8, cusparse.stream.native), "cuMemcpyDtoDAsync")
+        counted = cusparse.device.read_back(cusparse.stream, self.address, 8)
+
+        def enough() -> None:
+            (found,) = struct.unpack("<q", counted.take())
+            if found > room:
+                raise no_room(op, found, room)
+
+        return enough
+
+    def close(self) -> None:
+        """Give the memory back; nothing uses it any more."""
+        self._cusparse.device.release(self._memory)
