@@ -377,5 +377,5 @@ def test_from_and_to_scipy(session: Any) -> None:
         back = session._run(face.to_scipy(matrix))
         assert back.format == "bsr"
         np.testing.assert_array_equal(back.toarray(), a)
-    with pytest.raises(TypeError, match=r"SciPy has no form for a BlockedEllRef; take dev\.sparse\.to_dense"):
+    with pytest.raises(TypeError, match=r"SciPy has no form for a BlockedEllRef; dev\.sparse\.convert it to 'bsr'"):
         face.to_scipy(put_blocks(session, a, "blocked_ell", (2, 2)))

@@ -23,6 +23,7 @@ SOURCES = (
     "fft",
     "sparse",
     "sparse_blocks-i64",
+    "sparse_lists-i32",
     "sparse_lt",
     *(f"tensor-{name}" for name in ("bf16", "f64", "c64", "i32")),
 )
@@ -62,6 +63,7 @@ def test_sources_compile(tmp_path: Path, source: str, capability: tuple[int, int
         ("fft", ScaleArgs),
         ("sparse", sparse.SparseArgs),
         ("sparse_blocks", sparse.BlockArgs),
+        ("sparse_lists", sparse.ListArgs),
         ("sparse_order", sparse.OrderArgs),
         ("sparse_products", sparse.ProductArgs),
         ("sparse_lt", StructuredArgs),

@@ -247,7 +247,9 @@ class SparseFace(Face[Mode]):
             TypeError: A ``BlockedEllRef``, which SciPy has no form for.
         """
         if type(matrix) not in FORMS.values():
-            raise TypeError(f"to_scipy: SciPy has no form for a {type(matrix).__name__}; take dev.sparse.to_dense")
+            raise TypeError(
+                f"to_scipy: SciPy has no form for a {type(matrix).__name__}; dev.sparse.convert it to 'bsr'"
+            )
         gets = [ref.get() for ref in operands_of(matrix).values()]
         if isinstance(gets[0], Reply):
             return _fetched(matrix, gets)

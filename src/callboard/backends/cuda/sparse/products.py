@@ -33,12 +33,10 @@ TILE, TILE_COLS = 4, 32
 def why_not(op: Product) -> str | None:
     """Why a product cannot be had: matrices of blocks are not transposed, and not all orders are repeatable."""
     a = op.a
-    if isinstance(a, sparse.BsrRef):
-        return (
-            "matrices of blocks are multiplied as they lie; sparse.transpose makes the other" if op.transpose else None
-        )
-    if isinstance(a, sparse.BlockedEllRef):
-        return "matrices of blocks are multiplied as they lie; go by way of sparse.to_dense" if op.transpose else None
+    if isinstance(a, sparse.BsrRef | sparse.BlockedEllRef):
+        way = "sparse.convert a to bsr, and " if isinstance(a, sparse.BlockedEllRef) else ""
+        says = f"matrices of blocks are multiplied as they lie; {way}sparse.transpose makes the other"
+        return says if op.transpose else None
     if not op.deterministic:
         return None
     if isinstance(a, sparse.CscRef) and op.transpose and op.conj and a.values.dtype.is_complex:
