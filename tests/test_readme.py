@@ -164,9 +164,29 @@ def test_the_newest_run_that_has_a_figure_gives_it(script: ModuleType, tmp_path:
     assert "with changes" in table
 
 
+def test_what_was_run_on_the_cpu_has_rows_of_its_own(script: ModuleType, tmp_path: Path) -> None:
+    """And gives no figure of a GPU, though the problems may have equal names."""
+    where = {**RUN["probe"], "device": "some CPU", "driver": "", "cores": 2}
+    solver = {
+        "svd 512 f64": {"process": _spread(0.08), "direct": _spread(0.09)},
+        "svd 1024 f32": {"process": _spread(1)},
+    }
+    (tmp_path / "day-cpu").mkdir()
+    for name, backend in (("solver", "cpu"), ("fft", "cuda")):
+        stored = {"benchmark": name, "environment": {**where, "backend": backend}, "results": solver}
+        (tmp_path / "day-cpu" / f"{name}.json").write_text(json.dumps(stored), "utf-8")
+    (tmp_path / "day-cpu" / "actors.json").write_text(json.dumps({"python": "3.11"}), "utf-8")
+    row, *rest = script.figures(script.hardware_runs(tmp_path)).splitlines()[2:]
+    assert row.startswith(
+        "| on the CPU: singular values and vectors, 512×512 f64, process | 80,000 µs; NumPy or SciPy "
+    )
+    assert row.endswith(" directly 90,000 µs | [day-cpu/solver](docs/hardware/day-cpu/solver.json) |")
+    assert rest == ["", "* day-cpu/solver: some CPU, 2 cores, commit 0123456789."]
+
+
 def test_the_benchmarks_still_have_these_names(script: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     """A renamed figure would leave the table without a word."""
-    assert {figure.benchmark for figure in script.FIGURES} <= set(BENCHMARKS)
+    assert {figure.benchmark.removesuffix(", CPU") for figure in script.FIGURES} <= set(BENCHMARKS)
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     loads = importlib.import_module("ops")._loads("cuda", False, None)
     used = set(re.findall(r'"[\w ]+ \d+x\d+"', script.__loader__.get_source(None)))
