@@ -72,9 +72,20 @@ def activated(activation: str | None, x: Array) -> Array:
 
 
 def check(
-    session: Any, got: Array, pre: Array, scale: Array, activation: str | None, factor: DType, stored: DType, k: int
+    session: Any,
+    got: Array,
+    pre: Array,
+    scale: Array,
+    activation: str | None,
+    factor: DType,
+    stored: DType,
+    k: int,
+    between: Any = 0,
 ) -> None:
-    """Compare a result: exact sums of integers, rounded once; on CUDA f32 factors are TF32."""
+    """Compare a result: exact sums of integers, rounded once; on CUDA f32 factors are TF32.
+
+    ``between``: the magnitude of a product that was stored before it was scaled.
+    """
     want = activated(activation, pre)
     if stored.is_integer:
         limits = np.iinfo(stored.np)
@@ -86,7 +97,9 @@ def check(
         want = np.clip(want, -LARGEST[stored.name], LARGEST[stored.name])
     kind: Any = "tf32" if factor.name == "f32" and session.backend.name == "cuda" else stored
     # GELU has an error of its own, and may be taken of what was rounded.
-    own = abs(pre) * (1.2 + ACTIVATION / ROUNDOFF[stored.name].unit) if activation == "gelu" else 0
+    own = between
+    if activation == "gelu":
+        own = 1.2 * between + abs(pre) * (1.2 + ACTIVATION / ROUNDOFF[stored.name].unit)
     fp8 = factor if factor.name.startswith("f8") else None
     assert_close(got, want, kind, k + 4, scale=scale + abs(want), factors=fp8, between=own)
 
@@ -111,6 +124,8 @@ class Case:
         bias = drawn_bias(stored, outer, seed + 3)
         self.pre = self.alpha * (wide(w) @ wide(x))
         self.scale = abs(self.alpha) * (abs(wide(w)) @ abs(wide(x)))
+        lie = data.draw(st.sampled_from([(), ("alpha",), ("beta",), ("alpha", "beta")]), "factors on the device")
+        self.between = abs(self.pre) if lie else abs(self.pre) * 0
         out_layout, self.out = data.draw(layouts, "out"), None
         operands: dict[str, Any] = {}
         if data.draw(st.booleans(), "bias given"):
@@ -119,15 +134,19 @@ class Case:
             self.scale = self.scale + abs(wide(bias))[:, None]
         if self.linear:
             self.pre, self.scale = self.pre.swapaxes(-1, -2), self.scale.swapaxes(-1, -2)
-        if self.beta:
+            self.between = self.between.swapaxes(-1, -2)
+        adds = self.beta != 0 or "beta" in lie
+        if adds:
             self.pre, self.scale = self.pre + self.beta * wide(c), self.scale + abs(self.beta * wide(c))
         if data.draw(st.booleans(), "out given"):
-            inside = self.beta != 0 and kept(stored) is stored and data.draw(st.booleans(), "out is c")
+            inside = (
+                bool(self.beta or "beta" in lie) and kept(stored) is stored and data.draw(st.booleans(), "out is c")
+            )
             self.out = place(session, c if inside else poisoned(stored, self.shape), out_layout)
             operands["out"] = self.out.ref
             if inside:
                 operands["c"] = self.out.ref
-        if self.beta and "c" not in operands:
+        if adds and "c" not in operands:
             operands["c"] = place(session, c, out_layout if self.out is not None else "rows").ref
         a = compressed(session, w)
         lying = layouts
@@ -139,7 +158,8 @@ class Case:
         self.activation = data.draw(st.sampled_from([None, "relu", "gelu"]), "activation")
         if self.out is None:
             operands["out_dtype"] = stored.name
-        numbers = {"alpha": self.alpha, "beta": self.beta}
+        numbers: dict[str, Any] = {"alpha": self.alpha, "beta": self.beta}
+        numbers |= {name: session.put(np.float32(numbers[name])) for name in lie}
         timed = data.draw(st.booleans(), "autotune")
         self.op = message(**factors, **operands, **numbers, activation=self.activation, autotune=timed)
 
@@ -152,7 +172,7 @@ def test_any_product(session: Any, factor: DType, stored: DType, data: st.DataOb
     case = Case(session, data, factor, stored, small=False)
     got = session.get(execute(session, case.op))
     assert got.shape == case.shape
-    check(session, got, case.pre, case.scale, case.activation, factor, stored, case.k)
+    check(session, got, case.pre, case.scale, case.activation, factor, stored, case.k, case.between)
     if case.out is not None:
         case.out.check_surroundings(session)
 
@@ -166,7 +186,7 @@ def test_extents_of_any_size(session: Any, factor: DType, stored: DType, data: s
         pytest.skip("tensor cores take multiples of 32 bytes; test_rules has what is said then")
     case = Case(session, data, factor, stored, small=True)
     got = session.get(execute(session, case.op))
-    check(session, got, case.pre, case.scale, case.activation, factor, stored, case.k)
+    check(session, got, case.pre, case.scale, case.activation, factor, stored, case.k, case.between)
 
 
 @pytest.mark.parametrize("activation", ["relu", "gelu"])
@@ -189,25 +209,48 @@ def test_every_activation_with_a_bias(session: Any, factor: DType, stored: DType
     check(session, session.get(execute(session, op)), pre, scale, activation, factor, stored, k)
 
 
+@pytest.mark.parametrize("lies", [False, True], ids=["a number", "an array"])
 @pytest.mark.parametrize("factor", EVERY)
-def test_an_addend_is_not_read_where_beta_is_0(session: Any, factor: DType) -> None:
+def test_an_addend_is_not_read_where_beta_is_0(session: Any, factor: DType, lies: bool) -> None:
     w, x = structured(factor, (64, 64), 1), drawn(factor, (64, 32), 2)
     stored = DTYPES[RESULTS[factor.name][0]]
     c = session.put(poisoned(stored, (64, 32)))
-    got = session.get(execute(session, Matmul(a=compressed(session, w), b=by_columns(session, x), c=c, beta=0.0)))
+    beta = session.put(np.float32(0)) if lies else 0.0
+    got = session.get(execute(session, Matmul(a=compressed(session, w), b=by_columns(session, x), c=c, beta=beta)))
     check(session, got, wide(w) @ wide(x), abs(wide(w)) @ abs(wide(x)), None, factor, stored, 64)
 
 
-@pytest.mark.parametrize("factor", EVERY)
-def test_alpha_and_beta_on_the_device(session: Any, factor: DType) -> None:
-    w, x = structured(factor, (64, 64), 1), drawn(factor, (64, 32), 2)
-    stored = DTYPES[RESULTS[factor.name][0]]
-    c = drawn(DTYPES["i8"], (64, 32), 3).astype(stored.np)
-    alpha, beta = (session.put(np.float32(value)) for value in (0.5, 2.0))
-    op = Matmul(a=compressed(session, w), b=by_columns(session, x), c=session.put(c), alpha=alpha, beta=beta)
+@pytest.mark.parametrize("activation", [None, "relu", "gelu"])
+@pytest.mark.parametrize("factor, stored", PAIRS)
+def test_alpha_and_beta_on_the_device(session: Any, factor: DType, stored: DType, activation: Any) -> None:
+    outer, n, k = 64, 48, 96
+    w, x = structured(factor, (outer, k), 1), drawn(factor, (n, k), 2)
+    bias, c = drawn_bias(stored, outer, 4), drawn(DTYPES["i8"], (n, outer), 3).astype(kept(stored).np)
+    a, beta = 2.0**-9 if stored.name in ("i8", "f8_e4m3") else 0.5, 2.0
+    op = Linear(
+        x=session.put(x),
+        w=compressed(session, w),
+        c=session.put(c),
+        bias=session.put(bias),
+        alpha=session.put(np.float32(a)),
+        beta=session.put(np.float32(beta)),
+        activation=activation,
+        out_dtype=stored.name,
+    )
+    product, size = a * (wide(x) @ wide(w).T), a * (abs(wide(x)) @ abs(wide(w)).T)
+    pre, scale = product + beta * wide(c) + wide(bias), size + beta * abs(wide(c)) + abs(wide(bias))
     got = session.get(execute(session, op))
-    pre, scale = 0.5 * (wide(w) @ wide(x)) + 2 * wide(c), 0.5 * (abs(wide(w)) @ abs(wide(x))) + 2 * abs(wide(c))
-    check(session, got, pre, scale, None, factor, stored, 64)
+    check(session, got, pre, scale, activation, factor, stored, k, abs(product))
+
+
+def test_a_number_beside_an_array_scales_before_anything_is_rounded(session: Any) -> None:
+    """The products alone would be infinite in f16."""
+    factor = DTYPES["f16"]
+    w, x = np.zeros((32, 64), factor.np), np.full((64, 16), 64, factor.np)
+    w[:, ::2] = 64
+    c, beta = session.put(np.ones((32, 16), factor.np)), session.put(np.float32(2))
+    op = Matmul(a=compressed(session, w), b=by_columns(session, x), c=c, alpha=2.0**-7, beta=beta)
+    np.testing.assert_array_equal(wide(session.get(execute(session, op))), 64 * 64 * 32 / 128 + 2)
 
 
 @pytest.mark.parametrize("out", ["rows", "columns"])
@@ -247,19 +290,21 @@ def test_fp8_results_saturate(session: Any, name: str) -> None:
     np.testing.assert_array_equal(got[1], -LARGEST[name])
 
 
-def test_calls_in_flight_keep_their_own_operands(session: Any) -> None:
+@pytest.mark.parametrize("lie", [False, True], ids=["numbers", "arrays"])
+def test_calls_in_flight_keep_their_own_operands(session: Any, lie: bool) -> None:
     """One plan, with other addresses and numbers each time, called far ahead of the device."""
     factor = DTYPES["f16"]
     w, x = structured(factor, (32, 64), 1), drawn(factor, (16, 64), 2)
     a, X = compressed(session, w), session.put(x)
     biases = [drawn(factor, (32,), 10 + i) for i in range(40)]
     held = [session.put(bias) for bias in biases]
-    calls = [Linear(x=X, w=a, bias=z, alpha=1 + i / 8, activation="relu") for i, z in enumerate(held)]
+    alphas = [session.put(np.float32(1 + i / 8)) if lie else 1 + i / 8 for i in range(40)]
+    calls = [Linear(x=X, w=a, bias=z, alpha=f, activation="relu") for z, f in zip(held, alphas, strict=True)]
     ask = getattr(session.device, "ask", None) or session.submit
     for i, (ref, bias) in enumerate(zip([ask(op) for op in calls], biases, strict=True)):
-        pre = (1 + i / 8) * (wide(x) @ wide(w).T) + wide(bias)
-        scale = (1 + i / 8) * (abs(wide(x)) @ abs(wide(w)).T) + abs(wide(bias))
-        check(session, session.get(ref), pre, scale, "relu", factor, factor, 64)
+        product = (1 + i / 8) * (wide(x) @ wide(w).T)
+        pre, scale = product + wide(bias), (1 + i / 8) * (abs(wide(x)) @ abs(wide(w)).T) + abs(wide(bias))
+        check(session, session.get(ref), pre, scale, "relu", factor, factor, 64, abs(product))
 
 
 @pytest.mark.parametrize("factor", EVERY)

@@ -12,6 +12,7 @@ from callboard.backends.cuda.fft.scaling import ScaleArgs
 from callboard.backends.cuda.kernels import compiled
 from callboard.backends.cuda.launching import CopyArgs, FillArgs, TransposeArgs
 from callboard.backends.cuda.sparse import kernels as sparse
+from callboard.backends.cuda.sparse_lt.finishing import FinishArgs
 from callboard.backends.cuda.sparse_lt.kernels import StructuredArgs
 from callboard.backends.cuda.tensor.arguments import ElementArgs, ReduceArgs
 from callboard.core.errors import BackendUnavailable, LibraryError
@@ -25,6 +26,7 @@ SOURCES = (
     "sparse_blocks-i64",
     "sparse_lists-i32",
     "sparse_lt",
+    "sparse_lt_products",
     *(f"tensor-{name}" for name in ("bf16", "f64", "c64", "i32")),
 )
 
@@ -67,6 +69,7 @@ def test_sources_compile(tmp_path: Path, source: str, capability: tuple[int, int
         ("sparse_order", sparse.OrderArgs),
         ("sparse_products", sparse.ProductArgs),
         ("sparse_lt", StructuredArgs),
+        ("sparse_lt_products", FinishArgs),
         ("tensor", ElementArgs),
         ("tensor", ReduceArgs),
     ],

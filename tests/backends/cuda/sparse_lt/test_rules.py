@@ -58,13 +58,6 @@ def test_factors_of_8_bits_and_f32_have_their_inner_axis_adjacent(dtype: str) ->
     assert_says(Linear(x=array(dtype, (32, 64), (1, 32)), w=a), r"inner axis adjacent: pass dev.copy\(x\)")
 
 
-def test_numbers_come_from_the_host() -> None:
-    a, b, number = structured("f16", (32, 32)), array("f16", (32, 16)), array("f32", ())
-    says = "is an array on the device; cuSPARSELt reads it on the host: pass a number"
-    assert_says(Matmul(a=a, b=b, alpha=number), f"alpha {says}")
-    assert_says(Matmul(a=a, b=b, c=array("f16", (32, 16)), beta=number), f"beta {says}")
-
-
 def test_addend_and_result_lie_alike() -> None:
     a, b = structured("f16", (32, 32)), array("f16", (32, 16))
     c = array("f16", (32, 16), (1, 32))

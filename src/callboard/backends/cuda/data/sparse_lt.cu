@@ -1,5 +1,5 @@
-// Structured matrices: which elements of a group or of a tile stay, whether a matrix has the pattern, the way back from
-// the compressed form, and GELU where cuSPARSELt has none.
+// Structured matrices: which elements of a group or of a tile stay, whether a matrix has the pattern, and the way back
+// from the compressed form.
 // No headers: NVRTC finds CUDA's only where a toolkit is installed.
 
 typedef unsigned char u8;
@@ -11,7 +11,7 @@ struct StructuredArgs {
     const void* x;
     void* out;
     int* verdict;
-    i64 matrices, rows, groups;  // groups of a row; of tiles: rows of tiles; of GELU: columns
+    i64 matrices, rows, groups;  // groups of a row; of tiles: rows of tiles
     i64 x_matrix, x_row, out_matrix, out_row;
     i64 room;         // bytes of a compressed matrix
     u16 choices[90];  // bit i * 4 + j: element [i, j] of a tile stays
@@ -173,35 +173,3 @@ EACH(f32)
 EACH(i8)
 EACH(f8_e4m3)
 EACH(f8_e5m2)
-
-struct Half { u16 bits; };
-struct Brain { u16 bits; };
-
-__device__ float widen(float x) { return x; }
-__device__ float widen(int x) { return (float)x; }
-__device__ float widen(Brain x) { return __uint_as_float((u32)x.bits << 16); }
-__device__ float widen(Half x) {
-    float wide;
-    asm("cvt.f32.f16 %0, %1;" : "=f"(wide) : "h"(x.bits));
-    return wide;
-}
-__device__ void narrow(float x, float& out) { out = x; }
-__device__ void narrow(float x, int& out) { out = __float2int_rn(x); }
-__device__ void narrow(float x, Half& out) { asm("cvt.rn.f16.f32 %0, %1;" : "=h"(out.bits) : "f"(x)); }
-__device__ void narrow(float x, Brain& out) { asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(out.bits) : "f"(x)); }
-
-// In place. The tanh form: Hendrycks and Gimpel, arXiv:1606.08415.
-template <typename T>
-__device__ void gelu(const StructuredArgs& p) {
-    for (i64 at = thread(); at < p.matrices * p.rows * p.groups; at += threads()) {
-        const i64 column = at % p.groups, row = at / p.groups % p.rows, matrix = at / p.groups / p.rows;
-        T& out = ((T*)p.out)[matrix * p.out_matrix + row * p.out_row + column];
-        const float x = widen(out), weight = 1 + tanhf(0.7978845608f * (x + 0.044715f * x * x * x));
-        narrow(weight == 0 ? 0 : 0.5f * x * weight, out);  // x may be what became infinite when it was stored
-    }
-}
-
-extern "C" __global__ void gelu_f16(const StructuredArgs p) { gelu<Half>(p); }
-extern "C" __global__ void gelu_bf16(const StructuredArgs p) { gelu<Brain>(p); }
-extern "C" __global__ void gelu_f32(const StructuredArgs p) { gelu<float>(p); }
-extern "C" __global__ void gelu_i32(const StructuredArgs p) { gelu<int>(p); }

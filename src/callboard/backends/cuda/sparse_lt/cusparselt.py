@@ -71,6 +71,7 @@ class CusparseLt(Vendor):
         version: Major and minor version of the library.
         handle: Address of the ``cusparseLtHandle_t``.
         scratch: Workspaces of all plans.
+        products: What they store for a kernel of ours to finish.
 
     Raises:
         BackendUnavailable: The package or libcusparseLt is missing, or the GPU has no sparse tensor cores.
@@ -88,7 +89,7 @@ class CusparseLt(Vendor):
         self.device = device
         self.driver = device.driver
         self.stream = stream
-        self.scratch = Scratch(device)
+        self.scratch, self.products = Scratch(device), Scratch(device)
         self.handle = 0
         try:
             self.handle = int(library.init())
@@ -124,6 +125,7 @@ class CusparseLt(Vendor):
                 self.checked("cusparseLtDestroy", self.library.destroy, handle)
             finally:
                 self.scratch.close()
+                self.products.close()
 
 
 def check_address(tag: str, **addresses: int) -> None:

@@ -1,14 +1,16 @@
 """``CudaSparseLt``: structured matrices on a GPU."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from callboard.backends.cuda.sparse_lt.cusparselt import CusparseLt
 from callboard.backends.cuda.sparse_lt.products import Multiplying
 from callboard.backends.cuda.sparse_lt.pruning import Checking, Compressing, Decompressing, Pruning
 from callboard.backends.cuda.sparse_lt.rules import refuses_compressed, refuses_matrix, refuses_product
+from callboard.backends.cuda.sparse_lt.scaling import Scaling
 from callboard.backends.cuda.stream import CudaStream
 from callboard.core.library import Library, launches, prepares
+from callboard.core.operand import Operand
 from callboard.kernel.sparse_lt import Check, Compress, Decompress, Linear, Matmul, Prune
 
 if TYPE_CHECKING:
@@ -66,20 +68,21 @@ class CudaSparseLt(Library):
         plan(stream, a[0], out)
 
     @prepares(Matmul, Linear)
-    def plan_product(self, op: "Matmul | Linear") -> Multiplying:
+    def plan_product(self, op: "Matmul | Linear") -> Multiplying | Scaling:
         """Descriptors, and timings where asked for: on the helper thread."""
-        return Multiplying(self.lt, op)
+        scaled = any(isinstance(factor, Operand) for factor in (op.alpha, op.beta))
+        return Scaling(self.lt, op) if scaled else Multiplying(self.lt, op)
 
     @launches(Matmul, refuses=refuses_product)
     def matmul(
         self,
         stream: CudaStream,
-        plan: Multiplying,
+        plan: Multiplying | Scaling,
         out: int,
         c: int | None,
         bias: int | None,
-        alpha: float,
-        beta: float,
+        alpha: Any,
+        beta: Any,
         a: tuple[int],
         b: int,
     ) -> None:
@@ -89,12 +92,12 @@ class CudaSparseLt(Library):
     def linear(
         self,
         stream: CudaStream,
-        plan: Multiplying,
+        plan: Multiplying | Scaling,
         out: int,
         c: int | None,
         bias: int | None,
-        alpha: float,
-        beta: float,
+        alpha: Any,
+        beta: Any,
         x: int,
         w: tuple[int],
     ) -> None:

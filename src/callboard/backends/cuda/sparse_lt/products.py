@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from callboard.backends.cuda.sparse_lt.cusparselt import COLUMNS, ROWS, CusparseLt, Descriptors, check_address
-from callboard.backends.cuda.sparse_lt.kernels import StructuredArgs, launcher
+from callboard.backends.cuda.sparse_lt.finishing import gelu
 from callboard.backends.cuda.sparse_lt.tuning import fastest
 from callboard.core.dtype import DTYPES, DType
 from callboard.core.layout import Layout, layout_of
@@ -123,7 +123,7 @@ class Multiplying:
         c = d if addend == out else matrix(stack(op, "c", addend), addend)
         product = made.product(0, a, b, c, d, COMPUTE_32I if dtype.name == "i8" else COMPUTE_32F)
         if op.activation == "gelu" and not _has_gelu(dtype, out.dtype):
-            self._gelu = _gelu(self._lt, op, out)
+            self._gelu = gelu(self._lt, op, out)
         elif op.activation is not None:
             made.set(product, f"ACTIVATION_{op.activation.upper()}", np.array([1], np.int32))
         if op.bias is not None:
@@ -144,20 +144,6 @@ class Multiplying:
 def _has_gelu(factor: DType, result: DType) -> bool:
     """Whether cuSPARSELt 0.8 has GELU for them; it refuses others when it is asked for it."""
     return result.name == "i8" or (is_fp8(factor) and (result.name == "bf16" or is_fp8(result)))
-
-
-def _gelu(lt: CusparseLt, op: Product[Any], out: Layout) -> "Callable[[CudaStream, int], None]":
-    """GELU of what was stored, in place."""
-    found = stack(op, "out", out)
-    rows, cols = (found.form.rows, found.form.cols)[:: -1 if found.form.transposed else 1]
-    args = StructuredArgs(matrices=found.matrices, rows=rows, groups=cols, out_matrix=found.step, out_row=found.form.ld)
-    run = launcher(lt.device, f"gelu_{out.dtype}", args)
-
-    def gelu(stream: "CudaStream", address: int) -> None:
-        args.out = address
-        run(stream.native)
-
-    return gelu
 
 
 def _apart(op: Product[Any], name: str, layout: Layout) -> int:

@@ -8,7 +8,6 @@ from typing import Any
 from callboard.backends.cuda.sparse_lt.cusparselt import ALIGNMENT
 from callboard.core.dtype import DTYPES, DType
 from callboard.core.layout import Layout
-from callboard.core.operand import Operand
 from callboard.kernel.sparse_lt import Compress, Decompress
 from callboard.kernel.sparse_lt.products import Product
 
@@ -42,9 +41,6 @@ def refuses_product(op: Product[Any]) -> str | None:
     structured, dense = op.factors()
     dtype, first = DTYPES[structured.dtype], op.structured_first
     names = ("a", "b") if first else ("w", "x")
-    for name, number in (("alpha", op.alpha), ("beta", op.beta)):
-        if isinstance(number, Operand):
-            return f"{name} is an array on the device; cuSPARSELt reads it on the host: pass a number"
     if why := _extents(names[0], dtype, structured.shape):
         return why
     if result.size == 0:
