@@ -139,9 +139,7 @@ class Case:
         if adds:
             self.pre, self.scale = self.pre + self.beta * wide(c), self.scale + abs(self.beta * wide(c))
         if data.draw(st.booleans(), "out given"):
-            inside = (
-                bool(self.beta or "beta" in lie) and kept(stored) is stored and data.draw(st.booleans(), "out is c")
-            )
+            inside = adds and kept(stored) is stored and data.draw(st.booleans(), "out is c")
             self.out = place(session, c if inside else poisoned(stored, self.shape), out_layout)
             operands["out"] = self.out.ref
             if inside:
