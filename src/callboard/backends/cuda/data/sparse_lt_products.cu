@@ -54,10 +54,11 @@ struct FinishArgs {
     int activation;
 };
 
+// GELU in the tanh form: Hendrycks and Gimpel, arXiv:1606.08415.
 __device__ float activated(float x, int activation) {
     if (activation == RELU) return x < 0 ? 0 : x;  // NaN stays
     if (activation == NONE) return x;
-    const float weight = 1 + tanhf(0.7978845608f * (x + 0.044715f * x * x * x));  // Hendrycks and Gimpel, arXiv:1606.08415
+    const float weight = 1 + tanhf(0.7978845608f * (x + 0.044715f * x * x * x));
     return weight == 0 ? 0 : 0.5f * x * weight;  // x may be what became infinite when it was stored
 }
 
@@ -66,29 +67,31 @@ struct alignas(4 * sizeof(T)) Four {
     T at[4];
 };
 
-// Block (32, 8): a warp has 128 adjacent elements of a row.
+// Block (32, 8): a warp has 1024 adjacent elements of a row.
 template <typename T, typename R, typename C, typename B>
 __device__ void finish(const FinishArgs& p) {
     const float alpha = p.alpha ? *p.alpha : p.by_alpha, beta = p.beta ? *p.beta : p.by_beta;
     const bool adds = p.c && beta != 0;
-    const i64 across = (p.cols + 127) / 128, lines = p.matrices * p.rows;
+    const i64 across = (p.cols + 1023) / 1024, lines = p.matrices * p.rows;
     for (i64 work = blockIdx.x * 8ll + threadIdx.y; work < lines * across; work += gridDim.x * 8ll) {
-        const i64 line = work / across, column = (work - line * across) * 128 + threadIdx.x * 4;
-        if (column >= p.cols) continue;
-        const i64 matrix = line / p.rows, row = line - matrix * p.rows;
-        const i64 at = matrix * p.out_matrix + row * p.out_row + column;
-        const Four<T> product = *(const Four<T>*)((const T*)p.product + matrix * p.product_matrix + row * p.product_row + column);
-        Four<C> c;
-        Four<R> out;
-        if (adds) c = *(const Four<C>*)((const C*)p.c + at);
+        const i64 line = work / across, matrix = line / p.rows, row = line - matrix * p.rows;
+        const i64 first = (work - line * across) * 1024, end = min(first + 1024, p.cols);
+        const T* const product = (const T*)p.product + matrix * p.product_matrix + row * p.product_row;
+        const i64 at = matrix * p.out_matrix + row * p.out_row;
+        for (i64 column = first + threadIdx.x * 4; column < end; column += 128) {
+            const Four<T> sums = *(const Four<T>*)(product + column);
+            Four<C> c;
+            Four<R> out;
+            if (adds) c = *(const Four<C>*)((const C*)p.c + at + column);
 #pragma unroll
-        for (int i = 0; i < 4; ++i) {
-            float x = alpha * widen(product.at[i]);
-            if (adds) x += beta * widen(c.at[i]);
-            if (p.bias) x += widen(((const B*)p.bias)[p.bias_of_rows ? row : column + i]);
-            narrow(activated(x, p.activation), out.at[i]);
+            for (int i = 0; i < 4; ++i) {
+                float x = alpha * widen(sums.at[i]);
+                if (adds) x += beta * widen(c.at[i]);
+                if (p.bias) x += widen(((const B*)p.bias)[p.bias_of_rows ? row : column + i]);
+                narrow(activated(x, p.activation), out.at[i]);
+            }
+            *(Four<R>*)((R*)p.out + at + column) = out;
         }
-        *(Four<R>*)((R*)p.out + at) = out;
     }
 }
 

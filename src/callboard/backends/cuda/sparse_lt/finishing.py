@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 __all__ = ["Finish", "FinishArgs", "finish", "gelu"]
 
 BLOCK = (32, 8)
-EACH = 4
-"""Adjacent elements of a thread."""
+ADJACENT = 1024
+"""Elements of a row that a warp has."""
 MAX_BLOCKS = 1 << 14
 ACTIVATION = {None: 0, "relu": 1, "gelu": 2}
 
@@ -62,7 +62,7 @@ def finish(lt: CusparseLt, op: Product[Any], product: Layout, out: Layout) -> Fi
         bias_of_rows=int(op.structured_first != target.form.transposed),
         activation=ACTIVATION[op.activation],
     )
-    warps = -(-cols // (BLOCK[0] * EACH)) * rows * target.matrices
+    warps = -(-cols // ADJACENT) * rows * target.matrices
     grid = max(1, min(-(-warps // BLOCK[1]), MAX_BLOCKS))
     function = lt.device.kernels.get("sparse_lt_products", f"finish_{product.dtype}_{out.dtype}")
     launch = kernel_launcher(lt.driver, function, grid, BLOCK, args)

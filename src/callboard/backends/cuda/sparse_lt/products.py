@@ -136,7 +136,9 @@ class Multiplying:
             own = structured.data.size // (structured.shape[0] if len(structured.shape) == 3 else 1)
             orders = order(other), order(target)
             spans = [layout.span for layout in (dense.layout, out, addend)]
-            algorithm = fastest(self._lt, product, dtype, orders, [own, *(high - low for low, high in spans)])
+            sizes = [own, *(high - low for low, high in spans)]
+            stored = extents.outer * extents.k // 2 * dtype.itemsize
+            algorithm = fastest(self._lt, product, dtype, orders, sizes, stored)
         self._plan = made.plan(product, made.selection(product, algorithm))
         self._workspace = made.workspace(self._plan)
 
