@@ -135,7 +135,8 @@ class Matmul(Product[GpuRef], tag="sparse_lt.matmul"):
         c: As ``out`` and of its dtype (bf16 beside an fp8 ``out``); read only where ``beta`` is not 0.
         bias: ``[m]``, one number for each row of ``a``, without gaps; dtype of ``out``, f32 beside an integer one, bf16
             beside an fp8 one.
-        alpha, beta: Number or 0-d f32 array.
+        alpha, beta: Number or 0-d f32 array. On CUDA, beside an array the product is stored before it is scaled: in f32
+            or i32, but f16 and bf16 are rounded there as well (and f16 may overflow). That takes another pass over it.
         activation: ``"relu"``, ``"gelu"`` or None.
         out_dtype: Of a new ``out``. f16, bf16 and f32 give their own; i8 gives i32 (the default), i8, f16 or bf16; fp8
             gives bf16 (the default), f16, f32 or its own.
