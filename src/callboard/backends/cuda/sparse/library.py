@@ -26,6 +26,10 @@ class CudaSparse(Library):
 
     Three handles: one that executes, on the admitting thread; one that prepares ask, on the helper's; and one for
     ops that measure with it on the helper's thread and launch on the admitting one: sparse products, sorting, blocks.
+
+    Not recorded in graphs (tried with CUDA 13.0 on an H200): solves, whose analysis computes on the host with what a
+    recording has not made (SIGFPE); exchanges of rows and columns by csr2csc, which leave an illegal address; sparse
+    products and sorting, whose measure must run each time.
     """
 
     name = "sparse"
@@ -168,7 +172,7 @@ class CudaSparse(Library):
     def plan_transpose(self, op: sparse.Transpose) -> FromBlocks:
         return FromBlocks(self.cusparse, self.maker, op)
 
-    @launches(sparse.Transpose, refuses=too_long, captures=False)  # for csr2csc, too
+    @launches(sparse.Transpose, refuses=too_long, captures=False)
     def transpose(self, stream: CudaStream, plan: FromBlocks, a: list[int], out: list[int]) -> None:
         plan.launch(a, out, None)
 
@@ -180,7 +184,7 @@ class CudaSparse(Library):
     def measure_sort(self, plan: ordering.Sorted, a: list[int], out: Any, count: int | None) -> Extents:
         return plan.measure(a)
 
-    @launches(sparse.Sort, refuses=ordering.too_long, captures=False)  # its measure must run each time
+    @launches(sparse.Sort, refuses=ordering.too_long, captures=False)
     def sort(self, stream: CudaStream, plan: ordering.Sorted, a: list[int], out: list[int], count: int | None) -> None:
         plan.launch(a, out, count)
 
