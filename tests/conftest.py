@@ -18,6 +18,8 @@ import hypothesis  # noqa: E402
 import pytest  # noqa: E402
 import threadpoolctl  # noqa: E402
 
+from tests import gpu_cases  # noqa: E402
+
 from callboard.testing import plugin  # noqa: E402
 
 # No deadline: on a shared machine the time of one example says nothing. `derandomize`: the same examples each time.
@@ -28,6 +30,7 @@ hypothesis.settings.register_profile("ci", deadline=None, max_examples=30, deran
 def pytest_configure(config: pytest.Config) -> None:
     if not config.pluginmanager.is_registered(plugin):  # a source tree on the path, without its entry points
         config.pluginmanager.register(plugin, "callboard")
+    config.pluginmanager.register(gpu_cases, "gpu-cases")
     if not config.getoption("--hypothesis-profile", default=None):
         hypothesis.settings.load_profile("ci" if os.environ.get("CI") == "true" else "default")
     # pytest has enabled faulthandler for crashes; `kill -USR1 <pid>` also shows where a test is that seems to hang.
