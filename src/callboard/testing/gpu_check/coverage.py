@@ -7,6 +7,7 @@ that took its process along could not say which ops it used: it counts against a
 """
 
 import argparse
+import functools
 import json
 import sys
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from typing import Any
 
 from callboard._accepted import accepted
 from callboard.core.dtype import DTYPES
+from callboard.core.library import Library
 from callboard.core.op import Op, info_of
 from callboard.testing.gpu_check.sources import ROOT, all_ops, op_sources, ops_of
 
@@ -58,13 +60,14 @@ def _operations(runs: list[Run]) -> Iterator[str]:
     for op in all_ops():
         tag = info_of(op).tag
         proven = _proof(tag, sources[tag], runs) if op in cuda else ""
-        yield f"| `{tag}` | {_dtypes(op, cpu)} | {_dtypes(op, cuda)} | {proven} |"
+        yield f"| `{tag}` | {_dtypes(op, cpu.get(op))} | {_dtypes(op, cuda.get(op))} | {proven} |"
 
 
-def _dtypes(op: type[Op[Any, Any]], table: dict[type[Op[Any, Any]], Any]) -> str:
-    if op not in table:
+@functools.cache  # seconds for all ops: a process that makes several pages asks once
+def _dtypes(op: type[Op[Any, Any]], library: type[Library] | None) -> str:
+    if library is None:
         return "no"
-    found = accepted(op, table[op])
+    found = accepted(op, library)
     return "all" if len(found) == len(DTYPES) else " ".join(dtype.name for dtype in found) or "no"
 
 
