@@ -167,6 +167,7 @@ def test_a_stream_waits_for_another(new: NewStream) -> None:
     first.submit(seen.append, "first")
     event = first.record()
     second.submit(seen.append, "before")
+    ahead = second.record()
     second.wait(event)
     first.recycle(event)  # what has been enqueued keeps it
     second.submit(seen.append, "behind")
@@ -174,6 +175,7 @@ def test_a_stream_waits_for_another(new: NewStream) -> None:
     third = new()
     third.synchronize()
     assert not barrier.query()
+    ahead.synchronize()
     gate.set()
     barrier.synchronize()
     assert seen == ["before", "first", "behind"]

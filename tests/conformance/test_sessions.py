@@ -1,0 +1,25 @@
+"""How many examples each session of the suites draws: all, but a third where another's numbers are repeated."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+WANTED = {"thread:cpu": 7, "process:cpu": 7}
+ALL = 20
+
+
+@pytest.fixture
+def drawn(request: pytest.FixtureRequest) -> Iterator[list[int]]:
+    numbers: list[int] = []
+    yield numbers
+    assert len(numbers) == WANTED.get(request.node.callspec.params["session"], ALL)
+
+
+@settings(max_examples=ALL, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(number=st.integers())
+def test_examples(session: Any, drawn: list[int], number: int) -> None:
+    assert isinstance(session.get(session.put([number % 2**31])).item(), int)
+    drawn.append(number)
