@@ -17,7 +17,6 @@ for _variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
 import hypothesis  # noqa: E402
 import pytest  # noqa: E402
 import threadpoolctl  # noqa: E402
-
 from tests import gpu_cases  # noqa: E402
 
 from callboard.testing import plugin  # noqa: E402
@@ -39,7 +38,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Every test leaves nothing behind; what fixtures of a module open, they open at first use and keep."""
+    """Every test leaves nothing behind; what fixtures of a module open, they open at first use and keep.
+
+    Slow tests come first: at the end of a run one of them would keep its worker while the other has nothing to do.
+    """
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
     for item in items:
         if "session" not in getattr(item, "fixturenames", ()):
             item.add_marker(plugin.MARK)

@@ -1,4 +1,4 @@
-"""Cases for a GPU where there is none: left out with number and reason, by workers too; failures where one is required."""
+"""Cases for a GPU where there is none: left out with number and reason, by workers too; failures where one is needed."""
 
 import os
 import re

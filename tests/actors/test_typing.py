@@ -129,7 +129,7 @@ def complaints(checker: str, path: Path) -> tuple[set[int], str]:
             "--config-file",
             "/dev/null",
             "--cache-dir",
-            str(path.parent / "cache"),
+            str(path.parent.parent / "cache"),  # of the good and the bad: callboard itself is checked once
         ]
         command += ["--follow-imports=silent"]
         pattern = rf"{re.escape(path.name)}:(\d+): error"
