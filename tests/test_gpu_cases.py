@@ -1,4 +1,4 @@
-"""Cases for a GPU where there is none: left out with number and reason, by workers too; failures where one is needed."""
+"""Cases for a GPU where there is none: left out, number and reason told; failures where one is required."""
 
 import os
 import re
