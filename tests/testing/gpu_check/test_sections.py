@@ -29,6 +29,16 @@ def test_skipped():
     pass
 """
 
+CARD_TEST = """
+import os
+import pytest
+
+@pytest.mark.parametrize("i", range(3))
+def test_card(i):
+    worker = int(os.environ["PYTEST_XDIST_WORKER"][2:])
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == ["GPU-a", "GPU-b"][worker % 2]
+"""
+
 
 @pytest.fixture
 def everything(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -39,7 +49,7 @@ def everything(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_cases_come_back_with_what_they_executed(tmp_path: Path) -> None:
     path = tmp_path / "test_sample.py"
     path.write_text(TEST, "utf-8")
-    lines, ended = sections.test_section("conformance", 50.0, 0, [str(path)])
+    lines, ended = sections.test_section("conformance", 50.0, 0, [str(path)], [])
     found = {line["case"].rpartition("::")[2]: line for line in lines}
     assert ended["code"] == 1
     assert not ended["timed_out"]
@@ -58,7 +68,7 @@ def test_a_section_that_takes_too_long_keeps_what_it_has_done(tmp_path: Path) ->
     path = tmp_path / "test_sample.py"
     wait = "import threading\ndef test_first(): pass\ndef test_second(): threading.Event().wait()\n"
     path.write_text(wait, "utf-8")
-    lines, ended = sections.test_section("conformance", 6.0, 0, [str(path)])
+    lines, ended = sections.test_section("conformance", 6.0, 0, [str(path)], [])
     assert ended["timed_out"]
     assert [line["outcome"] for line in lines] == ["passed"]
 
@@ -89,6 +99,15 @@ def test_benchmarks_are_merged_and_those_without_time_are_named(monkeypatch: pyt
     late = dict(sections.benchmark_section("cpu", 0.0, quick=True, only=[]))
     assert set(late) == set(sections.BENCHMARKS)
     assert all(one["ended"]["timed_out"] for one in late.values())
+
+
+@pytest.mark.usefixtures("everything")
+def test_each_worker_has_one_of_several_cards(tmp_path: Path) -> None:
+    path = tmp_path / "test_cards.py"
+    path.write_text(CARD_TEST)
+    lines, ended = sections.test_section("conformance", 50.0, 3, [str(path)], ["GPU-a", "GPU-b"])
+    assert ended["code"] == 0
+    assert [line["outcome"] for line in lines] == ["passed"] * 3
 
 
 def test_every_benchmark_program_exists() -> None:

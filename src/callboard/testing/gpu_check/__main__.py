@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from callboard.testing.gpu_check.results import cases_of, counts_of, proofs_of
-from callboard.testing.gpu_check.sections import FOLDERS, TESTS, benchmark_section, probe, test_section
+from callboard.testing.gpu_check.sections import FOLDERS, TESTS, benchmark_section, cards_of, probe, test_section
 from callboard.testing.gpu_check.sources import ROOT, op_sources
 
 SECTIONS = (*TESTS, "bench")
@@ -43,6 +43,7 @@ def main() -> int:
     if given.commit:
         os.environ["CALLBOARD_COMMIT"] = given.commit  # the benchmarks record it too
     record: dict[str, Any] = {"probe": probe(given.device, given.commit, given.tree), "sections": {}}
+    cards = cards_of(record["probe"], given.device)
     out = given.out or _default_path(record["probe"])
     lines: list[dict[str, Any]] = []
     good = True
@@ -57,7 +58,9 @@ def main() -> int:
                 good &= one["ended"]["code"] == 0
                 _store(out, record, lines)
         else:
-            found, ended = test_section(name, seconds, given.workers if name == "conformance" else 1, given.tests)
+            found, ended = test_section(
+                name, seconds, given.workers if name == "conformance" else 1, given.tests, cards
+            )
             lines += found
             cases = cases_of(found)
             record["sections"][name] = {**ended, "counts": counts_of(cases)}

@@ -2,7 +2,7 @@
 
 Where a library has several engines and the session can tell, also by which of them each op was executed.
 Loaded with ``-p``; ``CALLBOARD_GPU_REPORT`` names the file. Lines are written as tests end, so that a run that is cut
-short leaves what it has done.
+short leaves what it has done. Where there are several GPUs, each of pytest-xdist's workers has one.
 """
 
 import functools
@@ -16,11 +16,11 @@ from typing import Any
 import pytest
 
 from callboard.testing.gpu_check.results import BY
+from callboard.testing.gpu_check.sections import CARDS, FILE
 from callboard.testing.gpu_check.sources import ROOT
 
-__all__ = ["FILE", "MARKED"]
+__all__ = ["MARKED"]
 
-FILE = "CALLBOARD_GPU_REPORT"
 MARKED = "cuda_ops"
 """Name of the user property: reports carry it from xdist's workers."""
 
@@ -65,9 +65,18 @@ def _listen_to_devices() -> None:
     OpPort.submit = record  # type: ignore[method-assign]
 
 
+def _take_card() -> None:
+    """Leave one GPU visible, before the driver is asked for the first time."""
+    worker, cards = os.environ.get("PYTEST_XDIST_WORKER"), os.environ.get(CARDS)
+    if worker and cards:
+        names = cards.split(",")
+        os.environ["CUDA_VISIBLE_DEVICES"] = names[int(worker.removeprefix("gw")) % len(names)]
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Listen where ops enter: the sessions of the conformance suites and the op lines of devices."""
     config.addinivalue_line("markers", "fault: kills processes or poisons contexts")
+    _take_card()
     _listen_to_sessions()
     _listen_to_devices()
 

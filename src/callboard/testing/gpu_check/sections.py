@@ -21,6 +21,9 @@ __all__ = ["BENCHMARKS", "TESTS", "benchmark_section", "probe", "test_section"]
 TESTS = {"conformance": "gpu and not fault", "faults": "gpu and fault"}
 """Sections of tests, and the marks that choose them."""
 
+FILE, CARDS = "CALLBOARD_GPU_REPORT", "CALLBOARD_GPU_CARDS"
+"""Where the tests write what they found; the UUIDs of the GPUs over which pytest-xdist's workers are spread."""
+
 BENCHMARKS: dict[str, list[str]] = {
     "ops": ["ops.py"],
     "recovery": ["recovery.py", "--hold", "1"],
@@ -81,8 +84,14 @@ def probe(device: str, commit: str | None, tree: str | None = None) -> dict[str,
     }
 
 
+def cards_of(found: dict[str, Any], device: str) -> list[str]:
+    """The UUIDs of the GPUs that a probe has found."""
+    backends = [b for b in found["doctor"]["backends"] if b["name"] == device.partition(":")[0]]
+    return [card["uuid"] for backend in backends for card in backend["devices"]]
+
+
 def test_section(
-    name: str, seconds: float, workers: int, selected: list[str]
+    name: str, seconds: float, workers: int, selected: list[str], cards: list[str]
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """Run the tests of a section on CUDA.
 
@@ -92,6 +101,7 @@ def test_section(
         workers: Of pytest-xdist, where it is installed. Even one is worth having: a test that takes its process along
             (a segmentation fault, the timeout) then ends a worker, and the next worker goes on.
         selected: Files and folders; all tests when empty.
+        cards: The GPUs to spread the workers over, each to one.
 
     Returns:
         The lines that the tests left, and how the run ended.
@@ -102,7 +112,7 @@ def test_section(
         command += [*_pytest_options(), *selected]
         if workers and importlib.util.find_spec("xdist") is not None:
             command += ["-n", str(workers)]
-        environment = _environment(CALLBOARD_REQUIRE="cuda", CALLBOARD_GPU_REPORT=str(report), CI="true")
+        environment = _environment(CALLBOARD_REQUIRE="cuda", CI="true", **{FILE: str(report), CARDS: ",".join(cards)})
         ended = _run(command, seconds, environment)
         lines = report.read_text("utf-8").splitlines() if report.exists() else []
     return [json.loads(line) for line in lines], ended
