@@ -1,6 +1,8 @@
+import itertools
+
 import pytest
 
-from callboard._accepted import accepted
+from callboard._accepted import _messages, accepted, dtype_of
 from callboard.core.dtype import DTYPES
 from callboard.core.op import Op
 from callboard.kernel.blas import Dotc, Gemm, GemmGrouped, Hemm, Rot, Trsm
@@ -34,3 +36,10 @@ def test_what_only_column_major_products_take_is_found() -> None:
     """cuSPARSELt takes single bytes and f32 so only; its rules are asked here, which needs no GPU."""
     names = {dtype.name for dtype in accepted(Matmul, ops_of("cuda")[Matmul])}
     assert names == {"f16", "bf16", "f32", "i8", "f8_e4m3", "f8_e5m2"}
+
+
+@pytest.mark.parametrize("op", ops_of("cpu"), ids=lambda op: op.__name__)
+def test_a_message_tells_the_dtype_that_it_is_counted_by(op: type[Op[object, object]]) -> None:
+    for dtype in DTYPES.values():
+        for message in itertools.islice(_messages(op, dtype), 1):
+            assert dtype_of(message) is (None if op is Empty else dtype)

@@ -11,11 +11,11 @@ from callboard.core.errors import AccelError
 from callboard.core.layout import layout_of
 from callboard.core.library import Library
 from callboard.core.op import Op, info_of, outputs_of
-from callboard.core.operand import Compound, Placeholder, Role, parts_of
+from callboard.core.operand import Compound, Placeholder, Role, operands_of, parts_of
 from callboard.core.opinfo import OpField
 from callboard.kernel.sparse_lt.structured import FACTORS, StructuredRef, compressed_bytes
 
-__all__ = ["accepted", "accepts"]
+__all__ = ["accepted", "accepts", "dtype_of"]
 
 EXTENT = 32
 """Tensor cores take multiples of it, also in structured matrices."""
@@ -40,6 +40,21 @@ def accepted(op: type[Op[Any, Any]], library: type[Library]) -> list[DType]:
 def accepts(op: type[Op[Any, Any]], library: type[Library], dtype: DType) -> bool:
     """Whether the first operand may have this dtype."""
     return any(_takes(library, message) for message in _messages(op, dtype))
+
+
+def dtype_of(op: Op[Any, Any]) -> DType | None:
+    """The dtype of a message's first operand, as :func:`accepted` counts it; None where it has none."""
+    for field in info_of(type(op)).dynamic:
+        value = getattr(op, field.name)
+        if field.optional or field.role is Role.SCALAR or value == ():
+            continue
+        first = value[0] if field.many else value
+        if isinstance(first, StructuredRef):
+            return DTYPES[first.dtype]
+        if isinstance(first, Compound):
+            first = next(iter(operands_of(first).values()))
+        return first.layout.dtype  # type: ignore[no-any-return]
+    return None
 
 
 def _takes(library: type[Library], message: Op[Any, Any]) -> bool:

@@ -58,6 +58,15 @@ def test_a_proof_names_the_engines(source: str) -> None:
     assert row(coverage.coverage_page([found])) == expected
 
 
+def test_a_proof_names_the_dtypes_that_no_passing_test_used(source: str) -> None:
+    found, where = run(source), "NVIDIA H200, 2026-11-20 (0123456789)"
+    tried = found["ops"]["blas.gemm"]["dtypes"] = dict.fromkeys(("f16", "bf16", "f32", "f64", "c64", "c128", "i8"), 1)
+    assert row(coverage.coverage_page([found])) == where
+    tried["bf16"] = 0
+    del tried["i8"]
+    assert row(coverage.coverage_page([found])) == f"{where}, not with bf16 i8"
+
+
 def test_runs_are_listed_with_their_counts(source: str) -> None:
     page = coverage.coverage_page([run(source, 7, 2)])
     assert "| NVIDIA H200 | 2026-11-20 | 0123456789 | 580 | 7 | 2 | 0 |" in page

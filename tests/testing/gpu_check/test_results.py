@@ -47,3 +47,14 @@ def test_an_op_is_proven_with_each_engine_that_executed_it() -> None:
     assert proofs_of(lines, {"tensor.contract": "t"}) == {
         "tensor.contract": {"source": "t", "passed": 2, "failed": 1, "engines": {"builtin": 1, "cutensor": 1}}
     }
+
+
+def test_an_op_is_proven_with_each_dtype_of_its_first_operand() -> None:
+    lines = [
+        line("a", ops=("fft.fft", "fft.fft of c64")),
+        line("b", ops=("fft.fft", "fft.fft of c64", "fft.fft of c128")),
+        line("c", "skipped", ops=("fft.fft", "fft.fft of f16", "test.own of f32")),
+    ]
+    assert proofs_of(lines, {"fft.fft": "f"}) == {
+        "fft.fft": {"source": "f", "passed": 2, "failed": 0, "dtypes": {"c128": 1, "c64": 2, "f16": 0}}
+    }

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from callboard._accepted import accepted
-from callboard.core.dtype import DTYPES
+from callboard.core.dtype import DTYPES, DType
 from callboard.core.library import Library
 from callboard.core.op import Op, info_of
 from callboard.testing.gpu_check.sources import ROOT, all_ops, op_sources, ops_of
@@ -25,6 +25,7 @@ __all__ = ["coverage_page", "hardware_runs", "main"]
 PAGE = ROOT / "docs" / "coverage.md"
 HARDWARE = ROOT / "docs" / "hardware"
 Run = dict[str, Any]
+_accepted = functools.cache(accepted)  # seconds for all ops: a process that makes several pages asks once
 
 HEAD = """\
 # Coverage
@@ -37,7 +38,8 @@ The dtypes are those of the first operand ("all": every dtype that callboard has
 and the commit of a run of `scripts/gpu-check` in which tests used this op on CUDA and all of them passed; where the
 library of the op (`kernel/<library>`, `backends/cuda/<library>`), or the envelope in which every op runs, has changed
 since, it says "last proven". A library with several engines (`tensor`: cuTENSOR, or cuBLAS and kernels of callboard's
-own, "builtin") is proven with each on its own; the row names those with which the op was.
+own, "builtin") is proven with each on its own; the row names those with which the op was. Where the run tells, the row
+names dtypes that no passing test used.
 """
 
 
@@ -59,25 +61,24 @@ def _operations(runs: list[Run]) -> Iterator[str]:
     yield "|---|---|---|---|"
     for op in all_ops():
         tag = info_of(op).tag
-        proven = _proof(tag, sources[tag], runs) if op in cuda else ""
+        proven = _proof(tag, sources[tag], runs, _accepted(op, cuda[op])) if op in cuda else ""
         yield f"| `{tag}` | {_dtypes(op, cpu.get(op))} | {_dtypes(op, cuda.get(op))} | {proven} |"
 
 
-@functools.cache  # seconds for all ops: a process that makes several pages asks once
 def _dtypes(op: type[Op[Any, Any]], library: type[Library] | None) -> str:
     if library is None:
         return "no"
-    found = accepted(op, library)
+    found = _accepted(op, library)
     return "all" if len(found) == len(DTYPES) else " ".join(dtype.name for dtype in found) or "no"
 
 
-def _proof(tag: str, source: str, runs: list[Run]) -> str:
+def _proof(tag: str, source: str, runs: list[Run], dtypes: list[DType]) -> str:
     last = ""
     for run in runs:
         found = run["ops"].get(tag)
         if found is None or found["failed"] or not found["passed"] or tag.partition(".")[0] in _crashed(run):
             continue
-        where = _where(run) + _engines(found)
+        where = _where(run) + _engines(found) + _untried(found, dtypes)
         if found["source"] == source:
             return where
         last = last or f"last proven: {where}"
@@ -99,6 +100,13 @@ def _engines(proof: dict[str, Any]) -> str:
     """With which engines of its library an op was proven."""
     names = [name for name, passed in sorted(proof.get("engines", {}).items()) if passed]
     return f", by {' and by '.join(names)}" if names else ""
+
+
+def _untried(proof: dict[str, Any], dtypes: list[DType]) -> str:
+    """The dtypes of its first operand with which an op was not executed; older runs do not tell."""
+    tried = proof.get("dtypes")
+    names = [] if tried is None else [dtype.name for dtype in dtypes if not tried.get(dtype.name)]
+    return f", not with {' '.join(names)}" if names else ""
 
 
 def _where(run: Run) -> str:

@@ -1,6 +1,7 @@
 """pytest plugin: writes every case as a line of JSON, with the ops that it executed on CUDA.
 
-Where a library has several engines and the session can tell, also by which of them each op was executed.
+Also with which dtypes of its first operand each op was accepted, and, where a library has several engines and the
+session can tell, by which of them it was executed.
 Loaded with ``-p``; ``CALLBOARD_GPU_REPORT`` names the file. Lines are written as tests end, so that a run that is cut
 short leaves what it has done. Where there are several GPUs, each of pytest-xdist's workers has one.
 """
@@ -15,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from callboard.testing.gpu_check.results import BY
+from callboard.testing.gpu_check.results import BY, OF
 from callboard.testing.gpu_check.sections import CARDS, FILE
 from callboard.testing.gpu_check.sources import ROOT
 
@@ -40,6 +41,7 @@ def _listen_to_sessions() -> None:
         tag = info_of(type(op)).tag
         _executed.add(tag)
         answer = submit(self, op)
+        _note_dtype(op)
         engine = self.engine_of(op)
         if engine is not None:
             _executed.add(f"{tag}{BY}{engine}")
@@ -60,9 +62,22 @@ def _listen_to_devices() -> None:
         if "cuda" in self.name:
             _executed.add(info_of(type(op)).tag)
         # one frame more stands between the caller, whose line errors name, and the op line
-        return submit(self, op, extra, keep, depth + 1)
+        answer = submit(self, op, extra, keep, depth + 1)
+        if "cuda" in self.name:
+            _note_dtype(op)
+        return answer
 
     OpPort.submit = record  # type: ignore[method-assign]
+
+
+def _note_dtype(op: Any) -> None:
+    """Of an op that was not refused."""
+    from callboard._accepted import dtype_of
+    from callboard.core.op import info_of
+
+    dtype = dtype_of(op)
+    if dtype is not None:
+        _executed.add(f"{info_of(type(op)).tag}{OF}{dtype.name}")
 
 
 def _take_card() -> None:

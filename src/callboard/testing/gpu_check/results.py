@@ -4,10 +4,12 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-__all__ = ["BY", "cases_of", "counts_of", "proofs_of"]
+__all__ = ["BY", "OF", "cases_of", "counts_of", "proofs_of"]
 
 BY = " by "
 """Between an op's tag and the engine that executed it, in what a test leaves."""
+OF = " of "
+"""Between an op's tag and the dtype of its first operand."""
 
 Line = Mapping[str, Any]
 
@@ -32,7 +34,8 @@ def counts_of(cases: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
 def proofs_of(lines: Iterable[Line], sources: Mapping[str, str]) -> dict[str, dict[str, Any]]:
     """For each op that tests executed on CUDA: its source, and how many of these tests passed and failed.
 
-    Where its library has several engines, also how many of those passed in which each of them executed it.
+    Also how many of those passed in which its first operand had each dtype, and, where its library has several engines,
+    in which each of them executed it.
     """
     lines = list(lines)
     cases = cases_of(lines)
@@ -47,8 +50,11 @@ def proofs_of(lines: Iterable[Line], sources: Mapping[str, str]) -> dict[str, di
     proofs: dict[str, dict[str, Any]] = {}
     for what, count in counts.items():
         tag, _, engine = what.partition(BY)
-        if tag in sources and engine:
-            proofs[tag].setdefault("engines", {})[engine] = count["passed"]
-        elif tag in sources:
+        tag, _, dtype = tag.partition(OF)
+        if tag not in sources:
+            continue
+        if engine or dtype:
+            proofs[tag].setdefault("engines" if engine else "dtypes", {})[engine or dtype] = count["passed"]
+        else:
             proofs[tag] = {"source": sources[tag], **count}
     return proofs

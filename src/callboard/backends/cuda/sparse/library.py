@@ -27,9 +27,9 @@ class CudaSparse(Library):
     Three handles: one that executes, on the admitting thread; one that prepares ask, on the helper's; and one for
     ops that measure with it on the helper's thread and launch on the admitting one: sparse products, sorting, blocks.
 
-    Not recorded in graphs (tried with CUDA 13.0 on an H200): solves, whose analysis computes on the host with what a
-    recording has not made (SIGFPE); exchanges of rows and columns by csr2csc, which leave an illegal address; sparse
-    products and sorting, whose measure must run each time.
+    Not recorded in graphs (tried with CUDA 13.0 on an H200): solves, whose analysis ends the process then (SIGFPE);
+    exchanges of rows and columns by csr2csc, which meet an illegal address; sparse products and sorting, whose measure
+    must run each time.
     """
 
     name = "sparse"
