@@ -36,34 +36,54 @@ __device__ void count(const SparseArgs& p) {
     }
 }
 
-// Sums of all before; one block of 1024.
+// The sum of what threads up to this one have, and of all; for blocks of 1024 threads.
+__device__ i64 upto(i64 own, i64& all) {
+    __shared__ i64 sums[32];
+    const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+    for (int step = 1; step < 32; step <<= 1) {
+        const i64 left = __shfl_up_sync(0xffffffffu, own, step);
+        if (lane >= step) own += left;
+    }
+    if (lane == 31) sums[warp] = own;
+    __syncthreads();
+    i64 before = 0;
+    all = 0;
+    for (int w = 0; w < 32; ++w) {
+        if (w < warp) before += sums[w];
+        all += sums[w];
+    }
+    __syncthreads();
+    return before + own;
+}
+
+// Numbers become the sums of all up to them, behind a 0: each block of threads has a share, whose sum comes first.
+template <typename I>
+__device__ void sums(const SparseArgs& p) {
+    const I* const items = (const I*)p.pointers + 1;
+    const i64 share = (p.major + gridDim.x - 1) / gridDim.x, begin = blockIdx.x * share;
+    const i64 end = begin + share < p.major ? begin + share : p.major;
+    i64 own = 0, all;
+    for (i64 i = begin + threadIdx.x; i < end; i += blockDim.x) own += items[i];
+    upto(own, all);
+    if (threadIdx.x == 0) ((i64*)p.out)[blockIdx.x] = all;
+}
+
 template <typename I>
 __device__ void scan(const SparseArgs& p) {
-    __shared__ i64 sums[1024];
-    I* const items = (I*)p.pointers;
-    const i64 share = (p.major + 1023) / 1024;
-    const i64 begin = 1 + threadIdx.x * share;
-    const i64 end = begin + share < p.major + 1 ? begin + share : p.major + 1;
-    i64 own = 0;
-    for (i64 i = begin; i < end; ++i) {
-        own += items[i];
+    I* const items = (I*)p.pointers + 1;
+    const i64 share = (p.major + gridDim.x - 1) / gridDim.x, begin = blockIdx.x * share;
+    const i64 end = begin + share < p.major ? begin + share : p.major;
+    i64 sum, all;
+    upto(threadIdx.x < blockIdx.x ? ((const i64*)p.out)[threadIdx.x] : 0, sum);
+    for (i64 first = begin; first < end; first += blockDim.x) {
+        const i64 i = first + threadIdx.x;
+        const i64 found = sum + upto(i < end ? (i64)items[i] : 0, all);
+        if (i < end) items[i] = (I)found;
+        sum += all;
     }
-    sums[threadIdx.x] = own;
-    __syncthreads();
-    for (int step = 1; step < 1024; step <<= 1) {
-        const i64 before = threadIdx.x >= step ? sums[threadIdx.x - step] : 0;
-        __syncthreads();
-        sums[threadIdx.x] += before;
-        __syncthreads();
-    }
-    i64 sum = sums[threadIdx.x] - own;
-    for (i64 i = begin; i < end; ++i) {
-        sum += items[i];
-        items[i] = (I)sum;
-    }
-    if (threadIdx.x == 0) {
-        items[0] = 0;
-        *p.count = sums[1023];
+    if (blockIdx.x == gridDim.x - 1 && threadIdx.x == 0) {
+        items[-1] = 0;
+        *p.count = sum;
     }
 }
 
@@ -202,6 +222,7 @@ __device__ void convert(const SparseArgs& p) {
     KERNEL(scatter_4_##I, scatter<Real, type>)       \
     KERNEL(scatter_8_##I, scatter<Double, type>)     \
     KERNEL(scatter_16_##I, scatter<Wide, type>)      \
+    KERNEL(sums_##I, sums<type>)                     \
     KERNEL(scan_##I, scan<type>)                     \
     KERNEL(expand_##I, expand<type>)                 \
     KERNEL(compress_##I, compress<type>)             \

@@ -22,17 +22,24 @@ __device__ bool stored(Wide x) { return (x.re | x.im) << 1; }
 __device__ i64 thread() { return (i64)blockIdx.x * blockDim.x + threadIdx.x; }
 __device__ i64 threads() { return (i64)gridDim.x * blockDim.x; }
 
-// The first of n sorted items that is not below (or, above: that is above) a value.
+// What counts as far as indices of a type reach: half of the time of a search or a division is saved with 32 bits.
+template <typename I> struct Reach { typedef u64 N; };
+template <> struct Reach<int> { typedef u32 N; };
+
+// The first of n sorted items that is not below (or, above: that is above) a value. None of them is negative.
 template <typename I>
 __device__ i64 bound(const I* items, i64 n, i64 value, bool above) {
-    i64 low = 0, high = n;
-    while (low < high) {
-        const i64 middle = low + (high - low) / 2;
-        if (items[middle] < value || (above && items[middle] == value)) {
-            low = middle + 1;
+    typedef typename Reach<I>::N N;
+    const N wanted = (N)value;
+    N low = 0, left = (N)n;
+    while (left) {
+        const N half = left / 2, item = (N)items[low + half];
+        if (item < wanted || (above && item == wanted)) {
+            low += half + 1;
+            left -= half + 1;
         } else {
-            high = middle;
+            left = half;
         }
     }
-    return low;
+    return (i64)low;
 }

@@ -91,35 +91,33 @@ __device__ void note(const BlockArgs& p, i64 line, i64 found) {
     if (p.ell) atomicMax((u64*)p.count, (u64)found);
 }
 
-// The blocks of a block row of few entries, found by comparing each with all: a warp for each; `cols` is its own.
+// The blocks of a block row of few entries; a warp for each. `cols` is its own, and gets each block once.
 template <typename I, bool WRITES>
 __device__ void few(const BlockArgs& p, I* cols, i64 line, i64 first, int n) {
+    typedef typename Reach<I>::N N;
     const int lane = threadIdx.x & 31;
-    for (int j = lane; j < n; j += 32) cols[j] = (I)(((const I*)p.first)[first + j] / p.across);
-    __syncwarp();
-    u32 leading = 0;  // which of this lane's are the first of their block
-    for (int j = lane, bit = 0; j < n; j += 32, ++bit) {
-        bool leads = true;
-        for (int i = 0; i < j && leads; ++i) leads = cols[i] != cols[j];
-        leading |= (u32)leads << bit;
+    int found = 0;
+    for (int j0 = 0; j0 < n; j0 += 32) {
+        const int j = j0 + lane;
+        const N col = j < n ? (N)((const I*)p.first)[first + j] / (N)p.across : (N)-1;  // none has the last number
+        const u32 same = __match_any_sync(0xffffffffu, col);
+        bool leads = j < n && __ffs(same) - 1 == lane;
+        for (int i = 0; i < found; ++i) leads = leads && (N)cols[i] != col;
+        const u32 leading = __ballot_sync(0xffffffffu, leads);
+        if (leads) cols[found + __popc(leading & ((1u << lane) - 1))] = (I)col;
+        found += __popc(leading);
+        __syncwarp();
     }
-    int found = __popc(leading);
-    for (int step = 16; step; step >>= 1) found += __shfl_xor_sync(0xffffffffu, found, step);
-    __syncwarp();
     if (!WRITES) {
         if (lane == 0) note<I>(p, line, found);
         return;
     }
-    for (int j = lane, bit = 0; j < n; j += 32, ++bit) {
-        if (!(leading >> bit & 1)) cols[j] = (I)-1;  // what is left is each block once
-    }
-    __syncwarp();
     const i64 start = start_of<I>(p, line), limit = limit_of(p, start);
-    for (int j = lane; j < n; j += 32) {
-        if (cols[j] < 0) continue;
+    for (int j = lane; j < found; j += 32) {
+        const I col = cols[j];
         i64 at = 0;
-        for (int i = 0; i < n; ++i) at += cols[i] >= 0 && cols[i] < cols[j];
-        if (at < limit) ((I*)p.indices)[start + at] = cols[j];
+        for (int i = 0; i < found; ++i) at += cols[i] < col;
+        if (at < limit) ((I*)p.indices)[start + at] = col;
     }
     for (i64 at = found + lane; p.ell && at < p.most; at += 32) ((I*)p.indices)[start + at] = (I)-1;
     __syncwarp();
@@ -235,16 +233,17 @@ __device__ void pack(const BlockArgs& p) {
     const I* const starts = (const I*)p.second;
     const I* const pointers = (const I*)p.pointers;
     const I* const indices = (const I*)p.indices;
+    typedef typename Reach<I>::N N;
     for (i64 e = thread(); e < p.entries; e += threads()) {
-        const i64 row = bound(starts, p.lines * p.down + 1, e, true) - 1;
-        const i64 col = ((const I*)p.first)[e], line = row / p.down, wanted = col / p.across;
+        const N row = (N)bound(starts, p.lines * p.down + 1, e, true) - 1, col = (N)((const I*)p.first)[e];
+        const N line = row / (N)p.down, wanted = col / (N)p.across;
         const i64 start = start_of<I>(p, line), limit = limit_of(p, start);
         const i64 held = p.ell ? (i64)pointers[line + 1] : pointers[line + 1] - start, n = held < limit ? held : limit;
         if (n <= 0) continue;
         const i64 at = bound(indices + start, n, wanted, false);
-        if (at == n || indices[start + at] != wanted) continue;
-        const i64 i = row - line * p.down, j = col - wanted * p.across;
-        const i64 corner = p.ell ? ((line * p.down + i) * p.most + at) : ((start + at) * p.down + i);
+        if (at == n || (N)indices[start + at] != wanted) continue;
+        const i64 i = row - line * (N)p.down, j = col - wanted * (N)p.across;
+        const i64 corner = p.ell ? row * p.most + at : (start + at) * p.down + i;
         ((T*)p.out)[corner * p.across + j] = ((const T*)p.src)[e];
     }
 }

@@ -59,38 +59,47 @@ __device__ void number_them(const ListArgs& p) {
 template <typename I>
 __device__ void measure(const ListArgs& p) {
     const I* const pointers = (const I*)p.pointers;
+    i64 most = 0;
     for (i64 line = thread(); line < p.lines; line += threads()) {
-        atomicMax((u64*)p.count, (u64)(pointers[line + 1] - pointers[line]));
+        const i64 held = pointers[line + 1] - pointers[line];
+        most = held > most ? held : most;
     }
+    for (int step = 16; step; step >>= 1) {
+        const i64 other = __shfl_xor_sync(0xffffffffu, most, step);
+        most = other > most ? other : most;
+    }
+    if ((threadIdx.x & 31) == 0) atomicMax((u64*)p.count, (u64)most);
 }
 
 // An element of a listed block.
 template <typename T, typename I>
 __device__ T element(const ListArgs& p, i64 k, i64 i, i64 j) {
-    const i64 b = p.numbers ? (i64)((const I*)p.numbers)[k] : k, side = p.across;
-    const i64 corner = p.each ? (b / p.each * side * p.each + b % p.each) * side : b * p.down * p.across;
-    return ((const T*)p.src)[corner + i * p.row_step + j * p.col_step];
+    typedef typename Reach<I>::N N;
+    const N b = p.numbers ? (N)((const I*)p.numbers)[k] : (N)k, side = (N)p.across, each = (N)p.each;
+    const N corner = each ? (b / each * side * each + b % each) * side : b * (N)p.down * side;
+    return ((const T*)p.src)[corner + (N)i * (N)p.row_step + (N)j * (N)p.col_step];
 }
 
 // Rows of entries: all of each block.
 template <typename T, typename I>
 __device__ void unpack(const ListArgs& p) {
     const I* const pointers = (const I*)p.pointers;
-    const i64 size = p.down * p.across, rows = p.lines * p.down;
-    const i64 held = pointers[p.lines] * size, n = held < p.entries ? held : p.entries;
-    for (i64 e = thread(); e < n; e += threads()) {
-        const i64 line = bound(pointers, p.lines + 1, e / size, true) - 1;
-        const i64 begin = pointers[line], length = (pointers[line + 1] - begin) * p.across;
-        const i64 left = e - begin * size, i = left / length, at = left % length;
-        const i64 k = begin + at / p.across, j = at % p.across;
+    typedef typename Reach<I>::N N;
+    const N across = (N)p.across, size = (N)p.down * across;
+    const i64 rows = p.lines * p.down, held = (i64)pointers[p.lines] * size, n = held < p.entries ? held : p.entries;
+    for (i64 at = thread(); at < n; at += threads()) {
+        const N e = (N)at, line = (N)bound(pointers, p.lines + 1, e / size, true) - 1;
+        const N begin = (N)pointers[line], length = ((N)pointers[line + 1] - begin) * across;
+        const N left = e - begin * size, i = left / length, along = left - i * length;
+        const N k = begin + along / across, j = along - (k - begin) * across;
         ((T*)p.out)[e] = element<T, I>(p, k, i, j);
-        ((I*)p.first_out)[e] = (I)(((const I*)p.cols)[k] * p.across + j);
-        if (p.coordinates) ((I*)p.second_out)[e] = (I)(line * p.down + i);
+        ((I*)p.first_out)[e] = (I)((N)((const I*)p.cols)[k] * across + j);
+        if (p.coordinates) ((I*)p.second_out)[e] = (I)(line * (N)p.down + i);
     }
     for (i64 row = thread(); !p.coordinates && row <= rows; row += threads()) {
         const i64 line = row / p.down, begin = pointers[line];
         const i64 length = row < rows ? (pointers[line + 1] - begin) * p.across : 0;
-        ((I*)p.second_out)[row] = (I)(begin * size + row % p.down * length);
+        ((I*)p.second_out)[row] = (I)(begin * (i64)size + row % p.down * length);
     }
 }
 
@@ -98,11 +107,12 @@ __device__ void unpack(const ListArgs& p) {
 template <typename T, typename I>
 __device__ void line_up(const ListArgs& p) {
     const I* const pointers = (const I*)p.pointers;
-    const i64 size = p.down * p.across;
-    const i64 held = pointers[p.lines] * size, n = held < p.entries ? held : p.entries;
-    for (i64 e = thread(); e < n; e += threads()) {
-        const i64 k = e / size, left = e % size;
-        ((T*)p.out)[e] = element<T, I>(p, k, left / p.across, left % p.across);
+    typedef typename Reach<I>::N N;
+    const N across = (N)p.across, size = (N)p.down * across;
+    const i64 held = (i64)pointers[p.lines] * size, n = held < p.entries ? held : p.entries;
+    for (i64 at = thread(); at < n; at += threads()) {
+        const N e = (N)at, k = e / size, left = e - k * size, i = left / across;
+        ((T*)p.out)[e] = element<T, I>(p, k, i, left - i * across);
         if (left == 0) ((I*)p.first_out)[k] = ((const I*)p.cols)[k];
     }
     for (i64 line = thread(); line <= p.lines; line += threads()) ((I*)p.second_out)[line] = pointers[line];

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 from callboard.backends.cuda.launching import THREADS
 from callboard.backends.cuda.sparse.conversions import ByRows
-from callboard.backends.cuda.sparse.counting import Count
+from callboard.backends.cuda.sparse.counting import Count, Scan
 from callboard.backends.cuda.sparse.cusparse import Cusparse
 from callboard.backends.cuda.sparse.kernels import WARP, BlockArgs, SparseArgs, launcher
 from callboard.core.dtype import DTYPES
@@ -62,8 +62,7 @@ class ToBlocks:
         each = THREADS // args.share
         self._count = launcher(device, f"count_{kind}", args.lines, args, part=index, each=each)
         self._write = launcher(device, f"write_{kind}", args.lines, args, part=index, each=each)
-        scan = SparseArgs(major=args.lines, pointers=args.pointers, count=args.count)
-        self._scan = launcher(device, f"scan_{index}", 1, scan)
+        self._scan = Scan(cusparse, args.pointers, args.lines, index, self._counted)
         self._fill = launcher(device, f"{fill}_{self._item}", entries, args, part=index)
         self._blank = launcher(device, f"blank_{self._item}", entries, args, part=index)
         self._room = -1
@@ -109,6 +108,7 @@ class ToBlocks:
         if self._rows is not None:
             self._rows.close()
         self._counted.close()
+        self._scan.close()
         self._cusparse.device.release(self._memory)
 
     def _look(self, source: "int | Sequence[int]") -> None:

@@ -6,7 +6,7 @@ ones are narrowed for it and widened again).
 
 from collections.abc import Callable, Sequence
 
-from callboard.backends.cuda.sparse.counting import Count
+from callboard.backends.cuda.sparse.counting import Count, Scan
 from callboard.backends.cuda.sparse.cusparse import CODES, Cusparse
 from callboard.backends.cuda.sparse.kernels import WARP, SparseArgs, launcher
 from callboard.core.backend import Memory
@@ -45,7 +45,7 @@ class FromDense:
         kind = f"{layout.dtype.name}_{index}"
         device = cusparse.device
         self._count = launcher(device, f"count_{kind}", self._lines, args, each=WARP)
-        self._scan = launcher(device, f"scan_{index}", 1, args)
+        self._scan = Scan(cusparse, args.pointers, self._lines, index, self._counted)
         self._write = launcher(device, f"write_{kind}", self._lines, args, each=WARP)
         self._found = 0
 
@@ -75,6 +75,7 @@ class FromDense:
     def close(self) -> None:
         """Give the memory back; nothing uses it any more."""
         self._counted.close()
+        self._scan.close()
         self._cusparse.device.release(self._memory)
 
     def _look(self, dense: int) -> None:

@@ -1,12 +1,13 @@
-"""How many entries an op has found: a number on the device."""
+"""How many entries an op has found, and how many there are before each."""
 
 import struct
 from collections.abc import Callable
 
 from callboard.backends.cuda.sparse.cusparse import Cusparse
+from callboard.backends.cuda.sparse.kernels import SparseArgs, launcher, scan_blocks
 from callboard.kernel.sparse.checks import AnyOp, no_room
 
-__all__ = ["Count"]
+__all__ = ["Count", "Scan"]
 
 
 class Count:
@@ -48,6 +49,33 @@ class Count:
                 raise no_room(op, found, room)
 
         return enough
+
+    def close(self) -> None:
+        """Give the memory back; nothing uses it any more."""
+        self._cusparse.device.release(self._memory)
+
+
+class Scan:
+    """Numbers summed up to pointers, in place: each becomes the sum of all up to it, and the first 0.
+
+    Args:
+        cusparse: Handle and stream.
+        pointers: Their address; numbers stand behind the first.
+        n: How many numbers.
+        index: Their dtype, ``"i32"`` or ``"i64"``.
+        counted: Gets the sum of all.
+    """
+
+    def __init__(self, cusparse: Cusparse, pointers: int, n: int, index: str, counted: Count) -> None:
+        self._cusparse = cusparse
+        self._memory = cusparse.device.allocate(8 * scan_blocks(n))
+        args = SparseArgs(major=n, pointers=pointers, count=counted.address, out=self._memory.address)
+        self._steps = [launcher(cusparse.device, f"{step}_{index}", n, args) for step in ("sums", "scan")]
+
+    def __call__(self, stream: int) -> None:
+        """Enqueue it."""
+        for step in self._steps:
+            step(stream)
 
     def close(self) -> None:
         """Give the memory back; nothing uses it any more."""

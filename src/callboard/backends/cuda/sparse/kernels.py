@@ -11,10 +11,24 @@ from callboard.core.operand import Operand
 if TYPE_CHECKING:
     from callboard.backends.cuda.device import CudaDevice
 
-__all__ = ["WARP", "BlockArgs", "Factor", "ListArgs", "OrderArgs", "ProductArgs", "SparseArgs", "launcher"]
+__all__ = [
+    "WARP",
+    "BlockArgs",
+    "Factor",
+    "ListArgs",
+    "OrderArgs",
+    "ProductArgs",
+    "SparseArgs",
+    "launcher",
+    "scan_blocks",
+]
 
 WARP = 32
 SCAN_THREADS = 1024
+"""Of a block of the ``sums`` and ``scan`` kernels, of which there are no more blocks either."""
+
+SCAN_SHARE = 4096
+"""Numbers for a block, if there are not too many."""
 
 
 class SparseArgs(ctypes.Structure):
@@ -100,6 +114,11 @@ class OrderArgs(ctypes.Structure):
 Args = SparseArgs | BlockArgs | ListArgs | ProductArgs | OrderArgs
 
 
+def scan_blocks(items: int) -> int:
+    """Blocks that sum up so many numbers."""
+    return max(1, min(-(-items // SCAN_SHARE), SCAN_THREADS))
+
+
 def launcher(
     device: "CudaDevice", name: str, items: int, args: Args, *, part: str = "", each: int = 1
 ) -> Callable[[int], None]:
@@ -111,10 +130,10 @@ def launcher(
         items: How many there are.
         args: What it is launched with: what they hold then.
         part: Of the source, where that is compiled in parts.
-        each: Threads for an item. The ``scan`` kernels have one block for all.
+        each: Threads for an item.
     """
     source = f"{args.source}-{part}" if part else args.source
     grid, threads = linear_grid(items * each), THREADS
-    if name.startswith("scan"):
-        grid, threads = 1, SCAN_THREADS
+    if name.startswith(("sums", "scan")):
+        grid, threads = scan_blocks(items), SCAN_THREADS
     return kernel_launcher(device.driver, device.kernels.get(source, name), grid, (threads, 1), args)

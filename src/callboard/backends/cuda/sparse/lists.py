@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from callboard.backends.cuda.sparse.conversions import Converter
-from callboard.backends.cuda.sparse.counting import Count
+from callboard.backends.cuda.sparse.counting import Count, Scan
 from callboard.backends.cuda.sparse.cusparse import Cusparse
-from callboard.backends.cuda.sparse.kernels import ListArgs, SparseArgs, launcher
+from callboard.backends.cuda.sparse.kernels import ListArgs, launcher
 from callboard.core.backend import Memory
 from callboard.core.dtype import DTYPES
 from callboard.core.layout import layout_of
@@ -146,8 +146,7 @@ class Listing:
         args.pointers, args.cols, args.numbers = self._listed
         args.count, args.unit = counted.address, unit
         self._mark = launcher(device, "mark_slots", args.blocks, args, part=part)
-        scan = SparseArgs(major=args.blocks, pointers=args.places, count=args.count)
-        self._scan = launcher(device, f"scan_{part}", 1, scan)
+        self._scan = Scan(cusparse, args.places, args.blocks, part, counted)
         self._list = launcher(device, "make_list", max(args.blocks, args.lines + 1), args, part=part)
 
     def __call__(self, indices: int) -> Listed:
@@ -159,6 +158,7 @@ class Listing:
 
     def close(self) -> None:
         """Give the memory back; nothing uses it any more."""
+        self._scan.close()
         _release(self._cusparse, self._memory)
 
 

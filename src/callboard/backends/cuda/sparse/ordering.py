@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from callboard.backends.cuda.sparse.counting import Count
+from callboard.backends.cuda.sparse.counting import Count, Scan
 from callboard.backends.cuda.sparse.cusparse import Cusparse
 from callboard.backends.cuda.sparse.kernels import OrderArgs, SparseArgs, launcher
 from callboard.core.backend import Memory
@@ -56,7 +56,7 @@ class Sorted:
         self._narrow = launcher(device, "narrow", n, self._copies)
         self._iota = launcher(device, "iota", n, args)
         self._flag = launcher(device, "flag", n, args)
-        self._scan = launcher(device, "scan_i32", 1, SparseArgs(major=n, pointers=places, count=self._count.address))
+        self._scan = Scan(cusparse, places, n, "i32", self._count)
         self._take_all = launcher(device, f"take_{a.values.dtype.itemsize}_{index.name}", n, args)
         items = max(n, self._lines + 1)
         self._merge = launcher(device, f"merge_{a.values.dtype.name}_{index.name}", items, args)
@@ -102,6 +102,7 @@ class Sorted:
     def close(self) -> None:
         """Give the memory back; nothing uses it any more."""
         self._count.close()
+        self._scan.close()
         for memory in self._memory:
             self._cusparse.device.release(memory)
         self._memory.clear()
