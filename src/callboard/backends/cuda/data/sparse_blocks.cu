@@ -25,7 +25,8 @@ struct BlockArgs {
 #define WORDS 4096
 #define THREADS 256
 #define WARPS (THREADS / 32)
-#define FEW 128
+#define FEW 1024     // entries
+#define DISTINCT 128  // blocks
 
 // Which blocks of a window of a block row have entries: of a dense matrix.
 template <typename T>
@@ -88,12 +89,13 @@ __device__ i64 limit_of(const BlockArgs& p, i64 start) { return p.ell ? p.most :
 template <typename I>
 __device__ void note(const BlockArgs& p, i64 line, i64 found) {
     ((I*)p.pointers)[line + 1] = (I)found;
-    if (p.ell) atomicMax((u64*)p.count, (u64)found);
+    if (p.ell && found > *(volatile i64*)p.count) atomicMax((u64*)p.count, (u64)found);
 }
 
-// The blocks of a block row of few entries; a warp for each. `cols` is its own, and gets each block once.
+// The blocks of a block row of few entries; a warp for each. `cols` is its own, and gets each block once. False, and
+// nothing done, if there are too many of them.
 template <typename I, bool WRITES>
-__device__ void few(const BlockArgs& p, I* cols, i64 line, i64 first, int n) {
+__device__ bool few(const BlockArgs& p, I* cols, i64 line, i64 first, int n) {
     typedef typename Reach<I>::N N;
     const int lane = threadIdx.x & 31;
     int found = 0;
@@ -104,13 +106,14 @@ __device__ void few(const BlockArgs& p, I* cols, i64 line, i64 first, int n) {
         bool leads = j < n && __ffs(same) - 1 == lane;
         for (int i = 0; i < found; ++i) leads = leads && (N)cols[i] != col;
         const u32 leading = __ballot_sync(0xffffffffu, leads);
+        if (found + __popc(leading) > DISTINCT) return false;
         if (leads) cols[found + __popc(leading & ((1u << lane) - 1))] = (I)col;
         found += __popc(leading);
         __syncwarp();
     }
     if (!WRITES) {
         if (lane == 0) note<I>(p, line, found);
-        return;
+        return true;
     }
     const i64 start = start_of<I>(p, line), limit = limit_of(p, start);
     for (int j = lane; j < found; j += 32) {
@@ -121,6 +124,7 @@ __device__ void few(const BlockArgs& p, I* cols, i64 line, i64 first, int n) {
     }
     for (i64 at = found + lane; p.ell && at < p.most; at += 32) ((I*)p.indices)[start + at] = (I)-1;
     __syncwarp();
+    return true;
 }
 
 // Those of one of many: a bit for each block column; a block of threads for each.
@@ -164,17 +168,22 @@ template <typename Source, typename I, bool WRITES>
 __device__ void pattern(const BlockArgs& p) {
     __shared__ alignas(16) u32 bits[WORDS];
     __shared__ i64 sums[THREADS];
+    __shared__ bool open[WARPS];
     const int warp = threadIdx.x / 32;
     for (i64 begin = (i64)blockIdx.x * p.share; begin < p.lines; begin += (i64)gridDim.x * p.share) {
         const i64 line = begin + warp, end = begin + p.share < p.lines ? begin + p.share : p.lines;
         const i64 entries = line < end ? Source::entries(p, line) : 0;
-        if (line < end && entries <= FEW) {
-            few<I, WRITES>(p, (I*)bits + warp * FEW, line, ((const I*)p.second)[line * p.down], (int)entries);
+        bool left = line < end;
+        if (left && entries <= FEW) {
+            I* const cols = (I*)bits + warp * DISTINCT;
+            left = !few<I, WRITES>(p, cols, line, ((const I*)p.second)[line * p.down], (int)entries);
         }
-        if (!__syncthreads_or(entries > FEW)) continue;
+        open[warp] = left;
+        if (!__syncthreads_or(left)) continue;
         for (i64 each = begin; each < end; ++each) {
-            if (Source::entries(p, each) > FEW) many<Source, I, WRITES>(p, bits, sums, each);
+            if (open[each - begin]) many<Source, I, WRITES>(p, bits, sums, each);
         }
+        __syncthreads();
     }
 }
 

@@ -15,7 +15,7 @@ from callboard.kernel.sparse.results import stored_block
 
 __all__ = ["CheckingPadded", "ToBlocks", "to_dense"]
 
-FEW = 128
+FEW = 1024
 """Entries of a block row that a warp looks at alone."""
 
 
