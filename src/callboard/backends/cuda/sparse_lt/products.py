@@ -130,7 +130,7 @@ class Multiplying:
             self._bias_bytes = op.bias.nbytes
             self._bias = made.memory(self._bias_bytes)
             made.set(product, "BIAS_POINTER", np.array([self._bias], np.uint64))
-        algorithm = 0
+        selection = made.selection(product)
         if op.autotune:
             self._lt.check_known(self._tag, "which algorithms end the context", "leave autotune out")
             own = structured.data.size // (structured.shape[0] if len(structured.shape) == 3 else 1)
@@ -138,8 +138,8 @@ class Multiplying:
             spans = [layout.span for layout in (dense.layout, out, addend)]
             sizes = [own, *(high - low for low, high in spans)]
             stored = extents.outer * extents.k // 2 * dtype.itemsize
-            algorithm = fastest(self._lt, product, dtype, orders, sizes, stored)
-        self._plan = made.plan(product, made.selection(product, algorithm))
+            made.take(selection, fastest(self._lt, product, selection, dtype, orders, sizes, stored))
+        self._plan = made.plan(product, selection)
         self._workspace = made.workspace(self._plan)
 
 

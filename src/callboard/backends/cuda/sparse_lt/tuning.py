@@ -58,7 +58,13 @@ def choose(numbers: Sequence[int], measure: Callable[[int, int], float]) -> int:
 
 
 def fastest(
-    lt: CusparseLt, product: int, dtype: DType, orders: tuple[int, int], sizes: Sequence[int], stored: int
+    lt: CusparseLt,
+    product: int,
+    selection: int,
+    dtype: DType,
+    orders: tuple[int, int],
+    sizes: Sequence[int],
+    stored: int,
 ) -> int:
     """The number of the algorithm to take (:func:`choose`); one that is refused is passed over.
 
@@ -67,6 +73,7 @@ def fastest(
     Args:
         lt: The handle.
         product: Its descriptor.
+        selection: What its plans are made from; holds any algorithm afterwards.
         dtype: Of its factors.
         orders: Of the dense factor and of the result.
         sizes: Bytes of the structured factor, of the dense one, of the result and of the addend.
@@ -99,11 +106,12 @@ def fastest(
             driver.event_elapsed(ctypes.byref(elapsed), *events)
             return elapsed.value / runs
 
-        known = made.algorithms(product)
+        known = made.algorithms(selection)
         plans: dict[int, tuple[int, int]] = {}
         for number in range(min(known, LEGAL.get((dtype.name, *orders), known))):
             try:
-                plan = made.plan(product, made.selection(product, number))
+                made.take(selection, number)
+                plan = made.plan(product, selection)
                 plans[number] = plan, int(lt.call("matmul_get_workspace", plan))
                 measure(number, 1)  # its kernel is loaded
             except (LibraryError, OutOfMemory, UnsupportedOp):
