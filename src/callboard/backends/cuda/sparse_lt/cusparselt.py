@@ -179,7 +179,11 @@ class Descriptors:
         self.lt.call("matmul_desc_set_attribute", product, kind, value.ctypes.data, value.nbytes)
 
     def selection(self, product: int) -> int:
-        """The choice of an algorithm, cuSPARSELt's own at first; making it takes 0.2 s for some products of f16."""
+        """The choice of an algorithm, cuSPARSELt's own at first; making it takes 0.2 s for some products of f16.
+
+        It outlives the plans that are made from it, and none is made from it after one of them was destroyed: that
+        would end the process.
+        """
         made: int = self.lt.call("matmul_alg_selection_init", product, 0)
         return self._keep("matmul_alg_selection_destroy", made)
 

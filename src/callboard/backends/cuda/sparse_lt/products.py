@@ -138,7 +138,7 @@ class Multiplying:
             spans = [layout.span for layout in (dense.layout, out, addend)]
             sizes = [own, *(high - low for low, high in spans)]
             stored = extents.outer * extents.k // 2 * dtype.itemsize
-            made.take(selection, fastest(self._lt, product, selection, dtype, orders, sizes, stored))
+            made.take(selection, fastest(self._lt, product, dtype, orders, sizes, stored))
         self._plan = made.plan(product, selection)
         self._workspace = made.workspace(self._plan)
 

@@ -58,13 +58,7 @@ def choose(numbers: Sequence[int], measure: Callable[[int, int], float]) -> int:
 
 
 def fastest(
-    lt: CusparseLt,
-    product: int,
-    selection: int,
-    dtype: DType,
-    orders: tuple[int, int],
-    sizes: Sequence[int],
-    stored: int,
+    lt: CusparseLt, product: int, dtype: DType, orders: tuple[int, int], sizes: Sequence[int], stored: int
 ) -> int:
     """The number of the algorithm to take (:func:`choose`); one that is refused is passed over.
 
@@ -73,7 +67,6 @@ def fastest(
     Args:
         lt: The handle.
         product: Its descriptor.
-        selection: What its plans are made from; holds any algorithm afterwards.
         dtype: Of its factors.
         orders: Of the dense factor and of the result.
         sizes: Bytes of the structured factor, of the dense one, of the result and of the addend.
@@ -106,6 +99,7 @@ def fastest(
             driver.event_elapsed(ctypes.byref(elapsed), *events)
             return elapsed.value / runs
 
+        selection = made.selection(product)  # one for all plans: making it may take long
         known = made.algorithms(selection)
         plans: dict[int, tuple[int, int]] = {}
         for number in range(min(known, LEGAL.get((dtype.name, *orders), known))):
@@ -116,6 +110,7 @@ def fastest(
                 measure(number, 1)  # its kernel is loaded
             except (LibraryError, OutOfMemory, UnsupportedOp):
                 plans.pop(number, None)
+                selection = made.selection(product)  # the plan that was refused has been destroyed
         return choose(list(plans), measure)
     finally:
         stream.synchronize()
