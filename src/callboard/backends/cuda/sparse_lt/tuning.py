@@ -34,7 +34,7 @@ MARGIN = 1.02
 METADATA = 0x44
 """A byte of metadata that is right for every dtype."""
 NUMBERS = 1 << 16
-"""Of a normal distribution, repeated: products of equal numbers draw less power, and rank algorithms otherwise."""
+"""Of a normal distribution, repeated: over equal numbers some algorithms rank otherwise."""
 
 
 def choose(numbers: Sequence[int], measure: Callable[[int, int], float]) -> int:
