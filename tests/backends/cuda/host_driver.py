@@ -283,6 +283,7 @@ class HostDriver:
     def _copy(self, kind: str, params: Any) -> None:
         args = CopyArgs.from_address(params[0])
         item, n = int(kind.removesuffix("_wide")), args.axes
+        assert (args.src | args.out) % min(item, 8) == 0
         shape = tuple(args.extent[:n])
         out = array_at(args.out, f"V{item}", shape, tuple(args.out_step[:n]))
         assert out.size == args.count
@@ -292,9 +293,11 @@ class HostDriver:
         args = TransposeArgs.from_address(params[0])
         n = args.axes
         shape = (*args.extent[:n], args.rows, args.cols)
-        assert np.prod(shape[:-2], dtype=int) == args.batch
-        src = array_at(args.src, f"V{kind}", shape, (*args.src_step[:n], args.src_row, args.src_col))
-        array_at(args.out, f"V{kind}", shape, (*args.out_step[:n], args.out_row, args.out_col))[...] = src
+        side = 64 if int(kind) < 8 else 32
+        assert (args.src | args.out) % min(int(kind), 8) == 0
+        assert np.prod(shape[:-2], dtype=int) * -(-args.rows // side) * -(-args.cols // side) == args.tiles
+        src = array_at(args.src, f"V{kind}", shape, (*args.src_step[:n], 1, args.src_col))
+        array_at(args.out, f"V{kind}", shape, (*args.out_step[:n], args.out_row, 1))[...] = src
 
     def _pass(self, kind: str, params: Any) -> None:
         """Functions of a user's: whatever their source says, here they double."""

@@ -44,6 +44,7 @@ VIEWS = {
     "pitched": lambda x: x[4, 1:9, 2:19],
     "pitched planes": lambda x: x[:, 2:, :],
     "narrow": lambda x: x[3, :, 5:7],
+    "pairs": lambda x: x[3, :, 4:6],
     "column": lambda x: x[:, 4, 3],
     "every third": lambda x: x[0, 0, ::3],
     "all backwards": lambda x: x[::-1, ::-1, ::-1],
@@ -81,10 +82,11 @@ def test_copies_between_views(session: LibrarySession, source: str, target: str)
         ("rows", "memcpy_dtod"),
         ("pitched", "memcpy_2d"),
         ("pitched planes", "memcpy_2d"),
-        ("narrow", "kernel copy_4"),
+        ("narrow", "kernel copy_4"),  # not at a multiple of what would be an item of two
+        ("pairs", "kernel copy_8"),
         ("transposed", "kernel transpose_4"),
         ("steps", "kernel copy_4"),
-        ("backwards", "kernel copy_4"),
+        ("backwards", "kernel copy_16"),
     ],
 )
 def test_the_cheapest_call_is_taken(session: LibrarySession, driver: HostDriver, view: str, call: str) -> None:
@@ -93,6 +95,31 @@ def test_the_cheapest_call_is_taken(session: LibrarySession, driver: HostDriver,
     driver.calls.clear()
     session.submit(Copy(src=src, out=out))
     assert driver.calls == [call]
+
+
+@pytest.mark.parametrize(
+    "shape, last, call",
+    [
+        ((12, 10, 2), slice(None), "kernel transpose_8"),
+        ((12, 10, 4), slice(None), "kernel transpose_16"),
+        ((12, 10, 20), slice(None), "kernel copy_16"),
+        ((12, 10, 20), slice(4, 6), "kernel copy_8"),
+        ((12, 10, 20), slice(5, 7), "kernel copy_4"),  # 20 bytes on: not at a multiple of 8
+        ((12, 10, 20), slice(4, 7), "kernel copy_4"),
+    ],
+)
+def test_neighbours_on_both_sides_are_one_item(
+    session: LibrarySession, driver: HostDriver, shape: tuple[int, ...], last: slice, call: str
+) -> None:
+    base = values(shape, "f32")
+    part = session.put(base)[:, :, last]
+    (m, n, k), (i, j, one) = part.layout.shape, part.layout.strides
+    turned = SessionArray(part.block, layout_of(part.dtype, (n, m, k), (j, i, one)), part.offset)
+    out = session.empty(turned.shape, "f32")
+    driver.calls.clear()
+    session.submit(Copy(src=turned, out=out))
+    assert driver.calls == [call]
+    same_bytes(session.get(out), base[:, :, last].swapaxes(0, 1))
 
 
 def test_more_axes_than_the_kernels_take_are_refused(session: LibrarySession) -> None:

@@ -23,6 +23,9 @@ MIN_ROW = 64
 """Bytes of a row below which the copy engine's per-row cost exceeds a kernel's."""
 MAX_PITCH = 1 << 31
 MIN_TILE = 8
+MAX_TILES = 1 << 31
+LARGEST, ALIGNMENT = 16, 8
+"""Bytes of the kernels' largest item, and the multiple at which that has to lie."""
 
 
 def copier(driver: Driver, kernels: "Kernels", src: Layout, out: Layout) -> Copier:
@@ -97,9 +100,37 @@ def _pitched(driver: Driver, width: int, height: int, pitch: int, out_pitch: int
 
 
 def _kernel_copy(driver: Driver, kernels: "Kernels", axes: Axes, item: int, size: int) -> Copier:
+    """In larger items where they are adjacent on both sides, and at the call lie at multiples of their size."""
     why = too_many_axes(axes)
     if why is not None:
         raise UnsupportedOp(f"copy: {why}")
+    single = _by_items(driver, kernels, axes, item, size)
+    larger, by = _in_larger_items(axes, item)
+    if by == 1:
+        return single
+    several = _by_items(driver, kernels, larger, item * by, size // by)
+    alignment = min(item * by, ALIGNMENT)
+
+    def copy(stream: int, src: int, out: int) -> None:
+        (single if (src | out) % alignment else several)(stream, src, out)
+
+    return copy
+
+
+def _in_larger_items(axes: Axes, item: int) -> tuple[Axes, int]:
+    """The same bytes in the largest items that the kernels take, and how many of the given ones each has."""
+    *outer, last = axes.extents
+    if axes.src[-1] != 1 or axes.out[-1] != 1:
+        return axes, 1
+    by = math.gcd(LARGEST // item, last, *axes.src[:-1], *axes.out[:-1])
+    extents = (*outer, last // by)
+    src, out = (tuple(step // by for step in steps[:-1]) for steps in (axes.src, axes.out))
+    if last == by:
+        return axes._replace(extents=tuple(outer), src=src, out=out), by
+    return axes._replace(extents=extents, src=(*src, 1), out=(*out, 1)), by
+
+
+def _by_items(driver: Driver, kernels: "Kernels", axes: Axes, item: int, size: int) -> Copier:
     return _transposing(driver, kernels, axes, item) or _strided(driver, kernels, axes, item, size)
 
 
@@ -128,14 +159,15 @@ def _transposing(driver: Driver, kernels: "Kernels", axes: Axes, item: int) -> C
     if min(axes.extents[row], axes.extents[col]) < MIN_TILE:
         return None
     rest = [k for k in range(col) if k != row]
-    batch = math.prod(axes.extents[k] for k in rest)
-    args = TransposeArgs(rows=axes.extents[row], cols=axes.extents[col], batch=batch, axes=len(rest))
-    args.src_row, args.src_col = axes.src[row], axes.src[col]
-    args.out_row, args.out_col = axes.out[row], axes.out[col]
+    side = 64 if item < 8 else 32
+    tiles = math.prod(axes.extents[k] for k in rest) * -(-axes.extents[row] // side) * -(-axes.extents[col] // side)
+    if tiles >= MAX_TILES:
+        return None
+    args = TransposeArgs(rows=axes.extents[row], cols=axes.extents[col], tiles=tiles, axes=len(rest))
+    args.src_col, args.out_row = axes.src[col], axes.out[row]
     args.extent[: len(rest)] = [axes.extents[k] for k in rest]
     args.src_step[: len(rest)] = [axes.src[k] for k in rest]
     args.out_step[: len(rest)] = [axes.out[k] for k in rest]
-    tiles = -(-args.rows // 32) * -(-args.cols // 32) * batch
     function = kernels.get("memory", f"transpose_{item}")
     run = kernel_launcher(driver, function, min(tiles, 1 << 16), (32, 8), args)
 

@@ -2,7 +2,7 @@
 
 import ctypes
 from collections.abc import Callable
-from ctypes import c_int, c_int64, c_uint64, c_void_p
+from ctypes import c_int, c_int64, c_uint32, c_uint64, c_void_p
 
 from callboard.backends.cuda.axes import AXES
 from callboard.backends.cuda.driver import Driver
@@ -51,14 +51,12 @@ class TransposeArgs(ctypes.Structure):
         ("out", c_void_p),
         ("rows", c_int64),
         ("cols", c_int64),
-        ("src_row", c_int64),
         ("src_col", c_int64),
         ("out_row", c_int64),
-        ("out_col", c_int64),
-        ("batch", c_int64),
         ("extent", _Steps),
         ("src_step", _Steps),
         ("out_step", _Steps),
+        ("tiles", c_uint32),
         ("axes", c_int),
     )
 

@@ -34,9 +34,9 @@ struct TransposeArgs {
     const char* src;
     char* out;
     i64 rows, cols;
-    i64 src_row, src_col, out_row, out_col;
-    i64 batch;
+    i64 src_col, out_row;  // steps of the axis that is not adjacent
     i64 extent[AXES], src_step[AXES], out_step[AXES];
+    u32 tiles;  // in all, < 2^31
     int axes;
 };
 
@@ -90,37 +90,62 @@ __device__ void copy(const CopyArgs& a) {
     }
 }
 
-// 32 x 32 tiles through shared memory, so that both the reads and the writes of a warp are adjacent. Block (32, 8).
+// Tiles through shared memory, so that both the reads and the writes of a warp are adjacent. Block (32, 8). All loads
+// of a thread are under way together, and what is behind them costs little: 32-bit divisions, once for a tile.
 template <typename T>
 __device__ void transpose(const TransposeArgs& a) {
-    __shared__ T tile[32][33];
-    const i64 across = (a.cols + 31) / 32;
-    const i64 tiles = (a.rows + 31) / 32 * across;
+    const int SIDE = sizeof(T) < 8 ? 64 : 32, DOWN = SIDE / 8, ALONG = SIDE / 32;
+    const int GAP = sizeof(T) < 4 ? 4 / sizeof(T) : 1;  // so that a column lies in as many banks as it has words
+    __shared__ T tile[SIDE][SIDE + GAP];
+    const int x = threadIdx.x, y = threadIdx.y;
+    const u32 across = (u32)((a.cols + SIDE - 1) / SIDE), down = (u32)((a.rows + SIDE - 1) / SIDE);
 #pragma unroll 1
-    for (i64 work = blockIdx.x; work < tiles * a.batch; work += gridDim.x) {
-        i64 rest = work / tiles, from = 0, to = 0;
+    for (u32 work = blockIdx.x; work < a.tiles; work += gridDim.x) {
+        u32 rest = work / across;
+        const i64 col0 = (i64)(work - rest * across) * SIDE;
+        u32 next = rest / down;
+        const i64 row0 = (i64)(rest - next * down) * SIDE;
+        const T* src = (const T*)a.src + row0 + col0 * a.src_col;
+        T* out = (T*)a.out + row0 * a.out_row + col0;
+        rest = next;
 #pragma unroll 1
         for (int k = a.axes - 1; k >= 0; k--) {
-            const i64 next = rest / a.extent[k], at = rest - next * a.extent[k];
-            from += at * a.src_step[k];
-            to += at * a.out_step[k];
+            next = rest / (u32)a.extent[k];
+            const i64 at = rest - next * (u32)a.extent[k];
+            src += at * a.src_step[k];
+            out += at * a.out_step[k];
             rest = next;
         }
-        const i64 row0 = work % tiles / across * 32, col0 = work % tiles % across * 32;
-        for (int j = threadIdx.y; j < 32; j += 8) {
-            const i64 row = row0 + threadIdx.x, col = col0 + j;
-            if (row < a.rows && col < a.cols) {
-                tile[j][threadIdx.x] = ((const T*)a.src)[from + row * a.src_row + col * a.src_col];
+        const int rows = (int)(a.rows - row0 < SIDE ? a.rows - row0 : SIDE);
+        const int cols = (int)(a.cols - col0 < SIDE ? a.cols - col0 : SIDE);
+        T held[DOWN][ALONG];
+#pragma unroll
+        for (int j = 0; j < DOWN; j++) {
+#pragma unroll
+            for (int i = 0; i < ALONG; i++) {
+                if (y + j * 8 < cols && x + i * 32 < rows) {
+                    held[j][i] = src[x + i * 32 + (y + j * 8) * a.src_col];
+                }
+            }
+        }
+        __syncthreads();  // the last tile has been written
+#pragma unroll
+        for (int j = 0; j < DOWN; j++) {
+#pragma unroll
+            for (int i = 0; i < ALONG; i++) {
+                tile[y + j * 8][x + i * 32] = held[j][i];
             }
         }
         __syncthreads();
-        for (int j = threadIdx.y; j < 32; j += 8) {
-            const i64 row = row0 + j, col = col0 + threadIdx.x;
-            if (row < a.rows && col < a.cols) {
-                ((T*)a.out)[to + row * a.out_row + col * a.out_col] = tile[threadIdx.x][j];
+#pragma unroll
+        for (int j = 0; j < DOWN; j++) {
+#pragma unroll
+            for (int i = 0; i < ALONG; i++) {
+                if (y + j * 8 < rows && x + i * 32 < cols) {
+                    out[x + i * 32 + (y + j * 8) * a.out_row] = tile[x + i * 32][y + j * 8];
+                }
             }
         }
-        __syncthreads();
     }
 }
 
