@@ -137,11 +137,32 @@ def test_permutations(session: Any, data: st.DataObject, dtype: DType, seed: int
     check(session.get(execute(session, op)), dtype, want, abs(want))
 
 
+@pytest.mark.parametrize("first", [0, 1])
+@pytest.mark.parametrize("shape, modes_out", [((70, 6, 45), "cba"), ((130, 66, 3), "bca"), ((70, 66, 2), "bac")])
 @pytest.mark.parametrize("dtype", EVERY)
-def test_large_permutations_keep_every_bit(session: Any, dtype: DType) -> None:
-    a = tensor_values(dtype, (70, 6, 45), 1)
-    got = session.get(execute(session, Permutation(a=session.put(a), modes_a="abc", modes_out="cba")))
-    np.testing.assert_array_equal(got, a.transpose(2, 1, 0))
+def test_large_permutations_keep_every_bit(
+    session: Any, dtype: DType, shape: tuple[int, ...], modes_out: str, first: int
+) -> None:
+    """Several tiles and parts of them, at an address of no more than an element's alignment, too."""
+    a = tensor_values(dtype, shape, 1)
+    flat = session.put(np.concatenate([a.ravel()[:first], a.ravel()]))
+    ref = flat[first:].reshape(*shape)
+    got = session.get(execute(session, Permutation(a=ref, modes_a="abc", modes_out=modes_out)))
+    np.testing.assert_array_equal(got, a.transpose(["abc".index(x) for x in modes_out]))
+
+
+@pytest.mark.parametrize("first", [0, 1])
+@pytest.mark.parametrize("modes", ["ij", "i"])
+@pytest.mark.parametrize("name", ["f16", "f32", "i64", "c128"])
+def test_large_sums_of_elements_are_exact(session: Any, name: str, modes: str, first: int) -> None:
+    """More than one pack of neighbours for a thread: whole ones and, an element on, parts of them."""
+    dtype = DTYPES[name]
+    sizes = {"i": 1030, "j": 8192 // dtype.itemsize}  # 527,360 packs for 2,048 blocks of 256 threads
+    a, b = (tensor_values(dtype, tuple(sizes[x] for x in m), seed) for seed, m in enumerate((modes, "ij")))
+    refs = [session.put(np.concatenate([x.ravel()[:first], x.ravel()]))[first:].reshape(*x.shape) for x in (a, b)]
+    op = ElementwiseBinary(a=refs[0], c=refs[1], modes_a=modes, modes_out="ij", op_ac="add")
+    want = a.reshape([n if x in modes else 1 for x, n in sizes.items()]) + b
+    np.testing.assert_array_equal(session.get(execute(session, op)), want)
 
 
 def test_a_diagonal(session: Any) -> None:

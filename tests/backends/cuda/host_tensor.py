@@ -1,4 +1,4 @@
-"""The kernels of ``data/tensor.cu``, from their argument structures, on host memory.
+"""The kernels of ``data/tensor_*.cu``, from their argument structures, on host memory.
 
 Everything is computed in f64, complex128 or integers that wrap around; what is shown is where they read and write.
 """

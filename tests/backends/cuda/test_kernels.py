@@ -27,7 +27,7 @@ SOURCES = (
     "sparse_lists-i32",
     "sparse_lt",
     "sparse_lt_products",
-    *(f"tensor-{name}" for name in ("bf16", "f64", "c64", "i32")),
+    *(f"tensor_{part}-{name}" for part in ("elements", "reductions") for name in ("bf16", "f64", "c64", "i32")),
 )
 
 
@@ -70,8 +70,8 @@ def test_sources_compile(tmp_path: Path, source: str, capability: tuple[int, int
         ("sparse_products", sparse.ProductArgs),
         ("sparse_lt", StructuredArgs),
         ("sparse_lt_products", FinishArgs),
-        ("tensor", ElementArgs),
-        ("tensor", ReduceArgs),
+        ("tensor_elements", ElementArgs),
+        ("tensor_reductions", ReduceArgs),
     ],
 )
 def test_argument_structures_have_the_size_of_the_kernels(source: str, structure: type[ctypes.Structure]) -> None:

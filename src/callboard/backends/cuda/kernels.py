@@ -48,7 +48,7 @@ class Kernels:
         """The ``CUfunction`` of kernel ``name`` in ``data/<source>.cu``.
 
         The first call for a source may compile: not for a launch. A long file is compiled in parts: of the source
-        ``"tensor-f32"``, what ``data/tensor.cu`` has for ``FOR_f32``.
+        ``"tensor_elements-f32"``, what ``data/tensor_elements.cu`` has for ``FOR_f32``.
 
         Raises:
             BackendUnavailable: NVRTC is not installed.

@@ -169,6 +169,11 @@ def test_auto_uses_it_for_what_it_is_better_at(
         got = session.submit(op)
         assert session.engine_of(op) == "cutensor"
         close(host.get(got), np.einsum("abc,adc->bd", host.get(a), host.get(a)))
+        monkeypatch.setattr(choice, "HUGE", 1)
+        for modes_out, engine in (("ab", "builtin"), ("bc", "cutensor")):
+            sums = Reduction(a=a, modes_a="abc", modes_out=modes_out)
+            session.submit(sums)
+            assert session.engine_of(sums) == engine
     assert cutensor.live == {}
 
 

@@ -146,7 +146,7 @@ def test_places_overlap_only_when_they_may() -> None:
 
 
 def test_the_kernels_count_operators_as_the_messages_do() -> None:
-    source = (resources.files("callboard.backends.cuda") / "data" / "tensor.cuh").read_text("utf-8")
+    source = (resources.files("callboard.backends.cuda") / "data" / "tensor_numbers.cuh").read_text("utf-8")
     for kind, names in (("Unary", UNARY), ("Binary", BINARY)):
         found = re.search(rf"enum {kind} \{{(.*?)\}};", source, re.DOTALL)
         assert found is not None

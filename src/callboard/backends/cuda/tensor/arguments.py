@@ -1,4 +1,4 @@
-"""Argument structures of the kernels in ``data/tensor.cu``, and the axes that they walk."""
+"""Argument structures of the kernels in ``data/tensor_*.cu``, and the axes that they walk."""
 
 import ctypes
 import math
@@ -13,6 +13,8 @@ __all__ = ["ElementArgs", "FactorArg", "ReduceArgs", "factor_setter", "is_wide",
 
 PACK = 16
 """Bytes that a thread of the kernels loads or stores at once."""
+BUSY = 2048
+"""Blocks that fill any GPU: a reduction with fewer is done in parts, and element by element more gain nothing."""
 
 _Steps = ctypes.c_int64 * AXES
 
@@ -33,7 +35,7 @@ class ElementArgs(ctypes.Structure):
         *((name, _Steps) for name in ("extent", "a_step", "b_step", "c_step", "out_step")),
         *(
             (name, ctypes.c_int)
-            for name in ("axes", "wide", "has_b", "has_c", "op_a", "op_b", "op_c", "op_ab", "op_abc")
+            for name in ("axes", "wide", "has_b", "has_c", "op_a", "op_b", "op_c", "op_ab", "op_abc", "regular")
         ),
     )
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from callboard.backends.cuda.tensor.cutensor import Cutensor, Refused, load_cutensor
 from callboard.core.errors import BackendUnavailable
-from callboard.kernel.tensor.modes import Tensor
+from callboard.kernel.tensor.modes import Label, Tensor
 
 if TYPE_CHECKING:
     from callboard.backends.cuda.tensor.elementwise import Term
@@ -21,7 +21,7 @@ VARIABLE = "CALLBOARD_TENSOR_ENGINE"
 LARGE = 16 << 20
 """Bytes from which a transposition pays: by cuTENSOR, whose call takes the host longer, or as a step of its own."""
 HUGE = 128 << 20
-"""Bytes from which reductions by cuTENSOR are as fast as ours, or faster."""
+"""Bytes from which cuTENSOR adds up columns as fast as we do, or faster."""
 SETTINGS = ("auto", "cutensor", "builtin")
 """``auto``: as this module says; ``cutensor``: whatever it takes; ``builtin``: never cuTENSOR."""
 
@@ -79,9 +79,10 @@ class Choice:
         """By kernels of ours, where nothing is summed."""
         return self._by(False)
 
-    def reduction(self, term: Tensor) -> bool:
-        """By cuTENSOR where they are huge."""
-        return self._by(term.layout.nbytes >= HUGE)
+    def reduction(self, term: Tensor, result: Tensor) -> bool:
+        """By cuTENSOR where it is huge, and neighbours are terms of different results."""
+        nearest = _nearest(term)
+        return self._by(term.layout.nbytes >= HUGE and nearest is not None and nearest in result.labels)
 
     def elementwise(self, terms: "Sequence[Term]", joins: Sequence[str], result: Tensor) -> bool:
         """By cuTENSOR for a large result across which an operand lies; of three tensors only sums."""
@@ -101,10 +102,15 @@ class Choice:
 
 def lies_across(tensor: Tensor, result: Tensor) -> bool:
     """Whether neighbours in the result are no neighbours in the tensor, which has others."""
-    steps = result.layout.strides
-    axes = [i for i, n in enumerate(result.layout.shape) if n > 1]
-    if not axes:
+    nearest = _nearest(result)
+    if nearest is None:
         return False
-    nearest = result.labels[min(axes, key=lambda i: abs(steps[i]))]
     (mine,), theirs = tensor.steps((nearest,)), tensor.layout.strides
     return abs(mine) > 1 and any(0 < abs(step) < abs(mine) for step in theirs)
+
+
+def _nearest(tensor: Tensor) -> Label | None:
+    """The mode with the shortest step; None where there is one element only."""
+    axes = zip(tensor.labels, tensor.layout.shape, tensor.layout.strides, strict=True)
+    steps = [(abs(step), label) for label, n, step in axes if n > 1]
+    return min(steps, key=lambda x: x[0])[1] if steps else None

@@ -7,6 +7,8 @@ from callboard.backends.cuda.copies import copier
 from callboard.backends.cuda.launching import THREADS, kernel_launcher, linear_grid
 from callboard.backends.cuda.tensor import by_cutensor
 from callboard.backends.cuda.tensor.arguments import (
+    BUSY,
+    PACK,
     ElementArgs,
     factor_setter,
     is_wide,
@@ -128,6 +130,8 @@ def _by_kernel(
     args.axes = set_axes(args, "extent", axes, out_step=out)
     args.packs, args.row = packs_of(axes, layout.dtype.itemsize)
     args.wide = is_wide(axes, out, *steps)
+    plain = names == "ac" and all(term.operator == "identity" for term in terms)
+    args.regular = plain and _is_regular(PACK // layout.dtype.itemsize, axes, out, *steps)
     for name, term, step in zip(names, terms, steps, strict=True):
         set_axes(args, "extent", axes, **{f"{name}_step": step})
         setattr(args, f"op_{name}", UNARY.index(term.operator))
@@ -136,7 +140,8 @@ def _by_kernel(
     cells = {"a": args.alpha, "b": args.beta, "c": args.gamma}
     setters = [factor_setter(cells[name], term.factor) for name, term in zip(names, terms, strict=True)]
     function = engine.kernel("elementwise", layout.dtype)
-    launch = kernel_launcher(engine.driver, function, linear_grid(args.packs), (THREADS, 1), args)
+    grid = min(linear_grid(args.packs), BUSY)
+    launch = kernel_launcher(engine.driver, function, grid, (THREADS, 1), args)
     cublas = engine.cublas
 
     def run(out: int, addresses: Sequence[int], factors: Sequence[Any]) -> None:
@@ -147,6 +152,12 @@ def _by_kernel(
         launch(cublas.stream.native)
 
     return run
+
+
+def _is_regular(pack: int, extents: Sequence[int], *steps: Sequence[int]) -> bool:
+    """Whether all rows are whole packs of neighbours, each at a multiple of one."""
+    apart = [extents[-1], *(n for step in steps for n in step[:-1])]
+    return all(step[-1] == 1 for step in steps) and not any(n % pack for n in apart)
 
 
 def mover(

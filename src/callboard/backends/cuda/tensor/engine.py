@@ -42,8 +42,9 @@ class Engine:
         self._bench: Engine | None = None
 
     def kernel(self, name: str, dtype: DType) -> int:
-        """A kernel of ``data/tensor.cu`` for this dtype; compiled here if it has not been."""
-        return self.kernels.get(f"tensor-{dtype.name}", f"{name}_{dtype.name}")
+        """A kernel for this dtype of ``data/tensor_elements.cu`` or ``tensor_reductions.cu``; may be compiled here."""
+        source = "tensor_elements" if name == "elementwise" else "tensor_reductions"
+        return self.kernels.get(f"{source}-{dtype.name}", f"{name}_{dtype.name}")
 
     def reserve(self, nbytes: int) -> int:
         """Scratch memory of at least this size. The next plan is given the same: plans run one after the other.

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from callboard.backends.cuda.launching import THREADS, kernel_launcher
 from callboard.backends.cuda.tensor import by_cutensor
 from callboard.backends.cuda.tensor.arguments import (
+    BUSY,
     PACK,
     ReduceArgs,
     factor_setter,
@@ -29,14 +30,14 @@ if TYPE_CHECKING:
 
 __all__ = ["reduced", "reduction"]
 
-BUSY = 2048
-"""Blocks that fill any GPU; a reduction with fewer is done in parts."""
 PER_LANE = 8
 """Packs of terms for each lane below which dividing them further costs more than it gains."""
 MAX_SPLITS = 1024
 MAX_BLOCKS = 2 * BUSY
 WARP, LINE = 32, 8
 """Threads that load together; those whose packs make a line of the cache."""
+AT_ONCE = 4
+"""Packs that a lane of the kernels loads together; also the fewest lanes of a result that has terms enough for them."""
 
 
 def reduction(engine: "Engine", op: Reduction, scratch: "Scratch") -> Run:
@@ -76,7 +77,7 @@ def reduced(
     if result.layout.size == 0:
         return nothing
     ours = _by_kernels(engine, scratch, result, terms, extents, operator, alpha, c)
-    if len(terms) > 1 or not engine.choice.reduction(terms[0].tensor):
+    if len(terms) > 1 or not engine.choice.reduction(terms[0].tensor, result):
         return ours
     factors = alpha, 0.0 if c is None else c.factor
     try:
@@ -165,7 +166,8 @@ def _divide(args: ReduceArgs, along: bool) -> None:
     """Who adds up what: lanes that share the terms of a result, results side by side in a block, parts of the terms."""
     if along:
         terms = args.packs
-        args.lanes = min(THREADS, _power(terms), max(_power(BUSY * THREADS // args.outputs), LINE))
+        few = min(_power(terms // AT_ONCE), AT_ONCE)
+        args.lanes = min(THREADS, _power(terms), max(_power(BUSY * THREADS // args.outputs), few))
         args.blocks = -(-args.outputs * args.lanes // THREADS)
     else:
         terms = args.terms

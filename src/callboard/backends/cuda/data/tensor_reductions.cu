@@ -1,26 +1,9 @@
-// Element-wise work on tensors of any strides, with operators, and reductions of one tensor or of a product of two.
+// Reductions of one tensor of any strides, and sums of products of two, with operators.
 // None of CUDA's headers: NVRTC finds them only where a toolkit is installed.
 
-#include "tensor.cuh"
+#include "tensor_packs.cuh"
 
-const int AXES = 32;
-const int THREADS = 256, WARP = 32;
-
-struct Factor {
-    const void* at;  // on the device; null: the number
-    double re, im;
-};
-
-struct ElementArgs {  // steps in elements, of any sign
-    const void *a, *b, *c;
-    void* out;
-    Factor alpha, beta, gamma;
-    i64 count;
-    i64 packs, row;  // packs of neighbours in all, and in one row of the last axis
-    i64 extent[AXES], a_step[AXES], b_step[AXES], c_step[AXES], out_step[AXES];
-    int axes, wide, has_b, has_c;  // at least one axis; wide: 32 bits do not hold every index and offset
-    int op_a, op_b, op_c, op_ab, op_abc;
-};
+const int WARP = 32;
 
 struct ReduceArgs {
     const void *a, *b, *c;
@@ -37,11 +20,6 @@ struct ReduceArgs {
     int regular;           // every pack is whole, and aligned where the operand is
 };
 
-template <typename A>
-__device__ A value_of(const Factor& f) {
-    return f.at ? *(const A*)f.at : Number<A>::of(f.re, f.im);
-}
-
 // factor * operator(x); 0, whatever x is, where the factor is 0.
 template <typename T, typename A>
 __device__ A term(T x, A factor, int op) {
@@ -50,194 +28,6 @@ __device__ A term(T x, A factor, int op) {
     }
     return Number<A>::mul(factor, Number<A>::unary(widen<A, T>(x), op));
 }
-
-__device__ __noinline__ i64 divided(i64 x, i64 y) {  // long, and seldom needed
-    return (i64)((u64)x / (u64)y);
-}
-
-// The index of an axis from the rest of a linear index. I: int wherever all indices and offsets fit; divisions of 64
-// bits are several times slower.
-template <typename I>
-__device__ I next_index(I& rest, i64 extent) {
-    const I next = sizeof(I) == 4 ? (I)((u32)rest / (u32)extent) : (I)divided(rest, extent);
-    const I at = rest - next * (I)extent;
-    rest = next;
-    return at;
-}
-
-// Neighbours that a thread loads or stores at once: 16 bytes.
-template <typename T>
-struct Pack {
-    static const int SIZE = 16 / sizeof(T);
-    T at[SIZE];
-};
-
-template <typename T>
-__device__ bool aligned(const T* x) {
-    return (u64)x % 16 == 0;
-}
-
-template <typename T>
-__device__ Pack<T> whole(const T* x) {
-    const uint4 words = *(const uint4*)x;
-    Pack<T> pack;
-    memcpy(&pack, &words, 16);
-    return pack;
-}
-
-// The first n elements, this far apart; 0 behind them.
-template <typename T>
-__device__ Pack<T> load(const T* x, i64 by, int n) {
-    if (by == 1 && n == Pack<T>::SIZE && aligned(x)) {
-        return whole(x);
-    }
-    Pack<T> pack;
-#pragma unroll
-    for (int j = 0; j < Pack<T>::SIZE; j++) {
-        pack.at[j] = j < n ? x[j * by] : T{};
-    }
-    return pack;
-}
-
-template <typename T>
-__device__ void store(T* x, const Pack<T>& pack, i64 by, int n) {
-    if (by == 1 && n == Pack<T>::SIZE && aligned(x)) {
-        uint4 words;
-        memcpy(&words, &pack, 16);
-        *(uint4*)x = words;
-        return;
-    }
-#pragma unroll
-    for (int j = 0; j < Pack<T>::SIZE; j++) {
-        if (j < n) {
-            x[j * by] = pack.at[j];
-        }
-    }
-}
-
-template <typename A, int N>
-__device__ void apply(A* x, int op) {
-    if (op != IDENTITY) {
-#pragma unroll
-        for (int j = 0; j < N; j++) {
-            x[j] = Number<A>::unary(x[j], op);
-        }
-    }
-}
-
-template <int OP, typename A, int N>
-__device__ void join(A* x, const A* y) {
-#pragma unroll
-    for (int j = 0; j < N; j++) {
-        x[j] = binary(x[j], y[j], OP);
-    }
-}
-
-// x[j] = x[j] op y[j]. One branch for all, not one for each.
-template <typename A, int N>
-__device__ void join(A* x, const A* y, int op) {
-    switch (op) {
-        case ADD: return join<ADD, A, N>(x, y);
-        case MUL: return join<MUL, A, N>(x, y);
-        case MAX: return join<MAX, A, N>(x, y);
-        default: return join<MIN, A, N>(x, y);
-    }
-}
-
-__device__ int fewer(i64 x, int y) {
-    return x < y ? (int)x : y;
-}
-
-// -- element by element ------------------------------------------------------------------------------------------------
-
-template <typename A>
-__device__ bool is_one(A x) {
-    return Number<A>::is_zero(Number<A>::add(x, Number<A>::of(-1, 0)));
-}
-
-template <typename A>
-struct Factors {
-    A alpha, beta, gamma;
-    bool read_a, read_b, read_c;  // an operand whose factor is 0 is not read
-    bool scale;                   // one of the factors is not 1
-
-    __device__ Factors(const ElementArgs& p)
-        : alpha(value_of<A>(p.alpha)), beta(value_of<A>(p.beta)), gamma(value_of<A>(p.gamma)) {
-        read_a = !Number<A>::is_zero(alpha);
-        read_b = p.has_b && !Number<A>::is_zero(beta);
-        read_c = p.has_c && !Number<A>::is_zero(gamma);
-        scale = !is_one(alpha) || (p.has_b && !is_one(beta)) || (p.has_c && !is_one(gamma));
-    }
-};
-
-// factor * operator(x), of the elements of a pack; 0 where the operand is not read.
-template <typename T, typename A>
-__device__ void terms(A* values, const Pack<T>& x, A factor, bool read, bool scale, int op) {
-#pragma unroll
-    for (int j = 0; j < Pack<T>::SIZE; j++) {
-        values[j] = read ? widen<A, T>(x.at[j]) : A{};
-    }
-    if (read) {
-        apply<A, Pack<T>::SIZE>(values, op);
-    }
-    if (read && scale) {
-#pragma unroll
-        for (int j = 0; j < Pack<T>::SIZE; j++) {
-            values[j] = Number<A>::mul(factor, values[j]);
-        }
-    }
-}
-
-// One thread for each pack of neighbours in a row of the result.
-template <typename T, typename A, typename I>
-__device__ void elementwise(const ElementArgs& p) {
-    const int size = Pack<T>::SIZE, last = p.axes - 1;
-    const Factors<A> f(p);
-    const i64 threads = (i64)gridDim.x * THREADS;
-    const i64 by_a = p.a_step[last], by_b = p.b_step[last], by_c = p.c_step[last];
-#pragma unroll 1
-    for (i64 i = (i64)blockIdx.x * THREADS + threadIdx.x; i < p.packs; i += threads) {
-        I rest = (I)i;
-        const I col = (last ? next_index(rest, p.row) : rest) * size;
-        I a = col * (I)by_a, b = col * (I)by_b, c = col * (I)by_c, out = col * (I)p.out_step[last];
-#pragma unroll 1
-        for (int k = last - 1; k >= 0; k--) {
-            const I at = k ? next_index(rest, p.extent[k]) : rest;
-            a += at * (I)p.a_step[k];
-            b += at * (I)p.b_step[k];
-            c += at * (I)p.c_step[k];
-            out += at * (I)p.out_step[k];
-        }
-        const int n = fewer(p.extent[last] - col, size);
-        Pack<T> x{}, y{}, z{}, result;
-        if (f.read_a) {
-            x = load((const T*)p.a + a, by_a, n);
-        }
-        if (f.read_b) {
-            y = load((const T*)p.b + b, by_b, n);
-        }
-        if (f.read_c) {
-            z = load((const T*)p.c + c, by_c, n);
-        }
-        A value[size], other[size];
-        terms(value, x, f.alpha, f.read_a, f.scale, p.op_a);
-        if (p.has_b) {
-            terms(other, y, f.beta, f.read_b, f.scale, p.op_b);
-            join<A, size>(value, other, p.op_ab);
-        }
-        if (p.has_c) {
-            terms(other, z, f.gamma, f.read_c, f.scale, p.op_c);
-            join<A, size>(value, other, p.op_abc);
-        }
-#pragma unroll
-        for (int j = 0; j < Pack<T>::SIZE; j++) {
-            result.at[j] = narrow<T, A>(value[j]);
-        }
-        store((T*)p.out + out, result, p.out_step[last], n);
-    }
-}
-
-// -- reductions --------------------------------------------------------------------------------------------------------
 
 struct Place {  // offsets of one element of the result, and of the first of its terms
     i64 a, b, c, out;
@@ -509,42 +299,9 @@ __device__ void parts(const ReduceArgs& p) {
     }
 }
 
-#define KERNEL(WORK, NAME, ARGS, T, A)                                              \
-    extern "C" __global__ void __launch_bounds__(THREADS, 4) WORK##_##NAME(const __grid_constant__ ARGS p) {      \
-        if (p.wide) {                                                               \
-            WORK<T, A, i64>(p);                                                     \
-        } else {                                                                    \
-            WORK<T, A, int>(p);                                                     \
-        }                                                                           \
-    }
-#define KERNELS(NAME, T, A)                       \
-    KERNEL(elementwise, NAME, ElementArgs, T, A)  \
-    KERNEL(along, NAME, ReduceArgs, T, A)         \
-    KERNEL(across, NAME, ReduceArgs, T, A)        \
+#define KERNELS(NAME, T, A)                  \
+    KERNEL(along, NAME, ReduceArgs, T, A)    \
+    KERNEL(across, NAME, ReduceArgs, T, A)   \
     KERNEL(parts, NAME, ReduceArgs, T, A)
 
-// One dtype at a time: all would take ten seconds to compile.
-#ifdef FOR_f16
-KERNELS(f16, Half, float)
-#endif
-#ifdef FOR_bf16
-KERNELS(bf16, Brain, float)
-#endif
-#ifdef FOR_f32
-KERNELS(f32, float, float)
-#endif
-#ifdef FOR_f64
-KERNELS(f64, double, double)
-#endif
-#ifdef FOR_c64
-KERNELS(c64, Complex<float>, Complex<float>)
-#endif
-#ifdef FOR_c128
-KERNELS(c128, Complex<double>, Complex<double>)
-#endif
-#ifdef FOR_i32
-KERNELS(i32, int, int)
-#endif
-#ifdef FOR_i64
-KERNELS(i64, i64, i64)
-#endif
+#include "tensor_dtypes.cuh"
