@@ -129,7 +129,10 @@ def test_what_numpy_has_first_is_not_taken_for_a_size(device: Device) -> None:
 def test_out_is_filled(device: Device) -> None:
     g, out = device.rng.philox(), ref(3, 2, dtype="f64")
     assert g.normal(out=out) is out
-    assert g.normal((3, 2), out=out) is out
+    assert g.normal((3, 2), dtype="f64", out=out) is out
+    assert device.places() == [0, 12]
+    with pytest.raises(ShapeError, match=r"dtype is f32 and out is f64\[3, 2\]; leave dtype out"):
+        g.normal(dtype="f32", out=out)
     assert device.places() == [0, 12]
 
 

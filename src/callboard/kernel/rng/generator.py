@@ -33,6 +33,14 @@ from callboard.kernel.rng.transforms import (
 __all__ = ["RngGenerator", "Size"]
 
 Size = int | Sequence[int]
+DTYPES: dict[type[Fill], str] = {
+    RngFillBits: "u32",
+    RngFillPoisson: "i32",
+    RngFillIntegers: "i32",
+    RngFillDiscrete: "i32",
+    RngFillPermutation: "i64",
+}
+"""Of a new array, where none is said and it is not f32."""
 
 
 class RngGenerator(Generic[Mode]):
@@ -42,9 +50,9 @@ class RngGenerator(Generic[Mode]):
     whether or not a context is lost in between, and a fill that is asked for again (``position`` set back) gives the
     same numbers again. Methods may be called from any thread; each call takes its part of the stream at once.
 
-    A method makes a new array of ``size`` and ``dtype``, or fills ``out``; it answers at once, as every op. What has no
-    default comes first, then ``size``, and all else by name. Everything that is wrong with a call is raised by it, and
-    leaves the place as it was.
+    A method makes a new array of ``size`` and ``dtype`` (f32 unless said; bits u32, permutations i64, other integers
+    i32), or fills ``out``; it answers at once, as every op. What has no default comes first, then ``size``, and all
+    else by name. Everything that is wrong with a call is raised by it, and leaves the place as it was.
 
     Args:
         submit: Of the device.
@@ -108,7 +116,7 @@ class RngGenerator(Generic[Mode]):
     # -- distributions -------------------------------------------------------------------------------------------------
 
     def bits(
-        self, size: Size | None = None, *, dtype: DTypeLike = "u32", out: GpuRef[Mode] | None = None
+        self, size: Size | None = None, *, dtype: DTypeLike | None = None, out: GpuRef[Mode] | None = None
     ) -> GpuRef[Mode]:
         """The words themselves (:class:`RngFillBits`)."""
         return self._fill(RngFillBits, size, dtype, out)
@@ -119,7 +127,7 @@ class RngGenerator(Generic[Mode]):
         *,
         low: float = 0.0,
         high: float = 1.0,
-        dtype: DTypeLike = "f32",
+        dtype: DTypeLike | None = None,
         out: GpuRef[Mode] | None = None,
     ) -> GpuRef[Mode]:
         """Uniform numbers of ``[low, high)`` (:class:`RngFillUniform`)."""
@@ -131,7 +139,7 @@ class RngGenerator(Generic[Mode]):
         *,
         mean: float = 0.0,
         std: float = 1.0,
-        dtype: DTypeLike = "f32",
+        dtype: DTypeLike | None = None,
         out: GpuRef[Mode] | None = None,
     ) -> GpuRef[Mode]:
         """Normal numbers (:class:`RngFillNormal`)."""
@@ -143,7 +151,7 @@ class RngGenerator(Generic[Mode]):
         *,
         mean: float = 0.0,
         std: float = 1.0,
-        dtype: DTypeLike = "f32",
+        dtype: DTypeLike | None = None,
         out: GpuRef[Mode] | None = None,
     ) -> GpuRef[Mode]:
         """Exponentials of normal numbers (:class:`RngFillLogNormal`)."""
@@ -154,7 +162,7 @@ class RngGenerator(Generic[Mode]):
         size: Size | None = None,
         *,
         rate: float = 1.0,
-        dtype: DTypeLike = "f32",
+        dtype: DTypeLike | None = None,
         out: GpuRef[Mode] | None = None,
     ) -> GpuRef[Mode]:
         """Exponentially distributed numbers of mean ``1 / rate`` (:class:`RngFillExponential`)."""
@@ -166,7 +174,7 @@ class RngGenerator(Generic[Mode]):
         *,
         loc: float = 0.0,
         scale: float = 1.0,
-        dtype: DTypeLike = "f32",
+        dtype: DTypeLike | None = None,
         out: GpuRef[Mode] | None = None,
     ) -> GpuRef[Mode]:
         """Cauchy numbers (:class:`RngFillCauchy`)."""
@@ -178,7 +186,7 @@ class RngGenerator(Generic[Mode]):
         scale: float = 1.0,
         size: Size | None = None,
         *,
-        dtype: DTypeLike = "f32",
+        dtype: DTypeLike | None = None,
         out: GpuRef[Mode] | None = None,
     ) -> GpuRef[Mode]:
         """Gamma distributed numbers of mean ``shape * scale`` (:class:`RngFillGamma`); Philox only."""
@@ -190,7 +198,7 @@ class RngGenerator(Generic[Mode]):
         beta: float,
         size: Size | None = None,
         *,
-        dtype: DTypeLike = "f32",
+        dtype: DTypeLike | None = None,
         out: GpuRef[Mode] | None = None,
     ) -> GpuRef[Mode]:
         """Beta distributed numbers (:class:`RngFillBeta`); Philox only."""
@@ -201,7 +209,7 @@ class RngGenerator(Generic[Mode]):
         rate: float,
         size: Size | None = None,
         *,
-        dtype: DTypeLike = "i32",
+        dtype: DTypeLike | None = None,
         out: GpuRef[Mode] | None = None,
     ) -> GpuRef[Mode]:
         """Poisson numbers of mean ``rate`` (:class:`RngFillPoisson`); Philox only."""
@@ -213,7 +221,7 @@ class RngGenerator(Generic[Mode]):
         high: int,
         size: Size | None = None,
         *,
-        dtype: DTypeLike = "i32",
+        dtype: DTypeLike | None = None,
         out: GpuRef[Mode] | None = None,
     ) -> GpuRef[Mode]:
         """Integers of ``[low, high)``, each equally likely (:class:`RngFillIntegers`); Philox only."""
@@ -224,24 +232,26 @@ class RngGenerator(Generic[Mode]):
         weights: GpuRef[Mode],
         size: Size | None = None,
         *,
-        dtype: DTypeLike = "i32",
+        dtype: DTypeLike | None = None,
         out: GpuRef[Mode] | None = None,
     ) -> GpuRef[Mode]:
         """Indices, each as likely as its weight says (:class:`RngFillDiscrete`); Philox only."""
         return self._fill(RngFillDiscrete, size, dtype, out, weights=weights)
 
     def permutation(
-        self, n: int | None = None, *, dtype: DTypeLike = "i64", out: GpuRef[Mode] | None = None
+        self, n: int | None = None, *, dtype: DTypeLike | None = None, out: GpuRef[Mode] | None = None
     ) -> GpuRef[Mode]:
         """0 to ``n - 1`` in random order (:class:`RngFillPermutation`); Philox only."""
         return self._fill(RngFillPermutation, n, dtype, out)
 
     def _fill(
-        self, message: type[Fill], size: Size | None, dtype: DTypeLike, out: GpuRef[Mode] | None, **numbers: Any
+        self, message: type[Fill], size: Size | None, dtype: DTypeLike | None, out: GpuRef[Mode] | None, **numbers: Any
     ) -> GpuRef[Mode]:
-        array: GpuRef[Mode] = self._empty(size, dtype) if out is None else out
+        array: GpuRef[Mode] = self._empty(size, dtype or DTYPES.get(message, "f32")) if out is None else out
         if out is not None and size is not None and extents(size) != out.shape:
             raise ShapeError(f"{message.tag()}: size is {size} and out is {out.layout!r}; leave size out")
+        if out is not None and dtype is not None and as_dtype(dtype) is not out.dtype:
+            raise ShapeError(f"{message.tag()}: dtype is {as_dtype(dtype)} and out is {out.layout!r}; leave dtype out")
         quasi = KINDS[self.kind].quasi
         if quasi:
             self._check_points(message, array)
