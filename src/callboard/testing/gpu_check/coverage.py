@@ -16,8 +16,7 @@ from typing import Any
 
 from callboard._accepted import accepted
 from callboard.core.dtype import DTYPES, DType
-from callboard.core.library import Library
-from callboard.core.op import Op, info_of
+from callboard.core.op import info_of
 from callboard.testing.gpu_check.sources import ROOT, all_ops, op_sources, ops_of
 
 __all__ = ["coverage_page", "hardware_runs", "main"]
@@ -25,7 +24,6 @@ __all__ = ["coverage_page", "hardware_runs", "main"]
 PAGE = ROOT / "docs" / "coverage.md"
 HARDWARE = ROOT / "docs" / "hardware"
 Run = dict[str, Any]
-_accepted = functools.cache(accepted)  # seconds for all ops: a process that makes several pages asks once
 
 HEAD = """\
 # Coverage
@@ -55,21 +53,24 @@ def coverage_page(runs: list[Run]) -> str:
 
 
 def _operations(runs: list[Run]) -> Iterator[str]:
-    cpu, cuda, sources = ops_of("cpu"), ops_of("cuda"), op_sources("cuda")
+    cpu, cuda, sources = _dtypes("cpu"), _dtypes("cuda"), op_sources("cuda")
     yield "## Operations\n"
     yield "| op | CPU | CUDA | proven on |"
     yield "|---|---|---|---|"
     for op in all_ops():
         tag = info_of(op).tag
-        proven = _proof(tag, sources[tag], runs, _accepted(op, cuda[op])) if op in cuda else ""
-        yield f"| `{tag}` | {_dtypes(op, cpu.get(op))} | {_dtypes(op, cuda.get(op))} | {proven} |"
+        proven = _proof(tag, sources[tag], runs, cuda[tag]) if tag in cuda else ""
+        yield f"| `{tag}` | {_names(cpu.get(tag, []))} | {_names(cuda.get(tag, []))} | {proven} |"
 
 
-def _dtypes(op: type[Op[Any, Any]], library: type[Library] | None) -> str:
-    if library is None:
-        return "no"
-    found = _accepted(op, library)
-    return "all" if len(found) == len(DTYPES) else " ".join(dtype.name for dtype in found) or "no"
+@functools.cache  # it takes seconds: a process that makes several pages asks once
+def _dtypes(backend: str) -> dict[str, list[DType]]:
+    """What each op of a backend takes, by tag."""
+    return {info_of(op).tag: accepted(op, library) for op, library in ops_of(backend).items()}
+
+
+def _names(dtypes: list[DType]) -> str:
+    return "all" if len(dtypes) == len(DTYPES) else " ".join(dtype.name for dtype in dtypes) or "no"
 
 
 def _proof(tag: str, source: str, runs: list[Run], dtypes: list[DType]) -> str:
