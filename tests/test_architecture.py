@@ -190,7 +190,8 @@ def file_size(tree: Tree) -> Iterator[str]:
 
 def folder_size(tree: Tree) -> Iterator[str]:
     """A folder of the library fits a screen."""
-    for folder in [tree.source, *(path for path in sorted(tree.source.rglob("*")) if path.is_dir())]:
+    folders = (path for path in sorted(tree.source.rglob("*")) if path.is_dir() and path.name != "__pycache__")
+    for folder in [tree.source, *folders]:
         name = folder.relative_to(tree.source).as_posix()
         if name.startswith(ONE_PER_LIBRARY) or "data" in folder.parts:
             continue
