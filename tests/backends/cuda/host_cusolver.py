@@ -381,7 +381,9 @@ class HostSolverBlas(HostCublas):
         for i, (left, right) in enumerate(zip(self._addresses(a, k), self._addresses(c, k), strict=True)):
             view = self.memory.matrix(right, t, m, columns, ldc)
             matrix, x = np.array(self.memory.matrix(left, t, m, n, lda), order="F"), np.array(view, order="F")
-            self.memory._say(info + 4 * i, lapack(t + "gels", "N", m, n, columns, matrix, m, x, m, Work(NP[t])))
+            # LAPACK answers 0 for a matrix of zeros, without a look at its rank; cuBLAS looks
+            failed = lapack(t + "gels", "N", m, n, columns, matrix, m, x, m, Work(NP[t])) if matrix.any() else 1
+            self.memory._say(info + 4 * i, failed)
             view[...] = x
 
     def on_trsm_batched(
