@@ -5,6 +5,7 @@ asked for, and tall matrices where cuSOLVER does. Beside it the solver's kernels
 """
 
 import ctypes
+import itertools
 from typing import Any
 
 import numpy as np
@@ -216,6 +217,11 @@ class HostCusolver:
     ) -> None:  # fmt: skip
         self._legacy(letter, w, lw)
         assert params in self.alive
+        item, k = np.dtype(NP[letter]).itemsize, min(m, n)
+        columns = (k, k) if econ else (m, n)  # of U and V, which are written to even where no vectors are wanted
+        rooms = [(a, lda * n), (u, ldu * columns[0]), (v, ldv * columns[1]), (w, lw)]
+        spans = sorted((at, at + count * item) for at, count in rooms)
+        assert all(end <= begin for (_, end), (begin, _) in itertools.pairwise(spans)), "arrays overlap"
         view = self.matrix(a, letter, m, n, lda)
         left, values, right = np.linalg.svd(view, full_matrices=not econ)
         self.vector(s, REAL[letter], min(m, n))[...] = values

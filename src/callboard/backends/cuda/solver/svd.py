@@ -141,10 +141,12 @@ def svd_values(solver: "Cusolver", op: SvdValues) -> Plan:
     (m, n), dtype, jacobi = op.a.shape, op.a.dtype, op.method == "gesvdj"
     low, high = sorted((m, n))
     a, load = job.load(op.a) if m >= n or jacobi else job.load(op.a, rows(op.a.layout))
-    s, none = job.array(dtype.real, low), job.array(dtype, 1)
-    if jacobi:
-        decompose = _gesvdj(job, NO_VECTORS, True, a, none, s, none)
+    s = job.array(dtype.real, low)
+    if jacobi:  # which writes to the room of the vectors even where none are wanted
+        u, v = job.array(dtype, m, low), job.array(dtype, n, low)
+        decompose = _gesvdj(job, NO_VECTORS, True, a, u, s, v)
     else:
+        none = job.array(dtype, 1)
         decompose = _gesvd(job, "N", a, none, s, none, high, low)
     store = job.store("s", s)
 
