@@ -1,4 +1,5 @@
 import argparse
+import os
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
@@ -120,9 +121,11 @@ def test_versus_torch_itself(capsys: pytest.CaptureFixture[str]) -> None:
     assert "with torch" in capsys.readouterr().out
 
 
-def test_output_that_nobody_reads_is_no_traceback() -> None:
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_output_that_nobody_reads_is_no_traceback(unbuffered: str) -> None:
     demo: Any = [sys.executable, "-m", "callboard", "demo", "--device", "cpu", "--isolation", "thread", "--no-fault"]
-    process = subprocess.Popen(demo, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+    process = subprocess.Popen(demo, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
     assert process.stdout is not None
     process.stdout.close()
     assert process.stderr is not None

@@ -4,6 +4,7 @@ import argparse
 import importlib.metadata
 import os
 import signal
+import sys
 from collections.abc import Sequence
 
 from callboard.cli.bench import add_bench
@@ -38,6 +39,7 @@ def run(arguments: Sequence[str] | None) -> int:
     parsed = _parser().parse_args(arguments)
     try:
         code: int = parsed.run(parsed)
+        sys.stdout.flush()  # here, where its failure is looked after, and not by the interpreter at its end
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
     except BrokenPipeError:  # the reader of our output has left (`callboard demo | head`)

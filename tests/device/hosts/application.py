@@ -2,6 +2,7 @@
 
 import asyncio
 import ctypes
+import os
 import signal
 import sys
 from pathlib import Path
@@ -33,7 +34,8 @@ async def main(*steps: str) -> None:
                     while True:
                         signal.pause()
             case "catch":
-                signal.signal(signal.SIGINT, lambda *_: print("interrupted", flush=True))
+                # not by print, which may be at work when the signal comes, and is not reentrant
+                signal.signal(signal.SIGINT, lambda *_: os.write(1, b"interrupted\n"))
             case "pause":
                 print(host.pid, flush=True)
                 await loop.run_in_executor(None, sys.stdin.readline)
