@@ -419,7 +419,7 @@ def test_what_are_no_weights_is_refused_by_the_fill(session: Any, weights: list[
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 3, 1000, 2048, 2049, 10_000])
-@pytest.mark.parametrize("dtype", ["i32", "u64"])
+@pytest.mark.parametrize("dtype", ["i32", "i64", "u32", "u64"])
 def test_permutation(session: Any, dtype: str, count: int) -> None:
     for kind in ("philox", "philox64"):
         got = run(session, RngFillPermutation, count, dtype, kind=kind, seed=1, position=10)

@@ -65,6 +65,9 @@ def test_a_proof_names_the_dtypes_that_no_passing_test_used(source: str) -> None
     tried["bf16"] = 0
     del tried["i8"]
     assert row(coverage.coverage_page([found])) == f"{where}, not with bf16 i8"
+    newer = run(source, 7, 0)
+    newer["ops"]["blas.gemm"]["dtypes"] = {"i8": 1}
+    assert row(coverage.coverage_page([newer, found])) == f"{where}, not with bf16"
 
 
 def test_runs_are_listed_with_their_counts(source: str) -> None:

@@ -74,16 +74,21 @@ def _names(dtypes: list[DType]) -> str:
 
 
 def _proof(tag: str, source: str, runs: list[Run], dtypes: list[DType]) -> str:
-    last = ""
-    for run in runs:
-        found = run["ops"].get(tag)
-        if found is None or found["failed"] or not found["passed"] or tag.partition(".")[0] in _crashed(run):
-            continue
-        where = _where(run) + _engines(found) + _untried(found, dtypes)
-        if found["source"] == source:
-            return where
-        last = last or f"last proven: {where}"
-    return last or "not yet"
+    """Where an op was last proven; of this source, with the dtypes of all runs of it."""
+    good = [
+        (run, found)
+        for run in runs
+        if (found := run["ops"].get(tag)) is not None
+        and found["passed"]
+        and not found["failed"]
+        and tag.partition(".")[0] not in _crashed(run)
+    ]
+    if not good:
+        return "not yet"
+    now = [(run, found) for run, found in good if found["source"] == source]
+    run, found = (now or good)[0]
+    where = _where(run) + _engines(found) + _untried([found for _, found in now or good[:1]], dtypes)
+    return where if now else f"last proven: {where}"
 
 
 def _crashed(run: Run) -> set[str]:
@@ -103,10 +108,10 @@ def _engines(proof: dict[str, Any]) -> str:
     return f", by {' and by '.join(names)}" if names else ""
 
 
-def _untried(proof: dict[str, Any], dtypes: list[DType]) -> str:
+def _untried(proofs: list[dict[str, Any]], dtypes: list[DType]) -> str:
     """The dtypes of its first operand with which an op was not executed; older runs do not tell."""
-    tried = proof.get("dtypes")
-    names = [] if tried is None else [dtype.name for dtype in dtypes if not tried.get(dtype.name)]
+    told = [proof["dtypes"] for proof in proofs if "dtypes" in proof]
+    names = [dtype.name for dtype in dtypes if told and not any(tried.get(dtype.name) for tried in told)]
     return f", not with {' '.join(names)}" if names else ""
 
 
