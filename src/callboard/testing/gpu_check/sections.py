@@ -16,7 +16,7 @@ from typing import Any
 
 from callboard.testing.gpu_check.sources import ROOT
 
-__all__ = ["BENCHMARKS", "TESTS", "benchmark_section", "probe", "test_section"]
+__all__ = ["BENCHMARKS", "CARDS", "FILE", "FOLDERS", "TESTS", "benchmark_section", "cards_of", "probe", "test_section"]
 
 TESTS = {"conformance": "gpu and not fault", "faults": "gpu and fault"}
 """Sections of tests, and the marks that choose them."""
