@@ -47,6 +47,8 @@ def blocking(x: "np.ndarray[Any, Any]") -> None:
         assert_type(gpu.blas.swap(a, a).x.get(), np.ndarray[Any, Any])
         assert_type(gpu.blas.dot(a, a).result(), float)
         assert_type(gpu.copy(gpu.zeros(3)).get(), np.ndarray[Any, Any])
+        assert_type(gpu.blas_lt.matmul(a, a, out_dtype=np.float32).get(), np.ndarray[Any, Any])
+        assert_type(gpu.zeros(3, np.dtype("f4")).reinterpret(np.uint8), cb.sync.Ref)
         assert_type(gpu.per_generation(lambda d: d.put(x))(), cb.sync.Ref)
         emb = gpu.actor_of(cb.Props(Embedder), name="emb")
         assert_type(emb, cb.sync.ResidentRef[Embedder])
@@ -90,6 +92,8 @@ def mixed(gpu: cb.sync.Device, other: cb.Device, a: cb.sync.Ref, b: cb.GpuRef) -
     gpu.blas.gemm(a, b)  # E
     other.blas.gemm(a, b)  # E
     gpu.copy(b)  # E
+    gpu.blas_lt.matmul(a, a, out_dtype=32)  # E
+    gpu.zeros(3, 32)  # E
     a.get().result()  # E
     b.get().sum()  # E
 """

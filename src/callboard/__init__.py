@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from callboard import sync
     from callboard.actors import Actor, ActorRef, Directive, Mailbox, Msg, OneForOne, Props, Request
-    from callboard.core.dtype import DType, as_dtype
+    from callboard.core.dtype import DType, DTypeLike, as_dtype
     from callboard.core.errors import (
         AccelError,
         AskTimeout,
@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 
 _NAMES = {
     "callboard.actors": ("Actor", "ActorRef", "Directive", "Mailbox", "Msg", "OneForOne", "Props", "Request"),
-    "callboard.core.dtype": ("DType", "as_dtype"),
+    "callboard.core.dtype": ("DType", "DTypeLike", "as_dtype"),
     "callboard.core.errors": (
         "AccelError",
         "AskTimeout",
@@ -111,6 +111,7 @@ __all__ = [
     "ContextLost",
     "ContextPoisoned",
     "DType",
+    "DTypeLike",
     "Device",
     "DeviceConfig",
     "DeviceMismatch",

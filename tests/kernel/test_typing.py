@@ -41,6 +41,17 @@ async def faces(gpu: cb.Device, a: cb.GpuRef, m: CsrRef) -> None:
     assert_type(gpu.tensor.contract(a, a, "ij", (1, 2), "ik"), cb.GpuRef)
 
 
+def dtypes(gpu: cb.Device, a: cb.GpuRef, dtype: cb.DTypeLike) -> None:
+    for each in ("f16", "float16", np.float16, np.dtype("f2"), cb.as_dtype("f16"), float, dtype):
+        gpu.blas_lt.matmul(a, a, out_dtype=each)
+        gpu.sparse_lt.matmul(gpu.sparse_lt.compress(a), a, out_dtype=each)
+        gpu.tensor.einsum("ij->ji", a, compute=each)
+        gpu.sparse.from_dense(a, index=each)
+        gpu.rng.philox().normal(3, dtype=each)
+        Matmul(a=a, b=a, out_dtype=each)
+        gpu.empty(3, each)
+
+
 async def messages(gpu: cb.Device, a: cb.GpuRef, m: CsrRef) -> None:
     assert_type(gpu.ask(Gemm(a=a, b=a)), cb.GpuRef)
     assert_type(await gpu.ask(Gemm(a=a, b=a)).get(), np.ndarray[Any, Any])
@@ -94,6 +105,10 @@ def faces(gpu: cb.Device, a: cb.GpuRef, m: CsrRef) -> None:
     gpu.sparse_lt.matmul(a, a, activation="tanh")  # E
     gpu.tensor.einsum(a, "ij->ji")  # E
     gpu.tensor.reduction(a, "ij")  # E
+    gpu.blas_lt.matmul(a, a, out_dtype=16)  # E
+    gpu.tensor.einsum("ij->ji", a, compute=a)  # E
+    gpu.sparse.from_dense(a, index=64)  # E
+    gpu.rng.philox().normal(3, dtype=64)  # E
 
 
 async def messages(gpu: cb.Device, a: cb.GpuRef, m: CsrRef) -> None:
@@ -108,6 +123,7 @@ async def messages(gpu: cb.Device, a: cb.GpuRef, m: CsrRef) -> None:
     gpu.ask(Matmul(a=a, b=a, epilogue="bias", bias=1.0))  # E
     gpu.ask(Rfft(a))  # E
     gpu.ask(RngFillNormal(out=a, dtype="f32"))  # E
+    gpu.ask(Matmul(a=a, b=a, out_dtype=16))  # E
 """
 
 

@@ -67,6 +67,8 @@ class DType:
 
 
 DTypeLike = DType | str | type | np.dtype[Any]
+"""What names a dtype wherever one is asked for: a :class:`DType`, a name of ours or of NumPy's, ``np.float32``,
+``ml_dtypes.bfloat16``, ``np.dtype("f4")``, ``float``. See :func:`as_dtype`."""
 
 _TABLE: tuple[tuple[str, Any, Kind], ...] = (
     ("f16", np.float16, "float"),
@@ -102,20 +104,26 @@ _BY_NUMPY: dict[Any, DType] = {d.np: d for d in BY_CODE}
 def _lookup(x: Any) -> DType:
     if isinstance(x, str) and x in DTYPES:
         return DTYPES[x]
-    try:
-        if x is None:
-            raise KeyError(x)  # NumPy's word for f64
-        return _BY_NUMPY[np.dtype(x).newbyteorder("=")]
-    except (TypeError, KeyError):
-        raise TypeError(f"dtype {x!r} is not supported; use one of {', '.join(DTYPES)}") from None
+    if not isinstance(x, str | type | np.dtype):
+        raise TypeError  # None is NumPy's word for f64, and whatever has a dtype names one
+    return _BY_NUMPY[np.dtype(x).newbyteorder("=")]
 
 
-def as_dtype(x: DTypeLike) -> DType:
+def as_dtype(x: DTypeLike, name: str = "dtype") -> DType:
     """The :class:`DType` that ``x`` names: itself, a name, a NumPy or ml_dtypes type.
 
     Short names win over NumPy's codes of the same spelling (``"f4"`` and ``"f8"`` are NumPy's f32 and f64).
 
+    Args:
+        x: See :data:`DTypeLike`.
+        name: What the argument is called, for the error.
+
     Raises:
         TypeError: ``x`` names no supported type (``object``, strings, ``longdouble`` …).
     """
-    return x if type(x) is DType else _lookup(x)
+    if type(x) is DType:
+        return x
+    try:
+        return _lookup(x)
+    except (TypeError, KeyError):
+        raise TypeError(f"{name} {x!r} is not supported; use one of {', '.join(DTYPES)}") from None

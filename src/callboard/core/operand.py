@@ -12,7 +12,7 @@ from typing import Annotated, Any, NamedTuple, Self, dataclass_transform, get_ar
 import msgspec
 
 from callboard.core.layout import HasLayout, Layout
-from callboard.core.settings import converted, plain
+from callboard.core.settings import converted, plain, stored
 
 __all__ = ["Compound", "HostIn", "HostOut", "In", "InOut", "Operand", "Out", "Placeholder", "Role", "Scalar"]
 
@@ -139,7 +139,7 @@ def parts_of(cls: type[Compound]) -> CompoundParts:
     tag = cls.__struct_config__.tag
     if not isinstance(tag, str):
         raise TypeError(f"{cls.__qualname__} has no tag; write class {cls.__name__}(Compound, tag='...')")
-    hints = get_type_hints(cls, include_extras=True)
+    hints = {name: stored(hint) for name, hint in get_type_hints(cls, include_extras=True).items()}
     roles = {name: role_of(hints[name]) for name in cls.__struct_fields__}
     wrong = [name for name, role in roles.items() if role not in (None, Role.IN, Role.OUT, Role.INOUT)]
     if wrong:

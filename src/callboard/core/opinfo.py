@@ -16,7 +16,7 @@ import numpy as np
 from callboard.core.errors import ShapeError
 from callboard.core.layout import layout_from_wire
 from callboard.core.operand import Compound, Operand, Placeholder, Role, parts_of, role_of
-from callboard.core.settings import converted
+from callboard.core.settings import converted, stored
 from callboard.core.splitting import Kinds, Parts, kinds_getter, splitter, tellable
 
 __all__ = ["Leaf", "OpField", "OpInfo", "Parts"]
@@ -75,7 +75,7 @@ class OpInfo:
     def __init__(self, cls: type[Any], tag: str) -> None:
         self.tag = tag
         self.library = tag.partition(".")[0]
-        hints = get_type_hints(cls, include_extras=True)
+        hints = {name: stored(hint) for name, hint in get_type_hints(cls, include_extras=True).items()}
         self.fields: tuple[str, ...] = cls.__struct_fields__
         dynamic: list[OpField] = []
         statics: list[str] = []

@@ -1,16 +1,40 @@
 """What callers may pass for a setting: ``converted`` gives it the type that was declared, or says what is wrong."""
 
+import functools
+import operator
 import types
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import msgspec
 import numpy as np
 
-__all__ = ["converted", "plain", "words_of"]
+from callboard.core.dtype import DTYPES, DTypeLike, as_dtype
+
+__all__ = ["converted", "plain", "stored", "words_of"]
+
+_NAMES: Any = Literal[tuple(DTYPES)]
+_LIKE = frozenset(get_args(DTypeLike))
+
+
+def stored(hint: Any) -> Any:
+    """What a setting of this type is in a message, on the wire and in a plan's key: a dtype is its name.
+
+    A setting that is declared ``DTypeLike`` may be any dtype, one declared ``Annotated[DTypeLike, Literal["i32", …]]``
+    those words only.
+    """
+    if get_origin(hint) in (Union, types.UnionType):
+        parts = get_args(hint)
+        others = [part for part in parts if part not in _LIKE] if set(parts) >= _LIKE else parts
+        return functools.reduce(operator.or_, [_NAMES] * (len(others) < len(parts)) + [stored(part) for part in others])
+    if get_origin(hint) is Annotated and get_args(hint)[0] == DTypeLike:
+        return get_args(hint)[1]
+    return hint
 
 
 def converted(name: str, value: Any, hint: Any) -> Any:
-    """The value as ``hint`` wants it; NumPy's numbers and lists of them are taken, too.
+    """The value as ``hint``, which is :func:`stored`, wants it.
+
+    NumPy's numbers and lists of them are taken, too, and for a word that names a dtype whatever else names it.
 
     Raises:
         TypeError: It is no such thing; names the words that it may be, or the type.
@@ -18,8 +42,13 @@ def converted(name: str, value: Any, hint: Any) -> Any:
     try:
         return msgspec.convert(plain(value), hint)
     except msgspec.ValidationError as e:
+        words = words_of(hint)
+        if not DTYPES.keys().isdisjoint(words):
+            named = _dtype_name(value)
+            if named is not None and named in words:
+                return named
         why = str(e).replace("null", "None").replace("array", "tuple").replace("at `$", f"at `{name}")
-        if words := words_of(hint):
+        if words:
             why = f"use one of {', '.join(map(repr, words))}"
         raise TypeError(f"{name} = {value!r}: {why}") from None
 
@@ -29,6 +58,13 @@ def plain(value: Any) -> Any:
     if isinstance(value, np.generic | np.ndarray):
         value = value.tolist()
     return tuple(map(plain, value)) if isinstance(value, tuple | list) else value
+
+
+def _dtype_name(value: Any) -> str | None:
+    try:
+        return as_dtype(value).name
+    except TypeError:
+        return None
 
 
 def words_of(hint: Any) -> tuple[Any, ...]:

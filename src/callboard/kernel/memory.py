@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from callboard.core.dtype import DTYPES
+from callboard.core.dtype import DTypeLike, as_dtype
 from callboard.core.errors import ShapeError
 from callboard.core.layout import layout_of
 from callboard.core.op import Op, Outputs
@@ -26,18 +26,18 @@ class Empty(Op["MemoryActor", GpuRef], tag="memory.empty"):
 
     Args:
         shape: Extents, each >= 0.
-        dtype: Name of the dtype.
+        dtype: Of the elements; kept by name.
         out: Left None.
     """
 
     shape: tuple[int, ...]
-    dtype: str
+    dtype: DTypeLike
     out: Out | None = None
 
     def infer(self) -> Outputs:
         if any(n < 0 for n in self.shape):
             raise ShapeError(f"memory.empty: shape {self.shape}: extents are >= 0")
-        return {"out": layout_of(DTYPES[self.dtype], self.shape)}
+        return {"out": layout_of(as_dtype(self.dtype), self.shape)}
 
 
 class Fill(Op["MemoryActor", GpuRef], tag="memory.fill"):

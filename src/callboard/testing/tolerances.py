@@ -113,7 +113,7 @@ def assert_close(
             scale = size.max(initial=0) if kind in ("sum", "solve") else size
         unit, accumulator = ROUNDOFF[name]
         if factors is not None:
-            accumulator = max(accumulator, ROUNDOFF[as_dtype(factors).name].accumulator)
+            accumulator = max(accumulator, ROUNDOFF[as_dtype(factors, "factors").name].accumulator)
         reach = unit * np.maximum(size, float(limits.smallest_normal)) + np.sqrt(
             max(terms, 1)
         ) * accumulator * np.asarray(scale, np.float64)

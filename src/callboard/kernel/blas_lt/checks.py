@@ -2,7 +2,7 @@
 
 from typing import Any, Literal, NamedTuple
 
-from callboard.core.dtype import DTYPES, DType, as_dtype
+from callboard.core.dtype import DTYPES, DType, DTypeLike, as_dtype
 from callboard.core.layout import Layout, layout_of
 from callboard.core.op import Op
 from callboard.core.operand import Operand
@@ -94,7 +94,7 @@ def rows(op: AnyOp, name: str, layout: Layout) -> Stack:
     return found
 
 
-def result_dtype(op: AnyOp, a: Operand, b: Operand, out: Operand | None, named: str | None) -> DType:
+def result_dtype(op: AnyOp, a: Operand, b: Operand, out: Operand | None, named: DTypeLike | None) -> DType:
     """The dtype of the result: what ``named`` or a given ``out`` says, else the factors' default."""
     if a.dtype.name not in RESULTS:
         raise refuse(op, f"a is {a.layout!r}; its dtype must be one of {', '.join(RESULTS)}")
@@ -105,11 +105,9 @@ def result_dtype(op: AnyOp, a: Operand, b: Operand, out: Operand | None, named: 
             f"(f8_e4m3 and f8_e5m2 mix)",
         )
     allowed = RESULTS[a.dtype.name]
-    try:
-        wanted = None if named is None else as_dtype(named)
-    except TypeError:
-        raise refuse(op, f"out_dtype is {named!r}; beside {a.dtype} it must be one of {', '.join(allowed)}") from None
-    if wanted is None:
+    if named is not None:
+        wanted = as_dtype(named)
+    else:
         wanted = DTYPES[allowed[0]] if out is None else out.dtype
     if wanted.name not in allowed:
         raise refuse(op, f"out would be {wanted}; beside {a.dtype} its dtype must be one of {', '.join(allowed)}")

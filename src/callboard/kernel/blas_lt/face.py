@@ -5,6 +5,7 @@ they mean. Everything raises at the call ``TypeError`` (not a ref, not a number)
 ``DeviceMismatch``, ``GpuRefStale`` and ``MailboxFull``, and sends nothing then.
 """
 
+from callboard.core.dtype import DTypeLike
 from callboard.core.mode import Mode
 from callboard.core.operand import Scalar
 from callboard.core.ref import GpuRef
@@ -43,7 +44,7 @@ class BlasLtFace(Face[Mode]):
         epilogue: Epilogue = "none",
         transpose_a: bool = False,
         transpose_b: bool = False,
-        out_dtype: str | None = None,
+        out_dtype: DTypeLike | None = None,
         tf32: bool | None = None,
         fast_accum: bool = False,
         deterministic: bool = False,
@@ -96,7 +97,7 @@ class BlasLtFace(Face[Mode]):
         epilogue: AuxEpilogue = "gelu_aux",
         transpose_a: bool = False,
         transpose_b: bool = False,
-        out_dtype: str | None = None,
+        out_dtype: DTypeLike | None = None,
         tf32: bool | None = None,
         fast_accum: bool = False,
         deterministic: bool = False,
@@ -149,7 +150,7 @@ class BlasLtFace(Face[Mode]):
         epilogue: BgradEpilogue = "bgrad_b",
         transpose_a: bool = False,
         transpose_b: bool = False,
-        out_dtype: str | None = None,
+        out_dtype: DTypeLike | None = None,
         tf32: bool | None = None,
         fast_accum: bool = False,
         deterministic: bool = False,

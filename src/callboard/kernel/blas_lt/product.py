@@ -2,7 +2,7 @@
 
 from typing import ClassVar, TypeVar
 
-from callboard.core.dtype import DTYPES, DType
+from callboard.core.dtype import DTYPES, DType, DTypeLike
 from callboard.core.layout import Layout, layout_of
 from callboard.core.op import Op, info_of
 from callboard.core.operand import In, InOut, Operand, Out, Scalar
@@ -50,7 +50,7 @@ class Product(Op[BlasLtActor, R_co]):
     epilogue: str = "none"
     transpose_a: bool = False
     transpose_b: bool = False
-    out_dtype: str | None = None
+    out_dtype: DTypeLike | None = None
     tf32: bool | None = None
     fast_accum: bool = False
     deterministic: bool = False

@@ -247,7 +247,9 @@ class RngGenerator(Generic[Mode]):
     def _fill(
         self, message: type[Fill], size: Size | None, dtype: DTypeLike | None, out: GpuRef[Mode] | None, **numbers: Any
     ) -> GpuRef[Mode]:
-        array: GpuRef[Mode] = self._empty(size, dtype or DTYPES.get(message, "f32")) if out is None else out
+        array: GpuRef[Mode] = (
+            self._empty(size, DTYPES.get(message, "f32") if dtype is None else dtype) if out is None else out
+        )
         if out is not None and size is not None and extents(size) != out.shape:
             raise ShapeError(f"{message.tag()}: size is {size} and out is {out.layout!r}; leave size out")
         if out is not None and dtype is not None and as_dtype(dtype) is not out.dtype:

@@ -2,13 +2,14 @@
 
 from typing import Annotated, ClassVar, Literal
 
+from callboard.core.dtype import as_dtype
 from callboard.core.layout import Upto, layout_of
 from callboard.core.op import CompoundOutputs, Op, Outputs
 from callboard.core.operand import In, Out, Role
 from callboard.core.ref import GpuRef
 from callboard.kernel.sparse.actor import SparseActor
 from callboard.kernel.sparse.checks import VALUES, checked, dense_of, index_of, refuse
-from callboard.kernel.sparse.formats import INDEX_LIMIT, AnyRef, BlockedEllRef, BsrRef, CooRef, CscRef, CsrRef
+from callboard.kernel.sparse.formats import INDEX_LIMIT, AnyRef, BlockedEllRef, BsrRef, CooRef, CscRef, CsrRef, Index
 from callboard.kernel.sparse.results import FORMATS, block_of, result_of, stored_block
 
 __all__ = ["Check", "Convert", "FromDense", "ToDense", "Transpose"]
@@ -41,7 +42,7 @@ class FromDense(Op[SparseActor, AnyRef], tag="sparse.from_dense"):
     Args:
         dense: f16, bf16, f32, f64, c64 or c128; row- or column-major.
         format: ``"csr"``, ``"csc"``, ``"coo"``, ``"bsr"`` or ``"blocked_ell"``; indices are sorted.
-        index: dtype of the indices, ``"i32"`` or ``"i64"``.
+        index: dtype of the indices, i32 or i64.
         block: ``(rows, columns)`` of a block, which divide those of ``dense``: with ``"bsr"``, and with
             ``"blocked_ell"``, where both are equal.
         out: With ``count``: a matrix of that format and shape whose arrays of entries have room. What is left of them
@@ -52,7 +53,7 @@ class FromDense(Op[SparseActor, AnyRef], tag="sparse.from_dense"):
 
     dense: In
     format: Literal["csr", "csc", "coo", "bsr", "blocked_ell"] = "csr"
-    index: Literal["i32", "i64"] = "i32"
+    index: Index = "i32"
     block: tuple[int, int] | None = None
     out: Annotated[CsrRef | CscRef | CooRef | BsrRef | BlockedEllRef, Role.OUT] | None = None
     count: Out | None = None
@@ -62,9 +63,10 @@ class FromDense(Op[SparseActor, AnyRef], tag="sparse.from_dense"):
             names = ", ".join(d.name for d in VALUES)
             raise refuse(self, f"dense is {self.dense.layout!r}; its dtype must be one of {names}")
         shape = dense_of(self, "dense", self.dense, self.dense.dtype)
-        if max(*shape, self.dense.size) > INDEX_LIMIT[self.index]:
-            raise refuse(self, f"dense is {self.dense.layout!r}; {self.index} indices do not reach that far, take i64")
-        kinds = (self.dense.dtype.name, self.index)
+        index = as_dtype(self.index).name
+        if max(*shape, self.dense.size) > INDEX_LIMIT[index]:
+            raise refuse(self, f"dense is {self.dense.layout!r}; {index} indices do not reach that far, take i64")
+        kinds = (self.dense.dtype.name, index)
         form = FORMATS[self.format]
         rows, cols = block = block_of(self, form, self.block, shape)
         most = shape[1] // cols if form is BlockedEllRef else self.dense.size // (rows * cols)

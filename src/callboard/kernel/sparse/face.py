@@ -14,7 +14,7 @@ from callboard.core.ref import GpuRef
 from callboard.core.reply import Reply
 from callboard.kernel.face import Face, Submit
 from callboard.kernel.sparse.conversions import Check, Convert, FromDense, ToDense, Transpose
-from callboard.kernel.sparse.formats import BlockedEllRef, BsrRef, CooRef, CscRef, CsrRef
+from callboard.kernel.sparse.formats import BlockedEllRef, BsrRef, CooRef, CscRef, CsrRef, Index
 from callboard.kernel.sparse.host import FORMS, Duplicates, host_parts, scipy_matrix
 from callboard.kernel.sparse.ordering import Sort
 from callboard.kernel.sparse.products import SpGemm, SpMm, SpMv
@@ -173,7 +173,7 @@ class SparseFace(Face[Mode]):
         dense: GpuRef[Mode],
         *,
         format: Literal["csr", "csc", "coo", "bsr", "blocked_ell"] = "csr",
-        index: Literal["i32", "i64"] = "i32",
+        index: Index = "i32",
         block: tuple[int, int] | None = None,
         out: CsrRef | CscRef | CooRef | BsrRef | BlockedEllRef | None = None,
         count: GpuRef[Mode] | None = None,
@@ -222,12 +222,12 @@ class SparseFace(Face[Mode]):
 
     # -- SciPy ---------------------------------------------------------------------------------------------------------
 
-    def from_scipy(self, matrix: Any, index: Literal["i32", "i64"] = "i32", duplicates: Duplicates = "sum") -> Any:
+    def from_scipy(self, matrix: Any, index: Index = "i32", duplicates: Duplicates = "sum") -> Any:
         """A :mod:`scipy.sparse` matrix on the device, as a ``CsrRef``, ``CscRef``, ``CooRef`` or ``BsrRef``.
 
         Args:
             matrix: In CSR, CSC, COO or BSR form; it is checked, and its indices are sorted.
-            index: dtype of the indices.
+            index: dtype of the indices, i32 or i64.
             duplicates: Entries (blocks, in BSR form) that occur more than once: ``"sum"`` them, ``"keep"`` all, or
                 ``"refuse"``.
 

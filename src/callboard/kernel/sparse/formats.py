@@ -7,15 +7,18 @@ and ``dev.sparse.from_scipy`` on the host. Indices out of range are undefined be
 library: on CUDA they may read or write memory of others, or poison the context.
 """
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
+from callboard.core.dtype import DTypeLike
 from callboard.core.operand import Compound, Role
 from callboard.core.ref import GpuRef
 
-__all__ = ["INDEX_LIMIT", "AnyRef", "BlockedEllRef", "BsrRef", "CooRef", "CscRef", "CsrRef", "SparseRef"]
+__all__ = ["INDEX_LIMIT", "AnyRef", "BlockedEllRef", "BsrRef", "CooRef", "CscRef", "CsrRef", "Index", "SparseRef"]
 
 Part = Annotated[GpuRef[Any], Role.IN]
 
+Index = Annotated[DTypeLike, Literal["i32", "i64"]]
+"""The dtype of indices."""
 INDEX_LIMIT = {"i32": 2**31 - 1, "i64": 2**63 - 1}
 """The largest number that an index can be."""
 

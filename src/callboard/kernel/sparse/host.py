@@ -1,14 +1,15 @@
 """Sparse matrices of the host: from and to :mod:`scipy.sparse`."""
 
 from collections.abc import Sequence
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 
 from callboard.core.dtype import DTYPES, as_dtype
 from callboard.core.errors import ShapeError
+from callboard.core.settings import converted, stored
 from callboard.kernel.sparse.checks import VALUES
-from callboard.kernel.sparse.formats import INDEX_LIMIT, BsrRef, CooRef, CscRef, CsrRef
+from callboard.kernel.sparse.formats import INDEX_LIMIT, BsrRef, CooRef, CscRef, CsrRef, Index
 
 __all__ = ["FORMS", "Duplicates", "host_parts", "scipy_matrix"]
 
@@ -20,7 +21,7 @@ FORMS: dict[str, type[Any]] = {"csr": CsrRef, "csc": CscRef, "coo": CooRef, "bsr
 
 
 def host_parts(
-    matrix: Any, index: str, duplicates: Duplicates = "sum"
+    matrix: Any, index: Index, duplicates: Duplicates = "sum"
 ) -> tuple[type[Any], dict[str, Array], tuple[int, int]]:
     """The arrays of a :mod:`scipy.sparse` matrix or array in the order that a device wants, checked.
 
@@ -28,7 +29,7 @@ def host_parts(
 
     Args:
         matrix: In CSR, CSC, COO or BSR form.
-        index: dtype of the indices.
+        index: dtype of the indices, i32 or i64.
         duplicates: Of entries (of blocks, in BSR form) that occur twice: ``"sum"`` them, ``"keep"`` all, or
             ``"refuse"``.
 
@@ -42,16 +43,17 @@ def host_parts(
     kind = getattr(matrix, "format", None)
     if kind not in FORMS:
         raise TypeError(f"from_scipy: {type(matrix).__name__}; pass a scipy.sparse matrix in CSR, CSC, COO or BSR form")
-    for name, word, words in (("index", index, tuple(INDEX_LIMIT)), ("duplicates", duplicates, get_args(Duplicates))):
-        if word not in words:
-            raise TypeError(f"from_scipy: {name} = {word!r}: use one of {', '.join(map(repr, words))}")
+    try:
+        kept, duplicates = converted("index", index, stored(Index)), converted("duplicates", duplicates, Duplicates)
+    except TypeError as e:
+        raise TypeError(f"from_scipy: {e}") from None
     if matrix.ndim != 2:
         raise ShapeError(f"from_scipy: the matrix has {matrix.ndim} axes; pass one with 2")
     if as_dtype(matrix.dtype) not in VALUES:
         names = ", ".join(dtype.name for dtype in VALUES)
         raise TypeError(f"from_scipy: the matrix holds {matrix.dtype}; pass one of {names} (matrix.astype('f8'), say)")
-    if max(*matrix.shape, matrix.nnz) > INDEX_LIMIT[index]:
-        raise ShapeError(f"from_scipy: shape {matrix.shape} with {matrix.nnz} entries is too large for {index} indices")
+    if max(*matrix.shape, matrix.nnz) > INDEX_LIMIT[kept]:
+        raise ShapeError(f"from_scipy: shape {matrix.shape} with {matrix.nnz} entries is too large for {kept} indices")
     shape = (int(matrix.shape[0]), int(matrix.shape[1]))
     values, major, minor = _entries(matrix, kind)
     extents = shape[::-1] if kind == "csc" else shape
@@ -60,7 +62,7 @@ def host_parts(
     _in_range({"coo": "row"}.get(kind, "indptr"), major, extents[0])
     _in_range({"coo": "col"}.get(kind, "indices"), minor, extents[1])
     values, major, minor = _ordered(values, major, minor, duplicates)
-    dtype = DTYPES[index].np
+    dtype = DTYPES[kept].np
     if kind == "coo":
         return CooRef, {"values": values, "rows": major.astype(dtype), "cols": minor.astype(dtype)}, shape
     pointers = np.zeros(extents[0] + 1, dtype)

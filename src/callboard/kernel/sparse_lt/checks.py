@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from callboard.core.dtype import DTYPES, DType, as_dtype
+from callboard.core.dtype import DTYPES, DType, DTypeLike, as_dtype
 from callboard.core.errors import ShapeError
 from callboard.core.layout import Layout
 from callboard.core.op import Op
@@ -60,14 +60,12 @@ def checked(op: AnyOp, name: str, a: StructuredRef) -> DType:
     return dtype
 
 
-def result_dtype(op: AnyOp, factor: DType, out: Operand | None, named: str | None) -> DType:
+def result_dtype(op: AnyOp, factor: DType, out: Operand | None, named: DTypeLike | None) -> DType:
     """The dtype of a product: what ``named`` or a given ``out`` says, else the factors' default."""
     allowed = RESULTS[factor.name]
-    try:
-        wanted = None if named is None else as_dtype(named)
-    except TypeError:
-        raise refuse(op, f"out_dtype is {named!r}; beside {factor} it must be one of {', '.join(allowed)}") from None
-    if wanted is None:
+    if named is not None:
+        wanted = as_dtype(named)
+    else:
         wanted = DTYPES[allowed[0]] if out is None else out.dtype
     if wanted.name not in allowed:
         raise refuse(op, f"out would be {wanted}; beside {factor} its dtype must be one of {', '.join(allowed)}")

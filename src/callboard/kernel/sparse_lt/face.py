@@ -7,6 +7,7 @@ they mean. Everything raises at the call ``TypeError`` (not a ref, not a number)
 
 from typing import Literal
 
+from callboard.core.dtype import DTypeLike
 from callboard.core.mode import Mode
 from callboard.core.operand import Scalar
 from callboard.core.ref import GpuRef
@@ -56,7 +57,7 @@ class SparseLtFace(Face[Mode]):
         alpha: Scalar = 1.0,
         beta: Scalar = 0.0,
         activation: Activation | None = None,
-        out_dtype: str | None = None,
+        out_dtype: DTypeLike | None = None,
         autotune: bool = False,
     ) -> GpuRef[Mode]:
         """``activation(alpha * a @ b + beta * c + bias)`` with a structured ``a``."""
@@ -87,7 +88,7 @@ class SparseLtFace(Face[Mode]):
         alpha: Scalar = 1.0,
         beta: Scalar = 0.0,
         activation: Activation | None = None,
-        out_dtype: str | None = None,
+        out_dtype: DTypeLike | None = None,
         autotune: bool = False,
     ) -> GpuRef[Mode]:
         """``activation(alpha * x @ w.T + beta * c + bias)`` with a structured ``w``: a layer."""

@@ -2,7 +2,7 @@
 
 from typing import ClassVar, Literal, NamedTuple, TypeVar
 
-from callboard.core.dtype import DTYPES
+from callboard.core.dtype import DTYPES, DTypeLike
 from callboard.core.layout import Layout, layout_of
 from callboard.core.op import Op, Outputs
 from callboard.core.operand import In, Operand, Out, Scalar
@@ -48,7 +48,7 @@ class Product(Op[SparseLtActor, R_co]):
     alpha: Scalar = 1.0
     beta: Scalar = 0.0
     activation: Activation | None = None
-    out_dtype: str | None = None
+    out_dtype: DTypeLike | None = None
     autotune: bool = False
 
     structured_first: ClassVar[bool] = True

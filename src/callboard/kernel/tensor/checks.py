@@ -1,20 +1,20 @@
 """What the tensor messages check of their numbers and settings beside modes."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from callboard.core.dtype import DTYPES, DType
+from callboard.core.dtype import DTYPES, DType, DTypeLike
 from callboard.core.operand import Operand
 from callboard.kernel.blas.checks import AnyOp, check_addend_given, refuse
 
-__all__ = ["Compute", "check_compute", "check_numbers"]
+__all__ = ["Compute", "check_compute", "check_numbers", "name_of"]
 
-Compute = Literal["f16", "bf16", "tf32", "f32", "f64"]
+Compute = Annotated[DTypeLike, Literal["f16", "bf16", "tf32", "f32", "f64"]]
 """To what the factors of a product may be rounded before they are multiplied; sums are kept in f32 or better."""
 
 _FINEST = {"f16": "f32", "bf16": "f32", "f32": "f32", "c64": "f32", "f64": "f64", "c128": "f64"}
 
 
-def check_compute(op: AnyOp, dtype: DType, compute: str | None) -> None:
+def check_compute(op: AnyOp, dtype: DType, compute: Compute | None) -> None:
     """A product can be asked to be coarser than its arrays, not finer."""
     if compute is None:
         return
@@ -23,6 +23,11 @@ def check_compute(op: AnyOp, dtype: DType, compute: str | None) -> None:
         raise refuse(op, f"compute is {compute!r} and the arrays are {dtype}; leave it out, integers are exact")
     if compute == "f64" and finest != "f64":
         raise refuse(op, f"compute is 'f64' and the arrays are {dtype}; convert them to f64 or c128 before dev.put")
+
+
+def name_of(compute: Compute | None) -> str | None:
+    """A message's ``compute``, which is kept by name."""
+    return None if compute is None else str(compute)
 
 
 def check_numbers(

@@ -34,7 +34,7 @@ def to_dense(op: "sparse.ToDense") -> Callable[..., None]:
 def from_dense(op: "sparse.FromDense") -> Callable[[int], "list[Array]"]:
     """``entries(dense)``: the parts of a matrix of blocks."""
     assert op.block is not None
-    view, index, (down, across) = viewer(op.dense.layout), _index(op.index), op.block
+    view, index, (down, across) = viewer(op.dense.layout), _index(str(op.index)), op.block
 
     def entries(dense: int) -> "list[Array]":
         array = view(dense)

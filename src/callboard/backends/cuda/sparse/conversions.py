@@ -30,7 +30,7 @@ class FromDense:
     def __init__(self, cusparse: Cusparse, op: sparse.FromDense) -> None:
         self._cusparse = cusparse
         self._op = op
-        layout, index = op.dense.layout, op.index
+        layout, index = op.dense.layout, str(op.index)
         rows, cols = layout.shape
         by_cols = op.format == "csc"
         self._lines = cols if by_cols else rows

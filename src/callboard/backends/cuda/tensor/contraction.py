@@ -8,6 +8,7 @@ from callboard.backends.cuda.tensor.elementwise import Run, Term, mover, result_
 from callboard.backends.cuda.tensor.products import Product, product
 from callboard.backends.cuda.tensor.reductions import reduced
 from callboard.kernel.tensor import Contract, Einsum
+from callboard.kernel.tensor.checks import name_of
 from callboard.kernel.tensor.contraction import operands_of
 from callboard.kernel.tensor.modes import Tensor
 from callboard.kernel.tensor.network import Step, network
@@ -38,7 +39,7 @@ def contract(engine: "Engine", op: Contract, scratch: "Scratch") -> Run:
         None if op.c is None else Term(Tensor(result.labels, op.c.layout), op.op_c, op.beta),
         op.alpha,
         op.beta,
-        op.compute,
+        name_of(op.compute),
         op.autotune,
     )
     chain = _Chain(engine, scratch, tensors, steps, final, extents)
@@ -77,7 +78,9 @@ class _Chain:
         einsum: Einsum | None = None,
     ) -> None:
         self._scratch = scratch
-        pair = Product if einsum is None else partial(Product, compute=einsum.compute, autotune=einsum.autotune)
+        pair = (
+            Product if einsum is None else partial(Product, compute=name_of(einsum.compute), autotune=einsum.autotune)
+        )
         tensors = [*inputs, *(step.result for step in steps)]
         places: dict[int, int] = {}
         self._steps: list[tuple[Run, tuple[int, ...], int | None]] = []
