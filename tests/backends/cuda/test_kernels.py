@@ -1,4 +1,6 @@
 import ctypes
+import re
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +83,8 @@ def test_argument_structures_have_the_size_of_the_kernels(source: str, structure
     text += f'\nstatic_assert(sizeof({name}) == {size}, "{name}");\n'.encode()
     for field, *_ in structure._fields_:
         own = getattr(structure, field).offset
-        text += f'static_assert(__builtin_offsetof({name}, {field}) == {own}, "{field}");\n'.encode()
+        # What offsetof is to this compiler; before CUDA 13.1 it has neither that nor __builtin_offsetof.
+        text += f'static_assert(__INTADDR__(&(({name}*)0)->{field}) == {own}, "{field}");\n'.encode()
     assert kernels._compile(nvrtc, source, text, "sm_90", "CUBIN")
 
 
@@ -98,6 +101,63 @@ def test_a_refused_source_says_where() -> None:
 def test_a_device_older_than_nvrtc_knows(tmp_path: Path) -> None:
     with pytest.raises(BackendUnavailable, match=r"compute capability 3\.5"):
         compiled("blas", (3, 5), tmp_path)
+
+
+class Compiler:
+    """NVRTC as far as the cache asks it."""
+
+    def __getattr__(self, name: str) -> Any:
+        answers = {"nvrtcVersion": (13, 0), "nvrtcGetNumSupportedArchs": (1,), "nvrtcGetSupportedArchs": ([90],)}
+        return lambda: (0, *answers[name])
+
+
+def test_a_binary_is_kept_for_its_source_with_all_that_it_includes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts: list[bytes] = []
+
+    def compiles(nvrtc: Any, source: str, text: bytes, architecture: str, form: str) -> bytes:
+        texts.append(text)
+        return b"image"
+
+    monkeypatch.setattr(kernels, "load_nvrtc", Compiler)
+    monkeypatch.setattr(kernels, "_compile", compiles)
+    monkeypatch.setattr(resources, "files", lambda package: tmp_path)
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "user.cu").write_text('#include "outer.cuh"\nkernel\n')
+    (data / "outer.cuh").write_text('#include "inner.cuh"\nouter\n')
+    (data / "inner.cuh").write_text("first\n")
+    for _ in range(2):
+        compiled("user", (9, 0), tmp_path / "cache")
+    assert texts == [b"first\n\nouter\n\nkernel\n"]
+    (data / "inner.cuh").write_text("second\n")
+    compiled("user", (9, 0), tmp_path / "cache")
+    assert texts[1:] == [b"second\n\nouter\n\nkernel\n"]
+
+
+def device_code() -> dict[str, str]:
+    data = resources.files("callboard.backends.cuda") / "data"
+    return {f.name: f.read_text("utf-8") for f in data.iterdir() if f.name.endswith((".cu", ".cuh"))}
+
+
+def test_a_source_includes_each_header_once() -> None:
+    """The text of a header is put in its place each time, and nothing may be defined twice."""
+    code = device_code()
+
+    def included(name: str) -> list[str]:
+        found = re.findall(r'^#include "(.+)"$', code[name], re.MULTILINE)
+        return [name, *(inner for header in found for inner in included(header))]
+
+    every = {name: included(name) for name in code if name.endswith(".cu")}
+    assert {name for names in every.values() for name in names} == set(code)  # none is left over
+    assert {name: names for name, names in every.items() if len(set(names)) < len(names)} == {}
+
+
+def test_conversions_stand_in_one_header() -> None:
+    code = device_code()
+    for text in ("cvt.", "struct Half", "struct Brain", "+ 0x7fff"):
+        assert {name for name in code if text in code[name]} == {"numbers.cuh"}, text
 
 
 def test_the_cache_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -1,4 +1,5 @@
 import importlib.util
+import re
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -79,6 +80,20 @@ def test_a_proof_rests_on_the_library_its_device_code_and_the_envelope() -> None
         assert name not in found
     assert "backends/cuda/data/memory.cu" in files(Copy, "cuda")
     assert "backends/cuda/data/blas.cu" not in files(Copy, "cuda")
+
+
+def test_a_proof_rests_on_every_header_that_its_device_code_includes() -> None:
+    data = sources.SOURCE / "backends" / "cuda" / "data"
+    one_of_each = {library: op for op, library in ops_of("cuda").items()}
+    users = 0
+    for library, op in one_of_each.items():
+        found = {name for name in files(op, "cuda") if name.endswith((".cu", ".cuh"))}
+        texts = [(sources.SOURCE / name).read_text("utf-8") for name in found]
+        included = {header for text in texts for header in re.findall('#include "(.+)"', text)}
+        assert {str((data / header).relative_to(sources.SOURCE)) for header in included} <= found, library
+        users += "backends/cuda/data/numbers.cuh" in found
+    assert users > 5
+    assert "backends/cuda/data/numbers.cuh" in files(Gemm, "cuda")
 
 
 @pytest.mark.parametrize("backend", ["cpu", "cuda"])

@@ -1,11 +1,8 @@
 // What cuBLAS has no call for: a product of any strides with a conjugate of either factor, indices counted from 0, and
 // norms of halves.
-// No headers: NVRTC finds CUDA's only where a toolkit is installed.
 
-typedef unsigned short u16;
-typedef unsigned int u32;
-typedef long long i64;
-typedef unsigned long long u64;
+#include "complex.cuh"
+#include "numbers.cuh"
 
 extern "C" __global__ void decrement(i64* index) {
     *index -= 1;
@@ -24,20 +21,6 @@ extern "C" __global__ void addresses(const __grid_constant__ AddressArgs p) {
     }
 }
 
-template <typename R>
-struct Complex {
-    R re, im;
-};
-
-template <typename R>
-__device__ Complex<R> operator+(Complex<R> x, Complex<R> y) {
-    return {x.re + y.re, x.im + y.im};
-}
-template <typename R>
-__device__ Complex<R> operator*(Complex<R> x, Complex<R> y) {
-    return {x.re * y.re - x.im * y.im, x.re * y.im + x.im * y.re};
-}
-
 template <typename T>
 __device__ T conjugate(T x) {
     return x;
@@ -45,54 +28,6 @@ __device__ T conjugate(T x) {
 template <typename R>
 __device__ Complex<R> conjugate(Complex<R> x) {
     return {x.re, -x.im};
-}
-
-template <typename T>
-__device__ bool is_zero(T x) {
-    return x == T(0);
-}
-template <typename R>
-__device__ bool is_zero(Complex<R> x) {
-    return x.re == R(0) && x.im == R(0);
-}
-
-struct Half { u16 bits; };
-struct Brain { u16 bits; };
-
-// A: type of sums and factors. The sums of i8 wrap around, hence unsigned.
-template <typename A, typename T>
-__device__ A widen(T x) {
-    return (A)x;
-}
-template <>
-__device__ float widen<float, Half>(Half x) {
-    float f;
-    asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"(x.bits));
-    return f;
-}
-template <>
-__device__ float widen<float, Brain>(Brain x) {
-    return __uint_as_float((u32)x.bits << 16);
-}
-template <>
-__device__ u32 widen<u32, signed char>(signed char x) {
-    return (u32)(int)x;
-}
-
-template <typename T, typename A>
-__device__ T narrow(A x) {
-    return (T)x;
-}
-template <>
-__device__ Half narrow<Half, float>(float x) {
-    Half half;
-    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(half.bits) : "f"(x));
-    return half;
-}
-template <>
-__device__ Brain narrow<Brain, float>(float x) {  // to nearest, ties to even
-    const u32 bits = __float_as_uint(x);
-    return {x != x ? (u16)0x7fc0 : (u16)((bits + 0x7fff + (bits >> 16 & 1)) >> 16)};
 }
 
 struct ProductArgs {  // steps in elements, of any sign
@@ -107,6 +42,7 @@ struct ProductArgs {  // steps in elements, of any sign
     int conj_a, conj_b;
 };
 
+// A: type of sums and factors.
 // out = alpha * a @ b + beta * c; c is not read while beta is 0. Block (16, 16), tiles of k through shared memory.
 template <typename T, typename R, typename A>
 __device__ void product(const ProductArgs& p) {
@@ -157,7 +93,7 @@ PRODUCT(f32, float, float, float)
 PRODUCT(f64, double, double, double)
 PRODUCT(c64, Complex<float>, Complex<float>, Complex<float>)
 PRODUCT(c128, Complex<double>, Complex<double>, Complex<double>)
-PRODUCT(i8, signed char, u32, u32)
+PRODUCT(i8, signed char, u32, u32)  // sums wrap around, hence unsigned
 
 struct NormArgs {  // inc in elements, > 0
     const void* x;

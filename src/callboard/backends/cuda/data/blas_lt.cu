@@ -1,60 +1,7 @@
 // Epilogues of a product that cuBLASLt has no fused kernel for. The product lies in scratch, in the precision that sums
 // are kept in (float; double beside double).
-// No headers: NVRTC finds CUDA's only where a toolkit is installed.
 
-typedef unsigned char u8;
-typedef unsigned short u16;
-typedef unsigned int u32;
-typedef long long i64;
-
-struct Half { u16 bits; };
-struct Brain { u16 bits; };
-
-template <typename A, typename T>
-__device__ A widen(T x) {
-    return (A)x;
-}
-template <>
-__device__ float widen<float, Half>(Half x) {
-    float f;
-    asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"(x.bits));
-    return f;
-}
-template <>
-__device__ float widen<float, Brain>(Brain x) {
-    return __uint_as_float((u32)x.bits << 16);
-}
-
-struct F8e4m3 { u8 bits; };
-struct F8e5m2 { u8 bits; };
-
-template <>
-__device__ float widen<float, F8e5m2>(F8e5m2 x) {  // the upper half of an f16
-    return widen<float>(Half{(u16)(x.bits << 8)});
-}
-template <>
-__device__ float widen<float, F8e4m3>(F8e4m3 x) {  // in an f16 the exponent has another bias: 15, not 7
-    if ((x.bits & 0x7f) == 0x7f) {
-        return __uint_as_float(0x7fc00000);
-    }
-    return 256.f * widen<float>(Half{(u16)((x.bits & 0x80) << 8 | (x.bits & 0x7f) << 7)});
-}
-
-template <typename T, typename A>
-__device__ T narrow(A x) {
-    return (T)x;
-}
-template <>
-__device__ Half narrow<Half, float>(float x) {
-    Half half;
-    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(half.bits) : "f"(x));
-    return half;
-}
-template <>
-__device__ Brain narrow<Brain, float>(float x) {  // to nearest, ties to even
-    const u32 bits = __float_as_uint(x);
-    return {x != x ? (u16)0x7fc0 : (u16)((bits + 0x7fff + (bits >> 16 & 1)) >> 16)};
-}
+#include "numbers.cuh"
 
 struct EpilogueArgs {  // steps in elements; the columns of everything are adjacent
     void* sum;  // [batch, m, n] without gaps

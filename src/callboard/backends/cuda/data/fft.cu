@@ -1,8 +1,6 @@
 // What cuFFT leaves to others: norms, and the data of functions that it calls.
-// No headers: NVRTC finds CUDA's only where a toolkit is installed.
 
-typedef unsigned short u16;
-typedef long long i64;
+#include "numbers.cuh"
 
 const int AXES = 32;
 
@@ -14,14 +12,8 @@ struct ScaleArgs {  // steps in real numbers: a complex number is two
     int axes;
 };
 
-struct Half { u16 bits; };
-
 __device__ Half scaled(Half x, double factor) {
-    float wide;
-    asm("cvt.f32.f16 %0, %1;" : "=f"(wide) : "h"(x.bits));
-    Half out;
-    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(out.bits) : "f"(wide * (float)factor));
-    return out;
+    return narrow<Half>(widen<float>(x) * (float)factor);
 }
 __device__ float scaled(float x, double factor) {
     return x * (float)factor;

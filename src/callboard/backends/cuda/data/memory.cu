@@ -1,11 +1,6 @@
 // Strided fills and copies for items of 1, 2, 4, 8 and 16 bytes and up to 32 axes, and the conversion of one element.
-// No headers: NVRTC finds CUDA's only where a toolkit is installed.
 
-typedef unsigned char u8;
-typedef unsigned short u16;
-typedef unsigned int u32;
-typedef unsigned long long u64;
-typedef long long i64;
+#include "numbers.cuh"
 
 struct Pair {  // 16 bytes of the alignment of their halves: a complex128 need not lie at a multiple of 16
     u64 low, high;
@@ -221,13 +216,8 @@ struct Number {
 __device__ Number load(const void* p, int type) {
     Number n = {0.0, 0.0, 0, false, false};
     switch (type) {
-        case F16: {
-            float f;
-            asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"(*(const u16*)p));
-            n.re = f;
-            return n;
-        }
-        case BF16: n.re = __uint_as_float((u32)*(const u16*)p << 16); return n;
+        case F16: n.re = widen<float>(*(const Half*)p); return n;
+        case BF16: n.re = widen<float>(*(const Brain*)p); return n;
         case E4M3: case E5M2: case E2M1: n.re = from_small(*(const u8*)p, type); return n;
         case F32: n.re = *(const float*)p; return n;
         case F64: n.re = *(const double*)p; return n;
@@ -248,11 +238,6 @@ __device__ Number load(const void* p, int type) {
     return n;
 }
 
-__device__ u16 to_bf16(float f) {  // to nearest, ties to even
-    const u32 bits = __float_as_uint(f);
-    return f != f ? (u16)0x7fc0 : (u16)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-}
-
 extern "C" __global__ void convert(const void* src, void* out, int from, int to) {
     const Number n = load(src, from);
     const double re = !n.is_whole ? n.re : n.is_signed ? (double)(i64)n.whole : (double)n.whole;
@@ -262,13 +247,8 @@ extern "C" __global__ void convert(const void* src, void* out, int from, int to)
         whole = to == U64 && re >= 9223372036854775808.0 ? (u64)re : (u64)(i64)re;
     }
     switch (to) {
-        case F16: {
-            u16 half;
-            asm("cvt.rn.f16.f64 %0, %1;" : "=h"(half) : "d"(re));
-            *(u16*)out = half;
-            break;
-        }
-        case BF16: *(u16*)out = to_bf16(single); break;
+        case F16: *(Half*)out = narrow<Half>(re); break;
+        case BF16: *(Brain*)out = narrow<Brain>(single); break;
         case E4M3: case E5M2: case E2M1: *(u8*)out = to_small(single, to); break;
         case F32: *(float*)out = single; break;
         case F64: *(double*)out = re; break;

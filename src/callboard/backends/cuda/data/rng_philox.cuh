@@ -2,14 +2,7 @@
 // numbers: as easy as 1, 2, 3", SC'11), their counters laid out as callboard.kernel.rng.streams says. Products and sums
 // whose bits are promised use the _rn intrinsics: the compiler must not fuse them.
 
-typedef unsigned char u8;
-typedef unsigned short u16;
-typedef unsigned int u32;
-typedef unsigned long long u64;
-typedef long long i64;
-
-struct Half { u16 bits; };
-struct Brain { u16 bits; };
+#include "numbers.cuh"
 
 struct FillArgs {
     char* out;
@@ -86,15 +79,7 @@ __device__ inline double unit_53(u64 word) { return __dmul_rn((double)(i64)(word
 __device__ inline double above_53(u64 word) { return __dmul_rn((double)(i64)((word >> 11) + 1), INV_53); }  // (0, 1]
 __device__ inline float above_32(u32 word) { return fmaf((float)word, INV_32, 0.5f * INV_32); }  // (0, 1]
 
-__device__ inline Half to(float x, Half*) {
-    Half h;
-    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h.bits) : "f"(x));
-    return h;
-}
-__device__ inline Brain to(float x, Brain*) {
-    u32 bits = __float_as_uint(x);
-    if ((bits & 0x7FFFFFFFu) > 0x7F800000u) return {(u16)(bits >> 16 | 0x40)};
-    return {(u16)((bits + 0x7FFF + (bits >> 16 & 1)) >> 16)};
-}
+__device__ inline Half to(float x, Half*) { return narrow<Half>(x); }
+__device__ inline Brain to(float x, Brain*) { return narrow_keeping_nan(x); }
 __device__ inline float to(float x, float*) { return x; }
 __device__ inline double to(double x, double*) { return x; }

@@ -1,6 +1,8 @@
 // What stands around cuSOLVER's routines: NaN are counted and taken out, triangles cleared, pivots counted from 0,
 // determinants, ranges of eigenvalues, packed eigenvectors. Matrices are column-major; those of a batch follow each other.
-// No headers: NVRTC finds CUDA's only where a toolkit is installed.
+// None of CUDA's headers: NVRTC finds them only where a toolkit is installed.
+
+#include "complex.cuh"
 
 typedef unsigned long long u64;
 typedef long long i64;
@@ -19,24 +21,10 @@ enum {
 
 const int THREADS = 256;
 
-template <typename R>
-struct Complex {
-    R re, im;
-};
-
-template <typename R>
-__device__ Complex<R> operator*(Complex<R> a, Complex<R> b) {
-    return {a.re * b.re - a.im * b.im, a.re * b.im + a.im * b.re};
-}
-
 __device__ float make(float re, float*) { return re; }
 __device__ double make(double re, double*) { return re; }
 __device__ Complex<float> make(float re, Complex<float>*) { return {re, 0}; }
 __device__ Complex<double> make(double re, Complex<double>*) { return {re, 0}; }
-__device__ bool is_zero(float v) { return v == 0; }
-__device__ bool is_zero(double v) { return v == 0; }
-template <typename R>
-__device__ bool is_zero(Complex<R> v) { return v.re == 0 && v.im == 0; }
 
 __device__ bool is_finite(float v) { return (__float_as_uint(v) & 0x7f800000u) != 0x7f800000u; }
 __device__ bool is_finite(double v) {

@@ -1,12 +1,8 @@
 // What the kernels for sparse matrices share: elements by their size, the threads of a grid, a search.
-// No headers: NVRTC finds CUDA's only where a toolkit is installed.
 
-typedef unsigned short u16;
-typedef unsigned int u32;
-typedef long long i64;
-typedef unsigned long long u64;
+#include "numbers.cuh"
 
-struct Half { u16 bits; };
+// Half is f16 or bf16 here.
 struct Real { u32 bits; };
 struct Double { u64 bits; };
 struct Complex { u32 re, im; };

@@ -1,43 +1,35 @@
 // What is done to a structured product that cuSPARSELt has stored, where it has no epilogue for it: factors that lie on
 // the device, and GELU of most dtypes.
-// No headers: NVRTC finds CUDA's only where a toolkit is installed.
 
-typedef unsigned char u8;
-typedef unsigned short u16;
-typedef unsigned int u32;
-typedef long long i64;
+#include "numbers.cuh"
+
 typedef signed char i8;
 
-struct Half { u16 bits; };
-struct Brain { u16 bits; };
-struct E4m3 { u8 bits; };
-struct E5m2 { u8 bits; };
-
-__device__ float widen(float x) { return x; }
-__device__ float widen(int x) { return (float)x; }
-__device__ float widen(i8 x) { return x; }
-__device__ float widen(Brain x) { return __uint_as_float((u32)x.bits << 16); }
-__device__ float widen(Half x) {
-    float wide;
-    asm("cvt.f32.f16 %0, %1;" : "=f"(wide) : "h"(x.bits));
-    return wide;
+// As cuSPARSELt stores a result of that type.
+template <typename T>
+__device__ T result(float x) {
+    return narrow<T>(x);
 }
-
-__device__ void narrow(float x, float& out) { out = x; }
-__device__ void narrow(float x, int& out) { out = __float2int_rn(x); }
-__device__ void narrow(float x, i8& out) { out = (i8)__float2int_rn(fminf(fmaxf(x, -128), 127)); }
-__device__ void narrow(float x, Half& out) { asm("cvt.rn.f16.f32 %0, %1;" : "=h"(out.bits) : "f"(x)); }
-__device__ void narrow(float x, Brain& out) { asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(out.bits) : "f"(x)); }
+template <>
+__device__ int result<int>(float x) {
+    return saturated<int>(x);
+}
+template <>
+__device__ i8 result<i8>(float x) {
+    return saturated<i8>(x);
+}
+template <>
+__device__ Brain result<Brain>(float x) {
+    return narrow_by_instruction(x);
+}
 #if __CUDA_ARCH__ >= 890
-__device__ void narrow(float x, E4m3& out) {
-    u16 pair;
-    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(0.f), "f"(x));
-    out.bits = (u8)pair;
+template <>
+__device__ F8e4m3 result<F8e4m3>(float x) {
+    return saturated<F8e4m3>(x);
 }
-__device__ void narrow(float x, E5m2& out) {
-    u16 pair;
-    asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(0.f), "f"(x));
-    out.bits = (u8)pair;
+template <>
+__device__ F8e5m2 result<F8e5m2>(float x) {
+    return saturated<F8e5m2>(x);
 }
 #endif
 
@@ -85,10 +77,10 @@ __device__ void finish(const FinishArgs& p) {
             if (adds) c = *(const Four<C>*)((const C*)p.c + at + column);
 #pragma unroll
             for (int i = 0; i < 4; ++i) {
-                float x = alpha * widen(sums.at[i]);
-                if (adds) x += beta * widen(c.at[i]);
-                if (p.bias) x += widen(((const B*)p.bias)[p.bias_of_rows ? row : column + i]);
-                narrow(activated(x, p.activation), out.at[i]);
+                float x = alpha * widen<float>(sums.at[i]);
+                if (adds) x += beta * widen<float>(c.at[i]);
+                if (p.bias) x += widen<float>(((const B*)p.bias)[p.bias_of_rows ? row : column + i]);
+                out.at[i] = result<R>(activated(x, p.activation));
             }
             *(Four<R>*)((R*)p.out + at + column) = out;
         }
@@ -108,6 +100,6 @@ FINISH(i32_i8, int, i8, i8, float)
 FINISH(i32_f16, int, Half, Half, Half)
 FINISH(i32_bf16, int, Brain, Brain, Brain)
 #if __CUDA_ARCH__ >= 890
-FINISH(f32_f8_e4m3, float, E4m3, Brain, Brain)
-FINISH(f32_f8_e5m2, float, E5m2, Brain, Brain)
+FINISH(f32_f8_e4m3, float, F8e4m3, Brain, Brain)
+FINISH(f32_f8_e5m2, float, F8e5m2, Brain, Brain)
 #endif

@@ -1,25 +1,17 @@
 // Numbers of sparse matrices: what each dtype is added up in.
 
-struct Brain { u16 bits; };
 struct Single { float re, im; };
 struct alignas(16) Twice { double re, im; };
 
-__device__ float wide(Half x) {
-    float f;
-    asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"(x.bits));
-    return f;
-}
-__device__ float wide(Brain x) { return __uint_as_float((u32)x.bits << 16); }
+__device__ float wide(Half x) { return widen<float>(x); }
+__device__ float wide(Brain x) { return widen<float>(x); }
 __device__ float wide(float x) { return x; }
 __device__ double wide(double x) { return x; }
 __device__ Single wide(Single x) { return x; }
 __device__ Twice wide(Twice x) { return x; }
 
-__device__ void put(Half* at, float x) { asm("cvt.rn.f16.f32 %0, %1;" : "=h"(at->bits) : "f"(x)); }
-__device__ void put(Brain* at, float x) {  // to nearest, ties to even
-    const u32 bits = __float_as_uint(x);
-    at->bits = x != x ? (u16)0x7fc0 : (u16)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-}
+__device__ void put(Half* at, float x) { *at = narrow<Half>(x); }
+__device__ void put(Brain* at, float x) { *at = narrow<Brain>(x); }
 template <typename T>
 __device__ void put(T* at, T x) { *at = x; }
 

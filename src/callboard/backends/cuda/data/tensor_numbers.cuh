@@ -1,9 +1,7 @@
 // Numbers of tensors: what each dtype is computed in, and the operators on one and on two of them.
 
-typedef unsigned short u16;
-typedef unsigned int u32;
-typedef unsigned long long u64;
-typedef long long i64;
+#include "complex.cuh"
+#include "numbers.cuh"
 
 // The order of callboard.kernel.tensor.operators.
 enum Unary {
@@ -13,46 +11,6 @@ enum Unary {
     CEIL, FLOOR, MISH, SWISH, SOFT_PLUS, SOFT_SIGN
 };
 enum Binary { ADD, MUL, MAX, MIN };
-
-struct Half { u16 bits; };
-struct Brain { u16 bits; };
-
-template <typename R>
-struct Complex {
-    R re, im;
-};
-
-// A: the type that T is computed in.
-template <typename A, typename T>
-__device__ A widen(T x) {
-    return x;
-}
-template <>
-__device__ float widen<float, Half>(Half x) {
-    float f;
-    asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"(x.bits));
-    return f;
-}
-template <>
-__device__ float widen<float, Brain>(Brain x) {
-    return __uint_as_float((u32)x.bits << 16);
-}
-
-template <typename T, typename A>
-__device__ T narrow(A x) {
-    return x;
-}
-template <>
-__device__ Half narrow<Half, float>(float x) {
-    Half half;
-    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(half.bits) : "f"(x));
-    return half;
-}
-template <>
-__device__ Brain narrow<Brain, float>(float x) {  // to nearest, ties to even
-    const u32 bits = __float_as_uint(x);
-    return {x != x ? (u16)0x7fc0 : (u16)((bits + 0x7fff + (bits >> 16 & 1)) >> 16)};
-}
 
 template <typename A>
 struct Number {  // real floating types
@@ -91,9 +49,9 @@ template <typename R>
 struct Number<Complex<R>> {
     typedef Complex<R> C;
     static __device__ C of(double re, double im) { return {(R)re, (R)im}; }
-    static __device__ bool is_zero(C x) { return x.re == R(0) && x.im == R(0); }
-    static __device__ C add(C x, C y) { return {x.re + y.re, x.im + y.im}; }
-    static __device__ C mul(C x, C y) { return {x.re * y.re - x.im * y.im, x.re * y.im + x.im * y.re}; }
+    static __device__ bool is_zero(C x) { return ::is_zero(x); }
+    static __device__ C add(C x, C y) { return x + y; }
+    static __device__ C mul(C x, C y) { return x * y; }
     static __device__ C unary(C x, int op) {
         switch (op) {
             case NEG: return {-x.re, -x.im};
