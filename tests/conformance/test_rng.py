@@ -30,7 +30,7 @@ from scipy import special
 from scipy.stats import qmc
 
 from callboard.core.dtype import DTYPES
-from callboard.core.errors import LibraryError, UnsupportedOp
+from callboard.core.errors import NumericalError, UnsupportedOp
 from callboard.kernel.rng import (
     RngFillBeta,
     RngFillBits,
@@ -411,11 +411,27 @@ def test_discrete_of_many_weights(session: Any) -> None:
     assert (weights[got] > 0).all()
 
 
-@pytest.mark.parametrize("weights", [[1, -1e-30, 2], [1, np.nan], [0, 0.0], [np.inf, 1], [1e308, 1e308]])
-def test_what_are_no_weights_is_refused_by_the_fill(session: Any, weights: list[float]) -> None:
-    op = RngFillDiscrete(out=session.empty(5, "i32"), weights=session.put(np.array(weights, np.float64)))
-    with pytest.raises(LibraryError, match=r"rng\.fill_discrete: (weights\[|the weights add up to)"):
+@pytest.mark.parametrize(
+    "weights, says",
+    [
+        ([1, -1e-30, 2], "weights[1] is -1e-30; every weight must be finite and >= 0"),
+        ([1, 2, np.nan, -1], "weights[2] is nan; every weight must be finite and >= 0"),
+        ([np.inf, 1], "weights[0] is inf; every weight must be finite and >= 0"),
+        ([1] * 3000 + [-2, -3], "weights[3000] is -2.0; every weight must be finite and >= 0"),
+        ([0, 0.0], "weights add up to 0.0; one at least must be > 0"),
+        ([1e308, 1e308], "weights add up to inf; divide them by the largest"),
+    ],
+    ids=lambda x: x[:22] if isinstance(x, str) else "",
+)
+@pytest.mark.parametrize("count", [0, 5])
+def test_what_are_no_weights_is_refused_by_the_fill(session: Any, weights: list[float], says: str, count: int) -> None:
+    op = RngFillDiscrete(out=session.empty(count, "i32"), weights=session.put(np.array(weights, np.float64)))
+    with pytest.raises(NumericalError) as caught:
         execute(session, op)
+    assert f"rng.fill_discrete: {says}" in str(caught.value)
+    assert caught.value.info == -1
+    right = RngFillDiscrete(out=session.empty(5, "i32"), weights=session.put(np.array([0.0, 1.0], np.float32)))
+    np.testing.assert_array_equal(session.get(execute(session, right)), 1)
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 3, 1000, 2048, 2049, 10_000])

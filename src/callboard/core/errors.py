@@ -96,13 +96,13 @@ class LibraryError(AccelError):
 
 
 class NumericalError(AccelError, ArithmeticError):
-    """These numbers have no result: a singular or indefinite matrix, an iteration that did not converge.
+    """These numbers have no result: a singular or indefinite matrix, an iteration that did not converge, bad weights.
 
     It is an answer: the library is not restarted, and what was called on the result already fails likewise.
 
     Attributes:
         info: What the routine says, positive: as LAPACK documents it (for a batch, of the first item that failed); -1
-            where an operand holds NaN or infinities, which no routine is given.
+            where an operand holds what no routine is given: NaN or infinities, a weight that is none.
         item: The first item of a batch that failed; -1 where there is no batch.
     """
 

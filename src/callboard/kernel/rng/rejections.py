@@ -89,8 +89,8 @@ class RngFillDiscrete(Fill, tag="rng.fill_discrete"):
         out: i32, u32, i64 or u64; any shape and strides.
         kind: ``philox`` or ``philox64``.
         ordering, seed, position: See :class:`callboard.kernel.rng.transforms.RngFillBits`; an element takes two words.
-        weights: ``[m]``, f32 or f64, contiguous; finite and >= 0, one > 0 at least: ``LibraryError`` from the fill
-            otherwise, since only the device sees them.
+        weights: ``[m]``, f32 or f64, contiguous; finite and >= 0, one > 0 at least: ``NumericalError`` from the
+            fill otherwise, since only the device sees them.
     """
 
     dtypes: ClassVar[tuple[DType, ...]] = INTEGERS

@@ -21,7 +21,6 @@ from callboard.backends.cpu.rng.sources import SKIPPING, walking
 from callboard.backends.cpu.stream import CpuStream
 from callboard.backends.cpu.views import viewer
 from callboard.core.backend import AccelDevice, AccelStream
-from callboard.core.errors import LibraryError
 from callboard.core.library import Library, launches, prepares
 from callboard.kernel.rng import (
     RngFillBeta,
@@ -39,6 +38,7 @@ from callboard.kernel.rng import (
 )
 from callboard.kernel.rng.fill import Fill
 from callboard.kernel.rng.streams import KINDS, points_of, whole, words_per_element
+from callboard.kernel.rng.weights import bad_sum, bad_weight
 
 __all__ = ["CpuRng"]
 
@@ -189,14 +189,13 @@ def _sums(weights: Array) -> Array:
     """Running sums of the weights, in f64.
 
     Raises:
-        LibraryError: They are no weights.
+        NumericalError: They are no weights.
     """
     wrong = np.flatnonzero(~((weights >= 0) & np.isfinite(weights)))
     if wrong.size:
-        raise LibraryError(
-            f"rng.fill_discrete: weights[{wrong[0]}] is {weights[wrong[0]]}; weights are finite and >= 0", "rng"
-        )
-    sums = np.cumsum(weights, dtype=np.float64)
-    if not 0 < sums[-1] < np.inf:
-        raise LibraryError(f"rng.fill_discrete: the weights add up to {sums[-1]}; one must be > 0", "rng")
+        raise bad_weight(wrong[0], weights[wrong[0]])
+    with np.errstate(over="ignore"):  # which is said below
+        sums = np.cumsum(weights, dtype=np.float64)
+    if error := bad_sum(sums[-1]):
+        raise error
     return sums

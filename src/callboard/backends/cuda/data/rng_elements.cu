@@ -122,6 +122,7 @@ ELEMENTS(beta_numbers, 1.0 / (1.0 + exp(log_gamma_number(position, 0x80000000u, 
 
 struct Verdict {  // of the weights
     u64 wrong;    // the first that is none; all ones if all are
+    double value; // of that one
     double total;
 };
 
@@ -149,7 +150,7 @@ template <typename T> __device__ void add_up(const T* weights, double* sums, Ver
         before += part[1023];
         __syncthreads();
     }
-    if (t == 0) *verdict = {wrong, before};
+    if (t == 0) *verdict = {wrong, wrong < (u64)size ? (double)weights[wrong] : 0.0, before};
 }
 extern "C" __global__ void sums_f32(const float* weights, double* sums, Verdict* verdict, i64 size) {
     add_up(weights, sums, verdict, size);

@@ -1,6 +1,5 @@
 """Integers of a range, numbers by rejection, choices by weight, and orders."""
 
-import math
 import struct
 from collections.abc import Callable
 from ctypes import addressof, c_int, c_int64, c_void_p
@@ -9,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 from callboard.backends.cuda.launching import THREADS, linear_grid
 from callboard.backends.cuda.rng.arguments import FillArgs, Plan, launcher
 from callboard.backends.cuda.rng.philox import philox
-from callboard.core.errors import LibraryError
 from callboard.kernel.rng import RngFillBeta, RngFillDiscrete, RngFillGamma, RngFillIntegers, RngFillPoisson
 from callboard.kernel.rng.fill import Fill as FillOp
 from callboard.kernel.rng.streams import whole, words_per_element
+from callboard.kernel.rng.weights import bad_sum, bad_weight
 
 if TYPE_CHECKING:
     from callboard.backends.cuda.stream import CudaStream
@@ -23,7 +22,7 @@ LOCAL = 2048
 """Items that one block sorts by itself."""
 SUMMING = 1024
 """Threads of the block that adds up weights."""
-VERDICT = struct.Struct("<Qd")
+VERDICT = struct.Struct("<Qdd")
 ALL_RIGHT = 2**64 - 1
 
 
@@ -84,11 +83,11 @@ def discrete(plan: Plan, op: RngFillDiscrete) -> None:
     plan.fill = fill
 
 
-def _check_weights(wrong: int, total: float) -> None:
+def _check_weights(wrong: int, value: float, total: float) -> None:
     if wrong != ALL_RIGHT:
-        raise LibraryError(f"rng.fill_discrete: weights[{wrong}] is no weight; weights are finite and >= 0", "rng")
-    if not 0 < total < math.inf:
-        raise LibraryError(f"rng.fill_discrete: the weights add up to {total}; one must be > 0", "rng")
+        raise bad_weight(wrong, value)
+    if error := bad_sum(total):
+        raise error
 
 
 def permutation(plan: Plan, op: FillOp) -> None:
