@@ -1,4 +1,4 @@
-"""Every example runs as a user would run it, on the CPU, and says something; the table in its README names all."""
+"""Every example runs as a user would run it, on the CPU and on a GPU, and says something; its README names all."""
 
 import os
 import re
@@ -11,6 +11,9 @@ import pytest
 ROOT = Path(__file__).parent.parent
 EXAMPLES = sorted((ROOT / "examples").glob("[!_]*.py"))  # the others are what examples share
 LIMIT = 40.0
+GPU_LIMIT = 100.0
+"""With a context to make, and kernels to compile, while other tests do the same on that GPU."""
+DEVICES = ["cpu", pytest.param("cuda", marks=[pytest.mark.gpu, pytest.mark.timeout(GPU_LIMIT + 20)])]
 MOST_LINES = 60
 
 
@@ -18,15 +21,16 @@ def test_there_are_examples() -> None:
     assert EXAMPLES
 
 
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
-def test_example_runs(path: Path) -> None:
+def test_example_runs(path: Path, device: str) -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])}
     done = subprocess.run(
-        [sys.executable, "-W", "error", str(path), "cpu"],
+        [sys.executable, "-W", "error", str(path), device],
         env=environment,
         capture_output=True,
         text=True,
-        timeout=LIMIT,
+        timeout=GPU_LIMIT if device == "cuda" else LIMIT,
         check=False,
     )
     assert done.returncode == 0, done.stderr

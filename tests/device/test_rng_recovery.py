@@ -5,11 +5,11 @@ import signal
 
 import numpy as np
 import pytest
-from tests.faults.draws import KINDS, check_they_go_on
+from tests.faults.draws import STREAMS, check_they_go_on
 from tests.faults.load import lost_and_recovered
 
 import callboard as cb
-from callboard.kernel.rng.streams import LARGEST_DISCARD
+from callboard.kernel.rng.streams import LARGEST_DISCARD, RngOrdering
 
 pytestmark = [pytest.mark.fault, pytest.mark.leaves_nothing]
 
@@ -20,10 +20,10 @@ def kill(device: cb.Device) -> None:
     os.kill(pid, signal.SIGKILL)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-async def test_numbers_go_on_behind_a_lost_host(kind: str) -> None:
+@pytest.mark.parametrize("kind, ordering", STREAMS)
+async def test_numbers_go_on_behind_a_lost_host(kind: str, ordering: RngOrdering) -> None:
     async with cb.device("cpu", isolation="process", standby=None, max_restarts=None) as device:
-        await check_they_go_on(device, kind, lambda: lost_and_recovered(device, lambda: kill(device)))
+        await check_they_go_on(device, kind, ordering, lambda: lost_and_recovered(device, lambda: kill(device)))
 
 
 async def test_what_cannot_skip_refuses_far_places() -> None:

@@ -15,7 +15,7 @@ from callboard.core.ref import Allocation, GpuRef
 from callboard.kernel.memory import Empty
 from callboard.kernel.rng.face import RngFace
 from callboard.kernel.rng.generator import RngGenerator
-from callboard.kernel.rng.streams import whole
+from callboard.kernel.rng.streams import KINDS, whole
 
 
 def ref(*shape: int, dtype: str = "f32") -> GpuRef:
@@ -47,6 +47,12 @@ class Device:
 @pytest.fixture
 def device() -> Device:
     return Device()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_bits_are_of_the_size_of_the_words(device: Device, kind: str) -> None:
+    device.rng.generator(kind).bits(3)
+    assert device.fills[0].out.dtype.name == ("u64" if "sobol64" in kind else "u32")
 
 
 def test_each_call_takes_what_its_elements_take(device: Device) -> None:

@@ -37,9 +37,27 @@ def test_an_older_source_is_last_proven(source: str) -> None:
     assert row(coverage.coverage_page([old, new])) == "NVIDIA H200, 2026-11-01 (0123456789)"
 
 
-@pytest.mark.parametrize("passed, failed", [(3, 1), (0, 0), (0, 2)])
-def test_a_failure_or_nothing_proves_nothing(source: str, passed: int, failed: int) -> None:
-    assert row(coverage.coverage_page([run(source, passed, failed)])) == "not yet"
+@pytest.mark.parametrize("passed, failed", [(3, 1), (0, 2)])
+def test_a_failure_is_said_even_where_an_older_run_passed(source: str, passed: int, failed: int) -> None:
+    broken, older = run(source, passed, failed), run(source, at="2026-11-01T00:00:00Z")
+    said = "failed: NVIDIA H200, 2026-11-20 (0123456789)"
+    assert row(coverage.coverage_page([broken])) == said
+    assert row(coverage.coverage_page([broken, older])) == said
+
+
+def test_a_newer_run_that_passes_proves(source: str) -> None:
+    broken, mended = run(source, 3, 1, at="2026-11-01T00:00:00Z"), run(source)
+    assert row(coverage.coverage_page([mended, broken])) == "NVIDIA H200, 2026-11-20 (0123456789)"
+
+
+def test_a_failure_of_another_source_is_not_this_ones(source: str) -> None:
+    broken, proof = run("other", 3, 1), run(source, at="2026-11-01T00:00:00Z")
+    assert row(coverage.coverage_page([broken, proof])) == "NVIDIA H200, 2026-11-01 (0123456789)"
+    assert row(coverage.coverage_page([broken])) == "not yet"
+
+
+def test_nothing_proves_nothing(source: str) -> None:
+    assert row(coverage.coverage_page([run(source, 0, 0)])) == "not yet"
 
 
 def test_a_test_that_ended_with_its_process_counts_against_its_library(source: str) -> None:
@@ -48,7 +66,7 @@ def test_a_test_that_ended_with_its_process_counts_against_its_library(source: s
     crash = {"outcome": "failed", "seconds": 0.0, "why": "worker 'gw1' crashed while running 'test'"}
     for file, proven in (("blas_lt_plans", True), ("blas_gemm", False)):
         found["cases"] = {f"tests/conformance/test_{file}.py::test_any[cuda]": crash}
-        assert (row(coverage.coverage_page([found])) != "not yet") == proven
+        assert row(coverage.coverage_page([found])).startswith("failed:") != proven
 
 
 def test_a_proof_names_the_engines(source: str) -> None:

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from callboard.kernel.blas import Gemm
+from callboard.kernel.blas_lt import Matmul
 from callboard.kernel.memory import Copy
+from callboard.kernel.solver import SparseLu
 from callboard.testing.gpu_check import sources
 from callboard.testing.gpu_check.sources import all_ops, op_sources, ops_of, source_hash
 
@@ -80,6 +82,15 @@ def test_a_proof_rests_on_the_library_its_device_code_and_the_envelope() -> None
         assert name not in found
     assert "backends/cuda/data/memory.cu" in files(Copy, "cuda")
     assert "backends/cuda/data/blas.cu" not in files(Copy, "cuda")
+
+
+def test_a_proof_rests_on_what_other_libraries_lend_to_its_messages() -> None:
+    found = files(Matmul, "cuda")
+    assert "kernel/blas/strides.py" in found
+    assert "kernel/face.py" in found
+    assert "kernel/blas/level3.py" not in found
+    assert "kernel/sparse/checks.py" in files(SparseLu, "cuda")
+    assert "kernel/blas/strides.py" in files(Matmul, "cpu")
 
 
 def test_a_proof_rests_on_every_header_that_its_device_code_includes() -> None:

@@ -50,9 +50,10 @@ class RngGenerator(Generic[Mode]):
     whether or not a context is lost in between, and a fill that is asked for again (``position`` set back) gives the
     same numbers again. Methods may be called from any thread; each call takes its part of the stream at once.
 
-    A method makes a new array of ``size`` and ``dtype`` (f32 unless said; bits u32, permutations i64, other integers
-    i32), or fills ``out``; it answers at once, as every op. What has no default comes first, then ``size``, and all
-    else by name. Everything that is wrong with a call is raised by it, and leaves the place as it was.
+    A method makes a new array of ``size`` and ``dtype`` (f32 unless said; bits u32, of Sobol sequences of 64 bits u64,
+    permutations i64, other integers i32), or fills ``out``; it answers at once, as every op. What has no default comes
+    first, then ``size``, and all else by name. Everything that is wrong with a call is raised by it, and leaves the
+    place as it was.
 
     Args:
         submit: Of the device.
@@ -248,7 +249,7 @@ class RngGenerator(Generic[Mode]):
         self, message: type[Fill], size: Size | None, dtype: DTypeLike | None, out: GpuRef[Mode] | None, **numbers: Any
     ) -> GpuRef[Mode]:
         array: GpuRef[Mode] = (
-            self._empty(size, DTYPES.get(message, "f32") if dtype is None else dtype) if out is None else out
+            self._empty(size, self._usual(message) if dtype is None else dtype) if out is None else out
         )
         if out is not None and size is not None and extents(size) != out.shape:
             raise ShapeError(f"{message.tag()}: size is {size} and out is {out.layout!r}; leave size out")
@@ -265,6 +266,11 @@ class RngGenerator(Generic[Mode]):
             )
             self._position = at + message.taken(self.kind, array)
         return answer
+
+    def _usual(self, message: type[Fill]) -> str:
+        if message is RngFillBits and KINDS[self.kind].bits == 64:
+            return "u64"
+        return DTYPES.get(message, "f32")
 
     def _empty(self, size: Size | None, dtype: DTypeLike) -> GpuRef[Mode]:
         made: GpuRef[Mode] = self._submit(Empty(shape=extents(size), dtype=as_dtype(dtype).name))

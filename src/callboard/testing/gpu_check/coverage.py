@@ -33,7 +33,8 @@ What each backend executes, and what of it has been proven on hardware. Made by
 that it is up to date. `cb.supports(Gemm, dtype, device)` asks the same of one op.
 
 The dtypes are those of the first operand ("all": every dtype that callboard has). "Proven on" names the GPU, the day
-and the commit of a run of `scripts/gpu-check` in which tests used this op on CUDA and all of them passed; where the
+and the commit of a run of `scripts/gpu-check` in which tests used this op on CUDA and all of them passed; where one
+failed in the newest run of this source, it says "failed"; where the
 library of the op (`kernel/<library>`, `backends/cuda/<library>`), or the envelope in which every op runs, has changed
 since, it says "last proven". A library with several engines (`tensor`: cuTENSOR, or cuBLAS and kernels of callboard's
 own, "builtin") is proven with each on its own; the row names those with which the op was. Where the run tells, the row
@@ -74,21 +75,23 @@ def _names(dtypes: list[DType]) -> str:
 
 
 def _proof(tag: str, source: str, runs: list[Run], dtypes: list[DType]) -> str:
-    """Where an op was last proven; of this source, with the dtypes of all runs of it."""
-    good = [
-        (run, found)
-        for run in runs
-        if (found := run["ops"].get(tag)) is not None
-        and found["passed"]
-        and not found["failed"]
-        and tag.partition(".")[0] not in _crashed(run)
-    ]
+    """Where an op was last proven; of this source, with the dtypes of all runs of it.
+
+    The newest run of this source decides: what it failed in, an older one does not prove.
+    """
+    library = tag.partition(".")[0]
+    used = [(run, run["ops"][tag]) for run in runs if tag in run["ops"]]
+    bad = [bool(found["failed"]) or library in _crashed(run) for run, found in used]
+    now = [(proof, failed) for proof, failed in zip(used, bad, strict=True) if proof[1]["source"] == source]
+    if now and now[0][1]:
+        return f"failed: {_where(now[0][0][0])}"
+    good = [proof for proof, failed in zip(used, bad, strict=True) if proof[1]["passed"] and not failed]
+    of_this = [(run, found) for run, found in good if found["source"] == source]
     if not good:
         return "not yet"
-    now = [(run, found) for run, found in good if found["source"] == source]
-    run, found = (now or good)[0]
-    where = _where(run) + _engines(found) + _untried([found for _, found in now or good[:1]], dtypes)
-    return where if now else f"last proven: {where}"
+    run, found = (of_this or good)[0]
+    where = _where(run) + _engines(found) + _untried([found for _, found in of_this or good[:1]], dtypes)
+    return where if of_this else f"last proven: {where}"
 
 
 def _crashed(run: Run) -> set[str]:

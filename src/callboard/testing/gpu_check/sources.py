@@ -1,8 +1,9 @@
 """Which source an op's execution rests on, as a hash: a proof holds as long as that has not changed.
 
 It is more than the launch: all of the op's library, on both sides (``kernel/<library>`` and
-``backends/<backend>/<library>``), what that imports of its backend, the device code that it loads from the backend's
-``data``, and the envelope in which every op runs (``core``, ``device/context`` and the backend's own device).
+``backends/<backend>/<library>``), what that imports of other libraries' messages and of its backend, the device code
+that it loads from the backend's ``data``, and the envelope in which every op runs (``core``, ``device/context`` and the
+backend's own device).
 """
 
 import ast
@@ -23,6 +24,7 @@ __all__ = ["all_ops", "op_sources", "ops_of", "source_hash"]
 ROOT = Path(__file__).resolve().parents[4]
 SOURCE = Path(__file__).resolve().parents[2]
 ENVELOPE = ("core", "device/context")
+KERNEL = "callboard.kernel."
 DEVICE_CODE = {".cu", ".cuh"}
 """What may include other files; the rest of ``data`` are numbers."""
 
@@ -51,14 +53,15 @@ def all_ops() -> list[type[Op[Any, Any]]]:
 
 @functools.cache
 def _hash(messages: str, library: type[Library]) -> str:
-    files = {path for folder in ENVELOPE for path in (SOURCE / folder).rglob("*.py")} | _whole(messages)
+    files = {path for folder in ENVELOPE for path in (SOURCE / folder).rglob("*.py")}
     name = library.__module__.split(".")
     if name[:2] == ["callboard", "backends"]:
         backend = SOURCE / "backends" / name[2]
-        own = _closed(_whole(".".join(name[:4])) | {backend / "device.py"}, ".".join(name[:3]))
+        mine = _whole(messages) | _whole(".".join(name[:4])) | {backend / "device.py"}
+        own = _closed(mine, (KERNEL, ".".join(name[:3]) + "."))
         files |= own | _data(own, backend / "data")
     else:
-        files.add(Path(inspect.getfile(library)))
+        files |= _closed(_whole(messages), (KERNEL,)) | {Path(inspect.getfile(library))}
     digest = hashlib.sha256()
     for path in sorted(files):
         known = path.relative_to(SOURCE) if path.is_relative_to(SOURCE) else path.name
@@ -74,18 +77,22 @@ def _whole(module: str) -> set[Path]:
     return {path.with_suffix(".py")}
 
 
-def _closed(files: set[Path], backend: str) -> set[Path]:
-    """With what these files import of the backend, and what that does."""
+def _closed(files: set[Path], packages: tuple[str, ...]) -> set[Path]:
+    """With what these files import of the packages (names that end in a dot), and what that does."""
     done: set[Path] = set()
     while rest := files - done:
         for path in rest:
             done.add(path)
             if path.suffix == ".py":
-                names = (n for n in _imports(ast.parse(path.read_text("utf-8"))) if n.startswith(f"{backend}."))
-                files = files | {
-                    p for n in names if (p := SOURCE.parent.joinpath(*n.split(".")).with_suffix(".py")).exists()
-                }
+                names = (n for n in _imports(ast.parse(path.read_text("utf-8"))) if n.startswith(packages))
+                files = files | {found for n in names if (found := _module(n)) is not None}
     return done
+
+
+def _module(name: str) -> Path | None:
+    """The file of a module or package; None for a name within one."""
+    path = SOURCE.parent.joinpath(*name.split("."))
+    return next((p for p in (path.with_suffix(".py"), path / "__init__.py") if p.exists()), None)
 
 
 def _imports(tree: ast.AST) -> Iterator[str]:
