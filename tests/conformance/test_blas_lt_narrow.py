@@ -1,54 +1,47 @@
-"""``Matmul`` on fp8 and i8: scales, amax, saturation, and what is stored."""
+"""``Matmul`` on fp8 and i8: scales of a tensor, amax, saturation, batches, and what is stored."""
 
 from typing import Any
 
 import numpy as np
 import pytest
-from blas_lab import SHARED, Array, execute, place_matrix, values
-from blas_lt_lab import EPILOGUES, answer, aux_for, check, expected, message, wide
+from blas_lab import SHARED, Array, execute, values
+from blas_lt_lab import AUX, EPILOGUES, FORWARD, answer, check, expected, message, wide
+from fp8_lab import (
+    BF16,
+    E4,
+    E5,
+    LARGEST,
+    NARROW,
+    WIDER,
+    Extras,
+    by_columns,
+    extras,
+    kept_as,
+    narrow,
+    products,
+    saturated,
+    scale,
+    vector_of,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from callboard.core.dtype import DTYPES, DType
-from callboard.core.lowprec import encode_f8
 from callboard.kernel.blas_lt import Matmul
 from callboard.testing.tolerances import assert_close
 
-E4, E5, I8, I32, BF16 = (DTYPES[name] for name in ("f8_e4m3", "f8_e5m2", "i8", "i32", "bf16"))
-FACTORS = [pytest.param(E4, E4, id="e4m3"), pytest.param(E4, E5, id="e4m3-e5m2"), pytest.param(E5, E4, id="e5m2-e4m3")]
-RESULTS = [pytest.param(DTYPES[name], id=name) for name in ("bf16", "f16", "f32", "f8_e4m3", "f8_e5m2")]
-LARGEST = {"f8_e4m3": 448.0, "f8_e5m2": 57344.0}
+I8 = DTYPES["i8"]
 tiles = st.integers(1, 4).map(lambda n: 16 * n)
+STACKS = [
+    pytest.param((3,), (3,), id="each its own"),
+    pytest.param((3,), (), id="one b"),
+    pytest.param((), (3,), id="one a"),
+    pytest.param((1,), (3,), id="a batch of one a"),
+]
+"""Batch axes of ``a`` and ``b``."""
 
 
-def narrow(dtype: DType, shape: tuple[int, ...], seed: int) -> Array:
-    return encode_f8(values(DTYPES["f64"], shape, seed), dtype)
-
-
-def by_columns(session: Any, array: Array) -> Any:
-    """``array`` with its columns adjacent, as the tensor cores of Hopper want an fp8 ``b``."""
-    return place_matrix(session, array, "columns").ref
-
-
-def scale(session: Any, *numbers: float) -> Any:
-    array = np.array(numbers, np.float32)
-    return session.put(array[0] if array.size == 1 else array)
-
-
-def saturated(x: Array, dtype: DType) -> Array:
-    """What storing as fp8 makes of values beyond the largest one."""
-    return np.clip(x, -LARGEST[dtype.name], LARGEST[dtype.name]) if dtype.name in LARGEST else x
-
-
-@pytest.mark.parametrize(
-    "left, right, stored",
-    [
-        pytest.param(*pair.values, *stored.values, id=f"{pair.id}-{stored.id}")
-        for pair in FACTORS
-        for stored in RESULTS
-        if (pair.id, stored.id) != ("e4m3", "f8_e5m2")  # which no GPU makes
-    ],
-)
+@pytest.mark.parametrize("left, right, stored", products(WIDER + NARROW))
 @settings(SHARED, max_examples=12)
 @given(data=st.data())
 def test_scaled_products(session: Any, left: DType, right: DType, stored: DType, data: st.DataObject) -> None:
@@ -81,29 +74,65 @@ def test_scaled_products(session: Any, left: DType, right: DType, stored: DType,
         assert_close(session.get(amax), abs(want.out).max(), "f32", k + 4, scale=want.scale.max(), factors=left)
 
 
-@pytest.mark.parametrize("stored", RESULTS[:4])
+@pytest.mark.parametrize("stored", WIDER + NARROW[:1])
 @pytest.mark.parametrize("left", [E4, E5], ids=str)
 @pytest.mark.parametrize("epilogue", EPILOGUES)
 def test_every_epilogue_of_fp8_factors(session: Any, epilogue: str, left: DType, stored: DType) -> None:
     m, n, k = 32, 48, 64
-    vector, kept = DTYPES["f16" if stored.name == "f16" else "bf16"], BF16 if stored is E4 else stored
-    a, b, bias = narrow(left, (m, k), 1), narrow(E4, (k, n), 2), values(vector, (n,), 3)
-    operands: dict[str, Any] = {}
-    aux = None
-    if "bias" in epilogue:
-        operands["bias"] = session.put(bias)
-    if epilogue.startswith("d"):
-        stored_aux, aux = aux_for(epilogue, (m, n), kept, 5)
-        operands["aux"] = session.put(stored_aux)
+    a, b = narrow(left, (m, k), 1), narrow(E4, (k, n), 2)
+    more = extras(session, epilogue, (m, n), stored)
     half = scale(session, 0.5)
     op = message(epilogue)(
-        a=session.put(a), b=by_columns(session, b), scale_a=half, epilogue=epilogue, out_dtype=stored.name, **operands
+        a=session.put(a),
+        b=by_columns(session, b),
+        scale_a=half,
+        epilogue=epilogue,
+        out_dtype=stored.name,
+        **more.operands,
     )
     got = answer(session, op)
-    want = expected(epilogue, 0.5 * wide(a), wide(b), bias=wide(bias) if "bias" in epilogue else None, aux=aux)
+    want = expected(epilogue, 0.5 * wide(a), wide(b), bias=more.bias, aux=more.aux)
     if epilogue == "bgrad_a":  # of what is stored, not of what it stands for
         want = want._replace(grad=(wide(a).sum(-1), abs(wide(a)).sum(-1)))
-    check(epilogue, got, want, left, stored, k, kept=kept, vector=vector)
+    check(epilogue, got, want, left, stored, k, kept=kept_as(stored), vector=vector_of(stored))
+
+
+@pytest.mark.parametrize(
+    "left, right, stored, asked",
+    [
+        pytest.param(*product.values, asked, id=f"{product.id}-{asked}")
+        for product in products(NARROW)
+        for asked in (("both", "amax", "scale_out") if product.id == "e4m3-f8_e4m3" else ("both",))
+    ],
+)
+@pytest.mark.parametrize("epilogue", FORWARD + AUX)
+def test_amax_and_scale_of_an_fp8_result_come_last(
+    session: Any, epilogue: str, left: DType, right: DType, stored: DType, asked: str
+) -> None:
+    """Both are of what the epilogue gives; the scale changes neither amax nor aux."""
+    m, n, k = 32, 48, 64
+    a, b = narrow(left, (m, k), 1), narrow(right, (k, n), 2)
+    more = extras(session, epilogue, (m, n), stored)
+    factor = 1.0 if asked == "amax" else 2.0**-4
+    amax = None if asked == "scale_out" else session.put(np.float32(7))
+    op = message(epilogue)(
+        a=session.put(a),
+        b=by_columns(session, b),
+        scale_a=scale(session, 0.5),
+        scale_b=scale(session, 3.0),
+        scale_out=None if asked == "amax" else scale(session, factor),
+        amax=amax,
+        epilogue=epilogue,
+        out_dtype=stored.name,
+        **more.operands,
+    )
+    got = answer(session, op)
+    want = expected(epilogue, 0.5 * wide(a), 3 * wide(b), bias=more.bias)
+    got["out"] = wide(got["out"]) / factor  # a power of two, so exact
+    check(epilogue, got, want, left, stored, k, kept=BF16)
+    if amax is not None:
+        size = (want.scale + abs(want.pre)).max()
+        assert_close(session.get(amax), abs(want.out).max(), "f32", k + 4, scale=size, factors=left)
 
 
 @pytest.mark.parametrize("stored", [E4, E5], ids=str)
@@ -117,65 +146,6 @@ def test_fp8_results_saturate_and_keep_nan(session: Any, stored: DType) -> None:
     np.testing.assert_array_equal(got[0], largest)
     np.testing.assert_array_equal(got[1], -largest)
     assert np.isnan(got[2]).all()
-
-
-@pytest.mark.parametrize("stored", RESULTS[:3])
-@settings(SHARED, max_examples=15)
-@given(m=tiles, n=tiles, k=tiles, seed=st.integers(0, 99))
-def test_a_scale_for_each_row_and_column(session: Any, stored: DType, m: int, n: int, k: int, seed: int) -> None:
-    a, b = narrow(E4, (m, k), seed), narrow(E4, (k, n), seed + 1)
-    rows, columns = (np.exp(values(DTYPES["f64"], (e,), seed + i)).astype("f4") for i, e in ((2, m), (3, n)))
-    op = Matmul(
-        a=session.put(a),
-        b=by_columns(session, b),
-        scale_a=session.put(rows),
-        scale_b=session.put(columns),
-        out_dtype=stored.name,
-    )
-    want = expected("none", wide(a) * rows[:, None], wide(b) * columns)
-    got = session.get(execute(session, op))
-    assert_close(got, want.out, stored, k + 4, scale=want.scale, factors=E4)
-
-
-def spread(blocks: Array, shape: tuple[int, ...], size: tuple[int, int]) -> Array:
-    """Every block's number for each of its elements, by index."""
-    rows, columns = np.indices(shape)
-    out: Array = blocks.astype(np.float64)[rows // size[0], columns // size[1]]
-    return out
-
-
-@pytest.mark.parametrize("stored", RESULTS[:3])
-@pytest.mark.parametrize("tiled", [None, "a", "b"])
-@pytest.mark.parametrize("m, n, k", [(256, 384, 512), (160, 208, 384), (32, 48, 256)])
-def test_a_scale_for_each_block(session: Any, m: int, n: int, k: int, tiled: str | None, stored: DType) -> None:
-    """128 elements along the inner axis, and for one factor 128 x 128."""
-    a, b = narrow(E4, (m, k), 1), narrow(E4, (k, n), 2)
-    size_a, size_b = (128 if tiled == "a" else 1, 128), (128, 128 if tiled == "b" else 1)
-    random = np.random.default_rng(3)
-    scale_a, scale_b = (
-        random.uniform(0.5, 1.5, (-(-r // s[0]), -(-c // s[1]))).astype("f4")
-        for (r, c), s in (((m, k), size_a), ((k, n), size_b))
-    )
-    op = Matmul(
-        a=session.put(a),
-        b=by_columns(session, b),
-        scale_a=scales_for(session, scale_a, inner=1, tiled=tiled == "a"),
-        scale_b=scales_for(session, scale_b, inner=0, tiled=tiled == "b"),
-        out_dtype=stored.name,
-    )
-    want = expected("none", wide(a) * spread(scale_a, a.shape, size_a), wide(b) * spread(scale_b, b.shape, size_b))
-    got = session.get(execute(session, op))
-    assert_close(got, want.out, stored, k + 4, scale=want.scale, factors=E4)
-
-
-def scales_for(session: Any, scales: Array, *, inner: int, tiled: bool) -> Any:
-    """Scales as CUDA wants them to lie: of a tile the inner blocks adjacent, else the outer ones."""
-    adjacent = inner if tiled else 1 - inner
-    stored = scales if adjacent == 1 else scales.T
-    if tiled:
-        stored = np.pad(stored, ((0, 0), (0, -stored.shape[1] % 4)))
-    ref = session.put(stored)[:, : scales.shape[adjacent]]
-    return ref if adjacent == 1 else ref.T
 
 
 @settings(SHARED, max_examples=30)
@@ -205,8 +175,65 @@ def test_i8_is_rounded_to_even_and_saturates(session: Any, alpha: float) -> None
     np.testing.assert_array_equal(session.get(execute(session, op)), np.clip(np.rint(exact), -128, 127).astype(np.int8))
 
 
-def test_batches_of_fp8_share_their_scales(session: Any) -> None:
-    a, b = narrow(E4, (3, 32, 64), 1), narrow(E4, (3, 64, 48), 2)
-    op = Matmul(a=session.put(a), b=by_columns(session, b), scale_a=scale(session, 0.5), scale_b=scale(session, 2.0))
-    want = expected("none", 0.5 * wide(a), 2 * wide(b))
-    check("none", {"out": session.get(execute(session, op))}, want, E4, BF16, 64)
+@pytest.mark.parametrize("each_a, each_b", STACKS)
+@pytest.mark.parametrize("stored", ["i32", "i8"])
+@pytest.mark.parametrize("m, n, k", [(16, 32, 48), (3, 5, 7)])
+def test_batches_of_i8(
+    session: Any, m: int, n: int, k: int, stored: str, each_a: tuple[int, ...], each_b: tuple[int, ...]
+) -> None:
+    a, b, c = values(I8, (*each_a, m, k), 1), values(I8, (*each_b, k, n), 2), values(I8, (3, m, n), 3)
+    alpha, beta = (-3.0, 5.0) if stored == "i32" else (2.0**-8, -0.5)  # no intermediate result is rounded
+    op = Matmul(
+        a=session.put(a),
+        b=by_columns(session, b),
+        c=session.put(c.astype(DTYPES[stored].np)),
+        alpha=alpha,
+        beta=beta,
+        out_dtype=stored,
+    )
+    want = alpha * (wide(a) @ wide(b)) + beta * wide(c)
+    if stored == "i8":
+        want = np.clip(np.rint(want), -128, 127)
+    np.testing.assert_array_equal(session.get(execute(session, op)), want)
+
+
+@pytest.mark.parametrize(
+    "left, right, stored",
+    [p for p in products(WIDER + NARROW) if p.values[:2] == (E4, E4) or p.values[2] in (BF16, E5)],
+)
+@pytest.mark.parametrize("epilogue", EPILOGUES)
+def test_batches_of_fp8(session: Any, epilogue: str, left: DType, right: DType, stored: DType) -> None:
+    """One pair of scales for the batch; a bias, a gradient and an aux for each matrix."""
+    m, n, k = 32, 48, 64
+    a, b = narrow(left, (3, m, k), 1), narrow(right, (3, k, n), 2)
+    more = extras(session, epilogue, (3, m, n), stored, bias_of_each=True)
+    batch_of_fp8(session, epilogue, a, b, stored, more)
+
+
+@pytest.mark.parametrize("each_a, each_b", STACKS)
+@pytest.mark.parametrize("stored", [BF16, E4], ids=str)
+@pytest.mark.parametrize("epilogue", ["none", "relu_bias", "gelu_aux_bias", "drelu_bgrad", "bgrad_a", "bgrad_b"])
+def test_batches_of_fp8_with_one_of_a_kind(
+    session: Any, epilogue: str, stored: DType, each_a: tuple[int, ...], each_b: tuple[int, ...]
+) -> None:
+    """One factor, and one bias, for the whole batch."""
+    m, n, k = 32, 48, 64
+    a, b = narrow(E4, (*each_a, m, k), 1), narrow(E4, (*each_b, k, n), 2)
+    batch_of_fp8(session, epilogue, a, b, stored, extras(session, epilogue, (3, m, n), stored))
+
+
+def batch_of_fp8(session: Any, epilogue: str, a: Array, b: Array, stored: DType, more: Extras) -> None:
+    op = message(epilogue)(
+        a=session.put(a),
+        b=by_columns(session, b),
+        scale_a=scale(session, 0.5),
+        scale_b=scale(session, 2.0),
+        epilogue=epilogue,
+        out_dtype=stored.name,
+        **more.operands,
+    )
+    want = expected(epilogue, 0.5 * wide(a), 2 * wide(b), bias=more.bias, aux=more.aux)
+    if epilogue in ("bgrad_a", "bgrad_b"):  # of what is stored, not of what it stands for
+        want = want._replace(grad=expected(epilogue, wide(a), wide(b)).grad)
+    got = answer(session, op)
+    check(epilogue, got, want, E4, stored, a.shape[-1], kept=kept_as(stored), vector=vector_of(stored))
