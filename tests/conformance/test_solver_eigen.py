@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.linalg
 from hypothesis import given
 from solver_lab import (
     FLOATS,
@@ -27,7 +28,16 @@ from solver_lab import (
 
 from callboard.core.dtype import DTYPES, DType
 from callboard.core.errors import NumericalError, ShapeError
-from callboard.kernel.solver import Geev, GeevValues, Syevd, SyevdValues, SyevdxIndex, SyevdxRange, Sygvd
+from callboard.kernel.solver import (
+    Geev,
+    GeevValues,
+    Syevd,
+    SyevdValues,
+    SyevdxIndex,
+    SyevdxRange,
+    Sygvd,
+    SygvdValues,
+)
 
 EVERY = [pytest.param(DTYPES[name], id=name) for name in FLOATS]
 
@@ -150,6 +160,14 @@ def test_more_eigenvalues_than_there_is_room_for(session: Any) -> None:
         session.submit(SyevdxIndex(a=a, start=4, stop=7))
 
 
+def check_generalised(w: Any, a: Any, b: Any, dtype: DType, itype: int) -> None:
+    """Against SciPy in double precision."""
+    a, b = wide(a), wide(b)
+    want = scipy.linalg.eigh(a, b, type=itype, eigvals_only=True) if len(a) else np.empty(0)
+    metric = np.linalg.norm(np.linalg.inv(b) if itype == 1 else b)
+    check_same(w, want, dtype, float(np.linalg.norm(a) * metric))
+
+
 @pytest.mark.parametrize("itype", [1, 2, 3])
 @SHARED
 @given(data=st.data(), dtype=dtypes(*FLOATS), n=extents, lower=st.booleans(), seed=seeds)
@@ -161,6 +179,11 @@ def test_generalised(
     b[k, k] += 4 * n
     ref = put(session, one_triangle(a, lower), data.draw(layouts))
     right = put(session, one_triangle(b, lower), data.draw(layouts))
+    whole = session.put(np.full(2 * n, 7, dtype.real.np))
+    at_w = whole[::2] if data.draw(st.booleans()) else None
+    only = session.get(execute(session, SygvdValues(a=ref, b=right, w=at_w, itype=itype, lower=lower)))
+    assert (session.get(whole)[1::2] == 7).all()
+    check_generalised(only, a, b, dtype, itype)
     op = Sygvd(a=ref, b=right, v=ref if data.draw(st.booleans()) else None, itype=itype, lower=lower)
     result = execute(session, op)
     w, v = exact(session.get(result.w)), exact(session.get(result.v))
@@ -176,6 +199,16 @@ def test_generalised(
         dtype,
         float(np.linalg.norm(wide(b)) * np.linalg.norm(np.linalg.inv(wide(b)))) if n else 1.0,
     )
+
+
+@pytest.mark.parametrize("dtype", EVERY)
+@pytest.mark.parametrize("itype", [1, 2, 3])
+def test_generalised_of_a_larger_one(session: Any, dtype: DType, itype: Any) -> None:
+    n = 130
+    a, b = hermitian(dtype, (n, n), 5), (definite(dtype, (n, n), 6) + 4 * n * np.eye(n)).astype(dtype.np)
+    operands = {"a": session.put(a), "b": session.put(b), "itype": itype}
+    check_generalised(session.get(execute(session, SygvdValues(**operands))), a, b, dtype, itype)
+    check_generalised(session.get(execute(session, Sygvd(**operands)).w), a, b, dtype, itype)
 
 
 @SHARED

@@ -10,7 +10,17 @@ from solver_lab import FLOATS, execute
 import callboard.kernel.solver as solver
 from callboard.core.dtype import DTYPES, DType
 from callboard.core.errors import NumericalError, ShapeError
-from callboard.kernel.solver import Cholesky, CholeskySolve, Inverse, LeastSquares, Lu, LuSolve, Solve, Sygvd
+from callboard.kernel.solver import (
+    Cholesky,
+    CholeskySolve,
+    Inverse,
+    LeastSquares,
+    Lu,
+    LuSolve,
+    Solve,
+    Sygvd,
+    SygvdValues,
+)
 from callboard.testing.device_session import DeviceSession
 
 EVERY = [pytest.param(DTYPES[name], id=name) for name in FLOATS]
@@ -44,8 +54,10 @@ def test_indefinite(session: Any, dtype: DType, lower: bool) -> None:
     with pytest.raises(NumericalError, match="leading minor of order 4 is not positive") as e:
         execute(session, Cholesky(a=session.put(a), lower=lower))
     assert e.value.info == 4
-    with pytest.raises(NumericalError, match="b is not positive definite: its leading minor of order 4"):
-        execute(session, Sygvd(a=session.put(np.eye(5, dtype=dtype.np)), b=session.put(a), lower=lower))
+    for cls in (Sygvd, SygvdValues):
+        with pytest.raises(NumericalError, match="b is not positive definite: its leading minor of order 4") as e:
+            execute(session, cls(a=session.put(np.eye(5, dtype=dtype.np)), b=session.put(a), lower=lower))
+        assert e.value.info == 9
 
 
 @pytest.mark.parametrize("dtype", EVERY)
@@ -172,6 +184,8 @@ def array(session: Any, *shape: int, dtype: str = "f32") -> Any:
         (lambda x: solver.GetrfBatched(a=x(3, 3)), "it must have 3 axes (a[None] is a batch of one)"),
         (lambda x: solver.GelsBatched(a=x(1, 2, 3), b=x(1, 2, 1)), "at least as many rows as columns"),
         (lambda x: Sygvd(a=x(2, 2), b=x(3, 3)), "they must be of one shape"),
+        (lambda x: SygvdValues(a=x(2, 2), b=x(3, 3)), "they must be of one shape"),
+        (lambda x: SygvdValues(a=x(2, 3), b=x(2, 3)), "solver.sygvd_values: a is f32[2, 3]; it must be square"),
     ],
 )
 def test_refused_at_the_call(session: Any, make: Callable[..., Any], says: str) -> None:

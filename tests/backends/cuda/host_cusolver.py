@@ -307,8 +307,8 @@ class HostCusolver:
         left, values = np.array(view, order="F"), np.zeros(n, REAL[letter])
         works = [Work(NP[letter]), *([Work(REAL[letter])] if letter in "cz" else []), Work(np.int32)]
         name = hermitian(letter, "sygvd", "hegvd")
-        self._say(info, lapack(name, kind, "V", "LU"[uplo], n, left, n, right, n, values, *works))
-        view[...], self.vector(w, REAL[letter], n)[...] = left, values
+        self._say(info, lapack(name, kind, "NV"[job], "LU"[uplo], n, left, n, right, n, values, *works))
+        view[...], self.vector(w, REAL[letter], n)[...] = left if job else 99, values
 
     def do_xgeev(
         self, jl: int, jr: int, n: int, t: int, a: int, lda: int, tw: int, w: int, tl: int, vl: int, ldvl: int, tr: int,

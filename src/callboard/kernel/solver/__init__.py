@@ -28,6 +28,7 @@ from callboard.kernel.solver.eigen import (
     SyevdxIndex,
     SyevdxRange,
     Sygvd,
+    SygvdValues,
 )
 from callboard.kernel.solver.lu import Determinant, Inverse, Lu, LuResult, LuSolve, Solve
 from callboard.kernel.solver.qr import Geqrf, HouseholderResult, LeastSquares, Orgqr, Ormqr, Qr, QrResult
@@ -75,4 +76,5 @@ __all__ = [
     "SyevdxIndex",
     "SyevdxRange",
     "Sygvd",
+    "SygvdValues",
 ]

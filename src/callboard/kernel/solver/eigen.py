@@ -27,6 +27,7 @@ __all__ = [
     "SyevdxIndex",
     "SyevdxRange",
     "Sygvd",
+    "SygvdValues",
 ]
 
 
@@ -54,6 +55,16 @@ class EigRangeResult(NamedTuple, Generic[Mode]):
     w: GpuRef[Mode]
     v: GpuRef[Mode]
     found: GpuRef[Mode]
+
+
+def _pencil(op: "Sygvd | SygvdValues") -> tuple[DType, int]:
+    """The one dtype and order of ``a`` and ``b``."""
+    dtype = dtype_of(op, a=op.a, b=op.b)
+    _, n = square(op, "a", op.a)
+    _, order = square(op, "b", op.b)
+    if order != n:
+        raise refuse(op, f"b is {op.b.layout!r} and a is {op.a.layout!r}; they must be of one shape")
+    return dtype, n
 
 
 def _complex_of(dtype: DType) -> DType:
@@ -213,12 +224,34 @@ class Sygvd(Op[SolverActor, EigResult], tag="solver.sygvd"):
     lower: bool = True
 
     def infer(self) -> Outputs:
-        dtype = dtype_of(self, a=self.a, b=self.b)
-        _, n = square(self, "a", self.a)
-        _, order = square(self, "b", self.b)
-        if order != n:
-            raise refuse(self, f"b is {self.b.layout!r} and a is {self.a.layout!r}; they must be of one shape")
+        dtype, n = _pencil(self)
         return {"w": layout_of(dtype.real, (n,)), "v": layout_of(dtype, (n, n))}
+
+
+class SygvdValues(Op[SolverActor, GpuRef], tag="solver.sygvd_values"):
+    """The eigenvalues of the generalised problem with symmetric or Hermitian ``a`` and positive definite ``b``.
+
+    Without vectors; ascending. Fails with ``NumericalError`` where a leading minor of ``b`` is not positive.
+
+    Args:
+        a: ``[n, n]``, f32, f64, c64 or c128; the triangle that ``lower`` names is read.
+        b: Same shape and dtype; the same triangle is read.
+        w: ``[n]``, f32 beside f32 and c64, f64 beside f64 and c128.
+        itype: 1: ``a @ x = w * b @ x``; 2: ``a @ b @ x = w * x``; 3: ``b @ a @ x = w * x``.
+        lower: Which triangle.
+    """
+
+    returns: ClassVar[tuple[str, ...]] = ("w",)
+
+    a: In
+    b: In
+    w: Out | None = None
+    itype: Literal[1, 2, 3] = 1
+    lower: bool = True
+
+    def infer(self) -> Outputs:
+        dtype, n = _pencil(self)
+        return {"w": layout_of(dtype.real, (n,))}
 
 
 class Geev(Op[SolverActor, EigResult], tag="solver.geev"):

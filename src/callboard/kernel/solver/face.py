@@ -31,6 +31,7 @@ from callboard.kernel.solver.eigen import (
     SyevdxIndex,
     SyevdxRange,
     Sygvd,
+    SygvdValues,
 )
 from callboard.kernel.solver.lu import Determinant, Inverse, Lu, LuResult, LuSolve, Solve, Transpose
 from callboard.kernel.solver.qr import Geqrf, HouseholderResult, LeastSquares, Orgqr, Ormqr, Qr, QrResult
@@ -235,6 +236,19 @@ class SolverFace(Face[Mode]):
     ) -> EigResult[Mode]:
         """The generalised problem with symmetric or Hermitian ``a`` and positive definite ``b``."""
         answer: EigResult[Mode] = self._submit(Sygvd(a=a, b=b, w=w, v=v, itype=itype, lower=lower))
+        return answer
+
+    def sygvd_values(
+        self,
+        a: GpuRef[Mode],
+        b: GpuRef[Mode],
+        *,
+        w: GpuRef[Mode] | None = None,
+        itype: Literal[1, 2, 3] = 1,
+        lower: bool = True,
+    ) -> GpuRef[Mode]:
+        """The eigenvalues of the generalised problem with symmetric or Hermitian ``a`` and positive definite ``b``."""
+        answer: GpuRef[Mode] = self._submit(SygvdValues(a=a, b=b, w=w, itype=itype, lower=lower))
         return answer
 
     def geev(self, a: GpuRef[Mode], *, w: GpuRef[Mode] | None = None, v: GpuRef[Mode] | None = None) -> EigResult[Mode]:

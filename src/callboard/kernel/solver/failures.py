@@ -75,15 +75,15 @@ def unconverged_off_diagonals(tag: str, info: int) -> NumericalError:
     )
 
 
-def generalised(n: int) -> Explain:
-    """``sygvd`` of order ``n``: above ``n``, a leading minor of ``b`` is not positive."""
+def generalised(n: int, otherwise: Explain) -> Explain:
+    """``sygvd`` of order ``n``: above ``n``, a leading minor of ``b`` is not positive; up to ``n``, ``otherwise``."""
 
     def explain(tag: str, info: int) -> NumericalError:
         if info > n:
             return NumericalError(
                 f"{tag}: b is not positive definite: its leading minor of order {info - n} is not positive", info
             )
-        return unconverged_off_diagonals(tag, info)
+        return otherwise(tag, info)
 
     return explain
 

@@ -11,7 +11,16 @@ from callboard.backends.cpu.views import viewer
 from callboard.core.dtype import DType, as_dtype
 from callboard.core.layout import OpenLayout, layout_of
 from callboard.core.library import Extents
-from callboard.kernel.solver import Geev, GeevValues, Syevd, SyevdValues, SyevdxIndex, SyevdxRange, Sygvd
+from callboard.kernel.solver import (
+    Geev,
+    GeevValues,
+    Syevd,
+    SyevdValues,
+    SyevdxIndex,
+    SyevdxRange,
+    Sygvd,
+    SygvdValues,
+)
 from callboard.kernel.solver.failures import generalised, too_many, unconverged, unconverged_off_diagonals
 
 __all__ = [
@@ -23,6 +32,7 @@ __all__ = [
     "syevd_values",
     "syevdx_index",
     "sygvd",
+    "sygvd_values",
 ]
 
 Plan = Callable[..., None]
@@ -148,22 +158,44 @@ class EigenRange:
         return values, vectors
 
 
-def sygvd(op: Sygvd) -> Plan:
-    """Called with ``(a, b, w, v)``."""
+def _hegvd(op: Sygvd | SygvdValues, vectors: bool) -> Callable[[int, int], tuple[Array, Array]]:
+    """From the addresses of ``a`` and ``b`` to the eigenvalues and, if wanted, the vectors."""
     dtype, tag, stage_a, stage_b = op.a.dtype, tag_of(op), staged(op.a), staged(op.b)
-    view_w, view_v = outputs(op, "w", "v")
-    n, itype, letter = op.a.shape[0], op.itype, triangle(op.lower)
-    name, explain = name_of(dtype, "sygvd", "hegvd"), generalised(n)
+    n, itype, letter, job = op.a.shape[0], op.itype, triangle(op.lower), "V" if vectors else "N"
+    name = name_of(dtype, "sygvd", "hegvd")
+    explain = generalised(n, unconverged if vectors else unconverged_off_diagonals)
     works = (Work(dtype.np), *((Work(dtype.real.np),) if dtype.is_complex else ()), Work(np.int32))
 
-    def work(a: int, b: int, w: int, v: int) -> None:
+    def solve(a: int, b: int) -> tuple[Array, Array]:
         left, right = stage_a(a), stage_b(b)
         check_finite(tag, left, right)
         values = np.empty(n, dtype.real.np)
-        info = lapack(name, itype, "V", letter, n, left, n, right, n, values, *works) if n else 0
+        info = lapack(name, itype, job, letter, n, left, n, right, n, values, *works) if n else 0
         if info:
             raise explain(tag, info)
-        view_w(w)[...], view_v(v)[...] = values, left
+        return values, left
+
+    return solve
+
+
+def sygvd(op: Sygvd) -> Plan:
+    """Called with ``(a, b, w, v)``."""
+    solve = _hegvd(op, True)
+    view_w, view_v = outputs(op, "w", "v")
+
+    def work(a: int, b: int, w: int, v: int) -> None:
+        view_w(w)[...], view_v(v)[...] = solve(a, b)
+
+    return work
+
+
+def sygvd_values(op: SygvdValues) -> Plan:
+    """Called with ``(a, b, w)``."""
+    solve = _hegvd(op, False)
+    (view_w,) = outputs(op, "w")
+
+    def work(a: int, b: int, w: int) -> None:
+        view_w(w)[...], _ = solve(a, b)
 
     return work
 

@@ -51,6 +51,7 @@ PLANS: dict[type[Op[Any, Any]], Callable[[Any], Plan]] = {
     messages.SyevdxIndex: eigen.syevdx_index,
     messages.SyevdxRange: eigen.EigenRange,
     messages.Sygvd: eigen.sygvd,
+    messages.SygvdValues: eigen.sygvd_values,
 }
 """From the message, with placeholders for operands, to the work: a function of what its launch is given."""
 

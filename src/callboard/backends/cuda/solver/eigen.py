@@ -14,13 +14,22 @@ from callboard.core.dtype import DTYPES, DType
 from callboard.core.errors import NumericalError
 from callboard.core.layout import OpenLayout, layout_of
 from callboard.core.library import Extents
-from callboard.kernel.solver import Geev, GeevValues, Syevd, SyevdValues, SyevdxIndex, SyevdxRange, Sygvd
+from callboard.kernel.solver import (
+    Geev,
+    GeevValues,
+    Syevd,
+    SyevdValues,
+    SyevdxIndex,
+    SyevdxRange,
+    Sygvd,
+    SygvdValues,
+)
 from callboard.kernel.solver.failures import generalised, too_many, unconverged, unconverged_off_diagonals
 
 if TYPE_CHECKING:
     from callboard.backends.cuda.solver.cusolver import Cusolver
 
-__all__ = ["geev", "geev_values", "syevd", "syevd_values", "syevdx_index", "syevdx_range", "sygvd"]
+__all__ = ["geev", "geev_values", "syevd", "syevd_values", "syevdx_index", "syevdx_range", "sygvd", "sygvd_values"]
 
 VECTORS, NO_VECTORS = 1, 0
 """``cusolverEigMode_t``."""
@@ -191,28 +200,55 @@ def syevdx_range(solver: "Cusolver", op: SyevdxRange) -> Plan:
     return job.plan(run, unconverged, limits=limits, end=end, size=size if is_open else None)
 
 
+def _sygvd(job: Job, op: Sygvd | SygvdValues, mode: int) -> tuple[Part, Part, Callable[[int, int, int, int], None]]:
+    """Room for the eigenvalues and for ``a``, which the vectors replace, and ``run(native, base, at_a, at_b)``."""
+    n, dtype, itype, fill, anchor = op.a.shape[0], op.a.dtype, op.itype, fill_mode(op.lower), job.solver.anchor
+    a, load_a = job.load(op.a)
+    b, load_b = job.load(op.b)
+    w = job.array(dtype.real, n)
+    call = job.legacy(name_of(dtype, "sygvd", "hegvd"), dtype, (itype, mode, fill, n, anchor, n, anchor, n, anchor))
+
+    def run(native: int, base: int, at_a: int, at_b: int) -> None:
+        load_a(native, base, at_a)
+        load_b(native, base, at_b)
+        call(base, itype, mode, fill, n, base + a.at, n, base + b.at, n, base + w.at)
+
+    return w, a, run
+
+
 def sygvd(solver: "Cusolver", op: Sygvd) -> Plan:
     """Called with ``(a, b, w, v)``."""
     job = Job(solver, op)
     if not op.a.size:
         return job.nothing()
-    n, dtype, itype, fill, anchor = op.a.shape[0], op.a.dtype, op.itype, fill_mode(op.lower), solver.anchor
-    a, load_a = job.load(op.a)
-    b, load_b = job.load(op.b)
-    w = job.array(dtype.real, n)
-    call = job.legacy(name_of(dtype, "sygvd", "hegvd"), dtype, (itype, VECTORS, fill, n, anchor, n, anchor, n, anchor))
-    store_w, store_v = job.store("w", w), job.store("v", a)
+    w, v, solve = _sygvd(job, op, VECTORS)
+    store_w, store_v = job.store("w", w), job.store("v", v)
 
     def run(native: int, base: int, at_a: int, at_b: int, at_w: int, at_v: int) -> None:
-        load_a(native, base, at_a)
-        load_b(native, base, at_b)
-        call(base, itype, VECTORS, fill, n, base + a.at, n, base + b.at, n, base + w.at)
+        solve(native, base, at_a, at_b)
 
     def end(native: int, base: int, at_a: int, at_b: int, at_w: int, at_v: int) -> None:
         store_w(native, base, at_w)
         store_v(native, base, at_v)
 
-    return job.plan(run, generalised(n), end=end)
+    return job.plan(run, generalised(op.a.shape[0], unconverged), end=end)
+
+
+def sygvd_values(solver: "Cusolver", op: SygvdValues) -> Plan:
+    """Called with ``(a, b, w)``."""
+    job = Job(solver, op)
+    if not op.a.size:
+        return job.nothing()
+    w, _, solve = _sygvd(job, op, NO_VECTORS)
+    store = job.store("w", w)
+
+    def run(native: int, base: int, at_a: int, at_b: int, at_w: int) -> None:
+        solve(native, base, at_a, at_b)
+
+    def end(native: int, base: int, at_a: int, at_b: int, at_w: int) -> None:
+        store(native, base, at_w)
+
+    return job.plan(run, generalised(op.a.shape[0], unconverged_off_diagonals), end=end)
 
 
 def _geev(job: Job, mode: int, a: Part, wide: DType) -> tuple[Part, Part, Callable[[int], None]]:

@@ -57,6 +57,7 @@ PLANS: dict[type[Op[Any, Any]], Callable[[Cusolver, Any], Plan]] = {
     messages.SyevdxIndex: eigen.syevdx_index,
     messages.SyevdxRange: eigen.syevdx_range,
     messages.Sygvd: eigen.sygvd,
+    messages.SygvdValues: eigen.sygvd_values,
 }
 """From the message, with placeholders for operands, to its plan."""
 

@@ -25,7 +25,7 @@ JACOBI_LIMIT = 32
 AHEAD = (
     *(messages.Svd, messages.SvdValues, messages.GesvdjBatched),
     *(messages.Syevd, messages.SyevdValues, messages.SyevdxIndex, messages.SyevdxRange, messages.SyevBatched),
-    *(messages.Sygvd, messages.Geev, messages.GeevValues),
+    *(messages.Sygvd, messages.SygvdValues, messages.Geev, messages.GeevValues),
     *(messages.SparseCholesky, messages.SparseLu, messages.SparseQr),
 )
 """The ops that may be."""
