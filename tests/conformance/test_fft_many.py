@@ -5,32 +5,39 @@ from typing import Any
 import numpy as np
 import pytest
 from blas_lab import SENTINEL, SHARED, execute, seeds
-from fft_lab import check, half_spectrum, norm_scale, norms, real, stored, transformed
+from fft_lab import check, extents, half_spectrum, loaded, norm_scale, norms, real, stored, transformed
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callboard.core.errors import ShapeError
+from callboard.core.dtype import DTYPES
+from callboard.core.errors import ShapeError, UnsupportedOp
 from callboard.kernel.fft import FftPlanMany, FftPlanManyInPlace
 
 KINDS = {
-    "C2C": ("f32", True, True),
-    "R2C": ("f32", False, True),
-    "C2R": ("f32", True, False),
-    "Z2Z": ("f64", True, True),
-    "D2Z": ("f64", False, True),
-    "Z2D": ("f64", True, False),
+    "C2C": (True, True),
+    "R2C": (False, True),
+    "C2R": (True, False),
+    "Z2Z": (True, True),
+    "D2Z": (False, True),
+    "Z2D": (True, False),
 }
+FORMS = [(kind, precision) for kind in KINDS for precision in (("f16", "f32") if "C" in kind else ("f64",))]
+"""Kinds and the precisions in which each is asked for: the kinds in single precision are also those of halves."""
+forms = st.sampled_from(FORMS)
+
+
+def sizes(precision: str) -> Any:
+    """Points along the axes of a transform."""
+    return st.lists(extents(precision) if precision == "f16" else st.integers(1, 9), min_size=1, max_size=3).map(tuple)
 
 
 def values(precision: str, dims: tuple[int, ...], batch: int, is_complex: bool, to_real: bool, seed: int) -> Any:
-    """The input of a batch, ``[batch, *dims]``."""
+    """The input of a batch, ``[batch, *dims]``; complex halves in pairs."""
     axes = tuple(range(1, len(dims) + 1))
     if to_real:
         return half_spectrum(precision, (batch, *dims), axes, seed)
     signal = real("f64", (batch, *dims), seed)
-    return (
-        stored(signal + 1j * signal[::-1], precision) if is_complex else signal.astype(precision.replace("f", "float"))
-    )
+    return stored(signal + 1j * signal[::-1], precision) if is_complex else signal.astype(DTYPES[precision].np)
 
 
 def wanted(x: Any, dims: tuple[int, ...], is_complex: bool, to_complex: bool, direction: str, norm: str) -> Any:
@@ -41,12 +48,12 @@ def wanted(x: Any, dims: tuple[int, ...], is_complex: bool, to_complex: bool, di
     return transformed(name, x, axes=axes, norm=norm)
 
 
-def check_batch(session: Any, got: Any, x: Any, dims: Any, kind: str, direction: str, norm: str) -> None:
-    precision, is_complex, to_complex = KINDS[kind]
+def check_batch(session: Any, got: Any, x: Any, dims: Any, form: Any, direction: str, norm: str) -> None:
+    """``got`` and ``x`` wide where they are complex."""
+    precision, (is_complex, to_complex) = form[1], KINDS[form[0]]
     want = wanted(x, dims, is_complex, to_complex, direction, norm)
     really = "inverse" if not to_complex else "forward" if not is_complex else direction
     points, axes = int(np.prod(dims)), tuple(range(1, len(dims) + 1))
-    got = got.astype(np.clongdouble) if to_complex else got
     check(session, got, want, precision, x, axes, points, norm_scale(points, really, norm))
 
 
@@ -69,49 +76,103 @@ def sides(draw: st.DrawFn, dims: tuple[int, ...], batch: int) -> tuple[dict[str,
 
 
 @SHARED
-@given(data=st.data(), kind=st.sampled_from(sorted(KINDS)), norm=norms, seed=seeds)
-def test_apart(session: Any, data: st.DataObject, kind: Any, norm: Any, seed: int) -> None:
-    precision, is_complex, to_complex = KINDS[kind]
-    dims = tuple(data.draw(st.lists(st.integers(1, 9), min_size=1, max_size=3), "dims"))
+@given(data=st.data(), form=forms, norm=norms, seed=seeds)
+def test_apart(session: Any, data: st.DataObject, form: Any, norm: Any, seed: int) -> None:
+    (kind, precision), (is_complex, to_complex) = form, KINDS[form[0]]
+    dims = data.draw(sizes(precision), "dims")
     batch, direction = data.draw(st.integers(1, 4), "batch"), data.draw(st.sampled_from(["forward", "inverse"]))
     x = values(precision, dims, batch, is_complex, not to_complex, seed)
-    want = wanted(x, dims, is_complex, to_complex, direction, norm)
-    result = np.dtype(stored(want, precision).dtype if to_complex else x.real.dtype)
-    src, src_steps, src_size = data.draw(sides(x.shape[1:], batch))
+    wide = loaded(x, precision) if is_complex else x
+    want = wanted(wide, dims, is_complex, to_complex, direction, norm)
+    result = stored(want, precision).dtype if to_complex else DTYPES[precision].np
+    src, src_steps, src_size = data.draw(sides(wide.shape[1:], batch))
     out, out_steps, out_size = data.draw(sides(want.shape[1:], batch))
-    whole_x, whole_out = np.full(src_size + 2, SENTINEL, x.dtype), np.full(out_size + 2, SENTINEL, result)
-    strided(whole_x, x.shape, src_steps)[...] = x
+    whole_x, whole_out = flat(src_size + 2, x.dtype, is_complex), flat(out_size + 2, result, to_complex)
+    strided(whole_x, wide.shape, src_steps)[...] = x
     at_x, at_out = session.put(whole_x), session.put(whole_out)
     numbers: Any = {f"in_{k}": v for k, v in src.items()} | {f"out_{k}": v for k, v in out.items()}
     op = FftPlanMany(x=at_x, out=at_out, kind=kind, dims=dims, batch=batch, direction=direction, norm=norm, **numbers)
     got = session.get(execute(session, op))
-    check_batch(session, strided(got, want.shape, out_steps).copy(), x, dims, kind, direction, norm)
+    found = strided(got, want.shape, out_steps).copy()
+    check_batch(session, loaded(found, precision) if to_complex else found, wide, dims, form, direction, norm)
     strided(got, want.shape, out_steps)[...] = SENTINEL
     np.testing.assert_array_equal(got, SENTINEL, "an element that is no part of the output was written")
     np.testing.assert_array_equal(session.get(at_x), whole_x)
 
 
 @SHARED
-@given(data=st.data(), kind=st.sampled_from(sorted(KINDS)), norm=norms, seed=seeds)
-def test_in_place(session: Any, data: st.DataObject, kind: Any, norm: Any, seed: int) -> None:
-    precision, is_complex, to_complex = KINDS[kind]
-    dims = tuple(data.draw(st.lists(st.integers(1, 9), min_size=1, max_size=3), "dims"))
+@given(data=st.data(), form=forms, norm=norms, seed=seeds)
+def test_in_place(session: Any, data: st.DataObject, form: Any, norm: Any, seed: int) -> None:
+    (kind, precision), (is_complex, to_complex) = form, KINDS[form[0]]
+    dims = data.draw(sizes(precision), "dims")
     batch, direction = data.draw(st.integers(1, 3), "batch"), data.draw(st.sampled_from(["forward", "inverse"]))
     x = values(precision, dims, batch, is_complex, not to_complex, seed)
-    want = wanted(x, dims, is_complex, to_complex, direction, norm)
-    row = dims[-1] if kind in ("C2C", "Z2Z") else dims[-1] // 2 + 1
-    whole = np.full((batch, *dims[:-1], row if is_complex else 2 * row), SENTINEL, x.dtype)
-    whole[..., : x.shape[-1]] = x
+    wide = loaded(x, precision) if is_complex else x
+    want = wanted(wide, dims, is_complex, to_complex, direction, norm)
+    row = dims[-1] if is_complex and to_complex else dims[-1] // 2 + 1
+    pair = (2,) if precision == "f16" and is_complex else ()
+    whole = np.full((batch, *dims[:-1], row if is_complex else 2 * row, *pair), SENTINEL, x.dtype)
+    whole[(..., slice(wide.shape[-1]), *(slice(None) for _ in pair))] = x
     at_x = session.put(whole)
     op = FftPlanManyInPlace(x=at_x, kind=kind, dims=dims, batch=batch, direction=direction, norm=norm)
-    got = np.ascontiguousarray(session.get(execute(session, op)))
-    complexes = stored(want, precision).dtype if to_complex else None
-    got = got.view(complexes) if to_complex else got.view(x.real.dtype)
-    check_batch(session, got[..., : want.shape[-1]], x, dims, kind, direction, norm)
+    got = np.ascontiguousarray(session.get(execute(session, op))).reshape(batch, *dims[:-1], -1)
+    if precision == "f16" and to_complex:
+        got = got.reshape(*got.shape[:-1], row, 2)
+    else:
+        got = got.view(stored(want, precision).dtype if to_complex else DTYPES[precision].np)
+    found = loaded(got, precision) if to_complex else got
+    check_batch(session, found[..., : want.shape[-1]], wide, dims, form, direction, norm)
+
+
+def flat(size: int, dtype: Any, is_complex: bool) -> Any:
+    """A long array of an operand's type; complex halves in pairs."""
+    return np.full((size, 2) if dtype == np.float16 and is_complex else size, SENTINEL, dtype)
 
 
 def strided(array: Any, shape: tuple[int, ...], steps: tuple[int, ...]) -> Any:
-    return np.lib.stride_tricks.as_strided(array, shape, tuple(s * array.itemsize for s in steps))
+    """A view of these elements of ``array``'s first axis; pairs stay together."""
+    step, rest = array.strides[0], array.shape[1:]
+    return np.lib.stride_tricks.as_strided(array, (*shape, *rest), (*(s * step for s in steps), *array.strides[1:]))
+
+
+@pytest.mark.parametrize("cls", [FftPlanMany, FftPlanManyInPlace])
+def test_a_plan_is_of_one_precision(session: Any, cls: Any) -> None:
+    """The same kind and numbers in f16 and f32 are two plans, each made once."""
+    device = getattr(session, "device", None)
+    if not hasattr(device, "stats"):
+        pytest.skip("plans are counted by devices; this session has none")
+
+    def submit(x: Any) -> Any:
+        operands = (
+            {"x": x} if cls is FftPlanManyInPlace else {"x": x, "out": session.put(np.zeros_like(session.get(x)))}
+        )
+        return session.get(session.submit(cls(kind="C2C", dims=(8,), batch=3, norm="forward", **operands)))
+
+    def misses() -> int:
+        return int(session._run(device.stats()).plans["fft"].misses)
+
+    signal = real("f64", (3, 8), 7) + 1j * real("f64", (3, 8), 8)
+    before = misses()
+    for precision in ("f16", "f32", "f16", "f32"):
+        x = stored(signal, precision)
+        got = loaded(submit(session.put(x)), precision)
+        wide = loaded(x, precision)
+        check_batch(session, got, wide, (8,), ("C2C", precision), "forward", "forward")
+    assert misses() == before + 2
+
+
+@pytest.mark.parametrize("dims", [(6,), (4, 12)])
+@pytest.mark.parametrize("kind", ["C2C", "R2C", "C2R"])
+def test_halves_that_are_no_powers_of_two(session: Any, kind: Any, dims: Any) -> None:
+    """The CPU transforms them; cuFFT does not, which is said before anything is enqueued."""
+    x = session.put(np.zeros((200, 2) if kind != "R2C" else 200, np.float16))
+    out = session.put(np.zeros((200, 2) if kind != "C2R" else 200, np.float16))
+    for op in (FftPlanMany(x=x, out=out, kind=kind, dims=dims), FftPlanManyInPlace(x=x, kind=kind, dims=dims)):
+        if session.backend.name == "cpu":
+            assert not np.any(session.get(session.submit(op)))
+        else:
+            with pytest.raises(UnsupportedOp, match=r"halves by powers of two.*use f32"):
+                session.submit(op)
 
 
 def refused(session: Any, cls: Any = FftPlanMany, **settings: Any) -> str:
@@ -138,3 +199,27 @@ def test_what_does_not_fit_is_refused(session: Any) -> None:
     assert "in_stride is 0" in refused(session, in_stride=0)
     assert "without gaps" in refused(session, x=session.empty(16, "c64")[::2])
     assert "pass a longer one" in refused(session, FftPlanManyInPlace, x=session.empty(8), kind="R2C")
+
+
+def test_halves_that_do_not_fit_are_refused(session: Any) -> None:
+    pairs, halves = session.empty((8, 2), "f16"), session.empty(16, "f16")
+    assert "for kind C2C it must be c64, or f16 in pairs" in refused(session, x=session.empty(8), kind="C2C")
+    assert "for kind R2C it must be f32 or f16" in refused(session, x=session.empty(8, "f64"), kind="R2C")
+    assert "for kind C2R it must be c64, or f16 in pairs" in refused(
+        session, FftPlanManyInPlace, x=session.empty(8), kind="C2R"
+    )
+    assert "out is c64[8]; for kind C2C it must be f16 like x, in pairs" in refused(session, x=pairs)
+    assert "out is f32[8]; for kind C2R it must be f16 like x" in refused(
+        session, x=pairs, out=session.empty(8), kind="C2R"
+    )
+    assert "out is f16[8, 2]; for kind C2C it must be c64" in refused(session, out=pairs)
+    assert "for kind Z2Z it must be c128" in refused(session, x=pairs, out=pairs, kind="Z2Z")
+    assert "real and imaginary part: extent 2" in refused(session, x=halves, out=pairs)
+    assert "real and imaginary part: extent 2" in refused(session, x=halves, out=halves, kind="R2C")
+    assert "real and imaginary part: extent 2" in refused(session, FftPlanManyInPlace, x=halves, kind="C2R")
+    assert "without gaps" in refused(session, x=session.empty((16, 2), "f16")[::2], out=pairs)
+    assert "32 bytes; these transforms reach 36 bytes" in refused(
+        session, x=pairs, out=pairs, batch=2, in_dist=1, out_dist=1
+    )
+    assert "elements of out overlap" in refused(session, x=pairs, out=pairs, batch=2, dims=(4,), out_dist=2)
+    assert "pass a longer one" in refused(session, FftPlanManyInPlace, x=session.empty(8, "f16"), kind="R2C")

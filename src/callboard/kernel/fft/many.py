@@ -1,7 +1,7 @@
 """Batches of transforms whose elements lie where numbers say: cuFFT's advanced layout.
 
 Element ``[i, j, k]`` of transform ``b`` is ``b * dist + ((i * embed[1] + j) * embed[2] + k) * stride`` elements from
-the start of the array, each side with its own ``embed``, ``stride`` and ``dist``.
+the start of the array, each side with its own ``embed``, ``stride`` and ``dist``. A complex half is one element.
 """
 
 from typing import ClassVar, Literal
@@ -12,17 +12,29 @@ from callboard.core.op import Op, Outputs
 from callboard.core.operand import In, InOut
 from callboard.core.ref import GpuRef
 from callboard.kernel.fft.actor import FftActor
-from callboard.kernel.fft.transform import FftDirection, FftKind, FftNorm, Side, Transform, refuse, settle_alignment
+from callboard.kernel.fft.transform import (
+    HALF,
+    FftDirection,
+    FftKind,
+    FftNorm,
+    Side,
+    Transform,
+    complex_layout,
+    complex_side,
+    refuse,
+    settle_alignment,
+)
 
 __all__ = ["FftPlanMany", "FftPlanManyInPlace"]
 
-_KINDS: dict[str, tuple[Literal["C2C", "R2C", "C2R"], DType, DType]] = {
-    "C2C": ("C2C", DTYPES["c64"], DTYPES["c64"]),
-    "R2C": ("R2C", DTYPES["f32"], DTYPES["c64"]),
-    "C2R": ("C2R", DTYPES["c64"], DTYPES["f32"]),
-    "Z2Z": ("C2C", DTYPES["c128"], DTYPES["c128"]),
-    "D2Z": ("R2C", DTYPES["f64"], DTYPES["c128"]),
-    "Z2D": ("C2R", DTYPES["c128"], DTYPES["f64"]),
+_SINGLE, _DOUBLE = DTYPES["f32"], DTYPES["f64"]
+_KINDS: dict[str, tuple[Literal["C2C", "R2C", "C2R"], DType]] = {
+    "C2C": ("C2C", _SINGLE),
+    "R2C": ("R2C", _SINGLE),
+    "C2R": ("C2R", _SINGLE),
+    "Z2Z": ("C2C", _DOUBLE),
+    "D2Z": ("R2C", _DOUBLE),
+    "Z2D": ("C2R", _DOUBLE),
 }
 Embed = tuple[int, ...] | None
 
@@ -31,8 +43,9 @@ class FftPlanMany(Op[FftActor, GpuRef], tag="fft.plan_many"):
     """A batch of transforms from one flat array to another (``FftPlanMany``, executed at once).
 
     Args:
-        x: Without gaps, its axes do not matter: f32, f64, c64 or c128, as ``kind`` says. Not changed.
-        out: Likewise; answered. Elements that no transform reaches are left alone.
+        x: Without gaps, its axes do not matter: f32, f64, c64 or c128, as ``kind`` says; or f16 for the kinds in single
+            precision, complex halves as pairs: their last axis holds real and imaginary part. Not changed.
+        out: Likewise, of the precision of ``x``; answered. Elements that no transform reaches are left alone.
         kind: From what to what.
         dims: Points along each axis of a transform: 1 to 3 numbers, of the real side for the real kinds. The complex
             side then has ``dims[-1] // 2 + 1`` along the last axis.
@@ -78,12 +91,12 @@ class FftPlanMany(Op[FftActor, GpuRef], tag="fft.plan_many"):
         Raises:
             ShapeError: The arrays are too short, or elements of the output overlap.
         """
-        kind, source, target = _KINDS[self.kind]
+        kind, real = _precision(self, self.x.layout)
         src_dims, out_dims = _dims(self, self.dims, kind)
-        _check_flat(self, "x", self.x.layout, source)
-        _check_flat(self, "out", self.out.layout, target)
-        src = _side(self, "in", source, src_dims, self.batch, self.in_embed, self.in_stride, self.in_dist)
-        out = _side(self, "out", target, out_dims, self.batch, self.out_embed, self.out_stride, self.out_dist)
+        _check_flat(self, "x", self.x.layout, real, kind != "R2C")
+        _check_flat(self, "out", self.out.layout, real, kind != "C2R")
+        src = _side(self, "in", real, kind != "R2C", src_dims, self.in_embed, self.in_stride, self.in_dist)
+        out = _side(self, "out", real, kind != "C2R", out_dims, self.out_embed, self.out_stride, self.out_dist)
         _check_reach(self, "x", src, self.x.layout)
         _check_reach(self, "out", out, self.out.layout)
         _check_distinct(self, "out", out)
@@ -95,10 +108,12 @@ class FftPlanManyInPlace(Op[FftActor, GpuRef], tag="fft.plan_many_in_place"):
     """A batch of transforms within one array, real ones included.
 
     Real rows are padded: ``n`` numbers lie where their ``n // 2 + 1`` complex ones will, so a row takes ``2 * (n //
-    2 + 1)``; what is beside them has no meaning. ``dev.view(x, dtype=...)`` gives the array as its other type.
+    2 + 1)``; what is beside them has no meaning. ``dev.view(x, dtype=...)`` gives the array as its other type, and a
+    view of other extents halves as pairs or as single numbers.
 
     Args:
-        x: Without gaps, its axes do not matter; of the type of the input of ``kind``; answered.
+        x: Without gaps, its axes do not matter; of the type of the input of ``kind``, or f16 as for
+            :class:`FftPlanMany`; answered.
         kind, dims, batch, direction, norm, aligned: As in :class:`FftPlanMany`.
     """
 
@@ -126,13 +141,13 @@ class FftPlanManyInPlace(Op[FftActor, GpuRef], tag="fft.plan_many_in_place"):
         Raises:
             ShapeError: The array is too short.
         """
-        kind, source, target = _KINDS[self.kind]
+        kind, real = _precision(self, self.x.layout)
         src_dims, out_dims = _dims(self, self.dims, kind)
-        _check_flat(self, "x", self.x.layout, source)
-        kept = src_dims if source.is_complex else out_dims
+        _check_flat(self, "x", self.x.layout, real, kind != "R2C")
+        kept = out_dims if kind == "R2C" else src_dims
         padded = (*kept[:-1], 2 * kept[-1])
-        src = _side(self, "in", source, src_dims, self.batch, kept if source.is_complex else padded, 1, None)
-        out = _side(self, "out", target, out_dims, self.batch, kept if target.is_complex else padded, 1, None)
+        src = _side(self, "in", real, kind != "R2C", src_dims, padded if kind == "R2C" else kept, 1, None)
+        out = _side(self, "out", real, kind != "C2R", out_dims, padded if kind == "C2R" else kept, 1, None)
         for side in (src, out):
             _check_reach(self, "x", side, self.x.layout)
         axes = tuple(range(1, len(self.dims) + 1))
@@ -140,6 +155,12 @@ class FftPlanManyInPlace(Op[FftActor, GpuRef], tag="fft.plan_many_in_place"):
 
 
 AnyMany = FftPlanMany | FftPlanManyInPlace
+
+
+def _precision(op: AnyMany, layout: Layout) -> tuple[Literal["C2C", "R2C", "C2R"], DType]:
+    """What is done, and the type of a part: halves have no kinds of their own, their arrays say it."""
+    kind, real = _KINDS[op.kind]
+    return kind, HALF if real is _SINGLE and layout.dtype is HALF else real
 
 
 def _dims(op: AnyMany, dims: tuple[int, ...], kind: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -155,19 +176,27 @@ def _direction(kind: str, asked: FftDirection) -> FftDirection:
     return asked if kind == "C2C" else "forward" if kind == "R2C" else "inverse"
 
 
-def _check_flat(op: AnyMany, name: str, layout: Layout, dtype: DType) -> None:
+def _check_flat(op: AnyMany, name: str, layout: Layout, real: DType, is_complex: bool) -> None:
+    dtype = complex_layout(real, ()).dtype if is_complex else real
     if layout.dtype is not dtype:
-        raise refuse(op, f"{name} is {layout!r}; for kind {op.kind} it must be {dtype} (dev.view or another kind)")
+        wanted = str(dtype)
+        if name == "x" and real is _SINGLE:
+            wanted += ", or f16 in pairs" if is_complex else " or f16"
+        elif real is HALF:
+            wanted += " like x, in pairs" if is_complex else " like x"
+        raise refuse(op, f"{name} is {layout!r}; for kind {op.kind} it must be {wanted} (dev.view or another kind)")
     if not layout.contiguous:
         raise refuse(op, f"{name} is {layout!r}; pass the whole array, without gaps, and embed, stride and dist")
+    if is_complex:
+        complex_side(op, name, layout)  # refuses halves that are no pairs
 
 
 def _side(
     op: AnyMany,
     name: str,
-    dtype: DType,
+    real: DType,
+    is_complex: bool,
     dims: tuple[int, ...],
-    batch: int,
     embed: Embed,
     stride: int,
     dist: int | None,
@@ -183,7 +212,7 @@ def _side(
         dist = steps[-1] * max(embed[0], dims[0])
     if stride < 1 or dist < 0:
         raise refuse(op, f"{name}_stride is {stride}, {name}_dist {dist}; they must be positive")
-    return Side(dtype.real, dtype.is_complex, (batch, *dims), (dist, *reversed(steps)))
+    return Side(real, is_complex, (op.batch, *dims), (dist, *reversed(steps)))
 
 
 def _check_reach(op: AnyMany, name: str, side: Side, layout: Layout) -> None:

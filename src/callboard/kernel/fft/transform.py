@@ -29,7 +29,10 @@ __all__ = [
 ]
 
 FftKind = Literal["C2C", "R2C", "C2R", "Z2Z", "D2Z", "Z2D"]
-"""From complex or real to complex or real, in single (C, R) or double (Z, D) precision; cuFFT's names."""
+"""From complex or real to complex or real, in single (C, R) or double (Z, D) precision; cuFFT's names.
+
+C and R are also for halves: which of the two is meant, the arrays say.
+"""
 
 FftDirection = Literal["forward", "inverse"]
 """The sign of the exponent: - forward, + inverse."""

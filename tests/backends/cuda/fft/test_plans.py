@@ -216,3 +216,46 @@ def test_a_source_says_what_it_computes_in(
     assert "out[i] = load(x, i, a.data);" in load
     assert "const cplx *x = (const cplx *)a.x" in store
     assert "store(out, i, x[i], a.data);" in store
+
+
+@pytest.mark.parametrize(
+    "numbers, copies",
+    [
+        ({}, ""),
+        ({"in_dist": 8, "out_dist": 5}, ""),
+        ({"in_dist": 9}, "src"),  # cuFFT steps over no real halves
+        ({"in_stride": 2}, "src"),
+        ({"in_dist": 4}, "src"),  # windows that overlap
+        ({"in_dist": 0}, "src"),
+        ({"out_stride": 2, "out_dist": 11}, ""),
+    ],
+)
+def test_which_halves_are_copied(numbers: Any, copies: str) -> None:
+    op = FftPlanMany(x=array("f16", 99), out=array("f16", 99, 2), kind="R2C", dims=(8,), batch=3, **numbers)
+    where = advanced(op.transform(), False)
+    assert [name for name in ("src", "out") if getattr(where, f"{name}_copy") is not None] == copies.split()
+
+
+def test_windows_of_real_halves_whose_gaps_others_fill(session: LibrarySession, cufft: HostCufft) -> None:
+    """Rows at a step of 3 with a transform at each place: as many elements as places, and yet no array without gaps."""
+    x = np.random.default_rng(2).standard_normal(24).astype(np.float16)
+    at_x, out = session.put(x), session.put(np.zeros((8 * 4, 2), np.float16))
+    numbers: Any = {"in_embed": (2, 3), "in_dist": 1}
+    got = session.get(session.submit(FftPlanMany(x=at_x, out=out, kind="R2C", dims=(2, 2), batch=8, **numbers)))
+    windows = np.stack([[x[b : b + 2], x[b + 3 : b + 5]] for b in range(8)]).astype(np.float32)
+    want = np.fft.rfft2(windows)
+    np.testing.assert_allclose(got[:, 0] + 1j * got[:, 1].astype(np.float32), want.reshape(-1), atol=0.02)
+
+
+@pytest.mark.parametrize("kind, types", [("C2C", (6, 6)), ("R2C", (2, 6)), ("C2R", (6, 2))])
+def test_numbers_of_halves(session: LibrarySession, cufft: HostCufft, kind: Any, types: tuple[int, int]) -> None:
+    """In elements, of which a pair is one."""
+    x = session.put(np.zeros((200, 2) if types[0] == 6 else 200, np.float16))
+    out = session.put(np.zeros((200, 2) if types[1] == 6 else 200, np.float16))
+    ends: dict[str, Any] = {"in": types[0], "out": types[1]}
+    numbers: Any = {f"{end}_stride": 3 for end, t in ends.items() if t == 6}
+    numbers |= {f"{end}_dist": 50 for end, t in ends.items() if t == 6}
+    session.submit(FftPlanMany(x=x, out=out, kind=kind, dims=(16,), batch=3, **numbers))
+    made = next(m for m in cufft.plans.values() if m is not None)
+    assert tuple(side[0] for side in made.sides) == types
+    assert [side[2:] for side in made.sides] == [(3, 50) if t == 6 else (1, 16) for t in types]

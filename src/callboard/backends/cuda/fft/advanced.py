@@ -117,7 +117,7 @@ def _nested(side: Side, axes: tuple[int, ...]) -> tuple[list[int], int] | None:
     stride = step = side.strides[last] if side.shape[last] > 1 else 1
     embed = [side.shape[last]]
     half = side.real.name == "f16" and not side.is_complex
-    if stride < 1 or (half and (stride != 1 or side.layout.size <= side.layout.last - side.layout.first)):
+    if stride < 1 or (half and (stride != 1 or not _without_gaps(side))):
         return None
     for axis, inner in zip(reversed(axes[:-1]), reversed(axes), strict=False):
         if side.shape[axis] == 1:
@@ -130,6 +130,16 @@ def _nested(side: Side, axes: tuple[int, ...]) -> tuple[list[int], int] | None:
         embed.insert(0, side.shape[axis])
         step *= extent
     return embed, stride
+
+
+def _without_gaps(side: Side) -> bool:
+    """Each element directly behind another one, in whatever order of the axes, and none of them twice."""
+    step = 1
+    for stride, extent in sorted(zip(side.strides, side.shape, strict=True)):
+        if extent > 1 and stride != step:
+            return False
+        step *= extent
+    return True
 
 
 def _joined(axes: list[int], src: Side, out: Side) -> tuple[int, int, int] | None:

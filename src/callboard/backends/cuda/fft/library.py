@@ -68,7 +68,7 @@ class CudaFft(Library):
     def transform(self, stream: CudaStream, plan: Plan, x: int, out: int) -> None:
         plan(stream, x, out)
 
-    @launches(fft.FftPlanManyInPlace)
+    @launches(fft.FftPlanManyInPlace, refuses=not_by_cufft)
     def in_place(self, stream: CudaStream, plan: Plan, x: int) -> None:
         plan(stream, x, x)
 
