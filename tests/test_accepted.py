@@ -6,6 +6,7 @@ from callboard._accepted import _messages, accepted, dtype_of
 from callboard.core.dtype import DTYPES
 from callboard.core.op import Op
 from callboard.kernel.blas import Dotc, Gemm, GemmGrouped, Hemm, Rot, Trsm
+from callboard.kernel.fft import Fft, FftPlanMany, FftPlanManyInPlace, Irfft, IrfftOverwrite, Rfft
 from callboard.kernel.memory import Empty, Upload
 from callboard.kernel.sparse_lt import Matmul
 from callboard.testing.gpu_check.sources import ops_of
@@ -17,6 +18,12 @@ CASES = {
     Hemm: "c64 c128",
     Rot: "f32 f64 c64 c128",
     Trsm: "f32 f64 c64 c128",
+    Fft: "f16 c64 c128",
+    Rfft: "f16 f32 f64",
+    Irfft: "f16 c64 c128",
+    IrfftOverwrite: "f16 c64 c128",
+    FftPlanMany: "f16 f32 f64 c64 c128",
+    FftPlanManyInPlace: "f16 f32 f64 c64 c128",
     Empty: " ".join(DTYPES),
     Upload: " ".join(DTYPES),
 }
@@ -25,6 +32,12 @@ CASES = {
 @pytest.mark.parametrize("op, names", CASES.items(), ids=lambda v: v.__name__ if isinstance(v, type) else "")
 def test_the_cpu_takes(op: type[Op[object, object]], names: str) -> None:
     assert " ".join(dtype.name for dtype in accepted(op, ops_of("cpu")[op])) == names
+
+
+def test_halves_are_asked_about_with_powers_of_two() -> None:
+    """cuFFT transforms only those; its rules are asked here, which needs no GPU."""
+    for op in (Fft, Rfft, Irfft, IrfftOverwrite, FftPlanMany, FftPlanManyInPlace):
+        assert DTYPES["f16"] in accepted(op, ops_of("cuda")[op])
 
 
 def test_an_op_that_the_library_does_not_launch_takes_nothing() -> None:

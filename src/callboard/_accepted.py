@@ -13,6 +13,7 @@ from callboard.core.library import Library
 from callboard.core.op import Op, info_of, outputs_of
 from callboard.core.operand import Compound, Placeholder, Role, operands_of, parts_of
 from callboard.core.opinfo import OpField
+from callboard.kernel.fft.transform import HALF
 from callboard.kernel.sparse_lt.structured import FACTORS, StructuredRef, compressed_bytes
 
 __all__ = ["accepted", "accepts", "dtype_of"]
@@ -21,10 +22,12 @@ EXTENT = 32
 """Tensor cores take multiples of it, also in structured matrices."""
 PARTS = ((EXTENT,), (EXTENT + 1,), (EXTENT, EXTENT), (EXTENT, 1, 1))
 """What the operands of a compound may be: entries, pointers, padded blocks, blocks."""
+PAIRS = ((EXTENT, 2), (EXTENT + 1, 2))
+"""Complex halves: a power of two of them, and the kept half of a real transform of so many points."""
 RESULTS = {"i8": "i32", "f32": "c64", "f64": "c128"}
 """What an op may make of a dtype: sums of integers, transforms of real numbers."""
 KINDS = {"f32": "R2C", "f64": "D2Z", "c64": "C2C", "c128": "Z2Z"}
-"""A transform of each dtype that has one."""
+"""A transform of each dtype that has one; of halves, in pairs, the complex one."""
 MOST_AXES = 3
 FP8 = ("f8_e4m3", "f8_e5m2")
 """Products take them mixed."""
@@ -94,6 +97,8 @@ def _values(field: OpField, dtype: DType, is_first: bool) -> list[Any]:
     if field.role is Role.IN and field.name in INDICES:
         dtypes = [DTYPES["i32"]]
     shapes = [(EXTENT,) * axes for axes in range(MOST_AXES + 1)]
+    if dtype is HALF:
+        shapes += PAIRS
     found = [Placeholder(layout_of(d, shape)) for d in dtypes for shape in shapes]
     if (dtype.itemsize == 1 or dtype.name == "f32") and field.role is Role.IN and not is_first:
         # On GPUs products of single bytes, and of f32 as TF32, may want the second factor column-major.
