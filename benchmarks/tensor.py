@@ -46,6 +46,8 @@ def problems(kind: str, quick: bool) -> list[Problem]:
         # without CuPy, which may add up halves in halves
         problem("sum of columns, halves", "ij->j", [[2 * size, 2 * size]], "f2", 200, without=("raw", "cupy")),
         problem("outer product", "i,j->ij", [[size], [size]], "f4", 200),
+        problem("outer product of 1 GiB", "i,j->ij", [[4 * size], [4 * size]], "f4", 100),
+        problem("rows by a column", "ij,i->ij", [[size, size], [size]], "f4", 200),
         problem("turned round", "ijk->kji", [[256, 256, 256]], "f4", 100),
         problem("element by element", "ij,ij->ij", [[size, size]] * 2, "f4", 200),
         problem("small", "ij,jk->ik", [[64, 64], [64, 64]], "f4", 2000),

@@ -13,7 +13,7 @@ from tensor_lab import ALL, ENGINES, FLOATS, engine_session, long, place_tensor,
 
 from callboard.core.dtype import DTYPES, DType
 from callboard.core.errors import ShapeError
-from callboard.kernel.tensor import ElementwiseBinary, ElementwiseTrinary, Permutation, Reduction
+from callboard.kernel.tensor import Einsum, ElementwiseBinary, ElementwiseTrinary, Permutation, Reduction
 from callboard.kernel.tensor.operators import UNARY
 from callboard.testing.tolerances import assert_close
 
@@ -163,6 +163,47 @@ def test_large_sums_of_elements_are_exact(session: Any, name: str, modes: str, f
     op = ElementwiseBinary(a=refs[0], c=refs[1], modes_a=modes, modes_out="ij", op_ac="add")
     want = a.reshape([n if x in modes else 1 for x, n in sizes.items()]) + b
     np.testing.assert_array_equal(session.get(execute(session, op)), want)
+
+
+SIZES = {"i": 3, "j": 7, "k": 24}
+"""Of rows four at once and what is left of them, in whole packs of neighbours."""
+
+
+def placed(session: Any, array: Any, first: int) -> Any:
+    """At an address of no more than an element's alignment when ``first`` is 1."""
+    return session.put(np.concatenate([array.ravel()[:first], array.ravel()]))[first:].reshape(*array.shape)
+
+
+def along(array: Any, modes: str) -> Any:
+    return long(array).reshape([n if x in modes else 1 for x, n in SIZES.items()])
+
+
+@pytest.mark.parametrize("first", [0, 1])
+@pytest.mark.parametrize("join", ["add", "mul", "max"])
+@pytest.mark.parametrize("modes", ["i", "j", "ij", "k"])
+@pytest.mark.parametrize("dtype", EVERY)
+def test_an_element_meets_a_row(session: Any, dtype: DType, modes: str, join: str, first: int) -> None:
+    if dtype.is_complex and join == "max":
+        return  # complex numbers have no order
+    a, c = (tensor_values(dtype, tuple(SIZES[x] for x in m), seed) for seed, m in enumerate((modes, "ijk")))
+    alpha, gamma = (2, -1) if dtype.is_integer else (2.0, -1.0)
+    op = ElementwiseBinary(
+        a=placed(session, a, first), c=placed(session, c, first), modes_a=modes, modes_out="ijk",
+        op_ac=join, alpha=alpha, gamma=gamma,
+    )  # fmt: skip
+    left, right = alpha * along(a, modes), gamma * along(c, "ijk")
+    want = JOINS[join](left, right)
+    check(session.get(execute(session, op)), dtype, want, abs(left) + abs(right) + abs(want))
+
+
+@pytest.mark.parametrize("first", [0, 1])
+@pytest.mark.parametrize("modes", [("ij", "k"), ("k", "ij"), ("ijk", "ij"), ("i", "jk"), ("ik", "j")])
+@pytest.mark.parametrize("dtype", EVERY)
+def test_products_of_all_pairs(session: Any, dtype: DType, modes: tuple[str, str], first: int) -> None:
+    a, b = (tensor_values(dtype, tuple(SIZES[x] for x in m), seed) for seed, m in enumerate(modes))
+    op = Einsum(equation=f"{modes[0]},{modes[1]}->ijk", operands=tuple(placed(session, x, first) for x in (a, b)))
+    want = along(a, modes[0]) * along(b, modes[1])
+    check(session.get(execute(session, op)), dtype, want, abs(want))
 
 
 def test_a_diagonal(session: Any) -> None:

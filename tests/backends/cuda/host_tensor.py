@@ -7,7 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from callboard.backends.cuda.tensor.arguments import ElementArgs, ReduceArgs
+from callboard.backends.cuda.tensor.arguments import (
+    BELOW,
+    IRREGULAR,
+    PACK,
+    PACKS,
+    SAME_A,
+    SAME_C,
+    ElementArgs,
+    ReduceArgs,
+)
 from callboard.core.dtype import DTYPES
 from callboard.kernel.tensor.operators import BINARY, UNARY
 
@@ -58,6 +67,8 @@ def elementwise(reader: Reader, address: int) -> None:
     p = ElementArgs.from_address(address)
     extents = p.extent[: p.axes]
     assert p.count == int(np.prod(extents))
+    if p.regular != IRREGULAR:
+        _check_regular(p, PACK // reader.dtype.itemsize)
     value = reader.term(p.a, extents, p.a_step[: p.axes], reader.factor(p.alpha), p.op_a)
     if p.has_b:
         second = reader.term(p.b, extents, p.b_step[: p.axes], reader.factor(p.beta), p.op_b)
@@ -66,6 +77,21 @@ def elementwise(reader: Reader, address: int) -> None:
         third = reader.term(p.c, extents, p.c_step[: p.axes], reader.factor(p.gamma), p.op_c)
         value = JOINS[BINARY[p.op_abc]](value, third)
     reader.array(p.out, extents, p.out_step[: p.axes])[...] = value
+
+
+def _check_regular(p: ElementArgs, pack: int) -> None:
+    """What the kernel takes for granted."""
+    *rows, row = p.extent[: p.axes]
+    same = {PACKS: "", SAME_A: "a", SAME_C: "c"}[p.regular]
+    assert row % pack == 0
+    for name in ("out", "a", "c"):
+        *steps, step = getattr(p, f"{name}_step")[: p.axes]
+        assert step == (0 if name == same else 1)
+        assert name == same or all(n % pack == 0 for n in steps)
+    assert (p.op_a, p.op_c, p.has_b) == (0, 0, 0)
+    if same:
+        assert BINARY[p.op_abc] in ("add", "mul")
+        assert p.groups == int(np.prod(rows[:-1])) * -(-rows[-1] // BELOW) * (row // pack)
 
 
 def reduce(reader: Reader, address: int, *, end: bool) -> None:

@@ -14,6 +14,7 @@ from blas_host import Host
 from host_cublas import HostCublas
 
 from callboard.backends.cuda.tensor import elementwise, products
+from callboard.backends.cuda.tensor.arguments import BELOW, IRREGULAR, PACKS, SAME_A, SAME_C
 from callboard.backends.cuda.tensor.engine import ALIGNMENT, Scratch
 from callboard.core.errors import LibraryError
 from callboard.kernel.tensor import Contract, Einsum, Permutation, Reduction
@@ -61,6 +62,47 @@ def test_products_without_a_sum_are_one_kernel(host: Host, binding: HostCublas) 
     assert run(host, "i,j->ij", (4,), (5,)) == ["kernel elementwise_f32"]
     assert run(host, "ij,ij->ij", (4, 5), (4, 5)) == ["kernel elementwise_f32"]
     assert names(binding) == []
+
+
+@pytest.mark.parametrize(
+    "equation, shapes, dtype, expected",
+    [
+        ("i,j->ij", [(6,), (8,)], "f32", SAME_A),
+        ("j,i->ij", [(8,), (6,)], "f32", SAME_C),
+        ("i,j->ij", [(6,), (10,)], "f32", IRREGULAR),  # rows of two packs and a half
+        ("i,j->ij", [(6,), (10,)], "f64", SAME_A),
+        ("i,j->ij", [(6,), (3,)], "c128", SAME_A),
+        ("ij,i->ij", [(6, 8), (6,)], "f32", SAME_C),
+        ("ij,j->ij", [(6, 8), (8,)], "f32", PACKS),
+        ("ij,kl->ijkl", [(2, 3), (5, 4)], "f32", SAME_A),
+        ("i,->i", [(8,), ()], "f32", IRREGULAR),  # one axis: nothing lies below
+    ],
+)
+def test_how_products_of_all_pairs_are_made(
+    host: Host,
+    monkeypatch: pytest.MonkeyPatch,
+    equation: str,
+    shapes: list[tuple[int, ...]],
+    dtype: str,
+    expected: int,
+) -> None:
+    made: list[int] = []
+    find = elementwise._regular
+
+    def noted(*args: Any) -> int:
+        made.append(find(*args))
+        return made[-1]
+
+    monkeypatch.setattr(elementwise, "_regular", noted)
+    run(host, equation, *shapes, dtype=dtype)
+    assert set(made) == {expected}
+
+
+def test_a_column_in_sums_and_products_only() -> None:
+    for join, expected in (("add", SAME_C), ("mul", SAME_C), ("max", IRREGULAR), ("min", IRREGULAR)):
+        assert elementwise._regular(4, join, [6, 8], [8, 1], [8, 1], [1, 0]) == expected
+        assert elementwise._regular(4, join, [6, 8], [8, 1], [8, 1], [0, 1]) == PACKS
+    assert elementwise._regular(4, "add", [6, 8], [9, 1], [8, 1], [1, 0]) == IRREGULAR
 
 
 def test_integers_are_summed_by_a_kernel(host: Host, binding: HostCublas) -> None:
@@ -151,3 +193,10 @@ def test_the_kernels_count_operators_as_the_messages_do() -> None:
         found = re.search(rf"enum {kind} \{{(.*?)\}};", source, re.DOTALL)
         assert found is not None
         assert [name.strip().lower() for name in found[1].split(",")] == list(names)
+
+
+def test_the_kernels_count_kinds_of_layout_as_their_arguments_do() -> None:
+    source = (resources.files("callboard.backends.cuda") / "data" / "tensor_elements.cu").read_text("utf-8")
+    assert "enum Regular { IRREGULAR, PACKS, SAME_A, SAME_C };" in source
+    assert (IRREGULAR, PACKS, SAME_A, SAME_C) == (0, 1, 2, 3)
+    assert f"const int BELOW = {BELOW};" in source

@@ -9,12 +9,27 @@ from callboard.backends.cuda.axes import AXES
 from callboard.core.errors import UnsupportedOp
 from callboard.core.operand import Operand
 
-__all__ = ["ElementArgs", "FactorArg", "ReduceArgs", "factor_setter", "is_wide", "merged_axes", "packs_of", "set_axes"]
+__all__ = [
+    "ElementArgs",
+    "FactorArg",
+    "ReduceArgs",
+    "factor_setter",
+    "groups_of",
+    "is_wide",
+    "merged_axes",
+    "packs_of",
+    "set_axes",
+]
 
 PACK = 16
 """Bytes that a thread of the kernels loads or stores at once."""
 BUSY = 2048
-"""Blocks that fill any GPU: a reduction with fewer is done in parts, and element by element more gain nothing."""
+"""Blocks that fill any GPU: a reduction with fewer is done in parts, and element by element more gain nothing, except
+where an operand has one element for a row."""
+BELOW = 4
+"""Packs of a thread, one below the other, where one operand has a single element for each row."""
+IRREGULAR, PACKS, SAME_A, SAME_C = range(4)
+"""``Regular`` of the kernels."""
 
 _Steps = ctypes.c_int64 * AXES
 
@@ -31,7 +46,7 @@ class ElementArgs(ctypes.Structure):
     _fields_ = (
         *((name, ctypes.c_void_p) for name in ("a", "b", "c", "out")),
         *((name, FactorArg) for name in ("alpha", "beta", "gamma")),
-        *((name, ctypes.c_int64) for name in ("count", "packs", "row")),
+        *((name, ctypes.c_int64) for name in ("count", "packs", "row", "groups")),
         *((name, _Steps) for name in ("extent", "a_step", "b_step", "c_step", "out_step")),
         *(
             (name, ctypes.c_int)
@@ -95,6 +110,12 @@ def packs_of(extents: Sequence[int], itemsize: int) -> tuple[int, int]:
     """Into how many packs of neighbours these axes are divided: in all, and in one row of the last axis."""
     row = -(-extents[-1] // max(PACK // itemsize, 1))
     return math.prod(extents[:-1]) * row, row
+
+
+def groups_of(extents: Sequence[int], itemsize: int) -> int:
+    """Into how many groups of :data:`BELOW` packs, one below the other, at least two axes are divided."""
+    _, row = packs_of(extents, itemsize)
+    return math.prod(extents[:-2]) * -(-extents[-2] // BELOW) * row
 
 
 def is_wide(extents: Sequence[int], *steps: Sequence[int]) -> bool:

@@ -8,9 +8,14 @@ from callboard.backends.cuda.launching import THREADS, kernel_launcher, linear_g
 from callboard.backends.cuda.tensor import by_cutensor
 from callboard.backends.cuda.tensor.arguments import (
     BUSY,
+    IRREGULAR,
     PACK,
+    PACKS,
+    SAME_A,
+    SAME_C,
     ElementArgs,
     factor_setter,
+    groups_of,
     is_wide,
     merged_axes,
     packs_of,
@@ -131,7 +136,8 @@ def _by_kernel(
     args.packs, args.row = packs_of(axes, layout.dtype.itemsize)
     args.wide = is_wide(axes, out, *steps)
     plain = names == "ac" and all(term.operator == "identity" for term in terms)
-    args.regular = plain and _is_regular(PACK // layout.dtype.itemsize, axes, out, *steps)
+    if plain:
+        args.regular = _regular(PACK // layout.dtype.itemsize, joins[0], axes, out, *steps)
     for name, term, step in zip(names, terms, steps, strict=True):
         set_axes(args, "extent", axes, **{f"{name}_step": step})
         setattr(args, f"op_{name}", UNARY.index(term.operator))
@@ -141,6 +147,9 @@ def _by_kernel(
     setters = [factor_setter(cells[name], term.factor) for name, term in zip(names, terms, strict=True)]
     function = engine.kernel("elementwise", layout.dtype)
     grid = min(linear_grid(args.packs), BUSY)
+    if args.regular in (SAME_A, SAME_C):
+        args.groups = groups_of(axes, layout.dtype.itemsize)
+        grid = linear_grid(args.groups)
     launch = kernel_launcher(engine.driver, function, grid, (THREADS, 1), args)
     cublas = engine.cublas
 
@@ -154,10 +163,17 @@ def _by_kernel(
     return run
 
 
-def _is_regular(pack: int, extents: Sequence[int], *steps: Sequence[int]) -> bool:
-    """Whether all rows are whole packs of neighbours, each at a multiple of one."""
-    apart = [extents[-1], *(n for step in steps for n in step[:-1])]
-    return all(step[-1] == 1 for step in steps) and not any(n % pack for n in apart)
+def _regular(
+    pack: int, join: str, extents: Sequence[int], out: Sequence[int], a: Sequence[int], c: Sequence[int]
+) -> int:
+    """Whether all rows are whole packs of neighbours, each at a multiple of one; or one element, of one operand."""
+    apart = [extents[-1], *(n for steps in (out, a, c) if steps[-1] for n in steps[:-1])]
+    if out[-1] != 1 or any(n % pack for n in apart):
+        return IRREGULAR
+    known = {(1, 1): PACKS}
+    if len(extents) > 1 and join in ("add", "mul"):  # the others are asked for too seldom to compile them
+        known |= {(0, 1): SAME_A, (1, 0): SAME_C}
+    return known.get((a[-1], c[-1]), IRREGULAR)
 
 
 def mover(
