@@ -17,6 +17,7 @@ from callboard.core.dtype import DTYPES
 
 TYPES = {2: "f16", 14: "bf16", 0: "f32", 1: "f64", 3: "i8", 10: "i32", 28: "f8_e4m3", 29: "f8_e5m2"}
 MAGIC = 0xA160
+NOT_SUPPORTED = 15
 NAMES = {
     "TRANSA": 3,
     "TRANSB": 4,
@@ -74,6 +75,12 @@ class HostCublasLt:
     Attributes:
         unknown: Epilogues for which there is no kernel.
         only_wide: No kernel takes operands that do not start at multiples of 16 bytes.
+        wide, narrow: Identities of the algorithms that it proposes for operands that start at multiples of 16 bytes,
+            and for others, in order. 13 is the one that multiplies vectors.
+        durations: By identity: milliseconds of one product after the other, the last of all that follow; 1 where
+            nothing is said.
+        failing: Identities of algorithms that say that they cannot.
+        sums: By identity: what an algorithm multiplies and adds up in, if not in double precision.
         chosen: Identities of the algorithms that multiplied.
         live: Descriptors and layouts that have not been destroyed.
     """
@@ -94,6 +101,11 @@ class HostCublasLt:
         self._next = 1
         self.unknown: set[int] = set()
         self.only_wide = False
+        self.wide: tuple[int, ...] = (66, 13)
+        self.narrow: tuple[int, ...] = (23, 13)
+        self.durations: dict[int, list[float]] = {}
+        self.failing: set[int] = set()
+        self.sums: dict[int, str] = {}
         self.chosen: list[int] = []
         self.live: dict[int, dict[Any, Any]] = {}
         self.closed = False
@@ -139,7 +151,7 @@ class HostCublasLt:
 
     matmul_desc_destroy = matrix_layout_destroy = matmul_preference_destroy = destroyed
 
-    # -- algorithms: the first is the fast one, the second multiplies vectors ------------------------------------------
+    # -- algorithms ----------------------------------------------------------------------------------------------------
 
     def matmul_algo_get_heuristic(
         self,
@@ -156,12 +168,11 @@ class HostCublasLt:
     ) -> None:
         alignment = min(self.live[preference][5 + i] for i in range(4))
         if self.live[desc]["EPILOGUE"] in self.unknown or (self.only_wide and alignment < 16):
-            raise LtError(15)
-        found = min(count, 2)
-        for i in range(found):
-            identity = (66, 13)[i] if alignment == 16 else (23, 13)[i]
+            raise LtError(NOT_SUPPORTED)
+        proposed = (self.wide if alignment == 16 else self.narrow)[:count]
+        for i, identity in enumerate(proposed):
             ctypes.c_uint64.from_address(at + 96 * i).value = MAGIC << 32 | alignment << 16 | identity
-        ctypes.c_int32.from_address(returned).value = found
+        ctypes.c_int32.from_address(returned).value = len(proposed)
 
     def _algorithm(self, at: int) -> tuple[int, int]:
         word = ctypes.c_uint64.from_address(at).value
@@ -194,6 +205,10 @@ class HostCublasLt:
         says = self.live[desc]
         identity, alignment = self._algorithm(algorithm)
         self.chosen.append(identity)
+        if identity in self.failing:
+            raise LtError(NOT_SUPPORTED)
+        durations = self.durations.get(identity, [1.0])
+        self._driver.clock += durations.pop(0) if len(durations) > 1 else durations[0]
         assert all(address % alignment == 0 for address in (a, b, c, d))
         assert stream
         assert not nbytes or self._driver.on_device(workspace, nbytes)
@@ -205,7 +220,8 @@ class HostCublasLt:
         factor = self._number(alpha, kind, on_device)
         for name in ("A_SCALE_POINTER", "B_SCALE_POINTER"):
             factor *= self._number(says[name], "f32") if name in says else 1
-        value = factor * (x @ y)
+        sums = self.sums.get(identity, "f8")
+        value = factor * (x.astype(sums) @ y.astype(sums)).astype("f8")
         if (added := self._number(beta, kind, on_device)) != 0:
             value = value + added * self._stack(c, lc).astype("f8")
         value = self._finished(says, value, x, y)

@@ -45,6 +45,8 @@ class HostDriver:
         statuses: By name of a method: the status that it answers from now on.
         calls: Names of the asynchronous calls made, in order.
         waits: How often a stream was waited for.
+        clock: Milliseconds on the device; whatever takes time adds what it takes.
+        timed: Of events that take the time: what it was when they were recorded.
     """
 
     def __init__(self) -> None:
@@ -60,6 +62,8 @@ class HostDriver:
         self.stack: list[int | None] = []
         self._ids = itertools.count(0x1000)
         self.functions: dict[int, str] = {}
+        self.clock = 0.0
+        self.timed: dict[int, float] = {}
         self.data: list[int] = []  # what functions of a user's were given
 
     def error(self, code: int, call: str) -> AccelError:
@@ -176,11 +180,18 @@ class HostDriver:
         self.check(801, "stream_begin_capture")  # CUDA_ERROR_NOT_SUPPORTED: what is called here is done at once
 
     def event_create(self, out: Any, flags: int) -> None:
-        assert flags == 2
-        out._obj.value = next(self._ids)
+        assert flags in (0, 2)
+        out._obj.value = event = next(self._ids)
+        if flags == 0:
+            self.timed[event] = np.nan  # until it is recorded
 
     def event_destroy(self, event: int) -> None:
+        self.timed.pop(event, None)
         self.destroyed.append(event)
+
+    def event_elapsed(self, out: Any, first: int, last: int) -> None:
+        self._checked("event_elapsed")
+        out._obj.value = self.timed[last] - self.timed[first]
 
     def event_synchronize(self, event: int) -> None:
         self._checked("event_synchronize")
@@ -192,6 +203,8 @@ class HostDriver:
         return self._hot("stream_query")
 
     def event_record(self, event: int, stream: int) -> int:
+        if event in self.timed:
+            self.timed[event] = self.clock
         return self._hot("event_record")
 
     def stream_wait_event(self, stream: int, event: int, flags: int) -> int:
