@@ -65,6 +65,23 @@ def test_one_area_for_all_plans(session: LibrarySession, cufft: HostCufft, drive
     np.testing.assert_allclose(got, np.fft.fft(np.ones(16)))
 
 
+@pytest.mark.parametrize("recorded", [True, False])
+def test_an_area_that_a_graph_names_stays(
+    session: LibrarySession, cufft: HostCufft, driver: HostDriver, recorded: bool
+) -> None:
+    """Until the library is closed; one that no graph names goes as soon as it is outgrown."""
+    library: Any = session._library("fft")
+    areas = []
+    for size in (16, 64, 128):
+        library.stream.recording = recorded and size == 16
+        session.submit(Irfft(x=session.put(np.ones((size, size // 2 + 1), np.complex64)), axes=(0, 1)))
+        areas.append(library.area.address)
+    assert len(set(areas)) == 3, "each of them needs a larger copy of its input"
+    assert [driver.on_device(area) for area in areas] == [recorded, False, True]
+    session.close()
+    assert not any(driver.on_device(area) for area in areas)
+
+
 def test_no_room_leaves_the_area_as_it_is(session: LibrarySession, cufft: HostCufft, driver: HostDriver) -> None:
     x = session.put(np.ones(16, np.complex64))
     session.submit(Fft(x=x))

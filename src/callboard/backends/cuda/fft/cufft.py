@@ -42,12 +42,15 @@ class Area:
 
     Attributes:
         address: Of its first byte; changes when it grows.
+        recorded: A CUDA graph names it; then it stays until the end, also when a larger one takes its place.
     """
 
     def __init__(self, device: "CudaDevice", stream: "CudaStream") -> None:
         self._device = device
         self._stream = stream
         self._memory: Memory | None = None
+        self._outgrown: list[Memory] = []
+        self.recorded = False
 
     @property
     def address(self) -> int:
@@ -64,14 +67,21 @@ class Area:
             return
         self._stream.synchronize()  # who works in the old one
         self._memory = self._device.allocate(nbytes)
-        if old is not None:
+        if old is None:
+            return
+        if self.recorded:
+            self._outgrown.append(old)
+            self.recorded = False
+        else:
             self._device.release(old)
 
     def close(self) -> None:
-        """Give it back; nothing works in it."""
+        """Give all back; nothing works in it, and no graph will."""
         if self._memory is not None:
-            memory, self._memory = self._memory, None
-            self._device.release(memory)
+            self._outgrown.append(self._memory)
+            self._memory = None
+        while self._outgrown:
+            self._device.release(self._outgrown.pop())
 
 
 class LinkedFunction:

@@ -36,7 +36,8 @@ class CudaFft(Library):
     """Serves :mod:`callboard.kernel.fft`: a cuFFT plan for each transform, kept by last use.
 
     All plans work in one area, as large as the largest needs, one after the other on the library's stream. A CUDA graph
-    holds the area's address at its capture: it must not be replayed after a plan that needs a larger one was made.
+    keeps the area that it was captured with. It must not run beside the library's stream, nor after its plan was
+    dropped: what the kernels read beside their operands is the plan's.
     """
 
     name = "fft"

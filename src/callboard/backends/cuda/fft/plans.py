@@ -94,6 +94,8 @@ class FftPlan:
             self._bind(stream)
         if self._area.address != self._placed:
             self._place()
+        if stream.recording:
+            self._area.recorded = True
         native = stream.native
         src, target = x, out
         if self._copy_in is not None:
