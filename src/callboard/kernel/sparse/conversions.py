@@ -154,7 +154,7 @@ class Check(Op[SparseActor, None], tag="sparse.check"):
     """See that the arrays hold a matrix of their format; the op fails with ``ShapeError`` that says what is wrong.
 
     ``indptr`` must rise from 0 to the number of entries (blocks), indices must be in range, and the rows of a
-    ``CooRef`` must not fall.
+    ``CooRef`` must not fall. That much other ops see by themselves on the CPU, and not on CUDA.
 
     Args:
         a: The matrix.

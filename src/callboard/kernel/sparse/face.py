@@ -3,6 +3,10 @@
 One method per message, named after it, with the message's fields as parameters, and the ways from and to
 :mod:`scipy.sparse`. Everything raises at the call ``TypeError`` (not a ref, not a number), ``ShapeError``,
 ``DeviceMismatch``, ``GpuRefStale`` and ``MailboxFull``, and sends nothing then.
+
+What the arrays of a matrix hold is seen by no call. Where it is no matrix (an index out of range, pointers that fall),
+an op on the CPU fails with ``ShapeError`` when it is awaited. On CUDA only :meth:`SparseFace.check` looks: any other op
+has undefined results then, and may poison the context, which is replaced. Check arrays of unknown origin first.
 """
 
 from collections.abc import Awaitable, Callable
@@ -25,7 +29,11 @@ __all__ = ["SparseFace"]
 
 
 class SparseFace(Face[Mode]):
-    """Sparse matrices on a device."""
+    """Sparse matrices on a device.
+
+    Indices out of range are refused by every op on the CPU. On CUDA :meth:`check` alone sees them: elsewhere they are
+    undefined behaviour, and may poison the context.
+    """
 
     __slots__ = ("_put",)
 
@@ -216,7 +224,10 @@ class SparseFace(Face[Mode]):
         ordered: bool = False,
         duplicates: Literal["refuse", "keep"] = "refuse",
     ) -> Reply[None]:
-        """See that the arrays hold a matrix of their format; the reply fails with ``ShapeError`` otherwise."""
+        """See that the arrays hold a matrix of their format; the reply fails with ``ShapeError`` otherwise.
+
+        On CUDA no other op looks: ask this of arrays whose indices may be wrong before they are used.
+        """
         answer: Reply[None] = self._submit(Check(a=a, ordered=ordered, duplicates=duplicates))
         return answer
 

@@ -3,8 +3,9 @@
 :class:`CsrRef`, :class:`CscRef` and :class:`CooRef` store entries, :class:`BsrRef` and :class:`BlockedEllRef` dense
 blocks of them. Indices are counted from 0, in i32 or i64; entries that are not stored are 0. What the arrays must hold
 follows from the format and cannot be seen in a call: :class:`callboard.kernel.sparse.Check` looks at it on the device,
-and ``dev.sparse.from_scipy`` on the host. Indices out of range are undefined behaviour elsewhere, as in every sparse
-library: on CUDA they may read or write memory of others, or poison the context.
+and ``dev.sparse.from_scipy`` on the host. On the CPU every op looks for itself, and fails with ``ShapeError`` that says
+as much as that of ``Check``. On CUDA no other op looks, as in every sparse library for GPUs: indices out of range are
+undefined behaviour there, may read or write memory of others, or poison the context, which is replaced then.
 """
 
 from typing import Annotated, Any, Literal

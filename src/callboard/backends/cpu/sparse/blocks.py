@@ -5,7 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from callboard.backends.cpu.sparse.matrices import arrays_of, blocks_of, pointers
+from callboard.backends.cpu.sparse.checking import sound
+from callboard.backends.cpu.sparse.matrices import blocks_of, pointers
 from callboard.backends.cpu.views import viewer
 from callboard.kernel import sparse
 
@@ -17,7 +18,7 @@ Parts = Callable[[Sequence[int]], "list[Array]"]
 
 def to_dense(op: "sparse.ToDense") -> Callable[..., None]:
     """``run(a, out)`` for a matrix of blocks."""
-    arrays, a = arrays_of(op.a), op.a
+    arrays, a = sound(op, "a"), op.a
     target = viewer(op.infer()["out"] if op.out is None else op.out.layout)
 
     def run(addresses: Sequence[int], out: int) -> None:
@@ -87,7 +88,7 @@ def unpacked(blocks: Array, rows: Array, cols: Array) -> "tuple[Array, Array, Ar
 
 def transpose(op: "sparse.Transpose") -> Parts:
     """``entries(a)``: the parts of the transpose."""
-    arrays, a = arrays_of(op.a), op.a
+    arrays, a = sound(op, "a"), op.a
 
     def entries(addresses: Sequence[int]) -> "list[Array]":
         blocks, rows, cols = blocks_of(a, arrays(addresses))

@@ -1,16 +1,23 @@
-"""The look at what the arrays of a sparse matrix hold."""
+"""The look at what the arrays of a sparse matrix hold: for ``Check``, and before any other op reads them.
+
+NumPy and SciPy's routines below its constructors read and write memory of others where an index points out of a matrix.
+The look before an op reads each index once, and counts only when it has seen that something is wrong.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from callboard.backends.cpu.sparse.matrices import arrays_of
+from callboard.backends.cpu.sparse.matrices import Arrays, arrays_of
 from callboard.core.errors import ShapeError
+from callboard.core.op import Op
 from callboard.kernel import sparse
+from callboard.kernel.sparse import AnyRef
 from callboard.kernel.sparse.checks import faults_text
+from callboard.kernel.sparse.results import stored_block
 
-__all__ = ["check"]
+__all__ = ["check", "sound"]
 
 Array = np.ndarray[Any, Any]
 Counts = tuple[int, int, int, int, int]
@@ -21,25 +28,70 @@ def check(op: "sparse.Check") -> Callable[[Sequence[int]], None]:
     """``run(a)``; raises ``ShapeError``."""
     arrays, a, duplicates = arrays_of(op.a), op.a, op.duplicates
     least = None if not op.ordered else 0 if duplicates == "keep" else 1
-    rows, cols = a.shape
-    if isinstance(a, sparse.BsrRef | sparse.BlockedEllRef):
-        down, across = a.block if isinstance(a, sparse.BsrRef) else (a.block, a.block)
-        rows, cols = rows // down, cols // across
 
     def run(addresses: Sequence[int]) -> None:
-        values, first, *second = arrays(addresses)
-        if isinstance(a, sparse.BlockedEllRef):
-            counts = _of_padded(first, cols, -1 if a.padded else 0, least)
-        elif isinstance(a, sparse.CooRef):
-            counts = _of_coordinates(first, second[0], (rows, cols), least)
-        else:
-            extent = rows if isinstance(a, sparse.CscRef) else cols
-            counts = _of_pointers(values.shape[0], first, second[0], extent, least)
-        text = faults_text(a, counts, duplicates)
+        text = faults_text(a, _counts(a, arrays(addresses), least), duplicates)
         if text:
             raise ShapeError(f"sparse.check: a: {text}")
 
     return run
+
+
+def sound(op: "Op[Any, Any]", name: str) -> Arrays:
+    """The :func:`~callboard.backends.cpu.sparse.matrices.arrays_of` an operand, which hold a matrix.
+
+    They raise ``ShapeError``, with the text of ``Check``, where they do not: the caller's mistake, not the library's.
+    """
+    a: AnyRef = getattr(op, name)
+    arrays, tag, any_order = arrays_of(a), type(op).__struct_config__.tag, isinstance(op, sparse.Sort)
+    rows, cols = _extents(a)
+    extent = rows if isinstance(a, sparse.CscRef) else cols
+
+    def holds(parts: "list[Array]") -> bool:
+        values, first, *second = parts
+        if isinstance(a, sparse.BlockedEllRef):
+            return _within(first + 1, extent + 1) if a.padded else _within(first, extent)
+        if not isinstance(a, sparse.CooRef):
+            return _rises(second[0], values.shape[0]) and _within(first, extent)
+        return _within(second[0], cols) and _within(first, rows) and (any_order or _never_falls(first))
+
+    def looked_at(addresses: Sequence[int]) -> "list[Array]":
+        parts = arrays(addresses)
+        if not holds(parts):
+            pointers, first, second, falls, order = _counts(a, parts, None)
+            counts = (pointers, first, second, 0 if any_order else falls, order)
+            raise ShapeError(f"{tag}: {name}: {faults_text(a, counts)}")
+        return parts
+
+    return looked_at
+
+
+def _extents(a: AnyRef) -> tuple[int, int]:
+    """Rows and columns; block rows and block columns where there are blocks."""
+    (rows, cols), (down, across) = a.shape, stored_block(a) or (1, 1)
+    return rows // down, cols // across
+
+
+def _within(indices: Array, extent: int) -> bool:
+    """Whether all are in ``[0, extent)``; a negative one is a large number without its sign."""
+    return not indices.size or int(indices.view(f"u{indices.itemsize}").max()) < extent
+
+
+def _never_falls(numbers: Array) -> bool:
+    return bool((numbers[1:] >= numbers[:-1]).all())
+
+
+def _rises(indptr: Array, entries: int) -> bool:
+    return bool(indptr[0] == 0 and indptr[-1] == entries) and _never_falls(indptr)
+
+
+def _counts(a: AnyRef, parts: "list[Array]", least: int | None) -> Counts:
+    (rows, cols), (values, first, *second) = _extents(a), parts
+    if isinstance(a, sparse.BlockedEllRef):
+        return _of_padded(first, cols, -1 if a.padded else 0, least)
+    if isinstance(a, sparse.CooRef):
+        return _of_coordinates(first, second[0], (rows, cols), least)
+    return _of_pointers(values.shape[0], first, second[0], rows if isinstance(a, sparse.CscRef) else cols, least)
 
 
 def _of_coordinates(rows: Array, cols: Array, shape: tuple[int, int], least: int | None) -> Counts:

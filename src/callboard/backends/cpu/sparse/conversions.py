@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 
 from callboard.backends.cpu.sparse import blocks
-from callboard.backends.cpu.sparse.matrices import arrays_of, blocks_of, coordinates, pointers
+from callboard.backends.cpu.sparse.checking import sound
+from callboard.backends.cpu.sparse.matrices import blocks_of, coordinates, pointers
 from callboard.backends.cpu.views import viewer
 from callboard.kernel import sparse
 from callboard.kernel.sparse.results import stored_block
@@ -22,7 +23,7 @@ def to_dense(op: "sparse.ToDense") -> Plan:
     """``run(a, out)``."""
     if isinstance(op.a, sparse.BsrRef | sparse.BlockedEllRef):
         return blocks.to_dense(op)
-    arrays, a = arrays_of(op.a), op.a
+    arrays, a = sound(op, "a"), op.a
     target = viewer(op.infer()["out"] if op.out is None else op.out.layout)
 
     def run(addresses: Sequence[int], out: int) -> None:
@@ -58,7 +59,7 @@ def from_dense(op: "sparse.FromDense") -> Callable[[int], "list[Array]"]:
 
 def convert(op: "sparse.Convert") -> Parts:
     """``entries(a)``: the parts of the matrix in the other format."""
-    arrays, a, form = arrays_of(op.a), op.a, op.format
+    arrays, a, form = sound(op, "a"), op.a, op.format
     rows_of, cols_of = a.shape
     block = op.block or stored_block(a) or (1, 1)
     height, width = rows_of // block[0], cols_of // block[1]

@@ -55,14 +55,14 @@ def work_dtype(dtype: DType) -> "np.dtype[Any]":
     return np.dtype(np.float32) if dtype.itemsize == 2 else dtype.np
 
 
-def matrix_of(matrix: AnyRef) -> Callable[[Sequence[int]], Any]:
+def matrix_of(matrix: AnyRef, arrays: Arrays) -> Callable[[Sequence[int]], Any]:
     """A function from addresses to a SciPy matrix over the arrays, with values in the dtype to work in.
 
-    Its arrays are set and not handed to a constructor, which would look at every index, and copy those of 64 bits.
+    Its arrays, which have been looked at, are set and not handed to a constructor, which would look at every index
+    again, and copy those of 64 bits.
     """
     import scipy.sparse as sp
 
-    arrays = arrays_of(matrix)
     work, shape = work_dtype(matrix.values.dtype), matrix.shape
     if isinstance(matrix, BsrRef | BlockedEllRef):
         block = matrix.block if isinstance(matrix, BsrRef) else (matrix.block, matrix.block)

@@ -5,7 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from callboard.backends.cpu.sparse.matrices import arrays_of, coordinates, pointers, work_dtype
+from callboard.backends.cpu.sparse.checking import sound
+from callboard.backends.cpu.sparse.matrices import coordinates, pointers, work_dtype
 from callboard.kernel import sparse
 from callboard.kernel.sparse.checks import twice
 
@@ -16,7 +17,7 @@ Array = np.ndarray[Any, Any]
 
 def sort(op: "sparse.Sort") -> Callable[[Sequence[int]], "list[Array]"]:
     """``entries(a)``: the parts of the matrix in order; raises ``ShapeError`` for duplicates that are refused."""
-    arrays, a, duplicates = arrays_of(op.a), op.a, op.duplicates
+    arrays, a, duplicates = sound(op, "a"), op.a, op.duplicates
     by_cols, work = isinstance(a, sparse.CscRef), work_dtype(a.values.dtype)
 
     def entries(addresses: Sequence[int]) -> "list[Array]":

@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 
 from callboard.backends.cpu.blas.scalars import reader
-from callboard.backends.cpu.sparse.matrices import arrays_of, matrix_of, work_dtype
+from callboard.backends.cpu.sparse.checking import sound
+from callboard.backends.cpu.sparse.matrices import matrix_of, work_dtype
 from callboard.backends.cpu.views import viewer
 from callboard.core.operand import Operand
 from callboard.kernel import sparse
@@ -19,7 +20,7 @@ Plan = Callable[..., None]
 def dense_product(op: "sparse.SpMv | sparse.SpMm") -> Plan:
     """``run(a, b, out, c, alpha, beta)``: ``out = alpha * op(a) @ b + beta * c`` with vectors or dense matrices."""
     b, c = (op.x, op.y) if isinstance(op, sparse.SpMv) else (op.b, op.c)
-    matrix, dense = matrix_of(op.a), viewer(b.layout)
+    matrix, dense = matrix_of(op.a, sound(op, "a")), viewer(b.layout)
     layout = op.infer()["out"] if op.out is None else op.out.layout
     target = viewer(layout)
     direct = _vector_product(op) if isinstance(op, sparse.SpMv) and layout.contiguous else None
@@ -62,7 +63,7 @@ def _vector_product(op: "sparse.SpMv") -> Callable[[Sequence[int], Any, Any], No
         or (op.transpose and op.conj and dtype.is_complex)
     ):
         return None
-    arrays, by_rows = arrays_of(op.a), isinstance(op.a, sparse.CsrRef) != op.transpose
+    arrays, by_rows = sound(op, "a"), isinstance(op.a, sparse.CsrRef) != op.transpose
     rows, cols = op.a.shape[::-1] if op.transpose else op.a.shape
     multiply = _sparsetools.csr_matvec if by_rows else _sparsetools.csc_matvec
 
@@ -76,7 +77,7 @@ def _vector_product(op: "sparse.SpMv") -> Callable[[Sequence[int], Any, Any], No
 
 def sparse_product(op: "sparse.SpGemm") -> Callable[[Sequence[int], Sequence[int], Any], "list[np.ndarray[Any, Any]]"]:
     """``product(a, b, alpha)``: values, indices and indptr of ``alpha * a @ b``, indices sorted."""
-    left, right, alpha_of = matrix_of(op.a), matrix_of(op.b), reader(op.alpha)
+    left, right, alpha_of = matrix_of(op.a, sound(op, "a")), matrix_of(op.b, sound(op, "b")), reader(op.alpha)
     index, dtype = op.a.indices.dtype.np, op.a.values.dtype.np
 
     def product(a: Sequence[int], b: Sequence[int], alpha: Any) -> "list[np.ndarray[Any, Any]]":

@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 
 from callboard.backends.cpu.blas.scalars import reader
-from callboard.backends.cpu.sparse.matrices import arrays_of, blocks_of, coordinates, work_dtype
+from callboard.backends.cpu.sparse.checking import sound
+from callboard.backends.cpu.sparse.matrices import blocks_of, coordinates, work_dtype
 from callboard.backends.cpu.views import viewer
 from callboard.kernel import sparse
 
@@ -15,7 +16,7 @@ __all__ = ["sampled"]
 
 def sampled(op: sparse.Sddmm) -> Callable[..., None]:
     """``run(a, b, c, out, alpha, beta)``; halves in f32."""
-    left, right, arrays, c = viewer(op.a.layout), viewer(op.b.layout), arrays_of(op.c), op.c
+    left, right, arrays, c = viewer(op.a.layout), viewer(op.b.layout), sound(op, "c"), op.c
     target = viewer(op.infer()["out"] if op.out is None else op.out.layout)
     alpha_of, beta_of, work = reader(op.alpha), reader(op.beta), work_dtype(op.c.values.dtype)
 

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from callboard.backends.cpu.blas.scalars import reader
+from callboard.backends.cpu.sparse.checking import sound
 from callboard.backends.cpu.sparse.matrices import matrix_of
 from callboard.backends.cpu.views import viewer
 from callboard.kernel import sparse
@@ -22,7 +23,7 @@ def solve(op: "sparse.SpSv | sparse.SpSm") -> Plan:
     from scipy.sparse.linalg import spsolve_triangular
 
     b = op.x if isinstance(op, sparse.SpSv) else op.b
-    matrix, right = matrix_of(op.a), viewer(b.layout)
+    matrix, right = matrix_of(op.a, sound(op, "a")), viewer(b.layout)
     target = viewer(op.infer()["out"] if op.out is None else op.out.layout)
     alpha_of, tag = reader(op.alpha), type(op).__struct_config__.tag
     work = np.complex128 if b.dtype.is_complex else np.float64
