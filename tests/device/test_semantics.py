@@ -431,7 +431,7 @@ async def test_a_shape_that_no_device_holds_is_refused_at_the_call(dev: cb.Devic
 async def test_views_take_shapes_as_numpy_does(dev: cb.Device) -> None:
     ref = dev.put(np.arange(6))
     assert ref.reshape((2, 3)).shape == ref.reshape([2, -1]).shape == ref.reshape(2, 3).shape == (2, 3)
-    with pytest.raises(cb.ShapeError, match="pass ints"):
+    with pytest.raises(cb.ShapeError, match="pass an int or a sequence of ints"):
         ref.reshape((2, 3), 1)
     assert [row.shape for row in ref.reshape(2, 3)] == [(3,), (3,)]
     with pytest.raises(TypeError, match="0-d"):

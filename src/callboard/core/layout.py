@@ -1,6 +1,7 @@
 """Layouts: dtype, shape and strides of an array, without its memory."""
 
 import math
+import operator
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -10,7 +11,7 @@ import msgspec
 from callboard.core.dtype import BY_CODE, DType
 from callboard.core.errors import ShapeError
 
-__all__ = ["HasLayout", "Layout", "OpenLayout", "Upto", "layout_of"]
+__all__ = ["HasLayout", "Layout", "OpenLayout", "Upto", "layout_of", "shape_of"]
 
 
 class Upto(NamedTuple):
@@ -186,6 +187,22 @@ def layout_of(dtype: DType, shape: "tuple[int | Upto, ...]", strides: tuple[int,
     if len(fixed) != len(shape):
         return OpenLayout(dtype, shape)
     return Layout(dtype, fixed, c_strides(fixed) if strides is None else strides)
+
+
+def shape_of(shape: Any, name: str = "shape") -> tuple[int, ...]:
+    """The extents that a caller means: an int, or a sequence or array of them; NumPy's integers, too.
+
+    Raises:
+        ShapeError: It is neither; names the argument.
+    """
+    try:
+        return (operator.index(shape),)
+    except TypeError:
+        pass
+    try:
+        return tuple(map(operator.index, shape))
+    except TypeError:
+        raise ShapeError(f"{name} {shape!r}: pass an int or a sequence of ints") from None
 
 
 def layout_from_wire(code: int, shape: Sequence[int], strides: Sequence[int]) -> Layout:

@@ -330,10 +330,15 @@ def _checked_operand(tag: str, field: OpField, value: Any) -> Any:
     if isinstance(value, Operand):
         return value
     if field.role is Role.SCALAR:
+        if isinstance(value, np.ndarray) and value.ndim == 0:
+            value = value[()]
         if isinstance(value, complex | np.complexfloating):
             return complex(value)
         if isinstance(value, int | float | np.number | np.bool_):
-            return float(value)
+            try:
+                return float(value)
+            except OverflowError:  # an int of more than a thousand bits
+                raise OverflowError(f"{tag}: {field.name} is beyond 1.8e308, the largest number of f64") from None
         raise TypeError(f"{tag}: {field.name} is {type(value).__name__}; pass a number or a 0-d GpuRef")
     raise TypeError(f"{tag}: {field.name} is {type(value).__name__}; pass a GpuRef (dev.put(array) makes one)")
 

@@ -296,7 +296,7 @@ class GpuRef(Operand, Reply["GpuRef[Mode]"], Generic[Mode]):
         Raises:
             ShapeError: Another size, or the strides allow no view (copy it first).
         """
-        extents: Any = shape[0] if len(shape) == 1 and isinstance(shape[0], Sequence) else shape
+        extents: Any = shape[0] if len(shape) == 1 else shape
         return self._view(reshaped(self.layout, extents), self.offset)
 
     def reinterpret(self, dtype: DTypeLike) -> "GpuRef[Mode]":

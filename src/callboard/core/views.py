@@ -6,7 +6,7 @@ from types import EllipsisType
 
 from callboard.core.dtype import DType
 from callboard.core.errors import ShapeError
-from callboard.core.layout import Layout, c_strides, layout_of
+from callboard.core.layout import Layout, c_strides, layout_of, shape_of
 
 __all__ = ["Index", "indexed", "reinterpreted", "reshaped"]
 
@@ -64,16 +64,13 @@ def indexed(layout: Layout, index: Index) -> tuple[Layout, int]:
     return layout_of(layout.dtype, tuple(shape), tuple(strides)), offset * layout.dtype.itemsize
 
 
-def reshaped(layout: Layout, shape: Sequence[int]) -> Layout:
+def reshaped(layout: Layout, shape: int | Sequence[int]) -> Layout:
     """The layout of a view of another shape; one extent may be -1. Groups of axes without gaps can be split and merged.
 
     Raises:
         ShapeError: Another size, or no view of these strides has that shape.
     """
-    try:
-        shape = tuple(operator.index(n) for n in shape)
-    except TypeError:
-        raise ShapeError(f"shape {tuple(shape)!r}: pass ints") from None
+    shape = shape_of(shape)
     unknown = [i for i, n in enumerate(shape) if n == -1]
     known = 1
     for n in shape:

@@ -1,13 +1,12 @@
 """``Faces``: what a device accepts, the same for the async handle and for the blocking one of :mod:`callboard.sync`."""
 
-import operator
 from collections.abc import Sequence
 from typing import Any, Generic, TypeVar, overload
 
 import numpy as np
 
 from callboard.core.dtype import DTypeLike, as_dtype
-from callboard.core.errors import ShapeError
+from callboard.core.layout import shape_of
 from callboard.core.mode import Asynchronous, Mode
 from callboard.core.op import Op
 from callboard.core.operand import Compound
@@ -136,16 +135,16 @@ class Faces(Generic[Mode]):
 
     def empty(self, shape: Shape, dtype: DTypeLike = "f32") -> GpuRef[Mode]:
         """A new array, not initialised."""
-        return self._submit(Empty(shape=_shape(shape), dtype=as_dtype(dtype).name))  # type: ignore[no-any-return]
+        return self._submit(Empty(shape=shape_of(shape), dtype=as_dtype(dtype).name))  # type: ignore[no-any-return]
 
     def full(self, shape: Shape, value: complex, dtype: DTypeLike = "f32") -> GpuRef[Mode]:
         """A new array with every element ``value``."""
-        out: GpuRef[Mode] = self._submit(Empty(shape=_shape(shape), dtype=as_dtype(dtype).name))
+        out: GpuRef[Mode] = self._submit(Empty(shape=shape_of(shape), dtype=as_dtype(dtype).name))
         return self._submit(Fill(out=out, fill_value=value))  # type: ignore[no-any-return]
 
     def zeros(self, shape: Shape, dtype: DTypeLike = "f32") -> GpuRef[Mode]:
         """A new array of zeros."""
-        out: GpuRef[Mode] = self._submit(Empty(shape=_shape(shape), dtype=as_dtype(dtype).name))
+        out: GpuRef[Mode] = self._submit(Empty(shape=shape_of(shape), dtype=as_dtype(dtype).name))
         return self._submit(Fill(out=out, fill_value=0.0))  # type: ignore[no-any-return]
 
     def fill(self, out: GpuRef[Mode], value: complex) -> GpuRef[Mode]:
@@ -164,7 +163,7 @@ class Faces(Generic[Mode]):
         """
         if dtype is not None:
             ref = ref.reinterpret(as_dtype(dtype))
-        return ref if shape is None else ref.reshape(*_shape(shape))
+        return ref if shape is None else ref.reshape(*shape_of(shape))
 
     def host_empty(self, shape: Shape, dtype: DTypeLike = "f32") -> Array:
         """A leased, page-locked host array: ``put`` and ``get(out=...)`` move it without a copy on the host.
@@ -174,13 +173,4 @@ class Faces(Generic[Mode]):
         Raises:
             MailboxFull: ``max_staged_bytes`` is reached.
         """
-        return self._transfers.host_empty(_shape(shape), as_dtype(dtype))
-
-
-def _shape(shape: Shape) -> tuple[int, ...]:
-    if isinstance(shape, int | np.integer):
-        return (int(shape),)
-    try:
-        return tuple(map(operator.index, shape))
-    except TypeError:
-        raise ShapeError(f"shape {shape!r}: pass an int or a sequence of ints") from None
+        return self._transfers.host_empty(shape_of(shape), as_dtype(dtype))

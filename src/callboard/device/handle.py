@@ -65,9 +65,12 @@ class Device(Faces[Asynchronous]):
         """The ref that a token was made of.
 
         Raises:
+            TypeError: No token.
             DeviceMismatch: The token names another device.
             GpuRefStale: Its generation is gone, or nobody holds the buffer any more.
         """
+        if not isinstance(token, GpuToken):
+            raise TypeError(f"resolve: token is {type(token).__name__}; pass a GpuToken (ref.token() makes one)")
         if token.device != self._port.uuid:
             raise DeviceMismatch(f"the token names device {token.device}, this is {self._port.uuid}")
         layout = layout_from_wire(token.dtype, token.shape, token.strides)

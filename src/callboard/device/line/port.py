@@ -98,8 +98,8 @@ class OpPort:
         info = info_of(type(op))
         try:
             head, operands, numbers = info.split(op)
-        except ShapeError:
-            raise refusals.open_extents(op) from None
+        except ShapeError as e:
+            raise refusals.open_extents(op) or e from None
         form = self._forms.get(head)
         if form is None:
             form = self._form(head, op)

@@ -89,15 +89,13 @@ def unusable(port: RefPort, tag: str, op: Op[Any, Any], ref: Any) -> AccelError:
     return error
 
 
-def open_extents(op: Op[Any, Any]) -> ShapeError:
-    """An operand whose extents are not known yet."""
+def open_extents(op: Op[Any, Any]) -> ShapeError | None:
+    """An operand whose extents are not known yet; None if the op has none."""
     info = info_of(type(op))
-    name, value = next(
-        (info.called(leaf), leaf.value)
-        for leaf in info.leaves(op)
-        if isinstance(getattr(leaf.value, "layout", None), OpenLayout)
-    )
-    return ShapeError(
-        f"{info.tag}: {name} is {value.layout!r}, and its extents depend on data: await it first, "
-        "or have the op that makes it write to given arrays (out=, count=)"
-    )
+    for leaf in info.leaves(op):
+        if isinstance(getattr(leaf.value, "layout", None), OpenLayout):
+            return ShapeError(
+                f"{info.tag}: {info.called(leaf)} is {leaf.value.layout!r}, and its extents depend on data: await it "
+                "first, or have the op that makes it write to given arrays (out=, count=)"
+            )
+    return None

@@ -47,7 +47,7 @@ class Transfers:
     def put(self, array: Any, dtype: DTypeLike | None, non_blocking: bool, depth: int = 2) -> GpuRef[Any]:
         """See :meth:`callboard.Device.put`."""
         source = np.asarray(array, None if dtype is None else as_dtype(dtype).np)
-        layout = layout_of(as_dtype(source.dtype), source.shape)
+        layout = layout_of(as_dtype(source.dtype, "put: the array's dtype"), source.shape)
         if source.nbytes == 0:
             return self._empty(layout, depth)
         leased = self._arenas.find(source)
@@ -183,6 +183,8 @@ class Transfers:
 
     def host_empty(self, shape: tuple[int, ...], dtype: DType) -> Array:
         """See :meth:`callboard.Device.host_empty`."""
+        if any(n < 0 for n in shape):
+            raise ShapeError(f"host_empty: shape {shape}: extents are >= 0")
         return self._arenas.lease(shape, dtype.np)
 
     def give(self, slot: Slot) -> None:

@@ -7,6 +7,7 @@ themselves. Everything raises at the call ``TypeError``, ``ShapeError``, ``Unsup
 
 from typing import Any
 
+from callboard.core.errors import ShapeError
 from callboard.core.mode import Mode
 from callboard.core.ref import GpuRef
 from callboard.kernel.face import Face
@@ -89,6 +90,8 @@ class RngFace(Face[Mode]):
                 L2-discrepancy for anchored boxes", J. Complexity 14, 1998).
             seed: 0 unless ``scramble``.
         """
+        if bits not in (32, 64):
+            raise ShapeError(f"bits is {bits!r}; points have 32 or 64")
         return self.generator(f"{'scrambled_' if scramble else ''}sobol{bits}", seed, 0, dimensions)
 
     # -- messages ------------------------------------------------------------------------------------------------------

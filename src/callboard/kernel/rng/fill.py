@@ -17,6 +17,7 @@ from callboard.kernel.rng.streams import (
     MAX_DIMENSIONS,
     RngOrdering,
     halves,
+    is_kind,
     order_of,
     points_of,
     whole,
@@ -49,7 +50,7 @@ class Fill(Op[RngActor, GpuRef]):
     position: Scalar = 0
 
     def __post_init__(self) -> None:
-        if self.kind not in KINDS:
+        if not is_kind(self.kind):
             raise self.refused(f"kind {self.kind!r} is no generator; use one of {', '.join(KINDS)}")
         if self.kind not in self.kinds:
             raise UnsupportedOp(

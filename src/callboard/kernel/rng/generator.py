@@ -7,6 +7,7 @@ from typing import Any, Generic
 
 from callboard.core.dtype import DTypeLike, as_dtype
 from callboard.core.errors import ShapeError
+from callboard.core.layout import shape_of
 from callboard.core.mode import Mode
 from callboard.core.ref import GpuRef
 from callboard.kernel.face import Submit
@@ -20,7 +21,7 @@ from callboard.kernel.rng.rejections import (
     RngFillPermutation,
     RngFillPoisson,
 )
-from callboard.kernel.rng.streams import KINDS, RngOrdering, halves, max_dimensions, order_of, points_of, whole
+from callboard.kernel.rng.streams import KINDS, RngOrdering, halves, is_kind, max_dimensions, order_of, points_of, whole
 from callboard.kernel.rng.transforms import (
     RngFillBits,
     RngFillCauchy,
@@ -80,7 +81,7 @@ class RngGenerator(Generic[Mode]):
         dimensions: int = 1,
         ordering: RngOrdering = "default",
     ) -> None:
-        if kind not in KINDS:
+        if not is_kind(kind):
             raise ShapeError(f"kind {kind!r} is no generator; use one of {', '.join(KINDS)}")
         if not 1 <= (dimensions := _whole("dimensions", dimensions)) <= max_dimensions(kind):
             raise ShapeError(f"dimensions is {dimensions}; {kind} has 1 to {max_dimensions(kind)}")
@@ -297,12 +298,7 @@ def extents(size: Size | None) -> tuple[int, ...]:
     Raises:
         ShapeError: It names none.
     """
-    if size is None:
-        return ()
-    try:
-        return tuple(map(operator.index, size)) if isinstance(size, Sequence) else (operator.index(size),)
-    except TypeError:
-        raise ShapeError(f"size {size!r}: pass an int or a sequence of ints") from None
+    return () if size is None else shape_of(size, "size")
 
 
 def _whole(name: str, number: int) -> int:

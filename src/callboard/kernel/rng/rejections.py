@@ -5,6 +5,7 @@ The element at position ``p`` draws from the blocks ``(t, 2**63 + p)``, ``t = 0,
 only, however a fill is cut, and every element moves the position by one word (integers of 64 bits by two).
 """
 
+import operator
 from typing import Any, ClassVar
 
 import msgspec
@@ -59,13 +60,19 @@ class RngFillIntegers(OwnSubsequence, tag="rng.fill_integers"):
     high: Scalar = 2
 
     def __post_init__(self) -> None:
-        if not any(isinstance(n, complex | float | Operand) for n in (self.low, self.high)):
-            self._check_range(self.low, self.high)
-            if self.high == 2**64:  # which has no 64 bits, and means what 0 would
+        numbers: Any = (self.low, self.high)
+        try:
+            low, high = map(operator.index, numbers)
+        except TypeError:  # pairs of words, from the wire; what is no number is refused by its name
+            pass
+        else:
+            if isinstance(self.out, Operand):
+                self._check_range(low, high)
+            if high == 2**64:  # which has no 64 bits, and means what 0 would
                 msgspec.structs.force_setattr(self, "high", 0)
         super().__post_init__()
 
-    def _check_range(self, low: Any, high: Any) -> None:
+    def _check_range(self, low: int, high: int) -> None:
         if not self.out.dtype.is_integer:
             return  # refused by infer
         least, most = np.iinfo(self.out.dtype.np).min, int(np.iinfo(self.out.dtype.np).max)

@@ -40,6 +40,7 @@ __all__ = [
     "RngOrdering",
     "check_discard",
     "halves",
+    "is_kind",
     "max_dimensions",
     "order_of",
     "points_of",
@@ -174,6 +175,11 @@ def halves(number: Any) -> complex:
     if not -(2**63) <= number < 2**64:
         raise OverflowError(f"{number} needs more than 64 bits")
     return complex(number & 0xFFFFFFFF, number >> 32 & 0xFFFFFFFF)
+
+
+def is_kind(kind: object) -> bool:
+    """Whether it names a generator."""
+    return isinstance(kind, str) and kind in KINDS
 
 
 def whole(parts: complex) -> int:

@@ -12,9 +12,7 @@ TAG = "rng.fill_discrete"
 def bad_weight(index: int, value: float) -> NumericalError:
     """The first element that is no weight."""
     cure = "put 0 in the place of what must never be chosen"
-    return NumericalError(
-        f"{TAG}: weights[{index}] is {float(value)!r}; every weight must be finite and >= 0: {cure}", -1
-    )
+    return NumericalError(f"{TAG}: weights[{index}] is {value!r}; every weight must be finite and >= 0: {cure}", -1)
 
 
 def bad_sum(total: float) -> NumericalError | None:
@@ -22,4 +20,4 @@ def bad_sum(total: float) -> NumericalError | None:
     if 0 < total < math.inf:
         return None
     cure = "divide them by the largest" if total > 0 else "one at least must be > 0"
-    return NumericalError(f"{TAG}: weights add up to {float(total)!r}; {cure}", -1)
+    return NumericalError(f"{TAG}: weights add up to {total!r}; {cure}", -1)

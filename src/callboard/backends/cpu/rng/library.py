@@ -193,9 +193,9 @@ def _sums(weights: Array) -> Array:
     """
     wrong = np.flatnonzero(~((weights >= 0) & np.isfinite(weights)))
     if wrong.size:
-        raise bad_weight(wrong[0], weights[wrong[0]])
+        raise bad_weight(int(wrong[0]), float(weights[wrong[0]]))
     with np.errstate(over="ignore"):  # which is said below
         sums = np.cumsum(weights, dtype=np.float64)
-    if error := bad_sum(sums[-1]):
+    if error := bad_sum(float(sums[-1])):
         raise error
     return sums
