@@ -432,3 +432,22 @@ def test_a_blocking_device_gives_scipy_matrices_at_once() -> None:
         wrong = CsrRef(matrix.values, matrix.indices, device.zeros(6, "i32"), matrix.shape)
         with pytest.raises(ShapeError, match="indptr does not rise"):
             device.sparse.check(wrong).result()
+
+
+def test_a_product_of_a_transpose_with_an_addend_is_made_of_several_ops() -> None:
+    """Decision 26 says so, instead of ``op_a`` and ``beta``."""
+    a, b, c = (drawn(seed, (6, 6), "f64", 0.4) for seed in (7, 8, 9))
+    with cb.sync.device("cpu", isolation="thread", standby=None) as device:
+        left, right, addend = (device.sparse.from_scipy(sp.csr_array(x)) for x in (a, b, c))
+        product = device.sparse.sp_gemm(device.sparse.convert(left.T, "csr"), right).result()
+        terms = [device.sparse.convert(x, "coo") for x in (product, addend)]
+        count = terms[0].nnz
+        both = []
+        for name in ("values", "rows", "cols"):
+            first, second = (getattr(term, name) for term in terms)
+            both.append(device.empty((count + second.size,), first.dtype))
+            device.copy(first, both[-1][:count])
+            device.copy(second, both[-1][count:])
+        device.blas.scal(both[0][count:], 2.0)
+        total = device.sparse.sort(CooRef(*both, shape=(6, 6)), duplicates="sum").result()
+        np.testing.assert_allclose(device.sparse.to_scipy(total).toarray(), a.T @ b + 2 * c, atol=1e-12)

@@ -124,7 +124,7 @@ class SpGemm(Op[SparseActor, CsrRef], tag="sparse.sp_gemm"):
 
     Args:
         a: ``[m, k]``, values in f16, bf16, f32, f64, c64 or c128. On CUDA sums of f16 and bf16 are kept in the type
-            itself.
+            itself. ``a.T`` is a ``CscRef``: :class:`Convert <callboard.kernel.sparse.Convert>` it to ``"csr"``.
         b: ``[k, n]``, same dtype and index dtype.
         out: With ``count``: a matrix ``[m, n]`` whose ``indices`` and ``values`` have room. What is left of it stays as
             it was. If there is no room, the op fails and says how much would do.
