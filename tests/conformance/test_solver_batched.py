@@ -32,6 +32,7 @@ from callboard.kernel.solver import (
     GelsBatched,
     GeqrfBatched,
     GesvdjBatched,
+    GesvdjValuesBatched,
     GetrfBatched,
     GetrsBatched,
     PotrfBatched,
@@ -103,11 +104,26 @@ def test_qr_and_least_squares(
             check_same(found, solution, dtype, float(np.linalg.norm(want)))
 
 
+def check_singular_values(s: Any, a: Any, dtype: DType) -> None:
+    """Against NumPy in double precision."""
+    assert s.shape == (len(a), min(a.shape[1:]))
+    for values_of, matrix in zip(s, a, strict=True):
+        wide = matrix.astype(np.complex128 if dtype.is_complex else np.float64)
+        want = np.linalg.svd(wide, compute_uv=False) if wide.size else np.empty(0)
+        check_same(values_of, want, dtype)
+
+
 @SHARED
 @given(data=st.data(), dtype=dtypes(*FLOATS), batch=batches, m=extents, n=extents, seed=seeds)
 def test_svd(session: Any, data: st.DataObject, dtype: DType, batch: int, m: int, n: int, seed: int) -> None:
     a = values(dtype, (batch, m, n), seed)
-    result = execute(session, GesvdjBatched(a=put(session, a, data.draw(layouts))))
+    ref = put(session, a, data.draw(layouts))
+    whole = session.put(np.full((batch, 2 * min(m, n)), 7, dtype.real.np))
+    at_s = whole[:, ::2] if data.draw(st.booleans()) else None
+    only = session.get(execute(session, GesvdjValuesBatched(a=ref, s=at_s)))
+    assert (session.get(whole)[:, 1::2] == 7).all()
+    check_singular_values(only, a, dtype)
+    result = execute(session, GesvdjBatched(a=ref))
     for u, s, vt, want in zip(*(session.get(x) for x in result), a, strict=True):
         check_unitary(u, dtype)
         check_unitary(adjoint(vt), dtype)
@@ -130,9 +146,15 @@ def test_eigen(session: Any, data: st.DataObject, dtype: DType, batch: int, n: i
 @pytest.mark.parametrize("dtype", EVERY)
 def test_beyond_32(session: Any, dtype: DType) -> None:
     """Where the libraries' batched kernels end."""
-    a = values(dtype, (3, 40, 33), 1)
-    for u, s, vt, want in zip(*map(session.get, execute(session, GesvdjBatched(a=session.put(a)))), a, strict=True):
-        check_same(exact(u) * s @ exact(vt), exact(want), dtype)
+    for m, n in ((40, 33), (33, 40), (200, 3), (3, 200)):
+        a = values(dtype, (3, m, n), 1)
+        ref = session.put(a)
+        result = execute(session, GesvdjBatched(a=ref))
+        for u, s, vt, want in zip(*map(session.get, result), a, strict=True):
+            check_unitary(u, dtype)
+            check_unitary(adjoint(vt), dtype)
+            check_same(exact(u) * s @ exact(vt), exact(want), dtype)
+        check_singular_values(session.get(execute(session, GesvdjValuesBatched(a=ref))), a, dtype)
     a = hermitian(dtype, (3, 40, 40), 2)
     for w, v, want in zip(*map(session.get, execute(session, SyevBatched(a=session.put(a)))), a, strict=True):
         check_same(exact(v) * w @ adjoint(exact(v)), exact(want), dtype)

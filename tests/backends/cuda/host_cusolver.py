@@ -228,6 +228,9 @@ class HostCusolver:
         if job:
             self.matrix(u, letter, m, left.shape[1], ldu)[...] = left
             self.matrix(v, letter, n, len(right), ldv)[...] = right.conj().T
+        else:
+            self.matrix(u, letter, m, columns[0], ldu)[...] = 99
+            self.matrix(v, letter, n, columns[1], ldv)[...] = 99
         view[...] = 99
         self._say(info, 0)
 

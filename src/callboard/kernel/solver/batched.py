@@ -21,6 +21,7 @@ __all__ = [
     "GelsBatched",
     "GeqrfBatched",
     "GesvdjBatched",
+    "GesvdjValuesBatched",
     "GetrfBatched",
     "GetrsBatched",
     "PotrfBatched",
@@ -210,6 +211,25 @@ class GesvdjBatched(Op[SolverActor, SvdResult], tag="solver.gesvdj_batched"):
             "s": layout_of(dtype.real, (batch, k)),
             "vt": layout_of(dtype, (batch, k, n)),
         }
+
+
+class GesvdjValuesBatched(Op[SolverActor, GpuRef], tag="solver.gesvdj_values_batched"):
+    """The singular values of several matrices, without vectors; on CUDA by Jacobi rotations.
+
+    Args:
+        a: ``[batch, m, n]``, f32, f64, c64 or c128; on CUDA fastest where neither exceeds 32.
+        s: ``[batch, min(m, n)]``, f32 beside f32 and c64, f64 beside f64 and c128; descending.
+    """
+
+    returns: ClassVar[tuple[str, ...]] = ("s",)
+
+    a: In
+    s: Out | None = None
+
+    def infer(self) -> Outputs:
+        dtype = dtype_of(self, a=self.a)
+        batch, m, n = matrix(self, "a", self.a, batched=True)
+        return {"s": layout_of(dtype.real, (batch, min(m, n)))}
 
 
 class SyevBatched(Op[SolverActor, EigResult], tag="solver.syev_batched"):

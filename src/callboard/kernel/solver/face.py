@@ -14,6 +14,7 @@ from callboard.kernel.solver.batched import (
     GelsBatched,
     GeqrfBatched,
     GesvdjBatched,
+    GesvdjValuesBatched,
     GetrfBatched,
     GetrsBatched,
     PotrfBatched,
@@ -317,6 +318,11 @@ class SolverFace(Face[Mode]):
     ) -> SvdResult[Mode]:
         """Reduced singular value decompositions; on CUDA by Jacobi rotations."""
         answer: SvdResult[Mode] = self._submit(GesvdjBatched(a=a, u=u, s=s, vt=vt))
+        return answer
+
+    def gesvdj_values_batched(self, a: GpuRef[Mode], *, s: GpuRef[Mode] | None = None) -> GpuRef[Mode]:
+        """The singular values of several matrices, without vectors; on CUDA by Jacobi rotations."""
+        answer: GpuRef[Mode] = self._submit(GesvdjValuesBatched(a=a, s=s))
         return answer
 
     def syev_batched(

@@ -15,6 +15,7 @@ from callboard.kernel.solver import (
     GelsBatched,
     GeqrfBatched,
     GesvdjBatched,
+    GesvdjValuesBatched,
     GetrfBatched,
     GetrsBatched,
     PotrfBatched,
@@ -35,6 +36,7 @@ __all__ = [
     "gels_batched",
     "geqrf_batched",
     "gesvdj_batched",
+    "gesvdj_values_batched",
     "getrf_batched",
     "getrs_batched",
     "potrf_batched",
@@ -191,6 +193,26 @@ def gesvdj_batched(op: GesvdjBatched) -> Plan:
             if matrix.size:
                 infos.add(i, gesdd(dtype, "S", _item(matrix), values, left, right))
                 out_u[i], out_s[i], out_vt[i] = left, values, right
+        infos.check()
+
+    return work
+
+
+def gesvdj_values_batched(op: GesvdjValuesBatched) -> Plan:
+    """Called with ``(a, s)``; by divide and conquer."""
+    dtype, tag, view_a = op.a.dtype, tag_of(op), viewer(op.a.layout)
+    (view_s,) = outputs(op, "s")
+    none = np.empty((0, 0), dtype.np)
+
+    def work(a: int, s: int) -> None:
+        stack, out = view_a(a), view_s(s)
+        check_finite(tag, stack)
+        infos = Infos(tag, len(stack), unconverged_off_diagonals)
+        for i, matrix in enumerate(stack):
+            values = np.empty(out.shape[1:], dtype.real.np)
+            if matrix.size:
+                infos.add(i, gesdd(dtype, "N", _item(matrix), values, none, none))
+                out[i] = values
         infos.check()
 
     return work

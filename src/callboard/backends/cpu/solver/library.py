@@ -28,6 +28,7 @@ PLANS: dict[type[Op[Any, Any]], Callable[[Any], Plan]] = {
     messages.Geqrf: qr.geqrf,
     messages.GeqrfBatched: batched.geqrf_batched,
     messages.GesvdjBatched: batched.gesvdj_batched,
+    messages.GesvdjValuesBatched: batched.gesvdj_values_batched,
     messages.GetrfBatched: batched.getrf_batched,
     messages.GetrsBatched: batched.getrs_batched,
     messages.Inverse: lu.inverse,

@@ -9,14 +9,16 @@ from callboard.backends.cuda.solver.cholesky import fill_mode, keep_triangle
 from callboard.backends.cuda.solver.cusolver import TYPES, name_of
 from callboard.backends.cuda.solver.jobs import Job, Part
 from callboard.backends.cuda.solver.lu import TRANSPOSES
-from callboard.backends.cuda.solver.plans import Plan
+from callboard.backends.cuda.solver.plans import Plan, Step
 from callboard.backends.cuda.solver.waiting import JACOBI_LIMIT
 from callboard.core.dtype import DTYPES
 from callboard.core.layout import layout_of
+from callboard.core.operand import Operand
 from callboard.kernel.solver import (
     GelsBatched,
     GeqrfBatched,
     GesvdjBatched,
+    GesvdjValuesBatched,
     GetrfBatched,
     GetrsBatched,
     PotrfBatched,
@@ -32,6 +34,7 @@ __all__ = [
     "gels_batched",
     "geqrf_batched",
     "gesvdj_batched",
+    "gesvdj_values_batched",
     "getrf_batched",
     "getrs_batched",
     "potrf_batched",
@@ -40,6 +43,10 @@ __all__ = [
 ]
 
 I32, I64 = DTYPES["i32"], DTYPES["i64"]
+VECTORS, NO_VECTORS = 1, 0
+"""``cusolverEigMode_t``."""
+REDUCED = 1
+"""``econ`` of ``gesvdj``: as many vectors as singular values."""
 
 
 def _pointers(job: Job, part: Part, batch: int) -> tuple[Part, Callable[[int, int], None]]:
@@ -221,16 +228,13 @@ def gels_batched(solver: "Cusolver", op: GelsBatched) -> Plan:
 
 
 def gesvdj_batched(solver: "Cusolver", op: GesvdjBatched) -> Plan:
-    """Called with ``(a, u, s, vt)``; items that are too large for the batched kernel one after the other."""
+    """Called with ``(a, u, s, vt)``."""
     job = Job(solver, op)
     if not op.a.size:
         return job.nothing()
     (batch, m, n), dtype = op.a.shape, op.a.dtype
     k = min(m, n)
-    a, load = job.load(op.a)
-    u, v, s = job.array(dtype, batch, m, m), job.array(dtype, batch, n, n), job.part(layout_of(dtype.real, (batch, k)))
-    infos, sum_up = _infos(job, batch)
-    decompose = _at_once(job, a, u, s, v, infos) if max(m, n) <= JACOBI_LIMIT else _in_turn(job, a, u, s, v, infos)
+    u, s, v, decompose = _rotations(job, VECTORS, op.a)
     conjugate = job.conjugate(v) if dtype.is_complex else None
     some_u = Part(u.at, layout_of(dtype, (batch, m, k), u.layout.strides))
     step, row, col = v.layout.strides
@@ -238,9 +242,7 @@ def gesvdj_batched(solver: "Cusolver", op: GesvdjBatched) -> Plan:
     store_u, store_s, store_vt = job.store("u", some_u), job.store("s", s), job.store("vt", some_vt)
 
     def run(native: int, base: int, at_a: int, at_u: int, at_s: int, at_vt: int) -> None:
-        load(native, base, at_a)
-        decompose(base)
-        sum_up(native, base)
+        decompose(native, base, at_a)
         if conjugate is not None:
             conjugate(native, base)
 
@@ -252,32 +254,73 @@ def gesvdj_batched(solver: "Cusolver", op: GesvdjBatched) -> Plan:
     return job.plan(run, unconverged, batch, end=end)
 
 
-def _at_once(job: Job, a: Part, u: Part, s: Part, v: Part, infos: Part) -> Callable[[int], None]:
+def gesvdj_values_batched(solver: "Cusolver", op: GesvdjValuesBatched) -> Plan:
+    """Called with ``(a, s)``."""
+    job = Job(solver, op)
+    if not op.a.size:
+        return job.nothing()
+    _, s, _, decompose = _rotations(job, NO_VECTORS, op.a)
+    store = job.store("s", s)
+
+    def run(native: int, base: int, at_a: int, at_s: int) -> None:
+        decompose(native, base, at_a)
+
+    def end(native: int, base: int, at_a: int, at_s: int) -> None:
+        store(native, base, at_s)
+
+    return job.plan(run, unconverged, op.a.shape[0], end=end)
+
+
+def _rotations(job: Job, mode: int, operand: Operand) -> tuple[Part, Part, Part, Step]:
+    """Room for U, S and V, and ``run(native, base, at_a)``; too large items for the batched kernel come in turn.
+
+    The routines write to the room of the vectors even where none are wanted: the batched one to square matrices of
+    every item; the other one, asked for reduced matrices, to what items in turn can share where nobody reads it.
+    """
+    (batch, m, n), dtype = operand.shape, operand.dtype
+    k, at_once = min(m, n), max(m, n) <= JACOBI_LIMIT
+    a, load = job.load(operand)
+    rooms = batch if at_once or mode == VECTORS else 1
+    u, v = (job.array(dtype, rooms, rows, rows if at_once else k) for rows in (m, n))
+    s = job.part(layout_of(dtype.real, (batch, k)))
+    infos, sum_up = _infos(job, batch)
+    decompose = _at_once(job, mode, a, u, s, v, infos) if at_once else _in_turn(job, mode, a, u, s, v, infos)
+
+    def run(native: int, base: int, at_a: int) -> None:
+        load(native, base, at_a)
+        decompose(base)
+        sum_up(native, base)
+
+    return u, s, v, run
+
+
+def _at_once(job: Job, mode: int, a: Part, u: Part, s: Part, v: Part, infos: Part) -> Callable[[int], None]:
     (batch, m, n), dtype, anchor = a.layout.shape, a.layout.dtype, job.solver.anchor
     call = job.legacy(
         name_of(dtype, "gesvdj_batched"),
         dtype,
-        (1, m, n, anchor, m, anchor, anchor, m, anchor, n),
+        (mode, m, n, anchor, m, anchor, anchor, m, anchor, n),
         tail=(job.solver.gesvdj, batch),
         info=infos.at,
     )
-    return lambda base: call(base, 1, m, n, base + a.at, m, base + s.at, base + u.at, m, base + v.at, n)
+    return lambda base: call(base, mode, m, n, base + a.at, m, base + s.at, base + u.at, m, base + v.at, n)
 
 
-def _in_turn(job: Job, a: Part, u: Part, s: Part, v: Part, infos: Part) -> Callable[[int], None]:
+def _in_turn(job: Job, mode: int, a: Part, u: Part, s: Part, v: Part, infos: Part) -> Callable[[int], None]:
     (batch, m, n), dtype, anchor = a.layout.shape, a.layout.dtype, job.solver.anchor
     call = job.legacy(
         name_of(dtype, "gesvdj"),
         dtype,
-        (1, 0, m, n, anchor, m, anchor, anchor, m, anchor, n),
+        (mode, REDUCED, m, n, anchor, m, anchor, anchor, m, anchor, n),
         tail=(job.solver.gesvdj,),
     )
-    steps = [part.layout.strides[0] * part.layout.dtype.itemsize for part in (a, s, u, v)]
+    parts = a, s, u, v
+    steps = [x.layout.strides[0] * x.layout.dtype.itemsize if x.layout.shape[0] > 1 else 0 for x in parts]
 
     def run(base: int) -> None:
         for i in range(batch):
-            x, values, left, right = (base + part.at + i * step for part, step in zip((a, s, u, v), steps, strict=True))
-            call(base, 1, 0, m, n, x, m, values, left, m, right, n, info=infos.at + 4 * i)
+            x, values, left, right = (base + part.at + i * step for part, step in zip(parts, steps, strict=True))
+            call(base, mode, REDUCED, m, n, x, m, values, left, m, right, n, info=infos.at + 4 * i)
 
     return run
 

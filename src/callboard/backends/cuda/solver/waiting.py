@@ -23,7 +23,7 @@ JACOBI_LIMIT = 32
 """Rows and columns that ``gesvdjBatched`` takes."""
 
 AHEAD = (
-    *(messages.Svd, messages.SvdValues, messages.GesvdjBatched),
+    *(messages.Svd, messages.SvdValues, messages.GesvdjBatched, messages.GesvdjValuesBatched),
     *(messages.Syevd, messages.SyevdValues, messages.SyevdxIndex, messages.SyevdxRange, messages.SyevBatched),
     *(messages.Sygvd, messages.SygvdValues, messages.Geev, messages.GeevValues),
     *(messages.SparseCholesky, messages.SparseLu, messages.SparseQr),
@@ -39,6 +39,6 @@ def waits(op: Op[Any, Any]) -> bool:
         return op.a.shape[0] > (JACOBI_EIGEN_LIMIT if op.method == "syevj" else EIGEN_LIMIT)
     if isinstance(op, messages.SyevBatched):
         return op.a.shape[1] > (EIGEN_LIMIT if op.a.shape[0] == 1 else EIGEN_BATCH_LIMIT)
-    if isinstance(op, messages.GesvdjBatched):
+    if isinstance(op, messages.GesvdjBatched | messages.GesvdjValuesBatched):
         return max(op.a.shape[1:]) > JACOBI_LIMIT
     return isinstance(op, AHEAD)
