@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from callboard.core.dtype import DTYPES, DType
+from callboard.core.errors import ShapeError
 from callboard.kernel.blas_lt import Matmul
 from callboard.testing.tolerances import assert_close
 
@@ -92,6 +93,25 @@ def test_blocks_with_an_epilogue(
     m, n, k = 144, 160, 208
     a, b = narrow(left, (m, k), 1), narrow(right, (k, n), 2)
     product_by_blocks(session, epilogue, a, b, stored, tiled, extras(session, epilogue, (m, n), stored))
+
+
+def test_scales_by_blocks_start_at_a_multiple_of_16_bytes(session: Any) -> None:
+    a, b = narrow(E4, (16, 256), 1), narrow(E4, (256, 16), 2)
+    A, B = session.put(a), by_columns(session, b)
+    numbers = session.put(np.ones(36, "f4"))
+    if not hasattr(numbers, "allocation"):
+        pytest.skip("a library session has no refs, and what starts where is told by them")
+    at_0 = numbers[:32].reshape(2, 16)
+    for start, shift in ((1, 4), (2, 8)):
+        late = numbers[start : start + 32].reshape(2, 16)
+        says = rf"{shift} bytes into its buffer, which must be a multiple of 16: keep it in an array of its own"
+        with pytest.raises(ShapeError, match=rf"blas_lt\.matmul: scale_a is f32\[16, 2\].* and starts {says}"):
+            Matmul(a=A, b=B, scale_a=late.T, scale_b=at_0)
+        with pytest.raises(ShapeError, match=rf"blas_lt\.matmul: scale_b is f32\[2, 16\] and starts {says}"):
+            Matmul(a=A, b=B, scale_a=at_0.T, scale_b=late)
+    at_16 = numbers[4:].reshape(2, 16)
+    got = answer(session, Matmul(a=A, b=B, scale_a=at_16.T, scale_b=at_16))
+    check("none", got, expected("none", wide(a), wide(b)), E4, DTYPES["bf16"], 256)
 
 
 def product_by_blocks(

@@ -17,6 +17,7 @@ __all__ = [
     "block_scales",
     "check_bias",
     "check_scale",
+    "check_scale_start",
     "check_start",
     "is_fp8",
     "kept_dtype",
@@ -32,6 +33,8 @@ ScaleKind = Literal["tensor", "outer", "block_1d", "block_2d"]
 
 BLOCK = 128
 """Elements that share a scale along a blocked axis."""
+SCALE_START = 16
+"""Bytes: of so many a multiple is where scales by blocks start."""
 MASK_BITS = 128
 """A row of a ReLU mask is a multiple of so many bits."""
 
@@ -148,6 +151,13 @@ def check_start(op: AnyOp, name: str, vector: Operand | None) -> None:
     if isinstance(vector, GpuRef) and vector.dtype.itemsize == 2 and vector.offset % 4:
         start = f"{name} is {vector.layout!r} and starts {vector.offset} bytes into its buffer"
         raise refuse(op, f"{start}, which must be a multiple of 4: pass dev.copy({name})")
+
+
+def check_scale_start(op: AnyOp, name: str, scale: Operand | None) -> None:
+    """Scales by blocks start where cuBLASLt's documentation says that they must. Placeholders lie nowhere."""
+    if isinstance(scale, GpuRef) and scale.ndim == 2 and scale.offset % SCALE_START:
+        start = f"{name} is {scale.layout!r} and starts {scale.offset} bytes into its buffer"
+        raise refuse(op, f"{start}, which must be a multiple of {SCALE_START}: keep it in an array of its own")
 
 
 def aux_layout(activation: str, shape: tuple[int, ...], dtype: DType) -> Layout:

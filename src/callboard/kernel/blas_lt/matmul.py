@@ -50,7 +50,7 @@ class Matmul(Product[GpuRef], tag="blas_lt.matmul"):
         scale_a, scale_b: What fp8 factors are multiplied by, f32: a 0-d array; one number for each row of ``op(a)``
             (``[m]``) and each column of ``op(b)`` (``[n]``); or one for each 128 elements along ``k``
             (``[m, k / 128]``, ``[k / 128, n]``) or each 128x128 (``[m / 128, k / 128]``, ``[k / 128, n / 128]``), all
-            quotients rounded up. None: 1.
+            quotients rounded up; scales by blocks start at a multiple of 16 bytes. None: 1.
         scale_out: 0-d, f32: what an fp8 result is multiplied by before it is rounded. None: 1.
         amax: 0-d, f32: set to the largest absolute value of an fp8 result before ``scale_out``. None: not wanted.
         alpha, beta: Number or 0-d array (f32; f64 beside f64; i32, and whole numbers, where i8 gives i32).

@@ -14,6 +14,7 @@ from callboard.kernel.blas_lt.checks import (
     bias_dtype,
     check_bias,
     check_scale,
+    check_scale_start,
     is_fp8,
     kept_dtype,
     result_dtype,
@@ -70,6 +71,9 @@ class Product(Op[BlasLtActor, R_co]):
             raise
         if self.beta != 0.0 or self.alpha != 1.0:
             check_addend_given(self, "c", self.c, self.beta)
+        if self.scale_a is not None or self.scale_b is not None:
+            check_scale_start(self, "scale_a", self.scale_a)
+            check_scale_start(self, "scale_b", self.scale_b)
 
     def product(self) -> "tuple[Stack, Stack, Layout]":
         """Both factors and the layout of the result, all checks done that every epilogue shares."""

@@ -82,6 +82,19 @@ REFUSED: list[tuple[Any, str]] = [
         "scale_b is f32[5, 3], strides (1, 5); its rows must be 8 apart in memory",
     ),
     (
+        Matmul(a=array(255, 640), b=WIDE_B, **(BLOCKS | {"scale_a": array(255, 5, dtype="f32", strides=(1, 255))})),
+        "the rows of a are 255 and scales are by blocks; pad them with zeros to a multiple of 4",
+    ),
+    (
+        Matmul(
+            a=WIDE_A,
+            b=array(640, 382, strides=(1, 640)),
+            out=array(256, 382, dtype="bf16", strides=(384, 1)),
+            **BLOCKS,
+        ),
+        "the columns of b are 382 and scales are by blocks",
+    ),
+    (
         Matmul(a=WIDE_A, b=WIDE_B, scale_a=array(2, 5, dtype="f32"), scale_b=array(5, 3, dtype="f32")),
         "both scales are by 128x128; scale one of the factors by 128 elements",
     ),

@@ -16,6 +16,8 @@ __all__ = ["refuses"]
 
 TILE = 16
 """Bytes between rows, and inner extent, of fp8 products; i8 to i8 takes multiples of 4."""
+BLOCKED = 4
+"""Of so many the rows and columns of a product with scales by blocks are multiples, says cuBLASLt's documentation."""
 WITH_SCALES = ("none", "relu", "bias", "relu_bias", "gelu", "gelu_bias")
 """Epilogues that go with scales for each block, and for each row and column."""
 
@@ -91,6 +93,9 @@ def _scales(op: Product[Any], mapping: Mapping) -> str | None:
         return "fast_accum is True and scales are by blocks; leave it out"
     if set(kinds.values()) == {"block_2d"}:
         return "both scales are by 128x128; scale one of the factors by 128 elements of its inner axis"
+    for name, extent in (("rows of a", mapping.m), ("columns of b", mapping.n)):
+        if extent % BLOCKED:
+            return f"the {name} are {extent} and scales are by blocks; pad them with zeros to a multiple of {BLOCKED}"
     for name, scale in (("scale_a", op.scale_a), ("scale_b", op.scale_b)):
         assert scale is not None
         why = _blocks(name, scale.layout, kinds[name[-1]] == "block_2d")
