@@ -304,7 +304,7 @@ BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"beta": 2.0}, ShapeError, "beta is 2.0 and c is None"),
     ({"alpha": 1j}, ShapeError, "alpha is complex and the arrays are f32"),
     ({"compute": "f64"}, ShapeError, "compute is 'f64' and the arrays are f32"),
-    ({"compute": "f8"}, TypeError, "compute = 'f8'"),
+    ({"compute": "f9"}, TypeError, "compute = 'f9'"),
     ({"op_a": "sqrt"}, TypeError, "op_a = 'sqrt'"),
     ({"modes_a": None}, TypeError, "modes_a = None"),
 ]

@@ -46,6 +46,8 @@ class Transfers:
 
     def put(self, array: Any, dtype: DTypeLike | None, non_blocking: bool, depth: int = 2) -> GpuRef[Any]:
         """See :meth:`callboard.Device.put`."""
+        if isinstance(array, np.ma.MaskedArray) and array.mask.any():
+            raise TypeError("put: the array has masked elements; say what they are: put(array.filled(value))")
         source = np.asarray(array, None if dtype is None else as_dtype(dtype).np)
         layout = layout_of(as_dtype(source.dtype, "put: the array's dtype"), source.shape)
         if source.nbytes == 0:
