@@ -19,7 +19,9 @@ class ToDense(Op[SparseActor, GpuRef], tag="sparse.to_dense"):
     """The matrix with its zeros (``SparseToDense``).
 
     Args:
-        a: Values in f16, bf16, f32, f64, c64 or c128; no entry twice.
+        a: Values in f16, bf16, f32, f64, c64 or c128. Entries (blocks) that are stored more than once, side by side as
+            :class:`callboard.kernel.sparse.Sort` and ``from_scipy`` leave them, are added up in their order, halves in
+            f32; on CUDA those that do not lie side by side are not, and one of them is found in ``out``.
         out: Same shape and dtype, row- or column-major; a new row-major array when None.
     """
 
@@ -83,7 +85,8 @@ class Convert(Op[SparseActor, AnyRef], tag="sparse.convert"):
     row: with the index -1, and zeros.
 
     Args:
-        a: Values in f16, bf16, f32, f64, c64 or c128; to be made blocks, no entry twice.
+        a: Values in f16, bf16, f32, f64, c64 or c128. Entries that are stored more than once are kept, but in blocks
+            made of entries: there they are added up as by :class:`ToDense`, if they lie side by side.
         format: ``"csr"``, ``"csc"``, ``"coo"``, ``"bsr"`` or ``"blocked_ell"``, not that of ``a``. How many blocks are
             made of entries depends on the data, as does how many are no padding in a ``padded`` ``BlockedEllRef``, and
             the width of any new one, that of its fullest block row: known when the result is awaited.

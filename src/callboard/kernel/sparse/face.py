@@ -240,7 +240,8 @@ class SparseFace(Face[Mode]):
             matrix: In CSR, CSC, COO or BSR form; it is checked, and its indices are sorted.
             index: dtype of the indices, i32 or i64.
             duplicates: Entries (blocks, in BSR form) that occur more than once: ``"sum"`` them, ``"keep"`` all, or
-                ``"refuse"``.
+                ``"refuse"``. Kept ones, which lie side by side, add up in products, in :meth:`to_dense` and in
+                :meth:`convert` to blocks; solves take no matrix with such.
 
         Raises:
             TypeError: No such matrix.

@@ -6,6 +6,9 @@ follows from the format and cannot be seen in a call: :class:`callboard.kernel.s
 and ``dev.sparse.from_scipy`` on the host. On the CPU every op looks for itself, and fails with ``ShapeError`` that says
 as much as that of ``Check``. On CUDA no other op looks, as in every sparse library for GPUs: indices out of range are
 undefined behaviour there, may read or write memory of others, or poison the context, which is replaced then.
+
+An entry or a block that is stored more than once counts as the sum in products and, where those of one place lie side
+by side, in what becomes dense or blocks. ``Sddmm`` gives each of them the whole product; solves take no such matrix.
 """
 
 from typing import Annotated, Any, Literal

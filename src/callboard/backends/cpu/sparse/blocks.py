@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from callboard.backends.cpu.sparse.checking import sound
-from callboard.backends.cpu.sparse.matrices import blocks_of, pointers
+from callboard.backends.cpu.sparse.matrices import blocks_of, pointers, scatter
 from callboard.backends.cpu.views import viewer
 from callboard.kernel import sparse
 
@@ -26,8 +26,9 @@ def to_dense(op: "sparse.ToDense") -> Callable[..., None]:
         dense = target(out)
         dense[...] = 0
         _, down, across = blocks.shape
-        for block, row, col in zip(blocks, rows * down, cols * across, strict=True):
-            dense[row : row + down, col : col + across] = block
+        within, along = np.mgrid[:down, :across]
+        places = (rows[:, None, None] * down + within, cols[:, None, None] * across + along)
+        scatter(dense, places, blocks)
 
     return run
 
@@ -72,7 +73,7 @@ def packed(values: Array, rows: Array, cols: Array, width: int, block: tuple[int
     down, across = block
     places, at = np.unique(rows.astype(np.int64) // down * width + cols // across, return_inverse=True)
     blocks = np.zeros((places.size, down, across), values.dtype)
-    blocks[at, rows % down, cols % across] = values
+    scatter(blocks, (at, rows % down, cols % across), values)
     return blocks, places // max(width, 1), (places % max(width, 1)).astype(cols.dtype)
 
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from callboard.backends.cpu.sparse import blocks
 from callboard.backends.cpu.sparse.checking import sound
-from callboard.backends.cpu.sparse.matrices import blocks_of, coordinates, pointers
+from callboard.backends.cpu.sparse.matrices import blocks_of, coordinates, pointers, scatter
 from callboard.backends.cpu.views import viewer
 from callboard.kernel import sparse
 from callboard.kernel.sparse.results import stored_block
@@ -30,7 +30,7 @@ def to_dense(op: "sparse.ToDense") -> Plan:
         values, rows, cols = coordinates(a, arrays(addresses))
         dense = target(out)
         dense[...] = 0
-        dense[rows, cols] = values
+        scatter(dense, (rows, cols), values)
 
     return run
 

@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 
 from callboard.backends.cpu.views import viewer
-from callboard.core.dtype import DType
+from callboard.core.dtype import DType, as_dtype
 from callboard.core.operand import operands_of
 from callboard.kernel.sparse import AnyRef, BlockedEllRef, BsrRef, CooRef, CsrRef, SparseRef
 
-__all__ = ["Arrays", "arrays_of", "blocks_of", "coordinates", "matrix_of", "pointers", "work_dtype"]
+__all__ = ["Arrays", "arrays_of", "blocks_of", "coordinates", "matrix_of", "pointers", "scatter", "work_dtype"]
 
 Array = np.ndarray[Any, Any]
 Arrays = Callable[[Sequence[int]], "list[Array]"]
@@ -41,6 +41,17 @@ def blocks_of(a: AnyRef, arrays: "list[Array]") -> "tuple[Array, Array, Array]":
         return blocks, np.nonzero(stored)[0], indices[stored]
     values, indices, indptr = arrays
     return values, np.repeat(np.arange(indptr.size - 1), np.diff(indptr)), indices
+
+
+def scatter(target: Array, places: "tuple[Array, ...]", values: Array) -> None:
+    """Write entries over zeros; those of one place are added up in their order, halves in f32."""
+    target[places] = values
+    taken = np.zeros(target.shape, bool)
+    taken[places] = True
+    if np.count_nonzero(taken) < values.size:
+        sums = np.zeros(target.shape, work_dtype(as_dtype(values.dtype)))
+        np.add.at(sums, places, values.astype(sums.dtype, copy=False))
+        target[taken] = sums[taken]
 
 
 def pointers(major: Array, extent: int, index: "np.dtype[Any]") -> Array:

@@ -1,6 +1,7 @@
 // Sparse matrices: entries of a dense matrix, scattering, pointers from sorted rows and back, and what the arrays hold.
 
 #include "sparse.cuh"
+#include "sparse_numbers.cuh"
 
 struct SparseArgs {
     const void* src;      // dense, values, or indices
@@ -136,12 +137,31 @@ __device__ void clear(const SparseArgs& p) {
     }
 }
 
+// Whether an entry, one of a line or the next after those, has the place of the one before it.
+template <typename I>
+__device__ bool again(const SparseArgs& p, i64 j, i64 line) {
+    const I* const first = (const I*)p.first;
+    const I* const second = (const I*)p.second;
+    if (j == 0 || j >= p.entries || first[j] != first[j - 1]) return false;
+    return p.coordinates ? second[j] == second[j - 1] : (i64)second[line] < j && j < (i64)second[line + 1];
+}
+
+// Entries over zeros. The first of those with one place, side by side, adds them up in their order.
 template <typename T, typename I>
 __device__ void scatter(const SparseArgs& p) {
+    const T* const src = (const T*)p.src;
     const I* const second = (const I*)p.second;
     for (i64 j = thread(); j < p.entries; j += threads()) {
         const i64 line = p.coordinates ? (i64)second[j] : bound(second, p.major + 1, j, true) - 1;
-        ((T*)p.out)[line * p.major_step + (i64)((const I*)p.first)[j] * p.minor_step] = ((const T*)p.src)[j];
+        if (again<I>(p, j, line)) continue;
+        T* const at = (T*)p.out + line * p.major_step + (i64)((const I*)p.first)[j] * p.minor_step;
+        if (!again<I>(p, j + 1, line)) {
+            *at = src[j];
+            continue;
+        }
+        auto sum = wide(src[j]);
+        for (i64 k = j + 1; again<I>(p, k, line); ++k) sum = sum + wide(src[k]);
+        put(at, sum);
     }
 }
 
@@ -218,10 +238,12 @@ __device__ void convert(const SparseArgs& p) {
     KERNEL(diagonal_f64_##I, diagonal<Double, type>) \
     KERNEL(diagonal_c64_##I, diagonal<Complex, type>) \
     KERNEL(diagonal_c128_##I, diagonal<Wide, type>)  \
-    KERNEL(scatter_2_##I, scatter<Half, type>)       \
-    KERNEL(scatter_4_##I, scatter<Real, type>)       \
-    KERNEL(scatter_8_##I, scatter<Double, type>)     \
-    KERNEL(scatter_16_##I, scatter<Wide, type>)      \
+    KERNEL(scatter_f16_##I, scatter<Half, type>)     \
+    KERNEL(scatter_bf16_##I, scatter<Brain, type>)   \
+    KERNEL(scatter_f32_##I, scatter<float, type>)    \
+    KERNEL(scatter_f64_##I, scatter<double, type>)   \
+    KERNEL(scatter_c64_##I, scatter<Single, type>)   \
+    KERNEL(scatter_c128_##I, scatter<Twice, type>)   \
     KERNEL(sums_##I, sums<type>)                     \
     KERNEL(scan_##I, scan<type>)                     \
     KERNEL(expand_##I, expand<type>)                 \

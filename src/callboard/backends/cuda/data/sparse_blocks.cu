@@ -2,6 +2,7 @@
 // A blocked-ELL matrix has `most` blocks in each block row and no pointers.
 
 #include "sparse.cuh"
+#include "sparse_numbers.cuh"
 
 struct BlockArgs {
     const void* src;       // a dense matrix, entries, or blocks
@@ -220,12 +221,39 @@ __device__ void gather(const BlockArgs& p) {
     }
 }
 
-// A dense matrix from blocks, over zeros.
+// Whether an element of stored blocks has the place of that in the block before.
+template <typename I>
+__device__ bool again(const BlockArgs& p, i64 e) {
+    if (e >= p.entries) return false;
+    const I* indices = (const I*)p.indices;
+    if (p.ell) {
+        const i64 length = p.most * p.across, slot = e % length / p.across;
+        indices += e / length / p.down * p.most;
+        return slot > 0 && indices[slot] >= 0 && indices[slot] == indices[slot - 1];
+    }
+    const i64 k = e / (p.down * p.across);
+    if (k == 0 || indices[k] != indices[k - 1]) return false;
+    const I* const pointers = (const I*)p.pointers;
+    const i64 line = bound(pointers, p.lines + 1, k, true) - 1;
+    return line < p.lines && (i64)pointers[line] < k;
+}
+
+// A dense matrix from blocks, over zeros. The first of those with one place, side by side, adds them up in their order.
 template <typename T, typename I>
 __device__ void spread(const BlockArgs& p) {
+    const T* const src = (const T*)p.src;
+    const i64 step = p.ell ? p.across : p.down * p.across;
     for (i64 e = thread(); e < p.entries; e += threads()) {
         i64 row, col;
-        if (place<I>(p, e, row, col)) ((T*)p.out)[row * p.row_step + col * p.col_step] = ((const T*)p.src)[e];
+        if (!place<I>(p, e, row, col) || again<I>(p, e)) continue;
+        T* const at = (T*)p.out + row * p.row_step + col * p.col_step;
+        if (!again<I>(p, e + step)) {
+            *at = src[e];
+            continue;
+        }
+        auto sum = wide(src[e]);
+        for (i64 k = e + step; again<I>(p, k); k += step) sum = sum + wide(src[k]);
+        put(at, sum);
     }
 }
 
@@ -236,7 +264,7 @@ __device__ void blank(const BlockArgs& p) {
     for (i64 e = thread(); e < n; e += threads()) ((T*)p.out)[e] = T{};
 }
 
-// Blocks from rows of entries, over zeros.
+// Blocks from rows of entries, over zeros. The first of those with one place, side by side, adds them up in their order.
 template <typename T, typename I>
 __device__ void pack(const BlockArgs& p) {
     const I* const starts = (const I*)p.second;
@@ -245,6 +273,9 @@ __device__ void pack(const BlockArgs& p) {
     typedef typename Reach<I>::N N;
     for (i64 e = thread(); e < p.entries; e += threads()) {
         const N row = (N)bound(starts, p.lines * p.down + 1, e, true) - 1, col = (N)((const I*)p.first)[e];
+        const I* const cols = (const I*)p.first;
+        const i64 begin = starts[row], end = starts[row + 1];
+        if (e > begin && cols[e - 1] == cols[e]) continue;
         const N line = row / (N)p.down, wanted = col / (N)p.across;
         const i64 start = start_of<I>(p, line), limit = limit_of(p, start);
         const i64 held = p.ell ? (i64)pointers[line + 1] : pointers[line + 1] - start, n = held < limit ? held : limit;
@@ -253,7 +284,14 @@ __device__ void pack(const BlockArgs& p) {
         if (at == n || (N)indices[start + at] != wanted) continue;
         const i64 i = row - line * (N)p.down, j = col - wanted * (N)p.across;
         const i64 corner = p.ell ? row * p.most + at : (start + at) * p.down + i;
-        ((T*)p.out)[corner * p.across + j] = ((const T*)p.src)[e];
+        T* const out = (T*)p.out + corner * p.across + j;
+        if (e + 1 >= end || cols[e + 1] != cols[e]) {
+            *out = ((const T*)p.src)[e];
+            continue;
+        }
+        auto sum = wide(((const T*)p.src)[e]);
+        for (i64 k = e + 1; k < end && cols[k] == cols[e]; ++k) sum = sum + wide(((const T*)p.src)[k]);
+        put(out, sum);
     }
 }
 
@@ -277,10 +315,12 @@ __device__ void look(const BlockArgs& p) {
     KERNEL(count_##T, pattern<Dense<type>, index, false>)  \
     KERNEL(write_##T, pattern<Dense<type>, index, true>)
 
+#define FOR_NUMBER(T, type, index)            \
+    KERNEL(spread_##T, spread<type, index>)   \
+    KERNEL(pack_##T, pack<type, index>)
+
 #define FOR_SIZE(S, type, index)              \
     KERNEL(gather_##S, gather<type, index>)   \
-    KERNEL(spread_##S, spread<type, index>)   \
-    KERNEL(pack_##S, pack<type, index>)       \
     KERNEL(blank_##S, blank<type>)
 
 #define FOR_INDEX(index)                                         \
@@ -289,6 +329,12 @@ __device__ void look(const BlockArgs& p) {
     FOR_VALUE(f64, Double, index)                                \
     FOR_VALUE(c64, Complex, index)                               \
     FOR_VALUE(c128, Wide, index)                                 \
+    FOR_NUMBER(f16, Half, index)                                 \
+    FOR_NUMBER(bf16, Brain, index)                               \
+    FOR_NUMBER(f32, float, index)                                \
+    FOR_NUMBER(f64, double, index)                               \
+    FOR_NUMBER(c64, Single, index)                               \
+    FOR_NUMBER(c128, Twice, index)                               \
     FOR_SIZE(2, Half, index)                                     \
     FOR_SIZE(4, Real, index)                                     \
     FOR_SIZE(8, Double, index)                                   \

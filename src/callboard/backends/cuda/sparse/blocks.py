@@ -55,15 +55,19 @@ class ToBlocks:
         self._item = dtype.itemsize
         if isinstance(op, sparse.FromDense):
             args.row_step, args.col_step = op.dense.strides
-            kind, fill, args.share = "half" if self._item == 2 else dtype.name, "gather", 1
+            kind, fill, args.share = "half" if self._item == 2 else dtype.name, f"gather_{self._item}", 1
         else:
-            kind, fill, args.share = "entries", "pack", THREADS // WARP if entries <= FEW * args.lines else 1
+            kind, fill, args.share = (
+                "entries",
+                f"pack_{dtype.name}",
+                THREADS // WARP if entries <= FEW * args.lines else 1,
+            )
             args.entries = entries
         each = THREADS // args.share
         self._count = launcher(device, f"count_{kind}", args.lines, args, part=index, each=each)
         self._write = launcher(device, f"write_{kind}", args.lines, args, part=index, each=each)
         self._scan = Scan(cusparse, args.pointers, args.lines, index, self._counted)
-        self._fill = launcher(device, f"{fill}_{self._item}", entries, args, part=index)
+        self._fill = launcher(device, fill, entries, args, part=index)
         self._blank = launcher(device, f"blank_{self._item}", entries, args, part=index)
         self._room = -1
         if op.out is not None:
@@ -134,7 +138,7 @@ def to_dense(cusparse: Cusparse, op: sparse.ToDense) -> Callable[[Sequence[int],
     args.row_step, args.col_step = out.strides
     zeros = SparseArgs(major=out.shape[0], minor=out.shape[1], major_step=out.strides[0], minor_step=out.strides[1])
     clear = launcher(device, f"clear_{out.dtype.itemsize}", out.size, zeros)
-    spread = launcher(device, f"spread_{out.dtype.itemsize}", op.a.nnz, args, part=index_of(op.a).name)
+    spread = launcher(device, f"spread_{out.dtype.name}", op.a.nnz, args, part=index_of(op.a).name)
 
     def run(parts: Sequence[int], at: int) -> None:
         zeros.out = args.out = at

@@ -86,7 +86,7 @@ class FromDense:
 
 
 def to_dense(cusparse: Cusparse, op: sparse.ToDense) -> Callable[[Sequence[int], int], None]:
-    """``run(a, out)``: zeros, then the entries."""
+    """``run(a, out)``: zeros, then the entries; those of one place side by side are added up in their order."""
     a, out = op.a, op.infer()["out"] if op.out is None else op.out.layout
     if out.size == 0:
         return lambda a, out: None
@@ -97,9 +97,9 @@ def to_dense(cusparse: Cusparse, op: sparse.ToDense) -> Callable[[Sequence[int],
     args.major, args.minor = (cols, rows) if by_cols else (rows, cols)
     args.major_step, args.minor_step = (across, down) if by_cols else (down, across)
     args.coordinates = isinstance(a, sparse.CooRef)
-    device, size = cusparse.device, out.dtype.itemsize
-    clear = launcher(device, f"clear_{size}", out.size, args)
-    scatter = launcher(device, f"scatter_{size}_{index_of(a).name}", a.nnz, args)
+    device = cusparse.device
+    clear = launcher(device, f"clear_{out.dtype.itemsize}", out.size, args)
+    scatter = launcher(device, f"scatter_{out.dtype.name}_{index_of(a).name}", a.nnz, args)
 
     def run(parts: Sequence[int], at: int) -> None:
         args.out, args.src = at, parts[0]
