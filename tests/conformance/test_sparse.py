@@ -299,6 +299,7 @@ def test_the_transpose_shares_the_arrays(session: Any) -> None:
         ("csc", {"indices": (2, 4)}, r"indices out of range \[0, 4\) \(1 times\)"),
         ("csr", {"indptr": (0, 1)}, r"indptr does not rise from 0 to the number of entries"),
         ("csr", {"indptr": (2, 99)}, r"indptr does not rise from 0 to the number of entries"),
+        ("csr", {"indptr": (4, -(2**31))}, r"indptr does not rise from 0 to the number of entries"),
         ("csr", {"indptr": (4, 3)}, r"indptr does not rise from 0 to the number of entries"),
         ("coo", {"rows": (0, 4)}, r"rows out of range \[0, 4\) \(1 times\); rows fall \(1 times\)"),
         ("coo", {"cols": (1, -7)}, r"cols out of range \[0, 5\) \(1 times\)"),

@@ -95,13 +95,13 @@ def _counts(a: AnyRef, parts: "list[Array]", least: int | None) -> Counts:
 
 
 def _of_coordinates(rows: Array, cols: Array, shape: tuple[int, int], least: int | None) -> Counts:
-    step = np.diff(rows)
-    unordered = 0 if least is None else int(((step == 0) & (np.diff(cols) < least)).sum())
-    return 0, _outside(cols, 0, shape[1]), _outside(rows, 0, shape[0]), int((step < 0).sum()), unordered
+    falls, same = int((rows[1:] < rows[:-1]).sum()), rows[1:] == rows[:-1]
+    unordered = 0 if least is None else int((same & (np.diff(cols) < least)).sum())
+    return 0, _outside(cols, 0, shape[1]), _outside(rows, 0, shape[0]), falls, unordered
 
 
 def _of_pointers(entries: int, indices: Array, indptr: Array, extent: int, least: int | None) -> Counts:
-    wrong = int((np.diff(indptr) < 0).sum()) + int(indptr[0] != 0)
+    wrong = int((indptr[1:] < indptr[:-1]).sum()) + int(indptr[0] != 0)  # a difference could overflow
     wrong += int(indptr[-1] != entries and (indptr.size == 1 or indptr[-1] >= indptr[-2]))
     unordered = 0
     if least is not None and not wrong:
