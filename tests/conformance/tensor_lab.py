@@ -78,6 +78,11 @@ def place_tensor(session: Any, array: Array, layout: Any) -> Any:
     return permuted(session.put(whole)[index], np.argsort(order).tolist() if order else [])
 
 
+def placed(session: Any, array: Any, first: int) -> Any:
+    """At an address of no more than an element's alignment when ``first`` is 1."""
+    return session.put(np.concatenate([array.ravel()[:first], array.ravel()]))[first:].reshape(*array.shape)
+
+
 def permuted(ref: Any, order: list[int]) -> Any:
     """A view with the axes in another order."""
     layout = layout_of(ref.dtype, tuple(ref.shape[i] for i in order), tuple(ref.strides[i] for i in order))

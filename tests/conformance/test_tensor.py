@@ -18,6 +18,7 @@ from tensor_lab import (
     long,
     permuted,
     place_tensor,
+    placed,
     tensor_layouts,
     tensor_values,
     wrapped,
@@ -179,6 +180,18 @@ def check_network(got: Any, dtype: DType, equation: str, want: Any, scale: Any, 
     alone = [x for x in set(inputs) if x.isalpha() and sum(x in y for y in operands) == 1 and x not in result]
     steps = len(operands) > 2 or (len(operands) == 2 and bool(alone) and "->" in equation)
     check(got, dtype, want, scale, terms, steps=steps)
+
+
+@pytest.mark.parametrize("summed", [1, 2, 7, 24])
+@pytest.mark.parametrize("equation", ["il,ljk->ijk", "li,jkl->ijk"])
+@pytest.mark.parametrize("dtype", [pytest.param(DTYPES[name], id=name) for name in ALL])
+def test_operands_aligned_to_no_more_than_an_element(session: Any, dtype: DType, equation: str, summed: int) -> None:
+    extents = {"i": 3, "j": 7, "k": 24, "l": summed}
+    labels = equation.partition("->")[0].split(",")
+    a, b = (tensor_values(dtype, tuple(extents[x] for x in m), seed) for seed, m in enumerate(labels))
+    op = Einsum(equation=equation, operands=(placed(session, a, 1), placed(session, b, 1)))
+    want, scale, terms = reference(equation, a, b)
+    check(session.get(execute(session, op)), dtype, want, scale, terms)
 
 
 @SHARED

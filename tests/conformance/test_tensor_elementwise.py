@@ -9,7 +9,18 @@ import pytest
 from blas_lab import SHARED, complex_factors, dtypes, execute, factors, poisoned, scale_of, seeds
 from hypothesis import given
 from hypothesis import strategies as st
-from tensor_lab import ALL, ENGINES, FLOATS, engine_session, long, place_tensor, tensor_layouts, tensor_values, wrapped
+from tensor_lab import (
+    ALL,
+    ENGINES,
+    FLOATS,
+    engine_session,
+    long,
+    place_tensor,
+    placed,
+    tensor_layouts,
+    tensor_values,
+    wrapped,
+)
 
 from callboard.core.dtype import DTYPES, DType
 from callboard.core.errors import ShapeError
@@ -167,11 +178,6 @@ def test_large_sums_of_elements_are_exact(session: Any, name: str, modes: str, f
 
 SIZES = {"i": 3, "j": 7, "k": 24}
 """Of rows four at once and what is left of them, in whole packs of neighbours."""
-
-
-def placed(session: Any, array: Any, first: int) -> Any:
-    """At an address of no more than an element's alignment when ``first`` is 1."""
-    return session.put(np.concatenate([array.ravel()[:first], array.ravel()]))[first:].reshape(*array.shape)
 
 
 def along(array: Any, modes: str) -> Any:

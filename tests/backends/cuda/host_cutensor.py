@@ -71,6 +71,7 @@ class HostCutensor:
         live: What has been created and not destroyed, by handle.
         fails: Statuses by name of a function.
         algorithms: Of the plans that were made.
+        unknown: Algorithms that it does not have.
     """
 
     cuTENSORError = CutensorError  # noqa: N815 - the binding's name
@@ -89,6 +90,7 @@ class HostCutensor:
         self.calls: list[str] = []
         self.fails: dict[str, int] = {}
         self.algorithms: list[int] = []
+        self.unknown: set[int] = set()
 
     def __getattr__(self, name: str) -> Any:
         if not name.startswith("destroy"):
@@ -162,6 +164,7 @@ class HostCutensor:
 
     def create_plan(self, handle: int, operation: int, preference: int, limit: int) -> int:
         self._call("create_plan")
+        checked(self.live[preference] not in self.unknown, NOT_SUPPORTED)
         self.algorithms.append(self.live[preference])
         return self._made(self.live[operation])
 

@@ -100,6 +100,23 @@ def test_addresses_that_are_less_aligned_have_their_plan(host: Host, cutensor: H
     assert cutensor.calls == ["contract", "contract"]
 
 
+@pytest.mark.parametrize("unknown, asked", [((), [-2, 0]), ((0, 1), [-2, 2])])
+def test_contractions_at_such_addresses_are_asked_by_number(
+    host: Host, cutensor: HostCutensor, unknown: tuple[int, ...], asked: list[int]
+) -> None:
+    cutensor.unknown = {*unknown}
+    got, want, _ = contract(host, ("ik", "kj", "ij"))
+    close(got, want)
+    assert cutensor.algorithms == asked
+
+
+def test_another_engine_contracts_where_none_is_left_for_such_addresses(host: Host, cutensor: HostCutensor) -> None:
+    cutensor.unknown = {0, 1, 2, 3}
+    got, want, engine = contract(host, ("ik", "kj", "ij"))
+    close(got, want)
+    assert engine == "builtin"
+
+
 @pytest.mark.parametrize("same", [False, True])
 def test_what_is_added_is_brought_where_it_lies_in_another_way(
     host: Host, cutensor: HostCutensor, driver: HostDriver, same: bool
@@ -152,7 +169,7 @@ def test_autotune_asks_every_algorithm_and_keeps_one(host: Host, cutensor: HostC
     before = len(cutensor.live)
     got, want, _ = contract(host, ("ibk", "kjb", "bij"), autotune=True)
     close(got, want)
-    assert set(cutensor.algorithms) == {-1, -2, -3, -4, -6}
+    assert set(cutensor.algorithms) == {0, -1, -2, -3, -4, -6}
     assert len(cutensor.live) - before <= 3  # a handle, and two plans if it is the fastest
 
 

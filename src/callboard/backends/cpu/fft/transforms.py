@@ -1,15 +1,15 @@
 """Transforms by SciPy."""
 
-import os
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from callboard.backends.cpu.cores import workers
 from callboard.backends.cpu.views import viewer
 from callboard.kernel.fft.transform import Side, Transform
 
-__all__ = ["Plan", "planned", "scipy_fft", "workers"]
+__all__ = ["Plan", "planned", "scipy_fft"]
 
 Array = np.ndarray[Any, Any]
 Plan = Callable[[int, int], None]
@@ -17,16 +17,6 @@ Plan = Callable[[int, int], None]
 
 PARALLEL = 1 << 16
 """Elements below which SciPy's threads cost more than they save."""
-
-
-def workers(elements: int) -> int:
-    """Threads of a transform: those that ``OMP_NUM_THREADS`` allows, else a core each; one for a small array."""
-    if elements < PARALLEL:
-        return 1
-    told = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
-    if told.isdigit() and int(told):
-        return int(told)
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def planned(transform: Transform) -> Plan:
@@ -40,7 +30,7 @@ def planned(transform: Transform) -> Plan:
 
 def _settings(transform: Transform) -> dict[str, Any]:
     elements = max(transform.src.size, transform.out.size)
-    return {"axes": transform.axes, "norm": transform.norm, "workers": workers(elements)}
+    return {"axes": transform.axes, "norm": transform.norm, "workers": 1 if elements < PARALLEL else workers()}
 
 
 def scipy_fft() -> Any:

@@ -1,6 +1,5 @@
 """Fills of arrays, slice by slice; slices of generators that skip are made by several threads at once."""
 
-import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -38,12 +37,11 @@ class Slices:
     """Cuts fills into slices.
 
     Args:
-        workers: How many threads share them; with one, slices are made in turn. All cores without it.
+        workers: How many threads share them; with one, slices are made in turn.
     """
 
-    def __init__(self, workers: int | None = None) -> None:
-        affinity = getattr(os, "sched_getaffinity", None)
-        self.workers = workers or (len(affinity(0)) if affinity is not None else os.cpu_count() or 1)
+    def __init__(self, workers: int) -> None:
+        self.workers = workers
         self._pool = ThreadPoolExecutor(self.workers, "callboard-rng") if self.workers > 1 else None
 
     def run(

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from callboard.backends.cpu.cores import workers
 from callboard.backends.cpu.rng import distributions, rejections
 from callboard.backends.cpu.rng.fills import (
     LONG_SLICE,
@@ -56,7 +57,7 @@ class CpuRng(Library):
 
     def __init__(self, device: AccelDevice, stream: AccelStream) -> None:
         super().__init__(device, stream)
-        self._slices = Slices()
+        self._slices = Slices(workers())
         self._in_turn = Slices(workers=1)
         self._words = SKIPPING | walking()
 

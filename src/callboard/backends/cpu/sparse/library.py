@@ -9,6 +9,7 @@ from callboard.backends.cpu.sparse import blocks, conversions, products, triangu
 from callboard.backends.cpu.sparse.checking import check
 from callboard.backends.cpu.sparse.matrices import arrays_of
 from callboard.backends.cpu.sparse.ordering import sort
+from callboard.backends.cpu.sparse.rows import Rows
 from callboard.backends.cpu.sparse.sampled import sampled
 from callboard.backends.cpu.stream import CpuStream
 from callboard.backends.cpu.views import viewer
@@ -78,12 +79,16 @@ class CpuSparse(Library):
 
     def __init__(self, device: AccelDevice, stream: AccelStream) -> None:
         super().__init__(device, stream)
+        self._rows = Rows()
+
+    def close(self) -> None:
+        self._rows.close()
 
     # -- products ------------------------------------------------------------------------------------------------------
 
     @prepares(sparse.SpMv, sparse.SpMm, inline=True)
     def plan_dense_product(self, op: "sparse.SpMv | sparse.SpMm") -> Plan:
-        return products.dense_product(op)
+        return products.dense_product(op, self._rows)
 
     @launches(sparse.SpMv)
     def sp_mv(

@@ -8,6 +8,7 @@ import numpy as np
 from callboard.backends.cpu.blas.scalars import reader
 from callboard.backends.cpu.sparse.checking import sound
 from callboard.backends.cpu.sparse.matrices import matrix_of, work_dtype
+from callboard.backends.cpu.sparse.rows import Rows
 from callboard.backends.cpu.views import viewer
 from callboard.core.operand import Operand
 from callboard.kernel import sparse
@@ -17,13 +18,13 @@ __all__ = ["dense_product", "sparse_product"]
 Plan = Callable[..., None]
 
 
-def dense_product(op: "sparse.SpMv | sparse.SpMm") -> Plan:
+def dense_product(op: "sparse.SpMv | sparse.SpMm", shared: Rows) -> Plan:
     """``run(a, b, out, c, alpha, beta)``: ``out = alpha * op(a) @ b + beta * c`` with vectors or dense matrices."""
     b, c = (op.x, op.y) if isinstance(op, sparse.SpMv) else (op.b, op.c)
     matrix, dense = matrix_of(op.a, sound(op, "a")), viewer(b.layout)
     layout = op.infer()["out"] if op.out is None else op.out.layout
     target = viewer(layout)
-    direct = _vector_product(op) if isinstance(op, sparse.SpMv) and layout.contiguous else None
+    direct = _vector_product(op, shared) if isinstance(op, sparse.SpMv) and layout.contiguous else None
     addend = None if c is None else viewer(c.layout)
     alpha_of, beta_of = reader(op.alpha), reader(op.beta)
 
@@ -48,7 +49,7 @@ def dense_product(op: "sparse.SpMv | sparse.SpMm") -> Plan:
     return run
 
 
-def _vector_product(op: "sparse.SpMv") -> Callable[[Sequence[int], Any, Any], None] | None:
+def _vector_product(op: "sparse.SpMv", shared: Rows) -> Callable[[Sequence[int], Any, Any], None] | None:
     """``run(a, x, out)``: ``out = op(a) @ x`` by the routine under SciPy's operator, which adds to an array of zeros.
 
     The operator allocates its result: in a thread that is not the main one the kernel maps and clears it page by page
@@ -65,12 +66,21 @@ def _vector_product(op: "sparse.SpMv") -> Callable[[Sequence[int], Any, Any], No
         return None
     arrays, by_rows = sound(op, "a"), isinstance(op.a, sparse.CsrRef) != op.transpose
     rows, cols = op.a.shape[::-1] if op.transpose else op.a.shape
-    multiply = _sparsetools.csr_matvec if by_rows else _sparsetools.csc_matvec
 
     def run(a: Sequence[int], x: Any, out: Any) -> None:
         values, indices, indptr = arrays(a)
-        out.fill(0)
-        multiply(rows, cols, indptr, indices, values, np.ascontiguousarray(x), out)
+        x = np.ascontiguousarray(x)
+
+        def some(first: int, last: int) -> None:
+            part = out[first:last]
+            part.fill(0)
+            _sparsetools.csr_matvec(last - first, cols, indptr[first : last + 1], indices, values, x, part)
+
+        if by_rows:
+            shared.run(some, indptr)
+        else:
+            out.fill(0)
+            _sparsetools.csc_matvec(rows, cols, indptr, indices, values, x, out)
 
     return run
 

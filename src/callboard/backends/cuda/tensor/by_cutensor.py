@@ -9,7 +9,7 @@ import ctypes
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from callboard.backends.cuda.tensor.cutensor import Cutensor, Described, Refused
+from callboard.backends.cuda.tensor.cutensor import BY_NUMBER, Cutensor, Described, Refused
 from callboard.core.dtype import DType
 from callboard.core.operand import Operand
 from callboard.kernel.tensor.modes import Label, Tensor
@@ -44,7 +44,7 @@ def contracted(engine: "Engine", scratch: "Scratch", p: "Product", algorithm: in
         sides = (*a, conj[0], *b, conj[1], *out, op_c, *out)
         return int(library.create_contraction(handle, *sides, compute))
 
-    planned = cutensor.planned((p.a, p.b, p.result), p.extents, describe, algorithm)
+    planned = cutensor.planned((p.a, p.b, p.result), p.extents, describe, algorithm, BY_NUMBER)
     place = scratch.keep(planned, planned.workspace)
     contract = cutensor.guarded(library.contract, "cutensorContract")
     (at_alpha, put_alpha), (at_beta, put_beta) = _cell(p.dtype), _cell(p.dtype)

@@ -9,7 +9,17 @@ from callboard.core.dtype import DType
 from callboard.core.errors import BackendUnavailable
 from callboard.kernel.tensor.modes import Label, Tensor
 
-__all__ = ["ALGORITHMS", "ASKED", "INSTALL", "Cutensor", "Described", "Planned", "Refused", "load_cutensor"]
+__all__ = [
+    "ALGORITHMS",
+    "ASKED",
+    "BY_NUMBER",
+    "INSTALL",
+    "Cutensor",
+    "Described",
+    "Planned",
+    "Refused",
+    "load_cutensor",
+]
 
 INSTALL = 'pip install "callboard[cutensor13]"'
 DATA_TYPES = {"f16": 2, "bf16": 14, "f32": 0, "f64": 1, "c64": 4, "c128": 5}
@@ -28,6 +38,9 @@ DEFAULT = -1
 ALGORITHMS = (-2, DEFAULT, -6, -4, -3)
 """``cutensorAlgo_t`` in the order in which they are asked: ``TTGT``, ``DEFAULT``, and what autotune tries beside these,
 ``DEFAULT_PATIENT``, ``GETT`` and ``TGETT``. Why in this order: docs/decisions/0020-cutensor.md."""
+BY_NUMBER = (0, 1, 2, 3)
+"""Kernels that contractions of unaligned operands are asked of, in order. Those that 2.8.1 chooses itself, whatever the
+algorithm, read some as if they were aligned (a fault of the device): docs/decisions/0020-cutensor.md."""
 ASKED = 2
 """How many of them are asked without autotune, the second only where the first is refused."""
 
@@ -143,6 +156,7 @@ class Cutensor(Vendor):
         extents: Mapping[Label, int],
         describe: Callable[..., int],
         algorithm: int = DEFAULT,
+        unaligned: Sequence[int] = (DEFAULT,),
     ) -> Planned:
         """Make the plans of an operation.
 
@@ -150,7 +164,8 @@ class Cutensor(Vendor):
             tensors: Its operands, and last its result.
             extents: Of all modes, none 0.
             describe: ``describe(*described)`` gives an operation descriptor.
-            algorithm: A ``cutensorAlgo_t``.
+            algorithm: A ``cutensorAlgo_t``, for aligned addresses.
+            unaligned: For others, the first that is taken.
 
         Raises:
             Refused: This version does not take it.
@@ -161,7 +176,7 @@ class Cutensor(Vendor):
         try:
             plans.append(self._plan(tensors, extents, describe, algorithm, ALIGNED))
             if size < ALIGNED:
-                plans.append(self._plan(tensors, extents, describe, algorithm, size))
+                plans.append(self._first(tensors, extents, describe, unaligned, size))
             return Planned(self, plans[0], plans[-1])
         except self.failure as e:
             for plan in plans:
@@ -169,6 +184,23 @@ class Cutensor(Vendor):
             if status_of(e) in REFUSALS:
                 raise Refused(str(e)) from None
             raise self.error(e, "cutensorCreatePlan") from None
+
+    def _first(
+        self,
+        tensors: Sequence[Tensor],
+        extents: Mapping[Label, int],
+        describe: Callable[..., int],
+        algorithms: Sequence[int],
+        alignment: int,
+    ) -> int:
+        *others, last = algorithms
+        for algorithm in others:
+            try:
+                return self._plan(tensors, extents, describe, algorithm, alignment)
+            except self.failure as e:
+                if status_of(e) not in REFUSALS:
+                    raise
+        return self._plan(tensors, extents, describe, last, alignment)
 
     def _plan(
         self,
