@@ -33,12 +33,12 @@ What each backend executes, and what of it has been proven on hardware. Made by
 that it is up to date. `cb.supports(Gemm, dtype, device)` asks the same of one op.
 
 The dtypes are those of the first operand ("all": every dtype that callboard has). "Proven on" names the GPU, the day
-and the commit of a run of `scripts/gpu-check` in which tests used this op on CUDA and all of them passed; where one
-failed in the newest run of this source, it says "failed"; where the
-library of the op (`kernel/<library>`, `backends/cuda/<library>`), or the envelope in which every op runs, has changed
-since, it says "last proven". A library with several engines (`tensor`: cuTENSOR, or cuBLAS and kernels of callboard's
-own, "builtin") is proven with each on its own; the row names those with which the op was. Where the run tells, the row
-names dtypes that no passing test used.
+and the commit of a run of `scripts/gpu-check` in which tests used this op on CUDA and all of them passed. Where one
+failed in the newest run of this source, it says "failed"; where the library of the op (`kernel/<library>`,
+`backends/cuda/<library>`, and what these import), or the envelope in which every op runs, has changed since, "last
+proven". A library with several engines (`tensor`: cuTENSOR, or cuBLAS and kernels of callboard's own, "builtin") is
+proven with each on its own; the row names those with which the op was. Where the run tells, the row names dtypes that
+no passing test used.
 """
 
 
@@ -79,19 +79,22 @@ def _proof(tag: str, source: str, runs: list[Run], dtypes: list[DType]) -> str:
 
     The newest run of this source decides: what it failed in, an older one does not prove.
     """
-    library = tag.partition(".")[0]
     used = [(run, run["ops"][tag]) for run in runs if tag in run["ops"]]
-    bad = [bool(found["failed"]) or library in _crashed(run) for run, found in used]
-    now = [(proof, failed) for proof, failed in zip(used, bad, strict=True) if proof[1]["source"] == source]
-    if now and now[0][1]:
-        return f"failed: {_where(now[0][0][0])}"
-    good = [proof for proof, failed in zip(used, bad, strict=True) if proof[1]["passed"] and not failed]
-    of_this = [(run, found) for run, found in good if found["source"] == source]
+    newest = next(((run, found) for run, found in used if found["source"] == source), None)
+    if newest is not None and _failed(tag, *newest):
+        return f"failed: {_where(newest[0])}"
+    good = [(run, found) for run, found in used if found["passed"] and not _failed(tag, run, found)]
     if not good:
         return "not yet"
-    run, found = (of_this or good)[0]
-    where = _where(run) + _engines(found) + _untried([found for _, found in of_this or good[:1]], dtypes)
+    of_this = [(run, found) for run, found in good if found["source"] == source]
+    proofs = of_this or good[:1]
+    run, found = proofs[0]
+    where = _where(run) + _engines(found) + _untried([found for _, found in proofs], dtypes)
     return where if of_this else f"last proven: {where}"
+
+
+def _failed(tag: str, run: Run, found: dict[str, Any]) -> bool:
+    return bool(found["failed"]) or tag.partition(".")[0] in _crashed(run)
 
 
 def _crashed(run: Run) -> set[str]:
