@@ -1,4 +1,4 @@
-"""The twenty lines of the README: arrays to a device, two products, one round trip."""
+"""The first steps in asyncio: arrays to a device, two products, one round trip."""
 
 import asyncio
 import sys

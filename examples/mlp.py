@@ -12,7 +12,7 @@ HIDDEN, RATE, EPOCHS, BATCH, TRAINED = 64, 0.3, 40, 128, 1408
 
 
 def gelu(x: np.ndarray) -> np.ndarray:
-    return x / 2 * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
+    return np.asarray(x / 2 * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))))
 
 
 def numpy_gradients(x: np.ndarray, y: np.ndarray, weights: list[np.ndarray]) -> list[np.ndarray]:

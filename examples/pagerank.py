@@ -7,6 +7,7 @@ club split between its instructor (member 1) and its officer (member 34): the tw
 
 import asyncio
 import sys
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -30,8 +31,8 @@ def walk() -> sp.csr_array:
 
 
 async def main(name: str) -> None:
-    steps = walk()
-    n = steps.shape[0]
+    steps: Any = walk()  # SciPy has no types
+    n: int = steps.shape[0]
     async with cb.device(name) as gpu:
         matrix = gpu.sparse.from_scipy(steps)
         start = gpu.full(n, (1 - DAMPING) / n, "f64")
@@ -41,12 +42,12 @@ async def main(name: str) -> None:
         ranks = await rank.get()
         twice = await gpu.sparse.sp_gemm(matrix, matrix)  # how many entries it has is known now
 
-    exact = spsolve(sp.eye_array(n).tocsc() - DAMPING * steps.tocsc(), np.full(n, (1 - DAMPING) / n))
+    exact: Any = spsolve(sp.eye_array(n).tocsc() - DAMPING * steps.tocsc(), np.full(n, (1 - DAMPING) / n))
     assert np.allclose(ranks, exact, rtol=1e-6)
     assert twice.nnz == (steps @ steps).nnz
 
     for member in np.argsort(-ranks)[:10]:
-        print(f"{member + 1:>3} {ranks[member]:.4f} {'█' * round(400 * ranks[member])}")
+        print(f"{member + 1:>3} {ranks[member]:.4f} {'█' * round(400 * float(ranks[member]))}")
     print(f"{STEPS} steps, as the linear system says to {abs(ranks - exact).max():.0e}")
     print(f"{steps.nnz} pairs are one step apart, {twice.nnz} can be two apart, of {n * n}")
 

@@ -27,7 +27,9 @@ async def main(name: str) -> None:
 
         calls = [asyncio.create_task(answer(x)) for _ in range(100)]
         await asyncio.sleep(0)
-        os.kill(gpu.health().host_pid, signal.SIGKILL)  # the process that holds the context is gone
+        pid = gpu.health().host_pid
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)  # the process that holds the context is gone
         answers = await asyncio.gather(*calls)
 
         assert all(np.allclose(found, x @ WEIGHTS) for found in answers)

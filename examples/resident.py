@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 import sys
+from typing import Any
 
 import numpy as np
 
@@ -24,15 +25,16 @@ class Embedder(cb.ResidentActor):
 
     def embed(self, x: np.ndarray) -> np.ndarray:
         self.calls += 1
-        return np.tanh(x @ self.weights)
+        return np.asarray(np.tanh(x @ self.weights))
 
-    def spread(self, y: cb.In) -> tuple[float, int]:  # `y` is a view of device memory while this runs, not a copy
+    def spread(self, y: cb.In) -> tuple[float, int]:
+        view: Any = y  # of device memory while this runs, not a copy
         self.calls += 1
         if self.is_cuda:
-            import torch
+            from torch.utils.dlpack import from_dlpack
 
-            y = torch.from_dlpack(y).cpu().numpy()
-        return float(np.std(y)), self.calls
+            view = from_dlpack(view).cpu().numpy()
+        return float(np.std(view)), self.calls
 
 
 async def main(name: str) -> None:
@@ -41,14 +43,13 @@ async def main(name: str) -> None:
         x = np.ones((4, 64), "f4")
         vectors = await emb.call(Embedder.embed, x)  # NumPy arrays of any size, through shared memory
         assert np.allclose(vectors, np.tanh(x @ WEIGHTS), atol=1e-5)
-
         y = gpu.blas.gemm(gpu.put(x), gpu.put(WEIGHTS))  # pending; the call waits for it in the host
         spread, calls = await emb.call(Embedder.spread, y)
         assert np.isclose(spread, np.std(x @ WEIGHTS), rtol=1e-4)
         assert calls == 2  # its state
-
-        before = gpu.generation
-        os.kill(gpu.health().host_pid, signal.SIGKILL)  # the process in which the model lived
+        before, pid = gpu.generation, gpu.health().host_pid
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)  # the process in which the model lived
         await gpu.watch_generation().changed(before)
         assert np.array_equal(await emb.call(Embedder.embed, x), vectors)  # same address, set up again
         assert (await emb.call(Embedder.spread, gpu.put(vectors)))[1] == 2  # its state began anew

@@ -17,7 +17,7 @@ for _variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
 import hypothesis  # noqa: E402
 import pytest  # noqa: E402
 import threadpoolctl  # noqa: E402
-from tests import gpu_cases  # noqa: E402
+from tests import gpu_cases, gpu_only, thorough  # noqa: E402
 
 from callboard.testing import plugin  # noqa: E402
 
@@ -26,10 +26,16 @@ hypothesis.settings.register_profile("default", deadline=None)
 hypothesis.settings.register_profile("ci", deadline=None, max_examples=30, derandomize=True, print_blob=True)
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    thorough.add_option(parser)
+
+
 def pytest_configure(config: pytest.Config) -> None:
     if not config.pluginmanager.is_registered(plugin):  # a source tree on the path, without its entry points
         config.pluginmanager.register(plugin, "callboard")
     config.pluginmanager.register(gpu_cases, "gpu-cases")
+    config.pluginmanager.register(gpu_only.GpuOnly(config), "gpu-only")
+    config.pluginmanager.register(thorough, "thorough")
     if not config.getoption("--hypothesis-profile", default=None):
         hypothesis.settings.load_profile("ci" if os.environ.get("CI") == "true" else "default")
     # pytest has enabled faulthandler for crashes; `kill -USR1 <pid>` also shows where a test is that seems to hang.

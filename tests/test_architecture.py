@@ -35,10 +35,16 @@ LAYERS["cli"] = LAYERS["serve"] | {"serve"}
 # Modules directly in callboard/: the public face. Backends are found by entry point, so even this imports none.
 LAYERS["root"] = LAYERS["cli"] - {"root", "serve"}
 
+# Within device/: the application's side and the host's meet in the protocol; supervision starts and replaces hosts.
+SIDES: dict[str, set[str]] = {
+    "protocol": set(),
+    "host": {"protocol"},
+    "client": {"protocol", "supervision"},
+    "supervision": {"protocol", "client", "host"},
+}
+
 # (file or folder under src/callboard, layer): why it may import a layer that the table above denies it.
 LAYER_EXCEPTIONS: dict[tuple[str, str], str] = {
-    ("cli/bench.py", "testing"): "`callboard bench` shares its measurements with `callboard.testing.gpu_check`",
-    ("cli/bench", "testing"): "likewise, as a folder",
     ("__main__.py", "cli"): "`python -m callboard` is the command line",
 }
 
@@ -53,7 +59,7 @@ LAZY_VENDOR_IMPORTS: dict[str, tuple[set[str], str]] = {
 
 # Public modules of kernel/ that are not compute libraries: why they need no backend module of their name.
 NOT_LIBRARIES: dict[str, str] = {
-    "face": "the base of what stands behind dev.<library>",
+    "api": "the base of the libraries' methods, which are behind dev.<library>",
     "memory": "buffers belong to the device itself: every AccelDevice allocates, fills and copies",
 }
 
@@ -62,7 +68,7 @@ MAX_ENTRIES = 16
 ONE_PER_LIBRARY = ("kernel", "backends/")  # folders that hold a module per library may hold as many as there are
 
 # Folders under tests/ that belong to no package of src/callboard.
-TESTS_OF_THE_WHOLE = {"conformance", "faults", "gpu", "typing", "data"}
+TESTS_OF_THE_WHOLE = {"conformance", "faults", "gpu", "typing", "data", "tools"}
 
 
 @dataclass(frozen=True)
@@ -141,7 +147,7 @@ class Tree:
         return rest[0] if rest and (self.source / rest[0]).is_dir() else "root"
 
 
-# -- the rules --------------------------------------------------------------------------------------------------------
+# -- the rules ---------------------------------------------------------------------------------------------------------
 
 
 def layers(tree: Tree) -> Iterator[str]:
@@ -165,6 +171,18 @@ def layers(tree: Tree) -> Iterator[str]:
                 yield f"{module.path}:{imported.line}: {module.layer} may not import {imported.target} ({layer})"
 
 
+def sides(tree: Tree) -> Iterator[str]:
+    """What runs in the application and what runs beside the context know of each other by messages only."""
+    for module in tree.modules:
+        if module.layer != "device" or len(module.path.parts) < 3:
+            continue
+        side = module.path.parts[1]
+        for imported in module.imports:
+            other = (imported.target.split(".") + [""] * 3)[2] if tree.layer_of(imported.target) == "device" else ""
+            if other in SIDES and other != side and other not in SIDES.get(side, set()):
+                yield f"{module.path}:{imported.line}: {side} may not import {imported.target}"
+
+
 def vendor_imports(tree: Tree) -> Iterator[str]:
     """Vendor packages are imported under backends/ only, and lazily where LAZY_VENDOR_IMPORTS gives a reason."""
     for module in tree.modules:
@@ -181,7 +199,7 @@ def vendor_imports(tree: Tree) -> Iterator[str]:
 
 def file_size(tree: Tree) -> Iterator[str]:
     """No file is longer than MAX_LINES: at 350, look for the second idea."""
-    for folder in ("src", "tests", "benchmarks", "examples"):
+    for folder in ("src", "tests", "benchmarks", "examples", "tools"):
         for path in sorted((tree.root / folder).rglob("*.py")):
             lines = path.read_text("utf-8").count("\n")
             if lines > MAX_LINES:
@@ -294,7 +312,7 @@ def _names(caught: ast.expr | None) -> set[str]:
 RULES: dict[str, Callable[[Tree], Iterator[str]]] = {
     rule.__name__: rule
     for rule in (
-        *(layers, vendor_imports, file_size, folder_size, no_utils, sorted_all),
+        *(layers, sides, vendor_imports, file_size, folder_size, no_utils, sorted_all),
         *(docstrings, library_coverage, mirrored_tests, broad_excepts),
     )
 }
@@ -319,7 +337,7 @@ def test_exceptions_are_used_and_explained(repository: Tree) -> None:
     assert [path for path in LAZY_VENDOR_IMPORTS if not (repository.source / path).exists()] == []
 
 
-# -- the rules can fail -----------------------------------------------------------------------------------------------
+# -- the rules can fail ------------------------------------------------------------------------------------------------
 
 GOOD = {
     "src/callboard/__init__.py": '"""Root."""\nfrom callboard.core import A\n__all__ = ["LIMIT", "A", "b"]\n',
@@ -355,6 +373,14 @@ BAD: list[tuple[str, str, str | None, str]] = [
     ("layers", "backends/cpu/a.py", "import callboard.actors.cell\n", "backends may not import callboard.actors.cell"),
     ("layers", "backends/cuda/a.py", "from ..cpu import blas\n", "backends may not import callboard.backends.cpu.blas"),
     ("layers", "nowhere/a.py", "import callboard.core\n", "no row for 'nowhere'"),
+    (
+        "sides",
+        "device/client/a.py",
+        "from callboard.device.host import a\n",
+        "client may not import callboard.device.host.a",
+    ),
+    ("sides", "device/host/a.py", "def f():\n    import callboard.device.client.a\n", "host may not import callboard"),
+    ("sides", "device/protocol/b/a.py", "from callboard.device.client import a\n", "protocol may not import callboard"),
     ("vendor_imports", "kernel/a.py", "import cupy\n", "imports cupy"),
     ("vendor_imports", "kernel/a.py", "def f():\n    from torch.cuda import Stream\n", "imports torch.cuda.Stream"),
     ("vendor_imports", "kernel/a.py", "f = lambda: importlib.import_module('nvmath')\n", "imports nvmath"),

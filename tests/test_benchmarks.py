@@ -55,6 +55,7 @@ def test_ops(tmp_path: Path) -> None:
         )
 
 
+@pytest.mark.slow
 def test_copies(tmp_path: Path) -> None:
     results = run(tmp_path, "copies", "--gib", "0.01")["results"]
     assert {"leased", "NumPy", "memcpy"} <= set(results["put"])
@@ -68,6 +69,7 @@ def test_recovery(tmp_path: Path) -> None:
     assert [bar["held"] for bar in record["bars"] if "hot" in bar["what"]] != [None]
 
 
+@pytest.mark.slow
 def test_idle(tmp_path: Path) -> None:
     results = run(tmp_path, "idle", "--seconds", "0.5")["results"]
     assert set(results["idle"]) == {"application", "host", "standby"}
@@ -81,6 +83,7 @@ def test_demo(tmp_path: Path) -> None:
     assert results["generations"] == [2]
 
 
+@pytest.mark.slow
 def test_fft(tmp_path: Path) -> None:
     results = run(tmp_path, "fft")["results"]
     assert results["plans"]["process"]["misses"] == results["plans"]["process"]["entries"]
@@ -90,6 +93,7 @@ def test_fft(tmp_path: Path) -> None:
             assert set(figures) == {"process", "thread", "direct"}
 
 
+@pytest.mark.slow
 def test_rng(tmp_path: Path) -> None:
     results = run(tmp_path, "rng")["results"]
     assert results["plans"]["process"]["hits"] > 10
@@ -99,6 +103,7 @@ def test_rng(tmp_path: Path) -> None:
             assert figures["process"]["speed"]["median"] > 0
 
 
+@pytest.mark.slow
 def test_solver(tmp_path: Path) -> None:
     results = run(tmp_path, "solver")["results"]
     assert results["plans"]["process"]["misses"] == results["plans"]["process"]["entries"] == 5
@@ -107,6 +112,7 @@ def test_solver(tmp_path: Path) -> None:
             assert set(figures) == {"process", "thread", "direct"}
 
 
+@pytest.mark.slow
 def test_sparse(tmp_path: Path) -> None:
     results = run(tmp_path, "sparse")["results"]
     assert results["plans"]["process"]["misses"] == results["plans"]["process"]["entries"] == 2
@@ -115,6 +121,7 @@ def test_sparse(tmp_path: Path) -> None:
             assert set(figures) == {"process", "thread", "direct"}
 
 
+@pytest.mark.slow
 def test_tensor(tmp_path: Path) -> None:
     results = run(tmp_path, "tensor")["results"]
     assert results["plans"]["process"]["misses"] == results["plans"]["process"]["entries"] == 8

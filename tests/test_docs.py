@@ -1,9 +1,11 @@
 """The pages: links lead somewhere, files and commands that they name exist.
 
 That ``docs/configuration.md`` names every setting is shown in ``tests/device/test_configure.py``, that
-``docs/coverage.md`` is what the launch tables say in ``tests/testing/gpu_check/test_coverage.py``.
+``docs/coverage.md`` is what the launch tables say in ``tests/tools/gpu_check/test_coverage.py``.
 """
 
+import contextlib
+import io
 import os
 import re
 import subprocess
@@ -15,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from callboard import cli
 from callboard.device.config import DeviceConfig, HostConfig
 
 ROOT = Path(__file__).parent.parent
@@ -23,12 +26,13 @@ LIMIT = 30.0
 
 # Files that a page names as what a reader would make.
 EXAMPLES = {
-    "src/callboard/kernel/image.py": "the library that the recipe adds",
+    "src/callboard/kernel/image/": "the library that the recipe adds",
     "src/callboard/backends/cpu/image.py": "likewise",
     "src/callboard/backends/cuda/image.py": "likewise",
     "tests/conformance/test_image.py": "likewise",
     "image/": "likewise",
     "utils.py": "what no file may be called",
+    "build/gpu-check/": "what scripts/gpu-check makes",
     "0001-context-in-a-child-process.md": "how a decision is named",
 }
 # Set by programs of ours for their own children only.
@@ -79,6 +83,11 @@ def test_a_bad_link_is_found(tmp_path: Path) -> None:
     assert broken(page, "#none") == "#none: no such heading"
 
 
+def test_a_decision_is_a_page_at_most() -> None:
+    lines = {path.name: path.read_text("utf-8").count("\n") for path in (ROOT / "docs" / "decisions").glob("0*.md")}
+    assert {name: number for name, number in lines.items() if number > 60} == {}
+
+
 # -- files -------------------------------------------------------------------------------------------------------------
 
 
@@ -111,7 +120,7 @@ def test_named_files_exist(page: Path) -> None:
 
 def test_a_file_that_does_not_exist_is_found() -> None:
     found = named_files(
-        "`device/line/port.py` `device/harbour.py` `kernel/` `cb.device` `tests/<package>/` `backends/*/blas/`"
+        "`device/client/line/port.py` `device/harbour.py` `kernel/` `cb.device` `tests/<package>/` `backends/*/blas/`"
     )
     assert {name for name in found if not exists(name)} == {"device/harbour.py"}
 
@@ -151,6 +160,18 @@ def usage(*command: str) -> str | None:
     return done.stdout if done.returncode == 0 else None
 
 
+@cache
+def usage_of_command(name: str) -> str | None:
+    """What ``callboard NAME --help`` prints, in this process; None if there is no such command."""
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(io.StringIO()):
+        try:
+            cli.main([name, "--help"])
+        except SystemExit as e:
+            return printed.getvalue() if e.code == 0 else None
+    return None
+
+
 def wrong(line: str) -> str | None:
     """What a line of code names that is not there."""
     found = COMMAND.match(line)
@@ -165,7 +186,7 @@ def wrong(line: str) -> str | None:
     elif module := found["module"]:
         said = usage("-m", module)
     else:
-        said = usage("-m", "callboard", found["sub"])
+        said = usage_of_command(found["sub"])
     if said is None:
         return f"{line}: there is no such command"
     unknown = [option for option in re.findall(r"(?<=\s)--[\w-]+", line) if option not in said]
@@ -204,7 +225,8 @@ def test_extras_exist(page: Path) -> None:
 
 
 def test_every_variable_of_the_environment_is_explained() -> None:
-    sources = [*(ROOT / "src").rglob("*.py"), *(path for path in (ROOT / "scripts").iterdir() if path.is_file())]
+    sources = [*(ROOT / "src").rglob("*.py"), *(ROOT / "tools").rglob("*.py")]
+    sources += [*(path for path in (ROOT / "scripts").iterdir() if path.is_file())]
     sources += [ROOT / "tests" / "conftest.py", ROOT / "tests" / "conformance" / "sessions.py"]
     read = {name for path in sources for name in _variables(path)}
     assert read >= INTERNAL

@@ -180,3 +180,16 @@ def test_the_probe_can_fail(tmp_path: Path, statement: str, shown_by: str) -> No
 def test_device_stays_the_function_whatever_is_imported_first() -> None:
     code = "import callboard.device.config, callboard as cb, types; assert isinstance(cb.device, types.FunctionType)"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=30)
+
+
+def test_modules_of_the_package_device_can_be_imported_under_another_name() -> None:
+    """Although ``callboard.device`` is the function."""
+    code = """
+import callboard.device.config as first
+import callboard as cb
+import callboard.device.client.line.room as second
+from callboard.device import config
+assert (first.__name__, second.__name__) == ("callboard.device.config", "callboard.device.client.line.room")
+assert config is first and callable(cb.device) and cb.device.__qualname__ == "device"
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=30)

@@ -52,7 +52,7 @@ def gone(pid: int) -> bool:
     return state == "Z"  # whoever adopted it has not waited for it yet
 
 
-# -- values -----------------------------------------------------------------------------------------------------------
+# -- values ------------------------------------------------------------------------------------------------------------
 
 
 @BOTH
@@ -71,6 +71,32 @@ def test_a_chain_blocks_only_where_its_value_is_taken(isolation: str) -> None:
         assert cpu.blas.dot(a[0], a[1]).result() == A[0] @ A[1]
         assert cpu.view(cpu.zeros(4), (2, 2), "i32").get().tolist() == [[0, 0], [0, 0]]
         assert cpu.resolve(a.token()).get()[3, 3] == 15
+
+
+@BOTH
+def test_extents_that_depend_on_data_are_waited_for(isolation: str) -> None:
+    """There is nothing to await here: what asks for them waits."""
+    dense = np.array([[0, 2, 0], [3, 0, 4]], "f4")
+    with open_cpu(isolation=isolation) as cpu:
+
+        def made() -> Any:
+            return cpu.sparse.from_dense(cpu.put(dense), format="csr")
+
+        assert made().values.shape == (3,)
+        assert len(made().values) == 3
+        np.testing.assert_array_equal(made().values[1:].get(), [3, 4])
+        np.testing.assert_array_equal(made().values.get(), [2, 3, 4])
+        np.testing.assert_array_equal(cpu.copy(made().values).get(), [2, 3, 4])
+        np.testing.assert_array_equal(cpu.sparse.to_dense(made()).get(), dense)
+
+
+def test_extents_of_a_failed_op_raise_its_error() -> None:
+    with open_cpu() as cpu:
+        singular = cpu.solver.cholesky(cpu.put(-np.eye(2, dtype="f4")))
+        sparse = cpu.sparse.from_dense(singular, format="csr")
+        for use in (lambda: sparse.values.shape, lambda: cpu.copy(sparse.values), sparse.values.get):
+            with pytest.raises(cb.NumericalError, match="positive"):
+                use()
 
 
 def test_what_the_device_tells(tmp_path: Path) -> None:
@@ -145,7 +171,7 @@ def test_what_is_closed_says_so() -> None:
         ref.get()
 
 
-# -- room -------------------------------------------------------------------------------------------------------------
+# -- room --------------------------------------------------------------------------------------------------------------
 
 
 def test_a_call_waits_for_room_in_flight() -> None:
@@ -189,7 +215,7 @@ def test_threads_share_a_device() -> None:
         assert sums == {i: 64.0 * i for i in range(4)}
 
 
-# -- life -------------------------------------------------------------------------------------------------------------
+# -- life --------------------------------------------------------------------------------------------------------------
 
 
 def test_one_device_is_one_handle_until_the_outermost_with_is_left() -> None:
@@ -254,6 +280,7 @@ with cb.sync.device("faulty+cpu?slow_at=2&delay=3", isolation=sys.argv[1], stand
 """
 
 
+@pytest.mark.few(1)
 @BOTH
 def test_ctrl_c_ends_the_wait_and_not_the_op(isolation: str) -> None:
     script = program(INTERRUPTED, isolation)
@@ -290,6 +317,7 @@ print(pending.get().sum())
 """
 
 
+@pytest.mark.few(1)
 @BOTH
 def test_after_a_fork_handles_raise_and_new_devices_open(isolation: str) -> None:
     script = program(FORKED, isolation)

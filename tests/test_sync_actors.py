@@ -8,12 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.device.resident.lab import Add, Brief, Gate, Note, Probe, Unhandled
+from tests.device.residents.lab import Add, Brief, Gate, Note, Probe, Restarting, Unhandled
 from tests.test_sync import BOTH, open_cpu, program
 
 import callboard as cb
 from callboard.core.errors import AskTimeout
-from callboard.device.line.status import TraceRecord
+from callboard.device.client.line.status import TraceRecord
 
 pytestmark = pytest.mark.leaves_nothing
 
@@ -27,7 +27,7 @@ def kill(cpu: cb.sync.Device) -> None:
     os.kill(pid, signal.SIGKILL)
 
 
-# -- calls ------------------------------------------------------------------------------------------------------------
+# -- calls -------------------------------------------------------------------------------------------------------------
 
 
 @BOTH
@@ -44,6 +44,8 @@ def test_a_call_gives_the_value(isolation: str) -> None:
             probe.ask(Unhandled())
         with pytest.raises(TypeError, match="no method"):
             probe.call(len, [1])  # type: ignore[call-overload]
+        with pytest.raises(AttributeError, match=r"use `ref\.call\(Probe\.add, \.\.\.\)`"):
+            probe.add(2)  # type: ignore[attr-defined]
         assert (probe.name, probe.restarts, probe.in_flight, probe.is_stopped) == ("probe", 0, 0, False)
         assert repr(probe) == "<ResidentRef probe (Probe)>"
 
@@ -64,7 +66,7 @@ def test_refs_go_and_come_and_block(isolation: str) -> None:
 @BOTH
 def test_an_actor_that_failed_or_stopped_says_so(isolation: str) -> None:
     with open_cpu(isolation=isolation) as cpu:
-        probe = cpu.actor_of(cb.Props(Probe), name="probe")
+        probe = cpu.actor_of(cb.Props(Restarting), name="probe")
         with pytest.raises(cb.ReplyError, match="an answer"):
             probe.with_timeout(SOON).call(Probe.fail, "answer")
         assert probe.restarts == 0
@@ -75,7 +77,7 @@ def test_an_actor_that_failed_or_stopped_says_so(isolation: str) -> None:
         assert probe.restarts == 1
         with pytest.raises(ValueError, match="positive"):
             probe.with_timeout(0.0)
-        with pytest.raises(TypeError, match=r"Probe is no Props; pass actor_of\(Props\(Probe, "):
+        with pytest.raises(TypeError, match=r"Probe is not a Props; pass actor_of\(Props\(Probe, "):
             cpu.actor_of(Probe)  # type: ignore[arg-type]
         with pytest.raises(TypeError, match="is no ResidentActor"):
             cpu.actor_of(cb.Props(dict))  # type: ignore[type-var]
@@ -157,9 +159,60 @@ def test_ctrl_c_ends_the_wait_and_not_the_call(isolation: str, tmp_path: Path) -
     assert (script.returncode, out, err) == (0, "2\n", "")
 
 
+LEFT = """
+import asyncio, signal, sys, callboard as cb
+from callboard.device.supervision.hosts.loop import LoopHost
+from callboard.device.supervision.hosts.process import ProcessHost
+from callboard.device.supervision.hosts.thread import ThreadHost
+signal.signal(signal.SIGINT, signal.default_int_handler)
+how, gate = sys.argv[1:3]
+options = dict(zip(("isolation", "dispatcher"), sys.argv[3].split("/")), standby=None, close_timeout=600.0)
+
+for kind in (LoopHost, ProcessHost, ThreadHost):
+    def kill(host, reason, kill=kind.kill) -> None:
+        print(reason)
+        kill(host, reason)
+    kind.kill = kill
+
+class Waiter(cb.ResidentActor):
+    def wait(self) -> None:
+        with open(gate) as file:
+            file.read()
+
+async def main() -> None:
+    async with cb.device("cpu", **options) as cpu:
+        await cpu.actor_of(cb.Props(Waiter)).call(Waiter.wait)
+
+if how == "async":
+    asyncio.run(main())
+elif how == "with":
+    with cb.sync.device("cpu", **options) as cpu:
+        cpu.actor_of(cb.Props(Waiter)).call(Waiter.wait)
+else:
+    cb.sync.device("cpu", **options).actor_of(cb.Props(Waiter)).call(Waiter.wait)
+"""
+
+
+@pytest.mark.few(2)
+@pytest.mark.parametrize(
+    "how, where",
+    [("async", "process"), ("with", "thread"), ("with", "thread/caller"), ("exit", "process")],
+)
+def test_ctrl_c_ends_a_program_whose_actor_is_blocked(how: str, where: str, tmp_path: Path) -> None:
+    """It is not ``close_timeout``, or what cancels such a long wait, that ends it."""
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    script = program(LEFT, how, str(gate), where)
+    with gate.open("w"):  # the call is at the gate, and stays there
+        script.send_signal(signal.SIGINT)
+        out, err = script.communicate(timeout=50)
+    assert (script.returncode, out) == (-signal.SIGINT, "still busy 0.75 s after it was asked to close\n")
+    assert err.rstrip().endswith("KeyboardInterrupt"), err
+
+
 FORKED = """
 import os, sys, callboard as cb
-from tests.device.resident.lab import Probe
+from tests.device.residents.lab import Probe
 cpu = cb.sync.device("cpu", isolation=sys.argv[1], standby=None)
 probe = cpu.actor_of(cb.Props(Probe))
 probe.call(Probe.add, 1)
@@ -188,7 +241,7 @@ def test_after_a_fork_actors_raise(isolation: str, monkeypatch: pytest.MonkeyPat
     assert (script.returncode, out) == (0, "5 True\n2\n"), err
 
 
-# -- generations and traces -------------------------------------------------------------------------------------------
+# -- generations and traces --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.fault

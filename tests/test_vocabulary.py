@@ -1,4 +1,4 @@
-"""``docs/vocabulary.md``: every word is there once, every name that it gives exists, nothing is left out."""
+"""``docs/contributing/vocabulary.md``: every word is there once, every name in it exists, nothing is left out."""
 
 import ast
 import re
@@ -12,7 +12,7 @@ from typing import NamedTuple
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PAGE = ROOT / "docs" / "vocabulary.md"
+PAGE = ROOT / "docs" / "contributing" / "vocabulary.md"
 WORDS = Path(__file__).parent / "data" / "seed_words.txt"
 
 AREAS = {

@@ -24,7 +24,20 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from callboard import sync
-    from callboard.actors import Actor, ActorRef, Directive, Mailbox, Msg, OneForOne, Props, Request
+    from callboard.actors import (
+        Actor,
+        ActorRef,
+        ActorStopped,
+        AllForOne,
+        Backoff,
+        Directive,
+        Mailbox,
+        Msg,
+        OneForOne,
+        Props,
+        Request,
+        Terminated,
+    )
     from callboard.core.dtype import DType, DTypeLike, as_dtype
     from callboard.core.errors import (
         AccelError,
@@ -51,18 +64,34 @@ if TYPE_CHECKING:
     from callboard.core.operand import In, InOut, Out, Scalar
     from callboard.core.ref import AccelRef, GpuRef, GpuToken
     from callboard.core.reply import Reply
+    from callboard.device.client.handle import Device
+    from callboard.device.client.residents.ref import ResidentRef
     from callboard.device.config import DeviceConfig, HostConfig
-    from callboard.device.handle import Device
-    from callboard.device.resident.actor import HostContext, ResidentActor
-    from callboard.device.resident.ref import ResidentRef
+    from callboard.device.protocol.residents.actor import HostContext, ResidentActor
     from callboard.device.supervision.supervisor import DeviceSupervisor
     from callboard.device.supervision.watch import Lost, Recovered, Stopped
     from callboard.retry import request_key, retrying
     from callboard.support import supports
     from callboard.system import System, device
 
+    __version__: str
+    """Of the installed distribution, ``"0+unknown"`` for a source tree that is not installed."""
+
 _NAMES = {
-    "callboard.actors": ("Actor", "ActorRef", "Directive", "Mailbox", "Msg", "OneForOne", "Props", "Request"),
+    "callboard.actors": (
+        "Actor",
+        "ActorRef",
+        "ActorStopped",
+        "AllForOne",
+        "Backoff",
+        "Directive",
+        "Mailbox",
+        "Msg",
+        "OneForOne",
+        "Props",
+        "Request",
+        "Terminated",
+    ),
     "callboard.core.dtype": ("DType", "DTypeLike", "as_dtype"),
     "callboard.core.errors": (
         "AccelError",
@@ -90,9 +119,9 @@ _NAMES = {
     "callboard.core.ref": ("AccelRef", "GpuRef", "GpuToken"),
     "callboard.core.reply": ("Reply",),
     "callboard.device.config": ("DeviceConfig", "HostConfig"),
-    "callboard.device.handle": ("Device",),
-    "callboard.device.resident.actor": ("HostContext", "ResidentActor"),
-    "callboard.device.resident.ref": ("ResidentRef",),
+    "callboard.device.client.handle": ("Device",),
+    "callboard.device.protocol.residents.actor": ("HostContext", "ResidentActor"),
+    "callboard.device.client.residents.ref": ("ResidentRef",),
     "callboard.device.supervision.supervisor": ("DeviceSupervisor",),
     "callboard.device.supervision.watch": ("Lost", "Recovered", "Stopped"),
     "callboard.retry": ("request_key", "retrying"),
@@ -106,8 +135,11 @@ __all__ = [
     "AccelRef",
     "Actor",
     "ActorRef",
+    "ActorStopped",
+    "AllForOne",
     "AskTimeout",
     "BackendUnavailable",
+    "Backoff",
     "ContextLost",
     "ContextPoisoned",
     "DType",
@@ -148,9 +180,11 @@ __all__ = [
     "ShapeError",
     "Stopped",
     "System",
+    "Terminated",
     "Unrecoverable",
     "UnsupportedOp",
     "Withdrawn",
+    "__version__",
     "as_dtype",
     "device",
     "request_key",
@@ -166,11 +200,23 @@ def __getattr__(name: str) -> Any:
     if name == "sync":
         return importlib.import_module("callboard.sync")
     module = _WHERE.get(name)
-    if module is None:
+    if name == "__version__":
+        value = _version()
+    elif module is not None:
+        value = getattr(importlib.import_module(module), name)
+    else:
         raise AttributeError(f"module 'callboard' has no attribute {name!r}")
-    value = getattr(importlib.import_module(module), name)
     globals()[name] = value
     return value
+
+
+def _version() -> str:
+    import importlib.metadata
+
+    try:
+        return importlib.metadata.version("callboard")
+    except importlib.metadata.PackageNotFoundError:
+        return "0+unknown"
 
 
 def __dir__() -> list[str]:

@@ -3,6 +3,7 @@
 import asyncio
 import atexit
 import concurrent.futures
+import sys
 import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
@@ -11,7 +12,7 @@ from callboard.actors.blocking import wait
 from callboard.core.errors import DeviceStopped
 from callboard.device import forkguard
 
-__all__ = ["BackgroundLoop", "open_loop"]
+__all__ = ["BackgroundLoop", "interrupted", "open_loop"]
 
 T = TypeVar("T")
 
@@ -69,7 +70,7 @@ class BackgroundLoop:
 
 
 async def _end() -> None:
-    """Let nobody wait for ever on a loop that stops."""
+    """No wait outlasts a loop that stops."""
     loop = asyncio.get_running_loop()
     others = asyncio.all_tasks() - {asyncio.current_task()}
     for task in others:
@@ -97,6 +98,14 @@ def open_loop(close: Callable[[], None]) -> BackgroundLoop:
             atexit.register(_close_all)
         _current.users.add(close)
         return _current
+
+
+def interrupted() -> bool:
+    """Whether Ctrl-C is the reason for what runs now: it is being handled, or has ended the program."""
+    error = sys.exc_info()[1]
+    if error is None and not threading.main_thread().is_alive():  # the interpreter exits
+        error = getattr(sys, "last_value", None)
+    return isinstance(error, KeyboardInterrupt)
 
 
 def _close_all() -> None:

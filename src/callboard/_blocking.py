@@ -12,8 +12,8 @@ from callboard.core.errors import DeviceStopped
 from callboard.core.mode import Blocking
 from callboard.core.ref import GpuRef
 from callboard.core.reply import Reply
-from callboard.device.handle import Device as AsyncDevice
-from callboard.device.resident.ref import ResidentRef as AsyncResidentRef
+from callboard.device.client.handle import Device as AsyncDevice
+from callboard.device.client.residents.ref import ResidentRef as AsyncResidentRef
 
 if TYPE_CHECKING:
     from callboard._blocking_device import Device
@@ -83,8 +83,8 @@ class ResidentRef(Generic[A_co]):
         """Send a message and wait for nothing but room; a failure goes to dead letters. Raises as :meth:`ask`."""
         self._device._patiently(lambda: self._ref.tell(message))
 
-    def with_timeout(self, seconds: float) -> Self:
-        """The same actor, with a limit for each call: ``emb.with_timeout(5.0).call(...)``.
+    def with_timeout(self, seconds: float | None) -> Self:
+        """The same actor, with a limit for each call: ``emb.with_timeout(5.0).call(...)``; None is no limit.
 
         A call without an answer after so many seconds fails with ``AskTimeout``; the actor goes on with it.
 
@@ -146,17 +146,20 @@ class PerGeneration(Generic[T]):
 
 
 class BlockingRefs:
-    """Serves the refs of a blocking device: as the async one does, but ``get`` waits."""
+    """Serves the refs of a blocking device: as the async one does, but ``get`` and extents that depend on data wait."""
+
+    blocking = True
 
     def __init__(self, device: "Device", opened: AsyncDevice) -> None:
         self._device = device
-        self.remember = opened.remember
-        self.last_write_stream = opened.last_write_stream
-        self.raw_device_ptr = opened.raw_device_ptr
-        self.dlpack = opened.dlpack
-        self.array_interface = opened.array_interface
+        served = opened._port.services
+        self.remember = served.remember
+        self.last_write_stream = served.last_write_stream
+        self.raw_device_ptr = served.raw_device_ptr
+        self.dlpack = served.dlpack
+        self.array_interface = served.array_interface
 
-    def fetch(self, ref: GpuRef[Any], out: Array | None) -> Array:
+    def get(self, ref: GpuRef[Any], out: Array | None) -> Array:
         device = self._device
         reply: Reply[Array] = device._patiently(lambda: device._transfers.get(ref, out))
         return reply.result()

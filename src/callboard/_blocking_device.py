@@ -11,17 +11,19 @@ import numpy as np
 from callboard._background import BackgroundLoop
 from callboard._blocking import BlockingRefs, PerGeneration, ResidentRef
 from callboard.actors import Props
+from callboard.actors._runtime.direct import ref_class
 from callboard.core.dtype import DTypeLike
 from callboard.core.errors import AskTimeout, DeviceStopped, MailboxFull
 from callboard.core.mode import Blocking
 from callboard.core.op import Op
 from callboard.core.ref import GpuRef, GpuToken
+from callboard.device.client.api import DeviceApi, Shape
+from callboard.device.client.handle import Device as AsyncDevice
+from callboard.device.client.line.status import DeviceHealth, DeviceStats, TraceRecord
+from callboard.device.client.residents.ref import ResidentRef as AsyncResidentRef
+from callboard.device.client.residents.ref import how_to_call
 from callboard.device.config import DeviceConfig
-from callboard.device.faces import Faces, Shape
-from callboard.device.handle import Device as AsyncDevice
-from callboard.device.line.status import DeviceHealth, DeviceStats, TraceRecord
-from callboard.device.resident.actor import ResidentActor
-from callboard.device.resident.ref import ResidentRef as AsyncResidentRef
+from callboard.device.protocol.residents.actor import ResidentActor
 from callboard.device.supervision.watch import DeviceEvent, Stopped
 
 __all__ = ["Device", "Ref"]
@@ -34,7 +36,7 @@ Ref = GpuRef[Blocking]
 """A ref of a blocking device: ``ref.get()`` is the array, ``ref.result()`` waits for its op and gives the ref."""
 
 
-class Device(Faces[Blocking]):
+class Device(DeviceApi[Blocking]):
     """A device whose refs and methods block. Any thread may use it; ops keep the program order of each.
 
     As a context manager it is closed when the outermost ``with`` is left.
@@ -47,7 +49,7 @@ class Device(Faces[Blocking]):
         self._device = opened
         self._port = opened._port
         self._entered = 0
-        self._port.bind(BlockingRefs(self, opened))
+        self._port.services = BlockingRefs(self, opened)
 
     # -- calls that wait for room --------------------------------------------------------------------------------------
 
@@ -62,12 +64,12 @@ class Device(Faces[Blocking]):
         port = self._port
         waited = False
         while True:
-            verdicts, idle = port.unanswered.settled, not port.in_flight
+            completions, idle = port.unanswered.settled, not port.in_flight
             try:
                 return call()
             except MailboxFull:
                 # Otherwise another thread's op took the room, or has made some since.
-                if waited and idle and not port.in_flight and port.unanswered.settled == verdicts:
+                if waited and idle and not port.in_flight and port.unanswered.settled == completions:
                     raise
             self.drain()
             waited = True
@@ -89,7 +91,7 @@ class Device(Faces[Blocking]):
         self._background.run(self._device.room(n))
 
     def drain(self) -> None:
-        """Wait until every op called before has its verdict (failures stay with their refs)."""
+        """Wait until every op called before has its completion (failures stay with their refs)."""
         self._background.run(self._device.drain())
 
     # -- resident actors -----------------------------------------------------------------------------------------------
@@ -100,7 +102,10 @@ class Device(Faces[Blocking]):
         ``emb = gpu.actor_of(cb.Props(Embedder), name="embedder")``, then ``emb.call(Embedder.embed, ["hello"])`` waits
         for the answer and gives it. Arguments and errors as :meth:`callboard.Device.actor_of`.
         """
-        return ResidentRef(self, self._background.run(_actor_of(self._device, props, name)))
+        # Pickled on this thread: it may be importing the class's module, and the loop's thread would wait for that.
+        recipe = self._device._actor.residents.recipe(Props.checked(props))
+        opened = self._background.run(_actor_of(self._device, props, name, recipe))
+        return ref_class(ResidentRef, opened._actor.cls, how_to_call)(self, opened)
 
     # -- what it tells -------------------------------------------------------------------------------------------------
 
@@ -198,7 +203,7 @@ class Device(Faces[Blocking]):
                 return
 
     def trace(self, hook: Callable[[TraceRecord], None]) -> Callable[[], None]:
-        """Have ``hook`` called with a record of every op that gets its verdict from now on.
+        """Have ``hook`` called with a record of every op that gets its completion from now on.
 
         It is called on the thread of the event loop, in batches, and must not wait there: put the records into a list
         or a queue. As :meth:`callboard.Device.trace`, it belongs to the current context.
@@ -246,8 +251,8 @@ async def _subscribed(device: AsyncDevice) -> AsyncIterator[DeviceEvent]:
     return device.events()
 
 
-async def _actor_of(device: AsyncDevice, props: Props[A], name: str | None) -> AsyncResidentRef[A]:
-    return device.actor_of(props, name)
+async def _actor_of(device: AsyncDevice, props: Props[A], name: str | None, recipe: Any) -> AsyncResidentRef[A]:
+    return device._actor.residents.start(props, name, recipe)
 
 
 async def _awaited(call: Callable[[], Awaitable[T]]) -> T:

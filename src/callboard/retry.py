@@ -1,11 +1,11 @@
 """Retries after a lost context, and the key that ties ops to a request."""
 
 import functools
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any, ParamSpec, TypeVar
 
-from callboard.device.line.port import request_key as _key
+from callboard.device.client.line.port import request_key as _key
 
 __all__ = ["request_key", "retrying"]
 
@@ -15,7 +15,7 @@ R = TypeVar("R")
 
 def retrying(
     *errors: type[BaseException], attempts: int = 2
-) -> Callable[[Callable[P, Awaitable[R]]], Callable[P, Awaitable[R]]]:
+) -> Callable[[Callable[P, Awaitable[R]]], Callable[P, Coroutine[Any, Any, R]]]:
     """Call an async function again when it fails with one of these errors.
 
     ``@cb.retrying(cb.ContextLost, attempts=2)``. The function has to make its refs itself (or by
@@ -37,7 +37,7 @@ def retrying(
     if not errors or attempts < 1:
         raise ValueError("retrying needs at least one error class and at least one attempt")
 
-    def decorate(function: Callable[P, Awaitable[R]]) -> Callable[P, Awaitable[R]]:
+    def decorate(function: Callable[P, Awaitable[R]]) -> Callable[P, Coroutine[Any, Any, R]]:
         @functools.wraps(function)
         async def call(*args: P.args, **kwargs: P.kwargs) -> R:
             for attempt in range(1, attempts + 1):

@@ -2,7 +2,6 @@
 
 from typing import Any, Protocol
 
-from callboard._accepted import accepts
 from callboard.core import registry
 from callboard.core.dtype import DTypeLike, as_dtype
 from callboard.core.op import Op, info_of
@@ -20,8 +19,8 @@ class Opened(Protocol):
 def supports(op: type[Op[Any, Any]], dtype: DTypeLike | None = None, device: "str | Opened" = "auto") -> bool:
     """Whether the backend of a device executes a message class, with a dtype of its first operand.
 
-    Found out with small operands, so other shapes, strides and settings can still be refused: calling the op says so,
-    before anything is sent.
+    Read from what the message and the backend declare. Certain shapes, strides and settings can still be refused, at
+    the call, before anything is sent.
 
     Args:
         op: The class, ``callboard.kernel.blas.Gemm``.
@@ -35,4 +34,4 @@ def supports(op: type[Op[Any, Any]], dtype: DTypeLike | None = None, device: "st
     library = backend.libraries().get(info_of(op).library)
     if library is None or op not in library.launch_table:
         return False
-    return dtype is None or accepts(op, library, as_dtype(dtype))
+    return dtype is None or as_dtype(dtype) in library.dtypes_of(op)

@@ -9,21 +9,23 @@
         print(gpu.blas.gemm(a, a).get())
 
 Ops are still accepted at once and give refs of values to come; what has to wait (``ref.get()``, ``ref.result()``,
-``gpu.stats()``, calls of resident actors) waits on the calling thread, which may be any. Ctrl-C ends a wait at once;
-the op goes on. Where the async API raises ``MailboxFull``, a call here waits for room. Devices that are still open when
-the interpreter exits are closed then. The event loop behind it runs on one thread of its own, so it does not mind a
-loop that runs already.
+``ref.shape`` where it depends on data, ``gpu.stats()``, calls of resident actors) waits on the calling thread, which
+may be any. Ctrl-C ends a wait at once; the op goes on. Where the async API raises ``MailboxFull``, a call here waits
+for room. Devices that are still open when the interpreter exits are closed then. The event loop behind it runs on one
+thread of its own, so it does not mind a loop that runs already.
 """
 
 import threading
 from types import TracebackType
-from typing import Any, Self
+from typing import Self, Unpack
 
-from callboard._background import BackgroundLoop, open_loop
+from callboard._background import BackgroundLoop, interrupted, open_loop
 from callboard._blocking import PerGeneration, ResidentRef
 from callboard._blocking_device import Device, Ref
-from callboard.device.config import DeviceConfig
-from callboard.device.handle import Device as AsyncDevice
+from callboard.device.client.handle import Device as AsyncDevice
+from callboard.device.config import DeviceConfig, DeviceOptions
+from callboard.device.protocol.residents.importing import note_importing
+from callboard.device.supervision.actor import INTERRUPTED
 from callboard.device.supervision.supervisor import DeviceSupervisor
 from callboard.system import System as AsyncSystem
 
@@ -47,9 +49,10 @@ class System:
         supervisor: DeviceSupervisor | None = None,
         config: DeviceConfig | None = None,
         wait: bool = True,
-        **options: Any,
+        **options: Unpack[DeviceOptions],
     ) -> Device:
         """The device, opened on first use; arguments and errors as :meth:`callboard.System.device`."""
+        note_importing()  # of this thread; the other one opens the device
         with self._lock:
             if self._background is None or self._background.forked:
                 self._background = open_loop(self.close)
@@ -74,7 +77,7 @@ class System:
             self._devices = {}
         if background is not None and system is not None:
             try:
-                background.run(system.stop())
+                background.run(_stopped(system, interrupted()))
             finally:
                 background.leave(self.close)
 
@@ -83,7 +86,7 @@ class System:
             background = self._background
             known = self._devices.pop(device, None)
         if known is not None and background is not None:
-            background.run(device.close())
+            background.run(device.close(timeout=INTERRUPTED if interrupted() else None))
             self._close_if_unused()
 
     def _close_if_unused(self) -> None:
@@ -108,12 +111,25 @@ async def _started(name: str) -> AsyncSystem:
     return await AsyncSystem(name).start()
 
 
-def device(which: str = "auto", **options: Any) -> Device:
+async def _stopped(system: AsyncSystem, interrupted: bool) -> None:
+    if interrupted:
+        system._limit_close(INTERRUPTED)
+    await system.stop()
+
+
+def device(
+    which: str = "auto",
+    *,
+    supervisor: DeviceSupervisor | None = None,
+    config: DeviceConfig | None = None,
+    wait: bool = True,
+    **options: Unpack[DeviceOptions],
+) -> Device:
     """A blocking device: ``with cb.sync.device("auto") as gpu``, or without ``with`` in a notebook.
 
     Arguments and errors as :meth:`callboard.System.device`. The same device gives the same handle while it is open.
     """
-    return _default.device(which, **options)
+    return _default.device(which, supervisor=supervisor, config=config, wait=wait, **options)
 
 
 _default = System()

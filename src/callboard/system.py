@@ -3,19 +3,20 @@
 import asyncio
 import logging
 import re
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from typing import Any
+from collections.abc import Collection
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Unpack, final
 
-from callboard.actors import ActorSystem, Props
+from callboard.actors import ActorSystem, Clock, DeadLetters, Props, Strategy
 from callboard.core import registry
-from callboard.device.actor import DeviceActor
-from callboard.device.config import DeviceConfig
-from callboard.device.configure import check_libraries, device_config
-from callboard.device.handle import Device
-from callboard.device.hosts.starter import starter_for
-from callboard.device.line.port import OpPort
-from callboard.device.line.transfers import Transfers
+from callboard.device.client.handle import Device
+from callboard.device.client.line.port import OpPort
+from callboard.device.client.line.transfers import Transfers
+from callboard.device.config import DeviceConfig, DeviceOptions
+from callboard.device.configure import check_libraries, device_config, warn_of_unknown_variables
+from callboard.device.protocol.residents.importing import note_importing, refuse_nested
+from callboard.device.supervision.actor import INTERRUPTED, DeviceActor
+from callboard.device.supervision.hosts.starter import starter_for
 from callboard.device.supervision.supervisor import DeviceSupervisor
 
 __all__ = ["System", "device"]
@@ -32,14 +33,45 @@ class System(ActorSystem):
             gpu = await system.device()
     """
 
-    def __init__(self, name: str = "callboard", **options: Any) -> None:
-        super().__init__(name, **options)
+    def __init__(
+        self,
+        name: str = "callboard",
+        *,
+        supervision: Strategy | None = None,
+        clock: Clock | None = None,
+        stop_timeout: float = 10.0,
+        dead_letters: DeadLetters | None = None,
+        stop_signals: Collection[int] = (),
+    ) -> None:
+        super().__init__(
+            name,
+            supervision=supervision,
+            clock=clock,
+            stop_timeout=stop_timeout,
+            dead_letters=dead_letters,
+            stop_signals=stop_signals,
+        )
         self._devices: dict[tuple[str, str], asyncio.Task[Device]] = {}
 
     async def start(self) -> "System":
         await super().start()
         self.shutdown.add_task("devices", "close all devices", self._close_devices)
         return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        # asyncio.run() turns a Ctrl-C into a cancel. A body that is cancelled for `stop_signals` has a failure: devices
+        # are drained then.
+        if self.failure is None and isinstance(exc, asyncio.CancelledError | KeyboardInterrupt):
+            self._limit_close(INTERRUPTED)
+        await super().__aexit__(exc_type, exc, traceback)
+
+    def _limit_close(self, timeout: float) -> None:
+        """Let devices wait at most ``timeout`` seconds for their work in flight when they are closed."""
+        for task in self._devices.values():
+            if task.done() and not task.cancelled() and task.exception() is None:
+                task.result()._limit_close(timeout)
 
     async def device(
         self,
@@ -48,7 +80,7 @@ class System(ActorSystem):
         supervisor: DeviceSupervisor | None = None,
         config: DeviceConfig | None = None,
         wait: bool = True,
-        **options: Any,
+        **options: Unpack[DeviceOptions],
     ) -> Device:
         """The device, opened on first use; the same device gives the same handle.
 
@@ -63,10 +95,14 @@ class System(ActorSystem):
             BackendUnavailable: It cannot be used here; the text says why and what to install.
             DeviceStopped: Its context could not be opened.
             ValueError: An unknown option, or one that differs from those that the open device has.
+            RuntimeError: This process is a context host, which opens no devices.
         """
+        refuse_nested(which)
+        note_importing()
         backend, info = registry.resolve(which)
         settings = device_config(backend.isolation, config, options)
-        check_libraries(settings)
+        warn_of_unknown_variables()
+        check_libraries(settings, backend.libraries())
         key = (backend.name, info.uuid)
         task = self._devices.get(key)
         if task is None or _is_over(task):
@@ -125,14 +161,68 @@ class System(ActorSystem):
 
     def _unretrieved(self, error: BaseException) -> None:
         self.dead_letters.publish(error, f"device {getattr(error, 'device', None)}", "unretrieved")
-        log.error("an op failed and nobody awaited it: %s: %s", type(error).__name__, str(error))
+        log.error("an op failed and was not awaited: %s: %s", type(error).__name__, str(error))
 
 
-@asynccontextmanager
-async def device(which: str = "auto", **options: Any) -> AsyncIterator[Device]:
+def device(
+    which: str = "auto",
+    *,
+    supervisor: DeviceSupervisor | None = None,
+    config: DeviceConfig | None = None,
+    wait: bool = True,
+    **options: Unpack[DeviceOptions],
+) -> "OpenDevice":
     """A system with one device: ``async with cb.device("auto") as gpu``. Arguments as :meth:`System.device`."""
-    async with System() as system:
-        yield await system.device(which, **options)
+    return OpenDevice(System(), which, {"supervisor": supervisor, "config": config, "wait": wait, **options})
+
+
+@final
+class OpenDevice:
+    """What :func:`device` returns: ``async with`` opens the device, and closes it at its end.
+
+    Raises:
+        TypeError: Used with ``with`` or ``await``; :func:`callboard.sync.device` is for code without ``async``.
+    """
+
+    def __init__(self, system: System, which: str, options: dict[str, Any]) -> None:
+        self._system = system
+        self._which = which
+        self._options = options
+
+    async def __aenter__(self) -> Device:
+        system = await self._system.__aenter__()
+        try:
+            return await system.device(self._which, **self._options)
+        except BaseException as e:  # a cancel, too
+            await system.__aexit__(type(e), e, e.__traceback__)
+            raise
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._system.__aexit__(kind, error, trace)
+
+    if not TYPE_CHECKING:  # checkers refuse these
+
+        def __enter__(self):
+            raise TypeError(
+                "cb.device() is for asyncio: use `async with cb.device(...) as gpu`, or without asyncio "
+                "`with cb.sync.device(...) as gpu`"
+            )
+
+        def __exit__(self, *_):
+            """So that ``with`` calls ``__enter__``."""
+
+        def __await__(self):
+            raise TypeError(
+                "cb.device() is opened by `async with cb.device(...) as gpu`; to keep a device open, "
+                "`await system.device(...)` of a cb.System"
+            )
+
+
+# `import callboard.device.client as client` takes `client` from `callboard.device`, which is this function. It has no
+# such attribute, and then Python looks for the module `<its __name__>.client`.
+device.__name__ = "callboard.device"
 
 
 def _is_over(task: "asyncio.Task[Device]") -> bool:

@@ -96,7 +96,7 @@ async def test_each_ask_has_its_own_timeout(system: ActorSystem, clock: ManualCl
 async def test_answered_asks_leave_no_timer_work_behind(system: ActorSystem, clock: ManualClock) -> None:
     """The deadline queues drop answered asks, also for ever new timeout values."""
     ref = system.actor_of(Props(Lab))
-    deadlines = system.port_of(asyncio.get_running_loop()).deadlines
+    deadlines = system._port_of(asyncio.get_running_loop()).deadlines
     for i in range(10_000):
         await ref.ask(Do(call=lambda _: None), timeout=5.0 + i)
     assert len(deadlines) < 5_000

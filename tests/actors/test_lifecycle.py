@@ -396,9 +396,9 @@ async def test_invalid_names(system: ActorSystem, name: str) -> None:
 
 
 async def test_what_is_no_actor_is_refused(system: ActorSystem) -> None:
-    with pytest.raises(TypeError, match=r"Lab is no Props; pass actor_of\(Props\(Lab, \.\.\.\)\)"):
+    with pytest.raises(TypeError, match=r"Lab is not a Props; pass actor_of\(Props\(Lab, \.\.\.\)\)"):
         system.actor_of(Lab)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="dict is no Actor; derive from it"):
+    with pytest.raises(TypeError, match="dict is not an Actor; derive from it"):
         system.actor_of(Props(dict))  # type: ignore[type-var]
     assert system.actors == []
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import concurrent.futures
+import gc
 import pickle
 from typing import Any
 
@@ -189,18 +190,21 @@ async def test_cancelled_body_still_stops_everything() -> None:
     assert journal == ["start", "stop"]
 
 
-def test_loop_that_ends_without_leaving_the_system() -> None:
-    """asyncio.run cancels the actors' tasks: post_stop runs, and nothing hangs."""
+def test_loop_that_ends_without_leaving_the_system(caplog: pytest.LogCaptureFixture) -> None:
+    """asyncio.run cancels the actors' tasks: post_stop runs, nothing hangs, and no task is left behind."""
     journal: list[str] = []
     refs: list[Any] = []
 
     async def forgetful() -> None:
         system = await ActorSystem("test").start()
+        system.on_termination(lambda: journal.append("terminated"))
         refs.append(system.actor_of(Props(Lab, journal)))
         await barrier(refs[0])
 
     asyncio.run(forgetful())
-    assert journal == ["start", "stop"]
+    gc.collect()
+    assert journal == ["start", "stop", "terminated"]
+    assert "Task was destroyed" not in caplog.text
     refs[0].tell(Note(text="to nobody"))
     with pytest.raises(ActorStopped):
         refs[0].ask_blocking(Do(call=lambda _: 1), timeout=5.0)

@@ -366,3 +366,17 @@ async def test_timers_with_the_real_clock() -> None:
     async with ActorSystem("test") as system:
         system.actor_of(Props(Real))
         assert await asyncio.wait_for(fired, 10.0) == "fired"
+
+
+async def test_a_call_of_a_loop_that_has_closed_is_dropped() -> None:
+    """A thread with a loop of its own has ended while the clock still had a call for it."""
+    clock, made = ManualClock(), []
+
+    async def later() -> None:
+        clock.call_later(1.0, made.append, "there")
+
+    await asyncio.to_thread(asyncio.run, later())
+    clock.call_later(1.0, made.append, "here")
+    clock.advance(1.0)
+    assert made == ["here"]
+    assert clock.pending == 0

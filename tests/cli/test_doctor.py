@@ -4,8 +4,10 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from callboard.cli import main
@@ -61,6 +63,7 @@ def test_what_is_required_and_missing_fails(
         raise BackendUnavailable(f"no {name}; pip install it")
 
     monkeypatch.setattr(registry, "backend", unavailable)
+    monkeypatch.setattr(devices, "has_nvidia_gpu", lambda: True)
     assert main(["doctor", "--require", "cuda"]) == 1
     text = capsys.readouterr().out
     assert "NO  cuda: no cuda; pip install it" in text
@@ -105,14 +108,57 @@ def test_libcuda_is_not_loaded_here() -> None:
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=50, check=False).returncode == 0
 
 
-def test_no_driver_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    def absent(name: str) -> Any:
-        raise OSError(f"{name}: cannot open shared object file")
+def absent(name: str) -> Any:
+    raise OSError(f"{name}: cannot open shared object file")
 
+
+def test_no_driver_beside_a_gpu_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ctypes, "CDLL", absent)
-    error = machine.driver().error
-    assert error is not None
-    assert "install the driver" in error
+    monkeypatch.setattr(machine, "has_nvidia_gpu", lambda: True)
+    found = machine.driver()
+    assert found.error is not None
+    assert "install the driver" in found.error
+    assert found.needed
+
+
+def test_neither_driver_nor_gpu_is_no_alarm(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unavailable(name: str) -> Any:
+        raise BackendUnavailable(f"no {name}; pip install it")
+
+    for module in (machine, devices):
+        monkeypatch.setattr(module, "has_nvidia_gpu", lambda: False)
+    monkeypatch.setattr(ctypes, "CDLL", absent)
+    monkeypatch.setattr(registry, "backend", unavailable)
+    monkeypatch.setattr(registry, "names", lambda: ["cpu", "cuda"])
+    found = findings(*asyncio.run(devices.backend_findings()))
+    lines = list(report(msgspec.structs.replace(found, driver=machine.driver())))
+    assert "--  NVIDIA driver: not there, and no NVIDIA GPU either" in lines
+    assert "--  cuda: no cuda; pip install it" in lines
+    assert "NO  cpu: no cpu; pip install it" in lines
+    assert not found.usable("cuda")
+
+
+def test_a_gpu_is_known_by_its_vendor(tmp_path: Path) -> None:
+    if Path("/dev/nvidiactl").exists() or Path("/dev/dxg").exists():
+        assert machine.has_nvidia_gpu(tmp_path)
+        return
+    (tmp_path / "0000:00:00.0").mkdir()
+    (tmp_path / "0000:00:00.0" / "vendor").write_text("0x8086\n")
+    assert not machine.has_nvidia_gpu(tmp_path)
+    (tmp_path / "0000:00:01.0").mkdir()
+    (tmp_path / "0000:00:01.0" / "vendor").write_text("0x10de\n")
+    assert machine.has_nvidia_gpu(tmp_path)
+    assert not machine.has_nvidia_gpu(tmp_path / "nothing")
+
+
+def test_unknown_variables_are_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("CALLBOARD_ISOLATOIN", "process")
+    monkeypatch.setenv("CALLBOARD_COLOUR_OF_THE_SKY", "blue")
+    monkeypatch.setattr(registry, "names", list)
+    assert main(["doctor"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "NO  CALLBOARD_ISOLATOIN: unknown; is CALLBOARD_ISOLATION meant?" in lines
+    assert "NO  CALLBOARD_COLOUR_OF_THE_SKY: unknown; docs/configuration.md lists all" in lines
 
 
 def test_a_missing_memfd_names_the_way_out(monkeypatch: pytest.MonkeyPatch) -> None:

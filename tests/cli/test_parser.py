@@ -14,11 +14,40 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out.startswith("callboard ")
 
 
-def test_no_command_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as end:
-        main([])
-    assert end.value.code == 2
-    assert "COMMAND" in capsys.readouterr().err
+def test_no_command_prints_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("usage: callboard")
+    assert "doctor" in said
+
+
+def test_a_closed_output_is_one_line_and_a_failure() -> None:
+    command = [sys.executable, "-c", "import os, subprocess, sys; os.close(1); os.execv(sys.executable, sys.argv[1:])"]
+    done = subprocess.run(
+        [*command, sys.executable, "-m", "callboard", "doctor"], capture_output=True, text=True, timeout=30, check=False
+    )
+    assert done.returncode == 2
+    assert done.stderr == "callboard: standard output is closed; redirect it to a file or to /dev/null\n"
+
+
+@pytest.mark.parametrize(
+    "variable, value, says",
+    [
+        ("CALLBOARD_ISOLATION", "fork", "isolation = 'fork' (of CALLBOARD_ISOLATION in the environment): use one of"),
+        ("CALLBOARD_SPIN", "-1", "spin = -1 (of CALLBOARD_SPIN in the environment): Expected `float` >= 0.0"),
+        ("CALLBOARD_REQUIRE", "gpu", "CALLBOARD_REQUIRE is 'gpu'; use 'cuda'"),
+        ("CALLBOARD_TENSOR_ENGINE", "fast", "CALLBOARD_TENSOR_ENGINE is 'fast'; use 'auto' or 'cutensor' or 'builtin'"),
+    ],
+)
+def test_a_variable_that_does_not_fit_is_one_line_and_a_failure(
+    variable: str, value: str, says: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv(variable, value)
+    assert main(["doctor"]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.count("\n") == 1
+    assert says in said.err
 
 
 def test_module_is_the_command_line() -> None:

@@ -7,8 +7,8 @@ import pytest
 from blas_lab import Array, place_matrix, values
 from blas_lt_lab import aux_for, wide
 
+from callboard.backends.cpu.lowprec import encode_f8
 from callboard.core.dtype import DTYPES, DType
-from callboard.core.lowprec import encode_f8
 
 E4, E5, BF16 = (DTYPES[name] for name in ("f8_e4m3", "f8_e5m2", "bf16"))
 LARGEST = {"f8_e4m3": 448.0, "f8_e5m2": 57344.0}

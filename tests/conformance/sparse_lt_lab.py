@@ -6,8 +6,8 @@ import numpy as np
 from blas_lab import Array, swap_axes, values
 from hypothesis import strategies as st
 
+from callboard.backends.cpu.lowprec import encode_f8
 from callboard.core.dtype import DTYPES, DType
-from callboard.core.lowprec import encode_f8
 from callboard.kernel.sparse_lt import Compress, StructuredRef
 
 NAMES = ("f16", "bf16", "f32", "i8", "f8_e4m3", "f8_e5m2")

@@ -103,6 +103,22 @@ def long(array: Any) -> Array:
     return array.astype(np.clongdouble if array.dtype.kind == "c" else np.longdouble)
 
 
+def einsum(equation: str, *arrays: Array) -> Array:
+    """``numpy.einsum``, but for empty results, behind which NumPy 2.4 writes one element (and glibc aborts later)."""
+    terms, arrow, result = equation.replace(" ", "").partition("->")
+    if arrow and "." not in equation:
+        extents = {
+            x: n
+            for labels, a in zip(terms.split(","), arrays, strict=True)
+            for x, n in zip(labels, a.shape, strict=True)
+        }
+        shape = [extents[x] for x in result]
+        if 0 in shape:
+            return np.zeros(shape, np.result_type(*arrays))
+    found: Array = np.einsum(equation, *arrays)
+    return found
+
+
 def wrapped(array: Any, dtype: DType) -> Array:
     """A reference as a result of this dtype is compared: integers cut to its bits."""
     return np.asarray(array).astype(dtype.np) if dtype.is_integer else np.asarray(array)

@@ -10,6 +10,7 @@ from blas_lab import execute
 import callboard.kernel.blas as blas
 from callboard.core.errors import ShapeError
 from callboard.core.op import OPS, Op
+from callboard.core.operand import Operand
 from callboard.kernel.blas import (
     Axpy,
     Copy,
@@ -74,22 +75,45 @@ SIMPLEST: dict[str, Any] = {
     "nrm2": lambda x: Nrm2(x=x.f32_4),
     "rot": lambda x: Rot(x=x.f32_4, y=x.f32_2_2.reshape(4), c=1, s=0),
     "scal": lambda x: Scal(x=x.f32_4, alpha=2),
+    "spr": lambda x: blas.Spr(x=x.f32_3, a=x.f32_6),
     "swap": lambda x: Swap(x=x.f32_4, y=x.f32_2_2.reshape(4)),
     "symm": lambda x: Symm(a=x.f32_3_3, b=x.f32_3_4),
+    "syr": lambda x: blas.Syr(x=x.f32_3, a=x.f32_3_3),
     "syrk": lambda x: Syrk(a=x.f32_3_4, c=x.f32_3_3),
     "trmm": lambda x: Trmm(a=x.f32_3_3, b=x.f32_3_4),
     "trsm": lambda x: Trsm(a=x.f32_3_3, b=x.f32_3_4),
 }
 
 
-def test_the_table_has_every_message() -> None:
+LOWER = np.tri(3)
+FOURS = ("asum", "dot", "dotc", "dotu", "gemm", "gemm_batched", "gemm_strided_batched", "gemv")
+TWOS = ("axpy", "geam", "ger", "gerc", "geru", "nrm2", "scal", "spr")
+RESULTS: dict[str, Any] = {
+    **dict.fromkeys(FOURS, 4),
+    **dict.fromkeys(TWOS, 2),
+    **dict.fromkeys(("copy", "rot", "swap"), 1),
+    **dict.fromkeys(("gemm_grouped", "hemm", "symm"), 3),
+    **dict.fromkeys(("iamax", "iamin"), 0),
+    **dict.fromkeys(("herk", "syrk"), 1 + 3 * LOWER),
+    "syr": 1 + LOWER,
+    "trmm": [[1], [2], [3]],
+    "trsm": [[1], [0], [0]],
+}
+"""What they come to, or what each row or element does."""
+
+
+def test_the_tables_have_every_message() -> None:
     assert {f"blas.{name}" for name in SIMPLEST} == {tag for tag in OPS if tag.startswith("blas.")}
+    assert RESULTS.keys() == SIMPLEST.keys()
 
 
-@pytest.mark.parametrize("make", SIMPLEST.values(), ids=SIMPLEST.keys())
-def test_every_message_runs(session: Any, make: Any) -> None:
-    op: Op[Any, Any] = make(Arrays(session))
-    assert execute(session, op) is not None
+@pytest.mark.parametrize("name", SIMPLEST)
+def test_every_message_runs(session: Any, name: str) -> None:
+    op: Op[Any, Any] = SIMPLEST[name](Arrays(session))
+    result = execute(session, op)
+    for part in result if isinstance(result, tuple) else (result,):
+        got = np.asarray(session.get(part) if isinstance(part, Operand) else part)
+        np.testing.assert_allclose(got, np.broadcast_to(RESULTS[name], got.shape), rtol=1e-6)
 
 
 # what is wrong; what the error must say: the op, the operand, the value, the cure
@@ -197,6 +221,9 @@ REFUSED: dict[str, tuple[Any, str]] = {
         lambda x: Geam(a=x.f16_3_4, b=x.f16_3_4),
         "a is f16[3, 4]; its dtype must be one of f32, f64, c64, c1",
     ),
+    "a of spr": (lambda x: blas.Spr(x=x.f32_3, a=x.f32_3), "a is f32[3]; packed beside x of 3 elements it must be [6]"),
+    "a of spr with gaps": (lambda x: blas.Spr(x=x.f32_3, a=x.f32_12[::2]), "it must be [6], no gaps"),
+    "a of syr": (lambda x: blas.Syr(x=x.f32_3, a=x.f32_4_4), "a is f32[4, 4]; it must be [3, 3]"),
     "c of syrk": (lambda x: Syrk(a=x.f32_3_4, c=x.f32_4_4), "c is f32[4, 4]; it must be [3, 3]"),
     "herk of real": (lambda x: Herk(a=x.f32_3_4, c=x.f32_3_3), "a is f32[3, 4]; its dtype must be one of c64, c128"),
     "complex alpha of herk": (

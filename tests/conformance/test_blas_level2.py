@@ -27,7 +27,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callboard.core.dtype import DTYPES, DType
-from callboard.kernel.blas import Gemv, Ger, Gerc, Geru
+from callboard.kernel.blas import Gemv, Ger, Gerc, Geru, Spr, Syr
 from callboard.testing.tolerances import assert_close
 
 FLOATS = ("f16", "bf16", "f32", "f64", "c64", "c128")
@@ -135,4 +135,32 @@ def test_rank_1_updates(session: Any, data: st.DataObject, dtype: DType, m: int,
     scale = abs(wide(a)) + abs(alpha.value) * abs(outer)
     assert_close(session.get(result), wide(a) + alpha.value * outer, dtype, 2, scale=scale)
     np.testing.assert_array_equal(session.get(at_a.ref), session.get(result), err_msg="a is changed in place")
+    at_a.check_surroundings(session)
+
+
+@SHARED
+@given(data=st.data(), dtype=dtypes("f32", "f64", "c64", "c128"), n=extents, seed=seeds, lower=st.booleans())
+def test_syr(session: Any, data: st.DataObject, dtype: DType, n: int, seed: int, lower: bool) -> None:
+    x, a = values(dtype, (n,), seed), values(dtype, (n, n), seed + 1)
+    inside = np.tri(n, dtype=bool) if lower else np.tri(n, dtype=bool).T
+    a[~inside] = np.nan  # not to be read, nor written
+    at_x, at_a = place_vector(session, x, data.draw(steps)), place_matrix(session, a, data.draw(matrix_layouts))
+    alpha = data.draw(complex_factors() if dtype.is_complex else factors())
+    got = session.get(execute(session, Syr(x=at_x.ref, a=at_a.ref, alpha=alpha.of(session, dtype), lower=lower)))
+    outer = np.outer(wide(x), wide(x))
+    want, scale = wide(a) + alpha.value * outer, abs(wide(a)) + abs(alpha.value) * abs(outer)
+    assert_close(got[inside], want[inside], dtype, 2, scale=scale[inside])
+    assert np.isnan(got[~inside]).all(), "the other triangle is written"
+    at_a.check_surroundings(session)
+
+
+@SHARED
+@given(data=st.data(), dtype=dtypes("f32", "f64"), n=extents, seed=seeds, lower=st.booleans())
+def test_spr(session: Any, data: st.DataObject, dtype: DType, n: int, seed: int, lower: bool) -> None:
+    x, a = values(dtype, (n,), seed), values(dtype, (n * (n + 1) // 2,), seed + 1)
+    at_x, at_a = place_vector(session, x, data.draw(steps)), place_vector(session, a, 1)
+    alpha = data.draw(factors())
+    got = session.get(execute(session, Spr(x=at_x.ref, a=at_a.ref, alpha=alpha.of(session, dtype), lower=lower)))
+    outer = np.outer(wide(x), wide(x))[np.tril_indices(n) if lower else np.triu_indices(n)]
+    assert_close(got, wide(a) + alpha.value * outer, dtype, 2, scale=abs(wide(a)) + abs(alpha.value) * abs(outer))
     at_a.check_surroundings(session)

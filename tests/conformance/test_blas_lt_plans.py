@@ -9,7 +9,7 @@ import callboard as cb
 import callboard.kernel.blas_lt as blas_lt
 
 
-async def test_plans_are_kept_by_head_and_not_by_value() -> None:
+async def test_plans_are_kept_by_signature_and_not_by_value() -> None:
     async with cb.device("cpu", standby=None) as device:
         x, z = device.put(np.ones((8, 8), "f4")), device.put(np.zeros(8, "f4"))
         for alpha in (1.0, 2.0, 3.0):

@@ -100,6 +100,21 @@ def test_apart(session: Any, data: st.DataObject, form: Any, norm: Any, seed: in
     np.testing.assert_array_equal(session.get(at_x), whole_x)
 
 
+@pytest.mark.parametrize("spare", [1, 2, 3])
+@pytest.mark.parametrize("dims", [(7,), (5, 7), (4, 6), (3, 5, 7)])
+@pytest.mark.parametrize("kind, precision", [("C2R", "f32"), ("Z2D", "f64")])
+def test_gaps_behind_real_rows_stay(session: Any, kind: str, precision: str, dims: tuple[int, ...], spare: int) -> None:
+    """Also where a row has room for a complex one, as in place."""
+    batch, embed = 2, (*dims[:-1], dims[-1] + spare)
+    x = values(precision, dims, batch, True, True, 3)
+    out = np.full((batch, *embed), SENTINEL, DTYPES[precision].np)
+    at_out = session.put(out)
+    op = FftPlanMany(x=session.put(x), out=at_out, kind=kind, dims=dims, batch=batch, out_embed=embed)
+    got = session.get(execute(session, op)).reshape(out.shape)
+    check_batch(session, got[..., : dims[-1]], x, dims, (kind, precision), "inverse", "backward")
+    np.testing.assert_array_equal(got[..., dims[-1] :], SENTINEL)
+
+
 @SHARED
 @given(data=st.data(), form=forms, norm=norms, seed=seeds)
 def test_in_place(session: Any, data: st.DataObject, form: Any, norm: Any, seed: int) -> None:

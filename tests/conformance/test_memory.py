@@ -1,6 +1,7 @@
 """Fills and copies: every dtype, any strides, zero sizes, bits preserved."""
 
 import math
+import re
 from typing import Any
 
 import numpy as np
@@ -91,23 +92,49 @@ def test_fill_writes_the_view_and_nothing_beside_it(session: Any, dtype: DType, 
     assert octets_of(session.get(target)) == octets_of(array)
 
 
-@pytest.mark.parametrize(
-    "value", [0.0, -0.0, 1.0, 0.1, -2.5, 1e-7, 65519.0, 65520.0, 1e30, math.inf, -math.inf, math.nan]
-)
-@pytest.mark.parametrize("name", [name for name, dtype in DTYPES.items() if dtype.is_float or dtype.is_complex])
-def test_fill_converts_to_floating_types_as_numpy_does(session: Any, name: str, value: float) -> None:
-    want = np.zeros(2, DTYPES[name].np)
-    with np.errstate(all="ignore"):
+FLOATING = [name for name, dtype in DTYPES.items() if dtype.is_float or dtype.is_complex]
+BEYOND = {"f16": 65520.0, "bf16": 3.4e38, "f32": 3.41e38, "c64": 3.41e38, "f8_e4m3": 449.0, "f8_e5m2": 61440.0}
+BEYOND["f4_e2m1"] = 6.5
+"""The numbers that a dtype cannot hold begin here, or a little before."""
+
+
+def special(name: str) -> list[float]:
+    """Infinities and NaN, where the dtype has them."""
+    return [] if name == "f4_e2m1" else [math.nan] if name == "f8_e4m3" else [math.inf, -math.inf, math.nan]
+
+
+@pytest.mark.parametrize("name", FLOATING)
+def test_fill_converts_to_floating_types_as_numpy_does(session: Any, name: str) -> None:
+    most = BEYOND.get(name, math.inf)
+    values = [0.0, -0.0, 1.0, 0.1, -2.5, 1e-7, 448.0, 65519.0, 1e30, *special(name)]
+    for value in values:
+        if not math.isnan(value) and math.isfinite(value) and abs(value) >= most:
+            continue
+        out, want = session.empty(2, name), np.zeros(2, DTYPES[name].np)
         want[...] = value
-    out = session.empty(2, name)
-    session.submit(Fill(out=out, fill_value=value))
-    got = session.get(out)
-    wide = np.complex128 if DTYPES[name].is_complex else np.float64
-    np.testing.assert_array_equal(got.astype(wide), want.astype(wide))
-    assert (np.signbit(got.real.astype(np.float64)) == np.signbit(want.real.astype(np.float64))).all()
+        session.submit(Fill(out=out, fill_value=value))
+        got = session.get(out)
+        wide = np.complex128 if DTYPES[name].is_complex else np.float64
+        np.testing.assert_array_equal(got.astype(wide), want.astype(wide))
+        assert (np.signbit(got.real.astype(np.float64)) == np.signbit(want.real.astype(np.float64))).all()
 
 
-@pytest.mark.parametrize("value", [0.0, 1.0, 2.9, 127.0, True])
+@pytest.mark.parametrize("name", FLOATING)
+def test_fill_refuses_what_a_floating_type_cannot_hold(session: Any, name: str) -> None:
+    out = session.put(np.zeros(3, DTYPES[name].np))
+    wrong = [BEYOND[name], -BEYOND[name], 1e300] if name in BEYOND else []
+    wrong += [1e300j] if name == "c64" else []
+    wrong += [value for value in (math.inf, math.nan) if value not in special(name) and not special(name)]
+    wrong += [math.inf] if name == "f8_e4m3" else []
+    wrong += [70_000] if name == "f16" else []
+    for value in wrong:
+        says = rf"fill_value is .* and out is {name}\[3\]: {name} holds numbers from -\S+ to \S+$"
+        with pytest.raises(ShapeError, match=says):
+            session.submit(Fill(out=out, fill_value=value))
+    assert not session.get(out).astype(np.complex128).any()
+
+
+@pytest.mark.parametrize("value", [0.0, 1.0, 127.0, 3, True, np.int8(7)])
 @pytest.mark.parametrize("name", [name for name, dtype in DTYPES.items() if dtype.is_integer or name == "bool"])
 def test_fill_converts_to_integers_and_bool_as_numpy_does(session: Any, name: str, value: float) -> None:
     out = session.empty(3, name)
@@ -116,25 +143,46 @@ def test_fill_converts_to_integers_and_bool_as_numpy_does(session: Any, name: st
     np.testing.assert_array_equal(session.get(out), want)
 
 
-@pytest.mark.parametrize(
-    "name, value", [("i8", 300), ("i8", -129), ("u8", -1), ("i32", math.nan), ("i32", math.inf), ("i64", 2.0**63)]
-)
+REFUSED = [
+    *[("i8", 300), ("i8", -129), ("u8", -1), ("i32", math.nan), ("i32", math.inf), ("i64", 2.0**63), ("i64", 2**63)],
+    *[("u64", 2**64), ("u64", -1), ("i64", -(2**63) - 1), ("i8", -1.5), ("i8", 127.9), ("u8", -0.9)],
+]
+
+
+@pytest.mark.parametrize("name, value", REFUSED)
 def test_fill_refuses_what_an_integer_cannot_hold(session: Any, name: str, value: float) -> None:
     out = session.empty(3, name)
+    bounds = np.iinfo(DTYPES[name].np)
+    says = rf"is {re.escape(str(value))} and out is {name}\[3\]: {name} holds the integers from {bounds.min} to"
     for number in (1, value, 1, value):  # a call that was right before says nothing about the next number
         if number == 1:
             session.submit(Fill(out=out, fill_value=number))
             continue
-        with pytest.raises(ShapeError, match=rf"fill_value .* and out is {name}\[3\]: {name} holds -?\d+ to \d+"):
+        with pytest.raises(ShapeError, match=says):
             session.submit(Fill(out=out, fill_value=number))
     np.testing.assert_array_equal(session.get(out), [1, 1, 1])
 
 
-@pytest.mark.parametrize("name, value", [("i8", 127.9), ("i8", -128.9), ("u8", 255.0), ("u8", -0.9)])
-def test_fill_takes_all_that_an_integer_holds(session: Any, name: str, value: float) -> None:
-    out = session.empty(3, name)
-    session.submit(Fill(out=out, fill_value=value))
-    np.testing.assert_array_equal(session.get(out), np.full(3, math.trunc(value), DTYPES[name].np))
+@pytest.mark.parametrize("name", [name for name, dtype in DTYPES.items() if dtype.is_integer])
+def test_fill_is_exact_over_all_that_an_integer_holds(session: Any, name: str) -> None:
+    bounds = np.iinfo(DTYPES[name].np)
+    near = [bounds.min, bounds.min + 1, 0, 1, bounds.max // 2, bounds.max - 1, bounds.max, 2**53 + 1, -(2**53) - 1]
+    for value in (value for value in map(int, near) if bounds.min <= value <= bounds.max):
+        for number in (value, DTYPES[name].np.type(value), np.array(value, DTYPES[name].np)):
+            out = session.empty(3, name)
+            session.submit(Fill(out=out, fill_value=number))
+            assert [int(n) for n in session.get(out)] == [value] * 3
+
+
+@pytest.mark.parametrize("name", FLOATING)
+def test_fill_with_an_integer_gives_the_nearest_number(session: Any, name: str) -> None:
+    for value in (0, 1, -6, 2**53 + 1, -(2**60) - 1, 2**64 - 1):
+        if abs(value) >= BEYOND.get(name, math.inf):
+            continue
+        out, want = session.empty(2, name), np.zeros(2, DTYPES[name].np)
+        want[...] = np.asarray(value)
+        session.submit(Fill(out=out, fill_value=value))
+        np.testing.assert_array_equal(session.get(out).view(np.uint8), want.view(np.uint8))
 
 
 def test_fill_with_a_complex_number(session: Any) -> None:

@@ -11,7 +11,7 @@ from sparse_lab import drawn, put
 from sparse_lt_lab import compressed, structured
 
 from callboard.core.dtype import DTYPES
-from callboard.core.operand import Compound, operands_of
+from callboard.core.operand import StructOperand, operands_of
 from callboard.kernel import blas, blas_lt, fft, rng, solver, sparse, sparse_lt, tensor
 
 F16, F32 = DTYPES["f16"], DTYPES["f32"]
@@ -72,7 +72,7 @@ def triangle(session: Any) -> Any:
 
 def bits(session: Any, result: Any) -> list[Any]:
     """Of all that an op was answered with."""
-    if isinstance(result, Compound):
+    if isinstance(result, StructOperand):
         return [bits(session, part) for part in operands_of(result).values()]
     if isinstance(result, tuple):
         return [bits(session, part) for part in result]

@@ -396,7 +396,7 @@ def test_from_and_to_scipy(session: Any) -> None:
     device = getattr(session, "device", None)
     face = getattr(device, "sparse", None)
     if face is None:
-        pytest.skip("a session without a device has no face")
+        pytest.skip("a session without a device has no methods")
     a = drawn(5, (6, 4), "f64")
     for make in (sp.csr_array, sp.csc_matrix, sp.coo_array):
         for index in ("i32", "i64"):

@@ -367,7 +367,7 @@ def test_what_does_not_fit_is_refused_by_name(session: Any) -> None:
 def test_from_and_to_scipy(session: Any) -> None:
     face = getattr(getattr(session, "device", None), "sparse", None)
     if face is None:
-        pytest.skip("a session without a device has no face")
+        pytest.skip("a session without a device has no methods")
     a = drawn(5, (6, 4), "f64")
     for index in ("i32", "i64"):
         matrix = face.from_scipy(sp.bsr_array(a, blocksize=(3, 2)), index)

@@ -109,7 +109,7 @@ def test_halves_are_rounded_once(session: Any, dtype: str, large: int) -> None:
 def test_what_scipy_keeps_is_the_same_matrix_for_every_op(session: Any) -> None:
     face = getattr(getattr(session, "device", None), "sparse", None)
     if face is None:
-        pytest.skip("a session without a device has no face")
+        pytest.skip("a session without a device has no methods")
     twice = sp.coo_matrix((np.array([1.0, 2.0, 4.0]), ([0, 0, 1], [0, 0, 1])), shape=(2, 2))
     kept = face.from_scipy(twice, duplicates="keep")
     for a in (kept, *(session.submit(Convert(a=kept, format=form)) for form in ("csr", "csc"))):

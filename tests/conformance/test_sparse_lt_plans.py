@@ -9,7 +9,7 @@ import callboard as cb
 import callboard.kernel.sparse_lt as sparse_lt
 
 
-async def test_plans_are_kept_by_head_and_not_by_value() -> None:
+async def test_plans_are_kept_by_signature_and_not_by_value() -> None:
     async with cb.device("cpu", standby=None) as device:
         x, bias = device.put(np.eye(8, dtype="f4")), device.put(np.zeros(8, "f4"))
         layer = await device.sparse_lt.compress(x)

@@ -196,7 +196,7 @@ def test_deterministic_sparse_products(session: Any, dtype: str) -> None:
 def test_duplicates_from_scipy(session: Any) -> None:
     face = getattr(getattr(session, "device", None), "sparse", None)
     if face is None:
-        pytest.skip("a session without a device has no face")
+        pytest.skip("a session without a device has no methods")
     twice = sp.coo_matrix(([1.0, 2.0, 3.0], ([1, 0, 1], [2, 0, 2])), shape=(2, 3))
     assert face.from_scipy(twice).nnz == 2
     kept = face.from_scipy(twice, duplicates="keep")

@@ -14,6 +14,7 @@ from tensor_lab import (
     ALL,
     ENGINES,
     FLOATS,
+    einsum,
     engine_session,
     long,
     permuted,
@@ -49,7 +50,7 @@ def reference(equation: str, *arrays: Any) -> tuple[Any, Any, int]:
         for label, n in zip(labels, array.shape, strict=True):
             extents[label] = max(n, extents.get(label, 0))
     count = math.prod(n for label, n in extents.items() if label not in result)
-    return np.einsum(equation, *wide), np.einsum(equation, *map(np.abs, wide)), count
+    return einsum(equation, *wide), einsum(equation, *map(np.abs, wide)), count
 
 
 def check(got: Any, dtype: DType, want: Any, scale: Any, terms: int, computed: Any = None, steps: bool = False) -> None:
@@ -166,8 +167,8 @@ def test_equations(session: Any, equation: str, shapes: list[tuple[int, ...]]) -
         dtype = DTYPES[name]
         arrays = [tensor_values(dtype, shape, i) for i, shape in enumerate(shapes)]
         got = execute(session, Einsum(equation=equation, operands=tuple(map(session.put, arrays))))
-        want = np.einsum(equation, *map(long, arrays))
-        scale = np.einsum(equation, *(abs(long(x)) for x in arrays))
+        want = einsum(equation, *map(long, arrays))
+        scale = einsum(equation, *(abs(long(x)) for x in arrays))
         assert got.shape == want.shape
         terms = max(1, math.prod(math.prod(shape) for shape in shapes) // max(want.size, 1))
         check_network(session.get(got), dtype, equation, want, scale, min(terms, 10_000))

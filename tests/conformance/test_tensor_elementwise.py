@@ -13,6 +13,7 @@ from tensor_lab import (
     ALL,
     ENGINES,
     FLOATS,
+    einsum,
     engine_session,
     long,
     place_tensor,
@@ -144,7 +145,7 @@ def test_permutations(session: Any, data: st.DataObject, dtype: DType, seed: int
         alpha=alpha.of(session, scale_of(dtype)),
         op_a=operator,
     )
-    want = alpha.value * np.einsum(f"{modes}->{out_modes}", OPERATORS[operator][0](long(a)))
+    want = alpha.value * einsum(f"{modes}->{out_modes}", OPERATORS[operator][0](long(a)))
     check(session.get(execute(session, op)), dtype, want, abs(want))
 
 
@@ -215,7 +216,7 @@ def test_products_of_all_pairs(session: Any, dtype: DType, modes: tuple[str, str
 def test_a_diagonal(session: Any) -> None:
     a = tensor_values(DTYPES["f32"], (4, 3, 4), 1)
     got = session.get(execute(session, Permutation(a=session.put(a), modes_a="iji", modes_out="ji")))
-    np.testing.assert_array_equal(got, np.einsum("iji->ji", a))
+    np.testing.assert_array_equal(got, einsum("iji->ji", a))
 
 
 # -- reductions --------------------------------------------------------------------------------------------------------
@@ -321,7 +322,7 @@ def test_elementwise(session: Any, data: st.DataObject, dtype: DType, seed: int,
         number = {"a": "alpha", "b": "beta", "c": "gamma"}[name]
         fields |= {name: ref, number: factor.of(session, scale_of(dtype)), f"op_{name}": operator}
         value = factor.value * OPERATORS[operator][0](long(arrays[name]))
-        terms[name] = np.einsum(f"{theirs[name]}->{''.join(x for x in out_modes if x in theirs[name])}", value)[
+        terms[name] = einsum(f"{theirs[name]}->{''.join(x for x in out_modes if x in theirs[name])}", value)[
             tuple(slice(None) if x in theirs[name] else None for x in out_modes)
         ]
     fields |= {f"modes_{name}": theirs[name] for name in names if name != "c"} | {"modes_out": out_modes}

@@ -4,7 +4,7 @@ import pytest
 
 from callboard.core.dtype import DTYPES
 from callboard.core.layout import Layout, layout_of
-from callboard.core.library import Launch, Library, Prepare, launches, measures, prepares
+from callboard.core.library import Entry, Launch, Library, Prepare, SizeQuery, entries, launches, prepares, sizes
 from callboard.core.op import OPS, Op
 from callboard.core.operand import In, Operand, Out, Placeholder, Scalar
 
@@ -145,9 +145,60 @@ def test_a_launch_may_pass_on_what_the_message_declares() -> None:
 
 def test_what_is_done_before_a_launch_may_depend_on_the_op() -> None:
     class Ahead(Library):
-        @measures(Add, always=lambda op: op.fast)
+        @sizes(Add, always=lambda op: op.fast)
         def begin(self, plan: Any, *operands: Any) -> None:
             """Nothing."""
 
-    measure = Ahead.measure_table[Add]
-    assert [measure.due(Add(a=of("f32"), fast=fast)) for fast in (True, False)] == [True, False]
+    query_size = Ahead.size_table[Add]
+    assert [query_size.due(Add(a=of("f32"), fast=fast)) for fast in (True, False)] == [True, False]
+
+
+class Tabled(Toy):
+    """A table beside what is decorated."""
+
+    table: ClassVar = {
+        Other: Entry(lambda library, op: Called(library, op), sizes=True, always=True, captures=False),
+        **entries({Sum: lambda library, op: Called(library, op)}, inline=True, dtypes=frozenset({F64})),
+    }
+
+
+class Called:
+    def __init__(self, library: Library, op: Op[Any, Any]) -> None:
+        self.made_of = library, op
+
+    def query_size(self, *given: Any) -> list[Any]:
+        return [("sized", *given)]
+
+    def __call__(self, *given: Any) -> Any:
+        return ("launched", *given)
+
+
+def test_rows_of_a_table_become_records() -> None:
+    assert Tabled.prepare_table == {
+        Add: Prepare("plan", True),
+        Sum: Prepare("prepare", True),
+        Other: Prepare("prepare", False),
+    }
+    assert Tabled.size_table == {Other: SizeQuery("query_size", True)}
+    assert Tabled.launch_table[Sum] == Launch("launch", frozenset({F64}), None, True)
+    assert Tabled.launch_table[Other] == Launch("launch", None, None, False)
+    assert Tabled.launch_table[Add] == Toy.launch_table[Add]
+    assert Toy.launch_table[Sum].method == "sum"
+
+
+def test_the_plan_of_a_row_is_called_with_the_stream_and_what_the_message_declares() -> None:
+    own: Any = object()
+    library: Any = Tabled(own, own)
+    op = Other(a=of("f32"))
+    plan = library.prepare(op)
+    assert plan.made_of == (library, op)
+    assert library.query_size(plan, 64) == [("sized", own, 64)]
+    assert library.launch("a stream", plan, 64) == ("launched", "a stream", 64)
+
+
+def test_a_subclass_keeps_the_rows_of_its_base() -> None:
+    class More(Tabled):
+        table: ClassVar = {Add: Entry(lambda library, op: op)}
+
+    assert [More.prepare_table[op].method for op in (Add, Sum, Other)] == ["prepare"] * 3
+    assert isinstance(More(None, None).prepare(Other(a=of("f32"))), Called)  # type: ignore[arg-type]

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from callboard.core import registry
+from callboard.core import plugins, registry
 from callboard.core.backend import AccelBackend, AccelDevice, DeviceInfo
 from callboard.core.errors import BackendUnavailable
 from callboard.core.library import Library
@@ -108,7 +108,7 @@ def test_an_unknown_backend_lists_the_known() -> None:
         registry.backend("abacus")
 
 
-# -- auto -------------------------------------------------------------------------------------------------------------
+# -- auto --------------------------------------------------------------------------------------------------------------
 
 
 def test_auto_is_cuda_where_it_can_be_used(register: Register) -> None:
@@ -166,7 +166,7 @@ def test_what_counts_as_a_device_that_is_present(monkeypatch: pytest.MonkeyPatch
     assert registry._nvidia_device_present()
 
 
-# -- entry points -----------------------------------------------------------------------------------------------------
+# -- entry points ------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -180,9 +180,9 @@ def points(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
 
     monkeypatch.setattr(importlib.metadata, "entry_points", entry_points)
     monkeypatch.setattr(registry, "_found", {})
-    registry._entry_points.cache_clear()
+    plugins.targets.cache_clear()
     yield offered
-    registry._entry_points.cache_clear()
+    plugins.targets.cache_clear()
 
 
 def test_an_entry_point_is_loaded_when_it_is_asked_for(points: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -193,6 +193,11 @@ def test_an_entry_point_is_loaded_when_it_is_asked_for(points: dict[str, str], m
     monkeypatch.setitem(__import__("sys").modules, "toy_backend", module)
     assert registry.backend("toy") is module.backend
     assert registry.resolve("toy:0")[0] is module.backend
+
+
+def test_wrappers_that_were_asked_for_are_not_listed(points: dict[str, str]) -> None:
+    assert registry.backend("faulty+cpu?oom_at=2") is registry.backend("faulty+cpu?oom_at=2")
+    assert registry.names() == ["cpu", "cuda"]
 
 
 def test_the_own_backends_are_found_without_entry_points(points: dict[str, str]) -> None:

@@ -65,7 +65,7 @@ messages = st.builds(
 
 def same(one: Parts, other: Parts) -> bool:
     return (
-        one.head == other.head
+        one.signature == other.signature
         and [id(o) for o in one.operands] == [id(o) for o in other.operands]
         and repr(one.numbers) == repr(other.numbers)  # tells -0.0 from 0.0
     )
@@ -84,18 +84,18 @@ def test_messages_come_apart_as_in_the_general_way_however_often_they_come(ops: 
 def test_what_has_been_learned_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     from callboard.core import splitting
 
-    monkeypatch.setattr(splitting, "MAX_HEADS", 3)
+    monkeypatch.setattr(splitting, "MAX_SIGNATURES", 3)
     asked = []
 
-    def head_of(op: Single) -> bytes:
+    def signature_of(op: Single) -> bytes:
         asked.append(op.limit)
         return str(op.limit).encode()
 
-    split = splitting.splitter([], ["limit"], head_of)
+    split = splitting.splitter([], ["limit"], signature_of)
     a = Placeholder(layout_of(DTYPES["f32"], ()))
     ops = [Single(a=a, limit=i) for i in range(4)]
     for op in (*ops[:3], *ops[:3], ops[3], ops[0]):
-        assert split(op).head == str(op.limit).encode()
+        assert split(op).signature == str(op.limit).encode()
     assert asked == [0, 1, 2, 3, 0]
 
 

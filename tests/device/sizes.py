@@ -1,4 +1,4 @@
-"""A library whose outputs have extents that depend on data, and whose operands come as compounds."""
+"""A library whose outputs have extents that depend on data, and whose operands come as struct operands."""
 
 from typing import Annotated, Any, ClassVar, NamedTuple
 
@@ -10,10 +10,10 @@ from callboard.backends.cpu.device import CpuBackend
 from callboard.backends.cpu.views import array_at
 from callboard.core.dtype import DTYPES
 from callboard.core.errors import LibraryError, ShapeError
-from callboard.core.layout import Upto, layout_of
-from callboard.core.library import Library, launches, measures, prepares
-from callboard.core.op import CompoundOutputs, Op, Outputs
-from callboard.core.operand import Compound, In, Operand, Out, Placeholder, Role, Scalar
+from callboard.core.layout import BoundedExtent, layout_of
+from callboard.core.library import Library, launches, prepares, sizes
+from callboard.core.op import Op, Outputs, StructOutputs
+from callboard.core.operand import In, Operand, Out, Placeholder, Role, Scalar, StructOperand
 from callboard.core.ref import GpuRef
 
 EVENTS = Events()
@@ -22,7 +22,7 @@ EVENTS = Events()
 F32, I64 = DTYPES["f32"], DTYPES["i64"]
 
 
-class PairsRef(Compound, tag="pairs"):
+class PairsRef(StructOperand, tag="pairs"):
     """Some elements of a vector: their places and their values."""
 
     values: Annotated[GpuRef[Any], Role.IN]
@@ -30,7 +30,7 @@ class PairsRef(Compound, tag="pairs"):
     length: int
 
 
-class EveryRef(Compound, tag="every"):
+class EveryRef(StructOperand, tag="every"):
     """Every so manieth element of a vector, from the first."""
 
     values: Annotated[GpuRef[Any], Role.IN]
@@ -45,7 +45,7 @@ class SizesActor:
 class Larger(Op[SizesActor, GpuRef], tag="sizes.larger"):
     """The elements of ``x`` above ``limit``; with ``out`` and ``count``, into a given array.
 
-    ``how``: what the measure does: waits for an event, or fails, or lies.
+    ``how``: what the size query does: waits for an event, or fails, or lies.
     """
 
     x: In
@@ -58,7 +58,7 @@ class Larger(Op[SizesActor, GpuRef], tag="sizes.larger"):
         if self.x.ndim != 1:
             raise ShapeError(f"sizes.larger: x is {self.x.layout!r}; pass a vector")
         if self.out is None:
-            return {"out": layout_of(self.x.dtype, (Upto(self.x.size),))}
+            return {"out": layout_of(self.x.dtype, (BoundedExtent(self.x.size),))}
         return {"out": layout_of(self.x.dtype, self.out.shape), "count": layout_of(I64, ())}
 
 
@@ -82,20 +82,20 @@ class Divide(Op[SizesActor, Divided], tag="sizes.divide"):
     def infer(self) -> Outputs:
         n = self.x.size
         return {
-            "above": layout_of(self.x.dtype, (Upto(n),)),
-            "rest": layout_of(self.x.dtype, (Upto(n), 2)),
+            "above": layout_of(self.x.dtype, (BoundedExtent(n),)),
+            "rest": layout_of(self.x.dtype, (BoundedExtent(n), 2)),
             "whole": layout_of(self.x.dtype, (n,)),
         }
 
 
 class Pack(Op[SizesActor, PairsRef], tag="sizes.pack"):
-    """The elements of ``x`` other than 0, as pairs: a compound that is made."""
+    """The elements of ``x`` other than 0, as pairs: a struct operand that is made."""
 
     x: In
     out: Annotated[PairsRef, Role.OUT] | None = None
 
-    def infer(self) -> CompoundOutputs:
-        n = Upto(self.x.size) if self.out is None else self.out.values.size
+    def infer(self) -> StructOutputs:
+        n = BoundedExtent(self.x.size) if self.out is None else self.out.values.size
         values, places = layout_of(self.x.dtype, (n,)), layout_of(I64, (n,))
         return {"out": PairsRef(values=_at(values), places=_at(places), length=self.x.size)}
 
@@ -127,8 +127,8 @@ def _at(layout: Any) -> Any:
     return Placeholder(layout)
 
 
-class Measured(msgspec.Struct):
-    """A plan: the op, and what its measure has found."""
+class Sized(msgspec.Struct):
+    """A plan: the op, and what its size query has found."""
 
     op: Any
     found: list[Any] = []
@@ -136,16 +136,16 @@ class Measured(msgspec.Struct):
 
 class SizesLibrary(Library):
     name = "sizes"
-    measured: ClassVar[list[str]] = []
+    sized: ClassVar[list[str]] = []
 
     @prepares(Larger, Divide, Doubled, Pack)
-    def plan(self, op: Op[Any, Any]) -> Measured:
-        return Measured(op)
+    def plan(self, op: Op[Any, Any]) -> Sized:
+        return Sized(op)
 
-    @measures(Larger)
-    def measure_larger(self, plan: Measured, x: int, limit: float, out: None, count: None) -> Any:
+    @sizes(Larger)
+    def size_larger(self, plan: Sized, x: int, limit: float, out: None, count: None) -> Any:
         op: Larger = plan.op
-        self.measured.append(op.how)
+        self.sized.append(op.how)
         if op.how == "fail":
             raise LibraryError("no", "sizes", 5)
         if op.how == "crash":
@@ -161,7 +161,7 @@ class SizesLibrary(Library):
         return [plan.found[0].shape]
 
     @launches(Larger)
-    def larger(self, stream: Any, plan: Measured, x: int, limit: float, out: int, count: int | None) -> Any:
+    def larger(self, stream: Any, plan: Sized, x: int, limit: float, out: int, count: int | None) -> Any:
         op: Larger = plan.op
         if op.out is None:
             return stream.run("sizes", _write, plan.found, [out])
@@ -177,21 +177,21 @@ class SizesLibrary(Library):
 
         return stream.run("sizes", work)
 
-    @measures(Divide)
-    def measure_divide(self, plan: Measured, x: int, above: None, rest: None, whole: None) -> Any:
+    @sizes(Divide)
+    def size_divide(self, plan: Sized, x: int, above: None, rest: None, whole: None) -> Any:
         values = array_at(x, plan.op.x.layout)
         rest_values = np.repeat(values[values <= 0][:, None], 2, 1)
         plan.found = [values[values > 0], rest_values, values.copy()]
         return [plan.found[0].shape, rest_values.shape]
 
     @launches(Divide)
-    def divide(self, stream: Any, plan: Measured, x: int, above: int, rest: int, whole: int) -> Any:
+    def divide(self, stream: Any, plan: Sized, x: int, above: int, rest: int, whole: int) -> Any:
         return stream.run("sizes", _write, plan.found, [above, rest, whole])
 
-    @measures(Doubled, always=lambda op: not op.at_once)
-    def double(self, plan: Measured, x: int, out: int | None) -> Any:
+    @sizes(Doubled, always=lambda op: not op.at_once)
+    def double(self, plan: Sized, x: int, out: int | None) -> Any:
         op: Doubled = plan.op
-        self.measured.append(op.how)
+        self.sized.append(op.how)
         if op.how == "fail":
             raise LibraryError("no", "sizes", 5)
         if op.how and not EVENTS[op.how].wait(10):
@@ -200,20 +200,20 @@ class SizesLibrary(Library):
         return ()
 
     @launches(Doubled, captures=False)
-    def doubled(self, stream: Any, plan: Measured, x: int, out: int) -> Any:
+    def doubled(self, stream: Any, plan: Sized, x: int, out: int) -> Any:
         if plan.op.at_once:
             return stream.run("sizes", lambda: _write([2 * array_at(x, plan.op.x.layout)], [out]))
         return stream.run("sizes", _write, plan.found, [out])
 
-    @measures(Pack)
-    def measure_pack(self, plan: Measured, x: int, out: None) -> Any:
+    @sizes(Pack)
+    def size_pack(self, plan: Sized, x: int, out: None) -> Any:
         values = array_at(x, plan.op.x.layout)
         (places,) = np.nonzero(values)
         plan.found = [values[places], places.astype(np.int64)]
         return [places.shape, places.shape]
 
     @launches(Pack)
-    def pack(self, stream: Any, plan: Measured, x: int, out: list[int]) -> Any:
+    def pack(self, stream: Any, plan: Sized, x: int, out: list[int]) -> Any:
         if plan.op.out is None:
             return stream.run("sizes", _write, plan.found, out)
 

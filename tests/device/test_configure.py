@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 import callboard as cb
+from callboard.device import configure
 from callboard.device.config import DeviceConfig, HostConfig
-from callboard.device.configure import device_config
+from callboard.device.configure import check_environment, device_config, unknown_variables, warn_of_unknown_variables
 
 PAGE = Path(__file__).parents[2] / "docs" / "configuration.md"
 
@@ -71,3 +72,36 @@ def test_the_page_lists_every_setting() -> None:
     listed = set(re.findall(r"`(\w+)`", PAGE.read_text(encoding="utf-8")))
     fields = {*DeviceConfig.__struct_fields__, *HostConfig.__struct_fields__} - {"host"}
     assert fields <= listed
+
+
+def test_a_bad_value_of_the_environment_names_the_variable() -> None:
+    environ = {"CALLBOARD_MAX_IN_FLIGHT": "many"}
+    says = r"max_in_flight = 'many' \(of CALLBOARD_MAX_IN_FLIGHT in the environment\): Expected `int`"
+    with pytest.raises(ValueError, match=says):
+        check_environment(environ)
+    with pytest.raises(ValueError, match=says):
+        device_config("thread", None, {}, environ)
+    with pytest.raises(ValueError, match=r"max_in_flight = 0: Expected"):
+        device_config("thread", None, {"max_in_flight": 0}, environ)
+    with pytest.raises(ValueError, match="CALLBOARD_REQUIRE is 'gpu'; use 'cuda'"):
+        check_environment({"CALLBOARD_REQUIRE": "gpu"})
+    check_environment({"CALLBOARD_REQUIRE": "", "CALLBOARD_SPIN": "0.5"})
+
+
+def test_every_variable_of_the_page_is_known_and_others_are_not() -> None:
+    named = set(re.findall(r"`(CALLBOARD_[A-Z_]+)`", PAGE.read_text("utf-8")))
+    assert len(named) >= 5
+    assert unknown_variables(dict.fromkeys(named, "x")) == {}
+    assert list(unknown_variables({"CALLBOARD_HOST": "x", "CALLBOARD_STANDBYE": "x", "STANDBY": "x"})) == [
+        "CALLBOARD_HOST",
+        "CALLBOARD_STANDBYE",
+    ]
+
+
+def test_an_unknown_variable_is_logged_once(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    configure._warn.cache_clear()
+    monkeypatch.setenv("CALLBOARD_STANDBYE", "hot")
+    warn_of_unknown_variables()
+    warn_of_unknown_variables()
+    said = "environment variable CALLBOARD_STANDBYE: unknown; is CALLBOARD_STANDBY meant?"
+    assert [record.getMessage() for record in caplog.records] == [said]

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from callboard.device import forkguard
-from callboard.device.arena import ArenaPool
-from callboard.device.hosts.process import ProcessHost
-from callboard.device.hosts.thread import ThreadHost
-from callboard.device.protocol import Answer, Ask, Close
+from callboard.device.protocol.arena import ArenaPool
+from callboard.device.protocol.messages import Answer, Ask, Close
+from callboard.device.supervision.hosts.process import ProcessHost
+from callboard.device.supervision.hosts.thread import ThreadHost
 
 pytestmark = [
     pytest.mark.skipif(not hasattr(os, "fork"), reason="no os.fork"),
@@ -107,7 +107,7 @@ class Answers:
 
 @pytest.fixture
 def standin(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(str(Path(__file__).parent / "hosts"))
+    monkeypatch.syspath_prepend(str(Path(__file__).parent / "supervision" / "hosts"))
     import standin
 
     return standin
@@ -117,7 +117,13 @@ def standin(monkeypatch: pytest.MonkeyPatch) -> Any:
 async def test_a_process_host_of_a_fork_raises_and_the_original_goes_on(standin: Any) -> None:
     loop, answers = asyncio.get_running_loop(), Answers()
     plain = open_files()
-    options: dict[str, Any] = {"hang_after": 30.0, "interval": 0.2, "label": "cpu:0", "serve": "standin:serve"}
+    options: dict[str, Any] = {
+        "hang_after": 30.0,
+        "step_timeout": 300.0,
+        "interval": 0.2,
+        "label": "cpu:0",
+        "serve": "standin:serve",
+    }
     host = await ProcessHost.start(loop, {}, answers.take, answers.ended.set_result, **options)
     host.post(Ask(1, "echo", b"before"))
     assert (await asyncio.wait_for(answers.box.get(), 20)).value == b"before"
@@ -158,7 +164,13 @@ async def test_a_thread_host_of_a_fork_raises(standin: Any) -> None:
 async def test_a_fork_can_start_its_own_host(standin: Any) -> None:
     """Spawner and monitor are threads of the parent; the child gets new ones."""
     loop, answers = asyncio.get_running_loop(), Answers()
-    options: dict[str, Any] = {"hang_after": 30.0, "interval": 0.2, "label": "cpu:0", "serve": "standin:serve"}
+    options: dict[str, Any] = {
+        "hang_after": 30.0,
+        "step_timeout": 300.0,
+        "interval": 0.2,
+        "label": "cpu:0",
+        "serve": "standin:serve",
+    }
     host = await ProcessHost.start(loop, {}, answers.take, answers.ended.set_result, **options)
 
     async def again() -> str:

@@ -16,7 +16,7 @@ from tests.device.steps import Bump, Left, Right, StepsBackend
 
 import callboard as cb
 from callboard.core import registry
-from callboard.device.context.blocks import size_class
+from callboard.device.host.context.blocks import size_class
 
 N = 1024
 """Elements of the smaller arrays."""
@@ -223,7 +223,7 @@ class FreesMachine(RuleBasedStateMachine):
     # -- looks ---------------------------------------------------------------------------------------------------------
 
     @rule()
-    def look(self) -> None:
+    def poll(self) -> None:
         """Wait for all, and go through what happened in program order."""
         self.run(self.dev.drain())
         steps, self.steps = self.steps, []
@@ -287,7 +287,7 @@ class FreesMachine(RuleBasedStateMachine):
         assert not hasattr(self, "dev") or self.dev.health().restarts == 0
 
     def teardown(self) -> None:
-        self.look()
+        self.poll()
         while self.held:
             held = self.held.pop()
             if held.alive and held.state == OK:

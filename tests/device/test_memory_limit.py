@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.device import steps
 from tests.device.probes import EVENTS, Add, ProbeBackend
 
 import callboard as cb
 from callboard.core import registry
-from callboard.device.line.copying import Copier
-from callboard.device.protocol import Flush
+from callboard.device.client.line.copying import Copier
+from callboard.device.protocol.messages import Flush
 
 pytestmark = pytest.mark.leaves_nothing
 
@@ -176,4 +177,34 @@ async def test_memory_that_is_in_use_on_a_stream_is_waited_for() -> None:
             assert await total(late) == 6
             assert await total(other) == 27
     finally:
+        undo()
+
+
+async def test_failed_requests_give_back_what_they_held_at_a_device_that_is_never_idle(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An out-of-memory must not keep the arrays of its request, so that the next request fails of it, too."""
+
+    async def served(dev: cb.Device, mb: int) -> float:
+        kept = block(dev, 4)
+        return await total(kept) + await total(block(dev, mb))
+
+    monkeypatch.setattr(steps, "PATIENCE", 600.0)
+    steps.events.clear()
+    undo = registry.register("steps", steps.StepsBackend())
+    gc.collect()
+    gc.disable()
+    try:
+        async with cb.device("steps", isolation="thread", memory_limit=LIMIT) as dev:
+            x = dev.full((4,), 1.0)  # kept: a flush waits for what uses memory that was freed
+            busy = dev.ask(steps.Left(x=x, after="go"))
+            for _ in range(4):
+                with pytest.raises(cb.OutOfMemory):
+                    await served(dev, 8)
+                assert await served(dev, 3) == 7
+            assert not busy.done()
+            steps.events["go"].set()
+            await busy
+    finally:
+        gc.enable()
         undo()

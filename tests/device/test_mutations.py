@@ -15,11 +15,11 @@ from tests.device.steps import Bump, Left, Right, StepsBackend, events
 
 import callboard as cb
 from callboard.core import registry
-from callboard.device.context.admission import launching
-from callboard.device.context.blocks import Block, BlockPool
-from callboard.device.context.pending import Pending
-from callboard.device.context.tracks import Track
-from callboard.device.context.verdicts import Ledger
+from callboard.device.host.context.admission import launching
+from callboard.device.host.context.blocks import Block, BlockPool
+from callboard.device.host.context.ledger import Ledger
+from callboard.device.host.context.pending import Pending
+from callboard.device.host.context.timelines import Timeline
 
 pytestmark = [pytest.mark.leaves_nothing]
 
@@ -121,7 +121,7 @@ async def memory_in_use_is_not_given_to_the_driver(dev: cb.Device) -> None:
     await equal(late, ones(4096) * 2)
 
 
-async def a_verdict_waits_for_the_producers(dev: cb.Device) -> None:
+async def a_completion_waits_for_the_producers(dev: cb.Device) -> None:
     bad = dev.ask(Left(x=dev.put(ones()), after="go", fails=True))
     reader = dev.ask(Right(x=bad))
     second = dev.ask(Left(x=reader))
@@ -150,7 +150,7 @@ async def a_part_that_is_overwritten_does_not_heal_the_rest(dev: cb.Device) -> N
 
 
 def drop_stream_waits(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Track, "follow", lambda self, other, ticket: None)
+    patch.setattr(Timeline, "follow", lambda self, other, seq: None)
 
 
 def forget_readers(patch: pytest.MonkeyPatch) -> None:
@@ -174,7 +174,7 @@ def release_at_once(patch: pytest.MonkeyPatch) -> None:
 
 
 def forget_producers(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(launching, "Pending", lambda op, ticket, plan, sources, *rest: Pending(op, ticket, plan, (), *rest))
+    patch.setattr(launching, "Pending", lambda op, seq, plan, sources, *rest: Pending(op, seq, plan, (), *rest))
 
 
 def settle_out_of_order(patch: pytest.MonkeyPatch) -> None:
@@ -196,8 +196,8 @@ MUTATIONS = [
     (memory_in_use_is_not_used_again, drop_stream_waits),
     (memory_in_use_is_not_used_again, forget_hazards_on_reuse),
     (memory_in_use_is_not_given_to_the_driver, release_at_once),
-    (a_verdict_waits_for_the_producers, forget_producers),
-    (a_verdict_waits_for_the_producers, settle_out_of_order),
+    (a_completion_waits_for_the_producers, forget_producers),
+    (a_completion_waits_for_the_producers, settle_out_of_order),
     (a_part_that_is_overwritten_does_not_heal_the_rest, forget_producers),
 ]
 CHECKS = {check.__name__: check for check, _ in MUTATIONS}

@@ -19,7 +19,7 @@ import callboard as cb
 from callboard.actors import ManualClock
 from callboard.backends.cpu.device import CpuBackend
 from callboard.core import registry
-from callboard.device.line.copying import Copier
+from callboard.device.client.line.copying import Copier
 
 pytestmark = [pytest.mark.fault, pytest.mark.leaves_nothing]
 
@@ -139,7 +139,7 @@ async def test_a_failure_of_a_loss_that_nobody_awaits_is_logged_once(caplog: pyt
             await lost_and_recovered(dev, lambda: (kill(dev), [dev.put(ones()) for _ in range(20)]))
             gc.collect()
             await dev.put(ones())
-    lines = [r for r in caplog.records if "nobody awaited it: ContextPoisoned" in r.message]
+    lines = [r for r in caplog.records if "was not awaited: ContextPoisoned" in r.message]
     assert len(lines) == 1
 
 
@@ -156,7 +156,7 @@ async def test_a_loss_that_somebody_sees_is_not_logged_for_what_it_made_on_the_w
             del chain
             gc.collect()
             await dev.put(ones())
-    assert not [r for r in caplog.records if "nobody awaited it: ContextPoisoned" in r.message]
+    assert not [r for r in caplog.records if "was not awaited: ContextPoisoned" in r.message]
 
 
 async def test_a_view_of_a_pending_ref_outlives_the_ref() -> None:
@@ -219,6 +219,7 @@ async def test_a_stopped_device_leaves_no_host_behind_and_can_be_opened_again() 
             dev.put(ones())
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("standby", ["hot", "warm", None])
 async def test_half_open_tries_once_per_window(standby: str | None) -> None:
     clock = ManualClock()

@@ -1,4 +1,4 @@
-"""One order, hazards, verdicts, frees, parking and back-pressure, as DESIGN §3 promises them, on real CPU streams."""
+"""One order, hazards, completions, frees, parking and back-pressure on real CPU streams."""
 
 import asyncio
 import copy
@@ -14,8 +14,8 @@ from tests.device.probes import EVENTS, Add, Bump, ProbeBackend, Slow
 
 import callboard as cb
 from callboard.core import registry
-from callboard.device import handle
-from callboard.device.line.status import PlanStats
+from callboard.device.client import handle
+from callboard.device.client.line.status import PlanStats
 from callboard.kernel.blas import Gemm
 
 
@@ -304,7 +304,7 @@ async def test_a_failure_that_nobody_awaits_is_logged_once(dev: cb.Device, caplo
         await asyncio.sleep(0)
         await dev.drain()
         await dev.stats()
-    lines = [r for r in caplog.records if "nobody awaited it: LibraryError" in r.message]
+    lines = [r for r in caplog.records if "was not awaited: LibraryError" in r.message]
     assert len(lines) == 1
     assert "the library said no" in lines[0].message
 
@@ -331,7 +331,7 @@ async def test_a_failure_that_was_seen_is_not_logged(dev: cb.Device, caplog: pyt
         del bad, worse
         gc.collect()
         await dev.stats()
-    assert not [r for r in caplog.records if "nobody awaited" in r.message]
+    assert not [r for r in caplog.records if "was not awaited" in r.message]
 
 
 async def test_threads_may_call_ops_in_their_own_order(dev: cb.Device) -> None:

@@ -26,6 +26,7 @@ async def ended(reply: Any) -> BaseException:
     return caught.value
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("completion", ["host_fn", "polled", "sync"])
 async def test_a_stream_that_stands_still_is_a_loss(completion: str, tmp_path: Path) -> None:
     options = {"isolation": "process", "standby": "hot", "completion": completion}
@@ -37,12 +38,25 @@ async def test_a_stream_that_stands_still_is_a_loss(completion: str, tmp_path: P
         errors = [await ended(copy) for copy in behind[1:]]
         assert type(errors[1]) is cb.ContextPoisoned
         assert "has finished nothing for 0.3 s" in str(errors[0])
-        assert "memory.copy is at its head" in str(errors[0])
+        assert "memory.copy is its oldest op" in str(errors[0])
         assert isinstance(errors[0], cb.ContextPoisoned)
         assert errors[0].suspects[0].op == "memory.copy"
         assert dev.generation > before
         assert (await dev.put(ONES).get()).sum() == 4
         assert dev.health().restarts == 1
+
+
+async def test_a_stream_that_stands_still_is_found_behind_work_that_crosses_libraries(tmp_path: Path) -> None:
+    """The get is on the stream of the put that hangs, and waits for the gemm that waits for the put."""
+    spec = f"faulty+cpu?hang_at=2&once={tmp_path}/struck"
+    async with cb.device(spec, isolation="process", standby=None, stall_after=0.3) as dev:
+        a = dev.put(np.ones((4, 4), np.float32))
+        await a
+        b = dev.put(np.ones((4, 4), np.float32))
+        error = await ended(dev.blas.gemm(a, b).get())
+        assert isinstance(error, cb.ContextPoisoned)
+        assert "stream 0 has finished nothing for 0.3 s" in str(error)
+        assert "memory.upload is its oldest op" in str(error)
 
 
 @pytest.mark.parametrize("dispatcher", ["own", "caller"])

@@ -14,9 +14,9 @@ from tests.faults.load import BOUND, lost_and_recovered, standby_ready
 
 import callboard as cb
 from callboard.core import registry
-from callboard.device.hosts.base import HostEnd
-from callboard.device.hosts.starter import ProcessStarter
 from callboard.device.supervision import fleet
+from callboard.device.supervision.hosts.base import HostEnd
+from callboard.device.supervision.hosts.starter import ProcessStarter
 
 pytestmark = [pytest.mark.fault, pytest.mark.leaves_nothing]
 

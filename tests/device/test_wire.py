@@ -1,5 +1,6 @@
 """Frames: any split gives the same messages, garbage is refused and nothing else."""
 
+import math
 import struct
 from itertools import pairwise
 from typing import Any, get_args, get_origin
@@ -10,9 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from callboard.device import protocol as p
-from callboard.device.protocol import FromHost, ToHost
-from callboard.device.wire import MAX_FRAME, FrameError, FrameReader, TruncatedStream, UnknownKind, encode_frame
+from callboard.device.protocol import messages as p
+from callboard.device.protocol.messages import FromHost, ToHost
+from callboard.device.protocol.wire import (
+    MAX_FRAME,
+    FrameError,
+    FrameReader,
+    TruncatedStream,
+    UnknownKind,
+    encode_frame,
+)
 
 
 def example(hint: Any) -> Any:
@@ -66,7 +74,7 @@ def test_a_message_that_nobody_would_accept_is_refused_by_the_sender() -> None:
 def test_messages_do_not_share_the_memory_that_was_fed() -> None:
     """The receive buffer is used again for the next portion."""
     reader: FrameReader[ToHost] = FrameReader(ToHost)
-    turn = example(p.Turn)
+    turn = example(p.ActorCall)
     frame = bytearray(encode_frame(turn))
     (got,) = reader.feed(memoryview(frame))
     frame[:] = bytes(len(frame))
@@ -241,3 +249,10 @@ class WireMachine(RuleBasedStateMachine):
 
 WireMachine.TestCase.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)
 TestWire = WireMachine.TestCase
+
+
+def test_numbers_keep_their_type_and_every_bit() -> None:
+    numbers = [2**64 - 1, -(2**63), 2**53 + 1, 0, 3.0, -0.0, 5e-324, math.inf, 0.1]
+    frame = encode_frame(p.Calls([p.Call(1, b"signature", [], numbers, [])]))
+    (received,) = FrameReader[Any](ToHost).feed(frame)
+    assert repr(received.calls[0].numbers) == repr(numbers)

@@ -12,7 +12,7 @@ import pytest
 from tests.faults.load import BOUND
 
 import callboard as cb
-from callboard.device.protocol import Flush
+from callboard.device.protocol.messages import Flush
 from callboard.testing.faults import open_faulty
 
 pytestmark = [pytest.mark.fault, pytest.mark.leaves_nothing]
@@ -70,6 +70,7 @@ async def small_parts(ref: cb.GpuRef) -> np.ndarray:
 Transfer = Callable[[cb.Device, int], Any]
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize("at", [1, 3, 5])
 @pytest.mark.parametrize(
     "transfer", [put, put_strided, put_non_blocking, put_leased, get, get_into_leased, get_strided]

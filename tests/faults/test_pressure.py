@@ -18,7 +18,8 @@ import pytest
 from tests.faults.load import BOUND, lost_and_recovered
 
 import callboard as cb
-from callboard.device.hosts import control, launch
+from callboard.device.protocol import control
+from callboard.device.supervision.hosts import launch
 
 pytestmark = [pytest.mark.fault, pytest.mark.leaves_nothing]
 
@@ -158,13 +159,14 @@ def _assert_flat(before: dict[str, int], after: dict[str, int], mb: int, blocks:
     habits blur: a single object left behind by each loss shows.
     """
     grown, held = (after.pop(what) - before.pop(what) for what in ("rss", "blocks"))
-    assert after == before
+    assert all(after[what] <= n for what, n in before.items()), f"{before} before, {after} after"
     assert grown < mb << 20, f"{grown >> 20} MiB more than before"
     assert held < blocks, f"{held} blocks more than before"
 
 
 @pytest.mark.usefixtures("unlogged")
-@pytest.mark.parametrize("kills", [15, pytest.param(100, marks=[pytest.mark.slow, pytest.mark.timeout(300)])])
+@pytest.mark.slow
+@pytest.mark.parametrize("kills", [15, pytest.param(100, marks=pytest.mark.timeout(300))])
 async def test_kills_leave_nothing_behind(kills: int) -> None:
     async with cb.device("cpu", isolation="process", standby=None, max_restarts=None) as dev:
 

@@ -23,6 +23,7 @@ def kill_host(dev: cb.Device, number: int) -> None:
     os.kill(pid, number)
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("standby", ["hot", "warm", None])
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV], ids=["SIGKILL", "SIGSEGV"])
 async def test_killed_hosts(number: signal.Signals, standby: str | None) -> None:
@@ -59,6 +60,7 @@ async def test_hung_hosts_are_killed_and_replaced() -> None:
         assert load.errors["ContextPoisoned"] >= 2
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("fault", ["poison_at", "exit_at", "kill_at"])
 async def test_every_context_dies_again_at_an_op(fault: str) -> None:
     """Each context comes to its 400th op, so the device loses several; what was answered before is right."""
@@ -79,6 +81,7 @@ async def test_delays_by_seed_and_a_poisoned_context(tmp_path: Path) -> None:
         assert dev.health().restarts == 1
 
 
+@pytest.mark.slow
 async def test_the_standby_dies_again_and_again() -> None:
     async with cb.device("cpu", isolation="process", standby="hot") as dev:
         async with Load(dev) as load:

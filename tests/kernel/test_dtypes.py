@@ -10,30 +10,30 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 import msgspec
 import numpy as np
 import pytest
-from tests.kernel.test_face import MESSAGES, METHODS, other_value, submitted
+from tests.kernel.test_api import MESSAGES, METHODS, other_value, submitted
 
 import callboard as cb
 from callboard.core.dtype import DTYPES, DTypeLike, as_dtype
 from callboard.core.op import OPS, info_of
 from callboard.core.operand import parts_of
 from callboard.core.settings import stored, words_of
-from callboard.device.faces import Faces
-from callboard.kernel.fft.face import FftFace
+from callboard.device.client.api import DeviceApi
+from callboard.kernel.fft.api import FftApi
 from callboard.kernel.memory import Empty
-from callboard.kernel.rng.face import RngFace
+from callboard.kernel.rng.api import RngApi
 from callboard.kernel.rng.generator import RngGenerator
 from callboard.kernel.sparse_lt import StructuredRef
 
 NONSENSE = [3, "f99", object, np.longdouble, ["f4"], b"f4", np.float32(1), np.zeros(2), {}]
 HOSTS: tuple[type[Any], ...] = (
-    Faces,
+    DeviceApi,
     cb.Device,
     cb.sync.Device,
     cb.GpuRef,
     cb.sync.Ref,
     RngGenerator,
-    RngFace,
-    FftFace,
+    RngApi,
+    FftApi,
 )
 CALLABLES: dict[str, Any] = {
     **METHODS,
@@ -122,12 +122,12 @@ def made(tag: str, name: str, value: Any) -> Any:
 def test_a_message_is_the_same_however_a_dtype_is_named(tag: str, name: str) -> None:
     words = [word for word in kept(get_type_hints(MESSAGES[tag], include_extras=True)[name]) if word is not None]
     for word in words:
-        heads = set()
+        signatures = set()
         for value in spellings(word):
             op = made(tag, name, value)
             assert (type(getattr(op, name)), getattr(op, name)) == (str, word)
-            heads.add(info_of(type(op)).split(op).head)
-        assert len(heads) == 1
+            signatures.add(info_of(type(op)).split(op).signature)
+        assert len(signatures) == 1
 
 
 @pytest.mark.parametrize("value", NONSENSE, ids=repr)
@@ -158,8 +158,8 @@ def test_values_of_several_refs_keep_theirs_so_too() -> None:
 
 
 def test_new_arrays_are_asked_for_alike() -> None:
-    heads = {info_of(Empty).split(Empty(shape=(2,), dtype=value)).head for value in spellings("bf16")}
-    assert len(heads) == 1
+    signatures = {info_of(Empty).split(Empty(shape=(2,), dtype=value)).signature for value in spellings("bf16")}
+    assert len(signatures) == 1
 
 
 ARGUMENTS: dict[str, tuple[Any, ...]] = {

@@ -127,9 +127,9 @@ def test_a_failing_op_leaves_the_next_ones_alone(opened: Open) -> None:
     first, second = launch(device, stream), launch(device, stream)
     stream.synchronize()
     with pytest.raises(LibraryError, match="op 1") as caught:
-        first()
+        first.check(b"")
     assert (caught.value.lib, caught.value.code) == ("faulty", 86)
-    second()
+    second.check(b"")
 
 
 def test_a_crashing_launch_raises_what_is_no_accel_error(opened: Open) -> None:
@@ -176,9 +176,9 @@ def test_once_holds_for_all_faults_of_the_first_context(opened: Open, tmp_path: 
     device = opened(oom=1, fail_at=1, once=str(tmp_path / "struck"))
     with pytest.raises(OutOfMemory):
         device.allocate(1)
-    check = launch(device, device.stream())
+    status = launch(device, device.stream())
     with pytest.raises(LibraryError):
-        check()
+        status.check(b"")
 
 
 @pytest.mark.parametrize("drop_waits", [False, True])

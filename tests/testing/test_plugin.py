@@ -97,7 +97,7 @@ def test_thread(fault):
     kept.append(done)
 
 def test_mapping(fault):
-    from callboard.device.arena.memory import shared_arena
+    from callboard.device.protocol.arena.memory import shared_arena
     kept.append(shared_arena(7, 4096))
 
 @pytest.mark.leaves_nothing
@@ -137,6 +137,7 @@ def test_fixtures(tmp_path: Path) -> None:
     assert "error" not in told.splitlines()[-1], told
 
 
+@pytest.mark.slow
 def test_fixtures_in_workers_of_xdist(tmp_path: Path) -> None:
     pytest.importorskip("xdist", reason="pytest-xdist is not installed")
     told = run(tmp_path, USERS_TESTS, "-k", "(device or lost) and not cuda", "-n", "2")

@@ -159,7 +159,7 @@ def test_a_complex_value_is_a_complex_number(session: LibrarySession) -> None:
     assert session.submit(Total(parts=(session.put(np.array([1j, 2], np.complex64)),))) == 2 + 1j
 
 
-def test_plans_are_made_once_per_head(session: LibrarySession) -> None:
+def test_plans_are_made_once_per_signature(session: LibrarySession) -> None:
     ToyLibrary.prepared.clear()
     for scale in (1.0, 2.0):
         session.submit(Total(parts=(session.put([scale, scale]),), scale=scale))

@@ -5,6 +5,7 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from callboard.actors._runtime.current import CURRENT
+from callboard.actors._runtime.table import check_handlers
 from callboard.actors.errors import MailboxFull, UnhandledMessage, WrongThread
 from callboard.actors.messages import Msg
 from callboard.actors.refs import ActorRef, cell_of
@@ -32,7 +33,7 @@ class Actor:
     One message is handled at a time. A handler may return a value; be ``async def``, then the next message waits for
     it; or return a future (or any other awaitable object), then the mailbox goes on and the reply is sent when it
     completes. A :class:`ReplyError` goes to the asker alone; any other exception goes to the asker and to the parent's
-    ``supervision``.
+    ``supervision``. A class body with two handlers of one message raises ``TypeError``; a subclass may replace one.
 
     Apart from :attr:`ref`, everything here is for the actor's own thread; elsewhere it raises :class:`WrongThread`.
     """
@@ -44,6 +45,10 @@ class Actor:
     """Messages that may be stashed; None for any number."""
 
     _cell: "Cell"
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        check_handlers(cls)
 
     if not TYPE_CHECKING:
 
@@ -195,7 +200,7 @@ class Actor:
 
         Raises:
             StashError: there is none, or it was stashed or forwarded already.
-            MailboxFull: the other mailbox is full and nobody asked.
+            MailboxFull: the other mailbox is full and the message was told, not asked.
         """
         item = self._here().stash.take()
         target = cell_of(to)

@@ -7,6 +7,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Protocol
 
 __all__ = ["Cancellable", "Clock", "LoopClock", "ManualClock"]
@@ -101,5 +102,6 @@ class ManualClock(Clock):
             if timer.loop is here:
                 timer.fire()
             else:
-                timer.loop.call_soon_threadsafe(timer.fire)
+                with suppress(RuntimeError):  # its loop is closed: nothing waits for it any more
+                    timer.loop.call_soon_threadsafe(timer.fire)
         self._now = until

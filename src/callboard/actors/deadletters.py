@@ -20,14 +20,14 @@ class DeadLetterSuppression:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """A message that nobody handled.
+    """A message that was not handled.
 
     Attributes:
         message: the message, or the reply value or error for ``late_reply``.
         target: path of the actor it was meant for (for ``late_reply`` the actor that replied).
         reason: ``stopped``, ``mailbox_full``, ``dropped_old``, ``cancelled`` (its asker gave up before it was started),
             ``late_reply``, ``unhandled``, ``reply_error`` (an answer to a ``tell``), ``stash_overflow`` or
-            ``unretrieved`` (the error of an op whose result nobody awaited).
+            ``unretrieved`` (the error of an op whose result was not awaited).
     """
 
     message: Any

@@ -70,7 +70,7 @@ class AccelError(Exception):
 
 
 class ReplyError(AccelError):
-    """An *answer*: it reaches the asker and nobody else; the actor goes on and no supervisor hears of it."""
+    """An *answer*: it reaches the asker only; the actor goes on and its supervisor is not told."""
 
 
 class UnhandledMessage(ReplyError):
@@ -129,7 +129,7 @@ class ActorInitError(AccelError):
 
 
 class ActorKilled(AccelError):
-    """Somebody called ``ref.kill()``."""
+    """``ref.kill()`` was called."""
 
 
 class DeathPact(AccelError):
@@ -137,7 +137,7 @@ class DeathPact(AccelError):
 
 
 class HandlerCancelled(AccelError):
-    """Something inside a handler was cancelled, though nobody stopped the actor."""
+    """Something inside a handler was cancelled, though the actor was not stopped."""
 
 
 class StashError(AccelError, RuntimeError):

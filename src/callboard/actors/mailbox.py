@@ -215,7 +215,7 @@ class BoundedLane(UserLane):
 
     def wait_for_room(self, item: Any, admitted: Callable[[bool], object]) -> bool:
         with self._lock:
-            # While somebody waits there is no room: whoever makes room admits the first who waits.
+            # While senders wait there is no room: what makes room admits the first of them.
             if len(self.items) < self._bound:
                 self.items.append(item)
                 return True

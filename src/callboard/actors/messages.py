@@ -29,6 +29,8 @@ A_contra = TypeVar("A_contra", contravariant=True)
 R_co = TypeVar("R_co", covariant=True)
 S = TypeVar("S")
 
+_construct = msgspec.StructMeta.__call__
+
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(msgspec.field,))
 class MessageMeta(msgspec.StructMeta):
@@ -37,7 +39,22 @@ class MessageMeta(msgspec.StructMeta):
     def __new__(
         mcls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], /, *, tag: str | None = None
     ) -> "MessageMeta":
-        return super().__new__(mcls, name, bases, namespace, frozen=True, kw_only=True, array_like=True, tag=tag)
+        cls = super().__new__(mcls, name, bases, namespace, frozen=True, kw_only=True, array_like=True, tag=tag)
+        if mcls is MessageMeta and cls.__struct_fields__:
+            made: Any = cls
+            made.__class__ = _ByKeyword  # whose instances have the same layout
+        return cls
+
+
+class _ByKeyword(MessageMeta):
+    """Of messages with fields, except ops, whose constructors are on the hot path: names the fields in an error."""
+
+    if not TYPE_CHECKING:  # checkers take the constructor's parameters from the fields
+
+        def __call__(cls, *args, **fields):  # noqa: N805 -- a metaclass
+            if args:
+                raise TypeError(f"{cls.__qualname__} takes keywords: {', '.join(cls.__struct_fields__)}")
+            return _construct(cls, **fields)  # half the cost of super()
 
 
 # Said again, because both checkers look at the bases, Struct with other defaults among them, before the metaclass.

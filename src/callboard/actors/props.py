@@ -23,11 +23,20 @@ class Props(Generic[A_co]):
     Args:
         factory: an actor class, or a function that makes an instance.
         args, kwargs: its arguments; checked by type checkers.
+
+    Raises:
+        TypeError: ``factory`` cannot be called: an instance was passed in its place.
     """
 
     __slots__ = ("_args", "_factory", "_kwargs", "dispatcher", "mailbox", "name")
 
     def __init__(self, factory: Callable[P, A_co], *args: P.args, **kwargs: P.kwargs) -> None:
+        if not callable(factory):
+            name = type(factory).__qualname__
+            raise TypeError(
+                f"Props takes what makes an actor, and this is a {name} that is made already: pass the class and its "
+                f"arguments, Props({name}, ...)"
+            )
         self._factory: Callable[..., A_co] = factory
         self._args: tuple[Any, ...] = args
         self._kwargs: dict[str, Any] = dict(kwargs)
@@ -45,7 +54,7 @@ class Props(Generic[A_co]):
         if isinstance(props, Props):
             return props
         name = getattr(props, "__name__", type(props).__name__)
-        raise TypeError(f"{name} is no Props; pass actor_of(Props({name}, ...)), with the constructor's arguments")
+        raise TypeError(f"{name} is not a Props; pass actor_of(Props({name}, ...)), with the constructor's arguments")
 
     def with_mailbox(self, mailbox: Mailbox) -> Self:
         """Use this kind of mailbox instead of an unbounded one."""

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 from callboard.actors._runtime import waiting
 from callboard.actors._runtime.current import CURRENT
+from callboard.actors._runtime.direct import ref_class
 from callboard.actors._runtime.envelopes import Ask, Kill, Poison
+from callboard.actors._runtime.table import handler_names
 from callboard.actors.blocking import wait
 from callboard.actors.errors import AskTimeout, MailboxFull, SelfAsk
 from callboard.actors.messages import Msg, Request
@@ -19,7 +21,7 @@ from callboard.actors.messages import Msg, Request
 if TYPE_CHECKING:
     from callboard.actors._runtime.cell import Cell
 
-__all__ = ["ActorRef", "cell_of"]
+__all__ = ["ActorRef", "cell_of", "ref_to"]
 
 A_co = TypeVar("A_co", covariant=True)
 R = TypeVar("R")
@@ -49,12 +51,12 @@ class ActorRef(Generic[A_co]):
         if not cell.awake:
             cell.wake()
 
-    def ask(self, request: Request[A_co, R], *, timeout: float = 5.0) -> asyncio.Future[R]:
+    def ask(self, request: Request[A_co, R], *, timeout: float | None = 5.0) -> asyncio.Future[R]:
         """Queue a request; the returned future is the reply.
 
         Args:
             request: what to ask; it names the type of the reply.
-            timeout: seconds, positive; ``math.inf`` leaves the end of the target as the only bound.
+            timeout: seconds, positive; with None (or ``math.inf``) the end of the target is the only bound.
 
         Returns:
             A future of the running loop. It fails with the handler's exception, with :class:`AskTimeout`, with
@@ -70,11 +72,13 @@ class ActorRef(Generic[A_co]):
         cell = self._cell
         port = cell.port
         if port.loop is not loop:
-            port = cell.system.port_of(loop)
+            port = cell.system._port_of(loop)
         sender = CURRENT.get()
         if sender is cell and current_task() is cell.task:
             _refuse_self_ask(cell, request)
         future: asyncio.Future[R] = loop.create_future()
+        if timeout is None:
+            timeout = inf
         ask = Ask(request, future, port, cell, sender, timeout)
         if 0.0 < timeout < inf:
             port.deadlines.add(ask, timeout)
@@ -89,8 +93,8 @@ class ActorRef(Generic[A_co]):
             cell.wake()
         return future
 
-    def ask_blocking(self, request: Request[A_co, R], *, timeout: float = 5.0) -> R:
-        """Ask from a thread without a loop and wait for the reply.
+    def ask_blocking(self, request: Request[A_co, R], *, timeout: float | None = 5.0) -> R:
+        """Ask from a thread without a loop and wait for the reply, without limit when ``timeout`` is None.
 
         Raises:
             AskTimeout, ActorStopped, MailboxFull, or what the handler raised.
@@ -98,6 +102,8 @@ class ActorRef(Generic[A_co]):
             RuntimeError: a loop runs in this thread; waiting would stop it, so use ``await ask(...)``.
             SelfAsk: called for an actor's own handler, from a helper thread of it.
         """
+        if timeout is None:
+            timeout = inf
         if not timeout > 0.0:
             raise ValueError(f"timeout must be positive, but is {timeout}")
         if _loop_runs_here():
@@ -120,15 +126,19 @@ class ActorRef(Generic[A_co]):
             by = None if sender is None else sender.path
             raise AskTimeout.of(cell.path, timeout, type(request).__qualname__, by) from None
 
-    async def offer(self, message: Msg[A_co] | Request[A_co, Any], *, timeout: float = 5.0) -> None:
+    async def offer(self, message: Msg[A_co] | Request[A_co, Any], *, timeout: float | None = 5.0) -> None:
         """Like :meth:`tell`, but waits for room in a bounded mailbox, first come first served, whatever its policy.
+
+        Args:
+            message: what to tell.
+            timeout: seconds, positive; with None the end of the target is the only bound.
 
         Raises:
             MailboxFull: there was no room for ``timeout`` seconds.
             ActorStopped: the actor stopped meanwhile.
             ValueError: ``timeout`` is not positive.
         """
-        if not timeout > 0.0:
+        if timeout is not None and not timeout > 0.0:
             raise ValueError(f"timeout must be positive, but is {timeout}")
         await waiting.offer(self._cell, message, timeout)
 
@@ -203,6 +213,19 @@ class ActorRef(Generic[A_co]):
 def cell_of(ref: ActorRef[Any]) -> "Cell":
     """The cell behind a reference; for the runtime only."""
     return ref._cell
+
+
+def ref_to(cell: "Cell") -> ActorRef[Any]:
+    """A reference to a new cell; for the runtime only."""
+    return ref_class(ActorRef, cell.props._factory, _how_to_send)(cell)
+
+
+def _how_to_send(actor: type[Any], name: str) -> str:
+    message = next((cls for cls, handler in handler_names(actor).items() if handler == name), None)
+    if message is None:
+        return "`ref.tell(...)` or `await ref.ask(...)` with a message that it handles"
+    asked = issubclass(message, Request)
+    return f"`await ref.ask({message.__qualname__}(...))`" if asked else f"`ref.tell({message.__qualname__}(...))`"
 
 
 def _refuse_self_ask(cell: "Cell", request: object) -> NoReturn:

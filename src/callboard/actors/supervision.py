@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Final
+from typing import Any, Final
 
 from callboard.actors.errors import ActorInitError, ActorKilled, DeathPact
 
@@ -22,6 +22,8 @@ class Directive(IntEnum):
     ESCALATE = 3
     """The parent fails with the same cause."""
 
+
+DIRECTIVES: Final = ", ".join(f"Directive.{directive.name}" for directive in Directive)
 
 Rules = Mapping[type[BaseException], Directive]
 Decider = Callable[[BaseException], Directive | None]
@@ -135,6 +137,7 @@ class Strategy:
         backoff: wait before each restart; the mailbox holds meanwhile.
 
     Raises:
+        TypeError: for a rule that is not from an exception class to a :class:`Directive`.
         ValueError: for a negative ``max_restarts``, or a ``within`` that is not positive.
     """
 
@@ -154,12 +157,14 @@ class Strategy:
             raise ValueError(f"max_restarts must not be negative, but is {max_restarts}; None means any number")
         if within is not None and within <= 0:
             raise ValueError(f"within must be positive, but is {within}; None means the whole life")
+        if not isinstance(default, Directive):
+            raise TypeError(f"{type(self).__name__}: default is {default!r}; use one of {DIRECTIVES}")
         self._decider: Decider | None = None
         self._rules: Rules = DEFAULT_RULES
         if callable(rules):
             self._decider = rules
         elif rules is not None:
-            self._rules = dict(rules)
+            self._rules = _checked(type(self).__name__, rules)
         self._default = default
         self.max_restarts = max_restarts
         self.within = within
@@ -172,6 +177,8 @@ class Strategy:
     def _leaf(self, error: BaseException) -> Directive:
         if self._decider is not None:
             found = self._decider(error)
+            if found is not None and not isinstance(found, Directive):
+                raise TypeError(f"{type(self).__name__}: the rules gave {found!r}; return one of {DIRECTIVES}, or None")
             return self._default if found is None else found
         for cls in type(error).__mro__:
             if cls in self._rules:
@@ -181,14 +188,26 @@ class Strategy:
     def decide(self, error: BaseException, log: RestartLog, now: float, random: float = 0.0) -> Decision:
         """Directive and delay for ``error`` at time ``now``; notes a permitted restart in ``log``."""
         directive = self.directive(error)
-        if directive is not Directive.RESTART:
-            return Decision(directive)
+        return self.restart(log, now, random) if directive is Directive.RESTART else Decision(directive)
+
+    def restart(self, log: RestartLog, now: float, random: float = 0.0) -> Decision:
+        """A restart at time ``now`` and its delay, noted in ``log``; a stop where the budget permits none."""
         if not log.permit(now, self.max_restarts, self.within):
             return Decision(Directive.STOP, exhausted=True)
         if self.backoff is None:
-            return Decision(directive)
+            return Decision(Directive.RESTART)
         n = log.next_in_row(now, self.backoff.quiet)
-        return Decision(directive, self.backoff.delay(n, random))
+        return Decision(Directive.RESTART, self.backoff.delay(n, random))
+
+
+def _checked(strategy: str, rules: Rules) -> Rules:
+    given: Mapping[Any, Any] = rules
+    for cls, directive in given.items():
+        if not (isinstance(cls, type) and issubclass(cls, BaseException)):
+            raise TypeError(f"{strategy}: {cls!r} is not an exception class")
+        if not isinstance(directive, Directive):
+            raise TypeError(f"{strategy}: the rule for {cls.__name__} is {directive!r}; use one of {DIRECTIVES}")
+    return dict(rules)
 
 
 class OneForOne(Strategy):

@@ -102,7 +102,7 @@ class ActorSystem:
             raise RuntimeError(f"the system {self.name} was started before; make a new one")
         if self._stop_signals:
             self._signals = StopSignals(asyncio.get_running_loop(), self._stop_signals, self._end_by)
-        self._port = self.port_of(asyncio.get_running_loop())
+        self._port = self._port_of(asyncio.get_running_loop())
         self._terminated = asyncio.Event()
         self._guardian = Cell(self, None, Props(_Guardian, self._supervision), self.name, self._port, self._supervision)
         self._guardian.start()
@@ -236,7 +236,7 @@ class ActorSystem:
 
     # -- for the runtime -----------------------------------------------------------------------------------------------
 
-    def new_cell(self, parent: Cell, props: Props[Any], name: str) -> Cell:
+    def _new_cell(self, parent: Cell, props: Props[Any], name: str) -> Cell:
         """Make a cell on the thread its Props name, or the parent's."""
         port = parent.port
         if props.dispatcher is not None:
@@ -259,7 +259,7 @@ class ActorSystem:
                 self._port.run(self._lag.start)  # the caller may be an actor on another thread
         return thread
 
-    def port_of(self, loop: asyncio.AbstractEventLoop) -> Port:
+    def _port_of(self, loop: asyncio.AbstractEventLoop) -> Port:
         """The port of a loop; to be called on its thread."""
         port = self._ports.get(loop)
         if port is None:
@@ -268,7 +268,7 @@ class ActorSystem:
             port = self._ports[loop] = Port(loop, self.clock)
         return port
 
-    def fatal(self, error: BaseException) -> None:
+    def _fatal(self, error: BaseException) -> None:
         """An actor raised KeyboardInterrupt or SystemExit: end the system and its ``async with`` body."""
         if self._port is not None:
             self._port.run(self._end_by, error)
@@ -281,15 +281,18 @@ class ActorSystem:
         elif self._stop_task is None and self._port is not None:
             self._stop_task = self._port.loop.create_task(self._stop(), name=f"/{self.name} stop")
 
-    def gone(self, cell: Cell, cause: BaseException | None) -> None:
-        """A cell has ended; when it is the guardian, by a failure that nobody could handle, so does the system."""
-        if cell is not self._guardian:
-            return
+    async def _guardian_gone(self, cause: BaseException | None) -> None:
+        """The guardian has ended: by itself, after a failure or because its loop ends, it takes the system with it.
+
+        Stopping runs in the guardian's task: ``asyncio.run`` cancels the tasks of a system that was never stopped, and
+        waits for them, but not for tasks that are made then.
+        """
         self.is_stopping = True
         if cause is not None and self.failure is None:
             self.failure = cause
-        if self._stop_task is None and self._port is not None:
-            self._stop_task = self._port.loop.create_task(self._stop(), name=f"/{self.name} stop")
+        if self._stop_task is None and self._guardian is not None:
+            self._stop_task = self._guardian.task
+            await self._stop()
 
     def __repr__(self) -> str:
         return f"<ActorSystem {self.name}>"

@@ -128,7 +128,7 @@ class Timers:
             timer.handle = self._owner.port.clock.call_later(delay, self._fire, key, timer)
         self._owner.push_internal(Tick(key, timer.generation, timer.message))
 
-    def accept(self, tick: Tick) -> bool:
+    def _accept(self, tick: Tick) -> bool:
         """Whether a tick belongs to a timer that is still active."""
         timer = self._timers.get(tick.key)
         if timer is None or timer.generation != tick.generation:

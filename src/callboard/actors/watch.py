@@ -31,7 +31,7 @@ class Terminated(Msg["Actor"]):
 
 
 class Watches:
-    """Whom an actor watches."""
+    """The actors that one actor watches."""
 
     __slots__ = ("_owner", "_watched")
 
@@ -72,7 +72,7 @@ class Watches:
         return True
 
     def forget_all(self) -> None:
-        """Unwatch everybody."""
+        """Unwatch all actors."""
         for target, _ in list(self._watched.values()):
             self.unwatch(target)
 

@@ -51,5 +51,5 @@ def load_illegal_write() -> Callable[[int], None]:
 
 
 def launch_illegal_write() -> None:
-    """Write to address 16 of the device, which nobody owns. Returns at once; the context is dead soon after."""
+    """Write to address 16 of the device, in no allocation. Returns at once; the context is dead soon after."""
     load_illegal_write()(0)

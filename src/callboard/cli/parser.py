@@ -1,44 +1,46 @@
 """The parser and its commands."""
 
 import argparse
-import importlib.metadata
 import os
 import signal
 import sys
 from collections.abc import Sequence
 
+import callboard
+from callboard.cli.api.command import add_api
 from callboard.cli.bench import add_bench
 from callboard.cli.demo.command import add_demo
 from callboard.cli.doctor.command import add_doctor
+from callboard.device.configure import check_environment
 
-__all__ = ["run", "version"]
-
-
-def version() -> str:
-    """Version of the installed distribution; a source tree that is not installed has none."""
-    try:
-        return importlib.metadata.version("callboard")
-    except importlib.metadata.PackageNotFoundError:
-        return "(source tree, not installed)"
+__all__ = ["run"]
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         "callboard", description="Typed, supervised actors for accelerator libraries: demo, checks and measurements."
     )
-    parser.add_argument("--version", action="version", version=f"callboard {version()}")
-    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    parser.add_argument("--version", action="version", version=f"callboard {callboard.__version__}")
+    parser.set_defaults(run=lambda _: parser.print_help())
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND")
     add_demo(commands)
     add_doctor(commands)
     add_bench(commands)
+    add_api(commands)
     return parser
 
 
 def run(arguments: Sequence[str] | None) -> int:
     """What :func:`callboard.cli.main` does."""
+    if sys.stdout is None:  # closed by the caller, `callboard doctor >&-`
+        return _failed("standard output is closed; redirect it to a file or to /dev/null")
     parsed = _parser().parse_args(arguments)
     try:
-        code: int = parsed.run(parsed)
+        check_environment()
+    except ValueError as e:
+        return _failed(str(e))
+    try:
+        code: int = parsed.run(parsed) or 0
         sys.stdout.flush()  # here, where its failure is looked after, and not by the interpreter at its end
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
@@ -46,3 +48,10 @@ def run(arguments: Sequence[str] | None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # so that flushing at exit does not fail again
         return 128 + signal.SIGPIPE
     return code
+
+
+def _failed(why: str) -> int:
+    """Say on one line why nothing can be done; the exit code."""
+    if sys.stderr is not None:
+        print(f"callboard: {why}", file=sys.stderr)
+    return 2

@@ -18,7 +18,7 @@ import msgspec
 from callboard.core.errors import UnsupportedOp
 from callboard.core.library import Library
 
-__all__ = ["AccelBackend", "AccelDevice", "AccelEvent", "AccelStream", "DeviceInfo", "Memory", "Readback"]
+__all__ = ["AccelBackend", "AccelDevice", "AccelEvent", "AccelStream", "DeviceInfo", "Memory", "Readback", "Status"]
 
 
 class DeviceInfo(msgspec.Struct, frozen=True, array_like=True):
@@ -68,7 +68,7 @@ class AccelBackend(abc.ABC):
 
     @abc.abstractmethod
     def libraries(self) -> Mapping[str, type[Library]]:
-        """The :class:`Library` class of each compute library, by its stem; importing them loads no vendor package."""
+        """The :class:`Library` class of each compute library, by its name; importing them loads no vendor package."""
 
     @abc.abstractmethod
     def preload(self) -> None:
@@ -120,6 +120,27 @@ class AccelEvent(abc.ABC):
         """Block until the stream has reached it, without holding the GIL; raises as :meth:`query`."""
 
 
+class Status(abc.ABC):
+    """What a launch returns where its op can fail by itself: a singular matrix, a bad index.
+
+    A device leaves the outcome in memory that belongs to the plan. The launching code copies it to the host behind the
+    launch, and behind every replay where the launch was recorded in a graph, and gives :meth:`check` the copy: so each
+    launch and each replay has an outcome of its own. As long as the status is held, so is what the work needs.
+
+    Attributes:
+        address, nbytes: Where the outcome is, at most 64 bytes; 0 bytes where it is not in device memory (CPU).
+    """
+
+    __slots__ = ()
+
+    address: int = 0
+    nbytes: int = 0
+
+    @abc.abstractmethod
+    def check(self, outcome: bytes) -> None:
+        """Raise the op's own failure, by a copy of the outcome; on the admitting thread."""
+
+
 class AccelGraph(abc.ABC):
     """Work recorded from a stream, enqueued again as a whole. What it names must live as long as it does."""
 
@@ -157,14 +178,14 @@ class AccelStream(abc.ABC):
 
     @abc.abstractmethod
     def recycle(self, event: AccelEvent) -> None:
-        """Take back an event that :meth:`record` gave and that nobody will look at again."""
+        """Take back an event that :meth:`record` gave and that will not be looked at again."""
 
     @abc.abstractmethod
     def wait(self, event: AccelEvent) -> None:
         """Make work enqueued from now on wait for an event of any stream."""
 
     def follow(self, native: int) -> None:
-        """Make work enqueued from now on wait for what a stream of somebody else, by its native handle, has now.
+        """Make work enqueued from now on wait for what another library's stream, by its native handle, has now.
 
         Nothing where there are no such streams.
         """
@@ -182,7 +203,7 @@ class AccelStream(abc.ABC):
     def signal(self, semaphore: int) -> bool:
         """Post the ``sem_t`` at this address when the work enqueued so far is done, without the GIL.
 
-        A stream with a sticky error may never post it, so whoever waits also looks at events now and then.
+        A stream with a sticky error may never post it, so a waiter also looks at events now and then.
 
         Returns:
             False: this backend cannot.
@@ -267,7 +288,7 @@ class AccelDevice(abc.ABC):
         """Make the context current on the calling thread (of the host's helper or a resident actor)."""
 
     def enter(self) -> None:
-        """Make the context current on a thread of somebody else, until :meth:`leave`."""
+        """Make the context current on a thread that callboard did not start, until :meth:`leave`."""
         self.use()
 
     def leave(self) -> None:

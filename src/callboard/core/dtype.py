@@ -11,7 +11,7 @@ from typing import Any, Literal
 import ml_dtypes
 import numpy as np
 
-__all__ = ["DTYPES", "DType", "DTypeLike", "as_dtype"]
+__all__ = ["DTYPES", "DType", "DTypeLike", "as_dtype", "dtypes_of"]
 
 Kind = Literal["float", "complex", "int", "uint", "bool"]
 
@@ -23,7 +23,7 @@ class DType:
         name: The field's short name (``"f32"``, ``"bf16"`` …).
         code: Its number on the wire. Never reused.
         np: The NumPy dtype of a host array that holds it.
-        itemsize: Bytes of one element (``f4_e2m1`` keeps one value a byte; see :func:`callboard.core.lowprec.pack_f4`).
+        itemsize: Bytes of one element (``f4_e2m1`` keeps one value a byte).
         kind: ``"float"``, ``"complex"``, ``"int"``, ``"uint"`` or ``"bool"``.
     """
 
@@ -67,7 +67,7 @@ class DType:
 
 
 DTypeLike = DType | str | type | np.dtype[Any]
-"""What names a dtype wherever one is asked for: a :class:`DType`, a name of ours or of NumPy's, ``np.float32``,
+"""What names a dtype wherever one is asked for: a :class:`DType`, a name of callboard's or of NumPy's, ``np.float32``,
 ``ml_dtypes.bfloat16``, ``np.dtype("f4")``, ``float``. See :func:`as_dtype`."""
 
 _TABLE: tuple[tuple[str, Any, Kind], ...] = (
@@ -107,6 +107,11 @@ def _lookup(x: Any) -> DType:
     if not isinstance(x, str | type | np.dtype):
         raise TypeError  # None is NumPy's word for f64, and whatever has a dtype names one
     return _BY_NUMPY[np.dtype(x).newbyteorder("=")]
+
+
+def dtypes_of(names: str) -> tuple[DType, ...]:
+    """The dtypes with these names, separated by blanks."""
+    return tuple(DTYPES[name] for name in names.split())
 
 
 def as_dtype(x: DTypeLike, name: str = "dtype") -> DType:

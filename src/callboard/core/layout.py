@@ -2,7 +2,7 @@
 
 import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -11,11 +11,11 @@ import msgspec
 from callboard.core.dtype import BY_CODE, DType
 from callboard.core.errors import ShapeError
 
-__all__ = ["HasLayout", "Layout", "OpenLayout", "Upto", "layout_of", "shape_of"]
+__all__ = ["BoundedExtent", "HasLayout", "Layout", "OpenLayout", "layout_of", "shape_of"]
 
 
-class Upto(NamedTuple):
-    """An extent that depends on data: ``layout_of(dtype, (Upto(n),))`` has at most ``n`` elements."""
+class BoundedExtent(NamedTuple):
+    """An extent that depends on data: ``layout_of(dtype, (BoundedExtent(n),))`` has at most ``n`` elements."""
 
     bound: int
 
@@ -96,19 +96,26 @@ def c_strides(shape: Sequence[int]) -> tuple[int, ...]:
 class OpenLayout(Layout):
     """A row-major layout of which only bounds are known before its op has been executed.
 
+    Args:
+        wait: Waits for the op and gives the layout that its result has; None if it no longer can.
+
     Attributes:
-        extents: Of each axis, some of them :class:`Upto`.
+        extents: Of each axis, some of them :class:`BoundedExtent`.
 
     Raises:
-        ShapeError: On access to what follows from the extents (``shape``, ``size``, ``nbytes`` …).
+        ShapeError: On access to what follows from the extents (``shape``, ``size``, ``nbytes`` …), where there is no
+            ``wait``.
     """
 
-    __slots__ = ("extents",)
+    __slots__ = ("_wait", "extents")
 
-    def __init__(self, dtype: DType, extents: "tuple[int | Upto, ...]") -> None:
+    def __init__(
+        self, dtype: DType, extents: "tuple[int | BoundedExtent, ...]", wait: Callable[[], Layout | None] | None = None
+    ) -> None:
         self.dtype = dtype
         self.extents = extents
         self.ndim = len(extents)
+        self._wait = wait
 
     def closed(self, shape: Sequence[int]) -> Layout:
         """The layout, now that the extents are known.
@@ -117,16 +124,20 @@ class OpenLayout(Layout):
             ValueError: Not such extents as were announced.
         """
         fits = len(shape) == self.ndim and all(
-            0 <= n <= e.bound if isinstance(e, Upto) else n == e for n, e in zip(shape, self.extents, strict=True)
+            0 <= n <= e.bound if isinstance(e, BoundedExtent) else n == e
+            for n, e in zip(shape, self.extents, strict=True)
         )
         if not fits:
             raise ValueError(f"extents {tuple(shape)}, announced as {self!r}")
         return layout_of(self.dtype, tuple(shape))
 
     def __getattr__(self, name: str) -> Any:
-        if name in Layout.__slots__:  # those that were not set
+        if name not in Layout.__slots__:  # of these, those that were not set
+            raise AttributeError(name)
+        known = None if self._wait is None else self._wait()
+        if known is None:
             raise ShapeError(f"{self!r}: extents depend on data; await it first")
-        raise AttributeError(name)
+        return getattr(known, name)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, OpenLayout) and self.dtype is other.dtype and self.extents == other.extents
@@ -135,7 +146,7 @@ class OpenLayout(Layout):
         return hash((self.dtype.code, self.extents))
 
     def __repr__(self) -> str:
-        extents = ", ".join(f"<={e.bound}" if isinstance(e, Upto) else str(e) for e in self.extents)
+        extents = ", ".join(f"<={e.bound}" if isinstance(e, BoundedExtent) else str(e) for e in self.extents)
         return f"{self.dtype}[{extents}]"
 
 
@@ -178,12 +189,12 @@ class HasLayout:
 
 
 @lru_cache(maxsize=16384)
-def layout_of(dtype: DType, shape: "tuple[int | Upto, ...]", strides: tuple[int, ...] | None = None) -> Layout:
+def layout_of(dtype: DType, shape: "tuple[int | BoundedExtent, ...]", strides: tuple[int, ...] | None = None) -> Layout:
     """The layout; row-major without gaps when ``strides`` (in elements) is None.
 
-    With an :class:`Upto` among the extents it is an :class:`OpenLayout`.
+    With a :class:`BoundedExtent` among the extents it is an :class:`OpenLayout`.
     """
-    fixed = tuple(n for n in shape if not isinstance(n, Upto))
+    fixed = tuple(n for n in shape if not isinstance(n, BoundedExtent))
     if len(fixed) != len(shape):
         return OpenLayout(dtype, shape)
     return Layout(dtype, fixed, c_strides(fixed) if strides is None else strides)

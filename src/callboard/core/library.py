@@ -1,38 +1,47 @@
 """``Library``: how a backend executes the ops of one compute library.
 
-A subclass serves an op with up to two methods, found by decorator::
+A subclass has a table of the ops whose launch is a call of their plan::
 
     class CudaBlas(Library):
-        @prepares(Gemm)  # once per head: dtype, shapes, strides, settings
-        def plan_gemm(self, op): ...  # returns the plan; may raise UnsupportedOp
+        table = {
+            Gemm: Entry(lambda library, op: level3.gemm(library.cublas, op), inline=True),
+        }
 
-        @launches(Gemm, dtypes=FLOATS)  # each call: enqueue only
-        def gemm(self, stream, plan, a, b, out, c, alpha, beta): ...
+and methods, found by decorator, for the others::
+
+        @prepares(Copy)  # once per signature: dtype, shapes, strides, settings
+        def plan_copy(self, op): ...  # returns the plan; may raise UnsupportedOp
+
+
+        @launches(Copy, dtypes=FLOATS)  # each call: enqueue only
+        def copy(self, stream, plan, x, out): ...
 """
 
 import abc
-import importlib
 import inspect
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
-from callboard.core.dtype import DType
+from callboard.core import plugins
+from callboard.core.dtype import DTYPES, DType
 from callboard.core.op import Op, info_of
 
 if TYPE_CHECKING:
-    from callboard.core.backend import AccelDevice, AccelStream
+    from callboard.core.backend import AccelDevice, AccelStream, Status
 
 __all__ = [
+    "Entry",
     "Extents",
     "Launch",
     "Library",
     "LibraryTable",
-    "Measure",
     "Prepare",
+    "SizeQuery",
     "WouldBlock",
+    "entries",
     "launches",
-    "measures",
     "prepares",
+    "sizes",
 ]
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -64,8 +73,8 @@ class Prepare(NamedTuple):
     inline: bool
 
 
-class Measure(NamedTuple):
-    """What is done before a launch (see :func:`measures`)."""
+class SizeQuery(NamedTuple):
+    """What is done before a launch (see :func:`sizes`)."""
 
     method: str
     always: bool | Callable[[AnyOp], bool]
@@ -81,9 +90,10 @@ class Launch(NamedTuple):
     ``method(self, stream, plan, *dynamic)``: one argument per operand and scalar, in order of declaration and under the
     field's name (or ``*dynamic`` for all, where the plan takes them): the address of an operand (an int), a number,
     None for an optional field left out, the addresses in order for ``tuple[In, ...]`` and for the operands of a
-    compound (whose settings are in the plan). The plan is the op itself where there is no prepare. It only enqueues: no
-    allocation, no synchronisation, no handle creation. It may return a ``Callable[[], None]`` that is run when the
-    stream has passed the op and raises the op's own failure (a solver's info).
+    struct operand (whose settings are in the plan). The plan is the op itself where there is no prepare. It only
+    enqueues: no allocation, no synchronisation, no handle creation. It may return a
+    :class:`~callboard.core.backend.Status`, which tells whether the op failed (a solver's info) when the stream has
+    passed it.
     """
 
     method: str
@@ -92,6 +102,31 @@ class Launch(NamedTuple):
     refuses: Callable[[AnyOp], str | None] | None
     captures: bool
     """Whether the vendor's calls can be recorded in a graph."""
+
+
+class Entry(NamedTuple):
+    """A row of a library's table: an op whose launch is a call of its plan.
+
+    Attributes:
+        plan: ``plan(library, op)`` makes the plan (see :class:`Prepare`), which :meth:`Library.launch` calls.
+        inline: As of :func:`prepares`.
+        sizes: The plan's ``query_size`` finds the extents of outputs (see :func:`sizes`).
+        always: It is called also where all extents are known; as of :func:`sizes`.
+        dtypes, refuses, captures: As of :func:`launches`.
+    """
+
+    plan: Callable[[Any, Any], Any]
+    inline: bool = False
+    sizes: bool = False
+    always: bool | Callable[[AnyOp], bool] = False
+    dtypes: frozenset[DType] | None = None
+    refuses: Callable[[Any], str | None] | None = None
+    captures: bool = True
+
+
+def entries(plans: Mapping[type[AnyOp], Callable[[Any, Any], Any]], **settings: Any) -> dict[type[AnyOp], Entry]:
+    """Rows that differ in how the plan is made only."""
+    return {op: Entry(plan, **settings) for op, plan in plans.items()}
 
 
 def prepares(*ops: type[AnyOp], inline: bool = False) -> Callable[[F], F]:
@@ -104,14 +139,15 @@ def prepares(*ops: type[AnyOp], inline: bool = False) -> Callable[[F], F]:
     return mark
 
 
-def measures(*ops: type[AnyOp], always: bool | Callable[[Any], bool] = False) -> Callable[[F], F]:
+def sizes(*ops: type[AnyOp], always: bool | Callable[[Any], bool] = False) -> Callable[[F], F]:
     """Declare the method that finds the extents of these ops' outputs where ``infer`` gives only bounds.
 
     ``method(self, plan, *dynamic) -> Extents`` gets what the launch gets, but None for outputs that are to be made. It
     runs before the launch, on the host's helper thread, when the operands are there and the library's stream is idle;
     the op is parked meanwhile, and with it all ops of the library. So it may block, read the operands, enqueue on the
-    library's stream and wait for it, and leave in the plan what the launch then needs. An op whose outputs were all
-    given (its capacity form) is not measured, but with ``always``.
+    library's stream and wait for it, and leave in the plan what the launch then needs. So a call that was sized is
+    never recorded in a graph. An op whose outputs were all given (its capacity form) is not sized, but with
+    ``always``.
 
     Args:
         ops: Message classes.
@@ -121,7 +157,7 @@ def measures(*ops: type[AnyOp], always: bool | Callable[[Any], bool] = False) ->
     """
 
     def mark(method: F) -> F:
-        method.__measures__ = ops, always  # type: ignore[attr-defined]
+        method.__sizes__ = ops, always  # type: ignore[attr-defined]
         return method
 
     return mark
@@ -158,26 +194,35 @@ class Library(abc.ABC):
     """
 
     name: ClassVar[str]
-    """The stem, ``"blas"``."""
+    """The library name, ``"blas"``."""
     max_plans: ClassVar[int | None] = None
     """Plans of this library that a host keeps at most; those used least recently give way. None: some thousands."""
     refused: ClassVar[Mapping[type[AnyOp], str]] = {}
-    """Ops that are never executed here, and why: for what has a better reason than that nobody has written it."""
+    """Ops that are never executed here, and why: for what has a better reason than that it has not been written."""
+    table: ClassVar[Mapping[type[AnyOp], Entry]] = {}
+    """The ops whose launch is a call of their plan."""
     prepare_table: ClassVar[dict[type[AnyOp], Prepare]] = {}
-    measure_table: ClassVar[dict[type[AnyOp], Measure]] = {}
+    size_table: ClassVar[dict[type[AnyOp], SizeQuery]] = {}
     launch_table: ClassVar[dict[type[AnyOp], Launch]] = {}
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         cls.prepare_table = dict(cls.prepare_table)
-        cls.measure_table = dict(cls.measure_table)
+        cls.size_table = dict(cls.size_table)
         cls.launch_table = dict(cls.launch_table)
+        rows = vars(cls).get("table", {})
+        cls.table = {op: entry for base in reversed(cls.__mro__) for op, entry in vars(base).get("table", {}).items()}
+        for op, entry in rows.items():
+            cls.prepare_table[op] = Prepare("prepare", entry.inline)
+            if entry.sizes:
+                cls.size_table[op] = SizeQuery("query_size", entry.always)
+            cls.launch_table[op] = Launch("launch", entry.dtypes, entry.refuses, entry.captures)
         for attribute, method in vars(cls).items():
             for op in getattr(method, "__prepares__", ((), False))[0]:
                 cls.prepare_table[op] = Prepare(attribute, method.__prepares__[1])
-            for op in getattr(method, "__measures__", ((), False))[0]:
-                _check_arguments(op, method, "measures", ["self", "plan"])
-                cls.measure_table[op] = Measure(attribute, method.__measures__[1])
+            for op in getattr(method, "__sizes__", ((), False))[0]:
+                _check_arguments(op, method, "sizes", ["self", "plan"])
+                cls.size_table[op] = SizeQuery(attribute, method.__sizes__[1])
             for op in getattr(method, "__launches__", ((),))[0]:
                 _check_arguments(op, method, "launches", ["self", "stream", "plan"])
                 cls.launch_table[op] = Launch(attribute, *method.__launches__[1:])
@@ -197,6 +242,30 @@ class Library(abc.ABC):
     def close(self) -> None:
         """Destroy the handle; all work of the stream is done."""
 
+    # -- ops of the table ----------------------------------------------------------------------------------------------
+
+    def prepare(self, op: AnyOp) -> Any:
+        """Make the plan of an op of the table."""
+        return self.table[type(op)].plan(self, op)
+
+    def query_size(self, plan: Any, *dynamic: Any) -> Extents:
+        """Find the extents of its outputs, by the plan, on the library's stream."""
+        extents: Extents = plan.query_size(self.stream, *dynamic)
+        return extents
+
+    def launch(self, stream: Any, plan: Any, *dynamic: Any) -> "Status | None":
+        """Enqueue it: call the plan with the stream and what the message declares, in that order."""
+        status: Status | None = plan(stream, *dynamic)
+        return status
+
+    # -- what is supported ---------------------------------------------------------------------------------------------
+
+    @classmethod
+    def dtypes_of(cls, op: type[AnyOp]) -> list[DType]:
+        """The dtypes that the first operand of an op may have here, in the order of the table of dtypes."""
+        here = cls.launch_table[op].dtypes
+        return [d for d in DTYPES.values() if d in (op.dtypes or DTYPES.values()) and (here is None or d in here)]
+
     @classmethod
     def why_not(cls, op: AnyOp) -> str | None:
         """Why this op (with these layouts and settings) is not supported, None if it is."""
@@ -211,32 +280,32 @@ class Library(abc.ABC):
 
 
 class LibraryTable(Mapping[str, type[Library]]):
-    """The library classes of a backend by stem, each imported when it is first asked for.
+    """The library classes of a backend by name, each imported when it is first asked for.
 
-    A context host that is started in the middle of a loss answers that much sooner; ``values()`` imports all.
+    A context host that is started in the middle of a loss answers that much sooner; ``values()`` imports all. Beside
+    the backend's own there are those of other distributions, by entry point (:mod:`callboard.core.plugins`).
 
     Args:
-        package: Has a module or package of each stem.
-        classes: Name of the class in it, by stem.
+        package: Of the backend; has a module or package of each of its own libraries.
+        classes: Name of the class in it, by library.
     """
 
     def __init__(self, package: str, **classes: str) -> None:
-        self._package = package
-        self._classes = classes
+        self._group = f"{plugins.GROUP}.{package.rpartition('.')[2]}"
+        self._own = {name: f"{package}.{name}:{cls}" for name, cls in classes.items()}
 
-    def __getitem__(self, stem: str) -> type[Library]:
-        name = self._classes[stem]
-        cls: type[Library] = getattr(importlib.import_module(f"{self._package}.{stem}"), name)
+    def __getitem__(self, name: str) -> type[Library]:
+        cls: type[Library] = plugins.load(self._own.get(name) or plugins.targets(self._group)[name])
         return cls
 
-    def __contains__(self, stem: object) -> bool:
-        return stem in self._classes
+    def __contains__(self, name: object) -> bool:
+        return name in self._own or name in plugins.targets(self._group)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._classes)
+        return iter({**plugins.targets(self._group), **self._own})
 
     def __len__(self) -> int:
-        return len(self._classes)
+        return len(list(iter(self)))
 
 
 def _check_arguments(op: type[AnyOp], method: Callable[..., Any], does: str, first: list[str]) -> None:

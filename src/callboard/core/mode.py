@@ -1,6 +1,6 @@
 """Modes: whether ``ref.get()`` gives a reply to await, or waits and gives the array (:mod:`callboard.sync`).
 
-Known to type checkers only: the classes of refs and faces are the same in both, so an op is written once.
+Known to type checkers only: the classes of refs and APIs are the same in both, so an op is written once.
 """
 
 from typing import TYPE_CHECKING, TypeVar

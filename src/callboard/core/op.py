@@ -1,15 +1,17 @@
 """``Op``: a message that a library executes on a device."""
 
 from collections.abc import Mapping
+from inspect import cleandoc
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from callboard.actors.messages import MessageMeta, Request
+from callboard.core.dtype import DType
 from callboard.core.errors import ShapeError
 from callboard.core.layout import Layout, OpenLayout, layout_of
-from callboard.core.operand import Compound, Operand, Role, parts_of
+from callboard.core.operand import Operand, Role, StructOperand, parts_of
 from callboard.core.opinfo import OpInfo
 
-__all__ = ["OPS", "CompoundOutputs", "Op", "Outputs", "outputs_of"]
+__all__ = ["OPS", "Op", "Outputs", "StructOutputs", "outputs_of"]
 
 A_contra = TypeVar("A_contra", contravariant=True)
 R_co = TypeVar("R_co", covariant=True)
@@ -19,13 +21,13 @@ Outputs = Mapping[str, Layout]
 
 An ``Out`` field that is not named has no place in this call: it is not made, and must have been left None.
 """
-CompoundOutputs = Mapping[str, Layout | Compound]
-"""Likewise, where some fields are compounds: those are given with placeholders as operands."""
+StructOutputs = Mapping[str, Layout | StructOperand]
+"""Likewise, where some fields are struct operands: those are given with placeholders as operands."""
 
 OPS: dict[str, type["Op[Any, Any]"]] = {}
 """Every op by tag: what a context host can be sent."""
 
-CLASS_ATTRIBUTES = frozenset({"returns", "results", "value", "overlaps"})
+CLASS_ATTRIBUTES = frozenset({"returns", "results", "value", "overlaps", "variadic", "hidden", "dtypes"})
 
 
 class OpMeta(MessageMeta):
@@ -34,6 +36,7 @@ class OpMeta(MessageMeta):
     def __new__(
         mcls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], /, *, tag: str | None = None
     ) -> "OpMeta":
+        namespace["__doc__"] = _documented(namespace.get("__doc__"), bases)
         cls = super().__new__(mcls, name, bases, namespace, tag=tag)
         if tag is not None:
             if tag in OPS and OPS[tag].__qualname__ != cls.__qualname__:
@@ -44,11 +47,23 @@ class OpMeta(MessageMeta):
         return cls  # type: ignore[return-value]
 
 
+def _documented(doc: str | None, bases: tuple[type, ...]) -> str | None:
+    """A docstring; one that describes no arguments is given those of a base that declares the fields of a family."""
+    if not doc or _ARGUMENTS in doc:
+        return doc
+    _, found, arguments = "".join(cleandoc(base.__doc__ or "") for base in bases).partition(_ARGUMENTS)
+    return f"{cleandoc(doc)}\n\n{found}{arguments}" if found else doc
+
+
+_ARGUMENTS = "Args:\n"
+
+
 class Op(Request[A_contra, R_co], Generic[A_contra, R_co], metaclass=OpMeta):
     """A request to the library actor ``A``, answered with ``R``, whose operands live on a device.
 
     A subclass declares its operands with roles (``a: In``), its numbers as ``Scalar`` and its settings as plain types,
-    gives a tag ``"<library>.<op>"`` and implements :meth:`infer`. It is checked when it is made: operands are
+    gives a tag ``"<library>.<op>"`` and implements :meth:`infer`. Messages of one family have a base without a tag that
+    declares the fields, describes them and infers. A message is checked when it is made: operands are
     :class:`GpuRef`, numbers become ``float`` or ``complex``; ``TypeError`` names the field otherwise.
 
     Class attributes:
@@ -56,12 +71,18 @@ class Op(Request[A_contra, R_co], Generic[A_contra, R_co], metaclass=OpMeta):
         results: The NamedTuple class of the reply when ``returns`` names several fields.
         value: The reply is the *value* of the only returned field, a 0-d array, when that field was left None.
         overlaps: ``(output, input)`` pairs that may share memory, element for element.
+        variadic: The field of several operands that the generated method takes as ``*operands``.
+        dtypes: What the first operand may be; None: every dtype. A backend may take fewer (``@launches(dtypes=…)``).
+        hidden: Fields that the generated method leaves out.
     """
 
     returns: ClassVar[tuple[str, ...]] = ("out",)
     results: ClassVar[type[Any] | None] = None
     value: ClassVar[bool] = False
     overlaps: ClassVar[frozenset[tuple[str, str]]] = frozenset()
+    variadic: ClassVar[str | None] = None
+    hidden: ClassVar[frozenset[str]] = frozenset()
+    dtypes: ClassVar[tuple[DType, ...] | None] = None
 
     if TYPE_CHECKING:
 
@@ -73,7 +94,7 @@ class Op(Request[A_contra, R_co], Generic[A_contra, R_co], metaclass=OpMeta):
             info.check(self)
 
     def infer(self) -> Mapping[str, Any]:
-        """Layouts of all ``Out`` fields, from the operands and settings alone (``Outputs``, ``CompoundOutputs``).
+        """Layouts of all ``Out`` fields, from the operands and settings alone (``Outputs``, ``StructOutputs``).
 
         Raises:
             ShapeError: The operands do not fit; names operand and value. Nothing has been sent.
@@ -120,7 +141,7 @@ def outputs_of(op: Op[Any, Any]) -> dict[str, Layout]:
         value = getattr(op, field.name)
         if value is None:
             made |= {n: w if isinstance(w, OpenLayout) else layout_of(w.dtype, w.shape) for n, w in own.items()}
-        elif isinstance(want, Compound) and _settings(want) != _settings(value):
+        elif isinstance(want, StructOperand) and _settings(want) != _settings(value):
             raise ShapeError(f"{info.tag}: {field.name} is {_settings(value)}, expected {_settings(want)}")
     for _, item, name, role, value in info.leaves(op):
         if role is Role.SCALAR:
@@ -139,14 +160,14 @@ def outputs_of(op: Op[Any, Any]) -> dict[str, Layout]:
     return made
 
 
-def flattened(name: str, output: Layout | Compound) -> dict[str, Layout]:
+def flattened(name: str, output: Layout | StructOperand) -> dict[str, Layout]:
     """The layouts of an output field by the names of its operands: ``"out"``, or ``"out.values"`` and so on."""
-    if isinstance(output, Compound):
+    if isinstance(output, StructOperand):
         return {f"{name}.{part}": getattr(output, part).layout for part, _ in parts_of(type(output)).operands}
     return {name: output}
 
 
-def _settings(value: Compound) -> tuple[Any, ...]:
+def _settings(value: StructOperand) -> tuple[Any, ...]:
     return (type(value).__name__, *(getattr(value, name) for name in parts_of(type(value)).settings))
 
 

@@ -1,7 +1,7 @@
 """Operands: what an op reads and writes, and in which role.
 
-``In``, ``Out`` and ``InOut`` annotate the fields of a message, or of a :class:`Compound` in a message. Validation,
-generations, stream waits, keep-alive and verdicts all derive from them, so a backend never repeats any of it.
+``In``, ``Out`` and ``InOut`` annotate the fields of a message, or of a :class:`StructOperand` in a message. Validation,
+generations, stream waits, keep-alive and completions all derive from them, so a backend never repeats any of it.
 """
 
 import enum
@@ -14,7 +14,21 @@ import msgspec
 from callboard.core.layout import HasLayout, Layout
 from callboard.core.settings import converted, plain, stored
 
-__all__ = ["Compound", "HostIn", "HostOut", "In", "InOut", "Operand", "Out", "Placeholder", "Role", "Scalar"]
+__all__ = [
+    "HostIn",
+    "HostOut",
+    "In",
+    "InOut",
+    "Number",
+    "Operand",
+    "Out",
+    "Placeholder",
+    "Role",
+    "Scalar",
+    "StructOperand",
+    "Whole",
+    "differs",
+]
 
 
 class Operand(HasLayout):
@@ -56,17 +70,27 @@ In = Annotated[Operand, Role.IN]
 Out = Annotated[Operand, Role.OUT]
 InOut = Annotated[Operand, Role.INOUT]
 Scalar = Annotated[float | complex | Operand, Role.SCALAR]
+"""A number, kept as f64 or c128."""
+Number = Annotated[int | float | complex | Operand, Role.SCALAR]
+"""As :data:`Scalar`, but an integer of 64 bits, signed or not, stays one."""
+Whole = Annotated[int, Role.SCALAR]
+"""An integer of 64 bits, signed or not; no array."""
 HostIn = Annotated[Operand, Role.HOST_IN]
 HostOut = Annotated[Operand, Role.HOST_OUT]
 
 
+def differs(value: float | complex | Operand, number: float) -> bool:
+    """Whether a scalar is not this number; a 0-d array, whose number only the device knows, is not."""
+    return isinstance(value, Operand) or value != number
+
+
 @dataclass_transform(frozen_default=True, field_specifiers=(msgspec.field,))
-class Compound(msgspec.Struct, frozen=True):
+class StructOperand(msgspec.Struct, frozen=True):
     """Base of values that consist of operands and settings, as a sparse matrix does.
 
     ::
 
-        class CsrRef(Compound, tag="csr"):
+        class CsrRef(StructOperand, tag="csr"):
             values: Annotated[GpuRef[Any], Role.IN]
             indices: Annotated[GpuRef[Any], Role.IN]
             indptr: Annotated[GpuRef[Any], Role.IN]
@@ -98,7 +122,7 @@ class Compound(msgspec.Struct, frozen=True):
             raise TypeError(f"{type(self).__name__}: {e}") from None
 
     def done(self) -> bool:
-        """Whether the verdicts of all its refs are known."""
+        """Whether the completions of all its refs are known."""
         return all(ref.done() for ref in operands_of(self).values())
 
     def __await__(self) -> Generator[Any, None, Self]:
@@ -107,17 +131,17 @@ class Compound(msgspec.Struct, frozen=True):
         return self
 
     def result(self, timeout: float | None = None) -> Self:
-        """Block until the verdicts of all its refs are known; each as :meth:`callboard.Reply.result`."""
+        """Block until the completions of all its refs are known; each as :meth:`callboard.Reply.result`."""
         for ref in operands_of(self).values():
             ref.result(timeout)
         return self
 
 
-class CompoundParts(NamedTuple):
-    """What a compound class declares.
+class StructParts(NamedTuple):
+    """What a struct operand class declares.
 
     Attributes:
-        tag: Names the class in a head.
+        tag: Names the class in a signature.
         operands: Names and roles, in order of declaration.
         settings: Names of the other fields.
         types: Of those, as a tuple's.
@@ -130,27 +154,27 @@ class CompoundParts(NamedTuple):
 
 
 @functools.cache
-def parts_of(cls: type[Compound]) -> CompoundParts:
-    """What a compound class declares.
+def parts_of(cls: type[StructOperand]) -> StructParts:
+    """What a struct operand class declares.
 
     Raises:
         TypeError: It has no tag, or a part that is neither ``In``, ``Out`` or ``InOut`` nor a setting.
     """
     tag = cls.__struct_config__.tag
     if not isinstance(tag, str):
-        raise TypeError(f"{cls.__qualname__} has no tag; write class {cls.__name__}(Compound, tag='...')")
+        raise TypeError(f"{cls.__qualname__} has no tag; write class {cls.__name__}(StructOperand, tag='...')")
     hints = {name: stored(hint) for name, hint in get_type_hints(cls, include_extras=True).items()}
     roles = {name: role_of(hints[name]) for name in cls.__struct_fields__}
     wrong = [name for name, role in roles.items() if role not in (None, Role.IN, Role.OUT, Role.INOUT)]
     if wrong:
-        raise TypeError(f"{cls.__qualname__}: {wrong} cannot be parts of a compound")
+        raise TypeError(f"{cls.__qualname__}: {wrong} cannot be parts of a struct operand")
     settings = tuple(name for name, role in roles.items() if role is None)
     types: Any = tuple[tuple(hints[n] for n in settings)] if settings else tuple[()]  # type: ignore[misc]
-    return CompoundParts(tag, tuple((n, r) for n, r in roles.items() if r is not None), settings, types)
+    return StructParts(tag, tuple((n, r) for n, r in roles.items() if r is not None), settings, types)
 
 
-def operands_of(value: Compound) -> dict[str, Any]:
-    """The operands of a compound, by name, in order of declaration."""
+def operands_of(value: StructOperand) -> dict[str, Any]:
+    """The operands of a struct operand, by name, in order of declaration."""
     return {name: getattr(value, name) for name, _ in parts_of(type(value)).operands}
 
 

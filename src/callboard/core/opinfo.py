@@ -1,8 +1,8 @@
 """What a message class declares, found once per class: which fields are operands, numbers or settings.
 
-A message travels in two parts. The *head* is everything that decides how it is executed (tag, settings, layouts of the
-operands): equal heads mean equal plans, so a context host keys its plans by the bytes of the head and no cache can
-forget a field. The rest is what changes from call to call: buffer ids, offsets and numbers.
+A message travels in two parts. The *signature* is everything that decides how it is executed (tag, settings, layouts of
+the operands): equal signatures mean equal plans, so a context host keys its plans by the bytes of the signature and no
+cache can forget a field. The rest is what changes from call to call: buffer ids, offsets and numbers.
 """
 
 import operator
@@ -15,13 +15,14 @@ import numpy as np
 
 from callboard.core.errors import ShapeError
 from callboard.core.layout import layout_from_wire
-from callboard.core.operand import Compound, Operand, Placeholder, Role, parts_of, role_of
+from callboard.core.operand import Operand, Placeholder, Role, StructOperand, parts_of, role_of
 from callboard.core.settings import converted, stored
 from callboard.core.splitting import Kinds, Parts, kinds_getter, splitter, tellable
 
 __all__ = ["Leaf", "OpField", "OpInfo", "Parts"]
 
-REAL, COMPLEX = 0, 1  # how a number is marked in the head
+REAL, COMPLEX, INTEGER = 0, 1, 2  # how a number is marked in the signature: f64, c128, or i64 and u64
+MARKED: dict[int, Any] = {REAL: 0.0, COMPLEX: 0j, INTEGER: 0}
 
 
 class OpField(NamedTuple):
@@ -32,8 +33,10 @@ class OpField(NamedTuple):
     optional: bool
     many: bool
     """``tuple[In, ...]``"""
-    compounds: tuple[type[Compound], ...] = ()
+    structs: tuple[type[StructOperand], ...] = ()
     """The classes that it may have; its operands have their own roles if ``role`` is ``IN``, else this one."""
+    takes: frozenset[Any] = frozenset()
+    """What a scalar may be: ``int``, ``float``, ``complex``, ``Operand``."""
 
 
 class Leaf(NamedTuple):
@@ -42,7 +45,7 @@ class Leaf(NamedTuple):
     Attributes:
         at: Position of its field among the dynamic ones.
         item: Its position in that field, -1 when it is the field.
-        name: ``"a"``, or ``"a.indices"`` in a compound.
+        name: ``"a"``, or ``"a.indices"`` in a struct operand.
     """
 
     at: int
@@ -91,7 +94,8 @@ class OpInfo:
         self._hints = {n: hints[n] for n in statics}
         words = {name for name in statics if _has_words(hints[name])}
         rows = {name for name in statics if _has_rows(hints[name])}
-        self.kinds = kinds_getter(self.fields, words, rows)
+        wholes = {field.name for field in dynamic if int in field.takes}
+        self.kinds = kinds_getter(self.fields, words, rows, wholes)
         self._statics = _getter(self.statics)
         self._dynamic = _getter(tuple(f.name for f in dynamic))
         # Whether the types of the fields alone tell that a message is right: then they are looked at once.
@@ -104,12 +108,12 @@ class OpInfo:
             and all(map(tellable, self._hints.values()))
         )
         self.split: Callable[[Any], Parts] = (
-            splitter([(f.name, f.role, f.compounds) for f in dynamic], statics, lambda op: self._split(op).head)
+            splitter([(f.name, f.takes, f.structs) for f in dynamic], statics, lambda op: self._split(op).signature)
             if single
             else self._split
         )
 
-    # -- checks -------------------------------------------------------------------------------------------------------
+    # -- checks --------------------------------------------------------------------------------------------------------
 
     def check(self, op: Any) -> None:
         """Normalise numbers in place (``np.float64`` to ``float``).
@@ -133,16 +137,16 @@ class OpInfo:
         if self._by_type and len(self.accepted) < 256 and kinds == self.kinds(op):
             self.accepted.add(kinds)
 
-    # -- apart and together -------------------------------------------------------------------------------------------
+    # -- apart and together --------------------------------------------------------------------------------------------
 
     def _split(self, op: Any) -> Parts:
         skeleton: list[Any] = []
         operands: list[Any] = []
-        numbers: list[float] = []
+        numbers: list[int | float] = []
         for value in self._dynamic(op):
             kind = type(value)
-            if kind is float:
-                skeleton.append(REAL)
+            if kind is float or kind is int:
+                skeleton.append(REAL if kind is float else INTEGER)
                 numbers.append(value)
             elif value is None:
                 skeleton.append(None)
@@ -152,7 +156,7 @@ class OpInfo:
             elif kind is tuple:
                 skeleton.append([v.layout.raw for v in value])
                 operands += value
-            elif isinstance(value, Compound):
+            elif isinstance(value, StructOperand):
                 parts = parts_of(type(value))
                 own = [getattr(value, name) for name, _ in parts.operands]
                 for one in own:
@@ -165,17 +169,19 @@ class OpInfo:
                 skeleton.append(value.layout.raw)
                 operands.append(value)
         try:
-            head = _encode((self.tag, self._statics(op), skeleton))
+            signature = _encode((self.tag, self._statics(op), skeleton))
         except OverflowError:
             raise ShapeError(f"{self.tag}: {self._too_long(op)}: an integer has at most 64 bits") from None
-        return Parts(head, operands, numbers)
+        return Parts(signature, operands, numbers)
 
     def _too_long(self, op: Any) -> str:
-        """The setting that does not fit into 64 bits; a whole compound, where it is one of its."""
-        for name in (*self.statics, *(field.name for field in self.dynamic if field.compounds)):
+        """The setting that does not fit into 64 bits; a whole struct operand, where it is one of its."""
+        for name in (*self.statics, *(field.name for field in self.dynamic if field.structs)):
             value = getattr(op, name)
             given = (
-                [getattr(value, n) for n in parts_of(type(value)).settings] if isinstance(value, Compound) else value
+                [getattr(value, n) for n in parts_of(type(value)).settings]
+                if isinstance(value, StructOperand)
+                else value
             )
             try:
                 _encode(given)
@@ -189,7 +195,7 @@ class OpInfo:
             if isinstance(value, tuple):
                 for item, one in enumerate(value):
                     yield Leaf(at, item, field.name, field.role, one)
-            elif isinstance(value, Compound):
+            elif isinstance(value, StructOperand):
                 for item, (name, role) in enumerate(parts_of(type(value)).operands):
                     role = role if field.role is Role.IN else field.role
                     yield Leaf(at, item, f"{field.name}.{name}", role, getattr(value, name))
@@ -217,31 +223,31 @@ class OpInfo:
         return cls(**values)
 
 
-def read_head(head: bytes) -> tuple[str, Sequence[Any], Sequence[Any]]:
-    """Tag, settings and skeleton of a head.
+def read_signature(signature: bytes) -> tuple[str, Sequence[Any], Sequence[Any]]:
+    """Tag, settings and skeleton of a signature.
 
     Raises:
-        ValueError: Not a head.
+        ValueError: Not a signature.
     """
     try:
-        parts = _decode(head)
+        parts = _decode(signature)
     except msgspec.DecodeError as e:
-        raise ValueError(f"broken head: {e}") from e
+        raise ValueError(f"broken signature: {e}") from e
     match parts:
         case [str(tag), list(statics), list(skeleton)]:
             return tag, statics, skeleton
-    raise ValueError(f"broken head: {parts!r:.80}")
+    raise ValueError(f"broken signature: {parts!r:.80}")
 
 
 def _placeholder(field: OpField, mark: Any) -> Any:
     match mark:
         case None if field.optional:
             return None
-        case int() if field.role is Role.SCALAR and mark in (REAL, COMPLEX):
-            return 0.0 if mark == REAL else 0j
-        case [str(tag), list(settings), list(marks)] if field.compounds:
-            return _compound(field, tag, settings, marks)
-        case [int(code), list(shape), list(strides)] if not field.many and not field.compounds:
+        case int() if mark in MARKED and type(MARKED[mark]) in field.takes:
+            return MARKED[mark]
+        case [str(tag), list(settings), list(marks)] if field.structs:
+            return _struct_operand(field, tag, settings, marks)
+        case [int(code), list(shape), list(strides)] if not field.many and not field.structs:
             return Placeholder(layout_from_wire(code, shape, strides))
         case list(many) if field.many:
             one = field._replace(many=False)
@@ -254,8 +260,8 @@ def _wrong_part(info: OpInfo, op: Any, part: Any) -> str:
     return f"{info.tag}: {name} is {type(part).__name__}; pass a GpuRef (dev.put(array) makes one)"
 
 
-def _compound(field: OpField, tag: str, settings: list[Any], marks: list[Any]) -> Compound:
-    cls = next((c for c in field.compounds if parts_of(c).tag == tag), None)
+def _struct_operand(field: OpField, tag: str, settings: list[Any], marks: list[Any]) -> StructOperand:
+    cls = next((c for c in field.structs if parts_of(c).tag == tag), None)
     if cls is None:
         raise ValueError(f"{field.name}: {tag!r:.80} is no operand")
     parts = parts_of(cls)
@@ -271,7 +277,7 @@ def _compound(field: OpField, tag: str, settings: list[Any], marks: list[Any]) -
 
 
 def _tellable(field: OpField) -> bool:
-    return all(tellable(hint) for cls in field.compounds for hint in get_args(parts_of(cls).types))
+    return all(tellable(hint) for cls in field.structs for hint in get_args(parts_of(cls).types))
 
 
 def _getter(names: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:
@@ -284,17 +290,18 @@ def _getter(names: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:
 
 
 def _dynamic(name: str, hint: Any) -> OpField | None:
-    """The field's role if its annotation has one: ``In``, ``In | None``, ``tuple[In, ...]``, a compound."""
-    if isinstance(hint, type) and issubclass(hint, Compound):
+    """The field's role if its annotation has one: ``In``, ``In | None``, ``tuple[In, ...]``, a struct operand."""
+    if isinstance(hint, type) and issubclass(hint, StructOperand):
         parts_of(hint)
-        return OpField(name, Role.IN, optional=False, many=False, compounds=(hint,))
+        return OpField(name, Role.IN, optional=False, many=False, structs=(hint,))
     origin = get_origin(hint)
     if origin is Annotated:
         role = role_of(hint)
         inner = _dynamic(name, get_args(hint)[0])
-        if inner is not None and inner.compounds:
+        if inner is not None and inner.structs:
             return inner if role is None else inner._replace(role=role)
-        return None if role is None else OpField(name, role, optional=False, many=False)
+        takes = frozenset(get_args(get_args(hint)[0]) or get_args(hint)[:1]) if role is Role.SCALAR else frozenset()
+        return None if role is None else OpField(name, role, optional=False, many=False, takes=takes)
     if origin is tuple:
         inner = _dynamic(name, get_args(hint)[0]) if get_args(hint) else None
         return None if inner is None else inner._replace(many=True)
@@ -303,8 +310,8 @@ def _dynamic(name: str, hint: Any) -> OpField | None:
         found = [f for a in args if a is not type(None) if (f := _dynamic(name, a))]
         if not found:
             return None
-        compounds = tuple(c for f in found for c in f.compounds)
-        return found[0]._replace(optional=type(None) in args or found[0].optional, compounds=compounds)
+        structs = tuple(c for f in found for c in f.structs)
+        return found[0]._replace(optional=type(None) in args or found[0].optional, structs=structs)
     return None
 
 
@@ -322,25 +329,40 @@ def _checked_operand(tag: str, field: OpField, value: Any) -> Any:
         )
     if value is None and field.optional:
         return value
-    if field.compounds:
-        if isinstance(value, field.compounds):
+    if field.structs:
+        if isinstance(value, field.structs):
             return value
-        names = " or ".join(c.__name__ for c in field.compounds)
+        names = " or ".join(c.__name__ for c in field.structs)
         raise TypeError(f"{tag}: {field.name} is {type(value).__name__}; pass a {names}")
+    if field.role is Role.SCALAR:
+        return _checked_scalar(tag, field, value)
     if isinstance(value, Operand):
         return value
-    if field.role is Role.SCALAR:
-        if isinstance(value, np.ndarray) and value.ndim == 0:
-            value = value[()]
-        if isinstance(value, complex | np.complexfloating):
-            return complex(value)
-        if isinstance(value, int | float | np.number | np.bool_):
-            try:
-                return float(value)
-            except OverflowError:  # an int of more than a thousand bits
-                raise OverflowError(f"{tag}: {field.name} is beyond 1.8e308, the largest number of f64") from None
-        raise TypeError(f"{tag}: {field.name} is {type(value).__name__}; pass a number or a 0-d GpuRef")
     raise TypeError(f"{tag}: {field.name} is {type(value).__name__}; pass a GpuRef (dev.put(array) makes one)")
+
+
+def _checked_scalar(tag: str, field: OpField, value: Any) -> Any:
+    if isinstance(value, Operand) and Operand in field.takes:
+        return value
+    if isinstance(value, np.ndarray) and value.ndim == 0:
+        value = value[()]
+    if isinstance(value, int | np.integer | np.bool_) and int in field.takes:
+        whole = int(value)
+        if -(2**63) <= whole < 2**64:
+            return whole
+        if float not in field.takes:
+            raise ShapeError(f"{tag}: {field.name} is {whole}; it must lie between -2**63 and 2**64 - 1")
+    if float not in field.takes:
+        shown = f"{value!r}, of type " if isinstance(value, float | str) else ""
+        raise TypeError(f"{tag}: {field.name} is {shown}{type(value).__name__}; pass an integer")
+    if isinstance(value, complex | np.complexfloating):
+        return complex(value)
+    if isinstance(value, int | float | np.number | np.bool_):
+        try:
+            return float(value)
+        except OverflowError:  # an int of more than a thousand bits
+            raise OverflowError(f"{tag}: {field.name} is beyond 1.8e308, the largest number of f64") from None
+    raise TypeError(f"{tag}: {field.name} is {type(value).__name__}; pass a number or a 0-d GpuRef")
 
 
 def _checked_static(tag: str, name: str, hint: Any, value: Any) -> Any:

@@ -2,7 +2,7 @@
 
 import threading
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Generic, NoReturn, Protocol, overload
 
 import msgspec
@@ -16,7 +16,7 @@ from callboard.core.operand import Operand
 from callboard.core.reply import Reply, ReplyPort
 from callboard.core.views import Index, indexed, reinterpreted, reshaped
 
-__all__ = ["AccelRef", "Allocation", "GpuRef", "GpuToken", "RefPort"]
+__all__ = ["AccelRef", "Allocation", "GpuRef", "GpuToken", "RefPort", "RefServices"]
 
 
 class GpuToken(msgspec.Struct, frozen=True, array_like=True):
@@ -40,8 +40,36 @@ class GpuToken(msgspec.Struct, frozen=True, array_like=True):
     strides: tuple[int, ...]
 
 
+class RefServices(Protocol):
+    """What a device does for its refs.
+
+    Attributes:
+        blocking: Whether refs wait for what is not known yet, instead of raising.
+    """
+
+    blocking: bool
+
+    def get(self, ref: "GpuRef[Any]", out: "np.ndarray[Any, Any] | None") -> Any:
+        """The array, or a reply whose value it is, as the mode of the device's refs says."""
+
+    def remember(self, allocation: "Allocation", /) -> None:
+        """Make the allocation resolvable from a token."""
+
+    def last_write_stream(self, buffer: int, /) -> int | None: ...
+    def raw_device_ptr(self, ref: "GpuRef[Any]", /) -> int: ...
+    @property
+    def dlpack(self) -> Callable[..., Any]: ...
+    def array_interface(self, ref: "GpuRef[Any]", /) -> dict[str, Any]: ...
+
+
 class RefPort(ReplyPort, Protocol):
-    """What a ref needs of its device."""
+    """What a ref needs of its device's op line.
+
+    Attributes:
+        services: Of the device.
+    """
+
+    services: RefServices
 
     @property
     def uuid(self) -> str: ...
@@ -56,20 +84,9 @@ class RefPort(ReplyPort, Protocol):
     def stopped(self) -> str | None:
         """Why the device takes no more work, None while it does."""
 
-    def get(self, ref: "GpuRef[Any]", out: "np.ndarray[Any, Any] | None") -> Any:
-        """The array, or a reply whose value it is, as the mode of the device's refs says."""
-
-    def remember(self, allocation: "Allocation") -> None:
-        """Make the allocation resolvable from a token."""
-
-    def last_write_stream(self, buffer: int) -> int | None: ...
-    def raw_device_ptr(self, ref: "GpuRef[Any]") -> int: ...
-    def dlpack(self, ref: "GpuRef[Any]", **options: Any) -> Any: ...
-    def array_interface(self, ref: "GpuRef[Any]") -> dict[str, Any]: ...
-
 
 class Released(Protocol):
-    """Takes the ids of buffers that nobody can name any more."""
+    """Takes the ids of buffers that cannot be named any more."""
 
     def append(self, id: int, /) -> None: ...
 
@@ -89,7 +106,7 @@ class Allocation:
         self.pins = 0
 
     def free(self) -> None:
-        """Give the buffer back, when nobody has it pinned; freeing twice is harmless."""
+        """Give the buffer back, when it is not pinned; freeing twice is harmless."""
         if not self.freed:
             with _pinning:
                 self.freed = True
@@ -98,7 +115,7 @@ class Allocation:
                 self.released.append(self.id)
 
     def pin(self) -> None:
-        """Somebody else uses the memory; who pins also holds the allocation."""
+        """Something else uses the memory; what pins also holds the allocation."""
         with _pinning:
             self.pins += 1
 
@@ -168,7 +185,7 @@ class GpuRef(Operand, Reply["GpuRef[Mode]"], Generic[Mode]):
     @property
     def last_write_stream(self) -> int | None:
         """Id of the stream that wrote it last, where the device runs in this process; else None."""
-        return self._port.last_write_stream(self.allocation.id)
+        return self._port.services.last_write_stream(self.allocation.id)
 
     def _why_stale(self) -> str | None:
         if self._port.stopped is not None:
@@ -210,7 +227,7 @@ class GpuRef(Operand, Reply["GpuRef[Mode]"], Generic[Mode]):
             GpuRefStale: At the call.
             ShapeError: ``out`` does not fit; at the call.
         """
-        got: Reply[np.ndarray[Any, Any]] | np.ndarray[Any, Any] = self._port.get(self, out)
+        got: Reply[np.ndarray[Any, Any]] | np.ndarray[Any, Any] = self._port.services.get(self, out)
         return got
 
     def free(self) -> None:
@@ -224,7 +241,7 @@ class GpuRef(Operand, Reply["GpuRef[Mode]"], Generic[Mode]):
     def token(self) -> GpuToken:
         """The ref as plain data; the buffer lives as long as some ref of it does."""
         self.access()
-        self._port.remember(self.allocation)
+        self._port.services.remember(self.allocation)
         layout = self.layout
         return GpuToken(
             self._port.uuid,
@@ -243,7 +260,7 @@ class GpuRef(Operand, Reply["GpuRef[Mode]"], Generic[Mode]):
             GpuRefStale: See :meth:`access`.
             TypeError: Process isolation: the address means nothing in this process.
         """
-        return self._port.raw_device_ptr(self.access())
+        return self._port.services.raw_device_ptr(self.access())
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> "np.ndarray[Any, Any]":
         """The values, for ``np.asarray(ref)``; of a :mod:`callboard.sync` device only.
@@ -253,22 +270,31 @@ class GpuRef(Operand, Reply["GpuRef[Mode]"], Generic[Mode]):
         """
         if copy is False:
             raise ValueError(f"{self.layout!r} on {self.device}: an array on the host is a copy")
-        got = self._port.get(self, None)
+        got = self._port.services.get(self, None)
         if isinstance(got, Reply):
-            raise TypeError(f"{self.layout!r} on {self.device}: use `await ref.get()`, or np.from_dlpack(ref)")
+            raise TypeError(self._misuse("array"))
         values: np.ndarray[Any, Any] = got
         return values if dtype is None else values.astype(dtype, copy=False)
 
+    def _misuse(self, what: str) -> str:
+        cure = "take its values:"
+        if what in ("==", "!="):
+            cure = "to compare handles use `is`; to compare values take them first:"
+        return (
+            f"{what} of a GpuRef ({self.layout!r} on {self.device}): {cure} `await ref.get()`, of a cb.sync device "
+            "`ref.get()`"
+        )
+
     def __dlpack__(self, **options: Any) -> Any:
-        return self._port.dlpack(self.access(), **options)
+        return self._port.services.dlpack(self.access(), **options)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        device: tuple[int, int] = self._port.dlpack(self.access(), device_only=True)
+        device: tuple[int, int] = self._port.services.dlpack(self.access(), device_only=True)
         return device
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        return self._port.array_interface(self.access())
+        return self._port.services.array_interface(self.access())
 
     # -- views ---------------------------------------------------------------------------------------------------------
 
@@ -277,7 +303,7 @@ class GpuRef(Operand, Reply["GpuRef[Mode]"], Generic[Mode]):
         if self._state:
             view._state, view._outcome = self._state, self._outcome
         else:
-            view._outcome = self  # the device settles what somebody holds: whoever holds the view holds this ref
+            view._outcome = self  # the device settles what is held: what holds the view holds this ref
             self._attach(_Follower(view, self))
         return view
 

@@ -3,17 +3,14 @@
 Backends are found by entry point (group ``callboard.backends``) and imported when they are first asked for.
 """
 
-import functools
-import importlib
-import importlib.metadata
 import logging
 import os
 import re
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
+from callboard.core import plugins
 from callboard.core.backend import AccelBackend, DeviceInfo
 from callboard.core.errors import BackendUnavailable
 
@@ -34,9 +31,10 @@ _SPEC = re.compile(r"(?P<name>[^:?]+)(:(?P<index>\d+))?(?P<options>\?.*)?")
 
 
 def names() -> list[str]:
-    """Names of all backends that :func:`backend` can look for, whether or not they can be used here."""
+    """Names of all backends that :func:`backend` can look for, whether or not they can be used here; no wrappers."""
     with _lock:
-        return sorted({*BUILT_IN, *_entry_points(), *_found})
+        found = {name for name in _found if not name.startswith(tuple(WRAPPERS))}
+        return sorted({*BUILT_IN, *plugins.targets(GROUP), *found})
 
 
 def backend(name: str) -> AccelBackend:
@@ -98,7 +96,7 @@ def resolve(spec: str) -> tuple[AccelBackend, DeviceInfo]:
     if match is None:
         raise BackendUnavailable(f"device {spec!r}: say 'auto', 'cpu', 'cuda', 'cuda:1' or a UUID")
     name = match["name"] + (match["options"] or "")
-    if match["name"] not in names() and not name.startswith(tuple(WRAPPERS)):
+    if match["name"] not in BUILT_IN and match["name"] not in names() and not name.startswith(tuple(WRAPPERS)):
         return _by_uuid(spec)
     found = backend(name)
     devices = found.devices()
@@ -144,25 +142,16 @@ def _by_uuid(uuid: str) -> tuple[AccelBackend, DeviceInfo]:
 def _load(name: str) -> AccelBackend:
     for prefix, target in WRAPPERS.items():
         if name.startswith(prefix):
-            wrapped: AccelBackend = _named(target)(name)
+            wrapped: AccelBackend = plugins.load(target)(name)
             return wrapped
-    target = _entry_points().get(name) or BUILT_IN.get(name, "")
-    if not target:
+    loads = BUILT_IN.get(name) or plugins.targets(GROUP).get(name)
+    if loads is None:
         raise BackendUnavailable(f"there is no backend {name!r}; there are {', '.join(names())}")
     try:
-        found: AccelBackend = _named(target)
+        found: AccelBackend = plugins.load(loads)
     except ImportError as e:
         raise BackendUnavailable(f"backend {name!r} cannot be imported: {e}") from e
     return found
-
-
-def _named(target: str) -> Any:
-    return importlib.metadata.EntryPoint("", target, GROUP).load()
-
-
-@functools.cache
-def _entry_points() -> dict[str, str]:
-    return {point.name: point.value for point in importlib.metadata.entry_points(group=GROUP)}
 
 
 def _nvidia_device_present() -> bool:

@@ -4,7 +4,9 @@ import asyncio
 import concurrent.futures
 import threading
 from collections.abc import Callable, Generator
-from typing import Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, Protocol, TypeVar
+
+import numpy as np
 
 from callboard.actors.blocking import wait
 from callboard.core.errors import AskTimeout
@@ -23,48 +25,143 @@ class ReplyPort(Protocol):
         """Send what is queued, from the loop's thread; from another thread, ask the loop to."""
 
     def awaited(self, reply: "Reply[Any]") -> None:
-        """Somebody is about to wait for this reply: :meth:`flush`, and whatever makes it come sooner."""
+        """This reply is about to be waited for: :meth:`flush`, and whatever makes it come sooner."""
 
     def withdraw(self, reply: "Reply[Any]") -> bool:
         """Take the reply's op back if it has not been sent."""
         ...
 
-    def unretrieved(self, error: BaseException) -> None:
-        """A failure was dropped without anybody having seen it."""
+    def unretrieved(self, cause: "Cause") -> None:
+        """Report a cause of which no failure has been seen. Any thread, also inside a garbage collection."""
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop: ...
 
 
 class Cause:
-    """Whether somebody has seen a failure, or something that failed from the same cause."""
+    """Why one or more ops failed: one record, shared by all of them. Dropped unseen, it is reported once.
 
-    __slots__ = ("seen",)
+    Args:
+        port: Told when it is dropped unseen.
+        make: Makes a new error, given what the failure says of its op (None: the op that failed first) and how many
+            ops have failed.
 
-    def __init__(self) -> None:
+    Attributes:
+        seen: Whether the error of one of the ops has been raised or looked at.
+        ops: How many ops have failed.
+    """
+
+    __slots__ = ("__weakref__", "_make", "_port", "ops", "seen")
+
+    def __init__(self, port: ReplyPort, make: Callable[[Any, int], BaseException]) -> None:
+        self._port = port
+        self._make = make
         self.seen = False
+        self.ops = 0
+
+    def error(self, op: Any = None) -> BaseException:
+        """A new error for one of the ops."""
+        return self._make(op, self.ops)
+
+    def __del__(self) -> None:
+        if not self.seen:
+            self.seen = True
+            self._port.unretrieved(self)
 
 
 class Failure:
-    """An error that a reply holds; dropped unseen, it is reported once per cause."""
+    """The failure of one op: what failed replies hold.
 
-    __slots__ = ("cause", "error", "port")
+    It holds no exception, and makes a new one each time: one that has been raised refers to the frames that it passed,
+    and by them to whatever the request held.
 
-    def __init__(self, error: BaseException, port: ReplyPort, cause: Cause) -> None:
-        self.error = error
-        self.port = port
+    Args:
+        cause: Shared with other ops.
+        op: What the cause is to know of this op to make its error.
+    """
+
+    __slots__ = ("cause", "op")
+
+    def __init__(self, cause: Cause, op: Any = None) -> None:
         self.cause = cause
+        self.op = op
+        cause.ops += 1
 
-    def __del__(self) -> None:
-        if not self.cause.seen:
-            self.cause.seen = True
-            self.port.unretrieved(self.error)
+    def error(self) -> BaseException:
+        """A new error; the cause has been seen."""
+        self.cause.seen = True
+        return self.cause.error(self.op)
 
 
-class Reply(Generic[T_co]):
+_ARITHMETIC = "add", "sub", "mul", "matmul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor", "lshift", "rshift"
+_OPERATORS = (
+    *("lt", "le", "gt", "ge", "neg", "pos", "abs", "invert", "float", "int", "complex", "index"),
+    *("len", "iter", "contains", "getitem", "setitem", *_ARITHMETIC, *(f"r{name}" for name in _ARITHMETIC)),
+)
+
+
+class _NotItsValue:
+    """Raises for what an array can do, and says what to do instead: a reply is not its value, nor a handle its array.
+
+    Operators raise ``TypeError``; attributes of an array raise ``AttributeError``, so that ``hasattr`` is False.
+    An object equals itself, which containers need; comparing it with anything else raises.
+    """
+
+    __slots__ = ()
+    __hash__ = object.__hash__
+
+    def _misuse(self, what: str) -> str:
+        """The text of the error; ``what`` is the operator or the attribute."""
+        raise NotImplementedError
+
+    def __eq__(self, other: object) -> bool:
+        if other is self:
+            return True
+        raise TypeError(self._misuse("=="))
+
+    def __ne__(self, other: object) -> bool:
+        if other is self:
+            return False
+        raise TypeError(self._misuse("!="))
+
+    def __bool__(self) -> NoReturn:
+        raise TypeError(self._misuse("bool()"))
+
+    def __dir__(self) -> list[str]:
+        return [name for name in super().__dir__() if not isinstance(getattr(type(self), name, None), _Missing)]
+
+
+class _Missing:
+    """An attribute that arrays have. A ``__getattr__`` would make every other attribute of the class slower."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, instance: _NotItsValue | None, owner: type) -> "_Missing":
+        if instance is None:
+            return self
+        raise AttributeError(instance._misuse(f".{self._name}"), name=self._name, obj=instance)
+
+
+def _refusing(what: str) -> Any:
+    def refused(self: _NotItsValue, *_: Any) -> NoReturn:
+        raise TypeError(self._misuse(what))
+
+    return refused
+
+
+for _name in _OPERATORS:
+    setattr(_NotItsValue, f"__{_name}__", _refusing(f"{_name}()"))
+for _name in dir(np.ndarray):
+    if not _name.startswith("_"):
+        setattr(_NotItsValue, _name, _Missing(_name))
+
+
+class Reply(_NotItsValue, Generic[T_co]):
     """A value that a device owes: awaitable on any loop, any number of times; ``result`` for threads.
 
-    A cancelled or timed-out waiter detaches itself only; :meth:`cancel` withdraws the op if it has not been sent.
+    A cancelled or timed-out waiter detaches itself only; :meth:`cancel` withdraws the op if it has not been sent. A
+    reply is not its value: operators and the attributes of an array raise and say to await it first.
     """
 
     __slots__ = ("__weakref__", "_op", "_outcome", "_port", "_state", "_waiters")
@@ -79,7 +176,7 @@ class Reply(Generic[T_co]):
     # -- the asker's side ----------------------------------------------------------------------------------------------
 
     def done(self) -> bool:
-        """Whether the verdict is known."""
+        """Whether the completion is known."""
         return self._state != PENDING
 
     def __await__(self) -> Generator[Any, None, T_co]:
@@ -92,14 +189,14 @@ class Reply(Generic[T_co]):
         return self._value() if self._state == DONE else self._take()
 
     def result(self, timeout: float | None = None) -> T_co:
-        """Block until the verdict is known (for threads without a loop).
+        """Block until the completion is known (for threads without a loop).
 
         Args:
             timeout: Seconds; None waits as long as the device lives.
 
         Raises:
             RuntimeError: Called on the loop's own thread, where it would dead-lock.
-            AskTimeout: No verdict in time; the op goes on.
+            AskTimeout: No completion in time; the op goes on.
         """
         if self._state == PENDING:
             if _on_loop(self._port.loop):
@@ -113,25 +210,24 @@ class Reply(Generic[T_co]):
                 wait(future, timeout)
             except TimeoutError:
                 self._detach(future)
-                raise AskTimeout(f"no verdict within {timeout} s; the op goes on") from None
+                raise AskTimeout(f"no completion within {timeout} s; the op goes on") from None
             except BaseException:  # Ctrl-C: the waiter leaves, the op goes on
                 self._detach(future)
                 raise
         return self._take()
 
     def exception(self) -> BaseException | None:
-        """The error of a failed reply, None if it succeeded.
+        """The error of a failed reply, another one at each call; None if it succeeded.
 
         Raises:
-            RuntimeError: The verdict is not known yet.
+            RuntimeError: The completion is not known yet.
         """
         if self._state == PENDING:
-            raise RuntimeError("the verdict is not known yet; await the reply first")
+            raise RuntimeError("the completion is not known yet; await the reply first")
         if self._state == DONE:
             return None
-        self._outcome.cause.seen = True
-        error: BaseException = self._outcome.error
-        return error
+        failure: Failure = self._outcome
+        return failure.error()
 
     def cancel(self) -> bool:
         """Withdraw the op if it has not been sent; says whether it was.
@@ -148,16 +244,23 @@ class Reply(Generic[T_co]):
     def _take(self) -> T_co:
         if self._state == DONE:
             return self._value()
-        failure: Failure = self._outcome
-        failure.cause.seen = True
-        raise failure.error
+        raise self._outcome.error()  # in no variable: a frame that holds its own error lives until a garbage collection
+
+    def _misuse(self, what: str) -> str:
+        value = f"(await reply){what}" if what.startswith(".") else "await reply"
+        return f"{what} of a reply, which is not its value: await it first, `{value}`; on a thread, `reply.result()`"
+
+    if not TYPE_CHECKING:  # a checker refuses a reply where it expects an array
+
+        def __array__(self, dtype=None, copy=None):
+            raise TypeError(self._misuse("array"))
 
     def __repr__(self) -> str:
         if self._state == PENDING:
-            return f"<{type(self).__name__} pending>"
+            return "<Reply pending>"
         if self._state == DONE:
-            return f"<{type(self).__name__} {self._outcome!r}>"
-        return f"<{type(self).__name__} failed: {self._outcome.error!r}>"
+            return f"<Reply {self._outcome!r}>"
+        return f"<Reply failed: {self._outcome.cause.error(self._outcome.op)!r}>"
 
     # -- the device's side ---------------------------------------------------------------------------------------------
 

@@ -6,38 +6,41 @@ before for messages that look the same.
 """
 
 import types
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Collection, Container, Sequence
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin
 
-from callboard.core.operand import Compound, Role, parts_of
+from callboard.core.operand import StructOperand, parts_of
 
 __all__ = ["Kinds", "Parts", "kinds_getter", "splitter", "tellable"]
 
-MAX_HEADS = 8192
-"""Heads remembered for one class; beyond that it begins anew."""
+MAX_SIGNATURES = 8192
+"""Signatures remembered for one class; beyond that it begins anew."""
 
-Kinds = tuple[type | str | tuple[type, ...], ...]
+Kinds = tuple[type | str | bool | tuple[type, ...], ...]
 
 
 class Parts(NamedTuple):
     """A message, taken apart."""
 
-    head: bytes
+    signature: bytes
     operands: list[Any]
     """The operands that are there, in order of declaration."""
-    numbers: list[float]
-    """The numbers that are there; a complex number is two."""
+    numbers: list[int | float]
+    """The numbers that are there, typed: f64, or i64 and u64 as integers; a c128 is two f64."""
 
 
 def kinds_getter(
-    fields: Sequence[str], words: Container[str] = (), rows: Container[str] = ()
+    fields: Sequence[str], words: Container[str] = (), rows: Container[str] = (), wholes: Container[str] = ()
 ) -> Callable[[Any], Kinds]:
     """A function that gives the types of these fields of a message.
 
-    Of ``words`` it gives what they say, if it is a string; of ``rows`` the types of the items, if it is a tuple.
+    Of ``words`` it gives what they say, if it is a string; of ``rows`` the types of the items, if it is a tuple; of
+    ``wholes`` True, if it is an integer of 64 bits, signed or not.
     """
 
     def of_field(name: str) -> str:
+        if name in wholes:
+            return f"type(op.{name}) is int and {-(2**63)} <= op.{name} < {2**64} or type(op.{name}), "
         if name in words:
             return f"op.{name} if type(op.{name}) is str else type(op.{name}), "
         if name in rows:
@@ -48,51 +51,59 @@ def kinds_getter(
 
 
 def splitter(
-    dynamic: Sequence[tuple[str, Role, Sequence[type[Compound]]]],
+    dynamic: Sequence[tuple[str, Collection[Any], Sequence[type[StructOperand]]]],
     statics: Sequence[str],
-    head_of: Callable[[Any], bytes],
+    signature_of: Callable[[Any], bytes],
 ) -> Callable[[Any], Parts]:
-    """A function that takes a message apart: its head, its operands and its numbers.
+    """A function that takes a message apart: its signature, its operands and its numbers.
 
     Args:
-        dynamic: Operands, scalars and compounds (with their classes), each a single one.
+        dynamic: Operands, scalars (with the types that they take), struct operands (with their classes), each a single
+            one.
         statics: Settings, all :func:`tellable`.
-        head_of: Works a head out; asked once for all messages with equal settings, layouts and kinds of numbers.
+        signature_of: Works a signature out; asked once for all messages with equal settings, layouts and kinds of
+            numbers.
     """
-    heads: dict[tuple[Any, ...], bytes] = {}
+    signatures: dict[tuple[Any, ...], bytes] = {}
 
     def learn(key: tuple[Any, ...], op: Any) -> bytes:
-        if len(heads) >= MAX_HEADS:
-            heads.clear()
-        head = heads[key] = head_of(op)
-        return head
+        if len(signatures) >= MAX_SIGNATURES:
+            signatures.clear()
+        signature = signatures[key] = signature_of(op)
+        return signature
 
     lines = ["def split(op):", " operands = []", " numbers = []"]
-    listers = {cls: _lister(cls) for _, _, compounds in dynamic for cls in compounds}
-    for i, (name, role, compounds) in enumerate(dynamic):
+    listers = {cls: _lister(cls) for _, _, structs in dynamic for cls in structs}
+    for i, (name, takes, structs) in enumerate(dynamic):
         lines.append(f" v{i} = op.{name}")
         lines.append(f" if v{i} is not None:")
         operand = [f"operands.append(v{i})", f"v{i} = v{i}.layout.wire"]
-        if role is Role.SCALAR:
+        if takes:
             lines.append(f"  kind = type(v{i})")
             lines.append(f"  if kind is float: numbers.append(v{i}); v{i} = float")
+            if int in takes:
+                lines.append(f"  elif kind is int: numbers.append(v{i}); v{i} = int")
             lines.append(f"  elif kind is complex: numbers += (v{i}.real, v{i}.imag); v{i} = complex")
             lines.append(f"  else: {'; '.join(operand)}")
-        elif compounds:
+        elif structs:
             lines.append(f"  v{i} = listers[type(v{i})](v{i}, operands)")
         else:
             lines += (f"  {line}" for line in operand)
     key = "".join([f"v{i}, " for i in range(len(dynamic))] + [f"op.{name}, " for name in statics])
-    lines += [f" key = ({key})", " head = heads.get(key)", " if head is None: head = learn(key, op)"]
-    lines.append(" return new(Parts, (head, operands, numbers))")  # its own constructor costs twice as much
-    given = {"heads": heads, "learn": learn, "new": tuple.__new__, "Parts": Parts, "listers": listers}
+    lines += [
+        f" key = ({key})",
+        " signature = signatures.get(key)",
+        " if signature is None: signature = learn(key, op)",
+    ]
+    lines.append(" return new(Parts, (signature, operands, numbers))")  # its own constructor costs twice as much
+    given = {"signatures": signatures, "learn": learn, "new": tuple.__new__, "Parts": Parts, "listers": listers}
     return _made("\n".join(lines), "split", given)
 
 
-def _lister(cls: type[Compound]) -> Callable[[Any, list[Any]], Any]:
-    """A function that lists the operands of a compound and gives what its part of the head depends on.
+def _lister(cls: type[StructOperand]) -> Callable[[Any, list[Any]], Any]:
+    """A function that lists the operands of a struct operand and gives what its part of the signature depends on.
 
-    It gives None for one that has arrays where operands should be: the head is worked out then, which says so.
+    It gives None for one that has arrays where operands should be: computing the signature raises the error then.
     """
     parts = parts_of(cls)
     names = [name for name, _ in parts.operands]

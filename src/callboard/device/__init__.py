@@ -1,1 +1,1 @@
-"""Devices: the stable address, the hosts that contexts live in, and the op line between them."""
+"""Devices: ``client`` in the application, ``host`` beside the context, ``protocol`` between, ``supervision`` above."""

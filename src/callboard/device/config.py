@@ -1,10 +1,11 @@
 """Configuration of a device: argument, else environment, else default (docs/configuration.md is the one page)."""
 
-from typing import Annotated, Literal
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Literal, TypedDict
 
 import msgspec
 
-__all__ = ["DeviceConfig", "HostConfig"]
+__all__ = ["DeviceConfig", "DeviceOptions", "HostConfig"]
 
 Amount = Annotated[int, msgspec.Meta(ge=1)]
 Duration = Annotated[float, msgspec.Meta(gt=0.0)]
@@ -22,8 +23,8 @@ class HostConfig(msgspec.Struct, frozen=True, kw_only=True):
         spin: Seconds that a polling host goes on looking for new work after the last one finished.
         streams: ``"per_actor"``, ``"single"`` or ``"pooled"``.
         pooled_streams: How many, when pooled.
-        priorities: Stream priority of a library actor by its stem: -1 low, 0 normal, 1 high.
-        trace: Record every op (:class:`callboard.device.protocol.Traces`).
+        priorities: Stream priority of a library actor by its name: -1 low, 0 normal, 1 high.
+        trace: Record every op (:class:`callboard.device.protocol.messages.Traces`).
         warm: Libraries whose handles and code a hot standby has ready.
         interval: Seconds between heartbeats.
         stall_after: Seconds for which a stream that has work may finish nothing before its context is given up as lost
@@ -48,19 +49,22 @@ class DeviceConfig(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         isolation: ``"process"`` or ``"thread"``; None: as the backend prefers.
         dispatcher: Under thread isolation, the thread that launches: ``"own"``, or ``"caller"`` for the loop that the
-            device is used on (lowest latency; see :mod:`callboard.device.hosts.loop`).
+            device is used on (lowest latency; see :mod:`callboard.device.supervision.hosts.loop`).
         standby: ``"hot"`` (own context), ``"warm"`` (packages imported) or None (a cold spawn takes over). Process
             isolation only.
-        linger: Seconds that awaiting the only op in flight may hold the loop, looking for its verdict: whoever asks and
-            waits, op by op, saves the loop's own way. 0: never.
-        max_in_flight: Ops without a verdict before a call raises ``MailboxFull``.
+        linger: Seconds that awaiting the only op in flight may hold the loop to poll for its completion. Code that
+            awaits op by op saves an iteration of the loop for each. 0: never.
+        max_in_flight: Ops without a completion before a call raises ``MailboxFull``.
         max_staged_bytes: Bytes of host arrays in arenas before ``put`` and ``get`` raise ``MailboxFull``.
         pending_capacity: Ops accepted while no context is ready.
         hang_after: Seconds without a heartbeat before a host counts as hung; more than ``interval``.
+        step_timeout: Seconds in which a host must have imported its packages and have opened the device, else it counts
+            as hung; and for which a step of another thread (a library's prepare, a resident actor's setup), which may
+            hold the GIL, excuses that heartbeats do not come.
         max_restarts: Context losses allowed within ``within`` seconds; one more stops the device. None: no limit.
         within: Seconds.
         on_exhausted: ``"stop"`` or ``"half_open"`` (one attempt per ``within`` seconds, by the standby if any).
-        close_timeout: Seconds that closing waits for work in flight.
+        close_timeout: Seconds that closing waits for work in flight. Less after Ctrl-C, or when the body is cancelled.
         host: For the context host.
     """
 
@@ -72,8 +76,38 @@ class DeviceConfig(msgspec.Struct, frozen=True, kw_only=True):
     max_staged_bytes: Amount = 4 << 30
     pending_capacity: Annotated[int, msgspec.Meta(ge=0)] = 1024
     hang_after: Duration = 30.0
+    step_timeout: Duration = 300.0
     max_restarts: Annotated[int, msgspec.Meta(ge=0)] | None = 3
     within: Duration = 60.0
     on_exhausted: Literal["stop", "half_open"] = "stop"
     close_timeout: Pause = 10.0
     host: HostConfig = HostConfig()
+
+
+class DeviceOptions(TypedDict, total=False):
+    """The fields of :class:`DeviceConfig` and :class:`HostConfig` as keywords, for editors and type checkers."""
+
+    isolation: Literal["process", "thread"] | None
+    dispatcher: Literal["own", "caller"]
+    standby: Literal["hot", "warm"] | None
+    linger: float
+    max_in_flight: int
+    max_staged_bytes: int
+    pending_capacity: int
+    hang_after: float
+    step_timeout: float
+    max_restarts: int | None
+    within: float
+    on_exhausted: Literal["stop", "half_open"]
+    close_timeout: float
+    host: HostConfig
+    memory_limit: int | None
+    completion: Literal["polled", "host_fn", "sync"] | None
+    spin: float
+    streams: Literal["per_actor", "single", "pooled"]
+    pooled_streams: int
+    priorities: Mapping[str, int]
+    trace: bool
+    warm: Sequence[str]
+    interval: float
+    stall_after: float | None

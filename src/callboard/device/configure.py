@@ -1,23 +1,47 @@
 """Settings of a device: argument, else environment, else default."""
 
+import difflib
+import functools
+import logging
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, get_type_hints
 
 import msgspec
 
-from callboard.core.op import OPS
+from callboard.core import plugins
 from callboard.core.settings import words_of
 from callboard.device.config import DeviceConfig, HostConfig
 
-__all__ = ["ENVIRONMENT", "check_libraries", "device_config"]
+__all__ = [
+    "ENVIRONMENT",
+    "check_environment",
+    "check_libraries",
+    "device_config",
+    "unknown_variables",
+    "warn_of_unknown_variables",
+]
+
+log = logging.getLogger("callboard")
 
 ENVIRONMENT = "CALLBOARD_"
 """Prefix of the variables: ``CALLBOARD_ISOLATION=process`` sets ``isolation`` for every device."""
 
 _DEVICE = DeviceConfig.__struct_fields__
 _HOST = HostConfig.__struct_fields__
+_OTHERS: dict[str, tuple[str, ...] | None] = {
+    "CACHE_DIR": None,
+    "CHILD_PATH": None,
+    "COMMIT": None,
+    "EXTRAS": None,
+    "GPU_CARDS": None,
+    "GPU_REPORT": None,
+    "REQUIRE": ("cuda",),
+    "TENSOR_ENGINE": ("auto", "cutensor", "builtin"),
+    "TEST_TORCH": None,
+}
+"""Variables that are no settings of a device, and the words that they may be (None: any)."""
 
 
 def device_config(
@@ -40,13 +64,17 @@ def device_config(
         raise ValueError(f"unknown option {unknown[0]!r}; there are {', '.join(known)}")
     device = msgspec.to_builtins(base or DeviceConfig())
     host = device["host"]
+    variables: dict[str, str] = {}
     if base is None:
         for target, fields in ((device, _DEVICE), (host, _HOST)):
             for name in fields:
-                text = environ.get(ENVIRONMENT + name.upper())
+                variable = ENVIRONMENT + name.upper()
+                text = environ.get(variable)
                 if text is not None and name != "host":
                     target[name] = _parsed(text)
+                    variables[name] = f" (of {variable} in the environment)"
     for name, value in options.items():
+        variables.pop(name, None)
         if name == "host":
             host.update(msgspec.to_builtins(value))
         else:
@@ -56,16 +84,16 @@ def device_config(
     try:
         config = msgspec.convert(device, DeviceConfig)
     except msgspec.ValidationError as e:
-        raise ValueError(f"settings of a device: {_told(str(e), device)}") from None
+        raise ValueError(f"settings of a device: {_told(str(e), device, variables)}") from None
     if config.hang_after <= config.host.interval:
         raise ValueError(
-            f"hang_after is {config.hang_after:g} and interval {config.host.interval:g}: a host that tells of itself "
-            "so rarely would count as hung; hang_after must be larger"
+            f"hang_after is {config.hang_after:g} and interval {config.host.interval:g}: a host whose heartbeats "
+            "are so rare would count as hung; hang_after must be larger"
         )
     return config
 
 
-def _told(why: str, device: Mapping[str, Any]) -> str:
+def _told(why: str, device: Mapping[str, Any], variables: Mapping[str, str]) -> str:
     """What msgspec says about a field, with the field's name and value, and the words that it takes."""
     found = re.search(r" - at `\$\.(host\.)?(\w+)", why)
     if found is None:
@@ -73,22 +101,62 @@ def _told(why: str, device: Mapping[str, Any]) -> str:
     name = found[2]
     values, cls = (device["host"], HostConfig) if found[1] else (device, DeviceConfig)
     words = words_of(get_type_hints(cls, include_extras=True)[name])
-    return f"{name} = {values[name]!r}: " + (
+    return f"{name} = {values[name]!r}{variables.get(name, '')}: " + (
         f"use one of {', '.join(map(repr, words))}" if words else why[: found.start()]
     )
 
 
-def check_libraries(config: DeviceConfig) -> None:
-    """See that there are the libraries that settings name; their messages must have been imported.
+def check_environment(environ: Mapping[str, str] = os.environ) -> None:
+    """See that the variables have values that fit.
 
     Raises:
-        ValueError: One that nobody serves.
+        ValueError: One has not; names it, its value and what fits.
     """
-    libraries = sorted({tag.partition(".")[0] for tag in OPS})
+    for name, words in _OTHERS.items():
+        value = environ.get(ENVIRONMENT + name)
+        if value and words is not None and value not in words:
+            raise ValueError(f"{ENVIRONMENT}{name} is {value!r}; use {' or '.join(map(repr, words))}")
+    device_config("thread", None, {}, environ)
+
+
+def unknown_variables(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Variables with our prefix that mean nothing, and what to do about each."""
+    known = [name.upper() for name in (*_DEVICE, *_HOST, *_OTHERS) if name != "host"]
+    found: dict[str, str] = {}
+    for variable in sorted(environ):
+        name = variable.removeprefix(ENVIRONMENT)
+        if name != variable and name not in known:
+            near = difflib.get_close_matches(name, known, 1)
+            cure = f"is {ENVIRONMENT}{near[0]} meant?" if near else "docs/configuration.md lists all"
+            found[variable] = f"unknown; {cure}"
+    return found
+
+
+def warn_of_unknown_variables() -> None:
+    """Log each of :func:`unknown_variables`, once per process."""
+    for variable, why in unknown_variables().items():
+        _warn(variable, why)
+
+
+@functools.cache
+def _warn(variable: str, why: str) -> None:
+    log.warning("environment variable %s: %s", variable, why)
+
+
+def check_libraries(config: DeviceConfig, libraries: Collection[str]) -> None:
+    """Check that there are the libraries that settings name.
+
+    Args:
+        config: The settings.
+        libraries: Names of those that the backend has; one that other backends have may be named too.
+
+    Raises:
+        ValueError: A setting names a library that there is not.
+    """
     for setting, names in (("warm", config.host.warm), ("priorities", config.host.priorities)):
         for name in names:
-            if name not in libraries:
-                raise ValueError(f"{setting} names {name!r}; there are {', '.join(libraries)}")
+            if name not in libraries and name not in (known := plugins.library_names()):
+                raise ValueError(f"{setting} names {name!r}; there are {', '.join(sorted({*known, *libraries}))}")
 
 
 def _parsed(text: str) -> Any:

@@ -18,8 +18,8 @@ class Guarded(Protocol):
     def after_fork(self) -> None:
         """Runs in the child. Close descriptors with ``os.close`` and turn useless.
 
-        Takes no lock (whoever held it is gone) and touches no selector or event loop (their kernel side is the parent's
-        too).
+        Takes no lock (the thread that held it is gone) and touches no selector or event loop (the parent shares their
+        kernel state).
         """
 
 

@@ -1,20 +1,27 @@
 """``MemoryActor``: allocation, fills, copies.
 
-The face is the device handle itself (``dev.empty``, ``dev.fill``, ``dev.copy`` …).
+The methods are those of the device handle itself (``dev.empty``, ``dev.fill``, ``dev.copy`` …).
 """
 
-from typing import ClassVar
+import math
+from typing import Any, ClassVar
 
+import ml_dtypes
 import numpy as np
 
-from callboard.core.dtype import DTypeLike, as_dtype
+from callboard.core.dtype import DTYPES, DType, DTypeLike, as_dtype
 from callboard.core.errors import ShapeError
 from callboard.core.layout import layout_of
 from callboard.core.op import Op, Outputs
-from callboard.core.operand import HostIn, HostOut, In, Out, Scalar
+from callboard.core.operand import HostIn, HostOut, In, Number, Operand, Out
 from callboard.core.ref import GpuRef
 
 __all__ = ["Copy", "Download", "Empty", "Fill", "MemoryActor", "Upload"]
+
+
+_finfo: Any = ml_dtypes.finfo  # without types
+_LARGEST = {name: float(_finfo(dtype.np).max) for name, dtype in DTYPES.items() if dtype.is_float}
+_NO_INFINITY = ("f8_e4m3", "f4_e2m1")
 
 
 class MemoryActor:
@@ -41,26 +48,51 @@ class Empty(Op["MemoryActor", GpuRef], tag="memory.empty"):
 
 
 class Fill(Op["MemoryActor", GpuRef], tag="memory.fill"):
-    """Set every element of ``out`` to ``fill_value``, converted to its dtype as NumPy converts.
+    """Set every element of ``out`` to ``fill_value``, exactly where its dtype holds it, else to the nearest number.
 
     Args:
         out: Any dtype, shape and strides.
-        fill_value: A number; complex for complex arrays only. Integers beyond 2**53 are not exact. For integers its
-            whole part counts, which the dtype must hold.
+        fill_value: A number within the dtype's range: an integer for integers, complex for complex arrays only.
+            Infinities and NaN for floats that have them. A 0-d array is converted as NumPy converts.
     """
 
     out: Out
-    fill_value: Scalar = 0.0
+    fill_value: Number = 0.0
 
     def __post_init__(self) -> None:
+        given = self.fill_value
         super().__post_init__()
-        if self.out.dtype.is_integer and type(self.fill_value) is float:
-            bounds = np.iinfo(self.out.dtype.np)
-            if not bounds.min - 1 < self.fill_value < bounds.max + 1:  # nor is NaN
-                raise ShapeError(
-                    f"memory.fill: fill_value {self.fill_value} and out is {self.out.layout!r}: "
-                    f"{self.out.dtype} holds {bounds.min} to {bounds.max}"
-                )
+        dtype = self.out.dtype
+        value = given if type(given) is int else self.fill_value  # one of more than 64 bits has become a float
+        if type(value) is float and dtype.is_float:  # the common case, and the quick one
+            if not abs(value) <= _LARGEST[dtype.name]:
+                self._check_float(given, value, dtype)
+        elif dtype.is_integer and isinstance(value, int | float):
+            bounds = np.iinfo(dtype.np)
+            if not bounds.min <= value <= bounds.max or value != int(value):  # nor is NaN
+                raise self._refused(given, f"the integers from {bounds.min} to {bounds.max}")
+        elif isinstance(value, int) and dtype.is_float:
+            self._check_float(given, float(value), dtype)
+        elif not isinstance(value, Operand) and dtype.is_complex:
+            for part in (complex(value).real, complex(value).imag):
+                self._check_float(given, part, dtype.real)
+
+    def _check_float(self, given: Any, value: float, dtype: DType) -> None:
+        most = _LARGEST[dtype.name]
+        if abs(value) <= most:
+            return
+        with np.errstate(all="ignore"):
+            held = float(dtype.np.type(value))
+        if math.isfinite(value):
+            fits = math.isfinite(held) and dtype.name not in _NO_INFINITY  # it is rounded to the largest
+        else:
+            fits = math.isnan(held) if math.isnan(value) else math.isinf(held)
+        if not fits:
+            raise self._refused(given, f"numbers from {-most:g} to {most:g}")
+
+    def _refused(self, given: Any, held: str) -> ShapeError:
+        out = self.out.layout
+        return ShapeError(f"memory.fill: fill_value is {given} and out is {out!r}: {out.dtype} holds {held}")
 
     def infer(self) -> Outputs:
         if isinstance(self.fill_value, complex) and not self.out.dtype.is_complex:

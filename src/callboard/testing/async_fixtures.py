@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 
 if TYPE_CHECKING:
-    from callboard.device.handle import Device
+    from callboard.device.client.handle import Device
 
 __all__ = ["cpu_device", "device"]
 

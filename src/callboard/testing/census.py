@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import NamedTuple
 
 __all__ = ["Census", "LeftBehind", "nothing_left"]
@@ -22,7 +21,8 @@ LASTING = frozenset({"callboard-monitor", "callboard-spawner"})
 PATIENCE = 5.0
 """Seconds that what is ending gets to end: a killed process is reaped by the loop or by the kernel, not by us."""
 
-HOST = b"callboard.device.hosts.child"
+FDS = "/proc/self/fd"
+HOST = b"callboard.device.host.child"
 
 
 class LeftBehind(AssertionError):
@@ -33,7 +33,7 @@ class Census(NamedTuple):
     """What there is at one moment, by a key that tells two apart, with a description.
 
     Attributes:
-        processes: Context hosts that are our children, ended ones that nobody waited for included.
+        processes: Context hosts that are our children, ended ones that were not waited for included.
         descriptors: Sockets, pipes, memfds, eventfds, pidfds and epolls of this process.
         mappings: Arenas mapped into this process.
         threads: Threads named ``callboard-…`` that do not last as long as the process by design.
@@ -50,7 +50,8 @@ class Census(NamedTuple):
     @classmethod
     def take(cls) -> "Census":
         """Count now. On other systems than Linux, only the threads."""
-        return cls(dict(_processes()), dict(_descriptors()), dict(_mappings()), dict(_threads()), _driver())
+        maps = _read("/proc/self/maps")
+        return cls(dict(_processes()), dict(_descriptors()), dict(_mappings(maps)), dict(_threads()), _driver(maps))
 
     def since(self, before: "Census") -> list[str]:
         """Descriptions of what is here and was not there."""
@@ -78,44 +79,40 @@ def nothing_left(patience: float = PATIENCE) -> Iterator[None]:
     """
     before = Census.take()
     yield
-    left = Census.take().since(before)
-    if left:
-        gc.collect()  # what only a cycle of garbage holds is not left behind, only late
+    if not Census.take().since(before):
+        return
+    gc.collect()  # what only a cycle of garbage holds is not left behind, only late
     deadline = time.monotonic() + patience
     pause = 0.001
     while (left := Census.take().since(before)) and time.monotonic() < deadline:
         time.sleep(pause)
         pause = min(2 * pause, 0.05)
+        gc.collect()  # again: a thread that ended meanwhile may have held the cycle
     if left:
         raise LeftBehind("left behind:\n" + "\n".join(f"  {line}" for line in left))
 
 
 def _processes() -> Iterator[tuple[object, str]]:
     parent = str(os.getpid()).encode()
-    for folder in _entries("/proc"):
-        if not folder.name.isdigit():
+    for pid in filter(str.isdigit, _names("/proc")):
+        # "pid (name) state ppid …", and the name may hold anything
+        state, ppid, *_ = [*_read(f"/proc/{pid}/stat").rpartition(b")")[2].split(None, 2), b"", b""]
+        if ppid != parent:
             continue
-        try:
-            # "pid (name) state ppid …", and the name may hold anything
-            state, ppid = (folder / "stat").read_bytes().rpartition(b")")[2].split()[:2]
-            if ppid != parent:
-                continue
-            command = (folder / "cmdline").read_bytes()
-        except OSError:
-            continue
+        command = _read(f"/proc/{pid}/cmdline")
         if HOST in command:
             label = command.split(b"--label\0")[-1].split(b"\0")[0].decode(errors="replace")
-            yield folder.name, f"process {folder.name}: the context host {label}"
+            yield pid, f"process {pid}: the context host {label}"
         elif state == b"Z":
-            yield folder.name, f"process {folder.name}: ended, and nobody has waited for it"
+            yield pid, f"process {pid}: ended, and was not waited for"
 
 
 def _descriptors() -> Iterator[tuple[object, str]]:
     lasting = _lasting_descriptors()
-    for entry in _entries("/proc/self/fd"):
-        number = int(entry.name)
+    for name in _names(FDS):
+        number = int(name)
         try:
-            mode, target = os.fstat(number).st_mode, os.readlink(entry)
+            mode, target = os.fstat(number).st_mode, os.readlink(f"{FDS}/{name}")
         except OSError:
             continue
         ours = stat.S_ISSOCK(mode) or stat.S_ISFIFO(mode) or target.startswith(("/memfd:callboard", "anon_inode:"))
@@ -124,33 +121,28 @@ def _descriptors() -> Iterator[tuple[object, str]]:
 
 
 def _lasting_descriptors() -> frozenset[int]:
-    monitor = getattr(sys.modules.get("callboard.device.hosts.monitor"), "_monitor", None)
+    monitor = getattr(sys.modules.get("callboard.device.supervision.hosts.monitor"), "_monitor", None)
     return frozenset() if monitor is None else monitor.descriptors
 
 
-def _mappings() -> Iterator[tuple[object, str]]:
-    for line in _maps().splitlines():
+def _mappings(maps: bytes) -> Iterator[tuple[object, str]]:
+    if b"/memfd:callboard" not in maps:
+        return
+    for line in maps.decode(errors="replace").splitlines():
         if "/memfd:callboard" in line:
             where, name = line.split()[0], line.partition("/memfd:")[2]
             yield (where, name), f"mapping {where}: {name}"
 
 
-def _driver() -> int:
-    if "/libcuda.so" not in _maps():
+def _driver(maps: bytes) -> int:
+    if b"/libcuda.so" not in maps:
         return 0
-    return 2 if any(_target(entry).startswith("/dev/nvidia") for entry in _entries("/proc/self/fd")) else 1
+    return 2 if any(_target(f"{FDS}/{name}").startswith("/dev/nvidia") for name in _names(FDS)) else 1
 
 
-def _target(link: Path) -> str:
+def _target(link: str) -> str:
     try:
         return os.readlink(link)
-    except OSError:
-        return ""
-
-
-def _maps() -> str:
-    try:
-        return Path("/proc/self/maps").read_text()
     except OSError:
         return ""
 
@@ -161,8 +153,25 @@ def _threads() -> Iterator[tuple[object, str]]:
             yield thread, f"thread {thread.name}"
 
 
-def _entries(folder: str) -> list[Path]:
+def _names(folder: str) -> list[str]:
     try:
-        return list(Path(folder).iterdir())
+        return os.listdir(folder)
     except OSError:
         return []
+
+
+def _read(path: str) -> bytes:
+    """A file of /proc, empty where it is gone; some thousand are read for each test."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return b""
+    parts = []
+    try:
+        while part := os.read(descriptor, 1 << 20):
+            parts.append(part)
+    except OSError:  # the process ended meanwhile
+        return b""
+    finally:
+        os.close(descriptor)
+    return b"".join(parts)

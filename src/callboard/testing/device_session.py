@@ -12,7 +12,7 @@ from callboard.core.dtype import DTypeLike, as_dtype
 from callboard.core.op import Op, info_of
 from callboard.core.ref import GpuRef
 from callboard.core.reply import Reply
-from callboard.device.handle import Device
+from callboard.device.client.handle import Device
 from callboard.system import System
 
 __all__ = ["DeviceSession"]
@@ -39,7 +39,7 @@ class DeviceSession:
         self._system: System | None = None
         try:
             self.device: Device = self._run(self._open(which, options))
-        except BaseException:  # Ctrl-C, too: nobody else ends the thread
+        except BaseException:  # Ctrl-C, too: nothing else ends the thread
             self.close()
             raise
         self.backend: AccelBackend = self.device.accel_backend
@@ -66,7 +66,7 @@ class DeviceSession:
         return self.device.put(array, dtype=dtype)
 
     def empty(self, shape: int | tuple[int, ...], dtype: DTypeLike = "f32") -> GpuRef:
-        """A new array; its bytes are ``0xff``, so that an element that nobody wrote shows."""
+        """A new array; its bytes are ``0xff``, so that an element that was not written shows."""
         kind = as_dtype(dtype)
         shape = (shape,) if isinstance(shape, int) else shape
         octets = np.full(int(np.prod(shape)) * kind.itemsize, 255, np.uint8)

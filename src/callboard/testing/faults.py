@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 
 if TYPE_CHECKING:
-    from callboard.device.handle import Device
+    from callboard.device.client.handle import Device
 
 __all__ = ["FaultKind", "Faults", "open_faulty"]
 
@@ -24,7 +24,13 @@ class Faults(Protocol):
     """The fixture ``fault``: :func:`open_faulty`, with a place for its notes."""
 
     def __call__(
-        self, kind: FaultKind, *, at: int = 1, backend: str = "cpu", isolation: str = "process", **options: Any
+        self,
+        kind: FaultKind,
+        *,
+        at: int = 1,
+        backend: str = "cpu",
+        isolation: Literal["process", "thread"] = "process",
+        **options: Any,
     ) -> "AbstractAsyncContextManager[Device]": ...
 
 
@@ -34,7 +40,7 @@ async def open_faulty(
     *,
     at: int = 1,
     backend: str = "cpu",
-    isolation: str = "process",
+    isolation: Literal["process", "thread"] = "process",
     delay: float = STILL,
     **options: Any,
 ) -> "AsyncIterator[Device]":
@@ -42,7 +48,8 @@ async def open_faulty(
 
     ``async with open_faulty("host_killed", at=3) as dev``: an opened device, to be used as any other.
 
-    * ``context_poisoned``: behind op ``at`` the context is dead: ops without a verdict fail with ``ContextPoisoned``.
+    * ``context_poisoned``: behind op ``at`` the context is dead: ops without a completion fail with
+        ``ContextPoisoned``.
     * ``oom``: op ``at`` fails with ``OutOfMemory``.
     * ``hang``: the stream of op ``at`` stands still behind it until the device is closed, or its context given up as
       lost: ``stall_after=1.0`` among the options does that after a second.

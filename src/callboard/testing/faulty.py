@@ -1,7 +1,7 @@
 """``FaultyBackend``: another backend, with faults at chosen ops, adversarial timing and switches that break it.
 
 It is made in code, or from a name that also reaches child processes: ``"faulty+cpu?seed=3&poison_at=100"`` is a device
-for :func:`callboard.core.registry.resolve` and so for whoever opens devices by name.
+for :func:`callboard.core.registry.resolve` and so for what opens devices by name.
 """
 
 import os
@@ -16,11 +16,20 @@ from zlib import crc32
 import msgspec
 
 from callboard.core import registry
-from callboard.core.backend import AccelBackend, AccelDevice, AccelEvent, AccelStream, DeviceInfo, Memory, Readback
+from callboard.core.backend import (
+    AccelBackend,
+    AccelDevice,
+    AccelEvent,
+    AccelStream,
+    DeviceInfo,
+    Memory,
+    Readback,
+    Status,
+)
 from callboard.core.errors import AccelError, ContextPoisoned, GpuRefStale, LibraryError, OutOfMemory
 from callboard.core.library import Library
 
-__all__ = ["Fault", "FaultyBackend", "FaultyDevice", "FaultyEvent", "FaultyStream", "from_spec"]
+__all__ = ["Failed", "Fault", "FaultyBackend", "FaultyDevice", "FaultyEvent", "FaultyStream", "from_spec"]
 
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -38,6 +47,7 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         kill_at: The op whose launch kills the process by SIGKILL (with thread isolation: the application).
         slow_at: The op behind which its stream stands still for ``delay`` seconds.
         refuse_at: The op that is refused, without a further effect, with the error that ``refuse_with`` names.
+        freeze_open: The process stops (SIGSTOP) while it opens the device.
         oom_at: The first allocation that fails with :class:`OutOfMemory` …
         oom: … and how many do in a row.
         once: Path of a file: the faults above (not the delays) strike in one context only, the first to come to one, of
@@ -56,6 +66,7 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     slow_at: int = 0
     refuse_at: int = 0
     refuse_with: Literal["OutOfMemory", "GpuRefStale"] = "OutOfMemory"
+    freeze_open: bool = False
     oom_at: int = 1
     oom: int = 0
     once: str = ""
@@ -100,13 +111,15 @@ class FaultyBackend(AccelBackend):
         return self.inner.environment(self._inner(info))
 
     def libraries(self) -> Mapping[str, type[Library]]:
-        return {stem: _faulty_library(cls) for stem, cls in self.inner.libraries().items()}
+        return {lib: _faulty_library(cls) for lib, cls in self.inner.libraries().items()}
 
     def preload(self) -> None:
         self.inner.preload()
 
     def open(self, info: DeviceInfo) -> "FaultyDevice":
         device = FaultyDevice(info, self.inner.open(self._inner(info)), self.fault)
+        if self.fault.freeze_open and device.strikes():
+            os.kill(os.getpid(), signal.SIGSTOP)
         self.opened.append(device)
         return device
 
@@ -164,23 +177,23 @@ class FaultyDevice(AccelDevice):
         self.check()
         self._ops += 1
         fault, n, where = self.fault, self._ops, f"injected at op {self._ops}, {name}"
-        if n == fault.exit_at and self._strikes():
+        if n == fault.exit_at and self.strikes():
             os._exit(86)
-        if n == fault.kill_at and self._strikes():
+        if n == fault.kill_at and self.strikes():
             os.kill(os.getpid(), signal.SIGKILL)
-        if n == fault.refuse_at and self._strikes():
+        if n == fault.refuse_at and self.strikes():
             raise OutOfMemory(where) if fault.refuse_with == "OutOfMemory" else GpuRefStale(where, "context rebuilt")
-        if n == fault.crash_at and self._strikes():
+        if n == fault.crash_at and self.strikes():
             raise RuntimeError(where)
         stream.delay()
         check = launch()
-        if n == fault.fail_at and self._strikes():
-            return lambda: _fail(LibraryError(where, "faulty", 86))
-        if n == fault.slow_at and self._strikes():
+        if n == fault.fail_at and self.strikes():
+            return Failed(LibraryError(where, "faulty", 86))
+        if n == fault.slow_at and self.strikes():
             stream.block(lambda: _never.wait(fault.delay))
-        if n == fault.hang_at and self._strikes():
+        if n == fault.hang_at and self.strikes():
             stream.block(self._hang)
-        if n == fault.poison_at and self._strikes():
+        if n == fault.poison_at and self.strikes():
             self._poison = where
             self._poisoned_behind = stream.inner.record()
         return check
@@ -189,12 +202,13 @@ class FaultyDevice(AccelDevice):
         self.hung.set()
         self._go_on.wait()
 
-    def _strikes(self) -> bool:
+    def strikes(self) -> bool:
+        """Whether the faults strike in this context, and so in no other one with the same ``once``."""
         if self._mine is None:
             self._mine = not self.fault.once or _created(self.fault.once)
         return self._mine
 
-    # -- the device ---------------------------------------------------------------------------------------------------
+    # -- the device ----------------------------------------------------------------------------------------------------
 
     def stream(self, priority: int = 0) -> "FaultyStream":
         return FaultyStream(self, self.inner.stream(priority))
@@ -203,7 +217,7 @@ class FaultyDevice(AccelDevice):
         self.check()
         self._allocations += 1
         fault, n = self.fault, self._allocations
-        if fault.oom_at <= n < fault.oom_at + fault.oom and self._strikes():
+        if fault.oom_at <= n < fault.oom_at + fault.oom and self.strikes():
             raise OutOfMemory(f"injected at allocation {n}, of {nbytes} bytes")
         return self.inner.allocate(nbytes)
 
@@ -261,7 +275,7 @@ class FaultyStream(AccelStream):
         """Let the stream stand still while ``wait()`` waits.
 
         Raises:
-            TypeError: Its work is not executed by a thread of ours.
+            TypeError: Its work is not executed by a thread of callboard.
         """
         submit = getattr(self.inner, "submit", None)
         if submit is None:
@@ -351,8 +365,16 @@ def _inner_event(event: AccelEvent) -> AccelEvent:
     return event.inner if isinstance(event, FaultyEvent) else event
 
 
-def _fail(error: AccelError) -> None:
-    raise error
+class Failed(Status):
+    """Of an op that fails with this error."""
+
+    __slots__ = ("_error",)
+
+    def __init__(self, error: AccelError) -> None:
+        self._error = error
+
+    def check(self, outcome: bytes) -> None:
+        raise self._error
 
 
 def _created(path: str) -> bool:

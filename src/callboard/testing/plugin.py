@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-if TYPE_CHECKING:  # this module is imported by every pytest run of whoever has callboard installed
+if TYPE_CHECKING:  # this module is imported by every pytest run where callboard is installed
     from callboard.actors import ManualClock
     from callboard.testing.faults import Faults
 
@@ -37,7 +37,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """The marks, and the async fixtures if somebody can run them."""
+    """The marks, and the async fixtures where a plugin can run them."""
     config.addinivalue_line("markers", f"{MARK}: no process, descriptor, arena or thread of callboard may be left")
     config.addinivalue_line("markers", "gpu: needs an NVIDIA GPU")
     if config.pluginmanager.hasplugin("asyncio"):

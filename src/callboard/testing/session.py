@@ -1,9 +1,9 @@
 """``LibrarySession``: execute ops on a backend one by one, without actors, hosts or a wire.
 
 It does what a context host does with an op, on the calling thread and synchronously: infer, take the message apart and
-put it together again, prepare once per head, allocate, launch, wait, check. Memory that it allocates is filled with
-``0xff`` (NaN in every floating type), so an op that leaves an element of its output unwritten, or multiplies it by 0,
-shows.
+put it together again, prepare once per signature, allocate, launch, wait, check. Memory that it allocates is filled
+with ``0xff`` (NaN in every floating type), so an op that leaves an element of its output unwritten, or multiplies it by
+0, shows.
 """
 
 import contextlib
@@ -15,17 +15,18 @@ import msgspec
 import numpy as np
 
 from callboard.core import registry
-from callboard.core.backend import AccelBackend, AccelStream, Memory
+from callboard.core.backend import AccelBackend, AccelStream, Memory, Status
 from callboard.core.dtype import DTYPES, DTypeLike, as_dtype
 from callboard.core.errors import UnsupportedOp
 from callboard.core.layout import Layout, OpenLayout, layout_of
 from callboard.core.library import Library
 from callboard.core.op import OPS, Op, info_of, outputs_of
-from callboard.core.operand import Compound, Operand, operands_of
-from callboard.core.opinfo import read_head
+from callboard.core.operand import Operand, Role, StructOperand, operands_of
+from callboard.core.opinfo import read_signature
 from callboard.core.views import Index, indexed, reshaped
 from callboard.kernel.memory import Copy, Download, Fill, Upload
 from callboard.testing.purity import enqueue_only
+from callboard.testing.replays import Access, Used, replayed
 
 __all__ = ["LibrarySession", "SessionArray"]
 
@@ -87,14 +88,14 @@ class HostArray(Operand):
 
 
 class Plan(NamedTuple):
-    """What a head means on this backend."""
+    """What a signature means on this backend."""
 
-    stem: str
+    lib: str
     stream: AccelStream
     launch: Any
     state: Any
     captures: bool
-    measure: Any
+    query_size: Any
     always: bool
 
 
@@ -103,7 +104,8 @@ class LibrarySession:
 
     Args:
         backend: Its name for the registry, or the backend itself.
-        capture: Record every launch that says it can be recorded in a graph, and run the graph.
+        capture: Record every launch that says it can be recorded in a graph, on a stream that is not its library's,
+            and compare replays with the launch itself (:mod:`callboard.testing.replays`).
         pure: Refuse what a launch must not do (:mod:`callboard.testing.purity`), in launches that can be recorded.
 
     Raises:
@@ -111,11 +113,11 @@ class LibrarySession:
     """
 
     def __init__(self, backend: str | AccelBackend = "cpu", capture: bool = False, pure: bool = True) -> None:
-        self._capture = capture
         self._pure = pure
         self.backend = registry.backend(backend) if isinstance(backend, str) else backend
         self.classes = self.backend.libraries()
         self.device = self.backend.open(self.backend.devices()[0])
+        self._recorder = self.device.stream() if capture else None
         self.closed = False
         self._launching = False
         self._unreleased: list[Memory] = []
@@ -131,7 +133,7 @@ class LibrarySession:
     ) -> None:
         self.close()
 
-    # -- arrays -------------------------------------------------------------------------------------------------------
+    # -- arrays --------------------------------------------------------------------------------------------------------
 
     def put(self, array: Any, dtype: DTypeLike | None = None) -> SessionArray:
         """A row-major copy of a host array (or of what ``numpy.asarray`` makes one of) on the device."""
@@ -143,8 +145,7 @@ class LibrarySession:
     def empty(self, shape: int | tuple[int, ...], dtype: DTypeLike = "f32") -> SessionArray:
         """A new array; its bytes are ``0xff``."""
         out = self._allocate(layout_of(as_dtype(dtype), (shape,) if isinstance(shape, int) else shape))
-        octets = SessionArray(out.block, layout_of(DTYPES["u8"], (out.nbytes,)))
-        self.submit(Fill(out=octets, fill_value=255))
+        self.submit(Fill(out=_octets(out.block), fill_value=255))
         return out
 
     def get(self, ref: SessionArray) -> "np.ndarray[Any, Any]":
@@ -155,7 +156,7 @@ class LibrarySession:
         self.submit(Download(src=ref, host=host))
         return host.array
 
-    # -- ops ----------------------------------------------------------------------------------------------------------
+    # -- ops -----------------------------------------------------------------------------------------------------------
 
     def why_not(self, op: Op[Any, Any]) -> str | None:
         """Why the backend does not execute this op, None if it does."""
@@ -175,17 +176,16 @@ class LibrarySession:
         """
         info = info_of(type(op))
         outputs = outputs_of(op)
-        plan = self._plan(info.split(op).head)
-        outputs = self._sized(op, plan, outputs)
+        plan = self._plan(info.split(op).signature)
+        shapes = self._sized(op, plan, outputs)
+        sized, outputs = shapes is not outputs, shapes
         made = {name: self.empty(layout.shape, layout.dtype) for name, layout in outputs.items()}
-        check = self._launch(plan, _arguments(op, made))
-        if check is not None:
-            check()
+        self._launch(op, plan._replace(captures=plan.captures and not sized), made)
         return self._answer(op, made)
 
     def engine_of(self, op: Op[Any, Any]) -> str | None:
         """Which engine executed this op where its library has several, None where it has one."""
-        plan = self._plans.get(info_of(type(op)).split(op).head)
+        plan = self._plans.get(info_of(type(op)).split(op).signature)
         return None if plan is None else getattr(plan.state, "executed_by", None)
 
     def release(self, memory: Memory) -> None:
@@ -203,44 +203,70 @@ class LibrarySession:
             _close(plan)
         for library in self._libraries.values():
             library.close()
-        for stream in self._streams.values():
+        for stream in (*self._streams.values(), *([self._recorder] if self._recorder else [])):
             stream.close()
         self.device.close()
 
-    def _launch(self, plan: Plan, arguments: list[Any]) -> Callable[[], None] | None:
-        """Run a launch, by way of a graph where asked to, and wait for it."""
-        checks: list[Callable[[], None] | None] = []
+    def _launch(self, op: Op[Any, Any], plan: Plan, made: dict[str, SessionArray]) -> None:
+        """Run a launch, by way of a graph where asked to; raises the op's own failure."""
+        arguments = _arguments(op, made)
+        pure = self._pure and plan.captures  # a launch that cannot be recorded may do more than enqueue
 
-        def launch() -> None:
-            # What cannot be recorded says why, and may be no mere enqueueing (a generator of cuRAND that goes back).
-            pure = self._pure and plan.captures
-            with enqueue_only(self.device, plan.stream) if pure else contextlib.nullcontext():
-                checks.append(plan.launch(plan.stream, plan.state, *arguments))
+        def launch(stream: AccelStream) -> Status | None:
+            with enqueue_only(self.device, stream) if pure else contextlib.nullcontext():
+                status: Status | None = plan.launch(stream, plan.state, *arguments)
+            return status
 
-        graph = None
+        if self._recorder is not None and plan.captures:
+            self._replay(op, plan, launch, made)
+            return
         self._launching = True
         try:
-            if self._capture and plan.captures:
-                graph = plan.stream.capture(launch)
-            else:
-                launch()
+            status = launch(plan.stream)
         finally:
             self._launching = False
-        if graph is not None:
-            graph.launch(plan.stream)
+        outcome = None
+        if status is not None and status.nbytes:
+            outcome = self.device.read_back(plan.stream, status.address, status.nbytes)
         plan.stream.synchronize()
-        if graph is not None:
-            graph.close()
-        return checks[0]
+        if status is not None:
+            status.check(b"" if outcome is None else outcome.take())
+
+    def _replay(
+        self,
+        op: Op[Any, Any],
+        plan: Plan,
+        launch: Callable[[AccelStream], Status | None],
+        made: dict[str, SessionArray],
+    ) -> None:
+        """Replay a launch from a graph, and compare it with itself."""
+        used = [
+            Used(name, value, value.block, role is not Role.OUT, role in (Role.OUT, Role.INOUT))
+            for _, _, name, role, value in info_of(type(op)).leaves(op)
+            if isinstance(value, SessionArray)
+        ]
+        used += [Used(name, array, array.block, False, True) for name, array in made.items()]
+        recorder, self._recorder = self._recorder, None  # what is called meanwhile is not recorded
+        assert recorder is not None
+        self._launching = True
+        try:
+            access = Access(self.get, lambda block: self.get(_octets(block)), self._overwrite)
+            replayed(info_of(type(op)).tag, self.device, plan.stream, recorder, launch, access, used)
+        finally:
+            self._launching = False
+            self._recorder = recorder
+
+    def _overwrite(self, block: Block, octets: "np.ndarray[Any, Any]") -> None:
+        self.submit(Upload(host=HostArray(octets), out=_octets(block)))
 
     def _sized(self, op: Op[Any, Any], plan: Plan, outputs: dict[str, Layout]) -> dict[str, Layout]:
-        """Outputs whose extents depend on data, measured."""
+        """Outputs whose extents depend on data, sized."""
         opened = {name: layout for name, layout in outputs.items() if isinstance(layout, OpenLayout)}
         if not opened and not plan.always:
             return outputs
-        if plan.measure is None:
+        if plan.query_size is None:
             raise UnsupportedOp(f"{self.backend.name}, {info_of(type(op)).tag}: it cannot size what depends on data")
-        extents = plan.measure(plan.state, *_arguments(op, {}))
+        extents = plan.query_size(plan.state, *_arguments(op, {}))
         shapes = zip(opened.items(), extents, strict=True)
         return outputs | {name: layout.closed(shape) for (name, layout), shape in shapes}
 
@@ -258,48 +284,54 @@ class LibrarySession:
             return results(*refs)
         return refs[0] if refs else None
 
-    def _plan(self, head: bytes) -> Plan:
-        plan = self._plans.pop(head, None)
+    def _plan(self, signature: bytes) -> Plan:
+        plan = self._plans.pop(signature, None)
         if plan is None:
-            tag, statics, skeleton = read_head(head)
+            tag, statics, skeleton = read_signature(signature)
             op = info_of(OPS[tag]).join(OPS[tag], statics, skeleton)
             reason = self.why_not(op)
             if reason is not None:
                 raise UnsupportedOp(f"{self.backend.name}, {tag}: {reason}")
-            stem = tag.partition(".")[0]
-            library = self._library(stem)
+            lib = tag.partition(".")[0]
+            library = self._library(lib)
             prepare = library.prepare_table.get(type(op))
             state = op if prepare is None else getattr(library, prepare.method)(op)
             launch = library.launch_table[type(op)]
-            measure = library.measure_table.get(type(op))
+            query_size = library.size_table.get(type(op))
             plan = Plan(
-                stem,
-                self._streams[stem],
+                lib,
+                self._streams[lib],
                 getattr(library, launch.method),
                 state,
                 launch.captures and getattr(state, "captures", True),
-                None if measure is None else getattr(library, measure.method),
-                measure is not None and measure.due(op),
+                None if query_size is None else getattr(library, query_size.method),
+                query_size is not None and query_size.due(op),
             )
-            self._limit(stem, library.max_plans)
-        self._plans[head] = plan  # at the end: those used least recently come first
+            self._limit(lib, library.max_plans)
+        self._plans[signature] = plan  # at the end: those used least recently come first
         return plan
 
-    def _limit(self, stem: str, most: int | None) -> None:
+    def _limit(self, lib: str, most: int | None) -> None:
         """Make room for a plan of this library; nothing is in flight."""
-        heads = [head for head, plan in self._plans.items() if plan.stem == stem]
-        if most is not None and len(heads) >= most:
-            _close(self._plans.pop(heads[0]))
+        if most is None or len(self._plans) < most:
+            return
+        signatures = [signature for signature, plan in self._plans.items() if plan.lib == lib]
+        if len(signatures) >= most:
+            _close(self._plans.pop(signatures[0]))
 
-    def _library(self, stem: str) -> Library:
-        library = self._libraries.get(stem)
+    def _library(self, lib: str) -> Library:
+        library = self._libraries.get(lib)
         if library is None:
-            stream = self._streams[stem] = self.device.stream()
-            library = self._libraries[stem] = self.classes[stem](self.device, stream)
+            stream = self._streams[lib] = self.device.stream()
+            library = self._libraries[lib] = self.classes[lib](self.device, stream)
         return library
 
     def _allocate(self, layout: Layout) -> SessionArray:
         return SessionArray(Block(self, layout.nbytes), layout)
+
+
+def _octets(block: Block) -> SessionArray:
+    return SessionArray(block, layout_of(DTYPES["u8"], (block.memory.nbytes,)))
 
 
 def _close(plan: Plan) -> None:
@@ -316,7 +348,7 @@ def _arguments(op: Op[Any, Any], made: dict[str, SessionArray]) -> list[Any]:
         if value is None:
             parts = [array for name, array in made.items() if name.startswith(f"{field.name}.")]
             value = tuple(parts) if parts else made.get(field.name)
-        arguments.append(_argument(tuple(operands_of(value).values()) if isinstance(value, Compound) else value))
+        arguments.append(_argument(tuple(operands_of(value).values()) if isinstance(value, StructOperand) else value))
     return arguments
 
 

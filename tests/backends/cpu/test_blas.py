@@ -48,22 +48,23 @@ def test_it_serves_every_message() -> None:
 def test_a_launch_returns_before_the_work_is_done(library: CpuBlas, stream: CpuStream) -> None:
     gate = threading.Event()
     x, y = np.ones(4), np.full(4, 2.0)
-    plan = library.plan(Axpy(x=array(4, dtype="f64"), y=array(4, dtype="f64")))
+    plan = library.prepare(Axpy(x=array(4, dtype="f64"), y=array(4, dtype="f64")))
     stream.submit(gate.wait, 10.0)
-    check = library.axpy(stream, plan, x.ctypes.data, y.ctypes.data, 3.0)
+    status = library.launch(stream, plan, x.ctypes.data, y.ctypes.data, 3.0)
     assert y.tolist() == [2, 2, 2, 2]
     gate.set()
     stream.synchronize()
-    check()
+    assert status is not None
+    status.check(b"")
     assert y.tolist() == [5, 5, 5, 5]
 
 
 def test_a_factor_on_the_device_is_read_when_its_turn_comes(library: CpuBlas, stream: CpuStream) -> None:
     gate = threading.Event()
     x, alpha = np.ones(3), np.array(1.0)
-    plan = library.plan(Scal(x=array(3, dtype="f64"), alpha=array(dtype="f64")))
+    plan = library.prepare(Scal(x=array(3, dtype="f64"), alpha=array(dtype="f64")))
     stream.submit(gate.wait, 10.0)
-    library.scal(stream, plan, x.ctypes.data, alpha.ctypes.data)
+    library.launch(stream, plan, x.ctypes.data, alpha.ctypes.data)
     alpha[...] = 7
     gate.set()
     stream.synchronize()

@@ -31,11 +31,11 @@ def test_there_is_one_device() -> None:
     assert backend.environment(info) == {}
 
 
-def test_libraries_go_by_their_stems() -> None:
+def test_libraries_go_by_their_names() -> None:
     backend.preload()
     libraries = backend.libraries()
     assert {"memory", "blas"} <= set(libraries)
-    assert all(cls.name == stem for stem, cls in libraries.items())
+    assert all(cls.name == lib for lib, cls in libraries.items())
 
 
 @pytest.mark.parametrize("nbytes", [0, 1, 255, 256, 1 << 20])

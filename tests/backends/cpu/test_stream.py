@@ -36,7 +36,7 @@ def fail(error: BaseException) -> None:
     raise error
 
 
-# -- order ------------------------------------------------------------------------------------------------------------
+# -- order -------------------------------------------------------------------------------------------------------------
 
 
 def test_work_is_executed_in_order_and_later(new: NewStream) -> None:
@@ -113,11 +113,11 @@ def test_throughput(new: NewStream, record_property: Callable[[str, str], None])
             stream.run("test", int)
         stream.synchronize()
         best = max(best, n / (time.process_time() - start))
-    record_property("measured", f"CPU stream: {best:,.0f} works submitted and executed per second of processor time")
+    record_property("sized", f"CPU stream: {best:,.0f} works submitted and executed per second of processor time")
     assert best > 150_000
 
 
-# -- events -----------------------------------------------------------------------------------------------------------
+# -- events ------------------------------------------------------------------------------------------------------------
 
 
 def test_an_event_is_reached_with_the_work_before_it(new: NewStream) -> None:
@@ -240,7 +240,7 @@ def test_events_of_other_devices_are_refused(new: NewStream) -> None:
         new().wait(Foreign())
 
 
-# -- failures ---------------------------------------------------------------------------------------------------------
+# -- failures ----------------------------------------------------------------------------------------------------------
 
 
 def test_a_failure_belongs_to_its_op_and_to_no_other(new: NewStream) -> None:
@@ -253,11 +253,11 @@ def test_a_failure_belongs_to_its_op_and_to_no_other(new: NewStream) -> None:
     event = stream.record()
     event.synchronize()
     assert event.query()
-    before()
-    after()
+    before.check(b"")
+    after.check(b"")
     for _ in range(2):
         with pytest.raises(LibraryError, match="fail failed: ZeroDivisionError: by zero") as caught:
-            bad()
+            bad.check(b"")
         assert caught.value.lib == "toy"
         assert isinstance(caught.value.__cause__, ZeroDivisionError)
 
@@ -273,10 +273,10 @@ def test_a_failure_belongs_to_its_op_and_to_no_other(new: NewStream) -> None:
 )
 def test_every_failure_becomes_one_of_ours(new: NewStream, error: BaseException, cls: type[Exception]) -> None:
     stream = new()
-    check = stream.run("toy", fail, error)
+    status = stream.run("toy", fail, error)
     stream.synchronize()
     with pytest.raises(cls) as caught:
-        check()
+        status.check(b"")
     assert caught.value is error or caught.value.__cause__ is error
 
 
@@ -304,9 +304,9 @@ def test_a_stream_that_waits_for_a_failed_event_goes_on(new: NewStream) -> None:
 
 def test_numerical_warnings_are_off_in_the_worker_only(new: NewStream) -> None:
     stream = new()
-    check = stream.run("toy", np.divide, np.float32(1), np.float32(0))
+    status = stream.run("toy", np.divide, np.float32(1), np.float32(0))
     stream.synchronize()
-    check()
+    status.check(b"")
     with pytest.warns(RuntimeWarning):
         np.divide(np.float32(1), np.float32(0))
 
@@ -318,7 +318,7 @@ def test_what_was_worked_on_is_let_go(new: NewStream) -> None:
 
     stream, array = new(), Array()
     alive = weakref.ref(array)
-    check = stream.run("toy", array.touch)
+    status = stream.run("toy", array.touch)
     stream.submit(array.touch)
     stream.synchronize()
     del array
@@ -326,10 +326,10 @@ def test_what_was_worked_on_is_let_go(new: NewStream) -> None:
     stream.synchronize()
     gc.collect()
     assert alive() is None
-    check()
+    status.check(b"")
 
 
-# -- semaphores -------------------------------------------------------------------------------------------------------
+# -- semaphores --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="unnamed semaphores are Linux's")
@@ -354,7 +354,7 @@ def test_elsewhere_a_stream_says_that_it_cannot(new: NewStream, monkeypatch: pyt
     assert new().signal(0) is False
 
 
-# -- the end ----------------------------------------------------------------------------------------------------------
+# -- the end -----------------------------------------------------------------------------------------------------------
 
 
 def test_closing_finishes_the_work_and_ends_the_thread() -> None:

@@ -35,4 +35,4 @@ def test_plans_are_limited() -> None:
         letters = "abcdefghijklmnopqrstuvwxyz"
         for first, second in [(x, y) for x in letters for y in letters if x != y][: most + 5]:
             session.submit(Einsum(equation=first + second, operands=(ref,)))
-        assert len([plan for plan in session._plans.values() if plan.stem == "tensor"]) == most
+        assert len([plan for plan in session._plans.values() if plan.lib == "tensor"]) == most

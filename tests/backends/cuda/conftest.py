@@ -10,13 +10,12 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))  # tests are no package
 
 from blas_host import Host
-from host_backend import INFO, HostCudaBackend
+from host_backend import INFO, HostCudaBackend, HostSession
 from host_cublas import HostCublas
 from host_driver import HostDriver
 
 from callboard.backends.cuda.blas import cublas
 from callboard.backends.cuda.device import CudaDevice
-from callboard.testing.session import LibrarySession
 
 
 @pytest.fixture
@@ -40,8 +39,21 @@ def device(driver: HostDriver) -> Iterator[CudaDevice]:
 
 
 @pytest.fixture
-def session(driver: HostDriver, binding: HostCublas) -> Iterator[LibrarySession]:
-    with LibrarySession(HostCudaBackend(driver)) as opened:
+def session(driver: HostDriver, binding: HostCublas) -> Iterator[HostSession]:
+    with HostSession(driver) as opened:
+        yield opened
+
+
+@pytest.fixture
+def idle_session(driver: HostDriver, monkeypatch: pytest.MonkeyPatch) -> Iterator[HostSession]:
+    """One whose kernels compute nothing; with the stand-ins of ``host_idle``."""
+
+    def launch(self: HostDriver, function: int, *arguments: Any) -> int:
+        return self._enqueued("kernel", arguments[7])
+
+    monkeypatch.setattr(HostDriver, "launch_kernel", launch)
+    driver.fresh = 0  # what is counted on the device is 0
+    with HostSession(driver) as opened:
         yield opened
 
 
@@ -52,5 +64,5 @@ def anything() -> Any:
 
 
 @pytest.fixture
-def host(session: LibrarySession) -> Host:
+def host(session: HostSession) -> Host:
     return Host(session, 5)

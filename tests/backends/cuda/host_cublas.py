@@ -9,7 +9,7 @@ import ctypes
 from typing import Any
 
 import numpy as np
-from host_driver import HostDriver, array_at
+from host_driver import HostDriver, StatusError, array_at
 
 from callboard.core.dtype import DTYPES
 
@@ -24,13 +24,13 @@ TYPES = {
     3: np.dtype("i1"),
     10: np.dtype("i4"),
 }
+HANDLE = 0xB1A5
+"""The first one; others follow."""
 COMPUTE = {68: "f4", 74: "f4", 75: "f4", 77: "f4", 70: "f8", 72: "i4"}
 
 
-class CublasError(Exception):
-    def __init__(self, status: int) -> None:
-        super().__init__(f"status {status}")
-        self.status = status
+class CublasError(StatusError):
+    pass
 
 
 def wide(dtype: Any) -> Any:
@@ -53,6 +53,7 @@ class HostCublas:
 
     Attributes:
         calls: ``(name, arguments)`` of every call.
+        streams: Of handles.
     """
 
     cuBLASError = CublasError  # noqa: N815 - the binding's name
@@ -61,20 +62,21 @@ class HostCublas:
         self._driver = driver
         self.calls: list[tuple[str, tuple[Any, ...]]] = []
         self.mode = 0
-        self.stream: int | None = None
+        self.streams: dict[int, int] = {}
         self.workspace: tuple[int, int] | None = None
         self.fails: dict[str, int] = {}
 
     def create(self) -> int:
         if "create" in self.fails:
             raise CublasError(self.fails["create"])
-        return 0xB1A5
+        self.streams[handle := HANDLE + len(self.streams)] = 0
+        return handle
 
     def destroy(self, handle: int) -> None:
         self.calls.append(("destroy", (handle,)))
 
     def set_stream(self, handle: int, stream: int) -> None:
-        self.stream, self.workspace = stream, None
+        self.streams[handle], self.workspace = stream, None
 
     def set_workspace(self, handle: int, address: int, nbytes: int) -> None:
         assert self._driver.on_device(address, nbytes)
@@ -91,9 +93,9 @@ class HostCublas:
         prefix: Any = None
         if method is None:
             for at, letters in ((0, bare[:1]), (1, bare[1:2])):
-                stem = bare[:at] + bare[at + 1 :]
-                if hasattr(type(self), f"on_{stem}") and letters in NP:
-                    method, prefix = getattr(self, f"on_{stem}"), letters
+                lib = bare[:at] + bare[at + 1 :]
+                if hasattr(type(self), f"on_{lib}") and letters in NP:
+                    method, prefix = getattr(self, f"on_{lib}"), letters
                     break
         if method is None and bare in ("scasum", "dzasum", "scnrm2", "dznrm2"):
             method, prefix = getattr(self, f"on_{bare[2:]}"), bare[1]
@@ -101,7 +103,7 @@ class HostCublas:
             raise AttributeError(name)
 
         def call(handle: int, *arguments: Any) -> None:
-            assert handle == 0xB1A5
+            self._driver.streams.add(self.streams[handle])
             assert self.workspace is not None
             self.calls.append((name, arguments))
             if bare in self.fails:
@@ -113,7 +115,7 @@ class HostCublas:
 
         return call
 
-    # -- operands ----------------------------------------------------------------------------------------------------
+    # -- operands ------------------------------------------------------------------------------------------------------
 
     def _is_address(self, value: int) -> bool:
         return value > 2**40 or self._driver.on_device(value)
@@ -267,6 +269,21 @@ class HostCublas:
 
     def on_geru(self, *arguments: Any) -> None:
         self._ger(*arguments)
+
+    def _syr(self, t: Any, out: Any, uplo: int, n: int, alpha: int, x: int, incx: int) -> None:
+        mask, v = self._triangle(np.ones((n, n), bool), uplo), self._vector(x, n, incx, t).astype(wide(t))
+        out[mask] += (self._factor(alpha, t) * np.outer(v, v))[mask].astype(t)
+
+    def on_syr(self, t: Any, uplo: int, n: int, alpha: int, x: int, incx: int, a: int, lda: int) -> None:
+        self._syr(t, self._matrix(a, n, n, lda, t), uplo, n, alpha, x, incx)
+
+    def on_spr(self, t: Any, uplo: int, n: int, alpha: int, x: int, incx: int, ap: int) -> None:
+        """``ap`` holds the columns of the triangle one behind the other."""
+        packed, full = self._vector(ap, n * (n + 1) // 2, 1, t), np.zeros((n, n), t)
+        columns, rows = np.tril_indices(n) if uplo == 1 else np.triu_indices(n)
+        full[rows, columns] = packed
+        self._syr(t, full, uplo, n, alpha, x, incx)
+        packed[...] = full[rows, columns]
 
     def on_gerc(self, *arguments: Any) -> None:
         self._ger(*arguments, conj=True)

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-from host_driver import HostDriver, array_at
+from host_driver import HostDriver, StatusError, array_at
 
 from callboard.backends.cuda.blas_lt.unfused import EpilogueArgs, SumArgs
 from callboard.core.dtype import DTYPES
@@ -42,10 +42,8 @@ BY_NUMBER = {number: name for name, number in NAMES.items()}
 RELU, BIAS, GELU, AUX, BACKWARD, BGRAD, BGRADA, BGRADB = 2, 4, 32, 128, (136, 152, 192, 208), (152, 208), 256, 512
 
 
-class LtError(Exception):
-    def __init__(self, status: int) -> None:
-        super().__init__(f"status {status}")
-        self.status = status
+class LtError(StatusError):
+    pass
 
 
 class Results:
@@ -211,6 +209,7 @@ class HostCublasLt:
         self._driver.clock += durations.pop(0) if len(durations) > 1 else durations[0]
         assert all(address % alignment == 0 for address in (a, b, c, d))
         assert stream
+        self._driver.streams.add(stream)
         assert not nbytes or self._driver.on_device(workspace, nbytes)
         kind = TYPES[says["scale"]]
         on_device = says["POINTER_MODE"] == 1

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 from host_cusolver import Kernel
-from host_driver import HostDriver, array_at
+from host_driver import HostDriver, StatusError, array_at
 
 from callboard.backends.cpu.solver.lapack import Array
 from callboard.backends.cuda.solver.jobs import SolverArgs
@@ -19,10 +19,8 @@ from callboard.backends.cuda.solver.plans import BAD_INDICES, DIAGONAL, FAILED, 
 KINDS: dict[int, Any] = {0: np.float32, 1: np.float64, 4: np.complex64, 5: np.complex128}
 
 
-class CudssError(Exception):
-    def __init__(self, status: int) -> None:
-        super().__init__(f"status {status}")
-        self.status = status
+class CudssError(StatusError):
+    pass
 
 
 class HostCudss:
@@ -31,6 +29,7 @@ class HostCudss:
     Attributes:
         alive: What has not been destroyed, by handle.
         phases: That were executed.
+        streams: Of handles.
         memory: Addresses that the handler gave.
     """
 
@@ -41,6 +40,7 @@ class HostCudss:
         self._waits = 0
         self.alive: dict[int, Any] = {}
         self.phases: list[int] = []
+        self.streams: dict[int, int] = {}
         self.memory: list[int] = []
 
     def _new(self, made: Any) -> int:
@@ -56,6 +56,7 @@ class HostCudss:
 
     def set_stream(self, handle: int, stream: int) -> None:
         assert self.alive[handle] == "handle"
+        self.streams[handle] = stream
 
     def set_device_mem_handler(self, handle: int, address: int) -> None:
         from callboard.backends.cuda.solver.cudss import _Handler
@@ -113,6 +114,7 @@ class HostCudss:
 
     def execute(self, handle: int, phase: int, config: int, data: int, matrix: int, x: int, b: int) -> None:
         assert self.alive[handle] == "handle"
+        self._driver.streams.add(self.streams[handle])
         self.phases.append(phase)
         self._waits = self._driver.waits
         state, settings = self.alive[data], self.alive[config]

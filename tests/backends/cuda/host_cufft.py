@@ -11,7 +11,7 @@ import re
 from typing import Any, NamedTuple
 
 import numpy as np
-from host_driver import HostDriver, array_at
+from host_driver import HostDriver, StatusError, array_at
 
 REALS: dict[int, Any] = {2: np.float16, 0: np.float32, 1: np.float64}
 COMPLEXES: dict[int, Any] = {6: np.dtype([("re", "f2"), ("im", "f2")]), 4: np.complex64, 5: np.complex128}
@@ -19,10 +19,8 @@ WORK = 4096
 INVALID_PLAN, INVALID_VALUE, EXEC_FAILED, NO_WORKSPACE, NOT_SUPPORTED = 1, 4, 6, 13, 16
 
 
-class CufftError(Exception):
-    def __init__(self, status: int) -> None:
-        super().__init__(f"status {status}")
-        self.status = status
+class CufftError(StatusError):
+    pass
 
 
 class Made(NamedTuple):
@@ -145,6 +143,7 @@ class HostCufft:
 
     def xt_exec(self, plan: int, x: int, out: int, direction: int) -> None:
         self._call("xt_exec")
+        self._driver.streams.add(self.streams[plan])
         made = self.plans[plan]
         checked(made is not None, INVALID_PLAN)
         assert made is not None

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 from host_cublas import HostCublas
-from host_driver import HostDriver, array_at
+from host_driver import HostDriver, StatusError, array_at
 
 from callboard.backends.cpu.solver.lapack import Array, Work, lapack
 from callboard.backends.cuda.solver.jobs import SolverArgs
@@ -26,10 +26,8 @@ ON_DEVICE, ON_HOST, LENGTH = 1024, 128, 96
 FIRST = 6
 
 
-class CusolverError(Exception):
-    def __init__(self, status: int) -> None:
-        super().__init__(f"status {status}")
-        self.status = status
+class CusolverError(StatusError):
+    pass
 
 
 def hermitian(letter: str, real: str, other: str) -> str:
@@ -47,6 +45,7 @@ class HostCusolver:
     def __init__(self, driver: HostDriver) -> None:
         self._driver = driver
         self.alive: list[int] = []
+        self.streams: dict[int, int] = {}
         self.fails: dict[str, int] = {}
         self._made = 0xC0
 
@@ -63,6 +62,7 @@ class HostCusolver:
         def call(*arguments: Any) -> Any:
             if name in self.fails:
                 raise CusolverError(self.fails[name])
+            self._driver.streams.add(self.streams[arguments[0]])
             if name.startswith("x"):
                 return self._wide(name, *arguments)
             letter, bare = name[0], name[1:]
@@ -79,11 +79,11 @@ class HostCusolver:
 
     def set_stream(self, handle: int, stream: int) -> None:
         assert handle in self.alive
+        self.streams[handle] = stream
 
     def _wide(self, name: str, handle: int, params: int, *arguments: Any) -> Any:
         """Of the 64-bit interface: the types among the arguments become one letter, the workspaces are looked at."""
-        assert handle in self.alive
-        assert params in self.alive
+        assert {handle, params} <= {*self.alive}
         return getattr(self, f"do_{name}")(*arguments)
 
     # -- memory --------------------------------------------------------------------------------------------------------
@@ -411,9 +411,9 @@ class Kernel:
 
     def __init__(self, driver: HostDriver, name: str) -> None:
         self._driver = driver
-        stem, _, kind = name.rpartition("_")
+        lib, _, kind = name.rpartition("_")
         self._dtype = DTYPES[kind].np if kind in DTYPES else None
-        self._run = getattr(self, f"_{stem if self._dtype is not None else name}")
+        self._run = getattr(self, f"_{lib if self._dtype is not None else name}")
 
     def __call__(self, params: Any) -> None:
         self._run(SolverArgs.from_address(params[0]))

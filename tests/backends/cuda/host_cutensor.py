@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from host_cublas import TYPES
-from host_driver import HostDriver, array_at
+from host_driver import HostDriver, StatusError, array_at
 
 INVALID_VALUE, INTERNAL_ERROR, NOT_SUPPORTED, INSUFFICIENT_WORKSPACE = 7, 14, 15, 19
 WORKSPACE = 1000
@@ -21,10 +21,8 @@ JOINS = {3: np.add, 5: np.multiply, 6: np.maximum, 7: np.minimum}
 FUNCTIONS = {1: lambda x: x, 9: np.conj, 25: np.negative, 22: np.exp}
 
 
-class CutensorError(Exception):
-    def __init__(self, status: int) -> None:
-        super().__init__(f"status {status}")
-        self.status = status
+class CutensorError(StatusError):
+    pass
 
 
 class Side(NamedTuple):
@@ -194,7 +192,9 @@ class HostCutensor:
     ) -> None:
         self._call("contract")
         self.calls.append("contract")
-        self._workspace(*rest[:2])
+        *workspace, stream = rest
+        self._workspace(*workspace)
+        self._driver.streams.add(stream)
         sides = self.live[plan].sides
         x, y = (side.read(self._driver, at) for side, at in zip(sides, (a, b), strict=False))
         value = self._factor(plan, alpha) * np.einsum(x, sides[0].modes, y, sides[1].modes, sides[3].modes)
@@ -204,7 +204,9 @@ class HostCutensor:
 
     def reduce(self, handle: int, plan: int, alpha: int, a: int, beta: int, c: int, out: int, *rest: int) -> None:
         self.calls.append("reduce")
-        self._workspace(*rest[:2])
+        *workspace, stream = rest
+        self._workspace(*workspace)
+        self._driver.streams.add(stream)
         operation: Operation = self.live[plan]
         first, second, result = operation.sides
         axes = tuple(i for i, mode in enumerate(first.modes) if mode not in result.modes)
@@ -219,7 +221,8 @@ class HostCutensor:
         self.calls.append(call)
         operation: Operation = self.live[plan]
         result = operation.sides[-1]
-        *pairs, out, _ = arguments
+        *pairs, out, stream = arguments
+        self._driver.streams.add(stream)
         value: Any = None
         for i, side in enumerate(operation.sides[:-1]):
             term = self._factor(plan, pairs[2 * i]) * side.read(self._driver, pairs[2 * i + 1])

@@ -26,6 +26,14 @@ from callboard.core.errors import AccelError
 UUID = bytes(range(16))
 
 
+class StatusError(Exception):
+    """What a binding raises: the library's status."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(f"status {status}")
+        self.status = status
+
+
 def array_at(address: int, dtype: Any, shape: tuple[int, ...], steps: tuple[int, ...]) -> "np.ndarray[Any, Any]":
     """The array whose element 0 lies at ``address``; steps in elements, of any sign."""
     item = np.dtype(dtype).itemsize
@@ -44,6 +52,8 @@ class HostDriver:
         blocks: Device memory by address.
         statuses: By name of a method: the status that it answers from now on.
         calls: Names of the asynchronous calls made, in order.
+        fresh: What the bytes of new memory are.
+        streams: Where something was enqueued; who wants to know empties it before.
         waits: How often a stream was waited for.
         clock: Milliseconds on the device; whatever takes time adds what it takes.
         timed: Of events that take the time: what it was when they were recorded.
@@ -55,6 +65,8 @@ class HostDriver:
         self.registered: dict[int, int] = {}
         self.statuses: dict[str, int] = {}
         self.calls: list[str] = []
+        self.fresh = 0xFF
+        self.streams: set[int] = set()
         self.waits = 0
         self.destroyed: list[int] = []
         self.priorities: list[int] = []
@@ -80,9 +92,18 @@ class HostDriver:
         self.calls.append(name)
         return self.statuses.get(name, 0)
 
+    def _enqueued(self, name: str, stream: int) -> int:
+        self.streams.add(stream)
+        return self._hot(name)
+
     def on_device(self, address: int, nbytes: int = 1) -> bool:
         """Whether these bytes are device memory."""
-        blocks = self.blocks.copy().items()  # a garbage collection may release some meanwhile
+        while True:
+            try:
+                blocks = list(self.blocks.items())
+                break
+            except RuntimeError:  # a garbage collection has released some meanwhile
+                continue
         return any(a <= address and address + nbytes <= a + b.nbytes for a, b in blocks)
 
     # -- device and context ----------------------------------------------------------------------------------------
@@ -127,10 +148,10 @@ class HostDriver:
     def ctx_synchronize(self) -> int:
         return self._hot("ctx_synchronize")
 
-    # -- memory ------------------------------------------------------------------------------------------------------
+    # -- memory --------------------------------------------------------------------------------------------------------
 
     def _allocated(self, where: "dict[int, np.ndarray[Any, Any]]", nbytes: int) -> int:
-        raw = np.full(nbytes + 256, 0xFF, np.uint8)
+        raw = np.full(nbytes + 256, self.fresh, np.uint8)
         start = -raw.ctypes.data % 256
         block = raw[start : start + nbytes]
         where[block.ctypes.data] = block
@@ -159,7 +180,7 @@ class HostDriver:
     def host_unregister(self, address: int) -> None:
         del self.registered[address]
 
-    # -- streams and events ------------------------------------------------------------------------------------------
+    # -- streams and events --------------------------------------------------------------------------------------------
 
     def stream_create(self, out: Any, flags: int, priority: int) -> None:
         assert flags == 1
@@ -205,32 +226,33 @@ class HostDriver:
     def event_record(self, event: int, stream: int) -> int:
         if event in self.timed:
             self.timed[event] = self.clock
-        return self._hot("event_record")
+        return self._enqueued("event_record", stream)
 
     def stream_wait_event(self, stream: int, event: int, flags: int) -> int:
         assert flags == 0
-        return self._hot("stream_wait_event")
+        return self._enqueued("stream_wait_event", stream)
 
     def launch_host_func(self, stream: int, function: int, data: int) -> None:
+        self.streams.add(stream)
         ctypes.CFUNCTYPE(None, ctypes.c_void_p)(function)(data)
 
-    # -- copies and sets ---------------------------------------------------------------------------------------------
+    # -- copies and sets -----------------------------------------------------------------------------------------------
 
     def memcpy_htod(self, out: int, src: Any, nbytes: int, stream: int) -> int:
         assert self.on_device(out, nbytes)
         ctypes.memmove(out, src, nbytes)
-        return self._hot("memcpy_htod")
+        return self._enqueued("memcpy_htod", stream)
 
     def memcpy_dtoh(self, out: int, src: int, nbytes: int, stream: int) -> int:
         assert self.on_device(src, nbytes)
         ctypes.memmove(out, src, nbytes)
-        return self._hot("memcpy_dtoh")
+        return self._enqueued("memcpy_dtoh", stream)
 
     def memcpy_dtod(self, out: int, src: int, nbytes: int, stream: int) -> int:
         assert self.on_device(src, nbytes)
         assert self.on_device(out, nbytes)
         ctypes.memmove(out, src, nbytes)
-        return self._hot("memcpy_dtod")
+        return self._enqueued("memcpy_dtod", stream)
 
     def memcpy_2d(self, what: int, stream: int) -> int:
         w = Memcpy2D.from_address(what)
@@ -242,34 +264,34 @@ class HostDriver:
             assert self.on_device(src, w.width)
             assert self.on_device(out, w.width)
             ctypes.memmove(out, src, w.width)
-        return self._hot("memcpy_2d")
+        return self._enqueued("memcpy_2d", stream)
 
-    def _memset(self, kind: str, out: int, pitch: int, value: int, width: int, height: int) -> int:
+    def _memset(self, stream: int, kind: str, out: int, pitch: int, value: int, width: int, height: int) -> int:
         assert value < 1 << 8 * np.dtype(kind).itemsize
         for row in range(height):
             assert self.on_device(out + row * pitch, width * np.dtype(kind).itemsize)
             array_at(out + row * pitch, kind, (width,), (1,))[...] = value
-        return self._hot("memset")
+        return self._enqueued("memset", stream)
 
     def memset_8(self, out: int, value: int, n: int, stream: int) -> int:
-        return self._memset("u1", out, 0, value, n, 1)
+        return self._memset(stream, "u1", out, 0, value, n, 1)
 
     def memset_16(self, out: int, value: int, n: int, stream: int) -> int:
-        return self._memset("u2", out, 0, value, n, 1)
+        return self._memset(stream, "u2", out, 0, value, n, 1)
 
     def memset_32(self, out: int, value: int, n: int, stream: int) -> int:
-        return self._memset("u4", out, 0, value, n, 1)
+        return self._memset(stream, "u4", out, 0, value, n, 1)
 
     def memset_2d_8(self, out: int, pitch: int, value: int, width: int, height: int, stream: int) -> int:
-        return self._memset("u1", out, pitch, value, width, height)
+        return self._memset(stream, "u1", out, pitch, value, width, height)
 
     def memset_2d_16(self, out: int, pitch: int, value: int, width: int, height: int, stream: int) -> int:
-        return self._memset("u2", out, pitch, value, width, height)
+        return self._memset(stream, "u2", out, pitch, value, width, height)
 
     def memset_2d_32(self, out: int, pitch: int, value: int, width: int, height: int, stream: int) -> int:
-        return self._memset("u4", out, pitch, value, width, height)
+        return self._memset(stream, "u4", out, pitch, value, width, height)
 
-    # -- kernels -----------------------------------------------------------------------------------------------------
+    # -- kernels -------------------------------------------------------------------------------------------------------
 
     def module_unload(self, module: int) -> None:
         self.destroyed.append(module)
@@ -283,7 +305,7 @@ class HostDriver:
         name, _, rest = self.functions[function].partition("_")
         with np.errstate(all="ignore"):  # as on a device
             getattr(self, f"_{name}")(rest, params)
-        return self._hot(f"kernel {self.functions[function]}")
+        return self._enqueued(f"kernel {self.functions[function]}", stream)
 
     def _fill(self, kind: str, params: Any) -> None:
         args = FillArgs.from_address(params[0])

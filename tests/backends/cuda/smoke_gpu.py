@@ -74,11 +74,11 @@ def main() -> int:
 
 def warm_up(s: LibrarySession) -> str:
     took = []
-    for stem in ("memory", "blas"):
+    for lib in ("memory", "blas"):
         start = time.perf_counter()
-        s._library(stem).warm_up()
-        s._streams[stem].synchronize()
-        took.append(f"{stem} {time.perf_counter() - start:.2f} s")
+        s._library(lib).warm_up()
+        s._streams[lib].synchronize()
+        took.append(f"{lib} {time.perf_counter() - start:.2f} s")
     return ", ".join(took)
 
 

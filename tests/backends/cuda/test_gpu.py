@@ -36,7 +36,7 @@ def test_smoke(record_property: Callable[[str, object], None]) -> None:
     done = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, timeout=580, check=False)
     for line in done.stdout.splitlines():
         if "cost of" in line:
-            record_property("measured", line)
+            record_property("sized", line)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
 
 

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 from callboard.core.errors import AccelError
-from callboard.device.failures import as_failure
-from callboard.device.hosts.base import Host, HostEnd
-from callboard.device.hosts.starter import HostStarter
-from callboard.device.protocol import Activate, Calls, FromHost, Lost, Open, Plain, Ready, Verdicts
+from callboard.device.protocol.failures import as_failure
+from callboard.device.protocol.messages import Activate, Calls, Completions, FromHost, Lost, Open, Plain, Ready
+from callboard.device.supervision.hosts.base import Host, HostEnd
+from callboard.device.supervision.hosts.starter import HostStarter
 
 __all__ = ["ScriptedHost", "ScriptedStarter"]
 
@@ -87,7 +87,7 @@ class ScriptedHost(Host):
         """Answer so many ops, each by its value if it has one; their ids."""
         ids = self.calls[self.answered : self.answered + count]
         self.answered += len(ids)
-        self.say(Verdicts([i for i in ids if i not in values], [(i, values[i]) for i in ids if i in values], []))
+        self.say(Completions([i for i in ids if i not in values], [(i, values[i]) for i in ids if i in values], []))
         return ids
 
     def end(self, reason: str, detail: str = "") -> None:

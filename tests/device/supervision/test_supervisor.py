@@ -1,34 +1,11 @@
-"""What failures mean, and the restart budget, without waiting."""
+"""The restart budget, without waiting."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callboard.actors import Directive
-from callboard.core import errors
 from callboard.core.errors import AccelError, ContextPoisoned, Unrecoverable
 from callboard.device.supervision.lifecycle import Event
 from callboard.device.supervision.supervisor import DeviceSupervisor
-
-
-@pytest.mark.parametrize("name", errors.__all__)
-def test_the_directive_of_every_error(name: str) -> None:
-    cls = getattr(errors, name)
-    if not issubclass(cls, BaseException) or name == "Suspect":
-        pytest.skip("not an error")
-    error = cls("x")
-    if issubclass(cls, Unrecoverable):
-        expected = Directive.STOP
-    elif issubclass(cls, ContextPoisoned):
-        expected = Directive.RESTART
-    else:
-        expected = Directive.RESUME
-    assert DeviceSupervisor().decide(error) is expected
-
-
-@pytest.mark.parametrize("error", [RuntimeError("x"), KeyError("k"), ExceptionGroup("g", [ValueError()])])
-def test_an_exception_that_is_no_accel_error_restarts(error: Exception) -> None:
-    assert DeviceSupervisor().decide(error) is Directive.RESTART
 
 
 def test_three_losses_within_a_minute_are_allowed_and_the_fourth_stops() -> None:

@@ -40,7 +40,7 @@ async def free_again(dev: cb.Device, free: int) -> int:
 
 
 async def executed(dev: cb.Device, ops: int) -> None:
-    """Wait until so many ops have their verdict."""
+    """Wait until so many ops have their completion."""
     async with asyncio.timeout(BOUND):
         while dev._port.unanswered.completed < ops:
             await dev.stats()

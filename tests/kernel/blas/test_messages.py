@@ -15,7 +15,7 @@ from callboard.core.errors import ShapeError
 from callboard.core.layout import layout_of
 from callboard.core.op import OPS, Op, info_of, outputs_of
 from callboard.core.operand import Placeholder, Role
-from callboard.core.opinfo import read_head
+from callboard.core.opinfo import read_signature
 from callboard.core.ref import Allocation, GpuRef
 from callboard.kernel.blas import Axpy, Geam, Gemm, GemmBatched, GemmGrouped, Gemv, Scal
 
@@ -72,16 +72,16 @@ def numbers_of(op: Op[Any, Any]) -> list[Any]:
 
 @pytest.mark.parametrize("beta", [1.0, -0.0, math.nan, array()], ids=["1", "-0", "nan", "0-d"])
 @pytest.mark.parametrize("alpha", [1.0, 1.5, 2j, array()], ids=["1", "1.5", "2j", "0-d"])
-def test_a_head_does_not_depend_on_values_and_comes_back(alpha: Any, beta: Any) -> None:
-    """Equal heads mean equal plans: ``infer`` sees the kinds of the numbers only."""
+def test_a_signature_does_not_depend_on_values_and_comes_back(alpha: Any, beta: Any) -> None:
+    """Equal signatures mean equal plans: ``infer`` sees the kinds of the numbers only."""
     c = array(3, 3, dtype="c64") if beta != 0 else None
     number = array(dtype="c64")
     alpha, beta = (number if isinstance(x, Placeholder) else x for x in (alpha, beta))
     op = Gemm(a=array(3, 4, dtype="c64"), b=array(4, 3, dtype="c64"), c=c, alpha=alpha, beta=beta, tf32=False)
-    head = info_of(Gemm).split(op).head
-    tag, statics, skeleton = read_head(head)
+    signature = info_of(Gemm).split(op).signature
+    tag, statics, skeleton = read_signature(signature)
     again = info_of(Gemm).join(OPS[tag], statics, skeleton)
-    assert info_of(Gemm).split(again).head == head
+    assert info_of(Gemm).split(again).signature == signature
     assert outputs_of(again) == outputs_of(op)
     assert [type(x) for x in numbers_of(again)] == [type(x) for x in numbers_of(op)]
 

@@ -15,7 +15,7 @@ from callboard.actors.messages import Request
 from callboard.core.ref import GpuRef
 from callboard.core.reply import Reply
 from callboard.kernel.blas import BlasActor, Dot, Dotc, Gemm, GemmGrouped, Iamax, Rot, VectorPair
-from callboard.kernel.blas.face import BlasFace
+from callboard.kernel.blas.api import BlasApi
 
 R = TypeVar("R")
 
@@ -24,7 +24,7 @@ def ask(message: Request[BlasActor, R]) -> R:
     raise NotImplementedError
 
 
-def faces(blas: BlasFace, a: GpuRef, s: GpuRef) -> None:
+def faces(blas: BlasApi, a: GpuRef, s: GpuRef) -> None:
     assert_type(blas.gemm(a, a), GpuRef)
     assert_type(blas.gemm(a, a, c=a, alpha=0.5, beta=s, transpose_a=True, tf32=True), GpuRef)
     assert_type(blas.gemm(a, a, alpha=2, beta=1j), GpuRef)
@@ -41,7 +41,7 @@ def faces(blas: BlasFace, a: GpuRef, s: GpuRef) -> None:
     assert_type(blas.trsm(a, a, left=False, unit_diagonal=True), GpuRef)
 
 
-async def replies(blas: BlasFace, a: GpuRef) -> None:
+async def replies(blas: BlasApi, a: GpuRef) -> None:
     assert_type(await blas.nrm2(a), float)
     assert_type(await blas.iamax(a), int)
     assert_type(await blas.gemv(a, a), GpuRef)
@@ -64,7 +64,7 @@ import numpy as np
 from callboard.actors.messages import Request
 from callboard.core.ref import GpuRef
 from callboard.kernel.blas import Dot, Gemm, GemmBatched, Scal
-from callboard.kernel.blas.face import BlasFace
+from callboard.kernel.blas.api import BlasApi
 
 R = TypeVar("R")
 
@@ -76,7 +76,7 @@ def ask_other(message: Request[OtherActor, R]) -> R:
     raise NotImplementedError
 
 
-def wrong(blas: BlasFace, a: GpuRef) -> None:
+def wrong(blas: BlasApi, a: GpuRef) -> None:
     blas.gemm(a)  # E
     blas.gemm(a, np.ones((3, 3)))  # E
     blas.gemm(a, a, a)  # E

@@ -11,7 +11,7 @@ from callboard.core.errors import ShapeError
 from callboard.core.layout import layout_of
 from callboard.core.op import OPS, Op, info_of, outputs_of
 from callboard.core.operand import Placeholder
-from callboard.core.opinfo import read_head
+from callboard.core.opinfo import read_signature
 from callboard.kernel.blas_lt import Matmul, MatmulAux, MatmulBgrad
 from callboard.kernel.blas_lt.checks import scale_kind
 from callboard.kernel.blas_lt.epilogues import EPILOGUES, Traits
@@ -159,13 +159,13 @@ def test_what_does_not_fit_is_refused_by_name_value_and_cure(cls: type[Any], fie
 
 
 @pytest.mark.parametrize("dtype", ALL)
-def test_a_head_comes_back(dtype: str) -> None:
+def test_a_signature_comes_back(dtype: str) -> None:
     x = array(16, 16, dtype=dtype)
     op = Matmul(a=x, b=x, alpha=3.0, autotune=2, workspace_size=123)
-    head = info_of(Matmul).split(op).head
-    tag, statics, skeleton = read_head(head)
+    signature = info_of(Matmul).split(op).signature
+    tag, statics, skeleton = read_signature(signature)
     again = info_of(Matmul).join(OPS[tag], statics, skeleton)
-    assert info_of(Matmul).split(again).head == head
+    assert info_of(Matmul).split(again).signature == signature
     assert outputs_of(again) == outputs_of(op)
 
 

@@ -9,7 +9,7 @@ from callboard.core.dtype import DTYPES
 from callboard.core.layout import layout_of
 from callboard.core.op import OPS, Op, info_of, outputs_of
 from callboard.core.operand import Placeholder, Role
-from callboard.core.opinfo import read_head
+from callboard.core.opinfo import read_signature
 from callboard.kernel.solver import Cholesky, Lu, Svd, SyevdxRange
 
 MESSAGES = {tag.partition(".")[2]: cls for tag, cls in OPS.items() if tag.startswith("solver.")}
@@ -47,12 +47,12 @@ def test_the_reply_is_what_the_class_says(cls: type[Op[Any, Any]]) -> None:
     ],
     ids=lambda op: type(op).__name__,
 )
-def test_a_head_comes_back(op: Op[Any, Any]) -> None:
+def test_a_signature_comes_back(op: Op[Any, Any]) -> None:
     info = info_of(type(op))
-    head = info.split(op).head
-    tag, statics, skeleton = read_head(head)
+    signature = info.split(op).signature
+    tag, statics, skeleton = read_signature(signature)
     again = info.join(OPS[tag], statics, skeleton)
-    assert info.split(again).head == head
+    assert info.split(again).signature == signature
     assert outputs_of(again) == outputs_of(op)
 
 

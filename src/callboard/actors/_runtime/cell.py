@@ -24,7 +24,7 @@ from callboard.actors.actor import Actor
 from callboard.actors.clock import Cancellable
 from callboard.actors.errors import MailboxFull, ReplyError
 from callboard.actors.props import Props
-from callboard.actors.refs import ActorRef
+from callboard.actors.refs import ActorRef, ref_to
 from callboard.actors.supervision import RestartLog, Strategy, unwrap
 from callboard.actors.timers import Timers
 from callboard.actors.watch import Watches
@@ -105,11 +105,11 @@ class Cell:
         self.path: str = f"{parent.path}/{name}" if parent is not None else f"/{name}"
         self.uid: int = next(system.uids)
         self.port = port
-        self.ref: ActorRef[Any] = ActorRef(self)
+        self.ref: ActorRef[Any] = ref_to(self)
         self.lane = props.mailbox.lane(self.path, self._rejected)
         self.push = self.lane.push
         self.system_lane: deque[tuple[Callable[..., Any], tuple[Any, ...]]] = deque()
-        self.awake = True  # until its task first sleeps, nobody needs to wake it
+        self.awake = True  # until its task first sleeps, it need not be woken
         self.waiter: asyncio.Future[None] | None = None
         self.closed = False
         self.gone = False
@@ -210,7 +210,7 @@ class Cell:
                 args[1](self.cause)
 
     def abandon(self) -> None:
-        """The loop is closed, so the task never runs again: fail whoever waits."""
+        """The loop is closed, so the task never runs again: fail what waits."""
         self.closed = self.gone = True
         self.awake = False
         self.lane.close()
@@ -265,7 +265,7 @@ class Cell:
             self.abandon()
             raise
         except (KeyboardInterrupt, SystemExit) as error:
-            self.system.fatal(error)
+            self.system._fatal(error)
             cause = error
         except BaseException as error:  # of any class: no actor ends without a word
             _log.exception("defect in the actor runtime: %s stops", self.path)
@@ -345,7 +345,7 @@ class Cell:
                 await result
         except lifecycle.Stop:
             raise
-        except Exception:  # a defect of ours, and no reason to leave the user's messages
+        except Exception:  # a defect of the runtime, and no reason to leave the user's messages
             _log.exception("%s: a system message failed", self.path)
 
     async def _failed(self, error: BaseException, item: Any) -> None:
@@ -375,7 +375,7 @@ class Cell:
             answer = RuntimeError(f"a handler raised {error!r}") if isinstance(error, StopIteration) else error
             ask.refuse(answer, seen=not isinstance(error, ReplyError))
         elif isinstance(error, ReplyError):
-            _log.warning("%s answered %s, which nobody asked: %r", self.path, type(message).__qualname__, error)
+            _log.warning("%s answered %s, which was told, not asked: %r", self.path, type(message).__qualname__, error)
             self.dead(message, "reply_error")
 
     def adopt(self, actor: Actor) -> None:
@@ -385,5 +385,5 @@ class Cell:
         self.dispatch.adopt(actor)
 
     def current_ask(self) -> Ask | None:
-        """The envelope of the message that is being handled, if somebody asked."""
+        """The envelope of the message that is being handled, if it was asked and not told."""
         return self.current if type(self.current) is Ask else None

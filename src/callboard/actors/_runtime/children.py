@@ -47,7 +47,7 @@ class Children:
         """Make and start a child.
 
         Raises:
-            TypeError: no Props, or those of a class that is no Actor.
+            TypeError: not a Props, or those of a class that is not an Actor.
             ValueError: the name has other characters than ``A-Z a-z 0-9 _ . : @ + = ~ -`` or begins with a sign.
             NameInUse: a living child has it.
             ActorStopped: the owner or the system is stopping.
@@ -55,22 +55,23 @@ class Children:
         factory = Props.checked(props)._factory
         if isinstance(factory, type) and not issubclass(factory, Actor):
             raise TypeError(
-                f"{factory.__qualname__} is no Actor; derive from it (a ResidentActor is made by its device: "
+                f"{factory.__qualname__} is not an Actor; derive from it (a ResidentActor is made by its device: "
                 "device.actor_of)"
             )
         owner = self._owner
         if owner.closed or owner.system.is_stopping:
-            raise ActorStopped(f"{owner.path} is stopping and makes no more actors")
+            why = f"the system {owner.system.name}" if owner.system.is_stopping else owner.path
+            raise ActorStopped(f"{why} is stopping: {owner.path} makes no more actors") from owner.cause
         name = props.name if name is None else name
         if name is None:
-            # Nobody else can choose a name with a dollar sign, so this one is free.
+            # No user can choose a name with a dollar sign, so this one is free.
             self._count += 1
             name = f"${props.label}-{self._count}"
         elif not _VALID_NAME.fullmatch(name):
             raise ValueError(f"not a name for an actor: {name!r}")
         elif name in self._cells:
             raise NameInUse(f"{owner.path} has a living child {name!r}")
-        cell = owner.system.new_cell(owner, props, name)
+        cell = owner.system._new_cell(owner, props, name)
         self._cells[name] = cell
         if not cell.port.run(cell.start):
             del self._cells[name]

@@ -48,7 +48,7 @@ def _completed(cell: "Cell", ask: Ask | None, message: Any, incarnation: int, fu
 
 
 def as_failure(error: BaseException, path: str, message: Any) -> BaseException:
-    """The error itself, but for a cancellation, which nobody ordered, an error that says so."""
+    """The error itself; for a cancellation, a :class:`HandlerCancelled` in its place."""
     if not isinstance(error, asyncio.CancelledError):
         return error
     failure = HandlerCancelled(f"{path}: something {type(message).__qualname__} waited for was cancelled")

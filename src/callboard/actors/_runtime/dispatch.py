@@ -98,7 +98,7 @@ class Dispatch:
         return handler(message)
 
     def _on_tick(self, tick: Tick) -> Any:
-        if not self._cell.timers.accept(tick):
+        if not self._cell.timers._accept(tick):
             return None
         self._cell.current = tick.message
         return self._inner(tick.message)

@@ -54,7 +54,7 @@ class Ask(msgspec.Struct, eq=False):
     def refuse(self, error: BaseException, *, seen: bool = False) -> None:
         """Reply with an error, from any thread.
 
-        ``seen``: it is logged elsewhere, asyncio need not warn if nobody awaits it.
+        ``seen``: it is logged elsewhere, asyncio need not warn if it is not awaited.
         """
         future = self.future
         if future is None:

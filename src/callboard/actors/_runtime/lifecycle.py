@@ -42,9 +42,20 @@ class _InitFailure(Exception):
 
 def stopped_error(cell: "Cell") -> ActorStopped:
     """What askers of a stopped actor get."""
-    error = ActorStopped(f"{cell.path} is stopped")
+    error = ActorStopped(f"{cell.path} is stopped ({cause_of(cell)})")
     error.__cause__ = cell.cause
     return error
+
+
+def cause_of(cell: "Cell") -> str:
+    """Why a cell stops or has stopped, for errors."""
+    if cell.cause is not None:
+        return f"it failed: {cell.cause!r}"
+    if cell.port.loop.is_closed():
+        return "its event loop is closed"
+    if cell.system.is_stopping:
+        return f"the system {cell.system.name} stops"
+    return "it was asked to stop"
 
 
 async def _finish_hook(result: Awaitable[None] | None) -> None:
@@ -96,7 +107,7 @@ async def _create(cell: "Cell", restarted_by: BaseException | None) -> None:
 
 def _let_fatal_pass(cell: "Cell", error: BaseException) -> None:
     if isinstance(error, KeyboardInterrupt | SystemExit):
-        cell.system.fatal(error)
+        cell.system._fatal(error)
         raise Stop(error) from None
 
 
@@ -189,7 +200,7 @@ async def _restart(cell: "Cell", error: BaseException, message: Any, delay: floa
 
 
 def on_stop(cell: "Cell") -> None:
-    """Somebody asked to stop."""
+    """The actor was asked to stop."""
     raise Stop(None)
 
 
@@ -249,7 +260,7 @@ def on_unlisten(cell: "Cell", key: Any) -> None:
 
 
 async def finish(cell: "Cell", cause: BaseException | None) -> None:
-    """Close the user lane, stop the children, call ``post_stop``, tell whoever listens. Never raises."""
+    """Close the user lane, stop the children, call ``post_stop``, tell the watchers. Never raises."""
     cell.stopping = True
     cell.cause = cause
     cell.incarnation += 1
@@ -275,11 +286,12 @@ async def finish(cell: "Cell", cause: BaseException | None) -> None:
         cell.parent.children.remove(cell)
     for listener in listeners.values():
         listener(cause)
-    cell.system.gone(cell, cause)
+    if cell.parent is None:
+        await cell.system._guardian_gone(cause)
 
 
 def _close(cell: "Cell") -> None:
-    # In this order: whoever appends after the drain finds ``awake`` false and drains itself.
+    # In this order: what is appended after the drain finds ``awake`` false and drains itself.
     cell.closed = True
     cell.awake = False
     cell.lane.close()
@@ -313,7 +325,7 @@ async def _bounded(cell: "Cell", actor: Any, seconds: float) -> None:
     except asyncio.CancelledError:
         _log.error("post_stop of %s was cancelled", cell.path)
     except (KeyboardInterrupt, SystemExit) as error:
-        cell.system.fatal(error)
+        cell.system._fatal(error)
     except BaseException:  # user code may fail in any way, and the actor still ends
         _log.exception("post_stop of %s failed", cell.path)
     finally:

@@ -12,7 +12,7 @@ _log = logging.getLogger("callboard.actors")
 
 
 class StopSignals:
-    """Takes signals while a system runs and gives them back to whoever had them when it has ended.
+    """Takes signals while a system runs and restores the previous handlers when it has ended.
 
     A service manager sends SIGTERM and waits; without this the process ends at once, and nothing is drained. Off by
     default: a web server that runs the system has handlers of its own, and ends it through its lifespan.

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from types import CoroutineType, NoneType
 from typing import Any, Final
 
-__all__ = ["COMPLETION", "COROUTINE", "PLAIN", "ResultKinds", "bind", "find", "handler_names"]
+__all__ = ["COMPLETION", "COROUTINE", "PLAIN", "ResultKinds", "bind", "check_handlers", "find", "handler_names"]
 
 PLAIN: Final = 0
 COROUTINE: Final = 1
@@ -24,11 +24,31 @@ def handler_names(cls: type) -> dict[type, str]:
     if found is None:
         found = {}
         for base in reversed(cls.__mro__):
-            for name, value in vars(base).items():
-                message = getattr(value, "__callboard_handles__", None)
-                if isinstance(message, type):
-                    found[message] = name
+            found |= _own_handlers(base)
         setattr(cls, _cache_name, found)
+    return found
+
+
+def check_handlers(cls: type) -> None:
+    """Refuse a class body in which two methods handle one message.
+
+    Raises:
+        TypeError: Naming both.
+    """
+    _own_handlers(cls)
+
+
+def _own_handlers(cls: type) -> dict[type, str]:
+    found: dict[type, str] = {}
+    for name, value in vars(cls).items():
+        message = getattr(value, "__callboard_handles__", None)
+        if not isinstance(message, type):
+            continue
+        other = found.setdefault(message, name)
+        if vars(cls)[other] is not value:
+            raise TypeError(
+                f"{cls.__qualname__}: {other} and {name} both handle {message.__qualname__}; a message has one handler"
+            )
     return found
 
 

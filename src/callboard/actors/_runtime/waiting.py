@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 __all__ = ["offer", "wait_stopped"]
 
 
-async def offer(cell: "Cell", message: Any, timeout: float) -> None:
+async def offer(cell: "Cell", message: Any, timeout: float | None) -> None:
     """See :meth:`ActorRef.offer`."""
     if cell.closed:
-        raise ActorStopped(f"{cell.path} is stopped")
-    port = cell.system.port_of(asyncio.get_running_loop())
+        raise lifecycle.stopped_error(cell)
+    port = cell.system._port_of(asyncio.get_running_loop())
     future: asyncio.Future[bool | None] = port.loop.create_future()
     admitted = partial(port.run, _resolve, future)
     if cell.lane.wait_for_room(message, admitted):
@@ -26,23 +26,26 @@ async def offer(cell: "Cell", message: Any, timeout: float) -> None:
         return
     if cell.closed:  # closed meanwhile by another thread, which may have overlooked this one
         cell.lane.close()
-    timer = port.clock.call_later(timeout, _resolve, future, None)
+    timer = None if timeout is None else port.clock.call_later(timeout, _resolve, future, None)
     try:
         done = await future
     except asyncio.CancelledError:
         cell.lane.give_up(admitted)
         raise
     finally:
-        timer.cancel()
+        if timer is not None:
+            timer.cancel()
     if done is None and cell.lane.give_up(admitted):
         raise MailboxFull(f"{cell.path} had no room for {type(message).__qualname__} within {timeout:g} s")
     if done is False:
-        raise ActorStopped(f"{cell.path} stopped before it had room for {type(message).__qualname__}")
+        raise ActorStopped(
+            f"{cell.path} stopped ({lifecycle.cause_of(cell)}) before it had room for {type(message).__qualname__}"
+        ) from cell.cause
 
 
 async def wait_stopped(cell: "Cell", timeout: float) -> BaseException | None:
     """See :meth:`ActorRef.stopped`."""
-    port = cell.system.port_of(asyncio.get_running_loop())
+    port = cell.system._port_of(asyncio.get_running_loop())
     future: asyncio.Future[BaseException | None] = port.loop.create_future()
     cell.post_system(lifecycle.on_listen, future, partial(port.run, _resolve, future))
     late = TimeoutError(f"{cell.path} still runs after {timeout:g} s")

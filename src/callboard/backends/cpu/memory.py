@@ -7,6 +7,7 @@ import numpy as np
 
 from callboard.backends.cpu.stream import CpuStream
 from callboard.backends.cpu.views import viewer
+from callboard.core.backend import Status
 from callboard.core.layout import Layout
 from callboard.core.library import Library, launches, prepares
 from callboard.core.op import Op
@@ -16,7 +17,6 @@ from callboard.kernel.memory import Copy, Download, Empty, Fill, Upload
 __all__ = ["CpuMemory"]
 
 Viewer = Callable[[int], "np.ndarray[Any, Any]"]
-Check = Callable[[], None]
 
 
 def layout_of_out(op: Op[Any, Any]) -> Layout:
@@ -46,7 +46,7 @@ class CpuMemory(Library):
         return viewer(op.out.layout), value
 
     @launches(Fill, refuses=complex_into_real)
-    def fill(self, stream: CpuStream, plan: tuple[Viewer, Viewer | None], out: int, fill_value: Any) -> Check:
+    def fill(self, stream: CpuStream, plan: tuple[Viewer, Viewer | None], out: int, fill_value: Any) -> Status:
         view_out, view_value = plan
         value = fill_value if view_value is None else view_value(fill_value)
         return stream.run(self.name, assign, view_out(out), value)
@@ -56,7 +56,7 @@ class CpuMemory(Library):
         return viewer(op.src.layout), viewer(layout_of_out(op))
 
     @launches(Copy)
-    def copy(self, stream: CpuStream, plan: tuple[Viewer, Viewer], src: int, out: int) -> Check:
+    def copy(self, stream: CpuStream, plan: tuple[Viewer, Viewer], src: int, out: int) -> Status:
         view_src, view_out = plan
         return stream.run(self.name, np.copyto, view_out(out), view_src(src))
 
@@ -65,7 +65,7 @@ class CpuMemory(Library):
         return viewer(op.host.layout), viewer(layout_of_out(op))
 
     @launches(Upload)
-    def upload(self, stream: CpuStream, plan: tuple[Viewer, Viewer], host: int, out: int) -> Check:
+    def upload(self, stream: CpuStream, plan: tuple[Viewer, Viewer], host: int, out: int) -> Status:
         view_host, view_out = plan
         return stream.run(self.name, np.copyto, view_out(out), view_host(host))
 
@@ -74,11 +74,11 @@ class CpuMemory(Library):
         return viewer(op.src.layout), viewer(op.host.layout)
 
     @launches(Download)
-    def download(self, stream: CpuStream, plan: tuple[Viewer, Viewer], src: int, host: int) -> Check:
+    def download(self, stream: CpuStream, plan: tuple[Viewer, Viewer], src: int, host: int) -> Status:
         view_src, view_host = plan
         return stream.run(self.name, np.copyto, view_host(host), view_src(src))
 
 
 def assign(out: "np.ndarray[Any, Any]", value: Any) -> None:
-    """``out[...] = value``, converted as NumPy converts."""
-    out[...] = value
+    """``out[...] = value``, converted as NumPy converts; a Python integer as one of 64 bits."""
+    out[...] = np.asarray(value) if type(value) is int else value

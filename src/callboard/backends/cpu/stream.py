@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from callboard.core.backend import AccelEvent, AccelStream
+from callboard.core.backend import AccelEvent, AccelStream, Status
 from callboard.core.errors import AccelError, DriverError, LibraryError, OutOfMemory
 
 __all__ = ["CpuEvent", "CpuStream"]
@@ -70,8 +70,8 @@ class CpuEvent(AccelEvent):
             waiters.popleft().release()
 
 
-class Work:
-    """One op's work and, when it is done, its own failure; calling it raises that failure (the check of a launch)."""
+class Work(Status):
+    """One op's work and, when it is done, its own failure."""
 
     __slots__ = ("args", "error", "fn", "lib")
 
@@ -90,7 +90,7 @@ class Work:
         except BaseException as e:  # of the work, whatever it is, is the op's failure: the thread goes on for others
             self.error = failure(self.lib, fn, e)
 
-    def __call__(self) -> None:
+    def check(self, outcome: bytes) -> None:
         if self.error is not None:
             raise self.error
 
@@ -120,7 +120,7 @@ class CpuStream(AccelStream):
         self._wake.acquire()
         self._parked = False
         self._closing = False
-        self._error: BaseException | None = None  # of work that nobody checks; the worker's own
+        self._error: BaseException | None = None  # of work that is not checked; the worker's own
         self._thread = threading.Thread(target=self._work, name=f"callboard-cpu-stream-{id}", daemon=True)
         self._thread.start()
 
@@ -140,12 +140,12 @@ class CpuStream(AccelStream):
             raise DriverError(f"CPU stream {self.id} is closed")
         self._push(fn, args)
 
-    def run(self, lib: str, fn: Callable[..., object], *args: Any) -> Callable[[], None]:
+    def run(self, lib: str, fn: Callable[..., object], *args: Any) -> Status:
         """Execute ``fn(*args)`` behind the work so far as the work of one op of ``lib``.
 
         Returns:
-            The check that a launch returns: called when the stream has passed the work, it raises the work's own
-            failure, an :class:`AccelError` as it is and anything else as :class:`LibraryError` (``MemoryError`` as
+            What a launch returns: when the stream has passed the work, its check raises the work's own failure, an
+            :class:`AccelError` as it is and anything else as :class:`LibraryError` (``MemoryError`` as
             :class:`OutOfMemory`).
         """
         work = Work(lib, fn, args)

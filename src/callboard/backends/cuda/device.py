@@ -183,7 +183,7 @@ class CudaDevice(AccelDevice):
         self.kernels.close()
         self._slots.close()
         # The context lives on where CuPy or torch share it, so what is left is given back here; but not memory that
-        # somebody was lent and still holds.
+        # was lent and is still held.
         for address, allocation in self._allocated.items():
             if allocation() is None:
                 self.driver.mem_free(address)
@@ -199,7 +199,7 @@ class CudaDevice(AccelDevice):
 
 
 class _Allocation:
-    """What a block's :class:`Memory` owns: as long as it lives, somebody may use the block."""
+    """What a block's :class:`Memory` owns: as long as it lives, the block may be in use."""
 
     __slots__ = ("__weakref__",)
 

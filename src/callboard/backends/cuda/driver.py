@@ -3,7 +3,7 @@
 They are bound with :mod:`ctypes` to ``libcuda.so.1`` itself, whose versioned symbols are a stable C ABI, and not
 through ``cuda.bindings.driver``: that costs a tuple, an enum look-up and handle objects per call on top, and an import.
 Every call releases the GIL, also those of a microsecond: it costs 30 ns of 150, and a driver call made *with* the GIL
-dead-locks with a Python host function of somebody else's stream (CuPy's ``launch_host_func`` in a resident actor),
+dead-locks with a Python host function of another library's stream (CuPy's ``launch_host_func`` in a resident actor),
 which waits for the GIL under the driver's lock (numba-cuda#317, TensorRT-LLM#15855).
 
 Two kinds of functions: *checked* ones raise; the few on the hot path return the status, and their callers look at it.
@@ -88,7 +88,7 @@ CHECKED: dict[str, tuple[str, tuple[Any, ...]]] = {
     "module_get_function": ("cuModuleGetFunction", (_Handle, c_void_p, c_char_p)),
     "module_unload": ("cuModuleUnload", (c_void_p,)),
 }
-# Checked, too; where the driver is older, calling them says so.
+# Checked, too; where the driver is older, calling them raises an error.
 NEWER: dict[str, tuple[str, tuple[Any, ...]]] = {
     "device_resource": ("cuDeviceGetDevResource", (c_int, c_void_p, c_int)),
     "resource_desc": ("cuDevResourceGenerateDesc", (_Handle, c_void_p, c_uint)),

@@ -1,4 +1,4 @@
-"""Work recorded from a stream as a CUDA graph, and where recording disturbs nobody."""
+"""Work recorded from a stream as a CUDA graph, and where recording disturbs no other work."""
 
 import ctypes
 from collections.abc import Callable
@@ -55,7 +55,7 @@ class GreenContext:
     """A second, light context of the same memory and kernels, with all multiprocessors, to record in.
 
     While a stream is captured, CUDA refuses to synchronise the context that it belongs to (900), on any thread, and
-    gives the recording up (901). The context that everybody uses is not that of a stream made here, so whoever
+    gives the recording up (901). The primary context is not that of a stream made here, so what
     synchronises it does not meet a recording. What was recorded here may be launched there.
 
     Args:
@@ -99,7 +99,7 @@ def capture(driver: Driver, stream: int, enqueue: Callable[[], None]) -> CudaGra
     graph = c_void_p()
     try:
         enqueue()
-    except BaseException:  # whatever ends it: a stream that goes on recording is of no use to anybody
+    except BaseException:  # of any kind: a stream that is left recording cannot be used any more
         with suppress(AccelError):  # an invalidated capture ends with an error that says less than the first
             driver.stream_end_capture(stream, ctypes.byref(graph))
         if graph.value:

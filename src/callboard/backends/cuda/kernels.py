@@ -134,8 +134,8 @@ def compiled(source: str, capability: tuple[int, int], cache: Path | None = None
         BackendUnavailable: NVRTC is not installed.
         LibraryError: It refuses the source.
     """
-    stem, _, part = source.partition("-")
-    text = _text(f"{stem}.cu")
+    lib, _, part = source.partition("-")
+    text = _text(f"{lib}.cu")
     if part:
         text = f"#define FOR_{part}\n#line 1\n".encode() + text
     nvrtc = load_nvrtc()

@@ -139,7 +139,7 @@ def _fill_with_number(fill: Filler, dtype: DType) -> Callable[[int, int, Any], N
 
     def run(stream: int, out: int, value: Any) -> None:
         with np.errstate(all="ignore"):  # as on a device: an overflow gives an infinity
-            element[...] = value
+            element[...] = np.asarray(value)  # of an integer, i64 or u64: not every dtype takes Python's
         fill(stream, out, element.tobytes())
 
     return run

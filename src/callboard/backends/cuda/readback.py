@@ -1,12 +1,13 @@
 """Small results on their way to the host, through page-locked slots."""
 
 import ctypes
+from collections.abc import Callable
 from ctypes import c_void_p
 
 from callboard.backends.cuda.driver import Driver
-from callboard.core.backend import Readback
+from callboard.core.backend import Readback, Status
 
-__all__ = ["SLOT", "CudaReadback", "Slots"]
+__all__ = ["SLOT", "CudaReadback", "CudaStatus", "Slots"]
 
 SLOT = 64
 """Bytes of a slot: the most that one readback brings, and a cache line."""
@@ -71,3 +72,24 @@ class CudaReadback(Readback):
         # Dropped untaken when its op failed; that is known only after the stream has passed the copy.
         if self._slot:
             self._give_back()
+
+
+class CudaStatus(Status):
+    """The outcome of a launch in device memory.
+
+    Args:
+        address, nbytes: Where; the memory of its plan.
+        check: Raises what it says.
+        keeps: Host memory that the work needs.
+    """
+
+    __slots__ = ("_check", "_keeps", "address", "nbytes")
+
+    def __init__(self, address: int, nbytes: int, check: Callable[[bytes], object], keeps: object = None) -> None:
+        self.address = address
+        self.nbytes = nbytes
+        self._check = check
+        self._keeps = keeps
+
+    def check(self, outcome: bytes) -> None:
+        self._check(outcome)

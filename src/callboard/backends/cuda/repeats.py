@@ -79,7 +79,7 @@ class Repeats:
 
         def launch(stream: CudaStream, *arguments: Any) -> None:
             nonlocal pack, pick
-            if stream.recording:  # by somebody else
+            if stream.recording:  # by another recording
                 run(stream, *arguments)
                 return
             if pick is None:

@@ -1,4 +1,4 @@
-"""What all of NVIDIA's libraries have in common: how their bindings are loaded, and called with errors of ours.
+"""What all of NVIDIA's libraries have in common: how their bindings are loaded, and called with callboard's errors.
 
 NVIDIA calls ``nvmath.bindings`` experimental, so what is theirs (modules, exceptions, codes) stays in one module a
 library, which is a :class:`Vendor`.

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from callboard.actors import Props
 from callboard.core.errors import ContextLost
-from callboard.device.handle import Device
+from callboard.device.client.handle import Device
 
 __all__ = ["Fault", "fault_of", "standby_ready"]
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from callboard.core.ref import GpuRef
-from callboard.device.handle import Device
+from callboard.device.client.handle import Device
 
 __all__ = ["Problem", "pose", "step", "variances"]
 

@@ -12,7 +12,7 @@ from callboard.cli.demo.pca import Problem, pose, step, variances
 from callboard.cli.demo.settings import CHECKPOINT, FAULT_AT, MOST, RANK, SETTLED, first_block
 from callboard.core.errors import ContextLost
 from callboard.core.ref import GpuRef
-from callboard.device.handle import Device
+from callboard.device.client.handle import Device
 from callboard.device.supervision.watch import Lost, Recovered
 
 __all__ = ["Job", "Outcome"]

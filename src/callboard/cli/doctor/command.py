@@ -9,6 +9,7 @@ import msgspec
 from callboard.cli.doctor.devices import backend_findings
 from callboard.cli.doctor.findings import Finding, Findings
 from callboard.cli.doctor.machine import driver, limits, packages, system
+from callboard.device.configure import unknown_variables
 
 __all__ = ["add_doctor", "examine", "report"]
 
@@ -48,6 +49,7 @@ def examine(isolation: str | None = None) -> Findings:
         driver=driver(),
         backends=asyncio.run(backend_findings(isolation)),
         limits=limits(),
+        environment=[Finding(name=name, error=why) for name, why in unknown_variables().items()],
     )
 
 
@@ -65,10 +67,11 @@ def report(found: Findings) -> Iterator[str]:
             yield _line(device)
             yield from (f"    {_line(library)}" for library in device.libraries)
     yield from map(_line, found.limits)
+    yield from map(_line, found.environment)
 
 
 def _line(finding: Finding) -> str:
     if finding.error is not None:
         detail = f" ({finding.detail})" if finding.detail and finding.detail not in finding.error else ""
-        return f"NO  {finding.name}{detail}: {finding.error}"
+        return f"{'NO' if finding.needed else '--'}  {finding.name}{detail}: {finding.error}"
     return f"ok  {finding.name}" + (f": {finding.detail}" if finding.detail else "")

@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 
 from callboard.cli.doctor.findings import BackendFinding, DeviceFinding, LibraryFinding
+from callboard.cli.doctor.machine import has_nvidia_gpu
 from callboard.core import registry
 from callboard.core.backend import AccelBackend, DeviceInfo
 from callboard.core.errors import AccelError, BackendUnavailable
-from callboard.device.handle import Device
+from callboard.device.client.handle import Device
 from callboard.kernel.sparse import CsrRef
 from callboard.system import System
 
@@ -121,7 +122,7 @@ async def _backend(name: str, isolation: str | None) -> BackendFinding:
         backend = registry.backend(name)
         devices = backend.devices()
     except BackendUnavailable as e:
-        return BackendFinding(name=name, error=str(e))
+        return BackendFinding(name=name, error=str(e), needed=name != "cuda" or has_nvidia_gpu())
     return BackendFinding(name=name, devices=[await _device(backend, info, isolation) for info in devices])
 
 

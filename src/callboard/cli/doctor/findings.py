@@ -12,11 +12,13 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
         name: Of what.
         error: Why it does not work, with the cure; None: it works.
         detail: More about it.
+        needed: False for what is not there and nothing on this machine needs: ``error`` is no alarm then.
     """
 
     name: str
     error: str | None = None
     detail: str = ""
+    needed: bool = True
 
 
 class LibraryFinding(Finding, frozen=True, kw_only=True):
@@ -54,6 +56,7 @@ class Findings(msgspec.Struct, frozen=True, kw_only=True):
         driver: NVIDIA's, as NVML tells it.
         backends: And their devices.
         limits: Of this process, and what the kernel offers.
+        environment: Variables with callboard's prefix that mean nothing.
     """
 
     platform: dict[str, str]
@@ -61,6 +64,7 @@ class Findings(msgspec.Struct, frozen=True, kw_only=True):
     driver: Finding
     backends: list[BackendFinding]
     limits: list[Finding]
+    environment: list[Finding] = []
 
     def usable(self, backend: str) -> bool:
         """Whether a device of this backend works with all its libraries."""

@@ -7,10 +7,11 @@ import os
 import platform
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 from callboard.cli.doctor.findings import Finding
 
-__all__ = ["PACKAGES", "driver", "limits", "packages", "system"]
+__all__ = ["PACKAGES", "driver", "has_nvidia_gpu", "limits", "packages", "system"]
 
 PACKAGES = (
     *("callboard", "numpy", "scipy", "msgspec", "ml-dtypes", "cloudpickle", "threadpoolctl", "uvloop"),
@@ -46,6 +47,8 @@ def driver() -> Finding:
     try:
         nvml = ctypes.CDLL("libnvidia-ml.so.1")
     except OSError as e:
+        if not has_nvidia_gpu():
+            return Finding(name="NVIDIA driver", error="not there, and no NVIDIA GPU either", needed=False)
         return Finding(name="NVIDIA driver", error=f"not there: {e}; install the driver of this machine's GPU")
     if status := nvml.nvmlInit_v2():
         return Finding(name="NVIDIA driver", error=f"does not answer (NVML error {status}); look at nvidia-smi")
@@ -57,6 +60,17 @@ def driver() -> Finding:
         nvml.nvmlShutdown()
     version = f"{text.value.decode(errors='replace')}, CUDA up to {cuda.value // 1000}.{cuda.value % 1000 // 10}"
     return Finding(name="NVIDIA driver", detail=version)
+
+
+def has_nvidia_gpu(devices: Path = Path("/sys/bus/pci/devices")) -> bool:
+    """Whether a device of this machine is NVIDIA's, by its PCI vendor; True on Windows, which is not asked."""
+    if Path("/dev/nvidiactl").exists() or Path("/dev/dxg").exists():  # a container without sysfs; WSL
+        return True
+    try:
+        vendors = [(device / "vendor").read_text("ascii").strip() for device in devices.iterdir()]
+    except OSError:
+        return platform.system() == "Windows"
+    return "0x10de" in vendors
 
 
 def limits() -> list[Finding]:

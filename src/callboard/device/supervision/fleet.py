@@ -2,33 +2,36 @@
 
 import asyncio
 import concurrent.futures
+import contextlib
 from collections.abc import Callable, Iterable
 
-from callboard.device.arena import Arena, ArenaPool
-from callboard.device.hosts.base import Host
-from callboard.device.protocol import UnmapArena
+from callboard.device.protocol.arena import Arena, ArenaPool
+from callboard.device.supervision.hosts.base import Host
 
 __all__ = ["Fleet"]
+
+SETTLE_TIME = 10.0
+"""Seconds of a period; arenas that were not needed in two periods in a row are given up."""
 
 LEAVE_TIME = 1.0
 """Seconds that a poisoned host gets to leave by itself before it is killed."""
 
 REAP_TIME = 10.0
-"""Seconds for which a want of memory waits for lost hosts to give theirs back: leaving, being killed, and a driver that
-takes a process apart."""
+"""Seconds that an op which lacks memory waits for lost hosts to release theirs: to exit, to be killed, and for the
+driver to clean up the process."""
 
 
 class Fleet:
-    """What is kept of hosts from their start until nothing of them can run or write any more.
+    """The hosts of a device, from their start until they can neither run nor write any more.
 
     Args:
-        loop: Of the device; methods are called on its thread unless they say otherwise.
-        max_staged_bytes: Of all arenas.
-        shared: Hosts are processes, so arenas have to be memory that can be shared.
-        serving: Those that calls may go to: the active host and the standby, as far as there are any.
+        loop: The device's loop. Methods are called on its thread unless their docstrings allow any thread.
+        max_staged_bytes: Limit for all arenas together.
+        shared: Hosts are processes, so arenas have to be shared memory.
+        serving: Returns the hosts that calls may go to: the active host and the standby, as far as they exist.
 
     Attributes:
-        hosts: All that may still run.
+        hosts: All hosts that may still run.
         arenas: Host memory that they read and write.
     """
 
@@ -43,16 +46,17 @@ class Fleet:
         self.arenas = ArenaPool(max_staged_bytes, self.announce, self.retire, shared=shared)
         self._loop = loop
         self._serving = serving
+        self._settling: asyncio.TimerHandle | None = None
 
     def add(self, host: Host) -> None:
-        """A host has been started: tell it of the arenas that there are."""
+        """Add a host that has been started, and send it all arenas."""
         self.hosts.add(host)
         host.reaped.add_done_callback(lambda _: self._reaped(host))
         for arena in self.arenas.arenas:
             host.send_arena(arena.id, arena.descriptor, arena.nbytes, arena.address)
 
     def announce(self, arena: Arena) -> None:
-        """Have every host map a new arena (a hot standby page-locks it early). Any thread; back when it is sent."""
+        """Have every host map a new arena (a hot standby page-locks it early). Any thread; returns when it is sent."""
         if asyncio._get_running_loop() is self._loop:
             self._announce(arena)
             return
@@ -68,20 +72,33 @@ class Fleet:
     def _announce(self, arena: Arena) -> None:
         for host in self._serving():
             host.send_arena(arena.id, arena.descriptor, arena.nbytes, arena.address)
+        if self._settling is None:
+            self._settling = self._loop.call_later(SETTLE_TIME, self._settle)
+
+    def _settle(self) -> None:
+        left = self.arenas.settle()
+        self._settling = self._loop.call_later(SETTLE_TIME, self._settle) if left else None
 
     def retire(self, arena: Arena) -> None:
-        """The pool gives an arena up."""
+        """Have every host unmap an arena that the pool gives up. Any thread."""
+        if asyncio._get_running_loop() is self._loop:
+            self._retire(arena)
+            return
+        with contextlib.suppress(RuntimeError):  # the loop is closed, and with it the hosts
+            self._loop.call_soon_threadsafe(self._retire, arena)
+
+    def _retire(self, arena: Arena) -> None:
         for host in self._serving():
-            host.post(UnmapArena(arena.id))
+            host.retire_arena(arena)
 
     def dismiss(self, host: Host) -> None:
-        """A lost host leaves by itself, or is made to; what it could still write is not reused before it is gone."""
+        """Let a lost host exit, or kill it. Arenas that it could still write are not reused before it is reaped."""
         if not host.reaped.done():
             self.arenas.quarantine(host)
             self._loop.call_later(LEAVE_TIME, lambda: host.reaped.done() or host.kill("lost"))
 
     def when_reaped(self, then: Callable[[], None]) -> None:
-        """Call ``then`` when no lost host holds memory of the device any more, or after :data:`REAP_TIME`."""
+        """Call ``then`` when no lost host holds device memory any more, or after :data:`REAP_TIME` seconds."""
         serving = set(self._serving())
         lost = [host.reaped for host in self.hosts - serving]
         if not lost:
@@ -97,7 +114,9 @@ class Fleet:
         gone.add_done_callback(done)
 
     async def close(self, timeout: float) -> None:
-        """Have all hosts leave, and wait; each gets about ``timeout`` seconds."""
+        """Close all hosts and wait until they have ended; each gets about ``timeout`` seconds."""
+        if self._settling is not None:
+            self._settling.cancel()
         await asyncio.gather(*(host.close(timeout) for host in self.hosts))
 
     def _reaped(self, host: Host) -> None:

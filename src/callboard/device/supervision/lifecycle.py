@@ -1,4 +1,4 @@
-"""The life of a device, as a table: which state follows which event. Pure: no I/O, no clock."""
+"""The state machine of a device, as a table: state and event give the next state. Pure: no I/O, no clock."""
 
 import enum
 
@@ -6,26 +6,26 @@ __all__ = ["TABLE", "Event", "State", "after"]
 
 
 class State(enum.Enum):
-    """Where a device is."""
+    """The states of a device."""
 
     STARTING = "starting"
-    """The first context is being made; ops are queued."""
+    """The first context is being opened; ops are queued."""
     READY = "ready"
     REBUILDING = "rebuilding"
-    """The context was lost and another is on its way; ops are queued and belong to the next generation."""
+    """The context was lost and another is being opened; ops are queued and belong to the next generation."""
     HALF_OPEN = "half_open"
-    """The restart budget is spent; one attempt per window is made; ops are queued."""
+    """The restart budget is spent: one attempt per window is made; ops are queued."""
     STOPPED = "stopped"
 
 
 class Event(enum.Enum):
-    """What can happen to it."""
+    """The events that change the state of a device."""
 
     CONTEXT_READY = "context ready"
     CONTEXT_LOST = "context lost"
     """Poisoned, killed, hung, or ended while starting; the budget allows another."""
     BUDGET_SPENT = "budget spent"
-    """As CONTEXT_LOST, but one too many within the window."""
+    """As CONTEXT_LOST, but with more losses in the window than the budget allows."""
     RETRY_DUE = "retry due"
     UNRECOVERABLE = "unrecoverable"
     STOP = "stop"
@@ -46,9 +46,9 @@ TABLE: dict[tuple[State, Event], State] = {
     **{(state, E.UNRECOVERABLE): S.STOPPED for state in S},
     **{(state, E.STOP): S.STOPPED for state in S},
 }
-"""What is not here cannot happen, or changes nothing."""
+"""Pairs that are not listed cannot happen, or change nothing."""
 
 
 def after(state: State, event: Event) -> State | None:
-    """The next state; None where the event means nothing (a report of a generation that is gone, a late timer)."""
+    """The next state; None if the event changes nothing (a report from an earlier generation, a late timer)."""
     return TABLE.get((state, event))

@@ -4,13 +4,13 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
-from callboard.device.hosts.base import Host
-from callboard.device.protocol import Open
+from callboard.device.protocol.messages import Open
+from callboard.device.supervision.hosts.base import Host
 
 __all__ = ["Standby"]
 
 DELAYS = (0.0, 0.5, 2.0, 10.0, 30.0)
-"""Seconds before a standby that keeps dying is started again: it costs nobody but itself, so it is never given up."""
+"""Seconds before a standby that keeps dying is started again. Its failures affect no op, so it is never given up."""
 
 
 class Standby:
@@ -18,8 +18,8 @@ class Standby:
 
     Args:
         start: Starts a host.
-        configured: What the host is told; None where no standby is wanted.
-        log: For its failures; they fail no op and spend no budget.
+        configured: Returns the message that opens the standby; None where none is wanted.
+        log: For the standby's failures, which fail no op and are not counted in the restart budget.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class Standby:
 
     @property
     def state(self) -> str:
-        """``"none"``, ``"starting"``, ``"ready"`` or ``"failed"`` (and to be started again)."""
+        """``"none"``, ``"starting"``, ``"ready"`` or ``"failed"`` (another is started)."""
         if self.host is not None:
             return "ready" if self._is_ready else "starting"
         if self._task is not None:
@@ -52,19 +52,19 @@ class Standby:
         self._task = asyncio.get_running_loop().create_task(self._run(), name="callboard-standby")
 
     def is_ready(self) -> None:
-        """It has imported everything (and, hot, has its context)."""
+        """Note that the standby has imported everything (and, if hot, has its context)."""
         self._is_ready = True
         self._failures = 0
         self._tell()
 
     async def until_ready(self) -> bool:
-        """Wait until it could take over; False if there will be none any more."""
+        """Wait until the standby could take over; False if no more are started."""
         while not self._is_ready and not self._stopped:
             await self.changed()
         return self._is_ready
 
     async def changed(self) -> None:
-        """Wait until there is another spare host, or the one there is has become ready, or no more are started."""
+        """Wait until a spare host has started or become ready, or no more are started."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(future)
         await future
@@ -76,7 +76,7 @@ class Standby:
                 future.set_result(None)
 
     def failed(self, why: str) -> None:
-        """It has died; start another, later if that happens again and again."""
+        """The standby has died: start another, with a growing delay."""
         host, self.host, self._is_ready = self.host, None, False
         if host is not None and not host.reaped.done():
             host.kill("standby failed")
@@ -93,7 +93,7 @@ class Standby:
         return host, "hot" if hot else "warm"
 
     def stop(self) -> Host | None:
-        """Start no more; gives the spare host, to be ended."""
+        """Start no more standbys; returns the spare host, for the caller to end."""
         self._stopped = True
         if self._task is not None:
             self._task.cancel()
@@ -110,9 +110,9 @@ class Standby:
         try:
             if message is not None:
                 host = await self._start("standby")
-        except Exception as e:  # whatever kept it from starting, it fails no op: another is tried later
+        except Exception as e:  # it fails no op: another is tried later
             self._task = None
-            self.failed(str(e))  # which begins another task
+            self.failed(str(e))  # starts another task
             return
         self._task = None
         if host is not None and message is not None:

@@ -1,17 +1,28 @@
-"""``DeviceSupervisor``: what each failure means for a device. Pure; replace it by subclassing.
+"""``DeviceSupervisor``: whether a device whose context was lost gets another. Pure; replace it by subclassing.
 
 Time is an argument, so that the window can be tested without waiting.
 """
 
-from callboard.actors.supervision import Directive, RestartLog
-from callboard.core.errors import AccelError, ContextPoisoned, Unrecoverable
+from callboard.actors.supervision import RestartLog
+from callboard.core.errors import AccelError, Unrecoverable
 from callboard.device.supervision.lifecycle import Event
 
 __all__ = ["DeviceSupervisor"]
 
 
 class DeviceSupervisor:
-    """The table of DESIGN §7 and the restart budget.
+    """The restart budget of a device.
+
+    What each failure means is fixed:
+
+    ==================================  ================================================================================
+    :class:`ContextPoisoned`            The context is lost: :meth:`on_loss` says whether there will be another.
+    :class:`Unrecoverable`              Likewise; :meth:`on_loss` of this class ends the device.
+    any other :class:`AccelError`       The answer to one op; nothing is restarted.
+    any other exception of a library    The handle and the plans of that library are made again, unless a probe of the
+                                        device finds the context dead; the op fails with :class:`LibraryError`.
+    an exception of a resident actor    The answer to one call; see :class:`callboard.ResidentActor`.
+    ==================================  ================================================================================
 
     Args:
         max_restarts: Losses allowed within ``within``; one more exhausts the budget. None: no limit.
@@ -25,22 +36,6 @@ class DeviceSupervisor:
         self.on_exhausted = on_exhausted
         self._log = RestartLog()
 
-    def decide(self, error: BaseException) -> Directive:
-        """What a failure calls for.
-
-        ``RESTART`` replaces the context host (for :class:`ContextPoisoned`) or the library's handle (for everything
-        that is no :class:`AccelError`), ``RESUME`` means that the error is an answer, ``STOP`` ends the device.
-        """
-        match error:
-            case ContextPoisoned():
-                return Directive.RESTART
-            case Unrecoverable():
-                return Directive.STOP
-            case AccelError():
-                return Directive.RESUME
-            case _:
-                return Directive.RESTART
-
     def on_loss(self, error: AccelError, now: float) -> Event:
         """A context was lost: may another be made?
 
@@ -48,7 +43,7 @@ class DeviceSupervisor:
             error: Why.
             now: Monotonic seconds.
         """
-        if self.decide(error) is Directive.STOP:
+        if isinstance(error, Unrecoverable):
             return Event.UNRECOVERABLE
         if self._log.permit(now, self.max_restarts, self.within):
             return Event.CONTEXT_LOST

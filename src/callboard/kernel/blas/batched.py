@@ -2,9 +2,10 @@
 
 from typing import ClassVar
 
+from callboard.core.dtype import DType
 from callboard.core.layout import layout_of
 from callboard.core.op import Op, Outputs
-from callboard.core.operand import In, InOut, Operand, Out, Scalar
+from callboard.core.operand import In, InOut, Operand, Out, Scalar, differs
 from callboard.core.ref import GpuRef
 from callboard.kernel.blas.actor import BlasActor
 from callboard.kernel.blas.checks import (
@@ -62,6 +63,7 @@ class GemmStridedBatched(Op[BlasActor, GpuRef], tag="blas.gemm_strided_batched")
         alpha, beta, transpose_a, transpose_b, conj_a, conj_b, tf32: As for one product.
     """
 
+    dtypes: ClassVar[tuple[DType, ...]] = tuple(GEMM_RESULT)
     overlaps: ClassVar[frozenset[tuple[str, str]]] = frozenset({("out", "c")})
 
     a: In
@@ -78,7 +80,7 @@ class GemmStridedBatched(Op[BlasActor, GpuRef], tag="blas.gemm_strided_batched")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.beta != 0.0 or self.alpha != 1.0:
+        if differs(self.beta, 0.0) or differs(self.alpha, 1.0):
             check_addend_given(self, "c", self.c, self.beta)
             check_gemm_numbers(self, self.a.dtype, alpha=self.alpha, beta=self.beta)
 
@@ -128,6 +130,7 @@ class GemmBatched(Op[BlasActor, GpuRef], tag="blas.gemm_batched"):
     This is what BLAS libraries call pointer batched. Results that lie apart: :class:`GemmGrouped`.
     """
 
+    dtypes: ClassVar[tuple[DType, ...]] = tuple(GEMM_RESULT)
     overlaps: ClassVar[frozenset[tuple[str, str]]] = frozenset({("out", "c")})
 
     a: tuple[In, ...]
@@ -145,7 +148,7 @@ class GemmBatched(Op[BlasActor, GpuRef], tag="blas.gemm_batched"):
     def __post_init__(self) -> None:
         super().__post_init__()
         _check_count(self, self.a, {"b": self.b})
-        if self.beta != 0.0 or self.alpha != 1.0:
+        if differs(self.beta, 0.0) or differs(self.alpha, 1.0):
             check_addend_given(self, "c", self.c, self.beta)
             check_gemm_numbers(self, self.a[0].dtype, alpha=self.alpha, beta=self.beta)
 
@@ -176,7 +179,7 @@ class GemmBatched(Op[BlasActor, GpuRef], tag="blas.gemm_batched"):
 
 
 class GemmGrouped(Op[BlasActor, tuple[GpuRef, ...]], tag="blas.gemm_grouped"):
-    """``c[i] = alpha * op(a[i]) @ op(b[i]) + beta * c[i]`` for matrices of different shapes; answers the tuple ``c``.
+    """``c[i] = alpha * op(a[i]) @ op(b[i]) + beta * c[i]``, each of its own shape; answers the tuple ``c``.
 
     Args:
         a: Matrices ``[m_i, k_i]`` (``[k_i, m_i]`` when ``transpose_a``), all of one dtype of
@@ -188,6 +191,7 @@ class GemmGrouped(Op[BlasActor, tuple[GpuRef, ...]], tag="blas.gemm_grouped"):
             transposed view among the operands transposes just that one.)
     """
 
+    dtypes: ClassVar[tuple[DType, ...]] = tuple(GEMM_RESULT)
     returns: ClassVar[tuple[str, ...]] = ("c",)
 
     a: tuple[In, ...]
@@ -204,7 +208,7 @@ class GemmGrouped(Op[BlasActor, tuple[GpuRef, ...]], tag="blas.gemm_grouped"):
     def __post_init__(self) -> None:
         super().__post_init__()
         _check_count(self, self.a, {"b": self.b, "c": self.c})
-        if self.beta != 0.0 or self.alpha != 1.0:
+        if differs(self.beta, 0.0) or differs(self.alpha, 1.0):
             check_gemm_numbers(self, self.a[0].dtype, alpha=self.alpha, beta=self.beta)
 
     def infer(self) -> Outputs:

@@ -7,7 +7,7 @@ from callboard.core.dtype import DTYPES, DType
 from callboard.core.errors import ShapeError
 from callboard.core.layout import Layout
 from callboard.core.op import Op
-from callboard.core.operand import Operand
+from callboard.core.operand import Operand, differs
 from callboard.core.ref import GpuRef
 from callboard.kernel.blas.strides import Matrix, Vector, matrix_of, vector_of
 
@@ -111,7 +111,8 @@ def check_square(op: AnyOp, name: str, layout: Layout, n: int | None = None) -> 
 def check_scalars(op: AnyOp, dtype: DType, **scalars: Any) -> None:
     """Numbers must be real where the arrays are; 0-d arrays must have the scale dtype.
 
-    Looks at the kinds of the numbers, not at their values: what it finds is remembered for all messages of one head.
+    Looks at the kinds of the numbers, not at their values: what it finds is remembered for all messages of one
+    signature.
     """
     want = scale_dtype(dtype)
     for name, value in scalars.items():
@@ -130,7 +131,7 @@ def check_addend(op: AnyOp, name: str, addend: Operand | None, result: Layout) -
 
 def check_addend_given(op: AnyOp, name: str, addend: Operand | None, beta: float | complex | Operand) -> None:
     """``beta`` needs something to scale."""
-    if addend is None and beta != 0.0:
+    if addend is None and differs(beta, 0.0):
         raise refuse(op, f"beta is {beta!r} and {name} is None; pass the {name} that beta scales, or leave beta out")
 
 

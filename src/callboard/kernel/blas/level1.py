@@ -50,6 +50,7 @@ class Axpy(Op[BlasActor, GpuRef], tag="blas.axpy"):
         alpha: Number or 0-d array; complex beside complex arrays only.
     """
 
+    dtypes: ClassVar[tuple[DType, ...]] = ALL_FLOATS
     returns: ClassVar[tuple[str, ...]] = ("y",)
     overlaps: ClassVar[frozenset[tuple[str, str]]] = frozenset({("y", "x")})
 
@@ -76,6 +77,7 @@ class Scal(Op[BlasActor, GpuRef], tag="blas.scal"):
         alpha: Number or 0-d array; complex beside complex arrays only.
     """
 
+    dtypes: ClassVar[tuple[DType, ...]] = ALL_FLOATS
     returns: ClassVar[tuple[str, ...]] = ("x",)
 
     x: InOut
@@ -96,6 +98,8 @@ class Copy(Op[BlasActor, GpuRef], tag="blas.copy"):
         out: Same shape and dtype; a new row-major array when None.
     """
 
+    dtypes: ClassVar[tuple[DType, ...]] = ALL_FLOATS
+
     x: In
     out: Out | None = None
 
@@ -115,6 +119,7 @@ class Swap(Op[BlasActor, VectorPair], tag="blas.swap"):
         y: Same shape and dtype.
     """
 
+    dtypes: ClassVar[tuple[DType, ...]] = ALL_FLOATS
     returns: ClassVar[tuple[str, ...]] = ("x", "y")
     results: ClassVar[type[Any] | None] = VectorPair
 
@@ -139,6 +144,7 @@ class Rot(Op[BlasActor, VectorPair], tag="blas.rot"):
         s: Sine: number or 0-d array of the arrays' dtype; complex beside complex arrays only.
     """
 
+    dtypes: ClassVar[tuple[DType, ...]] = BLAS_FLOATS
     returns: ClassVar[tuple[str, ...]] = ("x", "y")
     results: ClassVar[type[Any] | None] = VectorPair
 
@@ -174,6 +180,7 @@ class Dot(Op[BlasActor, float], tag="blas.dot"):
         out: 0-d, same dtype: the result stays on the device.
     """
 
+    dtypes: ClassVar[tuple[DType, ...]] = REAL_FLOATS
     value: ClassVar[bool] = True
 
     x: In
@@ -193,6 +200,7 @@ class Dotu(Op[BlasActor, complex], tag="blas.dotu"):
         out: 0-d, same dtype: the result stays on the device.
     """
 
+    dtypes: ClassVar[tuple[DType, ...]] = COMPLEXES
     value: ClassVar[bool] = True
 
     x: In
@@ -212,6 +220,7 @@ class Dotc(Op[BlasActor, complex], tag="blas.dotc"):
         out: 0-d, same dtype: the result stays on the device.
     """
 
+    dtypes: ClassVar[tuple[DType, ...]] = COMPLEXES
     value: ClassVar[bool] = True
 
     x: In
@@ -234,6 +243,7 @@ class Nrm2(Op[BlasActor, float], tag="blas.nrm2"):
         out: 0-d, the real dtype of ``x``: the result stays on the device.
     """
 
+    dtypes: ClassVar[tuple[DType, ...]] = ALL_FLOATS
     value: ClassVar[bool] = True
 
     x: In
@@ -255,6 +265,7 @@ class Asum(Op[BlasActor, float], tag="blas.asum"):
         out: 0-d, the real dtype of ``x``: the result stays on the device.
     """
 
+    dtypes: ClassVar[tuple[DType, ...]] = ALL_FLOATS
     value: ClassVar[bool] = True
 
     x: In
@@ -286,6 +297,7 @@ class Iamax(Op[BlasActor, int], tag="blas.iamax"):
         out: 0-d, i64: the result stays on the device.
     """
 
+    dtypes: ClassVar[tuple[DType, ...]] = ALL_FLOATS
     value: ClassVar[bool] = True
 
     x: In
@@ -305,6 +317,7 @@ class Iamin(Op[BlasActor, int], tag="blas.iamin"):
         out: 0-d, i64: the result stays on the device.
     """
 
+    dtypes: ClassVar[tuple[DType, ...]] = ALL_FLOATS
     value: ClassVar[bool] = True
 
     x: In

@@ -14,18 +14,20 @@ from callboard.core.ref import GpuRef
 from callboard.kernel.blas.actor import BlasActor
 from callboard.kernel.blas.checks import (
     ALL_FLOATS,
+    BLAS_FLOATS,
     COMPLEXES,
     REALS,
     check_addend,
     check_addend_given,
     check_scalars,
+    check_square,
     dtype_of,
     matrix,
     refuse,
     vector,
 )
 
-__all__ = ["Gemv", "Ger", "Gerc", "Geru"]
+__all__ = ["Gemv", "Ger", "Gerc", "Geru", "Spr", "Syr"]
 
 
 def _extent(op: Op[Any, Any], name: str, operand: Operand) -> int:
@@ -47,6 +49,7 @@ class Gemv(Op[BlasActor, GpuRef], tag="blas.gemv"):
         conj: Use the conjugate of ``a``; with ``transpose``, the conjugate transpose. No effect on real arrays.
     """
 
+    dtypes: ClassVar[tuple[DType, ...]] = ALL_FLOATS
     overlaps: ClassVar[frozenset[tuple[str, str]]] = frozenset({("out", "y")})
 
     a: In
@@ -78,76 +81,108 @@ class Gemv(Op[BlasActor, GpuRef], tag="blas.gemv"):
         return {"out": result}
 
 
-def _check_rank_1(
-    op: Op[Any, Any], accepted: tuple[DType, ...], x: Operand, y: Operand, a: Operand, alpha: object
-) -> Outputs:
-    dtype = dtype_of(op, accepted, a=a, x=x, y=y)
-    form = matrix(op, "a", a.layout)
-    m, n = _extent(op, "x", x), _extent(op, "y", y)
-    if (m, n) != (form.rows, form.cols):
-        raise refuse(op, f"a is {a.layout!r}; with x of {m} and y of {n} elements it must be [{m}, {n}]")
-    check_scalars(op, dtype, alpha=alpha)
-    return {}
+class Rank1(Op[BlasActor, GpuRef]):
+    """A matrix and the outer product of two vectors, added in place; answers ``a``.
+
+    Args:
+        x: ``[m]``, one of ``dtypes``.
+        y: ``[n]``, same dtype.
+        a: ``[m, n]``, same dtype; row- or column-major.
+        alpha: Number or 0-d array of the arrays' dtype; real beside real arrays.
+    """
+
+    dtypes: ClassVar[tuple[DType, ...]]
+    returns: ClassVar[tuple[str, ...]] = ("a",)
+
+    x: In
+    y: In
+    a: InOut
+    alpha: Scalar = 1.0
+
+    def infer(self) -> Outputs:
+        dtype = dtype_of(self, self.dtypes, a=self.a, x=self.x, y=self.y)
+        form = matrix(self, "a", self.a.layout)
+        m, n = _extent(self, "x", self.x), _extent(self, "y", self.y)
+        if (m, n) != (form.rows, form.cols):
+            raise refuse(self, f"a is {self.a.layout!r}; with x of {m} and y of {n} elements it must be [{m}, {n}]")
+        check_scalars(self, dtype, alpha=self.alpha)
+        return {}
 
 
-class Ger(Op[BlasActor, GpuRef], tag="blas.ger"):
+class Ger(Rank1, tag="blas.ger"):
     """``a += alpha * outer(x, y)`` of real arrays (``GerRequest``); answers ``a``.
 
-    Args:
-        x: ``[m]``, f32 or f64.
-        y: ``[n]``, same dtype.
-        a: ``[m, n]``, same dtype; row- or column-major.
-        alpha: Real number or 0-d array of the arrays' dtype.
+    Of f32 or f64.
     """
 
-    returns: ClassVar[tuple[str, ...]] = ("a",)
-
-    x: In
-    y: In
-    a: InOut
-    alpha: Scalar = 1.0
-
-    def infer(self) -> Outputs:
-        return _check_rank_1(self, REALS, self.x, self.y, self.a, self.alpha)
+    dtypes: ClassVar[tuple[DType, ...]] = REALS
 
 
-class Geru(Op[BlasActor, GpuRef], tag="blas.geru"):
+class Geru(Rank1, tag="blas.geru"):
     """``a += alpha * outer(x, y)`` of complex arrays; answers ``a``.
 
-    Args:
-        x: ``[m]``, c64 or c128.
-        y: ``[n]``, same dtype.
-        a: ``[m, n]``, same dtype; row- or column-major.
-        alpha: Number or 0-d array of the arrays' dtype.
+    Of c64 or c128.
     """
 
-    returns: ClassVar[tuple[str, ...]] = ("a",)
-
-    x: In
-    y: In
-    a: InOut
-    alpha: Scalar = 1.0
-
-    def infer(self) -> Outputs:
-        return _check_rank_1(self, COMPLEXES, self.x, self.y, self.a, self.alpha)
+    dtypes: ClassVar[tuple[DType, ...]] = COMPLEXES
 
 
-class Gerc(Op[BlasActor, GpuRef], tag="blas.gerc"):
+class Gerc(Rank1, tag="blas.gerc"):
     """``a += alpha * outer(x, conj(y))``; answers ``a``.
 
-    Args:
-        x: ``[m]``, c64 or c128.
-        y: ``[n]``, same dtype; conjugated.
-        a: ``[m, n]``, same dtype; row- or column-major.
-        alpha: Number or 0-d array of the arrays' dtype.
+    Of c64 or c128.
     """
 
+    dtypes: ClassVar[tuple[DType, ...]] = COMPLEXES
+
+
+class SymmetricRank1(Op[BlasActor, GpuRef]):
+    """A symmetric matrix and the outer product of a vector with itself, added in place; answers ``a``.
+
+    Args:
+        x: ``[n]``, one of ``dtypes``; not conjugated.
+        a: ``[n, n]``, same dtype; row- or column-major. Only the triangle that ``lower`` names is read and written.
+            Packed: ``[n * (n + 1) / 2]`` without gaps, the rows of that triangle one behind the other.
+        alpha: Number or 0-d array of the arrays' dtype; real beside real arrays.
+        lower: The lower triangle; else the upper one.
+    """
+
+    dtypes: ClassVar[tuple[DType, ...]]
     returns: ClassVar[tuple[str, ...]] = ("a",)
 
     x: In
-    y: In
     a: InOut
     alpha: Scalar = 1.0
+    lower: bool = True
 
     def infer(self) -> Outputs:
-        return _check_rank_1(self, COMPLEXES, self.x, self.y, self.a, self.alpha)
+        dtype = dtype_of(self, self.dtypes, x=self.x, a=self.a)
+        self._check_order(_extent(self, "x", self.x))
+        check_scalars(self, dtype, alpha=self.alpha)
+        return {}
+
+    def _check_order(self, n: int) -> None:
+        check_square(self, "a", self.a.layout, n)
+
+
+class Syr(SymmetricRank1, tag="blas.syr"):
+    """One triangle of ``a += alpha * outer(x, x)``; answers ``a``.
+
+    Of f32, f64, c64 or c128.
+    """
+
+    dtypes: ClassVar[tuple[DType, ...]] = BLAS_FLOATS
+
+
+class Spr(SymmetricRank1, tag="blas.spr"):
+    """One triangle, packed, of ``a += alpha * outer(x, x)``; answers ``a``.
+
+    Of f32 or f64.
+    """
+
+    dtypes: ClassVar[tuple[DType, ...]] = REALS
+
+    def _check_order(self, n: int) -> None:
+        size = n * (n + 1) // 2
+        if self.a.shape != (size,) or not self.a.layout.contiguous:
+            raise refuse(self, f"a is {self.a.layout!r}; packed beside x of {n} elements it must be [{size}], no gaps")

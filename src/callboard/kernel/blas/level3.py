@@ -9,14 +9,13 @@ from typing import ClassVar
 from callboard.core.dtype import DType
 from callboard.core.layout import layout_of
 from callboard.core.op import Op, Outputs
-from callboard.core.operand import In, InOut, Operand, Out, Scalar
+from callboard.core.operand import In, InOut, Operand, Out, Scalar, differs
 from callboard.core.ref import GpuRef
 from callboard.kernel.blas.actor import BlasActor
 from callboard.kernel.blas.checks import (
     BLAS_FLOATS,
     COMPLEXES,
     GEMM_RESULT,
-    AnyOp,
     check_addend,
     check_addend_given,
     check_conj,
@@ -54,6 +53,7 @@ class Gemm(Op[BlasActor, GpuRef], tag="blas.gemm"):
     f16 and bf16 are multiplied and summed in f32 and rounded once; i8 is summed in i32, which wraps around.
     """
 
+    dtypes: ClassVar[tuple[DType, ...]] = tuple(GEMM_RESULT)
     overlaps: ClassVar[frozenset[tuple[str, str]]] = frozenset({("out", "c")})
 
     a: In
@@ -70,7 +70,7 @@ class Gemm(Op[BlasActor, GpuRef], tag="blas.gemm"):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.beta != 0.0 or self.alpha != 1.0:
+        if differs(self.beta, 0.0) or differs(self.alpha, 1.0):
             check_addend_given(self, "c", self.c, self.beta)
             check_gemm_numbers(self, self.a.dtype, alpha=self.alpha, beta=self.beta)
 
@@ -106,11 +106,12 @@ class Geam(Op[BlasActor, GpuRef], tag="blas.geam"):
         b: ``[m, n]`` (``[n, m]`` when ``transpose_b``), same dtype; row- or column-major.
         out: ``[m, n]``, same dtype; a new row-major array when None. May be ``a`` or ``b`` where that one is not
             transposed.
-        alpha, beta: Number or 0-d array of the arrays' dtype. What is multiplied by the number 0 is not read.
+        alpha, beta: Number or 0-d array of the arrays' dtype. What is multiplied by 0 is not read.
         transpose_a, transpose_b: Use ``a.T``, ``b.T``.
         conj_a, conj_b: Use the conjugate, as in :class:`Gemm`.
     """
 
+    dtypes: ClassVar[tuple[DType, ...]] = BLAS_FLOATS
     overlaps: ClassVar[frozenset[tuple[str, str]]] = frozenset({("out", "a"), ("out", "b")})
 
     a: In
@@ -149,249 +150,189 @@ class Geam(Op[BlasActor, GpuRef], tag="blas.geam"):
         return {"out": layout_of(dtype, shape)}
 
 
-def _check_rank_k(op: AnyOp, dtype: DType, a: Operand, c: Operand, transpose: bool) -> tuple[Matrix, Matrix]:
-    form = matrix(op, "a", a.layout)
-    n = form.cols if transpose else form.rows
-    return form, check_square(op, "c", c.layout, n)
+class RankK(Op[BlasActor, GpuRef]):
+    """One triangle of a matrix and the product of another with its transpose; answers ``c``.
+
+    Args:
+        a: ``[n, k]`` (``[k, n]`` when ``transpose``), one of ``dtypes``; row- or column-major, of a Hermitian product
+            as ``c`` is.
+        c: ``[n, n]``, same dtype. Only the triangle that ``lower`` names is written, and read unless ``beta`` is 0; the
+            imaginary parts of a Hermitian diagonal are taken as 0 and set to 0.
+        alpha, beta: Number or 0-d array of the arrays' dtype; of a Hermitian product real.
+        transpose: Use ``a.T``; in a Hermitian product its conjugate.
+        lower: The lower triangle; else the upper one.
+    """
+
+    dtypes: ClassVar[tuple[DType, ...]]
+    returns: ClassVar[tuple[str, ...]] = ("c",)
+    hermitian: ClassVar[bool] = False
+
+    a: In
+    c: InOut
+    alpha: Scalar = 1.0
+    beta: Scalar = 0.0
+    transpose: bool = False
+    lower: bool = True
+
+    def infer(self) -> Outputs:
+        dtype = dtype_of(self, self.dtypes, a=self.a, c=self.c)
+        form = matrix(self, "a", self.a.layout)
+        result = check_square(self, "c", self.c.layout, form.cols if self.transpose else form.rows)
+        if self.hermitian:
+            _check_one_order(self, form, "c", result, self.c)
+        check_scalars(self, dtype.real if self.hermitian else dtype, alpha=self.alpha, beta=self.beta)
+        return {}
 
 
-class Syrk(Op[BlasActor, GpuRef], tag="blas.syrk"):
+class Syrk(RankK, tag="blas.syrk"):
     """One triangle of ``c = alpha * op(a) @ op(a).T + beta * c`` (``SyrkRequest``); answers ``c``.
 
-    Args:
-        a: ``[n, k]`` (``[k, n]`` when ``transpose``); f32, f64, c64 or c128; row- or column-major.
-        c: ``[n, n]``, same dtype. Only the triangle that ``lower`` names is written, and read unless ``beta`` is 0.
-        alpha, beta: Number or 0-d array of the arrays' dtype.
-        transpose: Use ``a.T``: ``c = alpha * a.T @ a + beta * c``.
-        lower: The lower triangle; else the upper one.
+    Of f32, f64, c64 or c128. With ``transpose`` it is ``c = alpha * a.T @ a + beta * c``.
     """
 
-    returns: ClassVar[tuple[str, ...]] = ("c",)
-
-    a: In
-    c: InOut
-    alpha: Scalar = 1.0
-    beta: Scalar = 0.0
-    transpose: bool = False
-    lower: bool = True
-
-    def infer(self) -> Outputs:
-        dtype = dtype_of(self, BLAS_FLOATS, a=self.a, c=self.c)
-        _check_rank_k(self, dtype, self.a, self.c, self.transpose)
-        check_scalars(self, dtype, alpha=self.alpha, beta=self.beta)
-        return {}
+    dtypes: ClassVar[tuple[DType, ...]] = BLAS_FLOATS
 
 
-class Herk(Op[BlasActor, GpuRef], tag="blas.herk"):
+class Herk(RankK, tag="blas.herk"):
     """One triangle of ``c = alpha * op(a) @ conj(op(a)).T + beta * c``, Hermitian; answers ``c``.
 
-    Args:
-        a: ``[n, k]`` (``[k, n]`` when ``transpose``); c64 or c128; row- or column-major, as ``c`` is.
-        c: ``[n, n]``, same dtype. Only the triangle that ``lower`` names is written, and read unless ``beta`` is 0;
-            the imaginary parts of its diagonal are taken as 0 and set to 0.
-        alpha, beta: Real number or 0-d array of the real dtype.
-        transpose: Use the conjugate transpose: ``c = alpha * conj(a).T @ a + beta * c``.
-        lower: The lower triangle; else the upper one.
+    Of c64 or c128. With ``transpose`` it is ``c = alpha * conj(a).T @ a + beta * c``.
     """
 
-    returns: ClassVar[tuple[str, ...]] = ("c",)
+    dtypes: ClassVar[tuple[DType, ...]] = COMPLEXES
+    hermitian: ClassVar[bool] = True
+
+
+class TwoSided(Op[BlasActor, GpuRef]):
+    """A product with a matrix of which one triangle is stored.
+
+    Args:
+        a: ``[m, m]`` (``[n, n]`` unless ``left``), one of ``dtypes``; only the triangle that ``lower`` names is read. A
+            Hermitian one is row- or column-major as ``b`` is, and of its diagonal only the real parts are read.
+        b: ``[m, n]``, same dtype; row-major, or column-major with a column-major ``out``.
+        out: ``[m, n]``, same dtype; a new row-major array when None. May be ``c``.
+        c: ``[m, n]``, same dtype; row- or column-major; not read while ``beta`` is 0.
+        alpha, beta: Number or 0-d array of the arrays' dtype.
+        left: ``a`` stands on the left.
+        lower: The lower triangle of ``a`` holds it; else the upper one.
+    """
+
+    dtypes: ClassVar[tuple[DType, ...]]
+    overlaps: ClassVar[frozenset[tuple[str, str]]] = frozenset({("out", "c")})
+    hermitian: ClassVar[bool] = False
 
     a: In
-    c: InOut
+    b: In
+    out: Out | None = None
+    c: In | None = None
     alpha: Scalar = 1.0
     beta: Scalar = 0.0
-    transpose: bool = False
+    left: bool = True
     lower: bool = True
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_addend_given(self, "c", self.c, self.beta)
+
     def infer(self) -> Outputs:
-        dtype = dtype_of(self, COMPLEXES, a=self.a, c=self.c)
-        form, result = _check_rank_k(self, dtype, self.a, self.c, self.transpose)
-        if form.transposed != result.transposed:
+        b, out = self.b, self.out
+        dtype = dtype_of(self, self.dtypes, a=self.a, b=b)
+        form_b = matrix(self, "b", b.layout)
+        form_a = check_square(self, "a", self.a.layout, form_b.rows if self.left else form_b.cols)
+        result = layout_of(dtype, (form_b.rows, form_b.cols))
+        check_addend(self, "c", self.c, result)
+        if self.c is not None:
+            matrix(self, "c", self.c.layout)
+        if (out is not None and matrix(self, "out", out.layout).transposed) != form_b.transposed:
+            order = "column-major" if form_b.transposed else "row-major"
             raise refuse(
                 self,
-                f"a is {self.a.layout!r} and c is {self.c.layout!r}: both must be row-major or both column-major; "
-                f"copy a first (dev.copy)",
+                f"b is {b.layout!r}, {order}, and out is not; give an out that is {order}"
+                + (", or copy b first (dev.copy)" if form_b.transposed else ""),
             )
-        check_scalars(self, dtype.real, alpha=self.alpha, beta=self.beta)
-        return {}
+        check_scalars(self, dtype, alpha=self.alpha, beta=self.beta)
+        if self.hermitian:
+            _check_one_order(self, form_a, "b", form_b, b)
+        return {"out": result}
 
 
-def _check_two_sided(
-    op: AnyOp,
-    accepted: tuple[DType, ...],
-    operands: tuple[Operand, Operand, Operand | None, Operand | None],
-    left: bool,
-    scalars: tuple[object, object],
-) -> tuple[Matrix, Matrix, Outputs]:
-    """``a`` square on the left or right of ``b``, the result stored as ``b`` is; gives the forms of ``a`` and ``b``."""
-    a, b, out, c = operands
-    dtype = dtype_of(op, accepted, a=a, b=b)
-    form_b = matrix(op, "b", b.layout)
-    form_a = check_square(op, "a", a.layout, form_b.rows if left else form_b.cols)
-    result = layout_of(dtype, (form_b.rows, form_b.cols))
-    check_addend(op, "c", c, result)
-    if c is not None:
-        matrix(op, "c", c.layout)
-    if (out is not None and matrix(op, "out", out.layout).transposed) != form_b.transposed:
-        order = "column-major" if form_b.transposed else "row-major"
+class Symm(TwoSided, tag="blas.symm"):
+    """``out = alpha * a @ b + beta * c`` (``alpha * b @ a + beta * c`` unless ``left``) with a symmetric ``a``.
+
+    Of f32, f64, c64 or c128.
+    """
+
+    dtypes: ClassVar[tuple[DType, ...]] = BLAS_FLOATS
+
+
+class Hemm(TwoSided, tag="blas.hemm"):
+    """``out = alpha * a @ b + beta * c`` (``alpha * b @ a + beta * c`` unless ``left``) with a Hermitian ``a``.
+
+    Of c64 or c128.
+    """
+
+    dtypes: ClassVar[tuple[DType, ...]] = COMPLEXES
+    hermitian: ClassVar[bool] = True
+
+
+def _check_one_order(op: "RankK | TwoSided", form: Matrix, name: str, other: Matrix, operand: Operand) -> None:
+    """BLAS conjugates nothing that is Hermitian: both matrices are stored one way."""
+    if form.transposed != other.transposed:
         raise refuse(
             op,
-            f"b is {b.layout!r}, {order}, and out is not; give an out that is {order}"
-            + (", or copy b first (dev.copy)" if form_b.transposed else ""),
+            f"a is {op.a.layout!r} and {name} is {operand.layout!r}: both must be row-major or both column-major; "
+            f"copy a first (dev.copy)",
         )
-    check_scalars(op, dtype, alpha=scalars[0], beta=scalars[1])
-    return form_a, form_b, {"out": result}
 
 
-class Symm(Op[BlasActor, GpuRef], tag="blas.symm"):
-    """``out = alpha * a @ b + beta * c`` (``alpha * b @ a + beta * c`` unless ``left``) with a symmetric ``a``.
+class Triangular(Op[BlasActor, GpuRef]):
+    """A triangular matrix and another, in place of the other; answers ``b``.
 
     Args:
         a: ``[m, m]`` (``[n, n]`` unless ``left``); f32, f64, c64 or c128; only the triangle that ``lower`` names is
             read.
-        b: ``[m, n]``, same dtype; row-major, or column-major with a column-major ``out``.
-        out: ``[m, n]``, same dtype; a new row-major array when None. May be ``c``.
-        c: ``[m, n]``, same dtype; row- or column-major; not read while ``beta`` is 0.
-        alpha, beta: Number or 0-d array of the arrays' dtype.
+        b: ``[m, n]``, same dtype; row- or column-major.
+        alpha: Number or 0-d array of the arrays' dtype.
         left: ``a`` stands on the left.
-        lower: The lower triangle of ``a`` holds it; else the upper one.
+        lower: ``a`` is lower triangular; else upper.
+        transpose: Use ``a.T``.
+        conj: Use the conjugate of ``a``; with ``transpose``, the conjugate transpose (strides as in :class:`Gemm`,
+            with ``b`` for ``out``).
+        unit_diagonal: Take the diagonal as ones, without reading it.
     """
 
-    overlaps: ClassVar[frozenset[tuple[str, str]]] = frozenset({("out", "c")})
+    dtypes: ClassVar[tuple[DType, ...]] = BLAS_FLOATS
+    returns: ClassVar[tuple[str, ...]] = ("b",)
 
     a: In
-    b: In
-    out: Out | None = None
-    c: In | None = None
+    b: InOut
     alpha: Scalar = 1.0
-    beta: Scalar = 0.0
     left: bool = True
     lower: bool = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_addend_given(self, "c", self.c, self.beta)
-
-    def infer(self) -> Outputs:
-        operands = self.a, self.b, self.out, self.c
-        return _check_two_sided(self, BLAS_FLOATS, operands, self.left, (self.alpha, self.beta))[2]
-
-
-class Hemm(Op[BlasActor, GpuRef], tag="blas.hemm"):
-    """``out = alpha * a @ b + beta * c`` (``alpha * b @ a + beta * c`` unless ``left``) with a Hermitian ``a``.
-
-    Args:
-        a: ``[m, m]`` (``[n, n]`` unless ``left``); c64 or c128; row- or column-major as ``b`` is. Only the triangle
-            that ``lower`` names is read, and of its diagonal the real parts only.
-        b: ``[m, n]``, same dtype; row-major, or column-major with a column-major ``out``.
-        out: ``[m, n]``, same dtype; a new row-major array when None. May be ``c``.
-        c: ``[m, n]``, same dtype; row- or column-major; not read while ``beta`` is 0.
-        alpha, beta: Number or 0-d array of the arrays' dtype.
-        left: ``a`` stands on the left.
-        lower: The lower triangle of ``a`` holds it; else the upper one.
-    """
-
-    overlaps: ClassVar[frozenset[tuple[str, str]]] = frozenset({("out", "c")})
-
-    a: In
-    b: In
-    out: Out | None = None
-    c: In | None = None
-    alpha: Scalar = 1.0
-    beta: Scalar = 0.0
-    left: bool = True
-    lower: bool = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_addend_given(self, "c", self.c, self.beta)
+    transpose: bool = False
+    conj: bool = False
+    unit_diagonal: bool = False
 
     def infer(self) -> Outputs:
-        operands = self.a, self.b, self.out, self.c
-        form_a, form_b, outputs = _check_two_sided(self, COMPLEXES, operands, self.left, (self.alpha, self.beta))
-        if form_a.transposed != form_b.transposed:
-            raise refuse(
-                self,
-                f"a is {self.a.layout!r} and b is {self.b.layout!r}: both must be row-major or both column-major; "
-                f"copy a first (dev.copy)",
-            )
-        return outputs
+        dtype = dtype_of(self, self.dtypes, a=self.a, b=self.b)
+        form_b = matrix(self, "b", self.b.layout)
+        form_a = check_square(self, "a", self.a.layout, form_b.rows if self.left else form_b.cols)
+        if dtype.is_complex:
+            check_conj(self, "a", form_a, self.transpose, self.conj, form_b)
+        check_scalars(self, dtype, alpha=self.alpha)
+        return {}
 
 
-def _check_triangular(
-    op: AnyOp, a: Operand, b: Operand, left: bool, transpose: bool, conj: bool, alpha: object
-) -> Outputs:
-    dtype = dtype_of(op, BLAS_FLOATS, a=a, b=b)
-    form_b = matrix(op, "b", b.layout)
-    form_a = check_square(op, "a", a.layout, form_b.rows if left else form_b.cols)
-    if dtype.is_complex:
-        check_conj(op, "a", form_a, transpose, conj, form_b)
-    check_scalars(op, dtype, alpha=alpha)
-    return {}
-
-
-class Trsm(Op[BlasActor, GpuRef], tag="blas.trsm"):
+class Trsm(Triangular, tag="blas.trsm"):
     """Solve ``op(a) @ x = alpha * b`` for a triangular ``a``; ``x`` takes the place of ``b`` (``TrsmRequest``).
 
     Unless ``left``, solve ``x @ op(a) = alpha * b``. Answers ``b``. A zero on the diagonal gives infinities and NaN, no
     error.
-
-    Args:
-        a: ``[m, m]`` (``[n, n]`` unless ``left``); f32, f64, c64 or c128; only the triangle that ``lower`` names is
-            read.
-        b: ``[m, n]``, same dtype; row- or column-major.
-        alpha: Number or 0-d array of the arrays' dtype.
-        left: ``a`` stands on the left.
-        lower: ``a`` is lower triangular; else upper.
-        transpose: Use ``a.T``.
-        conj: Use the conjugate of ``a``; with ``transpose``, the conjugate transpose (strides as in :class:`Gemm`,
-            with ``b`` for ``out``).
-        unit_diagonal: Take the diagonal as ones, without reading it.
     """
 
-    returns: ClassVar[tuple[str, ...]] = ("b",)
 
-    a: In
-    b: InOut
-    alpha: Scalar = 1.0
-    left: bool = True
-    lower: bool = True
-    transpose: bool = False
-    conj: bool = False
-    unit_diagonal: bool = False
-
-    def infer(self) -> Outputs:
-        return _check_triangular(self, self.a, self.b, self.left, self.transpose, self.conj, self.alpha)
-
-
-class Trmm(Op[BlasActor, GpuRef], tag="blas.trmm"):
+class Trmm(Triangular, tag="blas.trmm"):
     """``b = alpha * op(a) @ b`` with a triangular ``a``, in place; answers ``b``.
 
     Unless ``left``, ``b = alpha * b @ op(a)``.
-
-    Args:
-        a: ``[m, m]`` (``[n, n]`` unless ``left``); f32, f64, c64 or c128; only the triangle that ``lower`` names is
-            read.
-        b: ``[m, n]``, same dtype; row- or column-major.
-        alpha: Number or 0-d array of the arrays' dtype.
-        left: ``a`` stands on the left.
-        lower: ``a`` is lower triangular; else upper.
-        transpose: Use ``a.T``.
-        conj: Use the conjugate of ``a``; with ``transpose``, the conjugate transpose (strides as in :class:`Gemm`,
-            with ``b`` for ``out``).
-        unit_diagonal: Take the diagonal as ones, without reading it.
     """
-
-    returns: ClassVar[tuple[str, ...]] = ("b",)
-
-    a: In
-    b: InOut
-    alpha: Scalar = 1.0
-    left: bool = True
-    lower: bool = True
-    transpose: bool = False
-    conj: bool = False
-    unit_diagonal: bool = False
-
-    def infer(self) -> Outputs:
-        return _check_triangular(self, self.a, self.b, self.left, self.transpose, self.conj, self.alpha)

@@ -7,10 +7,11 @@ behind the caller's back.
 
 from typing import Any, ClassVar, Generic, NamedTuple
 
+from callboard.core.dtype import DType, dtypes_of
 from callboard.core.layout import layout_of
 from callboard.core.mode import Mode
 from callboard.core.op import Outputs
-from callboard.core.operand import In, Out
+from callboard.core.operand import In, Out, differs
 from callboard.core.ref import GpuRef
 from callboard.kernel.blas.checks import check_gemm_numbers, refuse
 from callboard.kernel.blas_lt.checks import bias_dtype, check_start, rows
@@ -74,6 +75,8 @@ class Matmul(Product[GpuRef], tag="blas_lt.matmul"):
     in steps of 16 bytes. Whatever is not executed there is an ``UnsupportedOp`` at the call, which says what to change.
     """
 
+    dtypes: ClassVar[tuple[DType, ...]] = dtypes_of("f16 bf16 f32 f64 i8 f8_e4m3 f8_e5m2")
+
     bias: In | None = None
     aux: In | None = None
     epilogue: Epilogue = "none"
@@ -81,7 +84,7 @@ class Matmul(Product[GpuRef], tag="blas_lt.matmul"):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_start(self, "bias", self.bias)
-        if self.alpha != 1.0 or self.beta != 0.0:
+        if differs(self.alpha, 1.0) or differs(self.beta, 0.0):
             named = self.out.dtype.name if self.out is not None else self.out_dtype
             if self.a.dtype.name == "i8" and named in (None, "i32"):
                 check_gemm_numbers(self, self.a.dtype, alpha=self.alpha, beta=self.beta)
@@ -110,6 +113,7 @@ class MatmulAux(Product[MatmulWithAux], tag="blas_lt.matmul_aux"):
     ``aux`` has one form on all backends: the forward pass may run on one and the backward pass on another.
     """
 
+    dtypes: ClassVar[tuple[DType, ...]] = dtypes_of("f16 bf16 f32 f64 f8_e4m3 f8_e5m2")
     returns: ClassVar[tuple[str, ...]] = ("out", "aux")
     results: ClassVar[type[Any] | None] = MatmulWithAux
 
@@ -146,6 +150,7 @@ class MatmulBgrad(Product[MatmulWithBgrad], tag="blas_lt.matmul_bgrad"):
     gradients of weights and bias at once.
     """
 
+    dtypes: ClassVar[tuple[DType, ...]] = dtypes_of("f16 bf16 f32 f64 f8_e4m3 f8_e5m2")
     returns: ClassVar[tuple[str, ...]] = ("out", "bias_grad")
     results: ClassVar[type[Any] | None] = MatmulWithBgrad
 

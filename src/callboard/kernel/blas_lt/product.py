@@ -5,7 +5,7 @@ from typing import ClassVar, TypeVar
 from callboard.core.dtype import DTYPES, DType, DTypeLike
 from callboard.core.layout import Layout, layout_of
 from callboard.core.op import Op, info_of
-from callboard.core.operand import In, InOut, Operand, Out, Scalar
+from callboard.core.operand import In, InOut, Operand, Out, Scalar, differs
 from callboard.kernel.blas.checks import check_addend_given, check_tf32, refuse
 from callboard.kernel.blas_lt.actor import BlasLtActor
 from callboard.kernel.blas_lt.checks import (
@@ -69,7 +69,7 @@ class Product(Op[BlasLtActor, R_co]):
         except TypeError:
             _check_answer(self)
             raise
-        if self.beta != 0.0 or self.alpha != 1.0:
+        if differs(self.beta, 0.0) or differs(self.alpha, 1.0):
             check_addend_given(self, "c", self.c, self.beta)
         if self.scale_a is not None or self.scale_b is not None:
             check_scale_start(self, "scale_a", self.scale_a)

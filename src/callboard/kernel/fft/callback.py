@@ -4,6 +4,7 @@ from typing import ClassVar, Literal
 
 import msgspec
 
+from callboard.core.dtype import DType, dtypes_of
 from callboard.core.op import Op, Outputs
 from callboard.core.operand import In, Out
 from callboard.core.ref import GpuRef
@@ -26,7 +27,7 @@ __all__ = ["FftWithCallback"]
 
 
 class FftWithCallback(Op[FftActor, GpuRef], tag="fft.with_callback"):
-    """A transform with a function applied to what it loads and one to what it stores (``FftPlan.with_callback``).
+    """A transform with a CUDA C++ function for what it loads and one for what it stores; CUDA only.
 
     The functions are CUDA C++ source, compiled when the transform is first asked for: into cuFFT's own kernels where
     that is expected to be faster (the compiler takes about a second then), else into kernels before and after. CUDA
@@ -54,7 +55,9 @@ class FftWithCallback(Op[FftActor, GpuRef], tag="fft.with_callback"):
         aligned: Found by the message itself: ``x`` and ``out`` begin at multiples of a complex number, as they must.
     """
 
+    dtypes: ClassVar[tuple[DType, ...]] = dtypes_of("f32 f64 c64 c128")
     returns: ClassVar[tuple[str, ...]] = ("out",)
+    hidden: ClassVar[frozenset[str]] = frozenset({"aligned"})
 
     x: In
     out: Out | None = None

@@ -6,7 +6,7 @@ the start of the array, each side with its own ``embed``, ``stride`` and ``dist`
 
 from typing import ClassVar, Literal
 
-from callboard.core.dtype import DTYPES, DType
+from callboard.core.dtype import DTYPES, DType, dtypes_of
 from callboard.core.layout import Layout
 from callboard.core.op import Op, Outputs
 from callboard.core.operand import In, InOut
@@ -40,7 +40,7 @@ Embed = tuple[int, ...] | None
 
 
 class FftPlanMany(Op[FftActor, GpuRef], tag="fft.plan_many"):
-    """A batch of transforms from one flat array to another (``FftPlanMany``, executed at once).
+    """A batch of transforms whose elements lie where ``embed``, ``stride`` and ``dist`` say; answers ``out``.
 
     Args:
         x: Without gaps, its axes do not matter: f32, f64, c64 or c128, as ``kind`` says; or f16 for the kinds in single
@@ -60,7 +60,9 @@ class FftPlanMany(Op[FftActor, GpuRef], tag="fft.plan_many"):
         aligned: Found by the message itself: both arrays begin at multiples of a complex number.
     """
 
+    dtypes: ClassVar[tuple[DType, ...]] = dtypes_of("f16 f32 f64 c64 c128")
     returns: ClassVar[tuple[str, ...]] = ("out",)
+    hidden: ClassVar[frozenset[str]] = frozenset({"aligned"})
 
     x: In
     out: InOut
@@ -69,10 +71,10 @@ class FftPlanMany(Op[FftActor, GpuRef], tag="fft.plan_many"):
     batch: int = 1
     direction: FftDirection = "forward"
     norm: FftNorm = "backward"
-    in_embed: Embed = None
+    in_embed: tuple[int, ...] | None = None
     in_stride: int = 1
     in_dist: int | None = None
-    out_embed: Embed = None
+    out_embed: tuple[int, ...] | None = None
     out_stride: int = 1
     out_dist: int | None = None
     aligned: bool = True
@@ -105,7 +107,7 @@ class FftPlanMany(Op[FftActor, GpuRef], tag="fft.plan_many"):
 
 
 class FftPlanManyInPlace(Op[FftActor, GpuRef], tag="fft.plan_many_in_place"):
-    """A batch of transforms within one array, real ones included.
+    """A batch of transforms within ``x``, which is answered; real rows are padded to their complex ones.
 
     Real rows are padded: ``n`` numbers lie where their ``n // 2 + 1`` complex ones will, so a row takes ``2 * (n //
     2 + 1)``; what is beside them has no meaning. ``dev.view(x, dtype=...)`` gives the array as its other type, and a
@@ -117,7 +119,9 @@ class FftPlanManyInPlace(Op[FftActor, GpuRef], tag="fft.plan_many_in_place"):
         kind, dims, batch, direction, norm, aligned: As in :class:`FftPlanMany`.
     """
 
+    dtypes: ClassVar[tuple[DType, ...]] = dtypes_of("f16 f32 f64 c64 c128")
     returns: ClassVar[tuple[str, ...]] = ("x",)
+    hidden: ClassVar[frozenset[str]] = frozenset({"aligned"})
 
     x: InOut
     kind: FftKind

@@ -4,6 +4,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
+from callboard.core.dtype import DType, dtypes_of
 from callboard.core.layout import Layout
 from callboard.core.op import Op, Outputs
 from callboard.core.operand import In, InOut, Operand, Out
@@ -43,6 +44,7 @@ class Fft(Op[FftActor, GpuRef], tag="fft.fft"):
         aligned: Found by the message itself: both arrays begin at multiples of a complex number.
     """
 
+    dtypes: ClassVar[tuple[DType, ...]] = dtypes_of("f16 c64 c128")
     overlaps: ClassVar[frozenset[tuple[str, str]]] = frozenset({("out", "x")})
 
     x: In
@@ -82,6 +84,8 @@ class Rfft(Op[FftActor, GpuRef], tag="fft.rfft"):
         norm: ``"forward"`` divides by the number of points, ``"ortho"`` by its square root, ``"backward"`` by nothing.
         aligned: Found by the message itself: both arrays begin at multiples of a complex number.
     """
+
+    dtypes: ClassVar[tuple[DType, ...]] = dtypes_of("f16 f32 f64")
 
     x: In
     out: Out | None = None
@@ -123,6 +127,8 @@ class Irfft(Op[FftActor, GpuRef], tag="fft.irfft"):
         aligned: Found by the message itself: both arrays begin at multiples of a complex number.
     """
 
+    dtypes: ClassVar[tuple[DType, ...]] = dtypes_of("f16 c64 c128")
+
     x: In
     out: Out | None = None
     n: int | None = None
@@ -151,6 +157,8 @@ class IrfftOverwrite(Op[FftActor, GpuRef], tag="fft.irfft_overwrite"):
         out, n, axes, norm, aligned: As for :class:`Irfft`.
     """
 
+    dtypes: ClassVar[tuple[DType, ...]] = dtypes_of("f16 c64 c128")
+
     x: InOut
     out: Out | None = None
     n: int | None = None
@@ -175,7 +183,7 @@ class IrfftOverwrite(Op[FftActor, GpuRef], tag="fft.irfft_overwrite"):
 
 
 def settle_axes(op: Any, is_complex: bool) -> None:
-    """Count the axes of a message from the front, so that equal transforms have equal heads.
+    """Count the axes of a message from the front, so that equal transforms have equal signatures.
 
     Where ``x`` does not have one of them all stay as they are, and ``infer`` refuses them.
     """

@@ -133,9 +133,9 @@ def refuse(op: AnyOp, why: str) -> ShapeError:
 def settle_alignment(op: Any, x: Operand, out: Operand | None = None) -> None:
     """Note in ``op.aligned`` that an operand does not begin at a multiple of a complex number.
 
-    Plans are kept by the head of a message, which holds no places, and this one decides whether a copy is needed.
+    Plans are kept by the signature of a message, which holds no places, and this one decides whether a copy is needed.
     """
-    # One of a placeholder is unknown: there the head has told it. Multiples of a power of two, so is their union.
+    # One of a placeholder is unknown: there the signature has told it. Multiples of a power of two, so is their union.
     reached = getattr(x, "offset", 0)
     if out is not None:
         reached |= getattr(out, "offset", 0)

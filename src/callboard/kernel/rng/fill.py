@@ -9,18 +9,16 @@ import msgspec
 from callboard.core.dtype import DTYPES, DType
 from callboard.core.errors import ShapeError, UnsupportedOp
 from callboard.core.op import Op, Outputs, info_of
-from callboard.core.operand import Operand, Out, Placeholder, Role, Scalar
+from callboard.core.operand import Operand, Out, Placeholder, Role, Whole
 from callboard.core.ref import GpuRef
 from callboard.kernel.rng.actor import RngActor
 from callboard.kernel.rng.streams import (
     KINDS,
     MAX_DIMENSIONS,
     RngOrdering,
-    halves,
     is_kind,
     order_of,
     points_of,
-    whole,
     words_per_element,
 )
 
@@ -36,18 +34,16 @@ class Fill(Op[RngActor, GpuRef]):
     Class attributes:
         dtypes: What ``out`` may be.
         kinds: The generators that serve it.
-        whole_numbers: Fields that hold integers of 64 bits, as :func:`callboard.kernel.rng.streams.halves` has them.
     """
 
-    dtypes: ClassVar[Sequence[DType]] = FLOATS
+    dtypes: ClassVar[tuple[DType, ...]] = FLOATS
     kinds: ClassVar[Sequence[str]] = tuple(KINDS)
-    whole_numbers: ClassVar[tuple[str, ...]] = ("seed", "position")
 
     out: Out
     kind: str = "philox"
     ordering: RngOrdering = "default"
-    seed: Scalar = 0
-    position: Scalar = 0
+    seed: Whole = 0
+    position: Whole = 0
 
     def __post_init__(self) -> None:
         if not is_kind(self.kind):
@@ -57,19 +53,17 @@ class Fill(Op[RngActor, GpuRef]):
                 f"{self.tag()}: {self.kind} has no subsequence for every element, which these numbers need; "
                 f"use {' or '.join(self.kinds)}"
             )
-        for name in self.whole_numbers:
-            try:
-                msgspec.structs.force_setattr(self, name, halves(getattr(self, name)))
-            except (TypeError, OverflowError) as e:
-                raise type(e)(f"{self.tag()}: {name}: {e}") from None
         super().__post_init__()
+        if self.seed < 0 or self.position < 0:
+            name = "seed" if self.seed < 0 else "position"
+            raise self.refused(f"{name} is {getattr(self, name)}; it must lie between 0 and 2**64 - 1")
         if self.ordering != "default":
             self._settle_ordering()
         for name, role in info_of(type(self)).roles.items():
             if role is Role.SCALAR and isinstance(getattr(self, name), Operand):
                 raise TypeError(f"{self.tag()}: {name} is an array; pass a number")
         if not KINDS[self.kind].seeded and self.seed != 0:
-            raise self.refused(f"seed is {self.number('seed')} and {self.kind} has none; use scrambled_{self.kind}")
+            raise self.refused(f"seed is {self.seed} and {self.kind} has none; use scrambled_{self.kind}")
         if not isinstance(self.out, Placeholder):  # in a context host numbers are not known yet
             self.check_position()
             self.check_numbers()
@@ -80,10 +74,6 @@ class Fill(Op[RngActor, GpuRef]):
             msgspec.structs.force_setattr(self, "ordering", order_of(self.kind, self.ordering))
         except UnsupportedOp as e:
             raise UnsupportedOp(f"{self.tag()}: {e}") from None
-
-    def number(self, name: str) -> int:
-        """The integer that a field of :attr:`whole_numbers` holds."""
-        return whole(complex(getattr(self, name)))
 
     @classmethod
     def tag(cls) -> str:
@@ -106,7 +96,7 @@ class Fill(Op[RngActor, GpuRef]):
 
     def check_position(self) -> None:
         """The stream has these numbers."""
-        at, taken, kind = self.number("position"), self.taken(self.kind, self.out), KINDS[self.kind]
+        at, taken, kind = self.position, self.taken(self.kind, self.out), KINDS[self.kind]
         period = 2**32 if kind.quasi and kind.bits == 32 else 2**63
         if at + taken > period:
             raise self.refused(

@@ -10,7 +10,7 @@ from callboard.core.errors import ShapeError
 from callboard.core.layout import shape_of
 from callboard.core.mode import Mode
 from callboard.core.ref import GpuRef
-from callboard.kernel.face import Submit
+from callboard.kernel.api import Submit
 from callboard.kernel.memory import Empty
 from callboard.kernel.rng.fill import Fill
 from callboard.kernel.rng.rejections import (
@@ -21,7 +21,7 @@ from callboard.kernel.rng.rejections import (
     RngFillPermutation,
     RngFillPoisson,
 )
-from callboard.kernel.rng.streams import KINDS, RngOrdering, halves, is_kind, max_dimensions, order_of, points_of, whole
+from callboard.kernel.rng.streams import KINDS, RngOrdering, is_kind, max_dimensions, order_of, points_of
 from callboard.kernel.rng.transforms import (
     RngFillBits,
     RngFillCauchy,
@@ -59,7 +59,7 @@ class RngGenerator(Generic[Mode]):
     Args:
         submit: Of the device.
         kind: The generator, a name of :data:`callboard.kernel.rng.streams.KINDS`.
-        seed: Integer of 64 bits, negative ones as their two's complement; 0 for Sobol sequences that are not scrambled.
+        seed: Integer from 0 to 2**64 - 1; 0 for Sobol sequences that are not scrambled.
         position: Where to begin, in words of 32 bits (points, for quasi-random kinds).
         dimensions: Of the points of a quasi-random kind; with more than 1, they are the last axis of every array.
         ordering: One of the orders of the kind, see :mod:`callboard.kernel.rng.streams`.
@@ -87,10 +87,9 @@ class RngGenerator(Generic[Mode]):
             raise ShapeError(f"dimensions is {dimensions}; {kind} has 1 to {max_dimensions(kind)}")
         self.kind = kind
         self.ordering: RngOrdering = order_of(kind, ordering)
-        try:
-            self.seed = whole(halves(seed))
-        except (TypeError, OverflowError) as e:
-            raise type(e)(f"seed: {e}") from None
+        if not 0 <= (seed := _whole("seed", seed)) < 2**64:
+            raise ShapeError(f"seed is {seed}; it must lie between 0 and 2**64 - 1")
+        self.seed = seed
         self.dimensions = dimensions
         self._submit = submit
         self._lock = threading.Lock()
@@ -98,7 +97,7 @@ class RngGenerator(Generic[Mode]):
 
     @property
     def position(self) -> int:
-        """The next word of 32 bits (or point) that nobody has taken. May be set."""
+        """The next word of 32 bits (or point) that has not been taken. May be set."""
         return self._position
 
     @position.setter

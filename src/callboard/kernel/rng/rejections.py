@@ -5,7 +5,6 @@ The element at position ``p`` draws from the blocks ``(t, 2**63 + p)``, ``t = 0,
 only, however a fill is cut, and every element moves the position by one word (integers of 64 bits by two).
 """
 
-import operator
 from typing import Any, ClassVar
 
 import msgspec
@@ -13,7 +12,7 @@ import numpy as np
 
 from callboard.core.dtype import DTYPES, DType
 from callboard.core.op import Outputs
-from callboard.core.operand import In, Operand, Scalar
+from callboard.core.operand import In, Placeholder, Scalar, Whole
 from callboard.kernel.rng.fill import INTEGERS, Fill, positive
 from callboard.kernel.rng.streams import COUNTER_BASED, words_per_element
 
@@ -54,23 +53,17 @@ class RngFillIntegers(OwnSubsequence, tag="rng.fill_integers"):
     """
 
     dtypes: ClassVar[tuple[DType, ...]] = INTEGERS
-    whole_numbers: ClassVar[tuple[str, ...]] = ("seed", "position", "low", "high")
 
-    low: Scalar = 0
-    high: Scalar = 2
+    low: Whole = 0
+    high: Whole = 2
 
     def __post_init__(self) -> None:
-        numbers: Any = (self.low, self.high)
-        try:
-            low, high = map(operator.index, numbers)
-        except TypeError:  # pairs of words, from the wire; what is no number is refused by its name
-            pass
-        else:
-            if isinstance(self.out, Operand):
-                self._check_range(low, high)
-            if high == 2**64:  # which has no 64 bits, and means what 0 would
-                msgspec.structs.force_setattr(self, "high", 0)
+        low, high = self.low, self.high
+        if type(high) is int and high == 2**64:  # which has no 64 bits, and means what 0 would
+            msgspec.structs.force_setattr(self, "high", 0)
         super().__post_init__()
+        if not isinstance(self.out, Placeholder):
+            self._check_range(int(low), int(high))
 
     def _check_range(self, low: int, high: int) -> None:
         if not self.out.dtype.is_integer:

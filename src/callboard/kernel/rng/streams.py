@@ -24,8 +24,7 @@ may overlap. ``dynamic`` is refused: its numbers depend on the GPU.
 """
 
 import math
-import operator
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple, get_args
 
 from callboard.core.dtype import DType
 from callboard.core.errors import UnsupportedOp
@@ -39,12 +38,10 @@ __all__ = [
     "Kind",
     "RngOrdering",
     "check_discard",
-    "halves",
     "is_kind",
     "max_dimensions",
     "order_of",
     "points_of",
-    "whole",
     "words_per_element",
 ]
 
@@ -154,34 +151,6 @@ def points_of(layout: Layout) -> tuple[int, int]:
     return math.prod(layout.shape[:-1]), layout.shape[-1]
 
 
-def halves(number: Any) -> complex:
-    """How an integer of 64 bits travels, exactly: its low and its high 32 bits as the parts of a complex number.
-
-    Negative integers as their two's complement. What has that form already stays as it is.
-
-    Raises:
-        TypeError: No integer.
-        OverflowError: It needs more than 64 bits.
-    """
-    if type(number) is complex:
-        if not all(part.is_integer() and 0 <= part < 2**32 for part in (number.real, number.imag)):
-            raise TypeError(f"{number!r} is not a pair of words of 32 bits; pass an integer")
-        return number
-    try:
-        number = operator.index(number)
-    except TypeError:
-        shown = f"{number!r}" if isinstance(number, float | str) else "it"
-        raise TypeError(f"{shown} is {type(number).__name__}; pass an integer") from None
-    if not -(2**63) <= number < 2**64:
-        raise OverflowError(f"{number} needs more than 64 bits")
-    return complex(number & 0xFFFFFFFF, number >> 32 & 0xFFFFFFFF)
-
-
 def is_kind(kind: object) -> bool:
     """Whether it names a generator."""
     return isinstance(kind, str) and kind in KINDS
-
-
-def whole(parts: complex) -> int:
-    """The integer, not negative, that :func:`halves` has taken apart."""
-    return int(parts.real) | int(parts.imag) << 32

@@ -24,12 +24,16 @@ SEEDS_APART = 3133713
 
 def times(matrix: Array, vectors: Array) -> Array:
     """Matrix, as the images of the unit vectors ``[5, 160]``, times vectors ``[5, n]``, over GF(2)."""
-    product = np.zeros_like(vectors)
-    for bit in range(BITS):
-        word, place = divmod(bit, 32)
-        mask = np.uint32(0) - (vectors[word] >> np.uint32(place) & np.uint32(1))
-        product ^= matrix[:, bit, None] & mask
-    return product
+    # By bytes: the images of all values of one byte are one table.
+    images = matrix.T.reshape(BITS // 8, 8, 5)
+    tables = np.zeros((BITS // 8, 256, 5), np.uint32)
+    for bit in range(8):
+        tables[:, 1 << bit : 2 << bit] = tables[:, : 1 << bit] ^ images[:, bit, None]
+    values = np.ascontiguousarray(vectors.T, "<u4").view(np.uint8)
+    product = tables[0][values[:, 0]]
+    for place in range(1, BITS // 8):
+        product ^= tables[place][values[:, place]]
+    return np.ascontiguousarray(product.T)
 
 
 @cache

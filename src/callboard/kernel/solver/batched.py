@@ -6,12 +6,13 @@ no result of the stack can then be read. NaN and infinities are looked for in th
 
 from typing import Any, ClassVar
 
+from callboard.core.dtype import DType
 from callboard.core.layout import layout_of
 from callboard.core.op import Op, Outputs
 from callboard.core.operand import In, Operand, Out
 from callboard.core.ref import GpuRef
 from callboard.kernel.solver.actor import SolverActor
-from callboard.kernel.solver.checks import INDICES, AnyOp, dtype_of, matrix, pivots_of, refuse, shaped, square
+from callboard.kernel.solver.checks import FLOATS, INDICES, AnyOp, dtype_of, matrix, pivots_of, refuse, shaped, square
 from callboard.kernel.solver.eigen import EigResult
 from callboard.kernel.solver.lu import LuResult, Transpose
 from callboard.kernel.solver.qr import HouseholderResult
@@ -47,6 +48,7 @@ class GetrfBatched(Op[SolverActor, LuResult], tag="solver.getrf_batched"):
         pivots: ``[batch, n]``, i32 (as new) or i64, 0-based.
     """
 
+    dtypes: ClassVar[tuple[DType, ...]] = FLOATS
     returns: ClassVar[tuple[str, ...]] = ("lu", "pivots")
     results: ClassVar[type[Any] | None] = LuResult
     overlaps: ClassVar[frozenset[tuple[str, str]]] = frozenset({("lu", "a")})
@@ -72,6 +74,7 @@ class GetrsBatched(Op[SolverActor, GpuRef], tag="solver.getrs_batched"):
         transpose: ``"n"``, ``"t"`` or ``"c"``, as for :class:`LuSolve <callboard.kernel.solver.lu.LuSolve>`.
     """
 
+    dtypes: ClassVar[tuple[DType, ...]] = FLOATS
     returns: ClassVar[tuple[str, ...]] = ("x",)
     overlaps: ClassVar[frozenset[tuple[str, str]]] = frozenset({("x", "b")})
 
@@ -100,6 +103,7 @@ class PotrfBatched(Op[SolverActor, GpuRef], tag="solver.potrf_batched"):
         lower: Which triangle, as for :class:`Cholesky <callboard.kernel.solver.cholesky.Cholesky>`.
     """
 
+    dtypes: ClassVar[tuple[DType, ...]] = FLOATS
     overlaps: ClassVar[frozenset[tuple[str, str]]] = frozenset({("out", "a")})
 
     a: In
@@ -122,6 +126,7 @@ class PotrsBatched(Op[SolverActor, GpuRef], tag="solver.potrs_batched"):
         lower: The factors are the lower ones.
     """
 
+    dtypes: ClassVar[tuple[DType, ...]] = FLOATS
     returns: ClassVar[tuple[str, ...]] = ("x",)
     overlaps: ClassVar[frozenset[tuple[str, str]]] = frozenset({("x", "b")})
 
@@ -146,6 +151,7 @@ class GeqrfBatched(Op[SolverActor, HouseholderResult], tag="solver.geqrf_batched
         tau: ``[batch, min(m, n)]``, same dtype.
     """
 
+    dtypes: ClassVar[tuple[DType, ...]] = FLOATS
     returns: ClassVar[tuple[str, ...]] = ("h", "tau")
     results: ClassVar[type[Any] | None] = HouseholderResult
     overlaps: ClassVar[frozenset[tuple[str, str]]] = frozenset({("h", "a")})
@@ -169,6 +175,7 @@ class GelsBatched(Op[SolverActor, GpuRef], tag="solver.gels_batched"):
         x: ``[batch, n, columns]``, same dtype; may be ``b`` where ``m == n``.
     """
 
+    dtypes: ClassVar[tuple[DType, ...]] = FLOATS
     returns: ClassVar[tuple[str, ...]] = ("x",)
     overlaps: ClassVar[frozenset[tuple[str, str]]] = frozenset({("x", "b")})
 
@@ -194,6 +201,7 @@ class GesvdjBatched(Op[SolverActor, SvdResult], tag="solver.gesvdj_batched"):
         vt: ``[batch, min(m, n), n]``, same dtype.
     """
 
+    dtypes: ClassVar[tuple[DType, ...]] = FLOATS
     returns: ClassVar[tuple[str, ...]] = ("u", "s", "vt")
     results: ClassVar[type[Any] | None] = SvdResult
 
@@ -221,6 +229,7 @@ class GesvdjValuesBatched(Op[SolverActor, GpuRef], tag="solver.gesvdj_values_bat
         s: ``[batch, min(m, n)]``, f32 beside f32 and c64, f64 beside f64 and c128; descending.
     """
 
+    dtypes: ClassVar[tuple[DType, ...]] = FLOATS
     returns: ClassVar[tuple[str, ...]] = ("s",)
 
     a: In
@@ -242,6 +251,7 @@ class SyevBatched(Op[SolverActor, EigResult], tag="solver.syev_batched"):
         lower: Which triangle.
     """
 
+    dtypes: ClassVar[tuple[DType, ...]] = FLOATS
     returns: ClassVar[tuple[str, ...]] = ("w", "v")
     results: ClassVar[type[Any] | None] = EigResult
     overlaps: ClassVar[frozenset[tuple[str, str]]] = frozenset({("v", "a")})

@@ -6,7 +6,7 @@ from callboard.core.dtype import DTYPES, DType
 from callboard.core.errors import ShapeError
 from callboard.core.layout import Layout, layout_of
 from callboard.core.op import Op, info_of
-from callboard.core.operand import Compound, Operand, operands_of
+from callboard.core.operand import Operand, StructOperand, operands_of
 
 __all__ = [
     "FLOATS",
@@ -95,7 +95,7 @@ def too_large(op: AnyOp) -> str | None:
     """Why not, where an extent does not fit a C int: LAPACK's routines count in those, and most of cuSOLVER's."""
     for field in info_of(type(op)).dynamic:
         value = getattr(op, field.name)
-        for operand in operands_of(value).values() if isinstance(value, Compound) else (value,):
+        for operand in operands_of(value).values() if isinstance(value, StructOperand) else (value,):
             layout = getattr(operand, "layout", None)
             if layout is not None and max(layout.shape, default=0) > INT_MAX:
                 return f"{field.name} is {layout!r}; the routines count at most {INT_MAX} rows or columns"

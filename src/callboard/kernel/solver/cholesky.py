@@ -6,12 +6,13 @@ Operands of any strides; inputs are only read. Of ``a`` one triangle counts, but
 
 from typing import ClassVar
 
+from callboard.core.dtype import DType
 from callboard.core.layout import layout_of
 from callboard.core.op import Op, Outputs
 from callboard.core.operand import In, Out
 from callboard.core.ref import GpuRef
 from callboard.kernel.solver.actor import SolverActor
-from callboard.kernel.solver.checks import dtype_of, right_hand_side, square
+from callboard.kernel.solver.checks import FLOATS, dtype_of, right_hand_side, square
 
 __all__ = ["Cholesky", "CholeskyInverse", "CholeskySolve"]
 
@@ -27,6 +28,7 @@ class Cholesky(Op[SolverActor, GpuRef], tag="solver.cholesky"):
         lower: ``a = out @ out.conj().T`` with a lower ``out``; otherwise ``a = out.conj().T @ out`` with an upper one.
     """
 
+    dtypes: ClassVar[tuple[DType, ...]] = FLOATS
     overlaps: ClassVar[frozenset[tuple[str, str]]] = frozenset({("out", "a")})
 
     a: In
@@ -49,6 +51,7 @@ class CholeskySolve(Op[SolverActor, GpuRef], tag="solver.cholesky_solve"):
         lower: The factor is the lower one.
     """
 
+    dtypes: ClassVar[tuple[DType, ...]] = FLOATS
     returns: ClassVar[tuple[str, ...]] = ("x",)
     overlaps: ClassVar[frozenset[tuple[str, str]]] = frozenset({("x", "b")})
 
@@ -73,6 +76,7 @@ class CholeskyInverse(Op[SolverActor, GpuRef], tag="solver.cholesky_inverse"):
         lower: The factor is the lower one.
     """
 
+    dtypes: ClassVar[tuple[DType, ...]] = FLOATS
     overlaps: ClassVar[frozenset[tuple[str, str]]] = frozenset({("out", "factor")})
 
     factor: In

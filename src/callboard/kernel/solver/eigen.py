@@ -9,13 +9,13 @@ import math
 from typing import Any, ClassVar, Generic, Literal, NamedTuple
 
 from callboard.core.dtype import DTYPES, DType
-from callboard.core.layout import Upto, layout_of
+from callboard.core.layout import BoundedExtent, layout_of
 from callboard.core.mode import Mode
 from callboard.core.op import Op, Outputs
 from callboard.core.operand import In, Out
 from callboard.core.ref import GpuRef
 from callboard.kernel.solver.actor import SolverActor
-from callboard.kernel.solver.checks import dtype_of, refuse, square
+from callboard.kernel.solver.checks import FLOATS, dtype_of, refuse, square
 
 __all__ = [
     "EigRangeResult",
@@ -82,6 +82,7 @@ class Syevd(Op[SolverActor, EigResult], tag="solver.syevd"):
         method: ``"syevd"``: divide and conquer; ``"syevj"``: Jacobi rotations, on the CPU ``syevd``.
     """
 
+    dtypes: ClassVar[tuple[DType, ...]] = FLOATS
     returns: ClassVar[tuple[str, ...]] = ("w", "v")
     results: ClassVar[type[Any] | None] = EigResult
     overlaps: ClassVar[frozenset[tuple[str, str]]] = frozenset({("v", "a")})
@@ -107,6 +108,7 @@ class SyevdValues(Op[SolverActor, GpuRef], tag="solver.syevd_values"):
         lower: Which triangle.
     """
 
+    dtypes: ClassVar[tuple[DType, ...]] = FLOATS
     returns: ClassVar[tuple[str, ...]] = ("w",)
 
     a: In
@@ -131,6 +133,7 @@ class SyevdxIndex(Op[SolverActor, EigResult], tag="solver.syevdx_index"):
         lower: Which triangle.
     """
 
+    dtypes: ClassVar[tuple[DType, ...]] = FLOATS
     returns: ClassVar[tuple[str, ...]] = ("w", "v")
     results: ClassVar[type[Any] | None] = EigResult
 
@@ -168,6 +171,7 @@ class SyevdxRange(Op[SolverActor, EigRangeResult], tag="solver.syevdx_range"):
         lower: Which triangle.
     """
 
+    dtypes: ClassVar[tuple[DType, ...]] = FLOATS
     returns: ClassVar[tuple[str, ...]] = ("w", "v", "found")
     results: ClassVar[type[Any] | None] = EigRangeResult
 
@@ -184,7 +188,7 @@ class SyevdxRange(Op[SolverActor, EigRangeResult], tag="solver.syevdx_range"):
         _, n = square(self, "a", self.a)
         if math.isnan(self.low) or math.isnan(self.high) or self.low > self.high:
             raise refuse(self, f"low is {self.low} and high is {self.high}; they must be numbers in order")
-        capacity: int | Upto = Upto(n)
+        capacity: int | BoundedExtent = BoundedExtent(n)
         if self.w is not None and self.w.ndim == 1:
             capacity = self.w.shape[0]
         elif self.v is not None and self.v.ndim == 2:
@@ -212,6 +216,7 @@ class Sygvd(Op[SolverActor, EigResult], tag="solver.sygvd"):
         lower: Which triangle.
     """
 
+    dtypes: ClassVar[tuple[DType, ...]] = FLOATS
     returns: ClassVar[tuple[str, ...]] = ("w", "v")
     results: ClassVar[type[Any] | None] = EigResult
     overlaps: ClassVar[frozenset[tuple[str, str]]] = frozenset({("v", "a")})
@@ -241,6 +246,7 @@ class SygvdValues(Op[SolverActor, GpuRef], tag="solver.sygvd_values"):
         lower: Which triangle.
     """
 
+    dtypes: ClassVar[tuple[DType, ...]] = FLOATS
     returns: ClassVar[tuple[str, ...]] = ("w",)
 
     a: In
@@ -266,6 +272,7 @@ class Geev(Op[SolverActor, EigResult], tag="solver.geev"):
         v: ``[n, n]``, dtype of ``w``.
     """
 
+    dtypes: ClassVar[tuple[DType, ...]] = FLOATS
     returns: ClassVar[tuple[str, ...]] = ("w", "v")
     results: ClassVar[type[Any] | None] = EigResult
 
@@ -287,6 +294,7 @@ class GeevValues(Op[SolverActor, GpuRef], tag="solver.geev_values"):
         w: ``[n]``, c64 beside f32 and c64, c128 beside f64 and c128.
     """
 
+    dtypes: ClassVar[tuple[DType, ...]] = FLOATS
     returns: ClassVar[tuple[str, ...]] = ("w",)
 
     a: In

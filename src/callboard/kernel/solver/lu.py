@@ -7,13 +7,24 @@ given as that output. NaN and infinities in the operands are a :class:`Numerical
 
 from typing import Any, ClassVar, Generic, Literal, NamedTuple
 
+from callboard.core.dtype import DType
 from callboard.core.layout import layout_of
 from callboard.core.mode import Mode
 from callboard.core.op import Op, Outputs
 from callboard.core.operand import In, Out
 from callboard.core.ref import GpuRef
 from callboard.kernel.solver.actor import SolverActor
-from callboard.kernel.solver.checks import INDICES, dtype_of, matrix, pivots_of, refuse, right_hand_side, shaped, square
+from callboard.kernel.solver.checks import (
+    FLOATS,
+    INDICES,
+    dtype_of,
+    matrix,
+    pivots_of,
+    refuse,
+    right_hand_side,
+    shaped,
+    square,
+)
 
 __all__ = ["Determinant", "Inverse", "Lu", "LuResult", "LuSolve", "Solve", "Transpose"]
 
@@ -44,6 +55,7 @@ class Lu(Op[SolverActor, LuResult], tag="solver.lu"):
         pivots: ``[min(m, n)]``, i32 (as new) or i64.
     """
 
+    dtypes: ClassVar[tuple[DType, ...]] = FLOATS
     returns: ClassVar[tuple[str, ...]] = ("lu", "pivots")
     results: ClassVar[type[Any] | None] = LuResult
     overlaps: ClassVar[frozenset[tuple[str, str]]] = frozenset({("lu", "a")})
@@ -72,6 +84,7 @@ class LuSolve(Op[SolverActor, GpuRef], tag="solver.lu_solve"):
         transpose: ``"n"``: ``a @ x = b``; ``"t"``: ``a.T @ x = b``; ``"c"``: ``a.conj().T @ x = b``.
     """
 
+    dtypes: ClassVar[tuple[DType, ...]] = FLOATS
     returns: ClassVar[tuple[str, ...]] = ("x",)
     overlaps: ClassVar[frozenset[tuple[str, str]]] = frozenset({("x", "b")})
 
@@ -102,6 +115,7 @@ class Solve(Op[SolverActor, GpuRef], tag="solver.solve"):
         x: Shape and dtype of ``b``; may be ``b``.
     """
 
+    dtypes: ClassVar[tuple[DType, ...]] = FLOATS
     returns: ClassVar[tuple[str, ...]] = ("x",)
     overlaps: ClassVar[frozenset[tuple[str, str]]] = frozenset({("x", "b")})
 
@@ -126,6 +140,7 @@ class Inverse(Op[SolverActor, GpuRef], tag="solver.inverse"):
         out: Same shape and dtype; may be ``a``.
     """
 
+    dtypes: ClassVar[tuple[DType, ...]] = FLOATS
     overlaps: ClassVar[frozenset[tuple[str, str]]] = frozenset({("out", "a")})
 
     a: In
@@ -146,6 +161,8 @@ class Determinant(Op[SolverActor, GpuRef], tag="solver.determinant"):
         a: ``[n, n]``, f32, f64, c64 or c128.
         out: 0-d, same dtype.
     """
+
+    dtypes: ClassVar[tuple[DType, ...]] = FLOATS
 
     a: In
     out: Out | None = None

@@ -5,13 +5,14 @@ Operands of any strides; inputs are only read. NaN and infinities in the operand
 
 from typing import Any, ClassVar, Generic, Literal, NamedTuple
 
+from callboard.core.dtype import DType
 from callboard.core.layout import layout_of
 from callboard.core.mode import Mode
 from callboard.core.op import Op, Outputs
 from callboard.core.operand import In, Out
 from callboard.core.ref import GpuRef
 from callboard.kernel.solver.actor import SolverActor
-from callboard.kernel.solver.checks import dtype_of, matrix, refuse, right_hand_side, shaped
+from callboard.kernel.solver.checks import FLOATS, dtype_of, matrix, refuse, right_hand_side, shaped
 
 __all__ = ["Geqrf", "HouseholderResult", "LeastSquares", "Orgqr", "Ormqr", "Qr", "QrResult"]
 
@@ -50,6 +51,7 @@ class Qr(Op[SolverActor, QrResult], tag="solver.qr"):
         mode: ``"reduced"`` or ``"complete"``.
     """
 
+    dtypes: ClassVar[tuple[DType, ...]] = FLOATS
     returns: ClassVar[tuple[str, ...]] = ("q", "r")
     results: ClassVar[type[Any] | None] = QrResult
     overlaps: ClassVar[frozenset[tuple[str, str]]] = frozenset({("q", "a"), ("r", "a")})
@@ -75,6 +77,7 @@ class Geqrf(Op[SolverActor, HouseholderResult], tag="solver.geqrf"):
         tau: ``[min(m, n)]``, same dtype.
     """
 
+    dtypes: ClassVar[tuple[DType, ...]] = FLOATS
     returns: ClassVar[tuple[str, ...]] = ("h", "tau")
     results: ClassVar[type[Any] | None] = HouseholderResult
     overlaps: ClassVar[frozenset[tuple[str, str]]] = frozenset({("h", "a")})
@@ -99,6 +102,7 @@ class Orgqr(Op[SolverActor, GpuRef], tag="solver.orgqr"):
         columns: From ``min(m, n)``, which is the default, to ``m``.
     """
 
+    dtypes: ClassVar[tuple[DType, ...]] = FLOATS
     returns: ClassVar[tuple[str, ...]] = ("q",)
 
     h: In
@@ -129,6 +133,7 @@ class Ormqr(Op[SolverActor, GpuRef], tag="solver.ormqr"):
         transpose: ``op(Q)`` is the conjugate transpose of Q.
     """
 
+    dtypes: ClassVar[tuple[DType, ...]] = FLOATS
     overlaps: ClassVar[frozenset[tuple[str, str]]] = frozenset({("out", "c")})
 
     h: In
@@ -160,6 +165,7 @@ class LeastSquares(Op[SolverActor, GpuRef], tag="solver.least_squares"):
         x: ``[n]`` or ``[n, columns]``, same dtype; may be ``b`` where ``m == n``.
     """
 
+    dtypes: ClassVar[tuple[DType, ...]] = FLOATS
     returns: ClassVar[tuple[str, ...]] = ("x",)
     overlaps: ClassVar[frozenset[tuple[str, str]]] = frozenset({("x", "b")})
 

@@ -7,6 +7,7 @@ the same matrix costs a substitution only, one with the same pattern no new anal
 
 from typing import ClassVar
 
+from callboard.core.dtype import DType
 from callboard.core.layout import layout_of
 from callboard.core.op import Op, Outputs
 from callboard.core.operand import In, Operand, Out
@@ -33,7 +34,7 @@ def _infer(op: AnyOp, a: CsrRef, b: Operand) -> Outputs:
 
 
 class SparseLu(Op[SolverActor, GpuRef], tag="solver.sparse_lu"):
-    """Solve ``a @ x = b`` for a sparse square ``a`` by LU (``SparseLuRequest``).
+    """Solve ``a @ x = b`` for a sparse square ``a`` by LU; on CUDA with cuDSS, which must be installed.
 
     ``a`` is a ``NumericalError`` where it is singular for the places of its zeros or rounding leaves a pivot of 0,
     whatever ``b`` is; as by LAPACK, one is solved that rounding has made regular. On CUDA without cuDSS the op fails
@@ -46,6 +47,7 @@ class SparseLu(Op[SolverActor, GpuRef], tag="solver.sparse_lu"):
         x: Shape and dtype of ``b``; may be ``b``.
     """
 
+    dtypes: ClassVar[tuple[DType, ...]] = FLOATS
     returns: ClassVar[tuple[str, ...]] = ("x",)
     overlaps: ClassVar[frozenset[tuple[str, str]]] = frozenset({("x", "b")})
 
@@ -69,6 +71,7 @@ class SparseQr(Op[SolverActor, GpuRef], tag="solver.sparse_qr"):
         x: Shape and dtype of ``b``; may be ``b``.
     """
 
+    dtypes: ClassVar[tuple[DType, ...]] = FLOATS
     returns: ClassVar[tuple[str, ...]] = ("x",)
     overlaps: ClassVar[frozenset[tuple[str, str]]] = frozenset({("x", "b")})
 
@@ -93,6 +96,7 @@ class SparseCholesky(Op[SolverActor, GpuRef], tag="solver.sparse_cholesky"):
         x: Shape and dtype of ``b``; may be ``b``.
     """
 
+    dtypes: ClassVar[tuple[DType, ...]] = FLOATS
     returns: ClassVar[tuple[str, ...]] = ("x",)
     overlaps: ClassVar[frozenset[tuple[str, str]]] = frozenset({("x", "b")})
 

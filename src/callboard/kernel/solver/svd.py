@@ -6,13 +6,14 @@ Operands of any strides; ``a`` is only read. Singular values are real, not negat
 
 from typing import Any, ClassVar, Generic, Literal, NamedTuple
 
+from callboard.core.dtype import DType
 from callboard.core.layout import layout_of
 from callboard.core.mode import Mode
 from callboard.core.op import Op, Outputs
 from callboard.core.operand import In, Out
 from callboard.core.ref import GpuRef
 from callboard.kernel.solver.actor import SolverActor
-from callboard.kernel.solver.checks import dtype_of, matrix
+from callboard.kernel.solver.checks import FLOATS, dtype_of, matrix
 
 __all__ = ["Svd", "SvdMethod", "SvdResult", "SvdValues"]
 
@@ -47,6 +48,7 @@ class Svd(Op[SolverActor, SvdResult], tag="solver.svd"):
         method: ``"auto"``, ``"gesvd"``, ``"gesdd"`` (CPU only) or ``"gesvdj"`` (on the CPU ``gesdd``).
     """
 
+    dtypes: ClassVar[tuple[DType, ...]] = FLOATS
     returns: ClassVar[tuple[str, ...]] = ("u", "s", "vt")
     results: ClassVar[type[Any] | None] = SvdResult
 
@@ -78,6 +80,7 @@ class SvdValues(Op[SolverActor, GpuRef], tag="solver.svd_values"):
         method: As for :class:`Svd`.
     """
 
+    dtypes: ClassVar[tuple[DType, ...]] = FLOATS
     returns: ClassVar[tuple[str, ...]] = ("s",)
 
     a: In

@@ -7,7 +7,7 @@ from callboard.core.dtype import DTYPES, DType
 from callboard.core.errors import NumericalError, ShapeError
 from callboard.core.layout import Layout
 from callboard.core.op import Op
-from callboard.core.operand import Operand, operands_of
+from callboard.core.operand import Operand, differs, operands_of
 from callboard.kernel.sparse.formats import INDEX_LIMIT, AnyRef, BlockedEllRef, BsrRef, CooRef, CscRef
 
 __all__ = [
@@ -151,9 +151,7 @@ def check_scalars(op: AnyOp, dtype: DType, **scalars: Any) -> None:
 
 def check_addend(op: AnyOp, name: str, addend: Operand | None, beta: Any) -> None:
     """``beta`` needs something to scale."""
-    if addend is None and not isinstance(beta, Operand) and beta == 0.0:
-        return
-    if addend is None:
+    if addend is None and differs(beta, 0.0):
         raise refuse(op, f"beta is {beta!r} and {name} is None; pass the {name} that beta scales, or leave beta out")
 
 

@@ -2,9 +2,9 @@
 
 from typing import Annotated, ClassVar, Literal
 
-from callboard.core.dtype import as_dtype
-from callboard.core.layout import Upto, layout_of
-from callboard.core.op import CompoundOutputs, Op, Outputs
+from callboard.core.dtype import DType, as_dtype
+from callboard.core.layout import BoundedExtent, layout_of
+from callboard.core.op import Op, Outputs, StructOutputs
 from callboard.core.operand import In, Out, Role
 from callboard.core.ref import GpuRef
 from callboard.kernel.sparse.actor import SparseActor
@@ -25,6 +25,8 @@ class ToDense(Op[SparseActor, GpuRef], tag="sparse.to_dense"):
         out: Same shape and dtype, row- or column-major; a new row-major array when None.
     """
 
+    dtypes: ClassVar[tuple[DType, ...]] = VALUES
+
     a: CsrRef | CscRef | CooRef | BsrRef | BlockedEllRef
     out: Out | None = None
 
@@ -36,7 +38,7 @@ class ToDense(Op[SparseActor, GpuRef], tag="sparse.to_dense"):
 
 
 class FromDense(Op[SparseActor, AnyRef], tag="sparse.from_dense"):
-    """The entries of a matrix that are not 0 (``DenseToSparse``), or the blocks that have one.
+    """The entries that are not 0, or the blocks with some, as a matrix of ``format``; await it for their number.
 
     NaN is an entry, -0.0 is none. How many there are depends on the data: without ``out`` they are known when the
     result is awaited. A blocked-ELL matrix becomes as wide as its fullest block row.
@@ -53,6 +55,8 @@ class FromDense(Op[SparseActor, AnyRef], tag="sparse.from_dense"):
             ``"blocked_ell"``).
     """
 
+    dtypes: ClassVar[tuple[DType, ...]] = VALUES
+
     dense: In
     format: Literal["csr", "csc", "coo", "bsr", "blocked_ell"] = "csr"
     index: Index = "i32"
@@ -60,7 +64,7 @@ class FromDense(Op[SparseActor, AnyRef], tag="sparse.from_dense"):
     out: Annotated[CsrRef | CscRef | CooRef | BsrRef | BlockedEllRef, Role.OUT] | None = None
     count: Out | None = None
 
-    def infer(self) -> CompoundOutputs:
+    def infer(self) -> StructOutputs:
         if self.dense.dtype not in VALUES:
             names = ", ".join(d.name for d in VALUES)
             raise refuse(self, f"dense is {self.dense.layout!r}; its dtype must be one of {names}")
@@ -72,11 +76,13 @@ class FromDense(Op[SparseActor, AnyRef], tag="sparse.from_dense"):
         form = FORMATS[self.format]
         rows, cols = block = block_of(self, form, self.block, shape)
         most = shape[1] // cols if form is BlockedEllRef else self.dense.size // (rows * cols)
-        return result_of(self, form, self.out, self.count, Upto(most), shape, kinds, block)
+        return result_of(self, form, self.out, self.count, BoundedExtent(most), shape, kinds, block)
 
 
 class Convert(Op[SparseActor, AnyRef], tag="sparse.convert"):
-    """The same matrix in another format (``SparseActor``'s conversions), without a dense one in between.
+    """The same matrix in another format; await it for its extents where they depend on the data.
+
+    There is no dense matrix in between.
 
     Between a ``CsrRef`` and a ``CooRef`` entries keep their order; where rows and columns are exchanged, those of a
     column come in the order of the rows, and the other way round. Blocks that are made of entries are in order within
@@ -99,13 +105,15 @@ class Convert(Op[SparseActor, AnyRef], tag="sparse.convert"):
             ``"blocked_ell"``).
     """
 
+    dtypes: ClassVar[tuple[DType, ...]] = VALUES
+
     a: CsrRef | CscRef | CooRef | BsrRef | BlockedEllRef
     format: Literal["csr", "csc", "coo", "bsr", "blocked_ell"]
     block: tuple[int, int] | None = None
     out: Annotated[CsrRef | CscRef | CooRef | BsrRef | BlockedEllRef, Role.OUT] | None = None
     count: Out | None = None
 
-    def infer(self) -> CompoundOutputs:
+    def infer(self) -> StructOutputs:
         a, form = self.a, FORMATS[self.format]
         shape = checked(self, "a", a)
         own = stored_block(a)
@@ -120,17 +128,17 @@ class Convert(Op[SparseActor, AnyRef], tag="sparse.convert"):
         kinds = (a.values.dtype.name, index_of(a).name)
         return result_of(self, form, self.out, self.count, self._entries(form, block), shape, kinds, block)
 
-    def _entries(self, form: type[AnyRef], block: tuple[int, int]) -> Upto | int:
+    def _entries(self, form: type[AnyRef], block: tuple[int, int]) -> BoundedExtent | int:
         """How many there are in the result: entries, blocks, or blocks in a row."""
         a, (rows, cols) = self.a, block
         height, width = a.shape[0] // rows, a.shape[1] // cols
         stored = a.indices.size if isinstance(a, BlockedEllRef) else a.values.shape[0]
         if form is BlockedEllRef:
-            return Upto(min(stored, width))
+            return BoundedExtent(min(stored, width))
         if isinstance(a, BsrRef | BlockedEllRef):
             made = stored if form is BsrRef else a.nnz
-            return Upto(made) if isinstance(a, BlockedEllRef) and a.padded else made
-        return Upto(min(stored, height * width)) if form is BsrRef else stored
+            return BoundedExtent(made) if isinstance(a, BlockedEllRef) and a.padded else made
+        return BoundedExtent(min(stored, height * width)) if form is BsrRef else stored
 
 
 class Transpose(Op[SparseActor, BsrRef], tag="sparse.transpose"):
@@ -143,10 +151,12 @@ class Transpose(Op[SparseActor, BsrRef], tag="sparse.transpose"):
         out: A ``BsrRef`` of the transposed shape with as many blocks, each ``[c, r]``; a new one when None.
     """
 
+    dtypes: ClassVar[tuple[DType, ...]] = VALUES
+
     a: BsrRef
     out: Annotated[BsrRef, Role.OUT] | None = None
 
-    def infer(self) -> CompoundOutputs:
+    def infer(self) -> StructOutputs:
         rows, cols = checked(self, "a", self.a)
         blocks, (down, across) = self.a.values.shape[0], self.a.block
         kinds = (self.a.values.dtype.name, index_of(self.a).name)
@@ -154,7 +164,9 @@ class Transpose(Op[SparseActor, BsrRef], tag="sparse.transpose"):
 
 
 class Check(Op[SparseActor, None], tag="sparse.check"):
-    """See that the arrays hold a matrix of their format; the op fails with ``ShapeError`` that says what is wrong.
+    """Check that the arrays hold a matrix of their format; the reply fails with ``ShapeError`` otherwise.
+
+    On CUDA no other op checks: use this for arrays whose indices may be wrong before they are used.
 
     ``indptr`` must rise from 0 to the number of entries (blocks), indices must be in range, and the rows of a
     ``CooRef`` must not fall. That much other ops see by themselves on the CPU, and not on CUDA.
@@ -166,6 +178,7 @@ class Check(Op[SparseActor, None], tag="sparse.check"):
             order they are not looked for: :class:`callboard.kernel.sparse.Sort` finds them.
     """
 
+    dtypes: ClassVar[tuple[DType, ...]] = VALUES
     returns: ClassVar[tuple[str, ...]] = ()
 
     a: CsrRef | CscRef | CooRef | BsrRef | BlockedEllRef

@@ -14,7 +14,7 @@ by side, in what becomes dense or blocks. ``Sddmm`` gives each of them the whole
 from typing import Annotated, Any, Literal
 
 from callboard.core.dtype import DTypeLike
-from callboard.core.operand import Compound, Role
+from callboard.core.operand import Role, StructOperand
 from callboard.core.ref import GpuRef
 
 __all__ = ["INDEX_LIMIT", "AnyRef", "BlockedEllRef", "BsrRef", "CooRef", "CscRef", "CsrRef", "Index", "SparseRef"]
@@ -27,7 +27,7 @@ INDEX_LIMIT = {"i32": 2**31 - 1, "i64": 2**63 - 1}
 """The largest number that an index can be."""
 
 
-class CsrRef(Compound, tag="csr"):
+class CsrRef(StructOperand, tag="csr"):
     """Compressed sparse rows (``CsrMatrix``).
 
     Attributes:
@@ -53,7 +53,7 @@ class CsrRef(Compound, tag="csr"):
         return CscRef(self.values, self.indices, self.indptr, (self.shape[1], self.shape[0]))
 
 
-class CscRef(Compound, tag="csc"):
+class CscRef(StructOperand, tag="csc"):
     """Compressed sparse columns.
 
     Attributes:
@@ -79,7 +79,7 @@ class CscRef(Compound, tag="csc"):
         return CsrRef(self.values, self.indices, self.indptr, (self.shape[1], self.shape[0]))
 
 
-class CooRef(Compound, tag="coo"):
+class CooRef(StructOperand, tag="coo"):
     """Coordinates of each entry, sorted by row.
 
     Attributes:
@@ -100,7 +100,7 @@ class CooRef(Compound, tag="coo"):
         return self.values.size
 
 
-class BsrRef(Compound, tag="bsr"):
+class BsrRef(StructOperand, tag="bsr"):
     """Block compressed rows: dense blocks of one extent where the matrix has entries (``SparseMatrix::Bsr``).
 
     Attributes:
@@ -127,7 +127,7 @@ class BsrRef(Compound, tag="bsr"):
         return self.values.size
 
 
-class BlockedEllRef(Compound, tag="blocked_ell"):
+class BlockedEllRef(StructOperand, tag="blocked_ell"):
     """Blocked ELLPACK: in each block row the same number of square blocks, some of them padding.
 
     Attributes:

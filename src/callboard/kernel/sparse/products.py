@@ -2,12 +2,14 @@
 
 from typing import Annotated, ClassVar
 
-from callboard.core.layout import Upto, layout_of
-from callboard.core.op import CompoundOutputs, Op, Outputs
+from callboard.core.dtype import DType
+from callboard.core.layout import BoundedExtent, layout_of
+from callboard.core.op import Op, Outputs, StructOutputs
 from callboard.core.operand import In, Out, Role, Scalar
 from callboard.core.ref import GpuRef
 from callboard.kernel.sparse.actor import SparseActor
 from callboard.kernel.sparse.checks import (
+    VALUES,
     check_addend,
     check_scalars,
     checked,
@@ -40,6 +42,7 @@ class SpMv(Op[SparseActor, GpuRef], tag="sparse.sp_mv"):
     itself. For the same reason results on CUDA may differ in the last bits from call to call, if not ``deterministic``.
     """
 
+    dtypes: ClassVar[tuple[DType, ...]] = VALUES
     overlaps: ClassVar[frozenset[tuple[str, str]]] = frozenset({("out", "y")})
 
     a: CsrRef | CscRef | CooRef | BsrRef
@@ -85,6 +88,7 @@ class SpMm(Op[SparseActor, GpuRef], tag="sparse.sp_mm"):
     Sums are kept as those of :class:`SpMv`.
     """
 
+    dtypes: ClassVar[tuple[DType, ...]] = VALUES
     overlaps: ClassVar[frozenset[tuple[str, str]]] = frozenset({("out", "c")})
 
     a: CsrRef | CscRef | CooRef | BsrRef | BlockedEllRef
@@ -117,7 +121,7 @@ class SpMm(Op[SparseActor, GpuRef], tag="sparse.sp_mm"):
 
 
 class SpGemm(Op[SparseActor, CsrRef], tag="sparse.sp_gemm"):
-    """``out = alpha * a @ b`` with a sparse result (``SpGemmRequest``).
+    """``out = alpha * a @ b`` with a sparse result; await it for its number of entries (``SpGemmRequest``).
 
     How many entries it has depends on the data: without ``out`` they are known when the result is awaited. Entries that
     cancel to 0 are stored.
@@ -133,6 +137,8 @@ class SpGemm(Op[SparseActor, CsrRef], tag="sparse.sp_gemm"):
         deterministic: As for :class:`SpMv`.
     """
 
+    dtypes: ClassVar[tuple[DType, ...]] = VALUES
+
     a: CsrRef
     b: CsrRef
     out: Annotated[CsrRef, Role.OUT] | None = None
@@ -140,7 +146,7 @@ class SpGemm(Op[SparseActor, CsrRef], tag="sparse.sp_gemm"):
     alpha: Scalar = 1.0
     deterministic: bool = False
 
-    def infer(self) -> CompoundOutputs:
+    def infer(self) -> StructOutputs:
         m, k = checked(self, "a", self.a)
         dtype, index = self.a.values.dtype, index_of(self.a)
         rows, n = checked(self, "b", self.b, dtype)
@@ -150,7 +156,7 @@ class SpGemm(Op[SparseActor, CsrRef], tag="sparse.sp_gemm"):
             raise refuse(self, f"a has {index} indices and b has {index_of(self.b)}; both must have the same")
         check_scalars(self, dtype, alpha=self.alpha)
         most = min(m * n, self.a.values.size * min(n, max(self.b.values.size, 1)), INDEX_LIMIT[index.name])
-        return result_of(self, CsrRef, self.out, self.count, Upto(most), (m, n), (dtype.name, index.name))
+        return result_of(self, CsrRef, self.out, self.count, BoundedExtent(most), (m, n), (dtype.name, index.name))
 
 
 def _check_conj(op: SpMv | SpMm, transpose: bool, conj: bool) -> None:

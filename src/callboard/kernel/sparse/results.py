@@ -3,8 +3,8 @@
 from typing import Any
 
 from callboard.core.dtype import DTYPES
-from callboard.core.layout import Upto, layout_of
-from callboard.core.op import CompoundOutputs, Op
+from callboard.core.layout import BoundedExtent, layout_of
+from callboard.core.op import Op, StructOutputs
 from callboard.core.operand import Placeholder
 from callboard.kernel.sparse.checks import checked, refuse
 from callboard.kernel.sparse.formats import AnyRef, BlockedEllRef, BsrRef, CooRef, CscRef, CsrRef
@@ -49,11 +49,11 @@ def result_of(
     form: type[AnyRef],
     out: AnyRef | None,
     count: object,
-    entries: "Upto | int",
+    entries: "BoundedExtent | int",
     shape: tuple[int, int],
     dtypes: tuple[str, str],
     block: tuple[int, int] = (1, 1),
-) -> CompoundOutputs:
+) -> StructOutputs:
     """The outputs of an op that makes a sparse matrix: new ones, or the given ones with room for some entries.
 
     Args:
@@ -65,7 +65,7 @@ def result_of(
         dtypes: Of its values and indices.
         block: Extent of its blocks.
     """
-    open_ended = isinstance(entries, Upto)
+    open_ended = isinstance(entries, BoundedExtent)
     if open_ended and (out is None) is not (count is None):
         raise refuse(op, "out and count go together: an array for the entries, and one for their number")
     if not open_ended and count is not None:
@@ -81,7 +81,7 @@ def result_of(
     settings: dict[str, Any] = {"shape": shape}
     if form is BlockedEllRef:
         settings["block"] = rows
-        width = Upto(entries.bound * cols) if isinstance(entries, Upto) else entries * cols
+        width = BoundedExtent(entries.bound * cols) if isinstance(entries, BoundedExtent) else entries * cols
         made = {"values": layout_of(dtype, (shape[0], width)), "indices": layout_of(index, (shape[0] // rows, entries))}
     elif form is CooRef:
         made = {"values": layout_of(dtype, (entries,))}

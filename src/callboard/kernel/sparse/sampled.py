@@ -2,12 +2,13 @@
 
 from typing import ClassVar
 
+from callboard.core.dtype import DType
 from callboard.core.layout import layout_of
 from callboard.core.op import Op, Outputs
 from callboard.core.operand import In, Out, Scalar
 from callboard.core.ref import GpuRef
 from callboard.kernel.sparse.actor import SparseActor
-from callboard.kernel.sparse.checks import check_scalars, checked, dense_of, refuse
+from callboard.kernel.sparse.checks import VALUES, check_scalars, checked, dense_of, refuse
 from callboard.kernel.sparse.formats import BsrRef, CsrRef
 
 __all__ = ["Sddmm"]
@@ -27,6 +28,7 @@ class Sddmm(Op[SparseActor, GpuRef], tag="sparse.sddmm"):
     Sums of f16 and bf16 are kept in f32.
     """
 
+    dtypes: ClassVar[tuple[DType, ...]] = VALUES
     overlaps: ClassVar[frozenset[tuple[str, str]]] = frozenset({("out", "c.values")})
 
     a: In

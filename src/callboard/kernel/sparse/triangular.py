@@ -1,5 +1,7 @@
 """Solves with sparse triangular matrices."""
 
+from typing import ClassVar
+
 from callboard.core.dtype import DType
 from callboard.core.layout import layout_of
 from callboard.core.op import Op, Outputs
@@ -28,6 +30,8 @@ class SpSv(Op[SparseActor, GpuRef], tag="sparse.sp_sv"):
         transpose: Use ``a.T``; ``lower`` says what is stored.
         conj: Use the conjugate of ``a``: with ``transpose`` only. On CUDA not of a complex ``CscRef``.
     """
+
+    dtypes: ClassVar[tuple[DType, ...]] = REAL_AND_COMPLEX
 
     a: CsrRef | CscRef | CooRef
     x: In
@@ -63,6 +67,8 @@ class SpSm(Op[SparseActor, GpuRef], tag="sparse.sp_sm"):
         transpose: Use ``a.T``; ``lower`` says what is stored.
         conj: Use the conjugate of ``a``: with ``transpose`` only. On CUDA not of a complex ``CscRef``.
     """
+
+    dtypes: ClassVar[tuple[DType, ...]] = REAL_AND_COMPLEX
 
     a: CsrRef | CscRef | CooRef
     b: In

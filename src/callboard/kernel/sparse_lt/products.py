@@ -2,16 +2,16 @@
 
 from typing import ClassVar, Literal, NamedTuple, TypeVar
 
-from callboard.core.dtype import DTYPES, DTypeLike
+from callboard.core.dtype import DTYPES, DType, DTypeLike
 from callboard.core.layout import Layout, layout_of
 from callboard.core.op import Op, Outputs
-from callboard.core.operand import In, Operand, Out, Scalar
+from callboard.core.operand import In, Operand, Out, Scalar, differs
 from callboard.core.ref import GpuRef
 from callboard.kernel.blas.checks import check_addend_given, refuse
 from callboard.kernel.blas_lt.checks import Stack, kept_dtype, stack
 from callboard.kernel.sparse_lt.actor import SparseLtActor
 from callboard.kernel.sparse_lt.checks import bias_dtype, checked, result_dtype
-from callboard.kernel.sparse_lt.structured import StructuredRef
+from callboard.kernel.sparse_lt.structured import FACTORS, StructuredRef
 
 __all__ = ["Activation", "Extents", "Linear", "Matmul", "Product"]
 
@@ -59,7 +59,7 @@ class Product(Op[SparseLtActor, R_co]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.beta != 0.0 or self.alpha != 1.0:
+        if differs(self.beta, 0.0) or differs(self.alpha, 1.0):
             check_addend_given(self, "c", self.c, self.beta)
 
     def product(self) -> tuple[Extents, Stack, Layout]:
@@ -148,6 +148,8 @@ class Matmul(Product[GpuRef], tag="sparse_lt.matmul"):
     mantissa): there is no other f32 there. GELU is the tanh form (Hendrycks and Gimpel, arXiv:1606.08415).
     """
 
+    dtypes: ClassVar[tuple[DType, ...]] = FACTORS
+
     a: StructuredRef
     b: In
 
@@ -167,6 +169,7 @@ class Linear(Product[GpuRef], tag="sparse_lt.linear"):
         c, alpha, beta, activation, out_dtype, autotune: As for :class:`Matmul`, and so is all else.
     """
 
+    dtypes: ClassVar[tuple[DType, ...]] = FACTORS
     structured_first: ClassVar[bool] = False
 
     x: In

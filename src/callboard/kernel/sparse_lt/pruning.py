@@ -2,16 +2,16 @@
 
 from typing import Annotated, ClassVar, Literal
 
-from callboard.core.dtype import DTYPES
+from callboard.core.dtype import DTYPES, DType
 from callboard.core.layout import layout_of
-from callboard.core.op import CompoundOutputs, Op, Outputs
+from callboard.core.op import Op, Outputs, StructOutputs
 from callboard.core.operand import In, Out, Placeholder, Role
 from callboard.core.ref import GpuRef
 from callboard.kernel.blas.checks import refuse
 from callboard.kernel.blas_lt.checks import rows
 from callboard.kernel.sparse_lt.actor import SparseLtActor
 from callboard.kernel.sparse_lt.checks import checked, dense
-from callboard.kernel.sparse_lt.structured import StructuredRef, compressed_bytes, group_of
+from callboard.kernel.sparse_lt.structured import FACTORS, StructuredRef, compressed_bytes, group_of
 
 __all__ = ["Check", "Compress", "Decompress", "Prune"]
 
@@ -31,6 +31,7 @@ class Prune(Op[SparseLtActor, GpuRef], tag="sparse_lt.prune"):
     NaN counts as infinite. Of equal magnitudes the first stay; of tiles with equal sums, which rounding may make, any.
     """
 
+    dtypes: ClassVar[tuple[DType, ...]] = FACTORS
     overlaps: ClassVar[frozenset[tuple[str, str]]] = frozenset({("out", "x")})
 
     x: In
@@ -55,6 +56,8 @@ class Check(Op[SparseLtActor, GpuRef], tag="sparse_lt.check"):
         out: 0-d i32: 0 where it is, 1 where it is not; a new array when None.
     """
 
+    dtypes: ClassVar[tuple[DType, ...]] = FACTORS
+
     x: In
     out: Out | None = None
 
@@ -66,17 +69,19 @@ class Check(Op[SparseLtActor, GpuRef], tag="sparse_lt.check"):
 class Compress(Op[SparseLtActor, StructuredRef], tag="sparse_lt.compress"):
     """The compressed form of a matrix that is 2:4 (of f32: 1:2) along its rows.
 
-    A matrix that is not fails with ``ShapeError``, and so does what was enqueued on the result.
+    A matrix that is not fails with ``ShapeError`` when it is awaited, and so does what was enqueued on the result.
 
     Args:
         x: As for :class:`Prune`.
         out: Of the same dtype and shape; a new one when None.
     """
 
+    dtypes: ClassVar[tuple[DType, ...]] = FACTORS
+
     x: In
     out: Annotated[StructuredRef, Role.OUT] | None = None
 
-    def infer(self) -> CompoundOutputs:
+    def infer(self) -> StructOutputs:
         layout = dense(self, "x", self.x)
         if self.out is not None:
             checked(self, "out", self.out)
@@ -91,6 +96,8 @@ class Decompress(Op[SparseLtActor, GpuRef], tag="sparse_lt.decompress"):
         a: What :class:`Compress` made.
         out: Same shape and dtype, row-major; a new array when None.
     """
+
+    dtypes: ClassVar[tuple[DType, ...]] = FACTORS
 
     a: StructuredRef
     out: Out | None = None

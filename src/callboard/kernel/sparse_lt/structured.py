@@ -5,7 +5,7 @@ import itertools
 from typing import Annotated, Any, Literal, NamedTuple, get_args
 
 from callboard.core.dtype import DTYPES, DType
-from callboard.core.operand import Compound, Role
+from callboard.core.operand import Role, StructOperand
 from callboard.core.ref import GpuRef
 
 __all__ = ["FACTORS", "Group", "Storable", "StructuredRef", "compressed_bytes", "group_of", "tile_choices"]
@@ -38,7 +38,7 @@ def group_of(dtype: DType) -> Group:
     return Group(2, 1, 4) if dtype.name == "f32" else Group(4, 2, 2)
 
 
-class StructuredRef(Compound, tag="structured"):
+class StructuredRef(StructOperand, tag="structured"):
     """A compressed matrix ``[outer, k]``, or a batch of them, as :class:`Compress` makes it.
 
     Of each four neighbours in a row two are stored (of f32: of each two, one), and 2 bits for each that say where it

@@ -2,9 +2,10 @@
 
 from typing import ClassVar
 
+from callboard.core.dtype import DType
 from callboard.core.layout import layout_of
 from callboard.core.op import Op, Outputs
-from callboard.core.operand import In, Out, Scalar
+from callboard.core.operand import In, Out, Scalar, differs
 from callboard.core.ref import GpuRef
 from callboard.kernel.blas.checks import check_addend, check_scalars, dtype_of
 from callboard.kernel.tensor.actor import TensorActor
@@ -42,6 +43,7 @@ class Contract(Op[TensorActor, GpuRef], tag="tensor.contract"):
     may be rounded to the dtype (and overflow in it) before it is multiplied. Integers wrap around.
     """
 
+    dtypes: ClassVar[tuple[DType, ...]] = DTYPES_OF_TENSORS
     overlaps: ClassVar[frozenset[tuple[str, str]]] = frozenset({("out", "c")})
 
     a: In
@@ -61,7 +63,7 @@ class Contract(Op[TensorActor, GpuRef], tag="tensor.contract"):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.beta != 0.0 or self.alpha != 1.0:
+        if differs(self.beta, 0.0) or differs(self.alpha, 1.0):
             check_numbers(self, self.a.dtype, self.c, self.beta, alpha=self.alpha)
 
     def infer(self) -> Outputs:
@@ -102,6 +104,9 @@ class Einsum(Op[TensorActor, GpuRef], tag="tensor.einsum"):
     f16 and bf16 are multiplied and summed in f32; with more than two operands, and for what is summed over a mode of
     one operand alone, results between the steps may be rounded to the dtype (and overflow in it). Integers wrap around.
     """
+
+    dtypes: ClassVar[tuple[DType, ...]] = DTYPES_OF_TENSORS
+    variadic: ClassVar[str | None] = "operands"
 
     equation: str
     operands: tuple[In, ...]

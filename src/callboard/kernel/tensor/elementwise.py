@@ -2,8 +2,9 @@
 
 from typing import ClassVar
 
+from callboard.core.dtype import DType
 from callboard.core.op import Op, Outputs
-from callboard.core.operand import In, Operand, Out, Scalar
+from callboard.core.operand import In, Operand, Out, Scalar, differs
 from callboard.core.ref import GpuRef
 from callboard.kernel.blas.checks import check_addend, check_scalars, dtype_of, refuse
 from callboard.kernel.tensor.actor import TensorActor
@@ -37,6 +38,7 @@ class Reduction(Op[TensorActor, GpuRef], tag="tensor.reduction"):
     order: equal calls give equal bits.
     """
 
+    dtypes: ClassVar[tuple[DType, ...]] = DTYPES_OF_TENSORS
     overlaps: ClassVar[frozenset[tuple[str, str]]] = frozenset({("out", "c")})
 
     a: In
@@ -52,7 +54,7 @@ class Reduction(Op[TensorActor, GpuRef], tag="tensor.reduction"):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.beta != 0.0 or self.alpha != 1.0:
+        if differs(self.beta, 0.0) or differs(self.alpha, 1.0):
             check_numbers(self, self.a.dtype, self.c, self.beta, alpha=self.alpha)
 
     def infer(self) -> Outputs:
@@ -79,6 +81,8 @@ class Permutation(Op[TensorActor, GpuRef], tag="tensor.permutation"):
         op_a: Applied to each element first; see :data:`callboard.kernel.tensor.operators.Unary`.
     """
 
+    dtypes: ClassVar[tuple[DType, ...]] = DTYPES_OF_TENSORS
+
     a: In
     modes_a: Modes
     modes_out: Modes
@@ -88,7 +92,7 @@ class Permutation(Op[TensorActor, GpuRef], tag="tensor.permutation"):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.alpha != 1.0:
+        if differs(self.alpha, 1.0):
             check_numbers(self, self.a.dtype, alpha=self.alpha)
 
     def infer(self) -> Outputs:
@@ -118,6 +122,7 @@ class ElementwiseBinary(Op[TensorActor, GpuRef], tag="tensor.elementwise_binary"
     f16 and bf16 are computed in f32 and rounded once; integers wrap around.
     """
 
+    dtypes: ClassVar[tuple[DType, ...]] = DTYPES_OF_TENSORS
     overlaps: ClassVar[frozenset[tuple[str, str]]] = frozenset({("out", "c")})
 
     a: In
@@ -133,7 +138,7 @@ class ElementwiseBinary(Op[TensorActor, GpuRef], tag="tensor.elementwise_binary"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.alpha != 1.0 or self.gamma != 1.0:
+        if differs(self.alpha, 1.0) or differs(self.gamma, 1.0):
             check_numbers(self, self.a.dtype, alpha=self.alpha, gamma=self.gamma)
 
     def infer(self) -> Outputs:
@@ -158,6 +163,7 @@ class ElementwiseTrinary(Op[TensorActor, GpuRef], tag="tensor.elementwise_trinar
         op_ab, op_abc, alpha, beta, gamma, op_a, op_b, op_c: As in :class:`ElementwiseBinary`.
     """
 
+    dtypes: ClassVar[tuple[DType, ...]] = DTYPES_OF_TENSORS
     overlaps: ClassVar[frozenset[tuple[str, str]]] = frozenset({("out", "c")})
 
     a: In
@@ -178,7 +184,7 @@ class ElementwiseTrinary(Op[TensorActor, GpuRef], tag="tensor.elementwise_trinar
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.alpha != 1.0 or self.beta != 1.0 or self.gamma != 1.0:
+        if differs(self.alpha, 1.0) or differs(self.beta, 1.0) or differs(self.gamma, 1.0):
             check_numbers(self, self.a.dtype, self.c, self.beta, alpha=self.alpha, gamma=self.gamma)
 
     def infer(self) -> Outputs:

@@ -52,7 +52,7 @@ def network(
         return len(tensors) - 1
 
     def summed(number: int, wanted: set[Label]) -> int:
-        """The operand without the modes that nobody else wants."""
+        """The operand without the modes that no other operand or output has."""
         tensor = tensors[number]
         kept = [label for label in by_step(tensor) if label in wanted]
         return number if len(kept) == len(tensor.labels) else add((number,), packed(kept, tensor, extents))

@@ -1,5 +1,6 @@
 """The generators themselves: known answers, and cuRAND's host generators where libcurand is installed."""
 
+import copy
 import ctypes
 import importlib.resources
 import importlib.util
@@ -10,13 +11,15 @@ import numpy as np
 import pytest
 
 from callboard.backends.cpu.rng.fills import LONG_SLICE, SLICE
-from callboard.backends.cpu.rng.mrg32k3a import mrg32k3a_words
 from callboard.backends.cpu.rng.philox import element_blocks, philox64_words, philox_blocks, philox_words
 from callboard.backends.cpu.rng.sobol import sobol_words
-from callboard.backends.cpu.rng.sources import Walk, walking
-from callboard.backends.cpu.rng.xorwow import xorwow_words
+from callboard.backends.cpu.rng.sources import Walk, sources
+from callboard.backends.cpu.rng.states import States
 from callboard.kernel.rng import RngFillBits
 from callboard.testing.session import LibrarySession
+
+WORDS = sources(States(max_states=0))
+xorwow_words, mrg32k3a_words = WORDS["xorwow", "default"], WORDS["mrg32k3a", "default"]
 
 # Counter, key and block, from the known answers of Random123 1.14 (philox 4x32 10).
 KNOWN = [
@@ -45,7 +48,7 @@ def test_no_element_shares_a_block_with_a_stream_or_another_element() -> None:
 
 def test_the_twister_is_matsumotos_and_nishimuras() -> None:
     """Seed 5489 is their default; 4123659995 is the 10000th word, as C++ has it (rand.predef)."""
-    words = walking()["mt19937", "default"]
+    words = sources(States())["mt19937", "default"]
     assert words(5489, 0, 10_000)[9999] == 4123659995
     assert words(5489, 9999, 1)[0] == 4123659995
     long = np.random.RandomState([3, 1]).randint(0, 2**32, 5, dtype=np.uint32)
@@ -88,7 +91,7 @@ def mtgp32_words(seed: int, twister: int, count: int) -> list[int]:
 def test_mtgp32_is_saitos_and_matsumotos(ordering: Any, twisters: int) -> None:
     """Rows of 256 words a twister; a state of 351 words is renewed in two steps."""
     seed = 2**40 + 77
-    words = walking()["mtgp32", ordering](seed, 0, 3 * 256 * twisters).reshape(3, twisters, 256)
+    words = sources(States())["mtgp32", ordering](seed, 0, 3 * 256 * twisters).reshape(3, twisters, 256)
     for twister in (0, 1, 40, twisters - 1):
         assert words[:, twister].reshape(-1).tolist() == mtgp32_words(seed, twister, 3 * 256)
 
@@ -96,7 +99,7 @@ def test_mtgp32_is_saitos_and_matsumotos(ordering: Any, twisters: int) -> None:
 @pytest.mark.parametrize("kind, ordering", [("mt19937", "default"), ("mtgp32", "default"), ("mtgp32", "legacy")])
 def test_what_cannot_skip_walks(kind: str, ordering: Any) -> None:
     """Forwards, over rows, to where it has been, and with another seed between."""
-    words = walking()[kind, ordering]
+    words = sources(States())[kind, ordering]
     whole = words(3, 0, 200_000)
     for position, count in ((5, 10), (15, 0), (15, 49_137), (49_152, 1), (150_000, 50_000), (49_151, 2), (0, 1)):
         np.testing.assert_array_equal(words(3, position, count), whole[position : position + count])
@@ -105,7 +108,7 @@ def test_what_cannot_skip_walks(kind: str, ordering: Any) -> None:
 
 
 def test_walks_of_orders_do_not_disturb_each_other() -> None:
-    words = walking()
+    words = sources(States())
     default, legacy = words["mtgp32", "default"], words["mtgp32", "legacy"]
     want = legacy(1, 0, 50), default(1, 0, 50)
     got = [(legacy(1, at, 10), default(1, at, 10)) for at in range(0, 50, 10)]
@@ -120,6 +123,11 @@ def test_after_a_failure_the_place_is_not_trusted() -> None:
         def __init__(self, seed: int) -> None:
             self.at = seed
 
+        nbytes = 8
+
+        def copy(self) -> Any:
+            return copy.copy(self)
+
         def discard(self, count: int) -> None:
             self.at += count
 
@@ -129,7 +137,7 @@ def test_after_a_failure_the_place_is_not_trusted() -> None:
                 raise MemoryError
             return np.arange(self.at - count, self.at, dtype=np.uint32)
 
-    walk = Walk("counting", Counting)
+    walk = Walk(("mt19937", "default"), Counting, States())
     assert walk.words(1000, 5, 2).tolist() == [1005, 1006]
     with pytest.raises(MemoryError):
         walk.words(1000, 7, 101)
@@ -222,7 +230,7 @@ def test_words_are_those_of_curand(code: int, words: Any, position: int, count: 
 @pytest.mark.parametrize("seed", [0, 1234, 2**63 + 12345678901])
 @pytest.mark.parametrize("ordering, code", [("default", 101), ("legacy", 103)])
 def test_words_of_mtgp32_are_those_of_curand(ordering: Any, code: int, seed: int) -> None:
-    got = walking()["mtgp32", ordering](seed, 0, 200_000)
+    got = sources(States())["mtgp32", ordering](seed, 0, 200_000)
     np.testing.assert_array_equal(got, curand(141, 200_000, 0, seed, ordering=code))
 
 

@@ -53,6 +53,7 @@ def test_aligned_i8_batches_go_to_cublas(host: Host, binding: HostCublas) -> Non
     assert binding.calls[-1][0] == "gemm_strided_batched_ex"
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize("dtype", ["bf16", "f64", "c128", "i8"])
 @pytest.mark.parametrize("k", [4, 0])
 @pytest.mark.parametrize("lo", ["row", "column", "part"])

@@ -12,7 +12,7 @@ import pytest
 from blas_host import BOTH, FLOATS, HALVES, LAYOUTS, Host, close, conjugated, numbers
 
 from callboard.core.dtype import DTYPES
-from callboard.kernel.blas import Gemv, Ger, Gerc, Geru
+from callboard.kernel.blas import Gemv, Ger, Gerc, Geru, Spr, Syr
 
 
 @pytest.mark.parametrize("dtype", [*HALVES, *FLOATS])
@@ -54,4 +54,28 @@ def test_ger(host: Host, op: Any, dtype: str, on_device: bool) -> None:
         second = host.get(y).conj() if op is Gerc else host.get(y)
         want = host.get(a) + alpha * np.outer(host.get(x), second)
         host.session.submit(op(x=x, y=y, a=a, alpha=host.scalar(alpha, dtype) if on_device else alpha))
+        close(host.get(a), want, dtype)
+
+
+@pytest.mark.parametrize("on_device", BOTH)
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_syr(host: Host, dtype: str, on_device: bool) -> None:
+    alpha = numbers(dtype)[0]
+    for layout, inc, lower in itertools.product(LAYOUTS, (1, 3, -2), BOTH):
+        x, a = host.vector(5, dtype, inc), host.matrix(5, 5, dtype, layout)
+        inside = np.tri(5, dtype=bool) if lower else np.tri(5, dtype=bool).T
+        want = host.get(a) + np.where(inside, alpha * np.outer(host.get(x), host.get(x)), 0)
+        host.session.submit(Syr(x=x, a=a, alpha=host.scalar(alpha, dtype) if on_device else alpha, lower=lower))
+        close(host.get(a), want, dtype)
+
+
+@pytest.mark.parametrize("on_device", BOTH)
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+def test_spr(host: Host, dtype: str, on_device: bool) -> None:
+    alpha = numbers(dtype)[0]
+    for inc, lower in itertools.product((1, 3, -2), BOTH):
+        x, a = host.vector(5, dtype, inc), host.vector(15, dtype)
+        inside = np.tril_indices(5) if lower else np.triu_indices(5)
+        want = host.get(a) + alpha * np.outer(host.get(x), host.get(x))[inside]
+        host.session.submit(Spr(x=x, a=a, alpha=host.scalar(alpha, dtype) if on_device else alpha, lower=lower))
         close(host.get(a), want, dtype)

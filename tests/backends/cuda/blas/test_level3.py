@@ -73,6 +73,17 @@ def test_herk(host: Host, dtype: str) -> None:
         close(host.get(c), want, dtype, 3)
 
 
+@pytest.mark.parametrize("alpha, k", [(0.0, 3), (0.5, 0)])
+def test_herk_that_adds_nothing_clears_the_imaginary_diagonal(host: Host, alpha: float, k: int) -> None:
+    """cuBLAS returns early; twice, since a plan is launched on any stream."""
+    a, c = host.matrix(5, k, "c64"), host.matrix(5, 5, "c64")
+    for _ in range(2):
+        want = host.get(c)
+        np.fill_diagonal(want, want.diagonal().real)
+        host.session.submit(Herk(a=a, c=c, alpha=alpha, beta=1.0))
+        close(host.get(c), want, "c64")
+
+
 def symmetric(a: "np.ndarray[Any, Any]", lower: bool, hermitian: bool) -> "np.ndarray[Any, Any]":
     half = np.tril(a) if lower else np.triu(a)
     strict = np.tril(a, -1) if lower else np.triu(a, 1)

@@ -1,12 +1,11 @@
 from collections.abc import Iterator
 
 import pytest
-from host_backend import HostCudaBackend
+from host_backend import HostSession
 from host_cufft import HostCufft
 from host_driver import HostDriver
 
 from callboard.backends.cuda.fft import cufft as module
-from callboard.testing.session import LibrarySession
 
 
 @pytest.fixture
@@ -18,6 +17,6 @@ def cufft(driver: HostDriver, monkeypatch: pytest.MonkeyPatch) -> HostCufft:
 
 
 @pytest.fixture
-def session(driver: HostDriver, cufft: HostCufft) -> Iterator[LibrarySession]:
-    with LibrarySession(HostCudaBackend(driver)) as opened:
+def session(driver: HostDriver, cufft: HostCufft) -> Iterator[HostSession]:
+    with HostSession(driver) as opened:
         yield opened

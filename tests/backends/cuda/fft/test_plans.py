@@ -1,4 +1,4 @@
-"""Plans: copies only where cuFFT asks for them, one area for all, and what becomes of failures."""
+"""Plans: copies only where cuFFT asks for them, one workspace for all, and what becomes of failures."""
 
 from typing import Any
 
@@ -8,6 +8,7 @@ from host_cufft import WORK, HostCufft
 from host_driver import HostDriver
 
 from callboard.backends.cuda.fft.advanced import advanced
+from callboard.backends.cuda.fft.library import CudaFft
 from callboard.core.dtype import DTYPES
 from callboard.core.errors import BackendUnavailable, LibraryError, OutOfMemory, ShapeError
 from callboard.core.layout import layout_of
@@ -43,6 +44,11 @@ def array(name: str, *shape: int, steps: tuple[int, ...] | None = None) -> Any:
         (Irfft(x=array("c64", 6, 5), axes=(0, 1)), "src"),  # cuFFT would overwrite it
         (Irfft(x=array("c64", 1, 5), axes=(0, 1)), ""),
         (IrfftOverwrite(x=array("c64", 6, 5), axes=(0, 1)), ""),
+        (IrfftOverwrite(x=array("c64", 6, 5), out=array("f32", 6, 8, steps=(10, 1)), axes=(0, 1)), "out"),  # gaps
+        (Irfft(x=array("c64", 6, 5), out=array("f32", 6, 8, steps=(10, 1)), axes=(0, 1)), "src out"),
+        (Irfft(x=array("c64", 6, 5), out=array("f32", 6, 8, steps=(10, 1))), "out"),
+        (Irfft(x=array("c64", 6, 5), out=array("f32", 6, 8, steps=(9, 1))), ""),
+        (Irfft(x=array("c64", 6, 4), out=array("f32", 6, 7, steps=(1, 6)), n=7, axes=(0, 1)), "src out"),
     ],
 )
 def test_what_is_copied(op: Any, copies: str) -> None:
@@ -50,42 +56,37 @@ def test_what_is_copied(op: Any, copies: str) -> None:
     assert [name for name in ("src", "out") if getattr(where, f"{name}_copy") is not None] == copies.split()
 
 
-def test_one_area_for_all_plans(session: LibrarySession, cufft: HostCufft, driver: HostDriver) -> None:
+def test_one_workspace_for_all_plans(session: LibrarySession, cufft: HostCufft, driver: HostDriver) -> None:
     x = session.put(np.ones(16, np.complex64))
     session.submit(Fft(x=x))
-    library: Any = session._library("fft")
-    assert library.area.address == cufft.areas[1]
-    small = library.area.address
-    spectrum = session.put(np.ones((64, 33), np.complex64))
-    session.submit(Irfft(x=spectrum, axes=(0, 1)))  # needs a copy of its input, too
-    assert driver.on_device(library.area.address, WORK + spectrum.nbytes)
-    assert not driver.on_device(small) or small == library.area.address
-    got = session.get(session.submit(Fft(x=x)))  # the first plan, in the new area
-    assert cufft.areas[1] == library.area.address
+    session.submit(Fft(x=session.put(np.ones(32, np.complex64))))
+    assert cufft.areas[1] == cufft.areas[2]
+    n = 1024  # a copy of its input does not fit any more
+    spectrum = session.put(np.ones((n, n // 2 + 1), np.complex64))
+    session.submit(Irfft(x=spectrum, axes=(0, 1)))
+    assert driver.on_device(cufft.areas[3], WORK + spectrum.nbytes)
+    got = session.get(session.submit(Fft(x=x)))  # the first plan, where it was
+    assert cufft.areas[1] == cufft.areas[2] != cufft.areas[3]
     np.testing.assert_allclose(got, np.fft.fft(np.ones(16)))
 
 
-@pytest.mark.parametrize("recorded", [True, False])
-def test_an_area_that_a_graph_names_stays(
-    session: LibrarySession, cufft: HostCufft, driver: HostDriver, recorded: bool
+def test_a_workspace_stays_while_plans_work_in_it(
+    session: LibrarySession, cufft: HostCufft, driver: HostDriver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Until the library is closed; one that no graph names goes as soon as it is outgrown."""
-    library: Any = session._library("fft")
-    areas = []
-    for size in (16, 64, 128):
-        library.stream.recording = recorded and size == 16
-        session.submit(Irfft(x=session.put(np.ones((size, size // 2 + 1), np.complex64)), axes=(0, 1)))
-        areas.append(library.area.address)
-    assert len(set(areas)) == 3, "each of them needs a larger copy of its input"
-    assert [driver.on_device(area) for area in areas] == [recorded, False, True]
+    """A larger one may be made while ops of the library are launched on another thread: they have theirs."""
+    monkeypatch.setattr(CudaFft, "max_plans", 2)
+    for n in (16, 1024, 2048):
+        assert all(driver.on_device(area) for area in cufft.areas.values())
+        session.submit(Irfft(x=session.put(np.ones((n, n // 2 + 1), np.complex64)), axes=(0, 1)))
+    assert [driver.on_device(cufft.areas[plan]) for plan in (1, 2, 3)] == [False, True, True]
     session.close()
-    assert not any(driver.on_device(area) for area in areas)
+    assert not any(driver.on_device(area) for area in cufft.areas.values())
 
 
-def test_no_room_leaves_the_area_as_it_is(session: LibrarySession, cufft: HostCufft, driver: HostDriver) -> None:
+def test_no_room_leaves_the_workspace_as_it_is(session: LibrarySession, cufft: HostCufft, driver: HostDriver) -> None:
     x = session.put(np.ones(16, np.complex64))
     session.submit(Fft(x=x))
-    spectrum, out = session.put(np.ones((64, 33), np.complex64)), session.empty((64, 64), "f32")
+    spectrum, out = session.put(np.ones((1024, 513), np.complex64)), session.empty((1024, 1024), "f32")
     driver.statuses["mem_alloc"] = 2
     with pytest.raises(OutOfMemory):
         session.submit(Irfft(x=spectrum, out=out, axes=(0, 1)))
@@ -169,7 +170,7 @@ def test_functions_before_and_after(
     norm: Any,
     links: bool,
 ) -> None:
-    """The stand-ins' functions double; copies and the plan's own lie beside each other in one area."""
+    """The stand-ins' functions double; copies and the plan's own lie beside each other in one workspace."""
     cufft.fails = {} if links else {"xt_set_jit_callback": 5}
     x = np.random.default_rng(1).standard_normal((6, 9)).astype(np.float64)
     given = x if kind == "R2C" else x.astype(np.complex128)

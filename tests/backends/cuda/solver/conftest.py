@@ -2,7 +2,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from host_backend import HostCudaBackend
+from host_backend import HostSession
 from host_cudss import CsrKernel, CudssError, HostCudss
 from host_cusolver import CusolverError, HostCusolver, HostSolverBlas
 from host_driver import HostDriver, HostKernels
@@ -10,7 +10,6 @@ from host_driver import HostDriver, HostKernels
 from callboard.backends.cuda.blas import cublas
 from callboard.backends.cuda.solver import cudss as cudss_module
 from callboard.backends.cuda.solver import cusolver as module
-from callboard.testing.session import LibrarySession
 
 
 @pytest.fixture
@@ -33,7 +32,7 @@ def cusolver(driver: HostDriver, monkeypatch: pytest.MonkeyPatch) -> HostCusolve
             return launch(self, function, *arguments)
         assert all(n > 0 for n in arguments[:6])
         kernels[function](arguments[8])
-        return self._hot("kernel")
+        return self._enqueued("kernel", arguments[7])
 
     monkeypatch.setattr(HostKernels, "get", found)
     monkeypatch.setattr(HostDriver, "launch_kernel", launched)
@@ -49,6 +48,6 @@ def cudss(driver: HostDriver, monkeypatch: pytest.MonkeyPatch) -> HostCudss:
 
 
 @pytest.fixture
-def session(driver: HostDriver, cusolver: HostCusolver, cudss: HostCudss) -> Iterator[LibrarySession]:
-    with LibrarySession(HostCudaBackend(driver)) as opened:
+def session(driver: HostDriver, cusolver: HostCusolver, cudss: HostCudss) -> Iterator[HostSession]:
+    with HostSession(driver) as opened:
         yield opened

@@ -15,7 +15,7 @@ from callboard.core.errors import UnsupportedOp
 def test_another_version_or_gpu_is_refused(version: Any, capability: Any, known: bool) -> None:
     library = SimpleNamespace(get_property=version.__getitem__, cuSPARSELtError=RuntimeError, init=lambda: 1)
     device: Any = SimpleNamespace(driver=None, info=SimpleNamespace(compute_capability=capability))
-    lt = CusparseLt(device, SimpleNamespace(), library)  # type: ignore[arg-type]
+    lt = CusparseLt(device, library)  # type: ignore[arg-type]
     if known:
         lt.check_known("sparse_lt.matmul", "this", "leave it out")
         return

@@ -1,4 +1,4 @@
-"""Which algorithm is taken, by the times that are measured; no GPU is needed to choose."""
+"""Which algorithm is taken, by the times that are sized; no GPU is needed to choose."""
 
 import itertools
 from collections import Counter
@@ -46,11 +46,11 @@ def test_few_are_timed_again() -> None:
     times = {number: 1 + number / 100 for number in range(12)} | {0: 9.0, 20: 5.0}
     asked: Counter[int] = Counter()
 
-    def measure(number: int, runs: int) -> float:
+    def query_size(number: int, runs: int) -> float:
         asked[number] += 1
         return times[number]
 
-    assert choose(list(times), measure) == 1
+    assert choose(list(times), query_size) == 1
     again = [number for number, count in asked.items() if count > 1]
     assert again == [0, *range(1, 1 + FINALISTS)]  # the default is among them, however slow it is
     assert asked[1] == 1 + ROUNDS

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 from blas_host import Host
-from host_backend import HostCudaBackend
+from host_backend import HostSession
 from host_cublas import HostCublas
 from host_cutensor import HostCutensor
 from host_driver import HostDriver
@@ -15,7 +15,6 @@ from callboard.backends.cuda.tensor import choice
 from callboard.backends.cuda.tensor.choice import VARIABLE, Choice
 from callboard.core.errors import BackendUnavailable, LibraryError, OutOfMemory
 from callboard.kernel.tensor import Contract, Einsum, ElementwiseBinary, ElementwiseTrinary, Permutation, Reduction
-from callboard.testing.session import LibrarySession
 
 
 @pytest.fixture
@@ -28,8 +27,8 @@ def cutensor(driver: HostDriver, monkeypatch: pytest.MonkeyPatch) -> HostCutenso
 
 
 @pytest.fixture
-def session(cutensor: HostCutensor, driver: HostDriver, binding: HostCublas) -> Iterator[LibrarySession]:
-    with LibrarySession(HostCudaBackend(driver)) as opened:
+def session(cutensor: HostCutensor, driver: HostDriver, binding: HostCublas) -> Iterator[HostSession]:
+    with HostSession(driver) as opened:
         yield opened
     assert cutensor.live == {}, "what was created is destroyed"
 
@@ -177,7 +176,7 @@ def test_auto_uses_it_for_what_it_is_better_at(
     driver: HostDriver, binding: HostCublas, cutensor: HostCutensor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(VARIABLE, "auto")
-    with LibrarySession(HostCudaBackend(driver)) as session:
+    with HostSession(driver) as session:
         host = Host(session, 1)
         assert contract(host, ("ik", "kj", "ij"))[2] == "builtin"
         assert cutensor.live == {}, "no handle is made where none is needed"

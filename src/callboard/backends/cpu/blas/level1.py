@@ -59,8 +59,9 @@ def axpy(op: Axpy) -> Plan:
         view_x, view_y = _flat(op.x.layout), _flat(op.y.layout)
 
         def halves(x: int, y: int, alpha: Any) -> None:
-            out = view_y(y)
-            out[...] = np.float32(read(alpha)) * view_x(x).astype(np.float32) + out.astype(np.float32)
+            out, factor = view_y(y), np.float32(read(alpha))
+            if factor != 0:
+                out[...] = factor * view_x(x).astype(np.float32) + out.astype(np.float32)
 
         return halves
     call, pack = routine(prefix(dtype) + "axpy"), number(dtype)

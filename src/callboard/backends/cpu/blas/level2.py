@@ -6,15 +6,15 @@ from typing import Any
 import numpy as np
 
 from callboard.backends.cpu.blas.level1 import strided
-from callboard.backends.cpu.blas.level3 import layout_of_out
-from callboard.backends.cpu.blas.products import required, start_from
+from callboard.backends.cpu.blas.level3 import layout_of_out, triangle
+from callboard.backends.cpu.blas.products import required, scaled, start_from
 from callboard.backends.cpu.blas.routines import integer, letter, number, prefix, routine
 from callboard.backends.cpu.blas.scalars import reader
 from callboard.backends.cpu.views import viewer
-from callboard.kernel.blas import Gemv, Ger, Gerc, Geru
+from callboard.kernel.blas import Gemv, Ger, Gerc, Geru, Spr, Syr
 from callboard.kernel.blas.checks import BLAS_FLOATS
 
-__all__ = ["gemv", "rank_1"]
+__all__ = ["gemv", "rank_1", "symmetric_rank_1"]
 
 Plan = Callable[..., None]
 
@@ -66,12 +66,17 @@ def _gemv_by_numpy(op: Gemv) -> Plan:
     view_y = None if op.y is None else viewer(op.y.layout)
     read_alpha, read_beta = reader(op.alpha), reader(op.beta)
 
+    scale = scaled(layout_of_out(op), None if op.y is None else op.y.layout)
+
     def work(a: int, x: int, out: int, y: int | None, alpha: Any, beta: Any) -> None:
+        alpha, beta = read_alpha(alpha), read_beta(beta)
+        if alpha == 0:
+            scale(out, y, beta)
+            return
         matrix = view_a(a).astype(wide, copy=False)
         matrix = matrix.T if op.transpose else matrix
         result = (matrix.conj() if op.conj else matrix) @ view_x(x).astype(wide, copy=False)
-        result *= read_alpha(alpha)
-        beta = read_beta(beta)
+        result *= alpha
         if beta != 0 and view_y is not None and y is not None:
             result += beta * view_y(y).astype(wide, copy=False)
         view_out(out)[...] = result
@@ -111,3 +116,21 @@ def rank_1(op: Ger | Geru | Gerc) -> Plan:
         plain(n, m, pack(read_alpha(alpha)), y + y_at.first, y_at.inc, x + x_at.first, x_at.inc, a, lda)
 
     return row_major
+
+
+def symmetric_rank_1(op: Syr | Spr) -> Plan:
+    """Called with ``(x, a, alpha)``. Packed by rows, a triangle is what BLAS has packed by columns as the other one."""
+    dtype, x_at = op.a.dtype, strided(op.x.layout)
+    form = None if isinstance(op, Spr) else required(op.a.layout)
+    call, pack, read_alpha = (
+        routine(prefix(dtype) + ("spr" if form is None else "syr")),
+        number(dtype),
+        reader(op.alpha),
+    )
+    uplo = triangle(op.lower, form is not None and form.transposed)
+    ld = () if form is None else (integer(form.ld),)
+
+    def work(x: int, a: int, alpha: Any) -> None:
+        call(uplo, x_at.n, pack(read_alpha(alpha)), x + x_at.first, x_at.inc, a, *ld)
+
+    return work

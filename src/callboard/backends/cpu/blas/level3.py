@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from callboard.backends.cpu.blas.products import Flags, product, required, start_from
 from callboard.backends.cpu.blas.routines import integer, letter, number, prefix, routine
 from callboard.backends.cpu.blas.scalars import reader
@@ -12,7 +14,7 @@ from callboard.core.op import Op
 from callboard.core.operand import Operand
 from callboard.kernel.blas import Geam, Gemm, Hemm, Herk, Symm, Syrk, Trmm, Trsm
 
-__all__ = ["geam", "gemm", "layout_of_out", "rank_k", "symmetric", "triangular"]
+__all__ = ["geam", "gemm", "layout_of_out", "rank_k", "symmetric", "triangle", "triangular"]
 
 Plan = Callable[..., None]
 
@@ -67,20 +69,24 @@ def rank_k(op: Syrk | Herk) -> Plan:
     form_a, form_c = required(op.a.layout), required(op.c.layout)
     hermitian = isinstance(op, Herk)
     call = routine(prefix(dtype) + ("herk" if hermitian else "syrk"))
-    uplo = _triangle(op.lower, form_c.transposed)
+    uplo = triangle(op.lower, form_c.transposed)
     trans = letter("N" if form_a.transposed ^ op.transpose else "C" if hermitian else "T")
     n, k = integer(form_c.rows), integer(form_a.rows if op.transpose else form_a.cols)
     lda, ldc = integer(form_a.ld), integer(form_c.ld)
     pack = number(dtype.real if hermitian else dtype)
     read_alpha, read_beta = reader(op.alpha), reader(op.beta)
+    view_c, empty = viewer(op.c.layout), op.a.size == 0
 
     def work(a: int, c: int, alpha: Any, beta: Any) -> None:
-        call(uplo, trans, n, k, pack(read_alpha(alpha)), a, lda, pack(read_beta(beta)), c, ldc)
+        alpha = read_alpha(alpha)
+        call(uplo, trans, n, k, pack(alpha), a, lda, pack(read_beta(beta)), c, ldc)
+        if hermitian and (empty or alpha == 0):  # with a beta of 1, BLAS leaves c as it is
+            np.fill_diagonal(view_c(c).imag, 0)
 
     return work
 
 
-def _triangle(lower: bool, transposed: bool) -> Any:
+def triangle(lower: bool, transposed: bool) -> Any:
     """The triangle as BLAS sees it: of a row-major array the other one."""
     return letter("L" if lower == transposed else "U")
 
@@ -91,7 +97,7 @@ def symmetric(op: Symm | Hemm) -> Plan:
     form_a, form_b, form_out = required(op.a.layout), required(op.b.layout), required(out_layout)
     call = routine(prefix(dtype) + ("hemm" if isinstance(op, Hemm) else "symm"))
     side = letter("L" if op.left == form_out.transposed else "R")
-    uplo = _triangle(op.lower, form_a.transposed)
+    uplo = triangle(op.lower, form_a.transposed)
     m, n = integer(form_out.rows), integer(form_out.cols)
     if not form_out.transposed:
         m, n = n, m
@@ -113,7 +119,7 @@ def triangular(op: Trsm | Trmm) -> Plan:
     form_a, form_b = required(op.a.layout), required(op.b.layout)
     call = routine(prefix(dtype) + ("trsm" if isinstance(op, Trsm) else "trmm"))
     side = letter("L" if op.left == form_b.transposed else "R")
-    uplo = _triangle(op.lower, form_a.transposed)
+    uplo = triangle(op.lower, form_a.transposed)
     flipped = form_a.transposed ^ op.transpose ^ form_b.transposed
     trans = letter(("C" if op.conj else "T") if flipped else "N")
     diag = letter("U" if op.unit_diagonal else "N")

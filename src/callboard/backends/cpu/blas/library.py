@@ -1,20 +1,19 @@
 """``CpuBlas``: which plan serves which message."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 from callboard.backends.cpu.blas import batched, level1, level2, level3
 from callboard.backends.cpu.blas.routines import INT_MAX, routine
 from callboard.backends.cpu.stream import CpuStream
-from callboard.core.backend import AccelDevice, AccelStream
-from callboard.core.library import Library, launches, prepares
+from callboard.core.backend import AccelDevice, AccelStream, Status
+from callboard.core.library import Entry, Library
 from callboard.core.op import Op, info_of
 from callboard.kernel import blas
 
 __all__ = ["CpuBlas"]
 
 Plan = Callable[..., None]
-Check = Callable[[], None]
 
 PLANS: dict[type[Op[Any, Any]], Callable[[Any], Plan]] = {
     blas.Asum: level1.reduce,
@@ -39,8 +38,10 @@ PLANS: dict[type[Op[Any, Any]], Callable[[Any], Plan]] = {
     blas.Nrm2: level1.reduce,
     blas.Rot: level1.rot,
     blas.Scal: level1.scal,
+    blas.Spr: level2.symmetric_rank_1,
     blas.Swap: level1.swap,
     blas.Symm: level3.symmetric,
+    blas.Syr: level2.symmetric_rank_1,
     blas.Syrk: level3.rank_k,
     blas.Trmm: level3.triangular,
     blas.Trsm: level3.triangular,
@@ -67,67 +68,12 @@ class CpuBlas(Library):
     """Serves :mod:`callboard.kernel.blas` with the BLAS that SciPy brings."""
 
     name = "blas"
+    table: ClassVar = {op: Entry(lambda _, op: PLANS[type(op)](op), inline=True, refuses=too_large) for op in PLANS}
 
     def __init__(self, device: AccelDevice, stream: AccelStream) -> None:
         super().__init__(device, stream)
         routine("dgemm")  # imports SciPy now and not inside the first op
 
-    @prepares(*PLANS, inline=True)
-    def plan(self, op: Op[Any, Any]) -> Plan:
-        return PLANS[type(op)](op)
-
-    @launches(blas.Gemm, blas.GemmStridedBatched, blas.GemmBatched, blas.Symm, blas.Hemm, refuses=too_large)
-    def product(
-        self, stream: CpuStream, plan: Plan, a: Any, b: Any, out: int, c: int | None, alpha: Any, beta: Any
-    ) -> Check:
-        return stream.run("scipy", plan, a, b, out, c, alpha, beta)
-
-    @launches(blas.GemmGrouped, refuses=too_large)
-    def products(self, stream: CpuStream, plan: Plan, a: Any, b: Any, c: Any, alpha: Any, beta: Any) -> Check:
-        return stream.run("scipy", plan, a, b, c, alpha, beta)
-
-    @launches(blas.Geam, refuses=too_large)
-    def geam(self, stream: CpuStream, plan: Plan, a: int, b: int, out: int, alpha: Any, beta: Any) -> Check:
-        return stream.run("scipy", plan, a, b, out, alpha, beta)
-
-    @launches(blas.Syrk, blas.Herk, refuses=too_large)
-    def rank_k(self, stream: CpuStream, plan: Plan, a: int, c: int, alpha: Any, beta: Any) -> Check:
-        return stream.run("scipy", plan, a, c, alpha, beta)
-
-    @launches(blas.Trsm, blas.Trmm, refuses=too_large)
-    def triangular(self, stream: CpuStream, plan: Plan, a: int, b: int, alpha: Any) -> Check:
-        return stream.run("scipy", plan, a, b, alpha)
-
-    @launches(blas.Gemv, refuses=too_large)
-    def gemv(
-        self, stream: CpuStream, plan: Plan, a: int, x: int, out: int, y: int | None, alpha: Any, beta: Any
-    ) -> Check:
-        return stream.run("scipy", plan, a, x, out, y, alpha, beta)
-
-    @launches(blas.Ger, blas.Geru, blas.Gerc, refuses=too_large)
-    def rank_1(self, stream: CpuStream, plan: Plan, x: int, y: int, a: int, alpha: Any) -> Check:
-        return stream.run("scipy", plan, x, y, a, alpha)
-
-    @launches(blas.Axpy, refuses=too_large)
-    def axpy(self, stream: CpuStream, plan: Plan, x: int, y: int, alpha: Any) -> Check:
-        return stream.run("scipy", plan, x, y, alpha)
-
-    @launches(blas.Scal, refuses=too_large)
-    def scal(self, stream: CpuStream, plan: Plan, x: int, alpha: Any) -> Check:
-        return stream.run("scipy", plan, x, alpha)
-
-    @launches(blas.Swap, refuses=too_large)
-    def swap(self, stream: CpuStream, plan: Plan, x: int, y: int) -> Check:
-        return stream.run("scipy", plan, x, y)
-
-    @launches(blas.Rot, refuses=too_large)
-    def rot(self, stream: CpuStream, plan: Plan, x: int, y: int, c: Any, s: Any) -> Check:
-        return stream.run("scipy", plan, x, y, c, s)
-
-    @launches(blas.Dot, blas.Dotu, blas.Dotc, refuses=too_large)
-    def dot(self, stream: CpuStream, plan: Plan, x: int, y: int, out: int) -> Check:
-        return stream.run("scipy", plan, x, y, out)
-
-    @launches(blas.Copy, blas.Nrm2, blas.Asum, blas.Iamax, blas.Iamin, refuses=too_large)
-    def from_one(self, stream: CpuStream, plan: Plan, x: int, out: int) -> Check:
-        return stream.run("scipy", plan, x, out)
+    def launch(self, stream: CpuStream, plan: Plan, *dynamic: Any) -> Status:
+        """Run the plan behind the work so far."""
+        return stream.run("scipy", plan, *dynamic)

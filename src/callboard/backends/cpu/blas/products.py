@@ -11,7 +11,7 @@ from callboard.core.layout import Layout
 from callboard.kernel.blas.checks import BLAS_FLOATS
 from callboard.kernel.blas.strides import Matrix, matrix_of
 
-__all__ = ["Flags", "Product", "product", "required"]
+__all__ = ["Flags", "Product", "product", "required", "scaled", "start_from"]
 
 Product = Callable[[int, int, int, int | None, Any, Any], None]
 """``(a, b, out, c, alpha, beta)``: four addresses and two numbers."""
@@ -53,19 +53,25 @@ def _blas_product(a: Layout, b: Layout, out: Layout, c: Layout | None, flags: Fl
     k = integer(form_a.rows if flags.transpose_a else form_a.cols)
     lda, ldb, ldc = integer(form_a.ld), integer(form_b.ld), integer(form_out.ld)
     gemm, pack = routine(prefix(a.dtype) + "gemm"), number(a.dtype)
-    addend = start_from(out, c)
+    addend, scale = start_from(out, c), scaled(out, c)
 
     if form_out.transposed:
 
         def column_major(a: int, b: int, out: int, c: int | None, alpha: Any, beta: Any) -> None:
-            addend(out, c, beta)
-            gemm(op_a, op_b, m, n, k, pack(alpha), a, lda, b, ldb, pack(beta), out, ldc)
+            if alpha == 0:  # OpenBLAS multiplies small matrices nevertheless, and NaN by 0
+                scale(out, c, beta)
+            else:
+                addend(out, c, beta)
+                gemm(op_a, op_b, m, n, k, pack(alpha), a, lda, b, ldb, pack(beta), out, ldc)
 
         return column_major
 
     def row_major(a: int, b: int, out: int, c: int | None, alpha: Any, beta: Any) -> None:
-        addend(out, c, beta)
-        gemm(op_b, op_a, n, m, k, pack(alpha), b, ldb, a, lda, pack(beta), out, ldc)
+        if alpha == 0:
+            scale(out, c, beta)
+        else:
+            addend(out, c, beta)
+            gemm(op_b, op_a, n, m, k, pack(alpha), b, ldb, a, lda, pack(beta), out, ldc)
 
     return row_major
 
@@ -88,6 +94,20 @@ def start_from(out: Layout, c: Layout | None) -> Callable[[int, int | None, Any]
     return copy
 
 
+def scaled(out: Layout, c: Layout | None) -> Callable[[int, int | None, Any], None]:
+    """A function ``(out, c, beta)`` for a product with an ``alpha`` of 0: ``out = beta * c``, of floating types."""
+    view_out, view_c = viewer(out), None if c is None else viewer(c)
+    wide: Any = np.dtype(out.dtype.np if out.dtype in BLAS_FLOATS else np.float32)
+
+    def scale(out: int, c: int | None, beta: Any) -> None:
+        if beta == 0 or view_c is None or c is None:
+            view_out(out)[...] = 0
+        else:
+            view_out(out)[...] = view_c(c).astype(wide, copy=False) * wide.type(beta)
+
+    return scale
+
+
 def _views(a: Layout, b: Layout, flags: Flags) -> Callable[[int, int], tuple[Any, Any]]:
     view_a, view_b = viewer(a), viewer(b)
     turn_a, turn_b = flags.transpose_a, flags.transpose_b
@@ -100,10 +120,13 @@ def _views(a: Layout, b: Layout, flags: Flags) -> Callable[[int, int], tuple[Any
 
 
 def _half_product(a: Layout, b: Layout, out: Layout, c: Layout | None, flags: Flags) -> Product:
-    views, view_out = _views(a, b, flags), viewer(out)
+    views, view_out, scale = _views(a, b, flags), viewer(out), scaled(out, c)
     view_c = None if c is None else viewer(c)
 
     def run(a: int, b: int, out: int, c: int | None, alpha: Any, beta: Any) -> None:
+        if alpha == 0:
+            scale(out, c, beta)
+            return
         x, y = views(a, b)
         result = x.astype(np.float32) @ y.astype(np.float32)
         if alpha != 1:

@@ -7,9 +7,9 @@ import numpy as np
 
 from callboard.backends.cpu.blas_lt.activations import derivative, forward, kept, passed
 from callboard.backends.cpu.blas_lt.products import Array, affine, factors
+from callboard.backends.cpu.lowprec import encode_f8
 from callboard.backends.cpu.views import viewer
 from callboard.core.layout import Layout
-from callboard.core.lowprec import encode_f8
 from callboard.core.op import Outputs
 from callboard.core.operand import Operand
 from callboard.kernel.blas_lt import Matmul, MatmulAux, MatmulBgrad

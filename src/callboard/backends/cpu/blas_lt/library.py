@@ -4,12 +4,11 @@ from typing import Any
 
 from callboard.backends.cpu.blas_lt.epilogues import Plan, backward, forward_plan
 from callboard.backends.cpu.stream import CpuStream
+from callboard.core.backend import Status
 from callboard.core.library import Library, launches, prepares
 from callboard.kernel.blas_lt import Matmul, MatmulAux, MatmulBgrad
 
 __all__ = ["CpuBlasLt"]
-
-Check = Any
 
 
 class CpuBlasLt(Library):
@@ -27,5 +26,5 @@ class CpuBlasLt(Library):
         return backward(op)
 
     @launches(Matmul, MatmulAux, MatmulBgrad)
-    def multiply(self, stream: CpuStream, plan: Plan, *operands: Any) -> Check:
+    def multiply(self, stream: CpuStream, plan: Plan, *operands: Any) -> Status:
         return stream.run("numpy", plan, *operands)

@@ -1,17 +1,14 @@
 """``CpuFft``: which plan serves which message."""
 
-from collections.abc import Callable
 from typing import ClassVar
 
 from callboard.backends.cpu.fft.transforms import Plan, planned, scipy_fft
 from callboard.backends.cpu.stream import CpuStream
-from callboard.core.backend import AccelDevice, AccelStream
+from callboard.core.backend import AccelDevice, AccelStream, Status
 from callboard.core.library import Library, launches, prepares
 from callboard.kernel.fft import Fft, FftPlanMany, FftPlanManyInPlace, FftWithCallback, Irfft, IrfftOverwrite, Rfft
 
 __all__ = ["CpuFft"]
-
-Check = Callable[[], None]
 
 
 class CpuFft(Library):
@@ -31,9 +28,9 @@ class CpuFft(Library):
         return planned(op.transform())
 
     @launches(Fft, Rfft, Irfft, IrfftOverwrite, FftPlanMany)
-    def transform(self, stream: CpuStream, plan: Plan, x: int, out: int) -> Check:
+    def transform(self, stream: CpuStream, plan: Plan, x: int, out: int) -> Status:
         return stream.run("scipy", plan, x, out)
 
     @launches(FftPlanManyInPlace)
-    def in_place(self, stream: CpuStream, plan: Plan, x: int) -> Check:
+    def in_place(self, stream: CpuStream, plan: Plan, x: int) -> Status:
         return stream.run("scipy", plan, x, x)

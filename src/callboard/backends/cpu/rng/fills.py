@@ -18,7 +18,7 @@ from callboard.backends.cpu.rng.sources import Words
 from callboard.backends.cpu.views import viewer
 from callboard.core.dtype import DTYPES, DType
 from callboard.core.layout import Layout
-from callboard.kernel.rng.streams import KINDS, points_of, whole, words_per_element
+from callboard.kernel.rng.streams import KINDS, points_of, words_per_element
 
 __all__ = ["LONG_SLICE", "SLICE", "Make", "Slices", "filled", "from_points", "from_words", "normal", "numpy_uniform"]
 
@@ -30,7 +30,7 @@ SLICE = 1 << 17
 """Elements that are made at once: many, because threads that share an interpreter hinder each other with every call of
 NumPy; few enough for what the steps in between need to stay in a core's cache."""
 LONG_SLICE = 1 << 21
-"""The same for generators whose lanes all have to be moved to where a slice begins (some 20 ms)."""
+"""The same for generators whose lanes all have to be moved to where a slice begins."""
 
 
 class Slices:
@@ -81,11 +81,11 @@ def filled(layout: Layout, work: Callable[[Array, int, int, tuple[Any, ...]], No
     """``fill(out, seed, position, *numbers)`` of an array of any strides: ``work`` fills one without gaps, flat."""
     view = viewer(layout)
 
-    def fill(out: int, seed: complex, position: complex, *numbers: Any) -> None:
+    def fill(out: int, seed: int, position: int, *numbers: Any) -> None:
         array = view(out)
         flat = array.reshape(-1) if layout.contiguous else np.empty(layout.size, layout.dtype.np)
         if flat.size:
-            work(flat, whole(seed), whole(position), numbers)
+            work(flat, seed, position, numbers)
         if not layout.contiguous:
             array[...] = flat.reshape(array.shape)
 

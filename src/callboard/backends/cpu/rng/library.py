@@ -18,10 +18,11 @@ from callboard.backends.cpu.rng.fills import (
     normal,
     numpy_uniform,
 )
-from callboard.backends.cpu.rng.sources import SKIPPING, walking
+from callboard.backends.cpu.rng.sources import sources
+from callboard.backends.cpu.rng.states import States
 from callboard.backends.cpu.stream import CpuStream
 from callboard.backends.cpu.views import viewer
-from callboard.core.backend import AccelDevice, AccelStream
+from callboard.core.backend import AccelDevice, AccelStream, Status
 from callboard.core.library import Library, launches, prepares
 from callboard.kernel.rng import (
     RngFillBeta,
@@ -38,14 +39,13 @@ from callboard.kernel.rng import (
     RngFillUniform,
 )
 from callboard.kernel.rng.fill import Fill
-from callboard.kernel.rng.streams import KINDS, points_of, whole, words_per_element
+from callboard.kernel.rng.streams import KINDS, points_of, words_per_element
 from callboard.kernel.rng.weights import bad_sum, bad_weight
 
 __all__ = ["CpuRng"]
 
 Array = np.ndarray[Any, Any]
 Plan = Callable[..., None]
-Check = Callable[[], None]
 
 TRANSFORMS = (RngFillBits, RngFillUniform, RngFillNormal, RngFillLogNormal, RngFillExponential, RngFillCauchy)
 
@@ -59,10 +59,12 @@ class CpuRng(Library):
         super().__init__(device, stream)
         self._slices = Slices(workers())
         self._in_turn = Slices(workers=1)
-        self._words = SKIPPING | walking()
+        self._states = States()
+        self._words = sources(self._states)
 
     def close(self) -> None:
         self._slices.close()
+        self._states.clear()
 
     # -- a fixed number of words an element ----------------------------------------------------------------------------
 
@@ -132,12 +134,12 @@ class CpuRng(Library):
     def plan_integers(self, op: RngFillIntegers) -> Plan:
         words, step, dtype = self._words[op.kind, op.ordering], words_per_element(op.out.dtype), op.out.dtype.np
 
-        def make(flat: Array, seed: int, position: int, low: complex, high: complex) -> None:
+        def make(flat: Array, seed: int, position: int, low: int, high: int) -> None:
             drawn = np.ascontiguousarray(words(seed, position, step * flat.size)).view(f"u{4 * step}")
             positions = np.arange(position, position + step * flat.size, step, dtype=np.uint64)
             mask = 2 ** (8 * drawn.dtype.itemsize) - 1
-            span = whole(high) - whole(low) & 2**64 - 1
-            flat[...] = rejections.integers(drawn, seed, positions, whole(low) & mask, span).view(dtype)
+            span = high - low & 2**64 - 1
+            flat[...] = rejections.integers(drawn, seed, positions, low & mask, span).view(dtype)
 
         return filled(op.out.layout, lambda *a: self._slices.run(make, step, *a))
 
@@ -178,7 +180,7 @@ class CpuRng(Library):
         RngFillDiscrete,
         RngFillPermutation,
     )
-    def fill(self, stream: CpuStream, plan: Plan, *dynamic: Any) -> Check:
+    def fill(self, stream: CpuStream, plan: Plan, *dynamic: Any) -> Status:
         return stream.run(self.name, plan, *dynamic)
 
 

@@ -1,15 +1,17 @@
-"""MRG32k3a in cuRAND's orders: 81920 lanes side by side, ``2**76`` steps apart; 4096 in the legacy order.
+"""Lanes of MRG32k3a in cuRAND's orders: 81920 side by side, ``2**76`` steps apart; 4096 in the legacy order.
 
 L'Ecuyer, "Good parameters and implementations for combined multiple recursive random number generators", Oper. Res. 47
 (1999).
 """
 
-from functools import cache, lru_cache
+from functools import cache
 from typing import Any
 
 import numpy as np
 
-__all__ = ["LEGACY_LANES", "mrg32k3a_words"]
+from callboard.backends.cpu.rng.lanes import LaneState
+
+__all__ = ["LANES", "LEGACY_LANES", "Mrg32k3a"]
 
 Array = np.ndarray[Any, Any]
 
@@ -22,60 +24,70 @@ STRETCH = 1.000000048662
 """From ``1 … MODULI[0]`` to 32 bits, as cuRAND stretches."""
 
 
-def mrg32k3a_words(seed: int, position: int, count: int, abreast: int = LANES) -> Array:
-    """``[count]`` of uint32, of so many lanes ``abreast``."""
-    row, lane = divmod(position, abreast)
-    rows = -(-(lane + count) // abreast)
-    # A short fill needs the lanes from the first to the last only.
-    first, last = (lane, lane + count) if rows == 1 else (0, abreast)
-    states = [_advanced(lanes[:, first:last].copy(), row, which) for which, lanes in enumerate(_lanes(seed))]
-    words: Array = np.empty((rows, last - first), np.uint32)
-    for i in range(rows):
-        x = _step(states[0], 0, 1)
-        y = _step(states[1], 1, 2)
-        difference = np.where(x > y, x - y, x + np.uint64(MODULI[0]) - y)
-        words[i] = (difference.astype(np.float64) * STRETCH).astype(np.uint64)
-    skipped = lane - first
-    return words.reshape(-1)[skipped : skipped + count]
+class Mrg32k3a:
+    """Its lanes: three numbers of either recursion each.
+
+    Args:
+        count: Number of lanes.
+    """
+
+    def __init__(self, count: int = LANES) -> None:
+        self.count = count
+
+    def begin(self, seed: int, row: int, first: int, last: int) -> LaneState:
+        """The lanes from ``first`` to ``last - 1`` of a seed, after ``row`` steps."""
+        states = [[12345] * 3, [12345] * 3]
+        if seed:
+            a, b = seed & 0xFFFFFFFF ^ 0x55555555, seed >> 32 ^ 0xAAAAAAAA
+            states = [[f * 12345 for f in (a, b, a)], [f * 12345 for f in (b, a, b)]]
+        parts: list[Array] = []
+        for which, state in enumerate(states):
+            lanes = np.array([[n % MODULI[which]] for n in state], np.uint32)
+            lanes = _moved(_moved(lanes, row, 0, which), first, JUMP, which)
+            for i in range((last - first - 1).bit_length()):
+                more = _times(_power(JUMP + i, which), lanes[:, : last - first - (1 << i)], which)
+                lanes = np.concatenate([lanes, more], axis=1)
+            parts.extend(map(np.copy, lanes[:, : last - first]))  # each is dropped by itself
+        return LaneState(tuple(parts))
+
+    def step(self, state: LaneState) -> tuple[LaneState, Array]:
+        """The lanes one step on, and the words of that step."""
+        x0, x1, x2, y0, y1, y2 = state.parts
+        x, y = _next(x0, x1, 0), _next(y0, y2, 1)
+        difference = x - y + np.uint32(MODULI[0]) * (x <= y)  # in 32 bits, which it has
+        words = (difference.astype(np.float64) * STRETCH).astype(np.uint64).astype(np.uint32)  # the largest is 2**32
+        return LaneState((x1, x2, x, y1, y2, y)), words
 
 
-def _step(state: Array, which: int, newer: int) -> Array:
-    """One step of one of the two recursions; the new number."""
+def _next(oldest: Array, newer: Array, which: int) -> Array:
+    """The next number of one of the two recursions."""
     modulus, (plus, minus) = np.uint64(MODULI[which]), FACTORS[which]
-    x: Array = (np.uint64(plus) * state[newer] + np.uint64(minus) * (modulus - state[0])) % modulus
-    state[:2] = state[1:]
-    state[2] = x
-    return x
+    return _reduced(np.uint64(plus) * newer + np.uint64(minus) * (modulus - oldest), which).astype(np.uint32)
 
 
-@lru_cache(maxsize=8)
-def _lanes(seed: int) -> tuple[Array, Array]:
-    """Where the lanes begin, ``[3, 81920]`` of uint64 for either recursion."""
-    states = [[12345] * 3, [12345] * 3]
-    if seed:
-        a, b = seed & 0xFFFFFFFF ^ 0x55555555, seed >> 32 ^ 0xAAAAAAAA
-        states = [[f * 12345 for f in (a, b, a)], [f * 12345 for f in (b, a, b)]]
-    found = []
-    for which, state in enumerate(states):
-        lanes = np.array([[n % MODULI[which]] for n in state], np.uint64)
-        for i in range(LANES.bit_length()):
-            lanes = np.concatenate([lanes, _times(_power(JUMP + i, which), lanes, which)], axis=1)
-        found.append(lanes[:, :LANES].copy())
-    return found[0], found[1]
+def _reduced(numbers: Array, which: int) -> Array:
+    """``numbers % modulus``, which NumPy divides faster than it finds the remainder."""
+    modulus = np.uint64(MODULI[which])
+    quotients = numbers // modulus
+    quotients *= modulus
+    return np.subtract(numbers, quotients, out=quotients)
 
 
-def _advanced(lanes: Array, rows: int, which: int) -> Array:
-    for i in range(rows.bit_length()):
-        if rows >> i & 1:
-            lanes = _times(_power(i, which), lanes, which)
+def _moved(lanes: Array, times_over: int, exponent: int, which: int) -> Array:
+    """``times_over * 2**exponent`` steps on."""
+    for i in range(times_over.bit_length()):
+        if times_over >> i & 1:
+            lanes = _times(_power(exponent + i, which), lanes, which)
     return lanes
 
 
 def _times(matrix: Array, vectors: Array, which: int) -> Array:
     """``[3, 3]`` times ``[3, n]``; a product of two residues has 64 bits, so each is reduced before they are added."""
-    modulus = np.uint64(MODULI[which])
-    products = [sum(matrix[i, k] * vectors[k] % modulus for k in range(3)) % modulus for i in range(3)]
-    return np.stack(products)
+    product = np.empty(vectors.shape, np.uint32)
+    for i in range(3):
+        terms = [_reduced(matrix[i, k] * vectors[k], which) for k in range(3)]
+        product[i] = _reduced(terms[0] + terms[1] + terms[2], which)
+    return product
 
 
 @cache
@@ -83,7 +95,7 @@ def _power(exponent: int, which: int) -> Array:
     """The matrix of ``2**exponent`` steps of one of the two recursions."""
     if exponent:
         half = _power(exponent - 1, which)
-        return _times(half, half, which)
+        return _times(half, half, which).astype(np.uint64)
     plus, minus = FACTORS[which]
     last = (MODULI[which] - minus, plus, 0) if which == 0 else (MODULI[which] - minus, 0, plus)
     return np.array([(0, 1, 0), (0, 0, 1), last], np.uint64)

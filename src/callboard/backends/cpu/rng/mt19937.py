@@ -1,5 +1,6 @@
 """The Mersenne Twister, MT19937 (Matsumoto and Nishimura, ACM Trans. Model. Comput. Simul. 8, 1998): NumPy's."""
 
+import copy
 from typing import Any
 
 import numpy as np
@@ -7,6 +8,9 @@ import numpy as np
 __all__ = ["Mt19937"]
 
 Array = np.ndarray[Any, Any]
+
+BYTES = 4096
+"""Of a stream: 624 words, and NumPy's objects around them."""
 
 
 class Mt19937:
@@ -19,8 +23,20 @@ class Mt19937:
     def __init__(self, seed: int) -> None:
         # Their init_genrand for a seed of 32 bits, init_by_array for a longer one.
         state = np.random.RandomState(seed if seed < 2**32 else [seed & 0xFFFFFFFF, seed >> 32]).get_state(legacy=False)
-        self._bits = np.random.MT19937()
+        self._bits = np.random.MT19937(0)
         self._bits.state = {"bit_generator": "MT19937", "state": state["state"]}
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the state."""
+        return BYTES
+
+    def copy(self) -> "Mt19937":
+        """A stream at the same place."""
+        new = copy.copy(self)
+        new._bits = np.random.MT19937(0)
+        new._bits.state = self._bits.state
+        return new
 
     def discard(self, count: int) -> None:
         """Pass over ``count`` words."""

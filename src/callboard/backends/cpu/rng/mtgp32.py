@@ -5,6 +5,7 @@ with the exponent 11213: a word of a twister follows from four among the 351 bef
 256, so 256 are made at once. A row of the stream holds 256 words of every twister, one twister after the other.
 """
 
+import copy
 import importlib.resources
 from functools import cache
 from typing import Any
@@ -47,6 +48,18 @@ class Mtgp32:
         self._used = 0
         self._step()
         self._read()
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the state and of the memory for the next step."""
+        return sum(array.nbytes for array in vars(self).values() if isinstance(array, np.ndarray))
+
+    def copy(self) -> "Mtgp32":
+        """A stream at the same place."""
+        new = copy.copy(self)
+        for name in ("_state", "_new", "_row", "_other", "_picked", "_entries"):
+            setattr(new, name, getattr(self, name).copy())
+        return new
 
     def discard(self, count: int) -> None:
         """Pass over ``count`` words."""

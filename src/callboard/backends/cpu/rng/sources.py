@@ -2,18 +2,20 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import numpy as np
 
-from callboard.backends.cpu.rng.mrg32k3a import LEGACY_LANES, mrg32k3a_words
+from callboard.backends.cpu.rng.lanes import Lanes, Rows
+from callboard.backends.cpu.rng.mrg32k3a import LEGACY_LANES, Mrg32k3a
 from callboard.backends.cpu.rng.mt19937 import Mt19937
 from callboard.backends.cpu.rng.mtgp32 import LEGACY_TWISTERS, Mtgp32
 from callboard.backends.cpu.rng.philox import philox64_words, philox_words
-from callboard.backends.cpu.rng.xorwow import xorwow_words
+from callboard.backends.cpu.rng.states import State, States
+from callboard.backends.cpu.rng.xorwow import Xorwow
 from callboard.kernel.rng.streams import RngOrdering, check_discard
 
-__all__ = ["SKIPPING", "Walk", "Words", "walking"]
+__all__ = ["Forward", "Stream", "Walk", "Words", "sources"]
 
 Array = np.ndarray[Any, Any]
 Words = Callable[[int, int, int], Array]
@@ -22,18 +24,8 @@ Words = Callable[[int, int, int], Array]
 Stream = tuple[str, RngOrdering]
 """Kind and order."""
 
-SKIPPING: dict[Stream, Words] = {
-    ("philox", "default"): philox_words,
-    ("philox64", "default"): philox64_words,
-    ("xorwow", "default"): xorwow_words,
-    ("xorwow", "seeded"): partial(xorwow_words, seeded=True),
-    ("mrg32k3a", "default"): mrg32k3a_words,
-    ("mrg32k3a", "legacy"): partial(mrg32k3a_words, abreast=LEGACY_LANES),
-}
-"""Those that reach any position at once; any thread may ask them."""
 
-
-class Forward(Protocol):
+class Forward(State, Protocol):
     """What cannot skip."""
 
     def discard(self, count: int) -> None:
@@ -43,21 +35,22 @@ class Forward(Protocol):
         """The next words, ``[count]`` of uint32."""
         ...
 
+    def copy(self) -> Self: ...
+
 
 class Walk:
-    """A generator that cannot skip, at the place where it was left.
-
-    For an earlier place, or another seed, it begins again and discards.
+    """Words of a generator that cannot skip: it goes on from where a fill has left it, or begins again and discards.
 
     Args:
-        kind: Its name.
+        stream: Its kind and order.
         begin: The stream of a seed, at its beginning.
+        states: Where fills leave it.
     """
 
-    def __init__(self, kind: str, begin: Callable[[int], Forward]) -> None:
-        self._kind = kind
+    def __init__(self, stream: Stream, begin: Callable[[int], Forward], states: States) -> None:
+        self._stream = stream
         self._begin = begin
-        self._left: tuple[int, int, Forward] | None = None
+        self._states = states
 
     def words(self, seed: int, position: int, count: int) -> Array:
         """``[count]`` of uint32.
@@ -65,22 +58,34 @@ class Walk:
         Raises:
             UnsupportedOp: It would have to discard more than :data:`LARGEST_DISCARD` words.
         """
-        known, stream = 0, None
-        if self._left is not None and self._left[0] == seed and self._left[1] <= position:
-            _, known, stream = self._left
-        check_discard(self._kind, position, known)
-        stream = stream or self._begin(seed)
-        self._left = None  # nowhere, should memory run out
-        stream.discard(position - known)
-        words = stream.draw(count)
-        self._left = seed, position + count, stream
+        stream, known = (self._stream, seed), position
+        state: Forward | None = self._states.take(stream, position)
+        if state is None:
+            known, state = self._states.before(stream, position)
+            check_discard(self._stream[0], position, known)
+            state = state or self._begin(seed)
+        state.discard(position - known)
+        words = state.draw(count)
+        self._states.keep(stream, position + count, state)  # not before: memory may run out
         return words
 
 
-def walking() -> dict[Stream, Words]:
-    """Those that cannot skip, for one thread."""
+def sources(states: States) -> dict[Stream, Words]:
+    """Of every kind and order. Those of ``mt19937`` and ``mtgp32`` are for one thread, the others for any."""
+    lanes: dict[Stream, Lanes] = {
+        ("xorwow", "default"): Xorwow(),
+        ("xorwow", "seeded"): Xorwow(seeded=True),
+        ("mrg32k3a", "default"): Mrg32k3a(),
+        ("mrg32k3a", "legacy"): Mrg32k3a(LEGACY_LANES),
+    }
+    walks: dict[Stream, Callable[[int], Forward]] = {
+        ("mt19937", "default"): Mt19937,
+        ("mtgp32", "default"): Mtgp32,
+        ("mtgp32", "legacy"): partial(Mtgp32, twisters=LEGACY_TWISTERS),
+    }
     return {
-        ("mt19937", "default"): Walk("mt19937", Mt19937).words,
-        ("mtgp32", "default"): Walk("mtgp32", Mtgp32).words,
-        ("mtgp32", "legacy"): Walk("mtgp32", partial(Mtgp32, twisters=LEGACY_TWISTERS)).words,
+        ("philox", "default"): philox_words,
+        ("philox64", "default"): philox64_words,
+        **{stream: Rows(stream, of, states).words for stream, of in lanes.items()},
+        **{stream: Walk(stream, begin, states).words for stream, begin in walks.items()},
     }

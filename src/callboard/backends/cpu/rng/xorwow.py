@@ -1,50 +1,61 @@
-"""Words of XORWOW; :mod:`callboard.kernel.rng.xorwow` says how its lanes lie."""
+"""Lanes of XORWOW; :mod:`callboard.kernel.rng.xorwow` says how they lie."""
 
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
+from callboard.backends.cpu.rng.lanes import LaneState
 from callboard.kernel.rng.xorwow import JUMP, LANES, SEEDS_APART, STEP, power, times
 
-__all__ = ["xorwow_words"]
+__all__ = ["Xorwow"]
 
 Array = np.ndarray[Any, Any]
 
 
-def xorwow_words(seed: int, position: int, count: int, seeded: bool = False) -> Array:
-    """``[count]`` of uint32; ``seeded``: in the order of that name."""
-    row, lane = divmod(position, LANES)
-    rows = -(-(lane + count) // LANES)
-    lanes, counters = _beginning(seed, seeded)
-    state = list(_advanced(lanes, row))
-    counters = counters + np.uint32(row * STEP & 0xFFFFFFFF)
-    words = np.empty((rows, LANES), np.uint32)
-    for i in range(rows):
-        t = state[0] ^ state[0] >> np.uint32(2)
-        last = state[4]
-        state = [*state[1:], last ^ last << np.uint32(4) ^ t ^ t << np.uint32(1)]
-        counters += np.uint32(STEP)
-        np.add(state[4], counters, out=words[i])
-    return words.reshape(-1)[lane : lane + count]
+class Xorwow:
+    """Its lanes: five words and a counter each.
+
+    Args:
+        seeded: In the order of that name.
+    """
+
+    count = LANES
+
+    def __init__(self, seeded: bool = False) -> None:
+        self._seeded = seeded
+
+    def begin(self, seed: int, row: int, first: int, last: int) -> LaneState:
+        """The lanes from ``first`` to ``last - 1`` of a seed, after ``row`` steps."""
+        words, counters = _of_seeds(seed, range(first, last) if self._seeded else range(1))
+        words = _moved(words, row, 0)
+        if not self._seeded:
+            words = _moved(words, first, JUMP)
+            for i in range((last - first - 1).bit_length()):
+                words = np.concatenate([words, times(power(JUMP + i), words[:, : last - first - (1 << i)])], axis=1)
+        counters = np.broadcast_to(counters + np.uint32(row * STEP & 0xFFFFFFFF), last - first).copy()
+        return LaneState((*map(np.copy, words[:, : last - first]), counters))  # each is dropped by itself
+
+    def step(self, state: LaneState) -> tuple[LaneState, Array]:
+        """The lanes one step on, and the words of that step."""
+        *words, counters = state.parts
+        t = words[0] ^ words[0] >> np.uint32(2)
+        last = words[4]
+        new = last ^ last << np.uint32(4) ^ t ^ t << np.uint32(1)
+        counters = counters + np.uint32(STEP)
+        return LaneState((*words[1:], new, counters)), new + counters
 
 
-@lru_cache(maxsize=16)
-def _beginning(seed: int, seeded: bool) -> tuple[Array, Array]:
-    """Where the lanes begin: ``[5, 4096]`` of uint32, and their counters, one for all where all have one seed."""
-    seeds = np.uint64(seed) + np.arange(LANES if seeded else 1, dtype=np.uint64) * np.uint64(SEEDS_APART)
+def _of_seeds(seed: int, lanes: range) -> tuple[Array, Array]:
+    """Where lanes with seeds of their own begin: ``[5, n]`` of uint32, and their counters."""
+    seeds = np.uint64(seed) + np.arange(lanes.start, lanes.stop, dtype=np.uint64) * np.uint64(SEEDS_APART)
     low, high = (seeds & np.uint64(0xFFFFFFFF)).astype(np.uint32), (seeds >> np.uint64(32)).astype(np.uint32)
     a, b = np.uint32(1099087573) * (low ^ np.uint32(0xAAD26B49)), np.uint32(2591861531) * (high ^ np.uint32(0xF7DCEFDD))
-    words = (123456789 + a, 362436069 ^ a, 521288629 + b, 88675123 ^ b, 5783321 + a)
-    lanes = np.stack(words)
-    if not seeded:
-        for i in range(LANES.bit_length() - 1):
-            lanes = np.concatenate([lanes, times(power(JUMP + i), lanes)], axis=1)
-    return lanes, 6615241 + a + b
+    return np.stack([123456789 + a, 362436069 ^ a, 521288629 + b, 88675123 ^ b, 5783321 + a]), 6615241 + a + b
 
 
-def _advanced(lanes: Array, rows: int) -> Array:
-    for i in range(rows.bit_length()):
-        if rows >> i & 1:
-            lanes = times(power(i), lanes)
-    return lanes
+def _moved(words: Array, times_over: int, exponent: int) -> Array:
+    """``times_over * 2**exponent`` steps on."""
+    for i in range(times_over.bit_length()):
+        if times_over >> i & 1:
+            words = times(power(exponent + i), words)
+    return words

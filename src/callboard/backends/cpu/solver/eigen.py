@@ -1,4 +1,4 @@
-"""Plans of eigenvalues."""
+"""Plans of eigenvalues of symmetric and Hermitian matrices."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,13 +7,12 @@ import numpy as np
 
 from callboard.backends.cpu.solver.cholesky import triangle
 from callboard.backends.cpu.solver.lapack import Array, Work, check_finite, lapack, name_of, outputs, staged, tag_of
+from callboard.backends.cpu.stream import CpuStream
 from callboard.backends.cpu.views import viewer
 from callboard.core.dtype import DType, as_dtype
 from callboard.core.layout import OpenLayout, layout_of
 from callboard.core.library import Extents
 from callboard.kernel.solver import (
-    Geev,
-    GeevValues,
     Syevd,
     SyevdValues,
     SyevdxIndex,
@@ -25,8 +24,6 @@ from callboard.kernel.solver.failures import generalised, too_many, unconverged,
 
 __all__ = [
     "EigenRange",
-    "geev",
-    "geev_values",
     "heevd",
     "syevd",
     "syevd_values",
@@ -120,7 +117,7 @@ def syevdx_index(op: SyevdxIndex) -> Plan:
 
 
 class EigenRange:
-    """The plan of a range by value: into given arrays, or measured first and then copied."""
+    """The plan of a range by value: into given arrays, or sized first and then copied."""
 
     def __init__(self, op: SyevdxRange) -> None:
         self._dtype, self._tag, self._stage, self._lower = op.a.dtype, tag_of(op), staged(op.a), op.lower
@@ -129,7 +126,7 @@ class EigenRange:
         self._layouts |= {name: x.layout for name in ("w", "v", "found") if (x := getattr(op, name)) is not None}
         self._solved: tuple[Array, Array] | None = None
 
-    def measure(self, a: int) -> Extents:
+    def query_size(self, stream: CpuStream, a: int, w: int | None, v: int | None, found: int | None) -> Extents:
         """The extents of ``w`` and ``v``."""
         with np.errstate(all="ignore"):
             self._solved = values, vectors = self._solve(a)
@@ -196,62 +193,5 @@ def sygvd_values(op: SygvdValues) -> Plan:
 
     def work(a: int, b: int, w: int) -> None:
         view_w(w)[...], _ = solve(a, b)
-
-    return work
-
-
-def _eig(dtype: DType, vectors: bool, a: Array) -> tuple[Array, Array, int]:
-    """Eigenvalues and right vectors, complex, and ``info``; destroys ``a``."""
-    n, job = len(a), "V" if vectors else "N"
-    wide = np.result_type(dtype.np, np.complex64)
-    right = np.empty((n, n) if vectors else (1, 1), dtype.np, order="F")
-    none, name, lead = np.empty(1, dtype.np), name_of(dtype, "geev"), max(len(right), 1)
-    if not n:
-        return np.empty(0, wide), np.empty((0, 0), wide), 0
-    if dtype.is_complex:
-        values, real = np.empty(n, dtype.np), np.empty(2 * n, dtype.real.np)
-        info = lapack(name, "N", job, n, a, n, values, none, 1, right, lead, Work(dtype.np), real)
-        return values, right, info
-    re, im = np.empty(n, dtype.np), np.empty(n, dtype.np)
-    info = lapack(name, "N", job, n, a, n, re, im, none, 1, right, lead, Work(dtype.np))
-    values = np.empty(n, wide)
-    values.real, values.imag = re, im
-    unpacked = right.astype(wide)
-    if vectors and not info:
-        # Of a conjugate pair, LAPACK gives the real part in the first column and the imaginary part in the second.
-        first = np.flatnonzero(im > 0)
-        unpacked[:, first] = right[:, first] + 1j * right[:, first + 1]
-        unpacked[:, first + 1] = unpacked[:, first].conj()
-    return values, unpacked, info
-
-
-def geev(op: Geev) -> Plan:
-    """Called with ``(a, w, v)``."""
-    dtype, tag, stage = op.a.dtype, tag_of(op), staged(op.a)
-    view_w, view_v = outputs(op, "w", "v")
-
-    def work(a: int, w: int, v: int) -> None:
-        matrix = stage(a)
-        check_finite(tag, matrix)
-        values, vectors, info = _eig(dtype, True, matrix)
-        if info:
-            raise unconverged(tag, info)
-        view_w(w)[...], view_v(v)[...] = values, vectors
-
-    return work
-
-
-def geev_values(op: GeevValues) -> Plan:
-    """Called with ``(a, w)``."""
-    dtype, tag, stage = op.a.dtype, tag_of(op), staged(op.a)
-    (view_w,) = outputs(op, "w")
-
-    def work(a: int, w: int) -> None:
-        matrix = stage(a)
-        check_finite(tag, matrix)
-        values, _, info = _eig(dtype, False, matrix)
-        if info:
-            raise unconverged(tag, info)
-        view_w(w)[...] = values
 
     return work

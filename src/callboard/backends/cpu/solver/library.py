@@ -1,13 +1,13 @@
 """``CpuSolver``: which plan serves which message."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 from callboard.backends.cpu.blas.routines import routine
-from callboard.backends.cpu.solver import batched, cholesky, eigen, lu, qr, sparse, svd
+from callboard.backends.cpu.solver import batched, cholesky, eigen, general, lu, qr, sparse, svd
 from callboard.backends.cpu.stream import CpuStream
-from callboard.core.backend import AccelDevice, AccelStream
-from callboard.core.library import Extents, Library, launches, measures, prepares
+from callboard.core.backend import AccelDevice, AccelStream, Status
+from callboard.core.library import Entry, Library
 from callboard.core.op import Op
 from callboard.kernel import solver as messages
 from callboard.kernel.solver.checks import too_large
@@ -15,15 +15,14 @@ from callboard.kernel.solver.checks import too_large
 __all__ = ["CpuSolver"]
 
 Plan = Callable[..., None]
-Check = Callable[[], None]
 
 PLANS: dict[type[Op[Any, Any]], Callable[[Any], Plan]] = {
     messages.Cholesky: cholesky.cholesky,
     messages.CholeskyInverse: cholesky.cholesky_inverse,
     messages.CholeskySolve: cholesky.cholesky_solve,
     messages.Determinant: lu.determinant,
-    messages.Geev: eigen.geev,
-    messages.GeevValues: eigen.geev_values,
+    messages.Geev: general.geev,
+    messages.GeevValues: general.geev_values,
     messages.GelsBatched: batched.gels_batched,
     messages.Geqrf: qr.geqrf,
     messages.GeqrfBatched: batched.geqrf_batched,
@@ -61,19 +60,20 @@ class CpuSolver(Library):
     """Serves :mod:`callboard.kernel.solver` with the LAPACK that SciPy brings, sparse matrices with its SuperLU."""
 
     name = "solver"
+    table: ClassVar = {
+        op: Entry(
+            lambda _, op: PLANS[type(op)](op),
+            inline=True,
+            sizes=op is messages.SyevdxRange,
+            refuses=too_large,
+        )
+        for op in PLANS
+    }
 
     def __init__(self, device: AccelDevice, stream: AccelStream) -> None:
         super().__init__(device, stream)
         routine("dgetrf")  # imports SciPy now and not inside the first op
 
-    @prepares(*PLANS, inline=True)
-    def plan(self, op: Op[Any, Any]) -> Plan:
-        return PLANS[type(op)](op)
-
-    @measures(messages.SyevdxRange)
-    def measure_range(self, plan: eigen.EigenRange, a: int, w: int | None, v: int | None, found: int | None) -> Extents:
-        return plan.measure(a)
-
-    @launches(*PLANS, refuses=too_large)
-    def solve(self, stream: CpuStream, plan: Plan, *operands: Any) -> Check:
-        return stream.run("scipy", plan, *operands)
+    def launch(self, stream: CpuStream, plan: Plan, *dynamic: Any) -> Status:
+        """Run the plan behind the work so far."""
+        return stream.run("scipy", plan, *dynamic)

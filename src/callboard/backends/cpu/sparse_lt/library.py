@@ -1,6 +1,5 @@
 """``CpuSparseLt``: which work serves which message."""
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,6 +9,7 @@ from callboard.backends.cpu.sparse_lt.products import Plan, product
 from callboard.backends.cpu.sparse_lt.pruning import is_structured, strips, tiles
 from callboard.backends.cpu.stream import CpuStream
 from callboard.backends.cpu.views import viewer
+from callboard.core.backend import Status
 from callboard.core.dtype import DTYPES
 from callboard.core.layout import Layout, layout_of
 from callboard.core.library import Library, launches, prepares
@@ -19,8 +19,6 @@ from callboard.kernel.sparse_lt.checks import not_structured
 from callboard.kernel.sparse_lt.structured import compressed_bytes, group_of
 
 __all__ = ["CpuSparseLt"]
-
-Checked = Callable[[], None]
 
 
 class CpuSparseLt(Library):
@@ -41,7 +39,7 @@ class CpuSparseLt(Library):
         return work
 
     @launches(Prune)
-    def prune(self, stream: CpuStream, plan: Plan, x: int, out: int) -> Checked:
+    def prune(self, stream: CpuStream, plan: Plan, x: int, out: int) -> Status:
         return stream.run("numpy", plan, x, out)
 
     @prepares(Check, inline=True)
@@ -54,7 +52,7 @@ class CpuSparseLt(Library):
         return work
 
     @launches(Check)
-    def check(self, stream: CpuStream, plan: Plan, x: int, out: int) -> Checked:
+    def check(self, stream: CpuStream, plan: Plan, x: int, out: int) -> Status:
         return stream.run("numpy", plan, x, out)
 
     @prepares(Compress, inline=True)
@@ -73,7 +71,7 @@ class CpuSparseLt(Library):
         return work
 
     @launches(Compress)
-    def compress(self, stream: CpuStream, plan: Plan, x: int, out: tuple[int]) -> Checked:
+    def compress(self, stream: CpuStream, plan: Plan, x: int, out: tuple[int]) -> Status:
         return stream.run("numpy", plan, x, out)
 
     @prepares(Decompress, inline=True)
@@ -86,7 +84,7 @@ class CpuSparseLt(Library):
         return work
 
     @launches(Decompress)
-    def decompress(self, stream: CpuStream, plan: Plan, a: tuple[int], out: int) -> Checked:
+    def decompress(self, stream: CpuStream, plan: Plan, a: tuple[int], out: int) -> Status:
         return stream.run("numpy", plan, a, out)
 
     @prepares(Matmul, Linear, inline=True)
@@ -105,7 +103,7 @@ class CpuSparseLt(Library):
         beta: Any,
         a: tuple[int],
         b: int,
-    ) -> Checked:
+    ) -> Status:
         return stream.run("numpy", plan, a[0], b, out, c, bias, alpha, beta)
 
     @launches(Linear)
@@ -120,7 +118,7 @@ class CpuSparseLt(Library):
         beta: Any,
         x: int,
         w: tuple[int],
-    ) -> Checked:
+    ) -> Status:
         return stream.run("numpy", plan, w[0], x, out, c, bias, alpha, beta)
 
 

@@ -7,9 +7,9 @@ import numpy as np
 
 from callboard.backends.cpu.blas.scalars import reader as scalar_reader
 from callboard.backends.cpu.blas_lt.activations import forward
+from callboard.backends.cpu.lowprec import encode_f8
 from callboard.backends.cpu.sparse_lt.compressed import Array, reader
 from callboard.backends.cpu.views import viewer
-from callboard.core.lowprec import encode_f8
 from callboard.kernel.blas_lt.checks import is_fp8
 from callboard.kernel.sparse_lt.products import Product
 

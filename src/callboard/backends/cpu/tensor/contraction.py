@@ -1,6 +1,6 @@
 """Plans of contractions: each step of the network as a stack of matrix products (NumPy's, and so BLAS's).
 
-``numpy.einsum`` and opt_einsum's own lowering loop over batches without BLAS, hence the lowering of ours.
+``numpy.einsum`` and opt_einsum's own lowering loop over batches without BLAS, hence callboard's own lowering.
 """
 
 import math

@@ -5,7 +5,8 @@ from typing import Any, ClassVar
 
 from callboard.backends.cpu.stream import CpuStream
 from callboard.backends.cpu.tensor import contraction, elementwise
-from callboard.core.library import Library, launches, prepares
+from callboard.core.backend import Status
+from callboard.core.library import Entry, Library
 from callboard.core.op import Op
 from callboard.kernel.tensor import (
     Contract,
@@ -19,7 +20,6 @@ from callboard.kernel.tensor import (
 __all__ = ["CpuTensor"]
 
 Plan = Callable[..., None]
-Check = Callable[[], None]
 
 PLANS: dict[type[Op[Any, Any]], Callable[[Any], Plan]] = {
     Contract: contraction.contract,
@@ -40,35 +40,8 @@ class CpuTensor(Library):
 
     name = "tensor"
     max_plans: ClassVar[int | None] = 256
+    table: ClassVar = {op: Entry(lambda _, op: PLANS[type(op)](op), inline=True) for op in PLANS}
 
-    @prepares(*PLANS, inline=True)
-    def plan(self, op: Op[Any, Any]) -> Plan:
-        return PLANS[type(op)](op)
-
-    @launches(Contract)
-    def contract(
-        self, stream: CpuStream, plan: Plan, a: int, b: int, out: int, c: int | None, alpha: Any, beta: Any
-    ) -> Check:
-        return stream.run(self.name, plan, a, b, out, c, alpha, beta)
-
-    @launches(Einsum)
-    def einsum(self, stream: CpuStream, plan: Plan, operands: Any, out: int) -> Check:
-        return stream.run(self.name, plan, operands, out)
-
-    @launches(Reduction)
-    def reduction(self, stream: CpuStream, plan: Plan, a: int, out: int, c: int | None, alpha: Any, beta: Any) -> Check:
-        return stream.run(self.name, plan, a, out, c, alpha, beta)
-
-    @launches(Permutation)
-    def permutation(self, stream: CpuStream, plan: Plan, a: int, out: int, alpha: Any) -> Check:
-        return stream.run(self.name, plan, a, out, alpha)
-
-    @launches(ElementwiseBinary)
-    def binary(self, stream: CpuStream, plan: Plan, a: int, c: int, out: int, alpha: Any, gamma: Any) -> Check:
-        return stream.run(self.name, plan, a, c, out, alpha, gamma)
-
-    @launches(ElementwiseTrinary)
-    def trinary(
-        self, stream: CpuStream, plan: Plan, a: int, b: int, c: int, out: int, alpha: Any, beta: Any, gamma: Any
-    ) -> Check:
-        return stream.run(self.name, plan, a, b, c, out, alpha, beta, gamma)
+    def launch(self, stream: CpuStream, plan: Plan, *dynamic: Any) -> Status:
+        """Run the plan behind the work so far."""
+        return stream.run(self.name, plan, *dynamic)

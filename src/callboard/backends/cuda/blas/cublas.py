@@ -104,7 +104,7 @@ class Cublas(Handle):
         self.mode = mode
 
     def guarded(self, run: Run, call: str) -> Run:
-        """``run(*arguments)`` as ``launch(stream, *arguments)``: on that stream, and with errors of ours."""
+        """``run(*arguments)`` as ``launch(stream, *arguments)``: on that stream, and with callboard's errors."""
         failure = self.failure
 
         def launch(stream: "CudaStream", *arguments: Any) -> None:

@@ -17,13 +17,15 @@ from callboard.backends.cuda.blas.products import (
 from callboard.backends.cuda.blas.scalars import Factor, factor_of, pointers
 from callboard.core.layout import Layout
 from callboard.core.operand import Operand
-from callboard.kernel.blas import Gemv, Ger, Gerc, Geru
+from callboard.kernel.blas import Gemv, Ger, Gerc, Geru, Spr, Syr
 from callboard.kernel.blas.strides import Matrix, matrix_of
 
 if TYPE_CHECKING:
     from callboard.backends.cuda.blas.cublas import Cublas, Run
 
-__all__ = ["gemv", "ger", "matrix_at"]
+__all__ = ["gemv", "ger", "matrix_at", "symmetric_rank_1", "triangle"]
+
+LOWER, UPPER = 0, 1
 
 
 def matrix_at(layout: Layout) -> Matrix:
@@ -33,11 +35,16 @@ def matrix_at(layout: Layout) -> Matrix:
     return found
 
 
+def triangle(lower: bool, form: Matrix) -> int:
+    """``cublasFillMode_t``: in a row-major matrix, read column-major, the triangles change places."""
+    return LOWER if lower == form.transposed else UPPER
+
+
 def gemv(cublas: "Cublas", op: Gemv) -> "Run":
     """``run(a, x, out, y, alpha, beta)``.
 
     ``gemv`` has neither halves nor a conjugate without a transposition: those go as the product of a row with a
-    matrix, ``out[1, m] = x[1, n] @ op(a).T``, if the vectors run forwards, else to a kernel of ours, as what cuBLAS
+    matrix, ``out[1, m] = x[1, n] @ op(a).T``, if the vectors run forwards, else to a custom kernel, as what cuBLAS
     would leave out does (an inner extent of 0).
     """
     dtype = op.a.dtype
@@ -177,3 +184,22 @@ def _row_major_gerc(cublas: "Cublas", op: Gerc, form: Matrix, alpha: Factor) -> 
     product = Product(2, 0, form.cols, form.rows, 1, y.inc, x.inc, form.ld, swapped=False)
     gemm = gemm_run(cublas, types_of(dtype, None), product, factors)
     return lambda x, y, a, alpha: gemm(y, x, a, alpha, beta)
+
+
+def symmetric_rank_1(cublas: "Cublas", op: Syr | Spr) -> "Run":
+    """``run(x, a, alpha)``. Packed by rows, a triangle is what cuBLAS has packed by columns as the other one."""
+    dtype, vector = op.a.dtype, vector_at(op.x.layout)
+    if vector.n == 0:
+        return nothing
+    form = Matrix(vector.n, vector.n, vector.n, False) if isinstance(op, Spr) else matrix_at(op.a.layout)
+    uplo, handle, n, inc = triangle(op.lower, form), cublas.handle, vector.n, vector.inc
+    dx = vector.first * dtype.itemsize
+    ld = () if isinstance(op, Spr) else (form.ld,)
+    fn = cublas.function(f"{PREFIX[dtype.name]}{'spr' if isinstance(op, Spr) else 'syr'}", n, inc, *ld)
+    hand = pointers(cublas, (factor_of(op.alpha, dtype),))
+
+    def run(x: int, a: int, alpha: Any) -> None:
+        (p_alpha,) = hand(alpha)
+        fn(handle, uplo, n, p_alpha, x + dx, inc, a, *ld)
+
+    return run

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from callboard.backends.cuda.blas.level1 import nothing
-from callboard.backends.cuda.blas.level2 import matrix_at
+from callboard.backends.cuda.blas.level2 import matrix_at, triangle
 from callboard.backends.cuda.blas.products import (
     PREFIX,
     gemm_run,
@@ -19,7 +19,6 @@ from callboard.backends.cuda.copies import copier
 from callboard.core.layout import Layout
 from callboard.core.operand import Operand
 from callboard.kernel.blas import Geam, Gemm, Hemm, Herk, Symm, Syrk, Trmm, Trsm
-from callboard.kernel.blas.strides import Matrix
 
 if TYPE_CHECKING:
     from callboard.backends.cuda.blas.cublas import Cublas, Run
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
 __all__ = ["added", "aligned_for_i8", "geam", "gemm", "rank_k", "triangular", "two_sided", "where_aligned"]
 
 LEFT, RIGHT = 0, 1
-LOWER, UPPER = 0, 1
 NON_UNIT, UNIT = 0, 1
 
 
@@ -123,11 +121,6 @@ def geam(cublas: "Cublas", op: Geam) -> "Run":
     return run
 
 
-def triangle(lower: bool, form: Matrix) -> int:
-    """``cublasFillMode_t``: in a row-major matrix, read column-major, the triangles change places."""
-    return LOWER if lower == form.transposed else UPPER
-
-
 def rank_k(cublas: "Cublas", op: Syrk | Herk) -> "Run":
     """``run(a, c, alpha, beta)``."""
     dtype = op.a.dtype
@@ -148,7 +141,25 @@ def rank_k(cublas: "Cublas", op: Syrk | Herk) -> "Run":
         p_alpha, p_beta = hand(alpha, beta)
         fn(handle, uplo, trans, n, k, p_alpha, a, lda, p_beta, c, ldc)
 
-    return run
+    return run if isinstance(op, Syrk) else real_diagonal(cublas, run, op, n, k, result.ld)
+
+
+def real_diagonal(cublas: "Cublas", run: "Run", op: Herk, n: int, k: int, ld: int) -> "Run":
+    """``run``, and the imaginary diagonal of ``c`` cleared where cuBLAS returns early without doing it.
+
+    It does so where nothing is added (``k`` or ``alpha`` is 0) and ``beta`` is 1.
+    """
+    item = op.c.dtype.itemsize
+    on_device = isinstance(op.alpha, Operand) or isinstance(op.beta, Operand)
+    memset, check = cublas.driver.memset_2d_32, cublas.driver.check
+
+    def run_real(a: int, c: int, alpha: Any, beta: Any) -> None:
+        run(a, c, alpha, beta)
+        if on_device or ((k == 0 or alpha == 0.0) and beta == 1.0):
+            code = memset(c + item // 2, (ld + 1) * item, 0, item // 8, n, cublas.stream.native)
+            check(code, "cuMemsetD2D32Async")
+
+    return run_real
 
 
 def two_sided(cublas: "Cublas", op: Symm | Hemm) -> "Run":

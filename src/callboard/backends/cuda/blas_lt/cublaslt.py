@@ -56,11 +56,11 @@ class Candidate(NamedTuple):
 class CublasLt(Handle):
     """A handle with its workspace, and slots for numbers on the device.
 
-    The handle holds no stream and no state of a call: plans may be made on another thread than the one that launches.
+    cuBLASLt's handle holds no stream and no state of a call: plans may be made on a thread that does not launch.
 
     Args:
         device: Whose context is current.
-        stream: Where all work is enqueued.
+        stream: Where numbers are written to the device until a launch says another.
         library: Stands in for NVIDIA's binding.
 
     Attributes:

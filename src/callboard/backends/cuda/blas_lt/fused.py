@@ -104,7 +104,7 @@ def fused(lt: CublasLt, op: Product[Any], mapping: Mapping, made: Outputs, choos
         candidates = [chosen, *narrow[:1]]
         lt.reserve(max(c.workspace for c in candidates))
         return Fused(lt, op, mapping, operation, chosen, narrow[0] if narrow else None)
-    except BaseException:  # whatever ends it: nobody else has the descriptors
+    except BaseException:  # whatever ends it: nothing else holds the descriptors
         operation.close()
         raise
 
@@ -128,7 +128,7 @@ def describe(lt: CublasLt, op: Product[Any], mapping: Mapping, made: Outputs) ->
         c = out if op.c is None else op.c.layout
         for layout, kind in ((c, addend_type(op, out.dtype)), (out, CUDA_TYPE[out.dtype.name])):
             operation.add_layout(kind, mapping.n, mapping.m, row_step(layout), mapping.batch, batch_step(layout))
-    except BaseException:  # whatever ends it: nobody else has the descriptors
+    except BaseException:  # whatever ends it: nothing else holds the descriptors
         operation.close()
         raise
     return operation

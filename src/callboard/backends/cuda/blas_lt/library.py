@@ -73,6 +73,7 @@ class CudaBlasLt(Library):
 
     @launches(Matmul, MatmulAux, MatmulBgrad, refuses=refuses)
     def multiply(self, stream: CudaStream, plan: Plan, *operands: Any) -> None:
+        self.lt.stream = stream  # where numbers are written to its slots
         plan(stream, *operands)
 
 

@@ -1,6 +1,6 @@
 """Products that cuBLASLt has no fused kernel for, in several steps.
 
-The plain product goes into scratch in the precision of its sums, and a kernel of ours finishes it: f64 (whose products
+The plain product goes into scratch in the precision of its sums, and a custom kernel finishes it: f64 (whose products
 take no epilogue), extents that the fused kernels do not take, an inner extent of 0. Where only the gradient of a bias
 is missing, cuBLASLt writes the result itself. i8 of any extents is multiplied by the kernel that BLAS has for it.
 """
@@ -119,7 +119,7 @@ def _in_scratch(lt: CublasLt, op: Product[Any], mapping: Mapping, made: Outputs,
             steps.append(_finish(lt, op, mapping, made, scratch.address))
         if op.traits.grad is not None:
             steps.append(_sums(lt, op, mapping, made, scratch.address))
-    except BaseException:  # whatever ends it: nobody else has the product and the scratch
+    except BaseException:  # whatever ends it: nothing else holds the product and the scratch
         close()
         raise
     return Unfused(close, *steps)

@@ -7,9 +7,10 @@ import ctypes
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from callboard.backends.cuda.fft.cufft import Area, Cufft
+from callboard.backends.cuda.fft.cufft import Cufft
 from callboard.backends.cuda.fft.plans import FftPlan, aligned
 from callboard.backends.cuda.launching import THREADS, kernel_launcher, linear_grid
+from callboard.backends.cuda.workspace import Workspace
 from callboard.kernel.fft import FftWithCallback
 from callboard.kernel.fft.transform import Side
 
@@ -60,13 +61,13 @@ class PassArgs(ctypes.Structure):
 class CallbackPlan:
     """A plan with the functions of a message around it; enqueues only.
 
-    What is loaded, and what is to be stored, lie at the start of the library's area while the op runs.
+    What is loaded, and what is to be stored, lie at the start of the plan's workspace while the op runs.
 
     Args:
         device: Whose context is current.
         stream: Where it usually enqueues.
         cufft: Makes the plan.
-        area: Shared by the plans of a library.
+        workspace: Shared by the plans of a library.
         op: With placeholders.
 
     Raises:
@@ -75,24 +76,25 @@ class CallbackPlan:
     """
 
     def __init__(
-        self, device: "CudaDevice", stream: "CudaStream", cufft: Cufft, area: Area, op: FftWithCallback
+        self, device: "CudaDevice", stream: "CudaStream", cufft: Cufft, workspace: Workspace, op: FftWithCallback
     ) -> None:
         transform = op.transform()
         src, out = transform.src, transform.out
-        self._area = area
         self._load = None if op.load is None else _pass(device, src, "load", op.load, LOAD)
         self._store = None if op.store is None else _pass(device, out, "store", op.store, STORE)
         self._out_at = aligned(src.size * src.itemsize) if self._load else 0
         beside = self._out_at + (aligned(out.size * out.itemsize) if self._store else 0)
-        self._plan = FftPlan(device, stream, cufft, area, transform, overwrite=self._load is not None, beside=beside)
+        self._plan = FftPlan(
+            device, stream, cufft, workspace, transform, overwrite=self._load is not None, beside=beside
+        )
 
     def __call__(self, stream: "CudaStream", x: int, out: int, load_data: int | None, store_data: int | None) -> None:
         src, target = x, out
         if self._load is not None:
-            src = self._area.address
+            src = self._plan.base
             self._load(stream.native, x, src, load_data or 0)
         if self._store is not None:
-            target = self._area.address + self._out_at
+            target = self._plan.base + self._out_at
         self._plan(stream, src, target)
         if self._store is not None:
             self._store(stream.native, target, out, store_data or 0)

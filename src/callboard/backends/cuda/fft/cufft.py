@@ -8,11 +8,9 @@ from callboard.backends.cuda.vendor import Vendor, load_binding, not_loaded
 from callboard.kernel.fft.transform import Side, Transform
 
 if TYPE_CHECKING:
-    from callboard.backends.cuda.device import CudaDevice
-    from callboard.backends.cuda.stream import CudaStream
-    from callboard.core.backend import Memory
+    pass
 
-__all__ = ["Area", "Cufft", "LinkedFunction", "load_cufft"]
+__all__ = ["Cufft", "LinkedFunction", "load_cufft"]
 
 FORWARD, INVERSE = -1, 1
 ALLOC_FAILED = 2
@@ -35,53 +33,6 @@ def load_cufft() -> Any:
         BackendUnavailable: It is not installed.
     """
     return load_binding("cufft", "cuFFT")
-
-
-class Area:
-    """The memory in which all plans of a library work, one after the other on its stream.
-
-    Attributes:
-        address: Of its first byte; changes when it grows.
-        recorded: A CUDA graph names it; then it stays until the end, also when a larger one takes its place.
-    """
-
-    def __init__(self, device: "CudaDevice", stream: "CudaStream") -> None:
-        self._device = device
-        self._stream = stream
-        self._memory: Memory | None = None
-        self._outgrown: list[Memory] = []
-        self.recorded = False
-
-    @property
-    def address(self) -> int:
-        return 0 if self._memory is None else self._memory.address
-
-    def reserve(self, nbytes: int) -> None:
-        """Be at least so large; called by prepares only, while nothing of the library is being launched.
-
-        Raises:
-            OutOfMemory: It stays as it is.
-        """
-        old = self._memory
-        if nbytes <= (0 if old is None else old.nbytes):
-            return
-        self._stream.synchronize()  # who works in the old one
-        self._memory = self._device.allocate(nbytes)
-        if old is None:
-            return
-        if self.recorded:
-            self._outgrown.append(old)
-            self.recorded = False
-        else:
-            self._device.release(old)
-
-    def close(self) -> None:
-        """Give all back; nothing works in it, and no graph will."""
-        if self._memory is not None:
-            self._outgrown.append(self._memory)
-            self._memory = None
-        while self._outgrown:
-            self._device.release(self._outgrown.pop())
 
 
 class LinkedFunction:

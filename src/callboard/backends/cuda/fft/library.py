@@ -4,10 +4,11 @@ import logging
 from typing import TYPE_CHECKING, ClassVar
 
 from callboard.backends.cuda.fft.callbacks import CallbackPlan
-from callboard.backends.cuda.fft.cufft import Area, Cufft
+from callboard.backends.cuda.fft.cufft import Cufft
 from callboard.backends.cuda.fft.linked import LinkedPlan, worth_linking
 from callboard.backends.cuda.fft.plans import FftPlan, NoPlan
 from callboard.backends.cuda.stream import CudaStream
+from callboard.backends.cuda.workspace import Workspace
 from callboard.core.errors import LibraryError
 from callboard.core.library import Library, launches, prepares
 from callboard.kernel import fft
@@ -35,9 +36,9 @@ def not_by_cufft(op: Transforms) -> str | None:
 class CudaFft(Library):
     """Serves :mod:`callboard.kernel.fft`: a cuFFT plan for each transform, kept by last use.
 
-    All plans work in one area, as large as the largest needs, one after the other on the library's stream. A CUDA graph
-    keeps the area that it was captured with. It must not run beside the library's stream, nor after its plan was
-    dropped: what the kernels read beside their operands is the plan's.
+    All plans work in one workspace, one after the other on the library's stream. A CUDA graph must not run beside that
+    stream, nor after its plan was dropped: the plan's are its part of the workspace, and what the kernels read beside
+    their operands.
     """
 
     name = "fft"
@@ -48,7 +49,7 @@ class CudaFft(Library):
     def __init__(self, device: "CudaDevice", stream: CudaStream) -> None:
         super().__init__(device, stream)
         self.cufft = Cufft()
-        self.area = Area(device, stream)
+        self.workspace = Workspace(device)
 
     def warm_up(self) -> None:
         """Load cuFFT's kernels by a first plan."""
@@ -57,13 +58,14 @@ class CudaFft(Library):
         self.cufft.destroy(plan)
 
     def close(self) -> None:
-        self.area.close()
+        self.workspace.close()
 
     # Making a plan loads or compiles kernels: milliseconds to a second, on the host's helper thread.
 
     @prepares(fft.Fft, fft.Rfft, fft.Irfft, fft.IrfftOverwrite, fft.FftPlanMany, fft.FftPlanManyInPlace)
     def plan(self, op: Transforms) -> Plan:
-        return self._planned(op.transform(), isinstance(op, fft.IrfftOverwrite | fft.FftPlanManyInPlace))
+        in_place = isinstance(op, fft.FftPlanManyInPlace)
+        return self._planned(op.transform(), in_place or isinstance(op, fft.IrfftOverwrite), padding=in_place)
 
     @launches(fft.Fft, fft.Rfft, fft.Irfft, fft.IrfftOverwrite, fft.FftPlanMany, refuses=not_by_cufft)
     def transform(self, stream: CudaStream, plan: Plan, x: int, out: int) -> None:
@@ -80,10 +82,10 @@ class CudaFft(Library):
             return None
         if worth_linking(op):
             try:
-                return LinkedPlan(self.device, self.stream, self.cufft, self.area, op)
+                return LinkedPlan(self.device, self.stream, self.cufft, self.workspace, op)
             except LibraryError as e:  # also for a source that does not compile, of which the next one tells
                 _log.debug("fft.with_callback: cuFFT does not link the functions, they become kernels: %s", e)
-        return CallbackPlan(self.device, self.stream, self.cufft, self.area, op)
+        return CallbackPlan(self.device, self.stream, self.cufft, self.workspace, op)
 
     @launches(fft.FftWithCallback)
     def with_callback(
@@ -98,7 +100,9 @@ class CudaFft(Library):
         if plan is not None:
             plan(stream, x, out, load_data, store_data)
 
-    def _planned(self, transform: Transform, overwrite: bool) -> Plan:
+    def _planned(self, transform: Transform, overwrite: bool, padding: bool) -> Plan:
         if transform.src.size == 0 or transform.out.size == 0:
             return NoPlan()
-        return FftPlan(self.device, self.stream, self.cufft, self.area, transform, overwrite=overwrite)
+        return FftPlan(
+            self.device, self.stream, self.cufft, self.workspace, transform, overwrite=overwrite, padding=padding
+        )

@@ -8,9 +8,10 @@ import ctypes
 from typing import TYPE_CHECKING
 
 from callboard.backends.cuda.fft.advanced import advanced
-from callboard.backends.cuda.fft.cufft import Area, Cufft, LinkedFunction
+from callboard.backends.cuda.fft.cufft import Cufft, LinkedFunction
 from callboard.backends.cuda.fft.plans import FftPlan
 from callboard.backends.cuda.launching import kernel_launcher
+from callboard.backends.cuda.workspace import Workspace
 from callboard.kernel.fft import FftWithCallback
 from callboard.kernel.fft.transform import Side
 
@@ -81,7 +82,7 @@ class LinkedPlan:
         device: Whose context is current.
         stream: Where it usually enqueues.
         cufft: Makes the plan.
-        area: Shared by the plans of a library.
+        workspace: Shared by the plans of a library.
         op: With placeholders; :func:`worth_linking`.
 
     Raises:
@@ -90,7 +91,7 @@ class LinkedPlan:
     """
 
     def __init__(
-        self, device: "CudaDevice", stream: "CudaStream", cufft: Cufft, area: Area, op: FftWithCallback
+        self, device: "CudaDevice", stream: "CudaStream", cufft: Cufft, workspace: Workspace, op: FftWithCallback
     ) -> None:
         transform = op.transform()
         unscaled = transform._replace(norm="backward" if transform.direction == "forward" else "forward")
@@ -118,8 +119,8 @@ class LinkedPlan:
                 LinkedFunction("callboard_store", store, TYPES[_kind(transform.out)] + 4, at and at + CELL)
             )
         try:
-            self._plan = FftPlan(device, stream, cufft, area, unscaled, functions=functions)
-        except BaseException:  # Ctrl-C, too: nobody else gives the cells back
+            self._plan = FftPlan(device, stream, cufft, workspace, unscaled, functions=functions)
+        except BaseException:  # Ctrl-C, too: nothing else returns the cells
             self._release()
             raise
 

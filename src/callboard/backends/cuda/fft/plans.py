@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING
 
 from callboard.backends.cuda.copies import copier
 from callboard.backends.cuda.fft.advanced import advanced
-from callboard.backends.cuda.fft.cufft import ALIGNMENT, FORWARD, INVERSE, Area, Cufft, LinkedFunction
+from callboard.backends.cuda.fft.cufft import ALIGNMENT, FORWARD, INVERSE, Cufft, LinkedFunction
 from callboard.backends.cuda.fft.scaling import scaler
+from callboard.backends.cuda.workspace import Workspace
 from callboard.core.errors import ShapeError
 from callboard.kernel.fft.transform import Transform
 
@@ -29,17 +30,21 @@ class NoPlan:
 class FftPlan:
     """A cuFFT plan with the copies and the scaling around it. Calling it enqueues, and nothing else.
 
-    It works in the library's shared area: a plan and its copies are at fixed offsets of that.
+    It works in the library's shared workspace: work area and copies are at fixed offsets of that.
 
     Args:
         device: Whose context is current.
         stream: Where it usually enqueues.
         cufft: Makes the plan.
-        area: Shared by the plans of a library.
+        workspace: Shared by the plans of a library.
         transform: What to do.
         overwrite: cuFFT may overwrite ``x``.
-        beside: Bytes at the start of the area that are somebody else's.
+        padding: It may write the gaps behind the rows of a real output.
+        beside: Bytes at the start of the workspace that belong to the caller.
         functions: For cuFFT's kernels to call.
+
+    Attributes:
+        base: Where its part of the workspace begins.
 
     Raises:
         OutOfMemory: No room for the plan, its work area or its copies.
@@ -51,17 +56,18 @@ class FftPlan:
         device: "CudaDevice",
         stream: "CudaStream",
         cufft: Cufft,
-        area: Area,
+        workspace: Workspace,
         transform: Transform,
         *,
         overwrite: bool = False,
+        padding: bool = False,
         beside: int = 0,
         functions: Sequence[LinkedFunction] = (),
     ) -> None:
         self._cufft = cufft
         self._functions = functions
-        self._area = area
-        where = advanced(transform, overwrite)
+        self._workspace = workspace
+        where = advanced(transform, overwrite, padding)
         src, out = where.src_copy or transform.src, where.out_copy or transform.out
         driver, kernels = device.driver, device.kernels
         self._copy_in = self._copy_out = None
@@ -76,15 +82,21 @@ class FftPlan:
             for function in functions:
                 cufft.link(self._plan, function)
             work = cufft.make(self._plan, transform, where)
-            self._work_at = aligned(beside)
+            work_at = aligned(beside)
             # Beside the work area, also where that is empty: measured, cuFFT fails on an operand at its address.
-            self._src_at = self._work_at + aligned(max(work, 1))
-            self._out_at = self._src_at + (aligned(src.size * src.itemsize) if self._copy_in else 0)
-            area.reserve(self._out_at + (aligned(out.size * out.itemsize) if self._copy_out else 0))
-            self._bind(stream)
-            self._place()
-        except BaseException:  # Ctrl-C, too: nobody else gives the plan back
+            src_at = work_at + aligned(max(work, 1))
+            out_at = src_at + (aligned(src.size * src.itemsize) if self._copy_in else 0)
+            self._room = workspace.lease(out_at + (aligned(out.size * out.itemsize) if self._copy_out else 0))
+        except BaseException:  # Ctrl-C, too: nothing else returns the plan
             cufft.destroy(self._plan)
+            raise
+        self.base = self._room.memory.address
+        self._src, self._out = self.base + src_at, self.base + out_at
+        try:
+            self._bind(stream)
+            cufft.checked("cufftSetWorkArea", cufft.library.set_work_area, self._plan, self.base + work_at)
+        except BaseException:  # likewise
+            self.close()
             raise
         self._exec = cufft.library.xt_exec
         self._alignment = 2 * transform.src.real.itemsize
@@ -92,19 +104,15 @@ class FftPlan:
     def __call__(self, stream: "CudaStream", x: int, out: int) -> None:
         if stream is not self._stream:
             self._bind(stream)
-        if self._area.address != self._placed:
-            self._place()
-        if stream.recording:
-            self._area.recorded = True
         native = stream.native
         src, target = x, out
         if self._copy_in is not None:
-            src = self._placed + self._src_at
+            src = self._src
             self._copy_in(native, x, src)
         elif x % self._alignment:
             raise self._unaligned("x", x)
         if self._copy_out is not None:
-            target = self._placed + self._out_at
+            target = self._out
         elif out % self._alignment:
             raise self._unaligned("out", out)
         try:
@@ -118,17 +126,12 @@ class FftPlan:
 
     def close(self) -> None:
         """Destroy it; the stream has passed its last user."""
+        self._workspace.leave(self._room)
         self._cufft.destroy(self._plan)
 
     def _bind(self, stream: "CudaStream") -> None:
         self._cufft.checked("cufftSetStream", self._cufft.library.set_stream, self._plan, stream.native)
         self._stream = stream
-
-    def _place(self) -> None:
-        """The area has moved."""
-        work = self._area.address + self._work_at
-        self._cufft.checked("cufftSetWorkArea", self._cufft.library.set_work_area, self._plan, work)
-        self._placed = self._area.address
 
     def _unaligned(self, name: str, address: int) -> ShapeError:
         return ShapeError(

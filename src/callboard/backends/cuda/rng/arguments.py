@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from callboard.backends.cuda.copies import copier
 from callboard.backends.cuda.launching import THREADS, kernel_launcher, linear_grid
 from callboard.core.layout import Layout, layout_of
-from callboard.kernel.rng.streams import whole
 
 if TYPE_CHECKING:
     from callboard.backends.cuda.device import CudaDevice
@@ -87,11 +86,11 @@ class Plan:
         self._memory.append(memory)
         return memory.address
 
-    def __call__(self, stream: "CudaStream", out: int, seed: complex, position: complex, *numbers: Any) -> Any:
+    def __call__(self, stream: "CudaStream", out: int, seed: int, position: int, *numbers: Any) -> Any:
         """Enqueue it: one launch, two for an array with gaps; what ``fill`` answers."""
         if self._scatter is None:
-            return self.fill(stream, out, whole(seed), whole(position), *numbers)
-        answer = self.fill(stream, self._dense, whole(seed), whole(position), *numbers)
+            return self.fill(stream, out, seed, position, *numbers)
+        answer = self.fill(stream, self._dense, seed, position, *numbers)
         self._scatter(stream.native, self._dense, out)
         return answer
 

@@ -71,7 +71,7 @@ class Curand(Vendor):
         try:
             if KINDS[kind].skips:
                 self._begin(0)
-        except BaseException:  # Ctrl-C, too: nobody else gives handle and memory back
+        except BaseException:  # Ctrl-C, too: nothing else returns handle and memory
             self.close()
             raise
 

@@ -1,16 +1,16 @@
 """Integers of a range, numbers by rejection, choices by weight, and orders."""
 
 import struct
-from collections.abc import Callable
 from ctypes import addressof, c_int, c_int64, c_void_p
 from typing import TYPE_CHECKING, Any
 
 from callboard.backends.cuda.launching import THREADS, linear_grid
+from callboard.backends.cuda.readback import CudaStatus
 from callboard.backends.cuda.rng.arguments import FillArgs, Plan, launcher
 from callboard.backends.cuda.rng.philox import philox
 from callboard.kernel.rng import RngFillBeta, RngFillDiscrete, RngFillGamma, RngFillIntegers, RngFillPoisson
 from callboard.kernel.rng.fill import Fill as FillOp
-from callboard.kernel.rng.streams import whole, words_per_element
+from callboard.kernel.rng.streams import words_per_element
 from callboard.kernel.rng.weights import bad_sum, bad_weight
 
 if TYPE_CHECKING:
@@ -35,10 +35,10 @@ def integers(plan: Plan, op: RngFillIntegers) -> None:
     groups = size * step // 4 + 2
     run = launcher(plan.device, "rng_elements", f"{op.kind}_integers_{4 * step}", groups, args)
 
-    def fill(stream: "CudaStream", out: int, seed: int, position: int, low: complex, high: complex) -> None:
+    def fill(stream: "CudaStream", out: int, seed: int, position: int, low: int, high: int) -> None:
         args.out, args.seed, args.position = out, seed, position
-        args.low = whole(low)
-        args.span = whole(high) - whole(low) & ALL_RIGHT
+        args.low = low & ALL_RIGHT
+        args.span = high - low & ALL_RIGHT
         run(stream.native)
 
     plan.fill = fill
@@ -60,7 +60,7 @@ def rejected(plan: Plan, op: RngFillPoisson | RngFillGamma | RngFillBeta) -> Non
 
 
 def discrete(plan: Plan, op: RngFillDiscrete) -> None:
-    """Set ``plan.fill(stream, out, seed, position, weights)``, which gives the check of the weights."""
+    """Set ``plan.fill(stream, out, seed, position, weights)``, which gives the status: whether the weights are any."""
     size, driver = op.weights.size, plan.device.driver
     verdict = plan.allocate(VERDICT.size + 8 * size)
     sums = verdict + VERDICT.size
@@ -71,19 +71,19 @@ def discrete(plan: Plan, op: RngFillDiscrete) -> None:
     itemsize = op.out.dtype.itemsize
     run = philox(plan.device, op.kind, "rng_words", f"discrete_{itemsize}", 2, itemsize, args)
 
-    def fill(stream: "CudaStream", out: int, seed: int, position: int, weights: int) -> Callable[[], None]:
+    def fill(stream: "CudaStream", out: int, seed: int, position: int, weights: int) -> CudaStatus:
         values[0].value = weights
         code = driver.launch_kernel(add_up, 1, 1, 1, SUMMING, 1, 1, 0, stream.native, params, None)
         driver.check(code, "cuLaunchKernel")
-        readback = plan.device.read_back(stream, verdict, VERDICT.size)
         if op.out.size:
             run(stream, out, seed, position)
-        return lambda: _check_weights(*VERDICT.unpack(readback.take()))
+        return CudaStatus(verdict, VERDICT.size, _check_weights)
 
     plan.fill = fill
 
 
-def _check_weights(wrong: int, value: float, total: float) -> None:
+def _check_weights(outcome: bytes) -> None:
+    wrong, value, total = VERDICT.unpack(outcome)
     if wrong != ALL_RIGHT:
         raise bad_weight(wrong, value)
     if error := bad_sum(total):

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from callboard.backends.cuda.axes import joint_axes
 from callboard.backends.cuda.copies import too_many_axes
+from callboard.backends.cuda.readback import CudaStatus
 from callboard.backends.cuda.rng import elements
 from callboard.backends.cuda.rng.arguments import Plan
 from callboard.backends.cuda.rng.curand import Curand
@@ -12,7 +13,7 @@ from callboard.backends.cuda.rng.fills import transform
 from callboard.backends.cuda.rng.sobol import SobolTables
 from callboard.backends.cuda.rng.xorwow import Xorwow
 from callboard.backends.cuda.stream import CudaStream
-from callboard.core.library import Extents, Library, launches, measures, prepares
+from callboard.core.library import Extents, Library, launches, prepares, sizes
 from callboard.kernel.rng import (
     RngFillBeta,
     RngFillBits,
@@ -28,14 +29,13 @@ from callboard.kernel.rng import (
     RngFillUniform,
 )
 from callboard.kernel.rng.fill import Fill
-from callboard.kernel.rng.streams import KINDS, whole
+from callboard.kernel.rng.streams import KINDS
 
 if TYPE_CHECKING:
     from callboard.backends.cuda.device import CudaDevice
 
 __all__ = ["CudaRng"]
 
-Check = Callable[[], None]
 
 TRANSFORMS = (RngFillBits, RngFillUniform, RngFillNormal, RngFillLogNormal, RngFillExponential, RngFillCauchy)
 
@@ -51,7 +51,7 @@ def cannot_skip(op: Fill) -> bool:
 class CudaRng(Library):
     """Serves :mod:`callboard.kernel.rng`.
 
-    Philox, XORWOW, Sobol points and all distributions by kernels of ours, MRG32k3a and the Mersenne Twisters' words by
+    Philox, XORWOW, Sobol points and all distributions by custom kernels, MRG32k3a and the Mersenne Twisters' words by
     cuRAND. Plans compile kernels, so they are made on the helper thread, and so are the Mersenne Twisters where a fill
     goes back or has another seed. All plans but those of cuRAND's kinds can be captured (see
     :meth:`callboard.backends.cuda.rng.curand.Curand.words`), and repeat their numbers when replayed.
@@ -90,7 +90,7 @@ class CudaRng(Library):
         plan = Plan(self.device, op.out.layout)
         try:
             complete(plan, op)
-        except BaseException:  # Ctrl-C, too: nobody else gives its memory back
+        except BaseException:  # Ctrl-C, too: nothing else returns its memory
             plan.close()
             raise
         return plan
@@ -119,10 +119,10 @@ class CudaRng(Library):
 
     # -- fills ---------------------------------------------------------------------------------------------------------
 
-    @measures(*TRANSFORMS, always=cannot_skip)
+    @sizes(*TRANSFORMS, always=cannot_skip)
     def reach(self, plan: Plan, *dynamic: Any) -> Extents:
         _, seed, position, *_ = dynamic
-        plan.reach(whole(seed), whole(position))
+        plan.reach(seed, position)
         return ()
 
     @launches(
@@ -135,6 +135,6 @@ class CudaRng(Library):
         RngFillPermutation,
         refuses=refuse,
     )
-    def fill(self, stream: CudaStream, plan: Plan, *dynamic: Any) -> Check | None:
-        check: Check | None = plan(stream, *dynamic)
-        return check
+    def fill(self, stream: CudaStream, plan: Plan, *dynamic: Any) -> CudaStatus | None:
+        status: CudaStatus | None = plan(stream, *dynamic)
+        return status

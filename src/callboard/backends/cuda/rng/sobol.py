@@ -82,7 +82,7 @@ class SobolTables:
                 )
                 self._device.driver.check(code, "cuMemcpyHtoDAsync")
                 self._stream.synchronize()  # before the image is gone
-            except BaseException:  # Ctrl-C, too: nobody else gives the memory back
+            except BaseException:  # Ctrl-C, too: nothing else returns the memory
                 self._device.release(found)
                 raise
             self._tables[dimensions, bits] = found

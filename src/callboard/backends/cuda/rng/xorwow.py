@@ -92,7 +92,7 @@ class Xorwow:
                 )
                 self._device.driver.check(code, "cuMemcpyHtoDAsync")
                 self._stream.synchronize()  # before the image is gone
-            except BaseException:  # Ctrl-C, too: nobody else gives the memory back
+            except BaseException:  # Ctrl-C, too: nothing else returns the memory
                 self._device.release(matrices)
                 raise
             self._matrices = matrices

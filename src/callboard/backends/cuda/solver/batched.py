@@ -275,7 +275,7 @@ def _rotations(job: Job, mode: int, operand: Operand) -> tuple[Part, Part, Part,
     """Room for U, S and V, and ``run(native, base, at_a)``; too large items for the batched kernel come in turn.
 
     The routines write to the room of the vectors even where none are wanted: the batched one to square matrices of
-    every item; the other one, asked for reduced matrices, to what items in turn can share where nobody reads it.
+    every item; the other one, asked for reduced matrices, to what items in turn can share where it is not read.
     """
     (batch, m, n), dtype = operand.shape, operand.dtype
     k, at_once = min(m, n), max(m, n) <= JACOBI_LIMIT

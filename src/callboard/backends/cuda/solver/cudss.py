@@ -135,7 +135,7 @@ class Cudss(Vendor):
         self._stream = stream
 
     def call(self, name: str, *arguments: Any) -> Any:
-        """A function of the binding, with errors of ours."""
+        """A function of the binding, with callboard's errors."""
         self._refused = None
         return self.checked(f"cudss: {name}", getattr(self.library, name), *arguments)
 
@@ -245,7 +245,7 @@ class Factors:
             self._set(MATCHING_ALG, np.int32(pivots.matching))
             self._set(PIVOT_EPSILON, np.float64(np.finfo(dtype.real.np).tiny))
             self._data = self._make("data_create", self._handle)
-        except BaseException:  # whatever ends it: nobody else has what is made
+        except BaseException:  # whatever ends it: nothing else holds what is made
             self.close()
             raise
 

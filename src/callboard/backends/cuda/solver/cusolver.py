@@ -3,13 +3,13 @@
 What the solver takes of cuBLAS (triangular solves, batches) it takes through a cuBLAS handle of its own.
 """
 
-import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from callboard.backends.cuda.blas.cublas import Cublas
 from callboard.backends.cuda.solver.cudss import Cudss
 from callboard.backends.cuda.vendor import Vendor, load_binding
+from callboard.backends.cuda.workspace import Workspace
 from callboard.core.dtype import DType
 from callboard.core.errors import AccelError
 
@@ -18,14 +18,12 @@ if TYPE_CHECKING:
     from callboard.backends.cuda.stream import CudaStream
     from callboard.core.backend import Memory
 
-__all__ = ["TYPES", "Cusolver", "Room", "Workspace", "load_cusolver", "load_sparse", "name_of"]
+__all__ = ["TYPES", "Cusolver", "load_cusolver", "load_sparse", "name_of"]
 
 TYPES = {"f32": 0, "f64": 1, "c64": 4, "c128": 5}
 """``cudaDataType`` of our dtypes."""
 ALLOC_FAILED = 2
 """``cusolverStatus_t``."""
-ROUND = 2 << 20
-"""Workspaces grow by steps of so many bytes."""
 
 
 def load_cusolver() -> tuple[Any, type[Exception]]:
@@ -51,62 +49,6 @@ def name_of(dtype: DType, real: str, complex_: str | None = None) -> str:
     """The routine for a dtype: ``name_of(f32, "orgqr", "ungqr")`` is ``"sorgqr"``."""
     letter = {"f32": "s", "f64": "d", "c64": "c", "c128": "z"}[dtype.name]
     return letter + (complex_ if complex_ is not None and dtype.is_complex else real)
-
-
-class Room:
-    """A workspace as it was when plans were made for it.
-
-    Attributes:
-        memory: On the device.
-        plans: So many use it.
-    """
-
-    __slots__ = ("memory", "plans")
-
-    def __init__(self, memory: "Memory") -> None:
-        self.memory = memory
-        self.plans = 0
-
-
-class Workspace:
-    """Device memory that all plans share, since their work follows each other on one stream.
-
-    A plan that needs more makes it anew, half as large again at least. Older plans keep what they were made for, so
-    that a recorded graph finds it; it goes when the last of them does.
-    """
-
-    def __init__(self, device: "CudaDevice") -> None:
-        self._device = device
-        self._lock = threading.Lock()
-        self._rooms: list[Room] = []
-
-    def lease(self, nbytes: int) -> Room:
-        """At least so many bytes, for a plan; any thread.
-
-        Raises:
-            OutOfMemory
-        """
-        with self._lock:
-            if not self._rooms or self._rooms[-1].memory.nbytes < nbytes:
-                largest = self._rooms[-1].memory.nbytes if self._rooms else 0
-                size = max(nbytes, largest + largest // 2)
-                self._rooms.append(Room(self._device.allocate(-(-size // ROUND) * ROUND)))
-            room = self._rooms[-1]
-            room.plans += 1
-            return room
-
-    def leave(self, room: Room) -> None:
-        """A plan has gone, and its work is done."""
-        with self._lock:
-            room.plans -= 1
-            if not room.plans and room in self._rooms[:-1]:
-                self._rooms.remove(room)
-                self._device.release(room.memory)
-
-    def close(self) -> None:
-        """Give all back; nothing runs."""
-        while self._rooms:
-            self._device.release(self._rooms.pop().memory)
 
 
 class Cusolver(Vendor):
@@ -196,7 +138,7 @@ class Cusolver(Vendor):
         self.stream = stream
 
     def guarded(self, call: str, run: Callable[..., Any]) -> Callable[..., Any]:
-        """``run`` with errors of ours."""
+        """``run`` with callboard's errors."""
         ours, theirs = self.failure, self.cublas.failure
 
         def guarded(*arguments: Any) -> Any:

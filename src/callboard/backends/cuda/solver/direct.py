@@ -58,7 +58,7 @@ def by_cudss(job: Job, system: "System", cudss: Cudss) -> Callable[[int, int], N
     bound = FACTOR * math.sqrt(n) * float(np.finfo(dtype.real.np).eps) / 2
     compare_lists = job.kernel("differing", lists // 4, rows=lists // 4, mode=STRUCTURE)
     compare_numbers = job.kernel("differing", numbers // 4, rows=numbers // 4, mode=VALUES)
-    measure = job.kernel(f"csr_residual_{dtype}", n * columns, rows=n, cols=system.x.at, batch=columns, ld=norms.at)
+    query_size = job.kernel(f"csr_residual_{dtype}", n * columns, rows=n, cols=system.x.at, batch=columns, ld=norms.at)
     judge = job.kernel("csr_judge", 1, blocks=1, batch=columns, ld=norms.at, low=bound)
 
     def keep(native: int, target: int, source: int, nbytes: int) -> None:
@@ -68,7 +68,7 @@ def by_cudss(job: Job, system: "System", cudss: Cudss) -> Callable[[int, int], N
         factors.execute(phases, columns, base + system.b.at, base + system.x.at)
         driver.check(driver.memset_32(base, 0, STATUS, native), "cuMemsetD32Async")
         clear(native, base)
-        measure(native, base, x=base + system.structure.at, y=base + system.values.at, z=base + system.b.at)
+        query_size(native, base, x=base + system.structure.at, y=base + system.values.at, z=base + system.b.at)
         judge(native, base)
         wrong = system.status(base)[RESIDUAL]
         info, replaced = factors.outcome()  # behind the wait for the status: cuDSS may tell it before it is known

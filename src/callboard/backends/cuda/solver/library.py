@@ -1,7 +1,7 @@
 """``CudaSolver``: linear algebra on a GPU through cuSOLVER."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from callboard.backends.cuda.solver import batched, cholesky, eigen, lu, qr, sparse, svd
 from callboard.backends.cuda.solver.cusolver import Cusolver
@@ -10,7 +10,7 @@ from callboard.backends.cuda.solver.waiting import AHEAD, waits
 from callboard.backends.cuda.stream import CudaStream
 from callboard.core.dtype import DTYPES
 from callboard.core.layout import layout_of
-from callboard.core.library import Extents, Library, launches, measures, prepares
+from callboard.core.library import Entry, Library
 from callboard.core.op import Op
 from callboard.core.operand import Placeholder
 from callboard.kernel import solver as messages
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from callboard.backends.cuda.device import CudaDevice
 
 __all__ = ["CudaSolver"]
-
-Check = Callable[[], None]
 
 PLANS: dict[type[Op[Any, Any]], Callable[[Cusolver, Any], Plan]] = {
     messages.Cholesky: cholesky.cholesky,
@@ -83,6 +81,15 @@ class CudaSolver(Library):
 
     name = "solver"
     max_plans = 512
+    table: ClassVar = {
+        op: Entry(
+            lambda library, op: PLANS[type(op)](library.solver, op),
+            sizes=op in AHEAD,
+            always=waits,
+            refuses=refuses,
+        )
+        for op in PLANS
+    }
     device: "CudaDevice"
 
     def __init__(self, device: "CudaDevice", stream: CudaStream) -> None:
@@ -96,15 +103,3 @@ class CudaSolver(Library):
 
     def close(self) -> None:
         self.solver.close()
-
-    @prepares(*PLANS)
-    def plan(self, op: Op[Any, Any]) -> Plan:
-        return PLANS[type(op)](self.solver, op)
-
-    @measures(*AHEAD, always=waits)
-    def begin(self, plan: Plan, *operands: Any) -> Extents:
-        return plan.measure(self.solver.stream, *operands)
-
-    @launches(*PLANS, refuses=refuses)
-    def solve(self, stream: CudaStream, plan: Plan, *operands: Any) -> Check:
-        return plan(stream, *operands)

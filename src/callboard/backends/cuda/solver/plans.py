@@ -5,13 +5,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from callboard.backends.cuda.readback import CudaStatus
 from callboard.core.errors import LibraryError
 from callboard.core.library import Extents
 from callboard.kernel.solver.failures import Explain, bad_indices, first_of, not_finite
 
 if TYPE_CHECKING:
-    from callboard.backends.cuda.solver.cusolver import Cusolver, Room
+    from callboard.backends.cuda.solver.cusolver import Cusolver
     from callboard.backends.cuda.stream import CudaStream
+    from callboard.backends.cuda.workspace import Room
 
 __all__ = [
     "BAD_INDICES",
@@ -38,7 +40,7 @@ Step = Callable[..., None]
 INFO, NOT_FINITE, BAD_INDICES, DIAGONAL, ITEM, FAILED, FIRST, FOUND, SPARE = range(9)
 """Words of the status, which is at the beginning of the workspace: what a routine says; how many numbers are NaN or
 infinite; how many indices are out of range; the first zero on a diagonal, from 1; the first failing item of a batch,
-and how many there are; where a range of eigenvalues starts, and how many there are; what nobody looks at but for its
+and how many there are; where a range of eigenvalues starts, and how many there are; what is read only for its
 sign."""
 STRUCTURE, VALUES, RESIDUAL, ZEROS, HOLLOW = range(9, 14)
 """Of a sparse system: whether structure and elements are not those of another; how many solutions do not satisfy it;
@@ -71,7 +73,7 @@ class Verdict(NamedTuple):
 
 
 class Plan:
-    """An op, ready to be launched. Called with the stream and the addresses, it enqueues all and gives the check.
+    """An op, ready to be launched. Called with the stream and the addresses, it enqueues all and gives the status.
 
     Args:
         solver: The handles.
@@ -107,7 +109,7 @@ class Plan:
         self._begin, self._end, self._size, self._verdict = begin, end, size, verdict
         self.captures = not ahead
 
-    def __call__(self, stream: "CudaStream", *addresses: Any) -> Callable[[], None]:
+    def __call__(self, stream: "CudaStream", *addresses: Any) -> CudaStatus:
         if self.captures:
             self._work(stream, *addresses)
         return self._finish(stream, *addresses)
@@ -119,20 +121,12 @@ class Plan:
         solver.driver.check(solver.driver.memset_32(self._base, 0, STATUS, stream.native), "cuMemsetD32Async")
         self._begin(stream.native, self._base, *addresses)
 
-    def _finish(self, stream: "CudaStream", *addresses: Any) -> Callable[[], None]:
+    def _finish(self, stream: "CudaStream", *addresses: Any) -> CudaStatus:
         if self._end is not None:
             self._end(stream.native, self._base, *addresses)
-        kept = self._kept()
-        readback = self._solver.device.read_back(stream, self._base, 4 * STATUS)
-        verdict = self._verdict
+        return CudaStatus(self._base, 4 * STATUS, self._verdict.check, self._kept())
 
-        def check() -> None:
-            kept.clear()
-            verdict.check(readback.take())
-
-        return check
-
-    def measure(self, stream: "CudaStream", *addresses: Any) -> Extents:
+    def query_size(self, stream: "CudaStream", *addresses: Any) -> Extents:
         """Do the work before the launch, and wait for it where the extents of outputs depend on it."""
         self._work(stream, *addresses)
         if self._size is None:

@@ -1,4 +1,4 @@
-"""Which ops are done before the launch, because a routine of theirs holds the thread that calls it.
+"""Which ops are done before the launch, because one of their routines blocks the calling thread.
 
 Of cuSOLVER's routines for eigenvalues and singular values only the batched ones for small matrices enqueue their work
 and return, and can be recorded in graphs (CUDA 13.0, H200; each was called behind a kernel of 40 ms and then captured):

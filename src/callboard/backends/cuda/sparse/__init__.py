@@ -1,4 +1,4 @@
-"""Sparse matrices on CUDA: cuSPARSE, and kernels of ours."""
+"""Sparse matrices on CUDA: cuSPARSE, and custom kernels."""
 
 from callboard.backends.cuda.sparse.library import CudaSparse
 

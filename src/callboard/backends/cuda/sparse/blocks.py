@@ -1,8 +1,10 @@
-"""Matrices of blocks: how they are made, of dense ones and of entries, and made dense, by kernels of ours."""
+"""Matrices of blocks: how they are made, of dense ones and of entries, and made dense, by custom kernels."""
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from callboard.backends.cuda.launching import THREADS
+from callboard.backends.cuda.readback import CudaStatus
 from callboard.backends.cuda.sparse.conversions import ByRows
 from callboard.backends.cuda.sparse.counting import Count, Scan
 from callboard.backends.cuda.sparse.cusparse import Cusparse
@@ -12,6 +14,9 @@ from callboard.core.library import Extents
 from callboard.kernel import sparse
 from callboard.kernel.sparse.checks import index_of
 from callboard.kernel.sparse.results import stored_block
+
+if TYPE_CHECKING:
+    from callboard.backends.cuda.stream import CudaStream
 
 __all__ = ["CheckingPadded", "ToBlocks", "to_dense"]
 
@@ -74,8 +79,9 @@ class ToBlocks:
             self._room = op.out.indices.shape[1] if isinstance(op.out, sparse.BlockedEllRef) else op.out.values.shape[0]
         self._found = 0
 
-    def measure(self, source: "int | Sequence[int]") -> Extents:
+    def query_size(self, stream: "CudaStream", source: "int | Sequence[int]", out: None, count: None) -> Extents:
         """Count; on the helper's thread, with the stream idle."""
+        self._cusparse.bind(stream)
         self._look(source)
         found = self._found = self._counted.read()
         args = self._args
@@ -83,10 +89,13 @@ class ToBlocks:
             return [(args.lines * args.down, found * args.across), (args.lines, found)]
         return [(found, args.down, args.across), (found,)]
 
-    def launch(self, source: "int | Sequence[int]", out: Sequence[int], count: int | None) -> Callable[[], None] | None:
+    def __call__(
+        self, stream: "CudaStream", source: "int | Sequence[int]", out: Sequence[int], count: int | None
+    ) -> CudaStatus | None:
         """Write the blocks."""
         cusparse, args, given = self._cusparse, self._args, self._op.out is not None
-        native, driver = cusparse.stream.native, cusparse.driver
+        cusparse.bind(stream)
+        native, driver = stream.native, cusparse.driver
         if given:
             self._look(source)
         elif isinstance(source, int):
@@ -129,22 +138,22 @@ class ToBlocks:
             self._scan(native)
 
 
-def to_dense(cusparse: Cusparse, op: sparse.ToDense) -> Callable[[Sequence[int], int], None]:
-    """``run(a, out)`` for a matrix of blocks: zeros, then the blocks."""
+def to_dense(cusparse: Cusparse, op: sparse.ToDense) -> "Callable[[CudaStream, Sequence[int], int], None]":
+    """``run(stream, a, out)`` for a matrix of blocks: zeros, then the blocks."""
     out = op.infer()["out"] if op.out is None else op.out.layout
     if out.size == 0:
-        return lambda a, out: None
+        return lambda stream, a, out: None
     args, device = _stored(op.a), cusparse.device
     args.row_step, args.col_step = out.strides
     zeros = SparseArgs(major=out.shape[0], minor=out.shape[1], major_step=out.strides[0], minor_step=out.strides[1])
     clear = launcher(device, f"clear_{out.dtype.itemsize}", out.size, zeros)
     spread = launcher(device, f"spread_{out.dtype.name}", op.a.nnz, args, part=index_of(op.a).name)
 
-    def run(parts: Sequence[int], at: int) -> None:
+    def run(stream: "CudaStream", parts: Sequence[int], at: int) -> None:
         zeros.out = args.out = at
         args.src, args.indices, args.pointers = parts[0], parts[1], parts[-1]
-        clear(cusparse.stream.native)
-        spread(cusparse.stream.native)
+        clear(stream.native)
+        spread(stream.native)
 
     return run
 

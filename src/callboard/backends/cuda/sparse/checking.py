@@ -1,14 +1,19 @@
 """The look at what the arrays of a sparse matrix hold."""
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
+from callboard.backends.cuda.readback import CudaStatus
 from callboard.backends.cuda.sparse.blocks import CheckingPadded
 from callboard.backends.cuda.sparse.cusparse import Cusparse
 from callboard.backends.cuda.sparse.kernels import SparseArgs, launcher
 from callboard.core.errors import ShapeError
 from callboard.kernel import sparse
 from callboard.kernel.sparse.checks import faults_text, index_of
+
+if TYPE_CHECKING:
+    from callboard.backends.cuda.stream import CudaStream
 
 __all__ = ["Checking"]
 
@@ -24,20 +29,18 @@ class Checking:
         padded = isinstance(op.a, sparse.BlockedEllRef)
         self._count = CheckingPadded(cusparse, op, faults) if padded else CheckingPointers(cusparse, op, faults)
 
-    def __call__(self, a: Sequence[int]) -> Callable[[], None]:
-        """Enqueue it; gives what raises ``ShapeError``."""
+    def __call__(self, stream: "CudaStream", a: Sequence[int]) -> CudaStatus:
+        """Enqueue it; gives a status that raises ``ShapeError``."""
         cusparse = self._cusparse
-        driver, native = cusparse.driver, cusparse.stream.native
+        driver, native = cusparse.driver, stream.native
         driver.check(driver.memset_8(self._memory.address, 0, 32, native), "cuMemsetD8Async")
         self._count(native, a)
-        counted = cusparse.device.read_back(cusparse.stream, self._memory.address, 20)
+        return CudaStatus(self._memory.address, 20, self._check)
 
-        def look() -> None:
-            text = faults_text(self._op.a, struct.unpack("<5I", counted.take()), self._op.duplicates)
-            if text:
-                raise ShapeError(f"sparse.check: a: {text}")
-
-        return look
+    def _check(self, outcome: bytes) -> None:
+        text = faults_text(self._op.a, struct.unpack("<5I", outcome), self._op.duplicates)
+        if text:
+            raise ShapeError(f"sparse.check: a: {text}")
 
     def close(self) -> None:
         """Give the memory back; nothing uses it any more."""

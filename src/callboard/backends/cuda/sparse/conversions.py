@@ -1,11 +1,13 @@
 """Conversions between dense and sparse and between formats that store entries.
 
-By kernels of ours, but for the exchange of rows and columns, which is cuSPARSE's ``csr2csc`` (32-bit indices; longer
+By custom kernels, but for the exchange of rows and columns, which is cuSPARSE's ``csr2csc`` (32-bit indices; longer
 ones are narrowed for it and widened again).
 """
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
+from callboard.backends.cuda.readback import CudaStatus
 from callboard.backends.cuda.sparse.counting import Count, Scan
 from callboard.backends.cuda.sparse.cusparse import CODES, Cusparse
 from callboard.backends.cuda.sparse.kernels import WARP, SparseArgs, launcher
@@ -13,6 +15,9 @@ from callboard.core.backend import Memory
 from callboard.core.library import Extents
 from callboard.kernel import sparse
 from callboard.kernel.sparse.checks import index_of
+
+if TYPE_CHECKING:
+    from callboard.backends.cuda.stream import CudaStream
 
 __all__ = ["ByRows", "Converter", "FromDense", "to_dense", "too_long"]
 
@@ -49,20 +54,22 @@ class FromDense:
         self._write = launcher(device, f"write_{kind}", self._lines, args, each=WARP)
         self._found = 0
 
-    def measure(self, dense: int) -> Extents:
+    def query_size(self, stream: "CudaStream", dense: int, out: None, count: None) -> Extents:
         """Count; on the helper's thread, with the stream idle."""
+        self._cusparse.bind(stream)
         self._look(dense)
         self._found = self._counted.read()
         return [(self._found,)] * (3 if self._op.format == "coo" else 2)
 
-    def launch(self, dense: int, out: Sequence[int], count: int | None) -> Callable[[], None] | None:
+    def __call__(self, stream: "CudaStream", dense: int, out: Sequence[int], count: int | None) -> CudaStatus | None:
         """Write the entries."""
         cusparse, given = self._cusparse, self._op.out
+        cusparse.bind(stream)
         if given is not None:
             self._look(dense)
         args = self._args
         args.src, args.out, args.first_out, args.second_out = dense, out[0], out[1], out[2]
-        native, check, driver = cusparse.stream.native, cusparse.driver.check, cusparse.driver
+        native, check, driver = stream.native, cusparse.driver.check, cusparse.driver
         if self._op.format == "coo":
             args.first_out, args.second_out = out[2], out[1]
         else:
@@ -85,11 +92,11 @@ class FromDense:
         self._scan(native)
 
 
-def to_dense(cusparse: Cusparse, op: sparse.ToDense) -> Callable[[Sequence[int], int], None]:
-    """``run(a, out)``: zeros, then the entries; those of one place side by side are added up in their order."""
+def to_dense(cusparse: Cusparse, op: sparse.ToDense) -> "Callable[[CudaStream, Sequence[int], int], None]":
+    """``run(stream, a, out)``: zeros, then the entries; those of one place side by side are added up in their order."""
     a, out = op.a, op.infer()["out"] if op.out is None else op.out.layout
     if out.size == 0:
-        return lambda a, out: None
+        return lambda stream, a, out: None
     args = SparseArgs(entries=a.nnz)
     rows, cols = a.shape
     down, across = out.strides
@@ -101,13 +108,12 @@ def to_dense(cusparse: Cusparse, op: sparse.ToDense) -> Callable[[Sequence[int],
     clear = launcher(device, f"clear_{out.dtype.itemsize}", out.size, args)
     scatter = launcher(device, f"scatter_{out.dtype.name}_{index_of(a).name}", a.nnz, args)
 
-    def run(parts: Sequence[int], at: int) -> None:
+    def run(stream: "CudaStream", parts: Sequence[int], at: int) -> None:
         args.out, args.src = at, parts[0]
         args.first, args.second = (parts[2], parts[1]) if args.coordinates else (parts[1], parts[2])
-        native = cusparse.stream.native
-        clear(native)
+        clear(stream.native)
         if args.entries:
-            scatter(native)
+            scatter(stream.native)
 
     return run
 
@@ -152,7 +158,7 @@ class Converter:
             return
         # The side that csr2csc reads: rows of a CsrRef or CooRef, columns of a CscRef taken as rows.
         self._major, self._minor = (cols, rows) if isinstance(a, sparse.CscRef) else (rows, cols)
-        self._pointers = self._take(size * (rows + 1))  # of the rows, when nobody else keeps them
+        self._pointers = self._take(size * (rows + 1))  # of the rows, unless they are kept elsewhere
         self._parts = [self._take(4 * length) for length in (n, self._major + 1, n, self._minor + 1)]
         self._small = SparseArgs()
         self._narrow = [launcher(device, "narrow", length, self._small) for length in (n, self._major + 1)]
@@ -164,8 +170,13 @@ class Converter:
             question = (self._major, self._minor, n, *[dummy] * 6, self._value, 1, 0, 1)
             self._work = maker.scratch(max(int(maker.call("csr2csc_ex2_buffer_size", *question)), 1))
 
-    def launch(self, a: Sequence[int], out: Sequence[int], count: None = None) -> None:
-        """Enqueue it; addresses of the parts, in the order of the classes."""
+    def __call__(self, stream: "CudaStream", a: Sequence[int], out: Sequence[int], count: None) -> None:
+        """Enqueue it."""
+        self._cusparse.bind(stream)
+        self.enqueue(a, out)
+
+    def enqueue(self, a: Sequence[int], out: Sequence[int]) -> None:
+        """Enqueue it as a step, where the handle enqueues now; addresses of the parts, in the order of the classes."""
         if not self._exchanges:
             self._copy(out[0], a[0], self._value_bytes)
             if self._target == "coo":  # from CSR: (values, indices, indptr) to (values, rows, cols)
@@ -277,7 +288,7 @@ class ByRows:
             self._args.second, self._args.second_out = a[1], at[0]
             self._compress(self._cusparse.stream.native)
             return a[0], a[2], at[0]
-        self._converter.launch(a, at)
+        self._converter.enqueue(a, at)
         return at[0], at[1], at[2]
 
     def close(self) -> None:

@@ -1,8 +1,8 @@
 """How many entries an op has found, and how many there are before each."""
 
 import struct
-from collections.abc import Callable
 
+from callboard.backends.cuda.readback import CudaStatus
 from callboard.backends.cuda.sparse.cusparse import Cusparse
 from callboard.backends.cuda.sparse.kernels import SparseArgs, launcher, scan_blocks
 from callboard.kernel.sparse.checks import AnyOp, no_room
@@ -34,21 +34,20 @@ class Count:
         (found,) = struct.unpack("<q", counted.take())
         return int(found)
 
-    def tell(self, op: AnyOp, room: int, count: int | None) -> Callable[[], None] | None:
-        """Copy it to where the message wants it; gives what raises ``ShapeError`` if it is more than the room."""
+    def tell(self, op: AnyOp, room: int, count: int | None) -> CudaStatus | None:
+        """Copy it to where the message wants it; the status raises ``ShapeError`` if it is more than the room."""
         if count is None:
             return None
         cusparse = self._cusparse
         driver = cusparse.driver
         driver.check(driver.memcpy_dtod(count, self.address, 8, cusparse.stream.native), "cuMemcpyDtoDAsync")
-        counted = cusparse.device.read_back(cusparse.stream, self.address, 8)
 
-        def enough() -> None:
-            (found,) = struct.unpack("<q", counted.take())
+        def enough(outcome: bytes) -> None:
+            (found,) = struct.unpack("<q", outcome)
             if found > room:
                 raise no_room(op, found, room)
 
-        return enough
+        return CudaStatus(self.address, 8, enough)
 
     def close(self) -> None:
         """Give the memory back; nothing uses it any more."""

@@ -39,13 +39,13 @@ def compute_dtype(dtype: DType) -> DType:
 
 
 class Cusparse(Handle):
-    """A handle that enqueues on one stream, with device memory for factors and scratch.
+    """A handle that enqueues on one stream at a time, with device memory for factors and scratch.
 
-    Used on one thread at a time.
+    Used on one thread at a time. Ops on different streams share that memory, so they must not run beside each other.
 
     Args:
         device: Whose context is current.
-        stream: Where it enqueues.
+        stream: Where it enqueues until it is bound to another.
 
     Attributes:
         library: The binding.
@@ -73,12 +73,18 @@ class Cusparse(Handle):
             raise
 
     def call(self, name: str, *arguments: Any) -> Any:
-        """Call a function of the handle, with errors of ours."""
+        """Call a function of the handle, with callboard's errors."""
         return self.checked(name, getattr(self.library, name), self.handle, *arguments)
 
     def make(self, name: str, *arguments: Any) -> Any:
         """Call a function that needs no handle."""
         return self.checked(name, getattr(self.library, name), *arguments)
+
+    def bind(self, stream: "CudaStream") -> None:
+        """Enqueue on this stream from now on."""
+        if stream is not self.stream:
+            self.call("set_stream", stream.native)
+            self.stream = stream
 
     def point(self, mode: int) -> None:
         """Say where factors are."""

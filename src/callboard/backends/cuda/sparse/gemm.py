@@ -2,7 +2,7 @@
 
 import ctypes
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,6 +15,9 @@ from callboard.core.library import Extents
 from callboard.core.operand import Operand
 from callboard.kernel import sparse
 from callboard.kernel.sparse.checks import no_room
+
+if TYPE_CHECKING:
+    from callboard.backends.cuda.stream import CudaStream
 
 __all__ = ["SparseProduct", "why_not"]
 
@@ -30,7 +33,7 @@ def why_not(op: sparse.SpGemm) -> str | None:
 
 
 class SparseProduct:
-    """A plan of ``SpGemm``: its measure computes the product, its launch copies it out.
+    """A plan of ``SpGemm``: its size query computes the product, its launch copies it out.
 
     cuSPARSE asks for buffers between the steps of a product, and tells the size of the result to the host. So it is
     computed before the launch, on the helper's thread, also where the result has its arrays already: by then it is
@@ -61,8 +64,11 @@ class SparseProduct:
         self._state: tuple[Any, ...] = ()
         self._result = self._found = 0
 
-    def measure(self, a: Sequence[int], b: Sequence[int], alpha: Any) -> Extents:
+    def query_size(
+        self, stream: "CudaStream", a: Sequence[int], b: Sequence[int], out: Any, count: int | None, alpha: Any
+    ) -> Extents:
         """Compute; on the helper's thread, with the stream idle."""
+        self._cusparse.bind(stream)
         self._clear()
         self._found = 0 if self._empty else self._computed(a, b, alpha)
         if self._op.out is None:
@@ -72,10 +78,19 @@ class SparseProduct:
             raise no_room(self._op, self._found, room)
         return []
 
-    def launch(self, out: Sequence[int], count: int | None, alpha: Any) -> None:
+    def __call__(
+        self,
+        stream: "CudaStream",
+        a: Sequence[int],
+        b: Sequence[int],
+        out: Sequence[int],
+        count: int | None,
+        alpha: Any,
+    ) -> None:
         """Copy it out."""
         cusparse = self._cusparse
-        driver, native = cusparse.driver, cusparse.stream.native
+        cusparse.bind(stream)
+        driver, native = cusparse.driver, stream.native
         if count is not None:
             for at, word in ((count, self._found & 0xFFFFFFFF), (count + 4, self._found >> 32)):
                 driver.check(driver.memset_32(at, word, 1, native), "cuMemsetD32Async")

@@ -1,8 +1,9 @@
-"""What is made of matrices of blocks: their blocks are listed, and written as the list says, by kernels of ours."""
+"""What is made of matrices of blocks: their blocks are listed, and written as the list says, by custom kernels."""
 
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from callboard.backends.cuda.readback import CudaStatus
 from callboard.backends.cuda.sparse.conversions import Converter
 from callboard.backends.cuda.sparse.counting import Count, Scan
 from callboard.backends.cuda.sparse.cusparse import Cusparse
@@ -15,6 +16,9 @@ from callboard.core.operand import Placeholder
 from callboard.kernel import sparse
 from callboard.kernel.sparse.checks import index_of
 from callboard.kernel.sparse.results import stored_block
+
+if TYPE_CHECKING:
+    from callboard.backends.cuda.stream import CudaStream
 
 __all__ = ["FromBlocks"]
 
@@ -74,8 +78,9 @@ class FromBlocks:
             self._room = out.indices.shape[1] if isinstance(out, sparse.BlockedEllRef) else out.values.shape[0]
         self._found: tuple[Listed, int] | None = None
 
-    def measure(self, a: Sequence[int]) -> Extents:
+    def query_size(self, stream: "CudaStream", a: Sequence[int], out: None, count: None) -> Extents:
         """Count; on the helper's thread, with the stream idle."""
+        self._cusparse.bind(stream)
         listed = self._look(a)
         found = self._counted.read()
         self._found = listed, found
@@ -86,8 +91,11 @@ class FromBlocks:
             return [(found, args.down, args.across), (found,)]
         return [(found,)] * (3 if self._form == "coo" else 2)
 
-    def launch(self, a: Sequence[int], out: Sequence[int], count: int | None) -> Callable[[], None] | None:
+    def __call__(
+        self, stream: "CudaStream", a: Sequence[int], out: Sequence[int], count: int | None = None
+    ) -> CudaStatus | None:
         """Write the result."""
+        self._cusparse.bind(stream)
         args = self._args
         listed, room = self._found or (self._look(a), self._room)
         self._found = None
@@ -195,7 +203,7 @@ class Turning:
         if not numbers:
             self._number(self._cusparse.stream.native)
             numbers = self._order
-        self._converter.launch((numbers, listed.cols, listed.pointers), (turned.numbers, turned.cols, turned.pointers))
+        self._converter.enqueue((numbers, listed.cols, listed.pointers), (turned.numbers, turned.cols, turned.pointers))
         return turned
 
     def close(self) -> None:

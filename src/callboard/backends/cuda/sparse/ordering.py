@@ -1,6 +1,7 @@
-"""Entries in order: cuSPARSE sorts them, kernels of ours take them and add up duplicates."""
+"""Entries in order: cuSPARSE sorts them, custom kernels take them and add up duplicates."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from callboard.backends.cuda.sparse.counting import Count, Scan
 from callboard.backends.cuda.sparse.cusparse import Cusparse
@@ -9,6 +10,9 @@ from callboard.core.backend import Memory
 from callboard.core.library import Extents
 from callboard.kernel import sparse
 from callboard.kernel.sparse.checks import index_of, no_room, twice
+
+if TYPE_CHECKING:
+    from callboard.backends.cuda.stream import CudaStream
 
 __all__ = ["Sorted", "too_long"]
 
@@ -23,7 +27,7 @@ def too_long(op: sparse.Sort) -> str | None:
 
 
 class Sorted:
-    """A plan of ``Sort``: its measure sorts, its launch writes the entries.
+    """A plan of ``Sort``: its size query sorts, its launch writes the entries.
 
     cuSPARSE's sort cannot be recorded in a graph and may wait for the device, so it is run before the launch.
 
@@ -62,8 +66,9 @@ class Sorted:
         self._merge = launcher(device, f"merge_{a.values.dtype.name}_{index.name}", items, args)
         self._found = 0
 
-    def measure(self, a: Sequence[int]) -> Extents:
+    def query_size(self, stream: "CudaStream", a: Sequence[int], out: Any, count: int | None) -> Extents:
         """Sort; on the helper's thread, with the stream idle. What is open gets its extents."""
+        self._cusparse.bind(stream)
         op = self._op
         self._found = self._args.entries
         if self._found:
@@ -82,10 +87,9 @@ class Sorted:
             return []
         return [(places,)] * (3 if self._coordinates else 2)
 
-    def launch(self, a: Sequence[int], out: Sequence[int], count: int | None) -> None:
+    def __call__(self, stream: "CudaStream", a: Sequence[int], out: Sequence[int], count: int | None) -> None:
         """Write the entries."""
-        cusparse, args = self._cusparse, self._args
-        driver, native = cusparse.driver, cusparse.stream.native
+        driver, native, args = self._cusparse.driver, stream.native, self._args
         if count is not None:
             for at, word in ((count, self._found & 0xFFFFFFFF), (count + 4, self._found >> 32)):
                 driver.check(driver.memset_32(at, word, 1, native), "cuMemsetD32Async")

@@ -1,7 +1,7 @@
 """Products of a sparse and a dense matrix."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from callboard.backends.cuda.blas.scalars import factor_of, pointers
 from callboard.backends.cuda.copies import Copier, copier
@@ -13,6 +13,9 @@ from callboard.core.layout import Layout
 from callboard.core.operand import Operand, operands_of
 from callboard.kernel import sparse
 from callboard.kernel.sparse.checks import index_of
+
+if TYPE_CHECKING:
+    from callboard.backends.cuda.stream import CudaStream
 
 __all__ = ["BlockProduct", "DenseProduct", "dense_product", "why_not"]
 
@@ -27,7 +30,7 @@ REPEATABLE: dict[tuple[type[Any], type[Any]], int] = {
 ELL_CORES = ("f16", "bf16", "f64")
 """What cuSPARSE multiplies by blocked-ELL matrices in as many digits as it has; it rounds f32 to TF32."""
 TILE, TILE_COLS = 4, 32
-"""Rows and columns that a thread of ours has in a product (``SIDE``), and how many columns are enough for that."""
+"""Rows and columns that a thread of the kernels has in a product (``SIDE``), and how many columns suffice."""
 
 
 def why_not(op: Product) -> str | None:
@@ -51,7 +54,7 @@ def why_not(op: Product) -> str | None:
 
 
 def dense_product(cusparse: Cusparse, maker: Cusparse, op: Product) -> "DenseProduct | BlockProduct":
-    """The plan of a product: cuSPARSE's, or a kernel of ours for blocks that it does not take."""
+    """The plan of a product: cuSPARSE's, or a custom kernel for blocks that it does not take."""
     a = op.a
     if isinstance(a, sparse.BsrRef):
         down, across = a.block
@@ -121,8 +124,6 @@ class DenseProduct:
         if a.nnz == 0 or k == 0:
             # Any matrix without entries: nothing is multiplied, and the addend is scaled.
             zeros = self._zeros = cusparse.device.allocate(8 * (out.shape[0] + 1))
-            driver, native = cusparse.driver, cusparse.stream.native
-            driver.check(driver.memset_8(zeros.address, 0, zeros.nbytes, native), "cuMemsetD8Async")
             k, operation = max(k, 1), 0
             at = (zeros.address, dummy, dummy)
             self._descriptor: Callable[[Sequence[int]], int] = self._always(
@@ -156,12 +157,18 @@ class DenseProduct:
         )  # fmt: skip
         self._scratch = maker.scratch(max(int(size), 1))
 
-    def __call__(self, a: Sequence[int], b: int, out: int, c: int | None, alpha: Any, beta: Any) -> None:
+    def __call__(
+        self, stream: "CudaStream", a: Sequence[int], b: int, out: int, c: int | None, alpha: Any, beta: Any
+    ) -> None:
         """Enqueue it."""
         if self._empty:
             return
-        cusparse = self._cusparse
-        self._addend.bring(cusparse.stream.native, c, out, beta)
+        cusparse, zeros = self._cusparse, self._zeros
+        cusparse.bind(stream)
+        if zeros is not None:
+            code = cusparse.driver.memset_8(zeros.address, 0, zeros.nbytes, stream.native)
+            cusparse.driver.check(code, "cuMemsetD8Async")
+        self._addend.bring(stream.native, c, out, beta)
         at_alpha, at_beta = self._factors(alpha, beta)
         matrix = self._descriptor(a)
         self._set_values(self._right, b)
@@ -199,7 +206,6 @@ class BlockProduct:
     """
 
     def __init__(self, cusparse: Cusparse, op: Product) -> None:
-        self._cusparse = cusparse
         b, _, out = _operands(op)
         a = op.a
         assert isinstance(a, sparse.BsrRef | sparse.BlockedEllRef)
@@ -222,13 +228,15 @@ class BlockProduct:
         name, part = f"{kernel}_{a.values.dtype.name}", index_of(a).name
         self._run = launcher(cusparse.device, name, items, args, part=part)
 
-    def __call__(self, a: Sequence[int], b: int, out: int, c: int | None, alpha: Any, beta: Any) -> None:
+    def __call__(
+        self, stream: "CudaStream", a: Sequence[int], b: int, out: int, c: int | None, alpha: Any, beta: Any
+    ) -> None:
         """Enqueue it."""
         if self._empty:
             return
-        native, args = self._cusparse.stream.native, self._args
-        self._addend.bring(native, c, out, beta)
+        args = self._args
+        self._addend.bring(stream.native, c, out, beta)
         args.values, args.indices, args.pointers, args.b, args.out = a[0], a[1], a[self._pointers], b, out
         for (factor, put), value in zip(self._put, (alpha, beta), strict=True):
             put(factor, value)
-        self._run(native)
+        self._run(stream.native)

@@ -2,7 +2,7 @@
 
 import ctypes
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from callboard.backends.cuda.blas.scalars import factor_of, pointers
 from callboard.backends.cuda.sparse.cusparse import CODES, Cusparse, compute_dtype
@@ -12,6 +12,9 @@ from callboard.core.operand import Operand
 from callboard.kernel import sparse
 from callboard.kernel.sparse.checks import index_of
 
+if TYPE_CHECKING:
+    from callboard.backends.cuda.stream import CudaStream
+
 __all__ = ["Sampled", "SampledHere", "sampled"]
 
 SIDES = (2, 4, 8, 16, 32, 64)
@@ -19,7 +22,7 @@ SIDES = (2, 4, 8, 16, 32, 64)
 
 
 def sampled(cusparse: Cusparse, maker: Cusparse, op: sparse.Sddmm) -> "Sampled | SampledHere":
-    """The plan of a sampled product: cuSPARSE's, or a kernel of ours for what it does not take."""
+    """The plan of a sampled product: cuSPARSE's, or a custom kernel for what it does not take."""
     terms = op.a.shape[1]
     if isinstance(op.c, sparse.BsrRef):
         down, across = op.c.block
@@ -53,13 +56,14 @@ class Sampled:
         maker.call("sddmm_buffer_size", *self._arguments(at_factor, at_factor), ctypes.addressof(cell))
         self._scratch = maker.scratch(max(cell.value, 1))
 
-    def __call__(self, a: int, b: int, c: Sequence[int], out: int, alpha: Any, beta: Any) -> None:
+    def __call__(self, stream: "CudaStream", a: int, b: int, c: Sequence[int], out: int, alpha: Any, beta: Any) -> None:
         """Enqueue it."""
         if self._matrix is None:
             return
         cusparse = self._cusparse
+        cusparse.bind(stream)
         if c[0] != out and (self._beta_is_array or beta != 0):
-            code = cusparse.driver.memcpy_dtod(out, c[0], self._nbytes, cusparse.stream.native)
+            code = cusparse.driver.memcpy_dtod(out, c[0], self._nbytes, stream.native)
             cusparse.driver.check(code, "cuMemcpyDtoDAsync")
         at_alpha, at_beta = self._factors(alpha, beta)
         self._matrix.point((out, c[1], c[2]))
@@ -81,10 +85,9 @@ class Sampled:
 
 
 class SampledHere:
-    """A plan of ``Sddmm`` by a kernel of ours: other blocks, bf16 in rows of entries, and sums of no terms."""
+    """A plan of ``Sddmm`` by a custom kernel: other blocks, bf16 in rows of entries, and sums of no terms."""
 
     def __init__(self, cusparse: Cusparse, op: sparse.Sddmm) -> None:
-        self._cusparse = cusparse
         c = op.c
         args = self._args = ProductArgs()
         args.down, args.across = c.block if isinstance(c, sparse.BsrRef) else (1, 1)
@@ -95,7 +98,7 @@ class SampledHere:
             cusparse.device, f"sample_{c.values.dtype.name}", c.values.size, args, part=index_of(c).name
         )
 
-    def __call__(self, a: int, b: int, c: Sequence[int], out: int, alpha: Any, beta: Any) -> None:
+    def __call__(self, stream: "CudaStream", a: int, b: int, c: Sequence[int], out: int, alpha: Any, beta: Any) -> None:
         """Enqueue it."""
         args = self._args
         if not args.entries:
@@ -103,4 +106,4 @@ class SampledHere:
         args.values, args.indices, args.pointers, args.a, args.b, args.out = *c, a, b, out
         for (factor, put), value in zip(self._put, (alpha, beta), strict=True):
             put(factor, value)
-        self._run(self._cusparse.stream.native)
+        self._run(stream.native)

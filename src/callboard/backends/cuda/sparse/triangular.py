@@ -2,15 +2,19 @@
 
 import ctypes
 import struct
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from callboard.backends.cuda.blas.scalars import factor_of, pointers
+from callboard.backends.cuda.readback import CudaStatus
 from callboard.backends.cuda.sparse.cusparse import CODES, Cusparse
 from callboard.backends.cuda.sparse.descriptors import Matrix, by_rows, dense
 from callboard.backends.cuda.sparse.kernels import SparseArgs, launcher
 from callboard.kernel import sparse
 from callboard.kernel.sparse.checks import index_of, zero_pivot
+
+if TYPE_CHECKING:
+    from callboard.backends.cuda.stream import CudaStream
 
 __all__ = ["Solve", "why_not"]
 
@@ -83,11 +87,12 @@ class Solve:
             maker.make(f"{self._prefix}_destroy_descr", question)
         self._scratch = maker.scratch(max(int(size), 1))
 
-    def __call__(self, a: Sequence[int], b: int, out: int, alpha: Any) -> Callable[[], None] | None:
-        """Enqueue it; gives what raises ``NumericalError``."""
+    def __call__(self, stream: "CudaStream", a: Sequence[int], b: int, out: int, alpha: Any) -> CudaStatus | None:
+        """Enqueue it; gives a status that raises ``NumericalError``."""
         if self._empty:
             return None
         cusparse, prefix = self._cusparse, self._prefix
+        cusparse.bind(stream)
         self._matrix.point(a)
         self._set_values(self._right, b)
         self._set_values(self._result, out)
@@ -97,14 +102,15 @@ class Solve:
         self._analyses.add(analysis)
         cusparse.call(f"{prefix}_analysis", *arguments, analysis, self._scratch)
         cusparse.call(f"{prefix}_solve", *arguments, analysis)
-        singular = self._singular(a)
+        nbytes = self._look_for_zeros(a)
 
-        def end() -> None:
+        def end(outcome: bytes) -> None:
             self._analyses.discard(analysis)
             cusparse.make(f"{prefix}_destroy_descr", analysis)
-            singular()
+            if outcome and (row := struct.unpack("<Q", outcome)[0]) != NONE:
+                raise zero_pivot(str(type(self._op).__struct_config__.tag), row)
 
-        return end
+        return CudaStatus(self._cell.address, nbytes, end)
 
     def close(self) -> None:
         """Destroy the descriptors; nothing uses them any more."""
@@ -119,21 +125,14 @@ class Solve:
     def _arguments(self, at_alpha: int) -> tuple[int, ...]:
         return (*self._operations, at_alpha, self._matrix.descriptor, self._right, self._result, self._value, 0)
 
-    def _singular(self, a: Sequence[int]) -> Callable[[], None]:
-        """Look for a 0 on the diagonal."""
+    def _look_for_zeros(self, a: Sequence[int]) -> int:
+        """Enqueue the look for a 0 on the diagonal; gives the bytes of what it finds."""
         if self._look is None:
-            return lambda: None
+            return 0
         cusparse, args = self._cusparse, self._args
         driver, native = cusparse.driver, cusparse.stream.native
         args.src = a[0]
         args.first, args.second = (a[2], a[1]) if args.coordinates else (a[1], a[2])
         driver.check(driver.memset_8(self._cell.address, 255, 8, native), "cuMemsetD8Async")
         self._look(native)
-        found = cusparse.device.read_back(cusparse.stream, self._cell.address, 8)
-
-        def look() -> None:
-            (row,) = struct.unpack("<Q", found.take())
-            if row != NONE:
-                raise zero_pivot(str(type(self._op).__struct_config__.tag), row)
-
-        return look
+        return 8

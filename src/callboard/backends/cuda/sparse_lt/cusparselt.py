@@ -16,7 +16,6 @@ from callboard.core.errors import AccelError, BackendUnavailable, UnsupportedOp
 
 if TYPE_CHECKING:
     from callboard.backends.cuda.device import CudaDevice
-    from callboard.backends.cuda.stream import CudaStream
     from callboard.core.backend import Memory
 
 __all__ = ["ALIGNMENT", "CODES", "COLUMNS", "ROWS", "CusparseLt", "Descriptors", "check_address", "load_cusparselt"]
@@ -63,7 +62,6 @@ class CusparseLt(Vendor):
 
     Args:
         device: Whose context is current.
-        stream: Where all work is enqueued.
         library: Stands in for NVIDIA's binding.
 
     Attributes:
@@ -71,7 +69,7 @@ class CusparseLt(Vendor):
         version: Major and minor version of the library.
         handle: Address of the ``cusparseLtHandle_t``.
         scratch: Workspaces of all plans.
-        products: What they store for a kernel of ours to finish.
+        products: What they store for a custom kernel to finish.
 
     Raises:
         BackendUnavailable: The package or libcusparseLt is missing, or the GPU has no sparse tensor cores.
@@ -81,14 +79,13 @@ class CusparseLt(Vendor):
     name = "cusparseLt"
     no_room = (ALLOC_FAILED, INSUFFICIENT_RESOURCES)
 
-    def __init__(self, device: "CudaDevice", stream: "CudaStream", library: Any = None) -> None:
+    def __init__(self, device: "CudaDevice", library: Any = None) -> None:
         if library is None:
             library = load_cusparselt()
         super().__init__(library, library.cuSPARSELtError)
         self.version = version_of(library)
         self.device = device
         self.driver = device.driver
-        self.stream = stream
         self.scratch, self.products = Scratch(device), Scratch(device)
         self.handle = 0
         try:
@@ -99,7 +96,7 @@ class CusparseLt(Vendor):
             raise self.error(e, "cusparseLtInit") from None
 
     def call(self, name: str, *arguments: Any) -> Any:
-        """Call a function of the handle, with errors of ours."""
+        """Call a function of the handle, with callboard's errors."""
         return self.checked(name, getattr(self.library, name), self.handle, *arguments)
 
     def error(self, error: Exception, call: str) -> AccelError:

@@ -1,4 +1,4 @@
-"""What cuSPARSELt has no epilogue for: a kernel of ours finishes the product that it has stored."""
+"""What cuSPARSELt has no epilogue for: a custom kernel finishes the product that it has stored."""
 
 import ctypes
 from collections.abc import Callable

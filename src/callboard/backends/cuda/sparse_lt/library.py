@@ -1,8 +1,8 @@
 """``CudaSparseLt``: structured matrices on a GPU."""
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from callboard.backends.cuda.readback import CudaStatus
 from callboard.backends.cuda.sparse_lt.cusparselt import CusparseLt
 from callboard.backends.cuda.sparse_lt.products import Multiplying
 from callboard.backends.cuda.sparse_lt.pruning import Checking, Compressing, Decompressing, Pruning
@@ -20,7 +20,7 @@ __all__ = ["CudaSparseLt"]
 
 
 class CudaSparseLt(Library):
-    """Serves :mod:`callboard.kernel.sparse_lt` with cuSPARSELt; pruning, checks and decompression are kernels of ours.
+    """Serves :mod:`callboard.kernel.sparse_lt` with cuSPARSELt; pruning, checks and decompression are custom kernels.
 
     All launches can be captured in a CUDA graph.
     """
@@ -30,7 +30,7 @@ class CudaSparseLt(Library):
 
     def __init__(self, device: "CudaDevice", stream: CudaStream) -> None:
         super().__init__(device, stream)
-        self.lt = CusparseLt(device, stream)
+        self.lt = CusparseLt(device)
 
     def close(self) -> None:
         self.lt.close()
@@ -56,7 +56,7 @@ class CudaSparseLt(Library):
         return Compressing(self.lt, op)
 
     @launches(Compress, refuses=refuses_matrix)
-    def compress(self, stream: CudaStream, plan: Compressing, x: int, out: tuple[int]) -> Callable[[], None] | None:
+    def compress(self, stream: CudaStream, plan: Compressing, x: int, out: tuple[int]) -> CudaStatus | None:
         return plan(stream, x, out[0])
 
     @prepares(Decompress)

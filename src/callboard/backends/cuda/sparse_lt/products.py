@@ -42,7 +42,7 @@ class Multiplying:
         self._lt, self._tag = lt, info_of(type(op)).tag
         self._made = Descriptors(lt)
         self._numbers = np.zeros(2, np.float32)
-        self._streams = np.array([lt.stream.native], np.uint64)
+        self._streams = np.zeros(1, np.uint64)
         extents, other, result = op.product()
         structured, dense = op.factors()
         out = result if op.out is None else op.out.layout
@@ -84,6 +84,7 @@ class Multiplying:
             driver = self._lt.driver
             driver.check(driver.memcpy_dtod(self._bias, bias, self._bias_bytes, stream.native), "cuMemcpyDtoDAsync")
         self._numbers[:] = alpha, beta
+        self._streams[0] = stream.native
         by_structured, by_dense, by_out, by_c = self._apart
         for at in range(self._count):
             self._run(structured + at * by_structured, dense + at * by_dense, c + at * by_c, out + at * by_out)

@@ -1,14 +1,14 @@
 """Plans that prune, check, compress and decompress structured matrices.
 
-Pruning and checks are kernels of ours. cuSPARSELt 0.8.0 keeps the wrong elements beside -128 (whose magnitude i8 does
+Pruning and checks are custom kernels. cuSPARSELt 0.8.0 keeps the wrong elements beside -128 (whose magnitude i8 does
 not hold), infinities and NaN, wants extents to be multiples of 32 bytes, and poisons the context where a matrix does
 not start at a multiple of 16 (seen on an H200).
 """
 
 import struct
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from callboard.backends.cuda.readback import CudaStatus
 from callboard.backends.cuda.sparse_lt.cusparselt import CusparseLt, Descriptors, check_address
 from callboard.backends.cuda.sparse_lt.kernels import StructuredArgs, launcher
 from callboard.core.errors import UnsupportedOp
@@ -90,7 +90,7 @@ class Compressing:
             self.close()
             raise
 
-    def __call__(self, stream: "CudaStream", x: int, data: int) -> Callable[[], None] | None:
+    def __call__(self, stream: "CudaStream", x: int, data: int) -> CudaStatus | None:
         if not self._count:
             return None
         check_address("sparse_lt.compress", x=x, data=data)
@@ -98,13 +98,11 @@ class Compressing:
         for at in range(self._count):
             source, target = x + at * self._apart, data + at * self._room
             self._lt.call("sp_mma_compress2", self._matrix, 1, 0, source, target, self._buffer, stream.native)
-        verdict = self._lt.device.read_back(stream, self._verdict, VERDICT)
+        return CudaStatus(self._verdict, VERDICT, self._check_verdict)
 
-        def look() -> None:
-            if struct.unpack("<i", verdict.take())[0]:
-                raise not_structured("sparse_lt.compress", self._layout)
-
-        return look
+    def _check_verdict(self, outcome: bytes) -> None:
+        if struct.unpack("<i", outcome)[0]:
+            raise not_structured("sparse_lt.compress", self._layout)
 
     def close(self) -> None:
         """Give back descriptors and memory."""

@@ -1,7 +1,7 @@
 """The plan of a product whose factors lie on the device.
 
 cuSPARSELt reads ``alpha`` and ``beta`` on the host, when it is called. So it multiplies without them into memory of
-the plans, in the widest dtype that it has beside these operands, and a kernel of ours does the rest.
+the plans, in the widest dtype that it has beside these operands, and a custom kernel does the rest.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -1,4 +1,4 @@
-"""Tensors on a GPU: matrix products by cuBLAS, everything else by kernels of ours."""
+"""Tensors on a GPU: matrix products by cuBLAS, everything else by custom kernels."""
 
 from callboard.backends.cuda.tensor.library import CudaTensor
 

@@ -1,4 +1,4 @@
-"""Which engine does what: cuTENSOR, or cuBLAS and kernels of ours. The one place that decides.
+"""Which engine does what: cuTENSOR, or cuBLAS and custom kernels. The one place that decides.
 
 The reasons and the figures are in docs/decisions/0020-cutensor.md.
 """
@@ -76,7 +76,7 @@ class Choice:
         return self._by(ways[0].cost > 0)
 
     def outer(self) -> bool:
-        """By kernels of ours, where nothing is summed."""
+        """By custom kernels, where nothing is summed."""
         return self._by(False)
 
     def reduction(self, term: Tensor, result: Tensor) -> bool:

@@ -250,7 +250,7 @@ class Cutensor(Vendor):
         return cell.value
 
     def guarded(self, function: Callable[..., None], call: str) -> Callable[..., None]:
-        """The same function with errors of ours."""
+        """The same function with callboard's errors."""
         failure = self.failure
 
         def run(*arguments: Any) -> None:

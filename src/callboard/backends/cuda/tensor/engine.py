@@ -93,7 +93,7 @@ class Scratch:
 
     @property
     def engine(self) -> str:
-        """Which one this plan needs beside kernels of ours."""
+        """Which one this plan needs beside custom kernels."""
         return "cutensor" if self._planned else "builtin"
 
     def keep(self, planned: Planned, workspace: int) -> int:

@@ -1,4 +1,4 @@
-"""Sums of products of two tensors: by cuTENSOR, by cuBLAS as stacks of matrix products, or by kernels of ours."""
+"""Sums of products of two tensors: by cuTENSOR, by cuBLAS as stacks of matrix products, or by custom kernels."""
 
 import itertools
 import math

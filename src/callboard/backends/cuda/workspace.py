@@ -1,0 +1,70 @@
+"""``Workspace``: device memory in which the plans of a library work, one after the other."""
+
+import threading
+from typing import TYPE_CHECKING
+
+from callboard.core.backend import Memory
+
+if TYPE_CHECKING:
+    from callboard.backends.cuda.device import CudaDevice
+
+__all__ = ["Room", "Workspace"]
+
+ROUND = 2 << 20
+"""Workspaces grow by steps of so many bytes."""
+
+
+class Room:
+    """A workspace as it was when plans were made for it.
+
+    Attributes:
+        memory: On the device.
+        plans: So many use it.
+    """
+
+    __slots__ = ("memory", "plans")
+
+    def __init__(self, memory: Memory) -> None:
+        self.memory = memory
+        self.plans = 0
+
+
+class Workspace:
+    """Device memory that all plans share, since their work follows each other on one stream.
+
+    A plan that needs more makes it anew, half as large again at least. Older plans keep what they were made for, so
+    that a recorded graph finds it; it goes when the last of them does.
+    """
+
+    def __init__(self, device: "CudaDevice") -> None:
+        self._device = device
+        self._lock = threading.Lock()
+        self._rooms: list[Room] = []
+
+    def lease(self, nbytes: int) -> Room:
+        """At least so many bytes, for a plan; any thread.
+
+        Raises:
+            OutOfMemory
+        """
+        with self._lock:
+            if not self._rooms or self._rooms[-1].memory.nbytes < nbytes:
+                largest = self._rooms[-1].memory.nbytes if self._rooms else 0
+                size = max(nbytes, largest + largest // 2)
+                self._rooms.append(Room(self._device.allocate(-(-size // ROUND) * ROUND)))
+            room = self._rooms[-1]
+            room.plans += 1
+            return room
+
+    def leave(self, room: Room) -> None:
+        """A plan has gone, and its work is done."""
+        with self._lock:
+            room.plans -= 1
+            if not room.plans and room in self._rooms[:-1]:
+                self._rooms.remove(room)
+                self._device.release(room.memory)
+
+    def close(self) -> None:
+        """Give all back; nothing runs."""
+        while self._rooms:
+            self._device.release(self._rooms.pop().memory)

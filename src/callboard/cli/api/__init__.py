@@ -1,0 +1,1 @@
+"""``callboard api``: generates the typed methods of a library from its messages."""

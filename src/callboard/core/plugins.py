@@ -1,0 +1,77 @@
+"""Libraries, found by name: those of this package, and those of other distributions by entry point.
+
+An entry point in the group ``callboard.libraries`` names the class of a library's methods (``image =
+my_image.api:ImageApi``, behind ``device.image``); one in ``callboard.libraries.cpu``, or of another backend, names the
+:class:`~callboard.core.library.Library` that executes its ops there (``image = my_image.cpu:CpuImage``).
+"""
+
+import functools
+import importlib
+from typing import Any
+
+__all__ = ["GROUP", "api_class", "import_messages", "library_names", "load", "targets"]
+
+GROUP = "callboard.libraries"
+BUILT_IN = {
+    "blas": "callboard.kernel.blas.api:BlasApi",
+    "blas_lt": "callboard.kernel.blas_lt.api:BlasLtApi",
+    "fft": "callboard.kernel.fft.api:FftApi",
+    "rng": "callboard.kernel.rng.api:RngApi",
+    "solver": "callboard.kernel.solver.api:SolverApi",
+    "sparse": "callboard.kernel.sparse.api:SparseApi",
+    "sparse_lt": "callboard.kernel.sparse_lt.api:SparseLtApi",
+    "tensor": "callboard.kernel.tensor.api:TensorApi",
+}
+
+
+def library_names() -> list[str]:
+    """Names of all libraries, as attributes of a device."""
+    return sorted(BUILT_IN.keys() | targets(GROUP).keys())
+
+
+def api_class(name: str) -> Any:
+    """The class of a library's methods, imported on first use.
+
+    Raises:
+        KeyError: There is no library of this name.
+        ImportError: Its module cannot be imported.
+    """
+    return load(BUILT_IN.get(name) or targets(GROUP)[name])
+
+
+def import_messages(library: str) -> None:
+    """Import the messages of a library, so that their tags are known; nothing where there is none of this name.
+
+    Raises:
+        ImportError: Its module cannot be imported.
+    """
+    if library in BUILT_IN or library == "memory":
+        importlib.import_module(f"callboard.kernel.{library}")
+    elif library in targets(GROUP):
+        api_class(library)
+
+
+@functools.cache
+def targets(group: str) -> dict[str, str]:
+    """The entry points of a group in the installed distributions: names, and the ``module:attribute`` of each.
+
+    Read when something that is not built in is asked for: it costs a tenth of a second where there are many
+    distributions, which every host would pay at its start.
+    """
+    import importlib.metadata
+
+    return {point.name: point.value for point in importlib.metadata.entry_points(group=group)}
+
+
+def load(target: str) -> Any:
+    """The object that ``module:attribute`` names.
+
+    Raises:
+        ImportError: Its module cannot be imported.
+        AttributeError: It has no such attribute.
+    """
+    module, _, attributes = target.partition(":")
+    found: Any = importlib.import_module(module)
+    for attribute in filter(None, attributes.split(".")):
+        found = getattr(found, attribute)
+    return found

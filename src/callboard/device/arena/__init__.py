@@ -1,6 +1,0 @@
-"""Arenas: host memory that the application and a context host share, and the pool that hands out slots of it."""
-
-from callboard.device.arena.memory import Arena
-from callboard.device.arena.pool import ArenaPool, ArenaStats, Slot
-
-__all__ = ["Arena", "ArenaPool", "ArenaStats", "Slot"]

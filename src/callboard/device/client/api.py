@@ -1,0 +1,211 @@
+"""``DeviceApi``: the methods that the async handle of a device and the blocking one of ``cb.sync`` share."""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+
+import numpy as np
+
+from callboard.core import plugins
+from callboard.core.dtype import DTypeLike, as_dtype
+from callboard.core.layout import shape_of
+from callboard.core.mode import Asynchronous, Mode
+from callboard.core.op import Op
+from callboard.core.operand import StructOperand
+from callboard.core.ref import GpuRef
+from callboard.core.reply import Reply
+from callboard.device.client.line.interop import Interop, is_foreign
+from callboard.device.client.line.transfers import Transfers
+from callboard.kernel.api import Submit
+from callboard.kernel.memory import Copy, Empty, Fill
+
+if TYPE_CHECKING:
+    from callboard.kernel.blas.api import BlasApi
+    from callboard.kernel.blas_lt.api import BlasLtApi
+    from callboard.kernel.fft.api import FftApi
+    from callboard.kernel.rng.api import RngApi
+    from callboard.kernel.solver.api import SolverApi
+    from callboard.kernel.sparse.api import SparseApi
+    from callboard.kernel.sparse_lt.api import SparseLtApi
+    from callboard.kernel.tensor.api import TensorApi
+
+__all__ = ["DeviceApi", "Shape"]
+
+Array = np.ndarray[Any, Any]
+Shape = int | Sequence[int]
+
+A = TypeVar("A")
+R = TypeVar("R")
+Refs = TypeVar("Refs", bound="tuple[Any, ...] | StructOperand")
+"""Several refs at once."""
+
+
+class DeviceApi(Generic[Mode]):
+    """Messages, memory, and the methods of the libraries.
+
+    Each library is an attribute, made on first use: those below, and every other one that is installed
+    (:mod:`callboard.core.plugins`).
+
+    Attributes:
+        blas: BLAS ops.
+        blas_lt: Fused matrix products, fp8.
+        fft: Fourier transforms.
+        rng: Random numbers.
+        solver: Linear algebra.
+        sparse: Sparse matrices.
+        sparse_lt: Matrices with 2:4 sparsity.
+        tensor: Contractions and elementwise ops by modes.
+    """
+
+    if TYPE_CHECKING:
+        blas: BlasApi[Mode]
+        blas_lt: BlasLtApi[Mode]
+        fft: FftApi[Mode]
+        rng: RngApi[Mode]
+        solver: SolverApi[Mode]
+        sparse: SparseApi[Mode]
+        sparse_lt: SparseLtApi[Mode]
+        tensor: TensorApi[Mode]
+
+    def __init__(self, submit: Submit, transfers: Transfers, interop: Interop) -> None:
+        self._submit = submit
+        self._transfers = transfers
+        self._interop = interop
+
+    # -- libraries -----------------------------------------------------------------------------------------------------
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        try:
+            api = plugins.api_class(name)
+        except KeyError:
+            there = ", ".join(plugins.library_names())
+            raise AttributeError(f"a device has no {name!r}; its libraries are {there}", name=name, obj=self) from None
+        made = self.__dict__[name] = self.library(api)
+        return made
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *plugins.library_names()})
+
+    def library(self, api: Callable[[Submit, Callable[[Any], Any]], A]) -> A:
+        """The methods of a library, typed: ``device.library(ImageApi).blur(a)`` is ``device.image.blur(a)``.
+
+        Args:
+            api: The library's class of methods (for a blocking device ``ImageApi[Blocking]``).
+        """
+        return api(self._submit, self.put)
+
+    # -- messages ------------------------------------------------------------------------------------------------------
+
+    @overload
+    def ask(self, op: Op[Any, GpuRef]) -> GpuRef[Mode]: ...
+    @overload
+    def ask(  # type: ignore[overload-overlap]  # several refs are no reply themselves; the first that fits counts
+        self: "DeviceApi[Asynchronous]", op: Op[Any, Refs]
+    ) -> Refs: ...
+    @overload
+    def ask(
+        self, op: "Op[Any, tuple[Any, ...] | StructOperand]"
+    ) -> Any: ...  # a message does not know of blocking refs
+    @overload
+    def ask(self, op: Op[Any, R]) -> Reply[R]: ...
+    def ask(self, op: Op[Any, Any]) -> Any:
+        """Accept an op given as a message; its reply at once: a ref, a tuple of refs or a :class:`Reply`.
+
+        To type checkers it is what the message's class names; where that is a number and the message has an ``out``,
+        the reply is that ref.
+
+        Raises:
+            ShapeError, UnsupportedOp, DeviceMismatch, GpuRefStale, MailboxFull, DeviceStopped: At the call; nothing was
+                sent.
+        """
+        return self._submit(op)
+
+    def tell(self, op: Op[Any, Any]) -> None:
+        """Accept an op and forget its reply; a failure goes to dead letters. Raises as :meth:`ask`."""
+        self._submit(op)
+
+    # -- memory --------------------------------------------------------------------------------------------------------
+
+    def put(self, array: Any, *, dtype: DTypeLike | None = None, non_blocking: bool = False) -> GpuRef[Mode]:
+        """Copy a host array to the device.
+
+        Args:
+            array: Anything NumPy understands, of a supported dtype, any strides. An array of :meth:`host_empty` is read
+                by the device directly and must stay unchanged until the reply. An array of others on the device itself
+                is taken without a copy, as :meth:`adopt` does.
+            dtype: Convert first.
+            non_blocking: Copy off the calling thread; ``array`` must stay unchanged until the reply. Later calls queue
+                behind it.
+
+        Returns:
+            A row-major array of the same shape. ``array`` has been read when this returns, unless said otherwise above.
+
+        Raises:
+            TypeError: A dtype that no device holds, or an array of another device under process isolation.
+            MailboxFull: ``max_in_flight`` ops or ``max_staged_bytes`` wait.
+        """
+        if is_foreign(array):
+            return self._adopted(array, dtype)
+        return self._transfers.put(array, dtype, non_blocking)
+
+    def adopt(self, array: Any) -> GpuRef[Mode]:
+        """An array of others (torch, CuPy, NumPy on a CPU device …) as a ref, without a copy; thread isolation only.
+
+        It lives as long as the buffer is not freed and used. Its owner's work before this call comes before the ops
+        called afterwards; what the owner does with it later is not waited for.
+
+        Raises:
+            TypeError: Process isolation, another device, no array, or a dtype or strides that no ref has.
+            BufferError: Ops called before cannot be sent yet (no context is ready): await :meth:`ready` first.
+        """
+        ref: GpuRef[Any] = self._interop.adopt(array)
+        return ref
+
+    def _adopted(self, array: Any, dtype: DTypeLike | None) -> GpuRef[Mode]:
+        ref = self.adopt(array)
+        if dtype is not None and ref.dtype is not as_dtype(dtype):
+            raise TypeError(f"put: the array is {ref.layout!r} on the device and stays so; convert it to {dtype} first")
+        return ref
+
+    def empty(self, shape: Shape, dtype: DTypeLike = "f32") -> GpuRef[Mode]:
+        """A new array, not initialised."""
+        return self._submit(Empty(shape=shape_of(shape), dtype=as_dtype(dtype).name))  # type: ignore[no-any-return]
+
+    def full(self, shape: Shape, value: complex, dtype: DTypeLike = "f32") -> GpuRef[Mode]:
+        """A new array with every element ``value``."""
+        out: GpuRef[Mode] = self._submit(Empty(shape=shape_of(shape), dtype=as_dtype(dtype).name))
+        return self._submit(Fill(out=out, fill_value=value))  # type: ignore[no-any-return]
+
+    def zeros(self, shape: Shape, dtype: DTypeLike = "f32") -> GpuRef[Mode]:
+        """A new array of zeros."""
+        out: GpuRef[Mode] = self._submit(Empty(shape=shape_of(shape), dtype=as_dtype(dtype).name))
+        return self._submit(Fill(out=out, fill_value=0.0))  # type: ignore[no-any-return]
+
+    def fill(self, out: GpuRef[Mode], value: complex) -> GpuRef[Mode]:
+        """Set every element of ``out``; gives ``out``, owed by this op."""
+        return self._submit(Fill(out=out, fill_value=value))  # type: ignore[no-any-return]
+
+    def copy(self, src: GpuRef[Mode], out: GpuRef[Mode] | None = None) -> GpuRef[Mode]:
+        """``out = src`` on the device, any strides; a new row-major array when ``out`` is None."""
+        return self._submit(Copy(src=src, out=out))  # type: ignore[no-any-return]
+
+    def view(self, ref: GpuRef[Mode], shape: Shape | None = None, dtype: DTypeLike | None = None) -> GpuRef[Mode]:
+        """Another look at the same memory: reshaped, or its bytes taken as another dtype (last axis rescaled).
+
+        Raises:
+            ShapeError: The strides or the extents allow no such view.
+        """
+        if dtype is not None:
+            ref = ref.reinterpret(as_dtype(dtype))
+        return ref if shape is None else ref.reshape(*shape_of(shape))
+
+    def host_empty(self, shape: Shape, dtype: DTypeLike = "f32") -> Array:
+        """A leased, page-locked host array: ``put`` and ``get(out=...)`` move it without a copy on the host.
+
+        It is an ordinary NumPy array; its memory goes back when the array and all its views are gone.
+
+        Raises:
+            MailboxFull: ``max_staged_bytes`` is reached.
+        """
+        return self._transfers.host_empty(shape_of(shape), as_dtype(dtype))

@@ -1,0 +1,295 @@
+"""``Device``: what users hold. Libraries, memory, and what the device tells about itself."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+
+from callboard.actors import ActorRef, Props
+from callboard.core.backend import AccelBackend
+from callboard.core.mode import Asynchronous
+from callboard.core.ref import GpuRef, GpuToken
+from callboard.device.client.api import DeviceApi
+from callboard.device.client.line.answers import Answers
+from callboard.device.client.line.interop import Interop
+from callboard.device.client.line.port import OpPort
+from callboard.device.client.line.status import DeviceHealth, DeviceStats, HostStats, TraceRecord
+from callboard.device.client.line.transfers import Transfers
+from callboard.device.client.refs import DeviceRefs
+from callboard.device.client.residents.ref import ResidentRef
+from callboard.device.config import DeviceConfig
+from callboard.device.protocol.residents.actor import ResidentActor
+from callboard.device.supervision.actor import DeviceActor
+from callboard.device.supervision.lifecycle import State
+from callboard.device.supervision.watch import DeviceEvent, GenerationWatch
+
+__all__ = ["Device", "PerGeneration"]
+
+T = TypeVar("T")
+A = TypeVar("A", bound=ResidentActor)
+Array = np.ndarray[Any, Any]
+
+CONTROL_TIMEOUT = 5.0
+"""Seconds for control requests; ops have no timeout."""
+GRACE = 10.0
+"""Seconds that closing may take beyond what the hosts get."""
+
+
+class Device(DeviceApi[Asynchronous]):
+    """A handle of a device. Methods accept at once and return refs; awaiting a ref waits for its value.
+
+    Ops may be called from any thread, in program order per thread; awaiting and control belong to the system's loop.
+
+    Attributes:
+        blas, blas_lt, fft, rng, solver, sparse, sparse_lt, tensor: The libraries, see
+            :class:`DeviceApi <callboard.device.client.api.DeviceApi>`. ``help(device.fft)`` lists the ops of one; the
+            message of an op documents its arguments: ``help(callboard.kernel.fft.Fft)``.
+    """
+
+    blocking = False
+    """Its refs raise where an extent is not known yet; those of :class:`callboard.sync.Device` wait."""
+
+    def __init__(self, ref: "ActorRef[DeviceActor]", actor: DeviceActor, transfers: Transfers) -> None:
+        super().__init__(actor.port.submit, transfers, Interop(actor.port, actor))
+        self.ref = ref
+        self._actor = actor
+        self._port: OpPort = actor.port
+        self._answers = Answers(actor)
+        self._refs = self._port.services = DeviceRefs(self._port, transfers, self._interop)
+
+    # -- refs ----------------------------------------------------------------------------------------------------------
+
+    def resolve(self, token: GpuToken) -> GpuRef:
+        """The ref that a token was made of.
+
+        Raises:
+            TypeError: No token.
+            DeviceMismatch: The token names another device.
+            GpuRefStale: Its generation is gone, or no ref holds the buffer any more.
+        """
+        return self._refs.resolve(token)
+
+    # -- resident actors -----------------------------------------------------------------------------------------------
+
+    def actor_of(self, props: "Props[A]", name: str | None = None) -> "ResidentRef[A]":
+        """Start an actor of yours in the device's context host: ``gpu.actor_of(cb.Props(Embedder), name="embedder")``.
+
+        It is started again in each new context. Its class and arguments travel to the host: by reference where it can
+        import them, by value where they belong to ``__main__`` or a notebook, or to a module that opens a device while
+        it is imported; what such a class uses must be defined above the call.
+
+        Args:
+            props: A :class:`ResidentActor <callboard.ResidentActor>` class and its constructor's arguments.
+            name: Unique among the device's living resident actors; made from the class when None.
+
+        Raises:
+            TypeError: No ``ResidentActor``, or something that cannot be sent.
+            NameInUse, ValueError: The name is taken, or no name; more than 32 MiB of code and arguments.
+            DeviceStopped
+        """
+        residents = self._actor.residents
+        return residents.start(props, name, residents.recipe(Props.checked(props)))
+
+    # -- flow ----------------------------------------------------------------------------------------------------------
+
+    async def ready(self) -> "Device":
+        """Wait until a context is ready; gives the handle.
+
+        Raises:
+            DeviceStopped, BackendUnavailable: It will not be.
+        """
+        await self._actor.until_ready()
+        return self
+
+    async def standby_ready(self) -> bool:
+        """Wait until the standby is ready, so that the next loss costs little; False at once where none is kept.
+
+        Raises:
+            DeviceStopped
+        """
+        return await self._actor.until_standby()
+
+    async def room(self, n: int = 1) -> None:
+        """Wait until ``n`` more ops can be called without ``MailboxFull``."""
+        await self._port.room(n)
+
+    async def drain(self) -> None:
+        """Wait until every op called before has its completion (failures stay with their refs)."""
+        await self._port.drain()
+
+    # -- what it tells -------------------------------------------------------------------------------------------------
+
+    @property
+    def name(self) -> str:
+        """``"cpu:0"``, ``"cuda:1"``."""
+        return self._port.name
+
+    @property
+    def uuid(self) -> str:
+        """Identity of the device."""
+        return self._port.uuid
+
+    @property
+    def backend(self) -> str:
+        return self._actor.backend.name
+
+    @property
+    def accel_backend(self) -> AccelBackend:
+        """The backend itself; opening its devices is the host's business."""
+        return self._actor.backend
+
+    @property
+    def isolation(self) -> str:
+        """``"process"`` or ``"thread"``."""
+        return "process" if self._actor.isolated else "thread"
+
+    @property
+    def config(self) -> DeviceConfig:
+        """What it was opened with."""
+        return self._actor.config
+
+    @property
+    def stopped(self) -> bool:
+        """Whether it takes no more work."""
+        return self._port.stopped is not None
+
+    @property
+    def generation(self) -> int:
+        """The generation that ops belong to now."""
+        return self._port.generation
+
+    async def stats(self) -> DeviceStats:
+        """Figures of device and host, asked of the host.
+
+        Raises:
+            AskTimeout: No answer within 5 s: the host is busy, or no context is ready.
+            ContextLost, DeviceStopped
+        """
+        host: HostStats = await self._answers.ask("stats", timeout=CONTROL_TIMEOUT, type=HostStats)
+        actor, port = self._actor, self._port
+        return DeviceStats(
+            name=port.name,
+            uuid=port.uuid,
+            backend=self.backend,
+            isolation=self.isolation,
+            generation=port.generation,
+            ordinal=actor.ordinals.of(port.generation),
+            restarts=actor.restarts,
+            compute_capability=host.compute_capability,
+            free_bytes=host.free_bytes,
+            total_bytes=host.total_bytes,
+            used_bytes=host.used_bytes,
+            cached_bytes=host.cached_bytes,
+            staged_bytes=actor.arenas.stats.used,
+            buffers=host.buffers,
+            queue_depth=port.queued,
+            in_flight=port.in_flight,
+            parked=host.parked,
+            live_streams=host.live_streams,
+            completed=port.unanswered.completed,
+            failed=port.unanswered.failed,
+            plans=host.plans,
+            libraries=host.libraries,
+        )
+
+    def health(self) -> DeviceHealth:
+        """What is known without asking the host; never waits."""
+        actor = self._actor
+        return DeviceHealth(
+            state=actor.state.value,
+            ok=actor.state is State.READY,
+            generation=self._port.generation,
+            ordinal=actor.ordinals.of(self._port.generation),
+            restarts=actor.restarts,
+            standby=actor.standby_state,
+            host_pid=actor.host.pid if actor.host is not None else None,
+            error=None if actor.error is None else str(actor.error),
+        )
+
+    def watch_generation(self) -> GenerationWatch:
+        """The generation as a watchable value: ``.value``, ``await .changed()``, ``async for``."""
+        return self._actor.watch_generation
+
+    def events(self) -> AsyncIterator[DeviceEvent]:
+        """``Lost``, ``Recovered`` and ``Stopped`` from now on; ends after ``Stopped``."""
+        return self._actor.events.subscribe()
+
+    async def trace(self, hook: Callable[[TraceRecord], None]) -> Callable[[], Awaitable[None]]:
+        """Have ``hook`` called, on the loop, with a record of every op that gets its completion from now on.
+
+        Records come in batches with the completions. The trace belongs to the current context; install it again after
+        ``Recovered`` (or open the device with ``trace=True``).
+
+        Returns:
+            An async function that removes it.
+        """
+        self._answers.traces.append(hook)
+        await self._answers.ask("trace", True, timeout=CONTROL_TIMEOUT)
+
+        async def remove() -> None:
+            self._answers.traces.remove(hook)
+            if not self._answers.traces and not self.stopped:
+                await self._answers.ask("trace", False, timeout=CONTROL_TIMEOUT)
+
+        return remove
+
+    async def trim(self) -> None:
+        """Give cached device memory back to the driver."""
+        self._port.flush()
+        await self._answers.ask("trim", timeout=CONTROL_TIMEOUT)
+
+    def per_generation(self, make: "Callable[[Device], T | Awaitable[T]]") -> "PerGeneration[T]":
+        """Keep ``make(device)``, made again on first use in each generation.
+
+        ``weights = dev.per_generation(lambda d: d.put(w))``, then ``await weights()``.
+        """
+        return PerGeneration(self, make)
+
+    async def close(self, *, timeout: float | None = None) -> None:
+        """End the device: nothing of it is left when this returns. Ops in flight fail with ``DeviceStopped``.
+
+        Args:
+            timeout: Seconds to wait for the host's work in flight; ``close_timeout`` of the configuration by default.
+        """
+        self._limit_close(timeout)
+        # A thread gets close_timeout to finish its work, and as long again to come back from the call that it is in.
+        await self.ref.stop_and_wait(timeout=2 * self._actor.close_timeout + GRACE)
+        self._transfers.close()
+
+    def _limit_close(self, timeout: float | None) -> None:
+        """Let a later :meth:`close` wait at most ``timeout`` seconds for work in flight; None changes nothing."""
+        if timeout is not None:
+            self._actor.close_timeout = min(timeout, self._actor.close_timeout)
+
+    def __repr__(self) -> str:
+        number = self._actor.ordinals.of(self._port.generation)
+        return f"<Device {self.name} ({self.isolation}), {self._actor.state.value}, generation {number}>"
+
+
+class PerGeneration(Generic[T]):
+    """A value that is made again on first use in each generation. Concurrent first uses share one making."""
+
+    def __init__(self, device: Device, make: Callable[[Device], T | Awaitable[T]]) -> None:
+        self._device = device
+        self._make = make
+        self._generation = 0
+        self._task: asyncio.Future[T] | None = None
+
+    async def __call__(self) -> T:
+        """The value of the current generation."""
+        if self._task is None or self._generation != self._device.generation or _failed(self._task):
+            self._generation = self._device.generation
+            self._task = asyncio.ensure_future(self._run())
+        return await asyncio.shield(self._task)
+
+    async def _run(self) -> T:
+        value = self._make(self._device)
+        if isinstance(value, Awaitable):
+            made: T = await value
+            return made
+        return value
+
+
+def _failed(task: "asyncio.Future[Any]") -> bool:
+    return task.done() and (task.cancelled() or task.exception() is not None)

@@ -1,0 +1,95 @@
+"""Control requests to the active context host, and their answers."""
+
+import asyncio
+import itertools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from callboard.core.errors import AccelError, AskTimeout, ContextLost
+from callboard.device.client.line.entries import Gate
+from callboard.device.client.line.status import TraceRecord
+from callboard.device.protocol.failures import as_error
+from callboard.device.protocol.messages import Answer, Ask, Flush, FromHost, Traces
+
+if TYPE_CHECKING:
+    from callboard.device.supervision.actor import DeviceActor
+
+__all__ = ["Answers"]
+
+
+class Answers:
+    """Sends control requests to the host of a device and matches the answers."""
+
+    def __init__(self, actor: "DeviceActor") -> None:
+        self._actor = actor
+        self._ids = itertools.count(1)
+        self.traces: list[Callable[[TraceRecord], None]] = []
+        self._waiting: dict[int, tuple[asyncio.Future[Any], Any]] = {}
+        actor.on_answer = self.take
+        actor.on_loss = self.lost
+
+    async def ask(self, what: str, argument: Any = None, *, timeout: float, type: Any = Any) -> Any:
+        """Send a request when a context is ready; returns its answer, which must be of ``type``.
+
+        Raises:
+            AskTimeout: No answer within ``timeout`` seconds.
+            ContextLost: The context was lost meanwhile.
+        """
+        try:
+            async with asyncio.timeout(timeout):
+                await self._actor.until_ready()
+                host = self._actor.host
+                if host is None:
+                    raise ContextLost(f"{self._actor.port.name}: the context was lost; ask again")
+                request = next(self._ids)
+                future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+                self._waiting[request] = future, type
+                self._actor.port.flush()  # so that the answer counts ops called before
+                host.post(Ask(request, what, b"" if argument is None else msgspec.msgpack.encode(argument)))
+                try:
+                    return await future
+                finally:
+                    del self._waiting[request]
+        except TimeoutError:
+            raise AskTimeout(f"{self._actor.port.name}: no answer to {what!r} within {timeout} s") from None
+
+    def lost(self, error: AccelError) -> None:
+        """Fail the waiting requests: the context that was asked is gone."""
+        for future, _ in self._waiting.values():
+            if not future.done():
+                future.set_exception(
+                    ContextLost(f"{self._actor.port.name}: the context was lost before it answered: {error}")
+                )
+
+    def take(self, message: FromHost) -> None:
+        """Handle a message that may be an answer.
+
+        Raises:
+            msgspec.DecodeError: The answer is not of the type that was asked for.
+        """
+        if isinstance(message, Answer):
+            future, wanted = self._waiting.get(message.id, (None, None))
+            if future is not None and not future.done():
+                if message.error is not None:
+                    future.set_exception(as_error(message.error))
+                else:
+                    future.set_result(msgspec.msgpack.decode(message.value, type=wanted))
+        elif isinstance(message, Traces):
+            for record in message.records:
+                for hook in self.traces:
+                    self._trace(hook, TraceRecord(*record))
+        elif isinstance(message, Flush) and (host := self._actor.host) is not None:
+            # Sent behind the queued frees, which may themselves wait for an array that is still being copied; after a
+            # takeover, only when the lost host, which may hold most of the memory, is gone.
+            actor = self._actor
+            actor.port.outbox.hold(Gate(passed=lambda: actor.fleet.when_reaped(lambda: host.post(Ask(0, "flushed")))))
+            actor.port.flush()
+
+    def _trace(self, hook: Callable[[TraceRecord], None], record: TraceRecord) -> None:
+        try:
+            hook(record)
+        except Exception as e:  # from a user's hook, not from the host or its message
+            context = {"message": "callboard: a trace hook has failed", "exception": e}
+            self._actor.port.loop.call_exception_handler(context)

@@ -1,0 +1,60 @@
+"""``host_array``: what ``put`` is given, as a NumPy array, or an error that says what to do."""
+
+import sys
+from typing import Any
+
+import numpy as np
+
+from callboard.core.dtype import DTYPES, DType, as_dtype
+from callboard.core.reply import Reply
+
+__all__ = ["host_array"]
+
+_TORCH = {"bfloat16": "bf16", "float8_e4m3fn": "f8_e4m3", "float8_e5m2": "f8_e5m2"}
+"""Dtypes of torch for which its tensors give no NumPy array."""
+
+
+def host_array(value: Any, dtype: DType | None) -> "np.ndarray[Any, Any]":
+    """The array that a caller of ``put`` means; a copy only where the dtype or the kind of object needs one.
+
+    Raises:
+        TypeError: It is not an array, or of a dtype that no device holds; names the type and the way.
+    """
+    wanted = None if dtype is None else dtype.np
+    if type(value) is np.ndarray:
+        array = value if wanted is None else value.astype(wanted, copy=False)
+    else:
+        array = np.asarray(_known(value), wanted)
+    if array.dtype.kind in "OUSMm" and not isinstance(value, np.ndarray):
+        raise TypeError(f"put: the value is of type {type(value).__name__}; pass an array, or lists of numbers")
+    as_dtype(array.dtype, "put: the array's dtype")
+    return array
+
+
+def _known(value: Any) -> Any:
+    """Objects that NumPy would misread, in a form that it reads."""
+    if isinstance(value, np.ma.MaskedArray) and value.mask.any():
+        raise TypeError("put: the array has masked elements; say what they are: put(array.filled(value))")
+    if isinstance(value, Reply):
+        raise TypeError(f"put: the value is a {type(value).__name__}, which is pending; put the result: await it first")
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(value, torch.Tensor):
+        tensor: Any = value
+        tensor = tensor.detach().resolve_conj().resolve_neg()
+        name = _TORCH.get(str(tensor.dtype).removeprefix("torch."))
+        if name is not None:
+            held = DTYPES[name]
+            bits = torch.int16 if held.itemsize == 2 else torch.uint8
+            return tensor.view(bits).numpy().view(held.np)
+        return tensor
+    sparse = sys.modules.get("scipy.sparse")
+    if sparse is not None and sparse.issparse(value):
+        raise TypeError(
+            f"put: the value is a {type(value).__name__} of SciPy; use dev.sparse.from_scipy(matrix), or "
+            "put(matrix.toarray()) for a dense array"
+        )
+    if isinstance(value, dict):
+        raise TypeError("put: the value is a dict; put each array: {name: dev.put(x) for name, x in value.items()}")
+    if value is None:
+        raise TypeError("put: the value is None; pass an array, or make one on the device: dev.empty, dev.zeros")
+    return value

@@ -1,0 +1,196 @@
+"""``Outbox``: the queue of calls that are not sent yet, in order, and when they are sent.
+
+Calls made in one iteration of the loop are sent together. The first of them is sent at once, and so are all calls to a
+host on the loop's own thread.
+"""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable
+from threading import get_ident
+
+import msgspec
+
+from callboard.device import forkguard
+from callboard.device.client.line.entries import Gate, sendable
+from callboard.device.client.line.releases import Releases
+from callboard.device.protocol.messages import ActorCall, Call
+from callboard.device.supervision.hosts.base import Host
+
+__all__ = ["Outbox"]
+
+FIRST, BATCH = 8, 64
+"""Queued calls at which a burst is sent before the loop's next iteration: few at first, so that the host begins early,
+then more."""
+LOOP_TURN = 1e-3
+"""Seconds after which the loop gets an iteration, however short the ops that are awaited in a row."""
+
+
+class Outbox:
+    """Ops and resident actors' calls on their way to the host of one device.
+
+    Args:
+        loop: The device's loop; its thread sends.
+        name: Name of the device.
+        linger: Seconds to poll for the only op in flight before the loop goes on.
+
+    Attributes:
+        host: The host to send to; None while no context is ready.
+        here: Whether the host admits on the loop's thread, so that batching gains nothing.
+        queue: Items that are not sent yet.
+        released: Buffers whose last ref is gone.
+        thread: Id of the loop's thread.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, name: str, linger: float) -> None:
+        self.host: Host | None = None
+        self.here = False
+        self.queue: deque[Call | ActorCall | Gate] = deque()
+        self.released = Releases()
+        self.thread = get_ident()
+        self._loop = loop
+        self._name = name
+        self._linger = linger
+        self._in_vain = self._pauses = 0
+        self._scheduled = False
+        self._scheduled_at = 0.0
+        self._burst = FIRST
+        self._forked = False
+        loop.add_reader(self.released, self._on_release)
+
+    # -- in ------------------------------------------------------------------------------------------------------------
+
+    def send(self, call: Call) -> bool:
+        """Send a call at once; False if it has to queue (:meth:`add`)."""
+        if get_ident() != self.thread:
+            return False
+        if self.queue or self.released.ids:
+            self.flush()
+            if self.queue:
+                return False
+        host = self.host
+        return host is not None and host.admit(call)
+
+    def add(self, item: Call | ActorCall) -> None:
+        """Queue an item, behind the frees made before. Any thread."""
+        if self.released.ids:
+            self._free()
+        self.queue.append(item)
+
+    def remind(self) -> None:
+        """Have the loop flush in its next iteration; send part of a long burst before that. Any thread."""
+        if not self._scheduled:
+            self._schedule()
+        elif len(self.queue) >= self._burst and self.host is not None and get_ident() == self.thread:
+            self._burst = min(2 * self._burst, BATCH)
+            self.flush()
+
+    def hold(self, gate: Gate) -> None:
+        """Hold back everything queued from now on until the gate is open."""
+        self.queue.append(gate)
+
+    def open(self, gate: Gate) -> None:
+        """Open a gate; any thread."""
+        gate.is_open = True
+        self._loop.call_soon_threadsafe(self.flush)
+
+    def withdraw(self, op: int) -> bool:
+        """Mark the item with this id as cancelled; False if it has been sent. On the loop's thread."""
+        for i, item in enumerate(list(self.queue)):  # other threads may append meanwhile, but not remove
+            if isinstance(item, Call | ActorCall) and item.id == op != 0:  # a free has no id
+                self.queue[i] = msgspec.structs.replace(item, withdrawn=True)
+                return True
+        return False
+
+    # -- out -----------------------------------------------------------------------------------------------------------
+
+    def flush(self) -> None:
+        """Send what is queued, if a context is ready; on another thread, have the loop do it."""
+        if self._forked:
+            raise forkguard.forked_error(f"device {self._name}")
+        if get_ident() != self.thread:
+            if not self._scheduled:
+                self._schedule()
+            return
+        if self.released.ids:
+            self._free()
+        host = self.host
+        if host is None or not self.queue:
+            return
+        for message in sendable(self.queue):
+            host.post(message)
+
+    def linger(self, done: Callable[[], bool]) -> None:
+        """Poll for the completion of the only op in flight, for at most the configured time.
+
+        Does not poll when an iteration of the loop is due: awaiting op after op must not starve other tasks. Where ops
+        take longer than the configured time, it polls seldom: each failed poll doubles the number of awaits that skip
+        polling.
+        """
+        host = self.host
+        if host is None or not self._linger or get_ident() != self.thread:
+            return
+        if time.perf_counter() - self._scheduled_at >= LOOP_TURN:
+            return
+        if self._pauses:
+            self._pauses -= 1
+            return
+        came = host.linger(done, self._linger)
+        self._pauses = self._in_vain = 0 if came else min(64, 2 * self._in_vain + 1)
+
+    def _schedule(self) -> None:
+        self._scheduled = True
+        self._scheduled_at = time.perf_counter()
+        if get_ident() == self.thread:
+            self._loop.call_soon(self._turn)
+        else:
+            self._loop.call_soon_threadsafe(self._turn)
+
+    def _turn(self) -> None:
+        """Flush in an iteration of the loop: the burst is over."""
+        self._scheduled = False  # first: items that are queued from now on schedule another flush
+        self._burst = FIRST
+        self.flush()
+
+    def _free(self) -> None:
+        """Queue the frees of released buffers, behind every call that named them."""
+        released = self.released.ids
+        buffers = []
+        try:
+            while True:
+                buffers.append(released.popleft())
+        except IndexError:
+            pass
+        if buffers:
+            self.queue.append(Call(0, b"", [], [], buffers))
+
+    def _on_release(self) -> None:
+        self.released.rearm()
+        if not self._scheduled:
+            self.flush()
+
+    # -- hosts come and go ---------------------------------------------------------------------------------------------
+
+    def ready(self, host: Host) -> None:
+        """Send the queued items and all later ones to this host."""
+        self.host = host
+        self.here = host.here
+        self.flush()
+
+    def lose(self) -> None:
+        """The host is gone: drop the items and frees that were queued for it."""
+        self.host = None
+        self.here = False
+        self.released.ids.clear()
+        self.queue = deque()  # not cleared: other threads may be appending
+
+    def close(self) -> None:
+        """Detach from the loop."""
+        self._loop.remove_reader(self.released)
+        self.released.close()
+
+    def after_fork(self) -> None:
+        """In a forked child: send nothing, and leave the loop alone, because its wake-up descriptor is the parent's."""
+        self._forked = True
+        self.released.close()

@@ -1,0 +1,301 @@
+"""``OpPort``: the application's end of the op line: mints ids and queues calls.
+
+The hot path of the application: a few microseconds per op. A call never waits and never does I/O beyond one
+non-blocking send.
+"""
+
+import asyncio
+import concurrent.futures
+import contextvars
+import itertools
+import sys
+import weakref
+from collections.abc import Callable, Mapping
+from threading import get_ident
+from typing import Any
+
+from callboard.core.errors import AccelError, DeviceStopped, ShapeError
+from callboard.core.library import Library
+from callboard.core.op import Op, info_of
+from callboard.core.ref import Allocation, GpuRef, RefServices
+from callboard.core.reply import Cause, Reply
+from callboard.device import forkguard
+from callboard.device.client.line import refusals
+from callboard.device.client.line.entries import Entry
+from callboard.device.client.line.outbox import Outbox
+from callboard.device.client.line.plans import ClientPlan, check_overlaps
+from callboard.device.client.line.replies import reply_to
+from callboard.device.client.line.room import RoomQueue
+from callboard.device.client.line.unanswered import Unanswered
+from callboard.device.config import DeviceConfig
+from callboard.device.protocol.messages import Call, Completions
+from callboard.device.supervision.hosts.base import Host
+
+__all__ = ["OpPort", "request_key"]
+
+request_key: contextvars.ContextVar[str | None] = contextvars.ContextVar("callboard_request_key", default=None)
+"""Key of the request that ops are called for; see :func:`callboard.request_key`."""
+
+OWN = ("callboard.core.", "callboard.device.", "callboard.kernel.", "callboard._blocking", "callboard.sync")
+"""Modules that call for a user: not where an op was made."""
+
+_entry = tuple.__new__  # a NamedTuple's own constructor costs twice as much
+_ids = itertools.count(1)  # ops and buffers of this process; never reused
+
+
+class OpPort:
+    """Ops of one device, across its generations.
+
+    Attributes:
+        name, uuid: Of the device.
+        generation: The one that ops belong to now.
+        stopped: Why the device takes no more work; None while it does.
+        outbox: Calls that have not been sent, and the host that they are sent to.
+        unanswered: Ops without a completion.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        name: str,
+        uuid: str,
+        backend: str,
+        libraries: Mapping[str, type[Library]],
+        config: DeviceConfig,
+        report: Callable[[BaseException], None],
+    ) -> None:
+        self.loop = loop
+        self.name = name
+        self.uuid = uuid
+        self.generation = 0
+        self.stopped: str | None = None
+        self.outbox = Outbox(loop, name, config.linger)
+        self.unanswered = Unanswered(self, name)
+        self._backend = backend
+        self._libraries = libraries
+        self._config = config
+        self._report = report
+        self._plans: dict[bytes, ClientPlan] = {}
+        self._room = config.pending_capacity
+        self._forked = False
+        self.services: RefServices  # the device sets it
+        self._waiting = RoomQueue(lambda n: self.stopped is not None or len(self.unanswered.entries) + n <= self._room)
+        forkguard.guard(self)
+
+    # -- calls ---------------------------------------------------------------------------------------------------------
+
+    def submit(self, op: Op[Any, Any], extra: Any = None, keep: Any = None, depth: int = 2) -> Any:
+        """Accept an op; its reply at once.
+
+        Args:
+            op: The message.
+            extra: Told when the completion is there.
+            keep: Resolve this instead of a reply made here.
+            depth: How many frames up to look for the caller, for the creation line; frames of callboard are skipped.
+
+        Raises:
+            ShapeError, UnsupportedOp, DeviceMismatch, GpuRefStale, MailboxFull, DeviceStopped: Nothing has been sent.
+        """
+        info = info_of(type(op))
+        try:
+            signature, operands, numbers = info.split(op)
+        except ShapeError as e:
+            raise (not self.services.blocking and refusals.open_extents(op)) or e from None
+        plan = self._plans.get(signature)
+        if plan is None:
+            plan = self._plan(signature, op)
+        pending = self.unanswered.entries
+        if len(pending) >= self._room or self.stopped is not None:
+            raise self._no_room()
+        generation = self.generation
+        places: list[int] = []
+        for ref in operands:
+            allocation = ref.allocation
+            if ref.generation != generation or allocation.freed or ref._port is not self:
+                raise self._unusable(plan.tag, op, ref)
+            places.append(allocation.id)
+            places.append(ref.offset)
+        if plan.written and places != plan.apart:
+            buffers = places[::2]
+            for at in plan.written:
+                if buffers.count(buffers[at]) > 1:
+                    check_overlaps(op)
+                    break
+            plan.apart = places
+        op_id = next(_ids)
+        made = [next(_ids) for _ in plan.outputs] if plan.outputs else []
+        call = Call(op_id, signature, places, numbers, made)
+        # Sent first of all, if it is the first: what follows is done while the host and the device are at work.
+        outbox = self.outbox
+        sent = (outbox.here or not pending) and outbox.send(call)
+        if plan.one_given >= 0:
+            given = operands[plan.one_given]
+            reply: Any = GpuRef(self, given.allocation, given.layout, generation, given.offset, op_id)
+            target: Callable[[], Any] = weakref.ref(reply)
+        elif plan.one_made:
+            reply = GpuRef(self, Allocation(made[0], outbox.released), plan.outputs[0], generation, 0, op_id)
+            target = weakref.ref(reply)
+        else:
+            reply, target, extra = reply_to(self, outbox.released, plan, op, op_id, made, extra)
+        if keep is not None:
+            target = lambda: keep
+        frame = sys._getframe(depth)
+        while frame.f_globals.get("__name__", "").startswith(OWN) and frame.f_back is not None:
+            frame = frame.f_back
+        pending[op_id] = _entry(Entry, (target, plan.tag, request_key.get(), frame.f_code, frame.f_lasti, extra))
+        if not sent:
+            outbox.add(call)
+        if self.unanswered.entries is not pending:  # lost meanwhile: the loop fails the op, if it has not yet
+            self.loop.call_soon_threadsafe(self.unanswered.fail_late, op_id, pending)
+        outbox.remind()
+        return reply if keep is None else keep  # a ref that is dropped here is freed behind the call
+
+    def _plan(self, signature: bytes, op: Op[Any, Any]) -> ClientPlan:
+        plan = ClientPlan(op)
+        library = self._libraries.get(plan.tag.partition(".")[0])
+        why = "the backend has no such library" if library is None else library.why_not(op)
+        if why is not None:
+            raise refusals.marked(
+                refusals.unsupported(self._backend, plan.tag, why), self.name, self.generation, plan.tag
+            )
+        if len(self._plans) >= 8192:
+            self._plans.clear()
+        self._plans[signature] = plan
+        return plan
+
+    def allocation(self) -> Allocation:
+        """The owner of a new buffer, where no op makes one."""
+        return Allocation(next(_ids), self.outbox.released)
+
+    # -- what replies ask for ------------------------------------------------------------------------------------------
+
+    def flush(self) -> None:
+        """Send what is queued, if a context is there; on another thread, have the loop do it."""
+        self.outbox.flush()
+
+    def awaited(self, reply: Reply[Any]) -> None:
+        """Send what is queued; if this is the only op in flight, look for its completion for a moment."""
+        outbox = self.outbox
+        if outbox.queue or outbox.released.ids or self._forked:
+            outbox.flush()
+        if len(self.unanswered.entries) == 1:
+            outbox.linger(reply.done)
+
+    def withdraw(self, reply: Reply[Any]) -> bool:
+        """Take an unsent op back; it fails with ``Withdrawn``, and so does who reads what it would have written."""
+        if get_ident() == self.outbox.thread:
+            return self.outbox.withdraw(reply._op)
+        answer: concurrent.futures.Future[bool] = concurrent.futures.Future()
+        self.loop.call_soon_threadsafe(lambda: answer.set_result(self.outbox.withdraw(reply._op)))
+        return answer.result(10.0)
+
+    # -- completions ---------------------------------------------------------------------------------------------------
+
+    def completions(self, message: Completions) -> None:
+        """Settle the replies."""
+        self.unanswered.settle(message, self.generation)
+        if self._waiting.waiting:
+            self._waiting.poll()
+
+    def unretrieved(self, cause: Cause) -> None:
+        """To dead letters and the log. The error is made on the loop's thread, where it may run code of its class."""
+        try:
+            self.loop.call_soon_threadsafe(self._report_unretrieved, cause)
+        except RuntimeError:  # the loop is closed
+            self._report_unretrieved(cause)
+
+    def _report_unretrieved(self, cause: Cause) -> None:
+        self._report(cause.error())
+
+    # -- generations ---------------------------------------------------------------------------------------------------
+
+    def ready(self, host: Host) -> None:
+        """A context is there: send what was accepted meanwhile."""
+        self._room = self._config.max_in_flight
+        self.outbox.ready(host)
+        self._waiting.poll()
+
+    def lose(self, error: AccelError, generation: int) -> int:
+        """Fail everything accepted and not answered, sent or not; new ops belong to ``generation``.
+
+        Returns:
+            How many ops failed.
+        """
+        self._room = self._config.pending_capacity
+        # Other threads may be submitting. They read these three in the opposite order: an op that is noted in the new
+        # `entries` belongs to the new generation and lies in the new queue, one noted in the old is failed below or by
+        # `submit` itself.
+        old, self.generation = self.generation, generation
+        self.outbox.lose()
+        return self.unanswered.lose(error, old, next(_ids))
+
+    def stop(self, reason: str, error: AccelError) -> int:
+        """No more work; what waits fails."""
+        self.stopped = reason
+        failed = self.lose(error, self.generation)
+        self._waiting.poll()
+        return failed
+
+    def close(self) -> None:
+        """Let go of the loop."""
+        self.unanswered.forget()
+        self.outbox.close()
+
+    def after_fork(self) -> None:
+        """In a forked child: every call raises."""
+        self._forked = True
+        self._room = 0
+        self.outbox.after_fork()
+
+    # -- room ----------------------------------------------------------------------------------------------------------
+
+    @property
+    def in_flight(self) -> int:
+        """Ops without a completion."""
+        return len(self.unanswered.entries)
+
+    @property
+    def queued(self) -> int:
+        """Calls that have not been sent."""
+        return len(self.outbox.queue)
+
+    def check_room(self, n: int) -> None:
+        """See that ``n`` more ops can be called.
+
+        Raises:
+            MailboxFull, DeviceStopped
+        """
+        if self.stopped is not None or len(self.unanswered.entries) + n > self._room:
+            raise self._no_room()
+
+    async def room(self, n: int) -> None:
+        """Wait until ``n`` more ops can be called.
+
+        Raises:
+            ValueError: More than there will ever be room for.
+            DeviceStopped
+        """
+        if n > self._config.max_in_flight:
+            raise ValueError(f"room for {n} ops; max_in_flight is {self._config.max_in_flight}")
+        self.flush()
+        await self._waiting.wait(n)
+        if self.stopped is not None:
+            raise DeviceStopped(f"{self.name}: {self.stopped}")
+
+    async def drain(self) -> None:
+        """Wait until no op is without a completion."""
+        self.flush()
+        while self.unanswered.entries and self.stopped is None:
+            await self._waiting.wait(self._room)
+
+    # -- refusals ------------------------------------------------------------------------------------------------------
+
+    def _no_room(self) -> AccelError:
+        if self._forked:
+            raise forkguard.forked_error(f"device {self.name}")
+        error = refusals.no_room(self.name, self.stopped, self.outbox.host is not None, self._config)
+        return refusals.marked(error, self.name, self.generation)
+
+    def _unusable(self, tag: str, op: Op[Any, Any], ref: Any) -> AccelError:
+        error = refusals.unusable(self, tag, op, ref)
+        return refusals.marked(error, self.name, self.generation, tag)

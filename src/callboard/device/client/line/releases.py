@@ -1,0 +1,52 @@
+"""Releases: buffers whose last ref is gone, on their way to the host."""
+
+import contextlib
+import os
+from collections import deque
+
+__all__ = ["Releases"]
+
+
+class Releases:
+    """A deque of buffer ids that wakes the loop once per burst.
+
+    :meth:`append` is called by ``__del__``: on any thread, at any moment, also inside a garbage collection. So it takes
+    no lock, touches no loop and logs nothing. It writes to a descriptor that the loop reads, unless that has been done
+    already.
+    """
+
+    __slots__ = ("_armed", "_read", "_write", "ids")
+
+    def __init__(self) -> None:
+        self.ids: deque[int] = deque()
+        self._armed = False
+        self._read, self._write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC) if hasattr(os, "pipe2") else os.pipe()
+
+    def append(self, buffer: int) -> None:
+        """Note an id."""
+        self.ids.append(buffer)
+        if not self._armed:
+            self._armed = True
+            with contextlib.suppress(OSError):  # closed, or full: then the loop is awake, or gone
+                os.write(self._write, b"\0")
+
+    def __bool__(self) -> bool:
+        return bool(self.ids)
+
+    def fileno(self) -> int:
+        """Readable after a burst began."""
+        return self._read
+
+    def rearm(self) -> None:
+        """The loop has seen the burst."""
+        with contextlib.suppress(BlockingIOError):
+            os.read(self._read, 64)
+        self._armed = False
+
+    def close(self) -> None:
+        """Release the descriptors, once; later ids are noted and go nowhere."""
+        self._armed = True
+        if self._read >= 0:
+            os.close(self._read)
+            os.close(self._write)
+            self._read = self._write = -1

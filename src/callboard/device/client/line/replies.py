@@ -1,0 +1,98 @@
+"""Replies of ops that are answered otherwise than with one ref: values, several refs, struct operands."""
+
+import functools
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from callboard.core.layout import Layout, OpenLayout
+from callboard.core.op import Op
+from callboard.core.operand import StructOperand, operands_of
+from callboard.core.ref import Allocation, GpuRef, RefPort, Released
+from callboard.core.reply import Reply
+from callboard.device.client.line.entries import Several, Sized
+from callboard.device.client.line.plans import Built, ClientPlan
+
+__all__ = ["reply_to"]
+
+
+class ValueReply(Reply[Any]):
+    """A reply that is a number."""
+
+    __slots__ = ()
+
+    def _answer(self, value: Any) -> None:
+        if type(value) is list:
+            real, imaginary = value
+            value = complex(real, imaginary)
+        elif type(value) not in (bool, int, float):
+            raise TypeError(f"{value!r:.80} is not a number")
+        super()._resolve(value)
+
+    def _resolve(self, value: Any = None) -> None:
+        raise TypeError("a value was expected")
+
+
+def reply_to(
+    port: RefPort, released: Released, plan: ClientPlan, op: Op[Any, Any], op_id: int, made: list[int], extra: Any
+) -> tuple[Any, Callable[[], Any], Any]:
+    """The reply to an op, as ``(reply, what its completion settles, objects kept alive until then)``.
+
+    Args:
+        port, released: Of the refs that are made.
+        plan: Of the op's signature.
+        op: The message.
+        op_id: Its id.
+        made: Ids of the buffers that it makes.
+        extra: To be told of the completion.
+    """
+
+    def pending(allocation: Allocation, layout: Layout, offset: int = 0) -> GpuRef:
+        return GpuRef(port, allocation, layout, port.generation, offset, op_id)
+
+    fresh = [pending(Allocation(buffer, released), layout) for buffer, layout in zip(made, plan.outputs, strict=True)]
+    if plan.value:
+        reply: Any = ValueReply(port, op_id)
+        return reply, weakref.ref(reply), ([ref.allocation for ref in fresh], extra)
+    values: list[Any] = []
+    for name, how in zip(op.returns, plan.returned, strict=True):
+        if isinstance(how, Built):
+            parts = {part: fresh[at] for part, at in how.parts.items()}
+            values.append(msgspec.structs.replace(how.template, **parts))
+        elif how >= 0:
+            values.append(fresh[how])
+        else:
+            given = getattr(op, name)
+            if isinstance(given, StructOperand):
+                again = {n: pending(g.allocation, g.layout, g.offset) for n, g in operands_of(given).items()}
+                values.append(msgspec.structs.replace(given, **again))
+            else:
+                several = given if isinstance(given, tuple) else (given,)
+                values += (pending(g.allocation, g.layout, g.offset) for g in several)
+    refs = [r for v in values for r in (operands_of(v).values() if isinstance(v, StructOperand) else (v,))]
+    if not refs:
+        reply = Reply(port, op_id)
+        return reply, weakref.ref(reply), extra
+    weak = [weakref.ref(r) for r in refs]
+    alone = len(values) == 1 and op.results is None and not isinstance(getattr(op, op.returns[0]), tuple)
+    answer = values[0] if alone else tuple(values) if op.results is None else op.results(*values)
+    if plan.open:
+        sized = []
+        for ref in fresh:
+            if isinstance(ref.layout, OpenLayout):
+                sized.append(weakref.ref(ref))
+                if port.services.blocking:
+                    wait = functools.partial(_waited, sized[-1])
+                    ref.layout = OpenLayout(ref.layout.dtype, ref.layout.extents, wait)
+        return answer, lambda: Sized(sized, [r for w in weak if (r := w()) is not None]), extra
+    if len(refs) == 1:
+        return answer, weak[0], extra
+    return answer, lambda: Several([r for w in weak if (r := w()) is not None]), extra
+
+
+def _waited(weak: "weakref.ref[GpuRef[Any]]") -> Layout | None:
+    """The layout of a ref whose op has been waited for, None if the ref is gone; raises the op's error."""
+    ref = weak()
+    return None if ref is None else ref.result().layout

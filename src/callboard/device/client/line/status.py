@@ -1,0 +1,127 @@
+"""What a device tells about itself, as plain data."""
+
+from typing import NamedTuple
+
+import msgspec
+
+__all__ = ["DeviceHealth", "DeviceStats", "HostStats", "PlanStats", "TraceRecord"]
+
+
+class HostStats(msgspec.Struct, frozen=True, kw_only=True):
+    """What a context host says of itself, for :class:`DeviceStats`."""
+
+    compute_capability: tuple[int, int]
+    free_bytes: int
+    total_bytes: int
+    used_bytes: int
+    cached_bytes: int
+    buffers: int
+    parked: int
+    live_streams: int
+    plans: "dict[str, PlanStats]"
+    libraries: dict[str, str]
+
+
+class PlanStats(msgspec.Struct, frozen=True, kw_only=True):
+    """The plans that a context host keeps of one library (one for each combination of op, settings and layouts).
+
+    Attributes:
+        entries: Kept now.
+        hits: Launches that found theirs.
+        misses: Plans made.
+        evictions: Plans dropped because the library keeps only so many (:attr:`Library.max_plans`).
+    """
+
+    entries: int
+    hits: int
+    misses: int
+    evictions: int
+
+
+class DeviceStats(msgspec.Struct, frozen=True, kw_only=True):
+    """Figures of a device and its context host (``DeviceLoad`` in the specification, and more).
+
+    Attributes:
+        name, uuid, backend, isolation: Which device, and where its context lives.
+        generation: Of the context; ``ordinal`` is 1 for the first.
+        restarts: Contexts lost so far.
+        compute_capability: ``(major, minor)``; ``(0, 0)`` on a CPU.
+        free_bytes, total_bytes: Of the device, other processes' use included.
+        used_bytes: Held by our buffers.
+        cached_bytes: Kept by our pool for reuse.
+        staged_bytes: Host memory in arenas that is in use.
+        buffers: Arrays on the device.
+        queue_depth: Calls not yet sent.
+        in_flight: Ops without a completion.
+        parked: Ops that wait in the host for a plan, a call or memory.
+        live_streams: Streams of the context.
+        completed, failed: Ops, over all generations.
+        plans: Of each library that the context has used, by its lib (``"blas"``, ``"memory"``).
+        libraries: By what each of these works here, in words; empty where there is one way.
+    """
+
+    name: str
+    uuid: str
+    backend: str
+    isolation: str
+    generation: int
+    ordinal: int
+    restarts: int
+    compute_capability: tuple[int, int]
+    free_bytes: int
+    total_bytes: int
+    used_bytes: int
+    cached_bytes: int
+    staged_bytes: int
+    buffers: int
+    queue_depth: int
+    in_flight: int
+    parked: int
+    live_streams: int
+    completed: int
+    failed: int
+    plans: dict[str, PlanStats]
+    libraries: dict[str, str]
+
+
+class DeviceHealth(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether a device works.
+
+    Attributes:
+        state: ``"starting"``, ``"ready"``, ``"rebuilding"``, ``"half_open"`` or ``"stopped"``.
+        ok: It is ready.
+        generation: The one that ops belong to; ``ordinal`` is 1 for the first, as ``repr(device)`` counts them.
+        restarts: Contexts lost so far.
+        standby: ``"none"``, ``"starting"``, ``"ready"`` or ``"failed"``.
+        host_pid: Process of the active context; this process's own under thread isolation.
+        error: Why it has stopped.
+    """
+
+    state: str
+    ok: bool
+    generation: int
+    ordinal: int
+    restarts: int
+    standby: str
+    host_pid: int | None
+    error: str | None
+
+
+class TraceRecord(NamedTuple):
+    """One op, as a trace saw it in the context host.
+
+    Attributes:
+        op: Id of the op.
+        tag: ``"blas.gemm"``.
+        stream: Id of the stream.
+        began, enqueued, completed: Monotonic seconds: admission began, the launch returned, the completion was known.
+        ok: Whether it succeeded.
+    """
+
+    op: int
+    tag: str
+    stream: int
+    began: float
+    enqueued: float
+    completed: float
+    ok: bool

@@ -1,0 +1,340 @@
+"""Transfers: host arrays to the device and back, through arenas.
+
+A host array is copied into shared, page-locked memory by the caller (``put``) or by the copying thread (large ``get``,
+``put(non_blocking=True)``), in chunks, so that the device copies one chunk while the next is being copied on the host.
+"""
+
+import asyncio
+import functools
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from callboard.core.dtype import DType, DTypeLike, as_dtype
+from callboard.core.errors import ShapeError
+from callboard.core.layout import Layout, layout_of
+from callboard.core.ref import GpuRef
+from callboard.core.reply import Failure, Reply
+from callboard.device.client.line.copying import Copier
+from callboard.device.client.line.entries import Gate
+from callboard.device.client.line.hostarrays import host_array
+from callboard.device.client.line.port import OpPort
+from callboard.device.client.line.regions import HostRegion
+from callboard.device.protocol.arena import ArenaPool, Slot
+from callboard.kernel.memory import Copy, Download, Empty, Upload
+
+__all__ = ["Transfers"]
+
+Array = np.ndarray[Any, Any]
+
+CHUNK = 32 << 20
+"""Bytes of a chunk: long enough that an op's cost vanishes, short enough that copy and transfer overlap."""
+INLINE = 1 << 20
+"""Up to this many bytes are copied on the loop's thread (80 µs at 12 GB/s); more on the copying thread."""
+
+
+class Transfers:
+    """Copies between host arrays and one device."""
+
+    def __init__(self, port: OpPort, arenas: ArenaPool) -> None:
+        self._port = port
+        self._arenas = arenas
+        self._copier = Copier()
+
+    # -- to the device -------------------------------------------------------------------------------------------------
+
+    def put(self, array: Any, dtype: DTypeLike | None, non_blocking: bool, depth: int = 2) -> GpuRef[Any]:
+        """See :meth:`callboard.Device.put`."""
+        source = host_array(array, None if dtype is None else as_dtype(dtype))
+        layout = layout_of(as_dtype(source.dtype), source.shape)
+        if source.nbytes == 0:
+            return self._empty(layout, depth)
+        leased = self._arenas.find(source)
+        if leased is not None:  # the device reads the caller's page-locked memory itself
+            region = HostRegion(self._port, *leased, layout, self._port.generation)
+            done: GpuRef = self._port.submit(Upload(host=region), extra=_Keep(source), depth=depth)
+            return done
+        if source.nbytes <= CHUNK and not non_blocking:
+            self._port.check_room(1)
+            slot = self._arenas.take(source.nbytes)
+            try:
+                self._copier.copy(slot.as_array(layout.dtype.np, layout.shape), source)
+                lease = _Lease(self._arenas, slot)
+                region = HostRegion(self._port, slot.arena_id, slot.offset, layout, self._port.generation)
+                ref: GpuRef = self._port.submit(Upload(host=region), extra=lease, depth=depth)
+            except BaseException:  # Ctrl-C, too: nothing else gives the slot back
+                self._arenas.give(slot)
+                raise
+            return ref
+        return self._put_chunks(source, layout, non_blocking, depth + 1)
+
+    def _put_chunks(self, source: Array, layout: Layout, non_blocking: bool, depth: int) -> GpuRef:
+        parts = list(_parts(source.reshape(-1) if source.flags.c_contiguous else source))
+        slot = self._staged(source.nbytes, len(parts) + 1)
+        use = _SharedLease(self._arenas, slot)
+        try:
+            return self._put_parts(source, layout, slot, use, parts, non_blocking, depth + 1)
+        finally:
+            use.end()
+
+    def _put_parts(
+        self,
+        source: Array,
+        layout: Layout,
+        slot: Slot,
+        use: "_SharedLease",
+        parts: list[tuple[int, int]],
+        non_blocking: bool,
+        depth: int,
+    ) -> GpuRef:
+        last = whole = self._empty(layout, depth)
+        if source.flags.c_contiguous:
+            source, target = source.reshape(-1), whole.reshape(-1)
+        else:
+            target = whole
+        staged = slot.as_array(layout.dtype.np, source.shape)
+        row = source.nbytes // source.shape[0]
+        for a, b in parts:
+            view = target[a:b]
+            region = HostRegion(self._port, slot.arena_id, slot.offset + a * row, view.layout, whole.generation)
+            if non_blocking:
+                gate = Gate()
+                self._port.outbox.hold(gate)
+                self._copier.later(staged[a:b], source[a:b], functools.partial(self._copied, gate, use.begin()))
+            else:
+                self._copier.copy(staged[a:b], source[a:b])
+            use.begin()
+            try:
+                last = self._port.submit(Upload(host=region, out=view), extra=use, depth=depth)
+            except BaseException:  # Ctrl-C, too: this part will have no completion
+                use.end()
+                raise
+            if not non_blocking:
+                self._port.flush()
+        # The last chunk's completion includes those of the chunks before it: they wrote parts of the same buffer.
+        return last._view(layout, 0)
+
+    def _copied(self, gate: Gate, use: "_SharedLease") -> None:
+        use.end()
+        self._port.outbox.open(gate)
+
+    def _empty(self, layout: Layout, depth: int) -> GpuRef:
+        ref: GpuRef = self._port.submit(Empty(shape=layout.shape, dtype=layout.dtype.name), depth=depth + 1)
+        return ref
+
+    # -- to the host ---------------------------------------------------------------------------------------------------
+
+    def get(self, ref: GpuRef, out: Array | None, depth: int = 2) -> "Reply[Array]":
+        """See :meth:`GpuRef.get`."""
+        ref.access()
+        layout = layout_of(ref.dtype, ref.shape)
+        if out is not None and not isinstance(out, np.ndarray):
+            raise TypeError(f"get: out is {type(out).__name__}; pass a NumPy array")
+        if out is not None and (out.dtype != ref.dtype.np or out.shape != ref.shape or not out.flags.c_contiguous):
+            raise ShapeError(
+                f"get: out is {out.dtype}{list(out.shape)}, the array is {ref.layout!r}; "
+                "pass a C-contiguous array of that dtype and shape"
+            )
+        if out is not None and not out.flags.writeable:
+            raise ShapeError("get: out is read-only; pass an array that can be written")
+        reply: Reply[Array] = Reply(self._port)
+        if layout.nbytes == 0:
+            self._port.submit(
+                Copy(src=ref),
+                depth=depth,
+                keep=_Whole(reply, np.empty(layout.shape, layout.dtype.np) if out is None else out),
+            )
+            return reply
+        source: GpuRef = ref if ref.layout.contiguous else self._port.submit(Copy(src=ref), depth=depth)
+        leased = self._arenas.find(out) if out is not None else None
+        if leased is not None and out is not None:
+            region = HostRegion(self._port, *leased, layout, ref.generation)
+            self._port.submit(Download(src=source, host=region), keep=_Whole(reply, out), depth=depth)
+            return reply
+        flat = source.reshape(-1)
+        parts = list(_parts(flat))
+        slot = self._staged(layout.nbytes, len(parts))
+        fetch = _Fetch(self, reply, out, layout, slot, len(parts))
+        asked = 0
+        try:
+            for a, b in parts:
+                view = flat[a:b]
+                offset = slot.offset + a * layout.dtype.itemsize
+                region = HostRegion(self._port, slot.arena_id, offset, view.layout, ref.generation)
+                self._port.submit(Download(src=view, host=region), keep=_FetchPart(fetch, a, b), depth=depth)
+                asked += 1
+        except BaseException:  # Ctrl-C, too: the parts that were not asked for will have no completion
+            fetch.give_up(len(parts) - asked)
+            raise
+        return reply
+
+    def _staged(self, nbytes: int, ops: int) -> Slot:
+        """Host memory for a transfer in so many ops. What is too large for it is said first: no waiting helps there."""
+        slot = self._arenas.take(nbytes)
+        try:
+            self._port.check_room(ops)
+        except BaseException:  # Ctrl-C, too: nothing else gives the slot back
+            self._arenas.give(slot)
+            raise
+        return slot
+
+    # -- the copying thread --------------------------------------------------------------------------------------------
+
+    def host_empty(self, shape: tuple[int, ...], dtype: DType) -> Array:
+        """See :meth:`callboard.Device.host_empty`."""
+        if any(n < 0 for n in shape):
+            raise ShapeError(f"host_empty: shape {shape}: extents are >= 0")
+        return self._arenas.lease(shape, dtype.np)
+
+    def give(self, slot: Slot) -> None:
+        """A slot is free again."""
+        self._arenas.give(slot)
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        return self._port.loop
+
+    def copy(self, target: Array, source: Array, then: Callable[[], None]) -> None:
+        """Copy now if it is short, else on the copying thread; ``then`` runs on the loop."""
+        if source.nbytes <= INLINE:
+            np.copyto(target, source)
+            then()
+        else:
+            self._copier.later(target, source, lambda: self.loop.call_soon_threadsafe(then))
+
+    def close(self) -> None:
+        """End the copying thread; its copies are finished first."""
+        self._copier.close()
+
+
+class _Keep:
+    """Keeps an array alive until the completion."""
+
+    def __init__(self, array: Array) -> None:
+        self.array: Array | None = array
+
+    def settled(self, ok: bool) -> None:
+        self.array = None
+
+
+class _Lease:
+    """Gives a slot back with the completion."""
+
+    __slots__ = ("_arenas", "_slot")
+
+    def __init__(self, arenas: ArenaPool, slot: Slot) -> None:
+        self._arenas = arenas
+        self._slot = slot
+
+    def settled(self, ok: bool) -> None:
+        self._arenas.give(self._slot)
+
+
+class _SharedLease:
+    """Gives a slot back when all that use it have ended: the caller, copies on the host, ops in flight.
+
+    A completion alone is not enough: when the context is lost, it comes while copies into the slot still run.
+    """
+
+    def __init__(self, arenas: ArenaPool, slot: Slot) -> None:
+        self._arenas = arenas
+        self._slot = slot
+        self._uses = 1
+        self._lock = threading.Lock()
+
+    def begin(self) -> "_SharedLease":
+        with self._lock:
+            self._uses += 1
+        return self
+
+    def end(self) -> None:
+        with self._lock:
+            self._uses -= 1
+            if self._uses:
+                return
+        self._arenas.give(self._slot)
+
+    def settled(self, ok: bool) -> None:
+        self.end()
+
+
+class _Whole:
+    """A download straight into the caller's array."""
+
+    __slots__ = ("_array", "_reply")
+
+    def __init__(self, reply: "Reply[Array]", array: Array) -> None:
+        self._reply = reply
+        self._array = array
+
+    def _resolve(self) -> None:
+        self._reply._resolve(self._array)
+
+    def _reject(self, failure: Failure) -> None:
+        self._reply._reject(failure)
+
+
+class _Fetch:
+    """A download in parts, into one array of the caller's."""
+
+    def __init__(
+        self, transfers: Transfers, reply: "Reply[Array]", out: Array | None, layout: Layout, slot: Slot, parts: int
+    ) -> None:
+        self._transfers = transfers
+        self._reply = reply
+        self._array = np.empty(layout.shape, layout.dtype.np) if out is None else out
+        self._flat = self._array.reshape(-1)
+        self._slot = slot
+        self._staged = slot.as_array(layout.dtype.np, self._flat.shape)
+        self._left = parts
+        self._failure: Failure | None = None
+        self._given_up = False
+
+    def arrived(self, a: int, b: int) -> None:
+        self._transfers.copy(self._flat[a:b], self._staged[a:b], self._end)
+
+    def lost(self, failure: Failure) -> None:
+        self._failure = self._failure or failure
+        self._end()
+
+    def give_up(self, parts: int) -> None:
+        """These many parts will not be asked for; the reply was never handed out."""
+        self._given_up = True
+        self._transfers.loop.call_soon_threadsafe(self._end, parts)
+
+    def _end(self, parts: int = 1) -> None:
+        self._left -= parts
+        if self._left:
+            return
+        self._transfers.give(self._slot)
+        if self._given_up:
+            return
+        if self._failure is not None:
+            self._reply._reject(self._failure)
+        else:
+            self._reply._resolve(self._array)
+
+
+class _FetchPart:
+    __slots__ = ("_a", "_b", "_fetch")
+
+    def __init__(self, fetch: _Fetch, a: int, b: int) -> None:
+        self._fetch = fetch
+        self._a = a
+        self._b = b
+
+    def _resolve(self) -> None:
+        self._fetch.arrived(self._a, self._b)
+
+    def _reject(self, failure: Failure) -> None:
+        self._fetch.lost(failure)
+
+
+def _parts(array: "Array | GpuRef") -> Iterator[tuple[int, int]]:
+    """Ranges of the first axis of about :data:`CHUNK` bytes."""
+    rows = array.shape[0]
+    step = max(1, CHUNK * rows // max(array.nbytes, 1))
+    for a in range(0, rows, step):
+        yield a, min(a + step, rows)

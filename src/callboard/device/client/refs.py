@@ -1,0 +1,56 @@
+"""``DeviceRefs``: what a device does for its refs."""
+
+import weakref
+from typing import TYPE_CHECKING
+
+from callboard.core.errors import DeviceMismatch, GpuRefStale
+from callboard.core.layout import layout_from_wire
+from callboard.core.ref import Allocation, GpuRef, GpuToken
+
+if TYPE_CHECKING:
+    from callboard.device.client.line.interop import Interop
+    from callboard.device.client.line.port import OpPort
+    from callboard.device.client.line.transfers import Transfers
+
+__all__ = ["DeviceRefs"]
+
+
+class DeviceRefs:
+    """Serves the refs of a device (:class:`RefServices <callboard.core.ref.RefServices>`).
+
+    Args:
+        port: Which the refs are made with.
+        transfers: Copies them to the host.
+        interop: Lends their memory to other packages.
+    """
+
+    blocking = False
+
+    def __init__(self, port: "OpPort", transfers: "Transfers", interop: "Interop") -> None:
+        self._port = port
+        self._known: weakref.WeakValueDictionary[int, Allocation] = weakref.WeakValueDictionary()
+        self.get = transfers.get
+        self.last_write_stream = interop.last_write_stream
+        self.raw_device_ptr = interop.raw_device_ptr
+        self.dlpack = interop.dlpack
+        self.array_interface = interop.array_interface
+
+    def remember(self, allocation: Allocation) -> None:
+        """Make an allocation resolvable from tokens (:meth:`GpuRef.token` calls it)."""
+        self._known[allocation.id] = allocation
+
+    def resolve(self, token: GpuToken) -> GpuRef:
+        """See :meth:`Device.resolve`."""
+        if not isinstance(token, GpuToken):
+            raise TypeError(f"resolve: token is {type(token).__name__}; pass a GpuToken (ref.token() makes one)")
+        if token.device != self._port.uuid:
+            raise DeviceMismatch(f"the token names device {token.device}, this is {self._port.uuid}")
+        layout = layout_from_wire(token.dtype, token.shape, token.strides)
+        allocation = self._known.get(token.buffer)
+        if token.generation != self._port.generation:
+            raise GpuRefStale(f"token of {layout!r}: context rebuilt", "context rebuilt")
+        if allocation is None or allocation.freed:
+            raise GpuRefStale(f"token of {layout!r}: freed", "freed")
+        ref = GpuRef(self._port, allocation, layout, token.generation, token.offset)
+        ref._resolve()
+        return ref

@@ -1,0 +1,1 @@
+"""Addresses of resident actors, and calls to them."""

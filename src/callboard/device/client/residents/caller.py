@@ -1,0 +1,225 @@
+"""``Caller``: calls resident actors, and keeps what calls use: slots of their arguments and results, arrays lent."""
+
+import threading
+import weakref
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from callboard.actors.errors import ActorStopped
+from callboard.core.errors import MailboxFull
+from callboard.core.layout import layout_from_wire
+from callboard.core.ref import Allocation, GpuRef
+from callboard.core.reply import Reply
+from callboard.device.client.line.copying import Copier
+from callboard.device.client.line.port import OpPort
+from callboard.device.client.line.refusals import marked
+from callboard.device.client.residents.calls import Arguments, CallEnd
+from callboard.device.client.residents.line import accept, on_loop
+from callboard.device.protocol.arena import ArenaPool, Slot
+from callboard.device.protocol.messages import ActorCall, ProtocolError, Room, RoomWanted
+
+if TYPE_CHECKING:
+    from callboard.device.client.residents.registry import Resident
+
+__all__ = ["Caller"]
+
+INLINE = 1 << 20
+"""Bytes of a result that are copied on the loop's thread (80 µs at 12 GB/s)."""
+
+
+class SharedAllocation(Allocation):
+    """An array that a resident actor lent: freed once for each time that it came."""
+
+    __slots__ = ("issued",)
+
+    def __init__(self, id: int, released: Any) -> None:
+        super().__init__(id, released)
+        self.issued = 1
+
+    def free(self) -> None:
+        if not self.freed:
+            self.freed = True
+            self._release()
+
+    def __del__(self) -> None:
+        if not self.freed:
+            self._release()
+
+    def _release(self) -> None:
+        for _ in range(self.issued):
+            self.released.append(self.id)
+
+
+class Caller:
+    """The calls of all resident actors of a device.
+
+    Args:
+        port: The op line of the device.
+        arenas: Host memory shared with the contexts.
+    """
+
+    def __init__(self, port: OpPort, arenas: ArenaPool) -> None:
+        self._port = port
+        self._arenas = arenas
+        self._flying: dict[int, CallEnd] = {}
+        self._staged: dict[int, Slot] = {}  # slots of arguments, by call
+        self._lent: weakref.WeakValueDictionary[int, SharedAllocation] = weakref.WeakValueDictionary()
+        self._lock = threading.Lock()
+        self._copier = Copier()
+
+    def call(self, actor: "Resident", arguments: Arguments, timeout: float | None) -> Reply[Any]:
+        """Accept a call.
+
+        Raises:
+            ActorStopped, DeviceStopped, MailboxFull, GpuRefStale, DeviceMismatch: Nothing has been sent.
+        """
+        port = self._port
+        generation = port.generation
+        if actor.stopped is not None:
+            raise marked(_copy(actor.stopped), port.name, port.generation, arguments.tag)
+        if len(actor.flying) >= actor.limit:
+            raise marked(
+                MailboxFull(
+                    f"{arguments.tag}: {actor.limit} calls of {actor.name} are without an answer (max_in_flight); "
+                    "await some first"
+                ),
+                port.name,
+                port.generation,
+                arguments.tag,
+            )
+        arguments.check(port)
+        slot: Slot | None = None
+        reply: Reply[Any] = Reply(port)
+        end = CallEnd(self, actor, reply)
+
+        def message(id: int) -> ActorCall:
+            end.id = reply._op = id
+            actor.flying.add(id)
+            self._flying[id] = end
+            if slot is not None:
+                self._staged[id] = slot
+            refs = arguments.refs
+            places = [n for ref in refs for n in (ref.allocation.id, ref.offset)]
+            staged = [] if slot is None else [slot.arena_id, slot.offset, slot.nbytes]
+            return ActorCall(
+                id, actor.id, arguments.body, places, [r.layout.raw for r in refs], arguments.writes, staged
+            )
+
+        if arguments.packer.nbytes:
+            slot = self._arenas.take(arguments.packer.nbytes)
+        try:
+            if slot is not None:
+                arguments.packer.stage(_Slot(slot), self._copier.copy)
+            accept(port, arguments.tag, end, message)
+        except BaseException:  # Ctrl-C, too
+            if slot is not None and end.id == 0:
+                self._arenas.give(slot)
+            raise
+        if port.generation != generation:
+            on_loop(port, lambda: self._orphan(end.id))
+        if timeout is not None:
+            on_loop(port, lambda: self._expire_after(end, timeout, arguments.tag))
+        return reply
+
+    def _expire_after(self, end: CallEnd, timeout: float, tag: str) -> None:
+        if end.id in self._flying:
+            end.timer = self._port.loop.call_later(timeout, end.expire, timeout, tag)
+
+    def _orphan(self, call: int) -> None:
+        """The context was lost while another thread called: a call of the old one will not be answered any more."""
+        slot = None if call in self._port.unanswered.entries else self._staged.pop(call, None)
+        if slot is not None:
+            self._arenas.give(slot)
+
+    def ended(self, end: CallEnd) -> None:
+        """A call has its completion."""
+        self._flying.pop(end.id, None)
+        end.actor.flying.discard(end.id)
+        if end.timer is not None:
+            end.timer.cancel()
+
+    def ref(self, buffer: int, offset: int, dtype: int, shape: list[int], strides: list[int]) -> GpuRef:
+        """A device array that came with a result.
+
+        Raises:
+            TypeError, ValueError: The host's message names none.
+        """
+        layout = layout_from_wire(dtype, shape, strides)
+        if type(buffer) is not int or type(offset) is not int or buffer >= 0:
+            raise ValueError(f"buffer {buffer!r:.200}, offset {offset!r:.200}: not an array of a resident actor")
+        with self._lock:
+            allocation = self._lent.get(buffer)
+            if allocation is None or allocation.freed:
+                allocation = self._lent[buffer] = SharedAllocation(buffer, self._port.outbox.released)
+            else:
+                allocation.issued += 1
+        ref: GpuRef = GpuRef(self._port, allocation, layout, self._port.generation, offset)
+        ref._resolve()
+        return ref
+
+    # -- slots ---------------------------------------------------------------------------------------------------------
+
+    def give(self, slot: Slot) -> None:
+        """A slot is used again; after a loss not before the dead host is gone."""
+        self._arenas.give(slot)
+
+    def copy(self, target: Any, source: Any, then: Callable[[], None]) -> None:
+        """Copy now if it is short, else on the copying thread; ``then()`` runs on the loop."""
+        if source.nbytes <= INLINE:
+            self._copier.copy(target, source)
+            then()
+        else:
+            self._copier.later(target, source, lambda: self._port.loop.call_soon_threadsafe(then))
+
+    def close(self) -> None:
+        """End the copying threads."""
+        self._copier.close()
+
+    def returned(self, calls: Iterable[int]) -> None:
+        """The arguments of these calls have been read."""
+        for call in calls:
+            slot = self._staged.pop(call, None)
+            if slot is not None:
+                self._arenas.give(slot)
+
+    def lost(self) -> None:
+        """The context is gone, and with it the calls that used the arguments' slots."""
+        self.returned(list(self._staged))
+
+    def room(self, wanted: RoomWanted) -> Room:
+        """Where a result may be written that a call has ready, or why there is no room.
+
+        Raises:
+            ProtocolError: No such call is in flight, or it has room.
+        """
+        end = self._flying.get(wanted.id)
+        if end is None and self._port.unanswered.is_late(wanted.id):
+            return Room(wanted.id, [], "the call has failed meanwhile")
+        if end is None or end.slot is not None or wanted.nbytes <= 0:
+            raise ProtocolError(f"{wanted.nbytes} bytes for call {wanted.id}")
+        try:
+            end.slot = slot = self._arenas.take(wanted.nbytes)
+        except (MailboxFull, MemoryError, RuntimeError) as e:
+            return Room(wanted.id, [], f"the result: {e}")
+        return Room(wanted.id, [slot.arena_id, slot.offset])
+
+
+class _Slot:
+    """A slot as memory to stage arguments in."""
+
+    __slots__ = ("_slot",)
+
+    def __init__(self, slot: Slot) -> None:
+        self._slot = slot
+
+    def array(self, dtype: Any, shape: tuple[int, ...], offset: int) -> Any:
+        size = dtype.itemsize
+        for n in shape:
+            size *= n
+        return self._slot.array[offset : offset + size].view(dtype).reshape(shape)
+
+
+def _copy(stopped: ActorStopped) -> ActorStopped:
+    error = ActorStopped(str(stopped))
+    error.__cause__ = stopped.__cause__
+    return error

@@ -1,0 +1,224 @@
+"""A call of a resident actor, in the application: from its arguments to its reply."""
+
+import asyncio
+import functools
+import inspect
+import math
+import traceback
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, get_args, get_type_hints
+
+import numpy as np
+
+from callboard.actors.errors import ReplyError
+from callboard.core.errors import AskTimeout, DeviceMismatch, GpuRefStale
+from callboard.core.operand import In, Role
+from callboard.core.ref import GpuRef
+from callboard.core.reply import Cause, Failure, Reply
+from callboard.device.client.line.refusals import marked
+from callboard.device.client.residents.line import End
+from callboard.device.protocol.arena import Slot
+from callboard.device.protocol.residents.classes import known_class
+from callboard.device.protocol.residents.values import Packer, Unpacker, Unsendable, decode, encode
+
+if TYPE_CHECKING:
+    from callboard.device.client.residents.caller import Caller
+    from callboard.device.client.residents.registry import Resident
+
+__all__ = ["Arguments", "CallEnd", "read_only"]
+
+Array = np.ndarray[Any, Any]
+
+CURE = (
+    "pass numbers, text, bytes, lists, tuples, dicts, Structs, dataclasses, NumPy arrays or GpuRefs; make everything "
+    "else in the actor's prepare() or setup()"
+)
+
+
+class Arguments:
+    """The arguments of one call, taken apart and checked.
+
+    Args:
+        tag: Of the call, for errors.
+        method: Name of the method; None for a message, which is the only argument.
+        signature: Where the arguments' names come from; None for a message.
+        frozen: Names of the parameters whose device arrays are only read.
+
+    Raises:
+        TypeError: An argument that cannot travel, by its name.
+        ValueError: They are too many.
+    """
+
+    def __init__(
+        self,
+        tag: str,
+        method: str | None,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        signature: inspect.Signature | None,
+        frozen: frozenset[str],
+    ) -> None:
+        self.tag = tag
+        self.packer = packer = Packer(lambda value: isinstance(value, GpuRef), with_code=True, cure=CURE)
+        self.refs: list[GpuRef[Any]] = packer.refs
+        self.names: list[str] = []  # of the arguments that the refs came in
+        positional = _positional(signature)
+        try:
+            packed = []
+            for at in range(len(args)):
+                name = (
+                    positional[min(at, len(positional) - 1)]
+                    if positional
+                    else ("message" if method is None else f"args[{at}]")
+                )
+                packed.append(self._pack(name, args[at]))
+            named = {name: self._pack(name, value) for name, value in kwargs.items()}
+        except RecursionError:
+            raise TypeError(f"{tag}: an argument contains itself, or is nested too deeply") from None
+        self.writes = [name not in frozen for name in self.names]
+        self.body = encode([method, packed, named], f"{tag}: the arguments")
+
+    def _pack(self, name: str, value: Any) -> Any:
+        try:
+            packed = self.packer.pack(value)
+        except Unsendable as e:
+            raise TypeError(f"{self.tag}: {name}{e.path}: {e.why}") from None
+        self.names += [name] * (len(self.refs) - len(self.names))
+        return packed
+
+    def check(self, port: Any) -> None:
+        """Whether the device arrays can be used now.
+
+        Raises:
+            GpuRefStale, DeviceMismatch: By the argument's name.
+        """
+        for name, ref in zip(self.names, self.refs, strict=True):
+            if ref._port is not port:
+                raise marked(
+                    DeviceMismatch(
+                        f"{self.tag}: {name} {ref.layout!r} is on {ref.device}, the actor on {port.name}; "
+                        "copy it through the host (get, put)"
+                    ),
+                    port.name,
+                    port.generation,
+                    self.tag,
+                )
+            reason = ref._why_stale()
+            if reason is not None:
+                cure = "use it before free()" if reason == "freed" else "put or compute it again in this generation"
+                error = GpuRefStale(f"{self.tag}: {name} {ref.layout!r} on {ref.device}: {reason}; {cure}", reason)
+                error.generation = ref.generation
+                raise marked(error, port.name, port.generation, self.tag)
+
+
+def _positional(signature: inspect.Signature | None) -> list[str]:
+    """Names of the parameters that take positional arguments, without ``self``."""
+    if signature is None:
+        return []
+    kinds = (
+        inspect.Parameter.POSITIONAL_ONLY,
+        inspect.Parameter.POSITIONAL_OR_KEYWORD,
+        inspect.Parameter.VAR_POSITIONAL,
+    )
+    return [p.name for p in signature.parameters.values() if p.kind in kinds][1:]
+
+
+@functools.lru_cache(maxsize=4096)
+def read_only(method: Callable[..., Any]) -> frozenset[str]:
+    """Names of the parameters annotated ``cb.In``."""
+    try:
+        hints = get_type_hints(method, include_extras=True)
+    except Exception:  # an annotation that only a type checker can resolve
+        hints = getattr(method, "__annotations__", {})
+    return frozenset(name for name, hint in hints.items() if hint is In or Role.IN in get_args(hint))
+
+
+class CallEnd(End):
+    """Puts the result together and settles the reply; gives the result's slot back."""
+
+    __slots__ = ("__weakref__", "actor", "caller", "id", "reply", "slot", "timer")
+
+    def __init__(self, caller: "Caller", actor: "Resident", reply: Reply[Any]) -> None:
+        self.caller = caller
+        self.actor = actor
+        self.id = 0
+        self.reply = weakref.ref(reply)
+        self.slot: Slot | None = None
+        self.timer: asyncio.TimerHandle | None = None
+
+    def _answer(self, value: Any) -> None:
+        if type(value) is not bytes:
+            raise TypeError(f"{value!r:.80} is not an encoded result")
+        self.caller.ended(self)
+        if self.slot is None:
+            self._settle(value, None)
+        else:
+            own = np.empty(self.slot.nbytes, np.uint8)
+            self.caller.copy(own, self.slot.array, lambda: self._settle(value, own))
+
+    def _settle(self, value: bytes, memory: Array | None) -> None:
+        """Also when the result is not awaited any more: its refs have to be made to be freed."""
+        self._give_slot()
+        result: Any = None
+        error: Exception | None = None
+        try:
+            parts = decode(value)
+            if len(parts) == 3:  # the result itself lies beside
+                assert memory is not None
+                offset, length, _ = parts
+                parts = decode(memory[offset : offset + length].tobytes())
+            packed, refs = parts
+            made = [self.caller.ref(*wire) for wire in refs]
+            result = Unpacker(None if memory is None else _Own(memory), made, known_class).unpack(packed)
+        except Exception as e:  # of a user's class that is made again here, or because a host's message is malformed
+            error = ReplyError(f"the result cannot be put together here: {type(e).__name__}: {e}")
+            e.add_note("".join(traceback.format_tb(e.__traceback__)))
+            error.__cause__ = e.with_traceback(None)  # as text only: its frames hold the result's memory
+        reply = self.reply()
+        if reply is None or reply.done():
+            return
+        if error is None:
+            reply._resolve(result)
+        else:
+            reply._reject(Failure(Cause(reply._port, functools.partial(_unreadable, error))))
+
+    def _reject(self, failure: Failure) -> None:
+        self.caller.ended(self)
+        self._give_slot()
+        reply = self.reply()
+        if reply is not None and not reply.done():
+            reply._reject(failure)
+
+    def expire(self, timeout: float, tag: str) -> None:
+        """Fail the reply because its time limit has passed; the call goes on."""
+        reply = self.reply()
+        if reply is not None and not reply.done():
+            text = f"{tag}: no answer within {timeout:g} s; the call goes on"
+            reply._reject(Failure(Cause(reply._port, lambda _op, _ops: AskTimeout(text))))
+
+    def _give_slot(self) -> None:
+        slot, self.slot = self.slot, None
+        if slot is not None:
+            self.caller.give(slot)
+
+
+def _unreadable(error: Exception, _op: object, _ops: int) -> ReplyError:
+    unreadable = ReplyError(f"the result cannot be put together here: {type(error).__name__}: {error}")
+    unreadable.__cause__ = error
+    return unreadable
+
+
+class _Own:
+    """The arrays of one result, in memory of the asker's own."""
+
+    __slots__ = ("_memory",)
+
+    def __init__(self, memory: Array) -> None:
+        self._memory = memory
+
+    def array(self, dtype: "np.dtype[Any]", shape: tuple[int, ...], offset: int) -> Array:
+        size = math.prod(shape) * dtype.itemsize
+        if offset < 0 or offset + size > self._memory.nbytes:
+            raise ValueError(f"an array reaches bytes {offset}..{offset + size} of a result of {self._memory.nbytes}")
+        return self._memory[offset : offset + size].view(dtype).reshape(shape)

@@ -1,0 +1,61 @@
+"""Calls on the op line: accepted in the one order with the ops, answered by a completion like them."""
+
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from callboard.core.reply import Failure
+from callboard.device.client.line import port as ops
+from callboard.device.client.line.entries import Entry
+from callboard.device.client.line.port import OpPort, request_key
+from callboard.device.protocol.messages import ActorCall
+
+__all__ = ["End", "accept", "on_loop"]
+
+
+class End:
+    """What becomes of a call, in the application: told of its completion once."""
+
+    __slots__ = ()
+
+    def _answer(self, value: Any) -> None:
+        raise NotImplementedError
+
+    def _reject(self, failure: Failure) -> None:
+        raise NotImplementedError
+
+
+def on_loop(port: OpPort, action: Callable[[], None]) -> None:
+    """Act on the loop's thread: now if this is it."""
+    if threading.get_ident() == port.outbox.thread:
+        action()
+    else:
+        port.loop.call_soon_threadsafe(action)
+
+
+def accept(port: OpPort, tag: str, end: End, message: Callable[[int], ActorCall]) -> int:
+    """Queue a call; gives its id.
+
+    Args:
+        port: The op line.
+        tag: Of the call, for errors.
+        end: Told of the completion.
+        message: Makes the message, given the id.
+
+    Raises:
+        MailboxFull, DeviceStopped: Nothing has been queued.
+    """
+    pending = port.unanswered.entries
+    if len(pending) >= port._room or port.stopped is not None:
+        raise port._no_room()
+    call = next(ops._ids)
+    frame = sys._getframe(1)
+    while frame.f_globals.get("__name__", "").startswith(ops.OWN) and frame.f_back is not None:
+        frame = frame.f_back
+    pending[call] = Entry(lambda: end, tag, request_key.get(), frame.f_code, frame.f_lasti, None)
+    port.outbox.add(message(call))
+    if port.unanswered.entries is not pending:  # lost meanwhile: the loop fails the call, if it has not yet
+        port.loop.call_soon_threadsafe(port.unanswered.fail_late, call, pending)
+    port.outbox.remind()
+    return call

@@ -1,0 +1,183 @@
+"""``ResidentRef``: the typed handle of a resident actor."""
+
+import asyncio
+import inspect
+from collections.abc import Callable
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, NoReturn, ParamSpec, Self, TypeVar
+
+from callboard.actors._runtime.table import handler_names
+from callboard.actors.errors import UnhandledMessage
+from callboard.actors.messages import Msg, Request
+from callboard.core.reply import Reply
+from callboard.device.client.residents.calls import Arguments, read_only
+
+if TYPE_CHECKING:
+    from callboard.device.client.residents.registry import Resident, Residents
+
+__all__ = ["ResidentRef", "how_to_call"]
+
+A_co = TypeVar("A_co", covariant=True)
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class ResidentRef(Generic[A_co]):
+    """The address of a resident actor of class ``A``. It stays the same over restarts and lost contexts.
+
+    Calls are accepted at once, from any thread, in order per thread; a :class:`Reply <callboard.Reply>` is awaited, or
+    waited for with ``result()`` on another thread. Calls made while no context is there, or before ``setup`` is done,
+    wait for it.
+    """
+
+    __slots__ = ("_actor", "_residents", "_timeout")
+
+    def __init__(self, residents: "Residents", actor: "Resident", timeout: float | None = None) -> None:
+        self._residents = residents
+        self._actor = actor
+        self._timeout = timeout
+
+    # -- calls ---------------------------------------------------------------------------------------------------------
+
+    def call(self, method: Callable[Concatenate[A_co, P], R], /, *args: P.args, **kwargs: P.kwargs) -> Reply[R]:
+        """Call a method: ``await emb.call(Embedder.embed, ["hello"])``.
+
+        Args:
+            method: A method of the actor's class; a subclass's own is called where it overrides it.
+            args, kwargs: Plain values, NumPy arrays of any size and ``GpuRef`` s, nested at will. They have been read
+                when this returns.
+
+        Returns:
+            The reply. It fails with what the method raised, in its own class where the application has that class
+            loaded (else :class:`RemoteError`); with ``ContextPoisoned`` when the context was lost meanwhile; with
+            ``ActorStopped`` or ``DeviceStopped``; with the root cause when an op failed whose result it read.
+
+        Raises:
+            TypeError: An argument that cannot travel, by its name; one too many or too few; no such method.
+            ValueError: More than 32 MiB of arguments beside arrays and bytes.
+            MailboxFull: ``max_in_flight`` calls of this actor have no answer, or there is no room for arrays.
+            GpuRefStale, DeviceMismatch, ActorStopped, DeviceStopped: At the call; nothing was sent.
+        """
+        name = self._method(method)
+        tag = f"{self._actor.name}.{name}"
+        self._check_arguments(tag, name, args, kwargs)
+        return self._residents.caller.call(
+            self._actor, Arguments(tag, name, args, kwargs, _signature(method), read_only(method)), self._timeout
+        )
+
+    def ask(self, request: Request[A_co, R]) -> Reply[R]:
+        """Ask with a message; the method marked ``@Message.handles`` answers. Raises as :meth:`call`.
+
+        Raises:
+            UnhandledMessage: No method handles it.
+        """
+        return self._send(request)
+
+    def tell(self, message: Msg[A_co] | Request[A_co, Any]) -> None:
+        """Send a message and forget the reply; a failure goes to dead letters. Raises as :meth:`ask`."""
+        self._send(message)
+
+    def with_timeout(self, seconds: float | None) -> Self:
+        """The same actor, with a limit for each call: ``await emb.with_timeout(5.0).call(...)``; None is no limit.
+
+        A call without an answer after so many seconds fails with ``AskTimeout``; the actor goes on with it.
+
+        Raises:
+            ValueError: ``seconds`` is not positive.
+        """
+        if seconds is not None and not seconds > 0.0:
+            raise ValueError(f"seconds must be positive, but is {seconds}")
+        return type(self)(self._residents, self._actor, seconds)
+
+    def _send(self, message: Any) -> Reply[Any]:
+        actor = self._actor
+        kind = type(message)
+        if actor.cls is not None:
+            names = handler_names(actor.cls)
+            if not any(base in names for base in kind.__mro__):
+                raise UnhandledMessage(
+                    f"{actor.name} ({actor.cls.__qualname__}) has no handler for {kind.__qualname__}"
+                )
+        tag = f"{actor.name}.{kind.__name__}"
+        return self._residents.caller.call(
+            actor, Arguments(tag, None, (message,), {}, None, frozenset()), self._timeout
+        )
+
+    def _method(self, method: Any) -> str:
+        actor = self._actor
+        name: str | None = getattr(method, "__name__", None)
+        owner = actor.cls
+        if not inspect.isfunction(method) or name is None or name == "<lambda>":
+            raise TypeError(
+                f"{actor.name}: {method!r} is no method; pass one of its class, as in call(Embedder.embed, ...)"
+            )
+        if owner is not None and not callable(getattr(owner, name, None)):
+            raise TypeError(f"{actor.name}: {owner.__qualname__} has no method {name}")
+        if inspect.iscoroutinefunction(method):
+            raise TypeError(
+                f"{actor.name}.{name} is async; methods of a resident actor are plain functions on its own thread"
+            )
+        return name
+
+    def _check_arguments(self, tag: str, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Whether the arguments fit the method; a class that only the host knows is checked there."""
+        owner = self._actor.cls
+        method = None if owner is None else inspect.getattr_static(owner, name, None)
+        if not inspect.isfunction(method):
+            return
+        try:
+            _signature(method).bind(None, *args, **kwargs)
+        except TypeError as e:
+            raise TypeError(f"{tag}{_signature(method)}: {e}") from None
+
+    # -- the actor -----------------------------------------------------------------------------------------------------
+
+    @property
+    def name(self) -> str:
+        return self._actor.name
+
+    @property
+    def restarts(self) -> int:
+        """How often a failure has restarted it, over all contexts."""
+        return self._actor.restarts
+
+    @property
+    def in_flight(self) -> int:
+        """Calls without an answer."""
+        return len(self._actor.flying)
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether it takes no more calls."""
+        return self._actor.stopped is not None
+
+    def stop(self) -> None:
+        """End it after its current call; calls that wait fail with ``ActorStopped``."""
+        self._residents.stop(self._actor)
+
+    async def stop_and_wait(self, *, timeout: float = 5.0) -> None:
+        """Stop it and wait until it has ended.
+
+        Raises:
+            TimeoutError: It took longer than ``timeout`` seconds.
+        """
+        self.stop()
+        async with asyncio.timeout(timeout):
+            await self._residents.until_stopped(self._actor)
+
+    def __repr__(self) -> str:
+        cls = "" if self._actor.cls is None else f" ({self._actor.cls.__qualname__})"
+        return f"<ResidentRef {self._actor.name}{cls}{', stopped' if self.is_stopped else ''}>"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a ResidentRef is an address inside one process and cannot be pickled")
+
+
+def how_to_call(actor: type[Any], name: str) -> str:
+    """What to write in place of ``ref.name(...)``, for errors."""
+    return f"`ref.call({actor.__qualname__}.{name}, ...)`"
+
+
+@lru_cache(maxsize=4096)
+def _signature(method: Callable[..., Any]) -> inspect.Signature:
+    return inspect.signature(method)

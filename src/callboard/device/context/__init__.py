@@ -1,5 +1,0 @@
-"""The context host: what runs beside the context, in a child process or a thread."""
-
-from callboard.device.context.serve import POISONED, serve
-
-__all__ = ["POISONED", "serve"]

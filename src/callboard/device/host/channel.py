@@ -1,0 +1,83 @@
+"""``Channel``: a context host's end of its line to the application."""
+
+import abc
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from callboard.device.protocol.messages import Plain, ToHost
+from callboard.device.protocol.wire import UnknownKind
+
+if TYPE_CHECKING:
+    from callboard.device.host.context.serve import ContextHost
+
+__all__ = ["Channel", "ChannelClosed"]
+
+
+class ChannelClosed(Exception):
+    """The application is gone, or its stream is broken: the host leaves at once."""
+
+
+class Channel(abc.ABC):
+    """Owned by the admitting thread, which makes every call but :meth:`send` and :meth:`wake`.
+
+    Attributes:
+        shared: The admitting thread shares the GIL with the application and is not the application's own.
+    """
+
+    shared = False
+
+    @abc.abstractmethod
+    def receive(self, timeout: float | None) -> Sequence[ToHost | UnknownKind]:
+        """Messages that have arrived, in order; possibly none.
+
+        Args:
+            timeout: Seconds to wait for the first one; 0 only looks (one system call at most), None waits until
+                something comes or :meth:`wake` is called.
+
+        Raises:
+            ChannelClosed
+            FrameError: The application sent what cannot be read; the messages before it have been given.
+        """
+
+    @abc.abstractmethod
+    def send(self, message: Plain) -> None:
+        """Queue a message and send what the line takes; never blocks. Any thread.
+
+        Raises:
+            ValueError: A process's message is longer than a frame may be.
+        """
+
+    @abc.abstractmethod
+    def wake(self) -> None:
+        """Make a waiting :meth:`receive` return. Any thread; cheap when no thread waits."""
+
+    @abc.abstractmethod
+    def map_arena(self, arena: int, nbytes: int, address: int) -> int:
+        """The address, in this process, of the arena that a ``MapArena`` announced.
+
+        Raises:
+            TimeoutError: Its descriptor did not come.
+            OSError: There is no room for it; it may be tried again.
+        """
+
+    @abc.abstractmethod
+    def unmap_arena(self, arena: int) -> None:
+        """Forget the arena, mapped or not; nothing uses it any more."""
+
+    @abc.abstractmethod
+    def busy(self, step: str | None) -> None:
+        """Announce a long step of the calling thread (import, open, prepare, setup), whose silence is no hang.
+
+        None ends it. Any thread.
+        """
+
+    def open_to(self, host: "ContextHost") -> None:
+        """The host that receives here may be visited while it waits; nothing where only messages reach it."""
+
+    @abc.abstractmethod
+    def beat(self) -> None:
+        """Called on every round of the admitting loop: proof of life (cheap: an assignment)."""
+
+    @abc.abstractmethod
+    def leave(self, code: int) -> None:
+        """Send what is queued (1 s at most) and end: ``os._exit(code)`` in a process, ``SystemExit`` in a thread."""

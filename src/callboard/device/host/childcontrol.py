@@ -1,0 +1,140 @@
+"""What a child process does beside serving: it beats, forwards its log, takes descriptors, and dies with its parent."""
+
+import ctypes
+import logging
+import os
+import select
+import signal
+import socket
+import threading
+from collections import deque
+from collections.abc import Callable
+
+from callboard.device.host.socketchannel import Pulse
+from callboard.device.protocol.control import MAX_CONTROL, Beat, LogRecord, to_child, to_control
+from callboard.device.protocol.wire import as_text
+
+__all__ = ["ControlThread", "LogForwarder", "die_with"]
+
+PR_SET_PDEATHSIG = 1
+MAX_LOG_TEXT = 16 << 10
+MAX_LABEL = 1 << 10
+"""Bytes of a logger's name, and of the steps in a heartbeat; with the text, less than ``MAX_CONTROL``."""
+MAX_QUEUED = 10_000
+
+
+def die_with(parent: int) -> int:
+    """Have the kernel kill this process when its parent dies.
+
+    Returns:
+        A pidfd of the parent, to be watched as well: the kernel's signal belongs to the thread that spawned us, and
+        some security modules drop it.
+    """
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    try:
+        pidfd = os.pidfd_open(parent)
+    except OSError:
+        os._exit(1)
+    if os.getppid() != parent:  # it died before we were ready for it
+        os._exit(1)
+    return pidfd
+
+
+class ControlThread:
+    """Owns the control socket.
+
+    Args:
+        sock: The control socket.
+        parent: Pidfd of the application.
+        pulse: Signs of life to pass on.
+        interval: Seconds between heartbeats.
+        take_descriptor: Called with an arena's id and its descriptor.
+    """
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        parent: int,
+        pulse: Pulse,
+        interval: float,
+        take_descriptor: Callable[[int, int], None],
+    ) -> None:
+        sock.setblocking(False)
+        self._sock = sock
+        self._parent = parent
+        self._pulse = pulse
+        self._interval = interval
+        self._take_descriptor = take_descriptor
+        self._queue: deque[bytes] = deque(maxlen=MAX_QUEUED)  # log records that the socket had no room for
+        pulse.changed = self.beat
+        threading.Thread(target=self._run, name="callboard-control", daemon=True).start()
+
+    def beat(self) -> None:
+        """Send a heartbeat now. Any thread; where the socket is full it is left out, the next one says the same."""
+        while self._queue and self._try_send(self._queue[0]):
+            self._queue.popleft()
+        pulse = self._pulse
+        step, others = pulse.steps
+        texts = [as_text(other, MAX_LABEL) for other in others]
+        self._try_send(to_control(Beat(pulse.rounds, pulse.waiting, as_text(step, MAX_LABEL), texts)))
+
+    def log(self, record: LogRecord) -> None:
+        """Send a log record. Any thread; never blocks. When too many are unread, the oldest are dropped."""
+        body = to_control(record)
+        if self._queue or not self._try_send(body):
+            self._queue.append(body)
+
+    def _try_send(self, body: bytes) -> bool:
+        try:
+            self._sock.send(body)
+        except BlockingIOError:
+            return False
+        except OSError:  # the other end is closed
+            pass
+        return True
+
+    def _run(self) -> None:
+        poll = select.poll()
+        poll.register(self._sock, select.POLLIN)
+        poll.register(self._parent, select.POLLIN)
+        while True:
+            self.beat()
+            for descriptor, _ in poll.poll(self._interval * 1e3):
+                if descriptor == self._parent:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                elif not self._receive():
+                    poll.unregister(self._sock)
+
+    def _receive(self) -> bool:
+        """Take one message; False when none will come any more."""
+        try:
+            body, descriptors, _, _ = socket.recv_fds(self._sock, MAX_CONTROL, 1)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        if not body:
+            return False
+        for descriptor in descriptors:
+            self._take_descriptor(to_child(body).arena, descriptor)
+        return True
+
+
+class LogForwarder(logging.Handler):
+    """Sends every record of this process to the application."""
+
+    def __init__(self, control: ControlThread) -> None:
+        super().__init__()
+        self._control = control
+        self.setFormatter(logging.Formatter("%(message)s"))
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            try:
+                text = self.format(record)
+            except Exception as e:  # a record whose arguments do not fit its format, as logging itself survives them
+                text = f"{record.msg!r} (cannot be formatted: {e})"
+            name, text = as_text(record.name, MAX_LABEL), as_text(text, MAX_LOG_TEXT)
+            self._control.log(LogRecord(name, record.levelno, text))
+        except Exception:  # a level that is no number of 64 bits, a message without a repr
+            self.handleError(record)

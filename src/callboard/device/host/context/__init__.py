@@ -1,0 +1,5 @@
+"""The context host: what runs beside the context, in a child process or a thread."""
+
+from callboard.device.host.context.serve import POISONED, serve
+
+__all__ = ["POISONED", "serve"]

@@ -1,0 +1,250 @@
+"""``ContextActor``: owns an open device and handles the application's messages, on one admitting thread."""
+
+import contextlib
+import time
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from callboard.core.backend import AccelBackend, AccelDevice, DeviceInfo
+from callboard.core.errors import AccelError, ContextPoisoned
+from callboard.device.config import HostConfig
+from callboard.device.host.channel import Channel
+from callboard.device.host.context.admission import Admission, Arenas
+from callboard.device.host.context.blocks import BlockPool
+from callboard.device.host.context.completion import completion_for
+from callboard.device.host.context.ledger import Ledger
+from callboard.device.host.context.lending import Lending
+from callboard.device.host.context.libraries import Libraries
+from callboard.device.host.context.parking import Parking
+from callboard.device.host.context.preparing import Helper
+from callboard.device.host.context.stalls import Stalls
+from callboard.device.host.context.streams import allocator_for
+from callboard.device.host.context.trace import KernelTrace
+from callboard.device.protocol.failures import as_failure
+from callboard.device.protocol.lending import LendingRequest
+from callboard.device.protocol.messages import Answer, Ask, Calls, Flush, MapArena, Plain, Traces, UnmapArena
+
+__all__ = ["ContextActor"]
+
+POLLS = 16
+"""Polls of the streams in a row before everything else is checked as well: about 10 µs on CUDA."""
+
+
+class ContextActor:
+    """A context, its libraries, and everything in flight on it.
+
+    Raises:
+        BackendUnavailable, OutOfMemory, DriverError: From the constructor: the device cannot be opened.
+    """
+
+    def __init__(self, channel: Channel, backend: AccelBackend, info: DeviceInfo, config: HostConfig) -> None:
+        self._channel = channel
+        self.config = config
+        self.device: AccelDevice = backend.open(info)
+        self.parking = Parking()
+        self.ledger = Ledger()
+        self.pool = BlockPool(self.device, config.memory_limit)
+        self.streams = allocator_for(self.device, config)
+        self.libraries = Libraries(self.device, backend.libraries(), self.streams, backend.name)
+        self.helper = Helper(self.device.use, channel.busy, channel.wake)
+        self.completion = completion_for(
+            config.completion or backend.completion,
+            config.spin,
+            channel.wake,
+            self.device.use,
+            shared=channel.shared,
+            looks=config.stall_after is not None,
+        )
+        self.stalls = None if config.stall_after is None else Stalls(config.stall_after)
+        self._stalled = False
+        self.admission = Admission(
+            self.device,
+            self.pool,
+            self.libraries,
+            self.ledger,
+            self.parking,
+            self.helper,
+            Arenas(channel, self.device, lambda: self._trim(None)),
+            lambda: channel.send(Flush()),
+        )
+        if config.trace:
+            self.ledger.trace = KernelTrace()
+        self.lending = Lending(self)
+        self._asks: dict[str, Callable[[Any], Any]] = {
+            "stats": self._stats,
+            "flushed": self._flushed,
+            "trim": self._trim,
+            "probe": self._probe,
+            "trace": self._trace,
+        }
+
+    def warm_up(self) -> None:
+        """Create handles and workspaces and load the code of the configured libraries, as a hot standby does."""
+        self.libraries.warm_up(self.config.warm)
+        for timeline in self.streams.timelines:
+            timeline.stream.synchronize()
+
+    # -- one iteration of the admitting loop ---------------------------------------------------------------------------
+
+    def receive(self, message: Plain) -> None:
+        """Handle one message.
+
+        Raises:
+            ContextPoisoned, Unrecoverable: The context is dead.
+        """
+        if type(message) is Calls:
+            self.admission.calls(message.calls)
+        elif isinstance(message, MapArena):
+            self.admission.arenas.announce(message)
+        elif isinstance(message, UnmapArena):
+            self.admission.arenas.forget(message.arena)
+        elif isinstance(message, Ask):
+            self._answer(message)
+        elif isinstance(message, LendingRequest):
+            self.lending.take(message)
+
+    def poll_streams(self) -> bool:
+        """Poll streams only, up to :data:`POLLS` times, until one has finished something; settle and report that.
+
+        This sees a completion sooner than checking everything each time. The context need not be current: streams and
+        events are queried by their handles.
+
+        Returns:
+            Whether a stream has finished something.
+
+        Raises:
+            ContextPoisoned, Unrecoverable: The context is dead.
+        """
+        timelines = self.streams.timelines
+        busy = [timeline for timeline in timelines if timeline.completed < timeline.issued]
+        for _ in range(POLLS):
+            for timeline in busy:
+                if timeline.poll():
+                    if len(busy) > 1 or len(timeline.ops) != 1 or timeline.ops[0].status is not None:
+                        self.device.use()  # a check may call its library
+                    self.ledger.settle(timelines)
+                    self.report()
+                    return True
+        return False
+
+    def advance(self) -> bool:
+        """Poll all streams, settle what is done, and advance parked work; True while ops are in flight or parked.
+
+        Raises:
+            ContextPoisoned, Unrecoverable: The context is dead.
+        """
+        if self.helper.jobs:
+            self.helper.finish()
+        timelines = self.streams.timelines
+        for timeline in timelines:
+            if timeline.completed < timeline.issued:
+                timeline.poll()
+        flying = self.ledger.settle(timelines)
+        if self.stalls is not None:
+            self._find_stall(self.stalls)
+        waiting = self.admission.sizing.advance()
+        leaving = self.admission.plans.sweep()
+        return self.lending.advance() or flying or waiting or leaving
+
+    def _find_stall(self, stalls: Stalls) -> None:
+        timeline = stalls.poll(self.streams.timelines, time.monotonic())
+        if timeline is not None:
+            self._stalled = True
+            plan = timeline.ops[0].plan if timeline.ops else None  # None for a resident actor's call
+            raise ContextPoisoned(
+                f"stream {timeline.stream.id} has finished nothing for {stalls.limit:g} s (stall_after); "
+                f"{'a call of a resident actor' if plan is None else plan.tag} is its oldest op"
+            )
+
+    def report(self) -> None:
+        """Send the known completions."""
+        messages = self.ledger.take()
+        if messages:
+            for completions in messages:
+                self._channel.send(completions)
+            trace = self.ledger.trace
+            if trace is not None and (records := trace.take()):
+                self._channel.send(Traces(records))
+
+    def close(self) -> None:
+        """Finish the work in flight and destroy the context."""
+        self.helper.close()
+        for timeline in self.streams.timelines:
+            timeline.stream.synchronize()
+        self.advance()
+        self.report()
+        self.lending.close()
+        self.completion.close()
+        self.admission.plans.close()
+        for actor in self.libraries.actors.values():
+            actor.close()
+        self.admission.buffers.clear()
+        self.pool.trim()
+        self.admission.arenas.close()
+        for timeline in self.streams.timelines:
+            timeline.stream.close()
+        self.device.close()
+
+    def abandon(self) -> None:
+        """Release what can still be released of a dead context."""
+        self.helper.close()
+        self.completion.close()
+        if self._stalled:
+            return  # any driver call would wait for work that never ends
+        for end in (*(timeline.stream.close for timeline in self.streams.timelines), self.device.close):
+            with contextlib.suppress(Exception):  # the context is dead: each call raises that again
+                end()
+
+    # -- control requests ----------------------------------------------------------------------------------------------
+
+    def _answer(self, ask: Ask) -> None:
+        handler = self._asks.get(ask.what)
+        try:
+            if handler is None:
+                raise NotImplementedError(f"this context host does not know the request {ask.what!r}")
+            argument = msgspec.msgpack.decode(ask.argument) if ask.argument else None
+            self._channel.send(Answer(ask.id, msgspec.msgpack.encode(handler(argument))))
+        except (AccelError, MemoryError, NotImplementedError, msgspec.DecodeError) as e:
+            self._channel.send(Answer(ask.id, b"", as_failure(ask.id, e)))
+
+    def _stats(self, _: Any) -> dict[str, Any]:
+        free, total = self.device.memory_info()
+        return {
+            "free_bytes": free,
+            "total_bytes": total,
+            "used_bytes": self.pool.used,
+            "cached_bytes": self.pool.cached,
+            "buffers": len(self.admission.buffers),
+            "in_flight": sum(len(t.ops) for t in self.streams.timelines),
+            "parked": len(self.parking),
+            "live_streams": len(self.streams.timelines),
+            "library_restarts": {a.lib: a.restarts for a in self.libraries.actors.values()},
+            "libraries": {lib: actor.library.detail for lib, actor in self.libraries.actors.items()},
+            "plans": self.admission.plans.stats(),
+            "compute_capability": list(self.device.info.compute_capability),
+            "time": time.monotonic(),
+        }
+
+    def _flushed(self, _: Any) -> None:
+        for block in list(self.pool.busy()):
+            for timeline, seq in [(block.writer, block.wrote), *block.readers.items()]:
+                if timeline is not None and seq > timeline.completed:
+                    timeline.stream.synchronize()
+        self.advance()
+        self.pool.trim()
+        self.device.trim()
+        self.admission.memory_was_freed()
+
+    def _trim(self, _: Any) -> None:
+        self.pool.trim()
+        self.device.trim()
+
+    def _trace(self, install: Any) -> None:
+        self.ledger.trace = KernelTrace() if install else None
+
+    def _probe(self, _: Any) -> None:
+        dead = self.device.probe()
+        if dead is not None:
+            raise dead

@@ -1,0 +1,215 @@
+"""``Admission``: one op after the other, in program order, from message to launch.
+
+resolve -> generation and extents -> producers' failures -> waits -> launch -> sequence number, for op *i* before op
+*i+1* is looked at. What is ready is launched at once (``launching.py``); what is not takes the careful path here.
+"""
+
+import time
+from collections.abc import Callable, Iterable
+
+import msgspec
+
+from callboard.core.backend import AccelDevice
+from callboard.core.errors import AccelError, OutOfMemory, ShapeError, Withdrawn
+from callboard.device.host.context.admission.arenas import Arenas
+from callboard.device.host.context.admission.launching import Launching
+from callboard.device.host.context.admission.refusing import Refusing
+from callboard.device.host.context.blocks import Block, BlockPool
+from callboard.device.host.context.ledger import Ledger
+from callboard.device.host.context.libraries import Libraries
+from callboard.device.host.context.parking import Parking
+from callboard.device.host.context.plans import Plan, Plans, read_plan, unreadable
+from callboard.device.host.context.preparing import Helper, Sizing
+from callboard.device.protocol.messages import Call, Plain
+
+__all__ = ["Admission"]
+
+LONG, PATIENCE = 200e-6, 3
+"""Seconds that an inline launch may take, and how many inline launches of a plan in a row may take longer."""
+
+
+class Admission:
+    """Admits calls and frees.
+
+    Attributes:
+        launching, refusing: What becomes of a call.
+        plans: What the signatures mean that have been seen.
+        sizing: Sizes outputs whose extents depend on data.
+        buffers: Block of every buffer that the application can name.
+        arenas: Those that the application has announced.
+    """
+
+    def __init__(
+        self,
+        device: AccelDevice,
+        pool: BlockPool,
+        libraries: Libraries,
+        ledger: Ledger,
+        parking: Parking,
+        helper: Helper,
+        arenas: Arenas,
+        on_memory_short: Callable[[], None],
+    ) -> None:
+        self._pool = pool
+        self._libraries = libraries
+        self._ledger = ledger
+        self._parking = parking
+        self._helper = helper
+        self._on_memory_short = on_memory_short
+        self._last_chance = 0  # the op for which memory has been freed: it is not retried again
+        self.plans = Plans()
+        self.buffers: dict[int, Block] = {}
+        self.arenas = arenas
+        self.refusing = Refusing(device, libraries, ledger, self.plans, self.buffers)
+        self.launching = Launching(device, pool, ledger, self.refusing, self.buffers, self.arenas, self._short)
+        self.sizing = Sizing(
+            self.buffers,
+            parking,
+            helper,
+            self._launch,
+            self._park,
+            self.refusing.refuse,
+            self.refusing.classified,
+        )
+
+    # -- entry points --------------------------------------------------------------------------------------------------
+
+    def calls(self, calls: Iterable[Call]) -> None:
+        """Admit a batch.
+
+        Raises:
+            ContextPoisoned, Unrecoverable: The context is dead; nothing more can be admitted.
+        """
+        plans, parking = self.plans.by_signature, self._parking
+        launch = self.launching.launch if self._ledger.trace is None else self.launching.launch_traced
+        for call in calls:
+            plan = plans.get(call.signature)
+            if plan is None or plan.launch is None or parking.active or call.withdrawn:
+                self._look(call)
+            else:
+                launch(call, plan)
+
+    def call(self, call: Call) -> None:
+        """Admit one call. Raises as :meth:`calls`."""
+        plan = self.plans.by_signature.get(call.signature)
+        if plan is None or plan.launch is None or self._parking.active or call.withdrawn:
+            self._look(call)
+        elif self._ledger.trace is None:
+            self.launching.launch(call, plan)
+        else:
+            self.launching.launch_traced(call, plan)
+
+    def at_once(self, call: Call) -> bool:
+        """Admit a call of a kind that has been launched before, if memory and order let it be launched now.
+
+        Returns:
+            False: nothing has been done with it.
+
+        Raises:
+            ContextPoisoned, Unrecoverable: The context is dead.
+        """
+        plan = self.plans.by_signature.get(call.signature)
+        if plan is None or plan.launch is None or not plan.launched or self._parking.active or call.withdrawn:
+            return False
+        if plan.held >= PATIENCE or (plan.makes and not all(self._pool.has(n.nbytes) for _, _, n in plan.makes)):
+            return False
+        began = time.perf_counter()
+        self._launch(call, plan)
+        plan.held = plan.held + 1 if time.perf_counter() - began > LONG else 0
+        return True
+
+    def memory_was_freed(self) -> None:
+        """The application has sent its frees: retry what waits for memory, once."""
+        self._parking.open()
+
+    # -- the careful path ----------------------------------------------------------------------------------------------
+
+    def _look(self, call: Call) -> None:
+        if not call.signature and not call.id:
+            self._free(call)
+            return
+        plan = self.plans.by_signature.get(call.signature) or self._plan(call.signature)
+        refused = plan.error is not None or call.withdrawn
+        if not plan.ready and not refused:
+            self._park(call, plan, until=plan)
+        elif self._parking.active and self._parking.blocks(*plan.named(call), plan.lib):
+            self._park(call, plan)  # a refusal, too, has its place in the order: what is parked may still read or write
+        elif refused:
+            self.refusing.refuse(call, plan, plan.error or Withdrawn(f"{plan.tag} was cancelled before it was sent"))
+        elif plan.query_size is not None:
+            self.sizing.take(call, plan)
+        else:
+            self._launch(call, plan)
+
+    def _launch(self, call: Call, plan: Plan) -> None:
+        (self.launching.launch if self._ledger.trace is None else self.launching.launch_traced)(call, plan)
+
+    def _park(self, call: Call, plan: Plan, until: object = None) -> None:
+        plan.pins += 1
+
+        def again(message: Plain) -> None:
+            plan.pins -= 1
+            self._again(message)
+
+        self._parking.park(call, again, *plan.named(call), plan.lib, until=until, leads=plan.leads)
+
+    def _again(self, message: Plain) -> None:
+        assert isinstance(message, Call)
+        self._look(message)
+
+    def _free(self, call: Call) -> None:
+        """Free each buffer by itself: one that parked ops use must not keep those beside it from giving room."""
+        parking, in_use = self._parking, []
+        for buffer in call.outputs:
+            if parking.active and parking.blocks((), (buffer,), None):
+                in_use.append(buffer)
+                continue
+            block = self.buffers.get(buffer)
+            if block is not None and block.give(self._pool):
+                del self.buffers[buffer]
+        if in_use:
+            parking.park(msgspec.structs.replace(call, outputs=in_use), self._again, (), in_use, None)
+
+    def _plan(self, signature: bytes) -> Plan:
+        try:
+            plan = read_plan(signature)
+        except Exception as e:  # of bytes that the other end sent: what cannot be read is refused, whatever is wrong
+            return unreadable(e if isinstance(e, AccelError) else ShapeError(f"{type(e).__name__}: {e}"))
+        try:
+            actor = self._libraries.serve(plan)
+            helper = actor.needs_helper(plan)
+            if helper is False:
+                helper = not actor.prepare_at_once(plan)
+        except Exception as e:  # of a library; what it means is classified
+            plan.refuse(self.refusing.classified(e, plan))
+            return plan
+        if helper:
+            methods = plan.launch, plan.late
+            plan.launch = plan.late = None  # parked until the helper is done
+
+            def done(error: BaseException | None) -> None:
+                if error is None:
+                    plan.launch, plan.late = methods
+                    if self.plans.by_signature.get(signature) is not plan:  # its library was given up meanwhile
+                        self.plans.release(plan)
+                else:
+                    plan.refuse(self.refusing.classified(error, plan))
+                    # Parked calls find the refusal, and do not prepare again.
+                    self.plans.by_signature[signature] = plan
+                self._parking.come(plan)
+                if error is not None:
+                    self.plans.refused(signature, actor.lib)
+
+            self._helper.run(plan.tag, lambda: actor.prepare(plan), done)
+        self.plans.add(signature, plan)
+        return plan
+
+    def _short(self, call: Call, plan: Plan, error: OutOfMemory) -> None:
+        """No memory: have the application send its frees and try once more, then fail."""
+        if call.id == self._last_chance:
+            self.refusing.refuse(call, plan, error)
+            return
+        self._last_chance = call.id
+        self._parking.closed = True
+        self._park(call, plan)
+        self._on_memory_short()

@@ -1,0 +1,228 @@
+"""The hot path of a context host: from a call whose plan is ready to its launch; a few microseconds.
+
+generation and extents -> producers' failures -> waits -> launch -> sequence number, in one straight function.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from callboard.core.backend import AccelDevice
+from callboard.core.errors import GpuRefStale, OutOfMemory, ShapeError
+from callboard.device.host.context.admission.arenas import Arenas
+from callboard.device.host.context.admission.refusing import Refusing
+from callboard.device.host.context.blocks import Block, BlockPool, Use
+from callboard.device.host.context.ledger import Ledger
+from callboard.device.host.context.pending import FAILED, OK, Pending
+from callboard.device.host.context.plans import Plan
+from callboard.device.host.context.timelines import SEAL_EVERY
+from callboard.device.protocol.messages import Call
+
+__all__ = ["Launching"]
+
+
+class Launching:
+    """Launches calls.
+
+    Args:
+        device, pool: Of the context.
+        ledger: Told of launches that failed.
+        refusing: Answers calls that cannot be launched.
+        buffers, arenas: Those of the admission.
+        on_short: There is no memory for a call's outputs.
+    """
+
+    def __init__(
+        self,
+        device: AccelDevice,
+        pool: BlockPool,
+        ledger: Ledger,
+        refusing: Refusing,
+        buffers: dict[int, Block],
+        arenas: Arenas,
+        on_short: Callable[[Call, Plan, OutOfMemory], None],
+    ) -> None:
+        self._device = device
+        self._pool = pool
+        self._ledger = ledger
+        self._refusing = refusing
+        self._buffers = buffers
+        self._arenas = arenas
+        self._mapped = arenas.mapped
+        self._on_short = on_short
+
+    def launch_traced(self, call: Call, plan: Plan) -> None:
+        """As :meth:`launch`, while a trace is installed."""
+        trace = self._ledger.trace
+        assert trace is not None
+        assert plan.library is not None
+        began = trace.clock()
+        timeline = plan.library.timeline
+        before = timeline.issued
+        self.launch(call, plan)
+        if timeline.issued > before:
+            trace.enqueued(call.id, plan.tag, timeline.stream.id, began)
+
+    def launch(self, call: Call, plan: Plan) -> None:
+        """Launch a call, refuse it, or have it wait for memory.
+
+        Raises:
+            ContextPoisoned, Unrecoverable: The context is dead.
+        """
+        library = plan.library
+        assert library is not None
+        timeline = library.timeline
+        seq = timeline.issued + 1
+        sources: list[Pending] = []
+        known = None
+        binding_cache = plan.binding_cache
+        entered = False  # all blocks already: what uses them is on this timeline
+        bindings = tuple(call.bindings)
+        if binding_cache is not None:
+            known = binding_cache.by_bindings.get(bindings)
+            if known is not None:
+                entered = not plan.makes
+                for block, buffer, _, heeds in known.uses:
+                    if block.buffer != buffer:
+                        known = None
+                        break
+                    if block.only is not timeline:
+                        entered = False
+                    source = block.source
+                    if heeds and source is not None and source.state != OK:
+                        if source.state == FAILED:
+                            known = None
+                            break
+                        sources.append(source)
+        if known is None or len(call.outputs) != plan.fresh:
+            entered = False
+            values = plan.blank.copy()
+            uses: list[Use] = []
+            sources.clear()
+            if not self._resolve(call, plan, values, uses, sources):
+                return
+            if binding_cache is not None:
+                binding_cache.resolved(bindings, values, uses)
+        else:
+            values = known.values.copy()
+            uses = known.uses.copy() if plan.makes else known.uses
+        if plan.reals is not None:
+            values[plan.reals] = call.numbers
+        elif plan.numbers:
+            plan.fill(values, call.numbers)
+        if plan.makes:
+            made: list[Block] = []
+            try:
+                for at, item, layout in plan.makes:
+                    block = self._pool.take(layout.nbytes)
+                    made.append(block)
+                    if item < 0:
+                        values[at] = block.address
+                    elif item == 0:
+                        values[at] = [block.address]
+                    else:
+                        values[at].append(block.address)
+            except OutOfMemory as e:
+                for block in made:
+                    self._pool.give(block)
+                self._on_short(call, plan, e)
+                return
+            for buffer, block in zip(call.outputs, made, strict=True):
+                self._buffers[buffer] = block
+                block.buffer = buffer
+                uses.append(Use(block, buffer, True, False))
+        if not entered:
+            for block, _, writes, _ in uses:
+                if block.only is not timeline:
+                    block.enter(timeline, writes)
+        if timeline.trails:
+            timeline.seal()
+        timeline.issued = seq
+        status = outcome = readback = error = None
+        try:
+            status = plan.launch(timeline.stream, plan.state, *values)  # type: ignore[misc]
+            if status is not None and status.nbytes:
+                outcome = self._device.read_back(timeline.stream, status.address, status.nbytes)
+            if plan.value is not None:
+                readback = self._device.read_back(timeline.stream, values[plan.makes[0][0]], plan.value.nbytes)
+        except Exception as e:  # likewise
+            error = self._refusing.classified(e, plan)
+        # What others are to know of it is noted while the device is at work.
+        op = Pending(call.id, seq, plan, sources, status, outcome, readback)
+        if error is None:
+            timeline.ops.append(op)
+        else:
+            self._ledger.refuse(op, error)
+        for block, _, writes, _ in uses:
+            if writes:
+                block.writer = timeline
+                block.wrote = seq
+                block.source = op
+            else:
+                block.readers[timeline] = seq
+        plan.used = seq
+        plan.launched += 1
+        if seq - timeline.sealed >= SEAL_EVERY:
+            timeline.seal()
+
+    def _resolve(self, call: Call, plan: Plan, values: list[Any], uses: list[Use], sources: list[Pending]) -> bool:
+        """Find the operands of a call and check that they may be used; False: it has been refused, or parks."""
+        bindings = call.bindings
+        buffers = self._buffers
+        failed: Pending | None = None
+        if len(bindings) != plan.arity or len(call.outputs) != plan.fresh:
+            error = f"{plan.tag}: the call brings {len(bindings) // 2} operands, {len(plan.bindings)} expected"
+            self._refusing.refuse(call, plan, ShapeError(error))
+            return False
+        i = -2
+        for at, item, host, reads, writes, whole, low, high, name in plan.bindings:
+            i += 2
+            offset = bindings[i + 1]
+            if host:
+                mapped = self._mapped.get(bindings[i])
+                if mapped is None:
+                    try:
+                        mapped = self._arenas.find(bindings[i])
+                    except OutOfMemory as e:
+                        self._on_short(call, plan, e)
+                        return False
+                base, size = mapped
+            else:
+                block = buffers.get(bindings[i])
+                if block is None:
+                    self._refusing.refuse(
+                        call, plan, GpuRefStale(f"{plan.tag}: {name} names no buffer of this context", "freed")
+                    )
+                    return False
+                base, size = block.address, block.nbytes
+                heeds = reads or whole != size
+                source = block.source
+                if source is not None:
+                    if heeds:
+                        if source.state == FAILED and (reads or not base):
+                            failed = failed or source
+                            continue
+                        if source.state != OK:
+                            sources.append(source)
+                    elif not base:  # refused before it had memory, and overwritten as a whole now
+                        try:
+                            base = self._pool.furnish(block)
+                        except OutOfMemory as e:
+                            self._on_short(call, plan, e)
+                            return False
+                uses.append(Use(block, bindings[i], writes, heeds))
+            if offset + low < 0 or offset + high > size:
+                error = (
+                    f"{plan.tag}: {name} reaches bytes {offset + low}..{offset + high}, its buffer has {max(size, 0)}"
+                )
+                self._refusing.refuse(call, plan, ShapeError(error))
+                return False
+            if item < 0:
+                values[at] = base + offset
+            elif item == 0:
+                values[at] = [base + offset]
+            else:
+                values[at].append(base + offset)
+        if failed is not None:
+            self._refusing.inherit(call, plan, failed)
+            return False
+        return True

@@ -1,0 +1,95 @@
+"""Refusals: calls that are not launched, and what an exception of a library means."""
+
+from callboard.core.backend import AccelDevice, Memory
+from callboard.core.errors import AccelError, ContextPoisoned, LibraryError, Unrecoverable
+from callboard.core.layout import OpenLayout
+from callboard.device.host.context.admission.shortage import shortage
+from callboard.device.host.context.blocks import Block
+from callboard.device.host.context.ledger import Ledger
+from callboard.device.host.context.libraries import Libraries, LibraryActor
+from callboard.device.host.context.pending import Pending
+from callboard.device.host.context.plans import Plan, Plans
+from callboard.device.protocol.messages import Call
+
+__all__ = ["Refusing"]
+
+NO_MEMORY = Memory(0, 0)
+"""Placeholder for the output of a refused op: reading it raises that op's error. An op that overwrites all of it gives
+it memory."""
+
+
+class Refusing:
+    """Answers calls that are not launched.
+
+    Args:
+        device: Probed where a library fails in a way of its own.
+        libraries: One that does so is made again.
+        ledger: Told of the failures.
+        plans, buffers: Those of the admission.
+    """
+
+    def __init__(
+        self, device: AccelDevice, libraries: Libraries, ledger: Ledger, plans: Plans, buffers: dict[int, Block]
+    ) -> None:
+        self._device = device
+        self._libraries = libraries
+        self._ledger = ledger
+        self._plans = plans
+        self._buffers = buffers
+
+    def refuse(self, call: Call, plan: Plan, error: BaseException) -> None:
+        """Answer a call that is not launched; everything it would have written fails for its readers."""
+        op = Pending(call.id, 0, None, ())
+        self._ledger.refuse(op, error)
+        self._fail_outputs(call, op, plan)
+
+    def inherit(self, call: Call, plan: Plan, source: Pending) -> None:
+        """As :meth:`refuse`: it reads what a failed op owed."""
+        op = Pending(call.id, 0, None, ())
+        self._ledger.inherit(op, source)
+        self._fail_outputs(call, op, plan)
+
+    def _fail_outputs(self, call: Call, op: Pending, plan: Plan) -> None:
+        for i, binding in enumerate(plan.bindings):
+            block = self._buffers.get(call.bindings[2 * i]) if binding.writes and 2 * i < len(call.bindings) else None
+            if block is not None:
+                block.source = op
+        for i, buffer in enumerate(call.outputs):
+            if buffer not in self._buffers:
+                layout = plan.makes[i][2] if i < len(plan.makes) else None
+                nbytes = 0 if layout is None or isinstance(layout, OpenLayout) else layout.nbytes
+                block = self._buffers[buffer] = Block(NO_MEMORY, nbytes)
+                block.source = op
+
+    def classified(self, error: BaseException, plan: Plan) -> AccelError:
+        """The :class:`AccelError` to report for an exception of a library.
+
+        Raises:
+            ContextPoisoned, Unrecoverable: The context is dead.
+        """
+        if isinstance(error, ContextPoisoned | Unrecoverable):
+            raise error
+        if isinstance(error, AccelError) and not isinstance(error, LibraryError):
+            return error
+        short = shortage(error, plan.tag)
+        if short is not None:
+            return short
+        dead = self._device.probe()
+        if dead is not None:
+            raise dead from error
+        if isinstance(error, LibraryError):
+            return error
+        lib = plan.lib
+        actor = self._libraries.actors.get(lib)
+        if actor is not None:
+            actor.restart(lambda: self._give_up(actor))
+        return LibraryError(f"{plan.tag}: {type(error).__name__}: {error}; the {lib} handle was made again", lib)
+
+    def _give_up(self, actor: LibraryActor) -> None:
+        """Drop the plans of a library; its stream has been synchronised."""
+        self._plans.forget(actor.lib)
+        timelines = list({a.timeline: None for a in self._libraries.actors.values()})  # sources may be of others
+        for timeline in timelines:
+            timeline.poll()
+        self._ledger.settle(timelines)  # what is done looks at how it ended, maybe with its plan's help
+        self._plans.sweep()

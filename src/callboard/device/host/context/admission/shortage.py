@@ -1,0 +1,26 @@
+"""What of a process's own limits an exception is about: memory, address space, threads."""
+
+import errno
+
+from callboard.core.errors import OutOfMemory
+
+__all__ = ["shortage"]
+
+NO_THREAD = "can't start new thread"
+"""What Python says where there is no address space for a stack (or a limit of the number of threads is reached)."""
+
+
+def shortage(error: BaseException, what: str) -> OutOfMemory | None:
+    """The error of ``what`` if the host process has no memory or address space for it, else None."""
+    if isinstance(error, OutOfMemory):
+        return error
+    if (
+        isinstance(error, MemoryError)
+        or (isinstance(error, OSError) and error.errno == errno.ENOMEM)
+        or (isinstance(error, RuntimeError) and NO_THREAD in str(error))
+    ):
+        text = f"{what}: the context host has no memory: {type(error).__name__}: {error}"
+        short = OutOfMemory(f"{text}; raise the limit of the process (ulimit -v, cgroup), or free arrays")
+        short.__cause__ = error
+        return short
+    return None

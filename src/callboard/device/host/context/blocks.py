@@ -1,0 +1,247 @@
+"""Blocks of device memory: a caching pool, and the hazards of each block.
+
+Hazards belong to the memory, not to the array in it: they stay with a block when it goes back to the pool, so the op
+that gets it next is just another writer and waits for the last users by the same rule. Nothing here waits on the host.
+
+Loops whose arrays stay in place use the same blocks again and again. As long as the buffers are the same, they exist,
+the operands lie inside them, and their addresses do not change: ids are never used again, and the memory of a buffer
+does not move. So these results are kept (:class:`BindingCache`). What may have changed is checked each time: the op
+that produces the contents, and the timelines to wait for.
+"""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from callboard.core.backend import AccelDevice, Memory
+from callboard.core.errors import OutOfMemory
+from callboard.device.host.context.pending import Pending
+from callboard.device.host.context.timelines import Timeline
+
+__all__ = ["BindingCache", "Block", "BlockPool", "Resolved", "Use", "size_class"]
+
+SEEN = 256
+"""Bindings of one plan that are kept; when there are more, the cache is cleared."""
+
+
+class Block:
+    """Memory, its last users, and the op that produces its contents.
+
+    Attributes:
+        address, nbytes: Where it lies, and the bytes asked for; the memory may be larger.
+        writer, wrote: Timeline and sequence number of the last writer.
+        readers: Sequence number of the last read since, by timeline.
+        source: The op that wrote it last, as long as that matters for completions.
+        only: The only timeline with uses in flight; None if there may be several, or external ones.
+        lent: Native streams of borrowers; work on them counts as a write at any time.
+        buffer: Id of the buffer that it holds now, if an op made that; 0 otherwise, and while it has no ref.
+    """
+
+    __slots__ = ("address", "buffer", "lent", "memory", "nbytes", "only", "readers", "source", "writer", "wrote")
+
+    def __init__(self, memory: Memory, nbytes: int) -> None:
+        self.memory = memory
+        self.address = memory.address
+        self.nbytes = nbytes
+        self.writer: Timeline | None = None
+        self.wrote = 0
+        self.readers: dict[Timeline, int] = {}
+        self.source: Pending | None = None
+        self.only: Timeline | None = None
+        self.lent: tuple[int, ...] = ()
+        self.buffer = 0
+
+    def enter(self, timeline: Timeline, writes: bool) -> None:
+        """Make ``timeline`` wait for the users that it conflicts with; not needed while ``only`` is that timeline."""
+        if writes:
+            self.before_write(timeline)
+            alone = True
+        else:
+            self.before_read(timeline)
+            writer = self.writer
+            alone = (writer is None or writer is timeline or self.wrote <= writer.completed) and all(
+                reader is timeline or seq <= reader.completed for reader, seq in self.readers.items()
+            )
+        self.only = timeline if alone and not self.lent else None
+
+    def before_read(self, timeline: Timeline) -> None:
+        """Make ``timeline`` run after the last writer."""
+        if self.lent:
+            for native in self.lent:
+                timeline.stream.follow(native)
+        if self.writer is not None and self.writer is not timeline:
+            timeline.follow(self.writer, self.wrote)
+
+    def before_write(self, timeline: Timeline) -> None:
+        """Make ``timeline`` run after the last writer and all readers since."""
+        self.before_read(timeline)
+        for reader, seq in self.readers.items():
+            if reader is not timeline:
+                timeline.follow(reader, seq)
+        self.readers.clear()
+
+    def give(self, pool: "BlockPool") -> bool:
+        """The application has freed the buffer; True when no ref to it is left."""
+        if self.memory.nbytes:
+            pool.give(self)
+        return True
+
+    def idle(self) -> bool:
+        """Whether nothing in flight uses it."""
+        return (self.writer is None or self.wrote <= self.writer.completed) and all(
+            seq <= timeline.completed for timeline, seq in self.readers.items()
+        )
+
+
+class Use(NamedTuple):
+    """A block that a call uses.
+
+    Attributes:
+        block: The block.
+        buffer: Id of the buffer that it held then.
+        writes: Whether the op writes it.
+        heeds: Whether its earlier contents matter: it is read, or only partly overwritten.
+    """
+
+    block: Block
+    buffer: int
+    writes: bool
+    heeds: bool
+
+
+class Resolved(NamedTuple):
+    """Resolved operand bindings.
+
+    Attributes:
+        values: Arguments of the launch, with addresses.
+        uses: The blocks that contain the operands.
+    """
+
+    values: list[Any]
+    uses: list[Use]
+
+
+class BindingCache:
+    """The resolved bindings of one plan.
+
+    Bindings are stored when they come for the second time: where arrays are allocated anew, most come only once.
+
+    Attributes:
+        by_bindings: By operand bindings; None for those that have come once.
+    """
+
+    __slots__ = ("by_bindings",)
+
+    def __init__(self) -> None:
+        self.by_bindings: dict[tuple[int, ...], Resolved | None] = {}
+
+    def resolved(self, bindings: tuple[int, ...], values: list[Any], uses: list[Use]) -> None:
+        """Note that a call had these bindings, and what they resolved to."""
+        by_bindings = self.by_bindings
+        if bindings in by_bindings:
+            if all(block.buffer == buffer for block, buffer, _, _ in uses):  # not so for blocks that no op made
+                by_bindings[bindings] = Resolved(values.copy(), uses.copy())
+        else:
+            if len(by_bindings) >= SEEN:
+                by_bindings.clear()
+            by_bindings[bindings] = None
+
+
+class BlockPool:
+    """Takes blocks from the device and keeps those given back, by size class, last in first out.
+
+    Attributes:
+        limit: Most bytes in use at once; None for no limit.
+        used: Bytes in use (of whole blocks).
+        cached: Bytes kept for reuse.
+    """
+
+    def __init__(self, device: AccelDevice, limit: int | None) -> None:
+        self._device = device
+        self._free: dict[int, list[Block]] = {}
+        self.limit = limit
+        self.used = 0
+        self.cached = 0
+
+    def take(self, nbytes: int) -> Block:
+        """A block of at least ``nbytes``.
+
+        Raises:
+            OutOfMemory: Neither the cache nor the device has one, or the limit is reached.
+        """
+        size = size_class(nbytes)
+        kept = self._free.get(size)
+        limit = self.limit
+        if limit is not None:
+            if not kept and self.used + self.cached + size > limit:
+                self.trim()
+            if self.used + (0 if kept else self.cached) + size > limit:
+                raise OutOfMemory(
+                    f"{nbytes:,} bytes asked for, {self.used:,} in use, memory_limit is {limit:,}; "
+                    "free refs or raise the limit"
+                )
+        if kept:
+            block = kept.pop()
+            self.cached -= size
+            block.nbytes = nbytes
+        else:
+            block = Block(self._allocate(size), nbytes)
+        self.used += size
+        return block
+
+    def has(self, nbytes: int) -> bool:
+        """Whether a block of this size is kept, so that :meth:`take` need not ask the device."""
+        return bool(self._free.get(size_class(nbytes)))
+
+    def furnish(self, block: Block) -> int:
+        """Give memory to a block that has none; returns the address. Raises as :meth:`take`."""
+        taken = self.take(block.nbytes)
+        block.memory, block.address = taken.memory, taken.address
+        block.writer, block.wrote, block.readers, block.only = taken.writer, taken.wrote, taken.readers, taken.only
+        return block.address
+
+    def adopt(self, block: Block) -> None:
+        """Count a block that came from elsewhere as in use."""
+        self.used += block.memory.nbytes
+
+    def give(self, block: Block) -> None:
+        """Keep a block for reuse; its hazards stay with it."""
+        size = block.memory.nbytes
+        self.used -= size
+        self.cached += size
+        block.source = None
+        block.buffer = 0
+        self._free.setdefault(size, []).append(block)
+
+    def trim(self) -> None:
+        """Release cached blocks that nothing in flight uses to the device."""
+        for size, kept in list(self._free.items()):
+            busy: list[Block] = []
+            for block in kept:
+                if block.idle():
+                    self.cached -= size
+                    self._device.release(block.memory)
+                else:
+                    busy.append(block)
+            if busy:
+                self._free[size] = busy
+            else:
+                del self._free[size]
+
+    def busy(self) -> Iterator[Block]:
+        """Cached blocks that something in flight still uses."""
+        return (b for kept in self._free.values() for b in kept if not b.idle())
+
+    def _allocate(self, size: int) -> Memory:
+        try:
+            return self._device.allocate(size)
+        except OutOfMemory:
+            self.trim()
+            return self._device.allocate(size)
+
+
+def size_class(nbytes: int) -> int:
+    """``nbytes`` rounded up to one of eight sizes per doubling (at most 12.5 % lost), at least 512."""
+    if nbytes <= 512:
+        return 512
+    step = max(1 << (nbytes - 1).bit_length() - 4, 256)
+    return -(-nbytes // step) * step

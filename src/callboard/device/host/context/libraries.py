@@ -1,0 +1,152 @@
+"""``LibraryActor``: the one generic actor that serves every compute library in a context host.
+
+It is a handle, a stream and a restart boundary, not a second mailbox: the host admits all ops in one order. A failing
+handle is closed and made again for the next op; its plans are dropped with it.
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Mapping
+
+from callboard.core.backend import AccelDevice
+from callboard.core.errors import ContextPoisoned, Unrecoverable, UnsupportedOp
+from callboard.core.library import Library, WouldBlock
+from callboard.device.host.context.plans import Plan
+from callboard.device.host.context.streams import StreamAllocator
+from callboard.device.host.context.timelines import Timeline
+
+__all__ = ["Libraries", "LibraryActor"]
+
+_log = logging.getLogger(__name__)
+
+
+class LibraryActor:
+    """One compute library on one device.
+
+    Attributes:
+        lib: ``"blas"``.
+        timeline: Its stream.
+        restarts: How often its handle was made again after a failure.
+    """
+
+    def __init__(self, lib: str, cls: type[Library], device: AccelDevice, timeline: Timeline) -> None:
+        self.lib = lib
+        self.timeline = timeline
+        self.restarts = 0
+        self.library: Library = cls(device, timeline.stream)
+        self._cls = cls
+        self._device = device
+        self._broken = False
+
+    def bind(self, plan: Plan) -> None:
+        """Let the plan launch here; its state is made separately.
+
+        Raises:
+            BackendUnavailable, OutOfMemory: The handle was given up after a failure and cannot be made again.
+        """
+        if self._broken:
+            self.library = self._cls(self._device, self.timeline.stream)
+            self._broken = False
+        plan.library = self
+        launch = getattr(self.library, self._cls.launch_table[type(plan.op)].method)
+        query_size = self._cls.size_table.get(type(plan.op))
+        if query_size is not None and (plan.open or query_size.due(plan.op)):
+            plan.late, plan.query_size = launch, getattr(self.library, query_size.method)
+        else:
+            plan.launch = launch
+
+    def prepare(self, plan: Plan) -> None:
+        """Make the plan's state with the library's prepare; may block."""
+        prepare = self._cls.prepare_table[type(plan.op)]
+        plan.state = getattr(self.library, prepare.method)(plan.op)
+
+    def prepare_at_once(self, plan: Plan) -> bool:
+        """As :meth:`prepare`, without holding the calling thread; False: that cannot be done."""
+        device = self.library.device
+        device.hurried = threading.get_ident()
+        try:
+            self.prepare(plan)
+        except WouldBlock:
+            return False
+        finally:
+            device.hurried = 0
+        return True
+
+    def needs_helper(self, plan: Plan) -> bool | None:
+        """Whether the plan's prepare must run on the helper thread; None when there is none to run."""
+        prepare = self._cls.prepare_table.get(type(plan.op))
+        return None if prepare is None else not prepare.inline
+
+    def restart(self, drop_plans: Callable[[], None]) -> None:
+        """Give the handle up; the next plan that is bound here makes it again.
+
+        Args:
+            drop_plans: Called when the stream is idle, before the handle is closed.
+
+        Raises:
+            ContextPoisoned, Unrecoverable: The context is dead.
+        """
+        self.restarts += 1
+        if self._broken:
+            return
+        self._broken = True
+        for step in (self.timeline.seal, self.timeline.stream.synchronize, drop_plans, self.library.close):
+            try:
+                step()
+            except (ContextPoisoned, Unrecoverable):
+                raise
+            except Exception as e:  # of a handle that has failed already, and goes
+                _log.warning("%s: the failed handle could not be closed: %s: %s", self.lib, type(e).__name__, e)
+
+    def close(self) -> None:
+        if not self._broken:
+            self.library.close()
+
+
+class Libraries:
+    """The library actors of a device, made when they are first needed."""
+
+    def __init__(
+        self, device: AccelDevice, classes: Mapping[str, type[Library]], streams: StreamAllocator, name: str
+    ) -> None:
+        self._device = device
+        self._classes = classes
+        self._streams = streams
+        self._name = name
+        self.actors: dict[str, LibraryActor] = {}
+
+    def serve(self, plan: Plan) -> LibraryActor:
+        """The actor that executes this plan.
+
+        Raises:
+            UnsupportedOp: The backend does not execute the op, or not for these layouts and settings.
+            BackendUnavailable, OutOfMemory: The handle cannot be made.
+        """
+        lib = plan.tag.partition(".")[0]
+        cls = self._classes.get(lib)
+        reason = "the backend has no such library" if cls is None else cls.why_not(plan.op)
+        if reason is None and cls is not None and plan.open and type(plan.op) not in cls.size_table:
+            reason = "it cannot size what depends on data; give the outputs (out=, count=)"
+        if cls is None or reason is not None:
+            raise UnsupportedOp(f"{self._name}, {plan.tag}: {reason}")
+        actor = self._actor(lib)
+        actor.bind(plan)
+        return actor
+
+    def warm_up(self, libs: Iterable[str]) -> None:
+        """Make these libraries' handles and load what their first ops need."""
+        for lib in libs:
+            if lib in self._classes:
+                self._actor(lib).library.warm_up()
+
+    def _actor(self, lib: str) -> LibraryActor:
+        actor = self.actors.get(lib)
+        if actor is None:
+            timeline = self._streams.acquire(lib)
+            try:
+                actor = LibraryActor(lib, self._classes[lib], self._device, timeline)
+            except BaseException:  # passed on: every call of a library that is not there comes here
+                self._streams.release(timeline)
+                raise
+            self.actors[lib] = actor
+        return actor

@@ -1,0 +1,50 @@
+"""``Pending``: an op between its launch and its completion."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from callboard.core.backend import Readback, Status
+from callboard.device.protocol.messages import Failure
+
+if TYPE_CHECKING:
+    from callboard.device.host.context.plans import Plan
+
+__all__ = ["FAILED", "FLYING", "OK", "Pending"]
+
+FLYING, OK, FAILED = 0, 1, 2
+
+
+class Pending(msgspec.Struct, eq=False):
+    """An op that has been accepted: its own status, and the ops whose results it reads.
+
+    It outlives its completion while a buffer names it as its last writer, so that a later reader of that buffer gets
+    the root cause.
+
+    Attributes:
+        id: Of the op.
+        seq: On its timeline.
+        sources: Writers of its operands whose completions were not known when it was launched.
+        status: Its own status, None where it cannot fail by itself.
+        outcome: What the status is checked by, on the way to the host; None where nothing has to be copied.
+        readback: Its value on the way to the host.
+        answer: Its value, when it is there already (a resident actor's call).
+        failure: Set when it failed; that of the op that failed first, when this one would have read its result.
+    """
+
+    id: int
+    seq: int
+    plan: "Plan | None"
+    sources: "Sequence[Pending]"
+    status: Status | None = None
+    outcome: Readback | None = None
+    readback: Readback | None = None
+    answer: Any = None
+    failure: Failure | None = None
+    state: int = FLYING
+
+    def fail(self, failure: Failure) -> None:
+        self.failure = failure
+        self.state = FAILED
+        self.sources = ()

@@ -1,0 +1,388 @@
+"""Plans: how the host executes a signature, worked out once and kept while it is used."""
+
+import contextlib
+import copy
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from callboard.core import plugins
+from callboard.core.backend import Status
+from callboard.core.errors import AccelError, ContextPoisoned, LibraryError, Unrecoverable, UnsupportedOp
+from callboard.core.layout import Layout, OpenLayout
+from callboard.core.library import Extents
+from callboard.core.op import OPS, Op, info_of, outputs_of
+from callboard.core.operand import Operand, Role
+from callboard.core.opinfo import read_signature
+from callboard.device.host.context.blocks import BindingCache
+from callboard.device.protocol.messages import Call
+
+if TYPE_CHECKING:
+    from callboard.device.host.context.libraries import LibraryActor
+    from callboard.device.host.context.timelines import Timeline
+
+__all__ = ["Binding", "Plan", "Plans", "read_plan", "unreadable"]
+
+_log = logging.getLogger(__name__)
+
+MAX_PLANS = 8192
+"""Plans kept per library that sets no limit; beyond that, the least recently used ones, half this many, are dropped."""
+HOST_ROLES = (Role.HOST_IN, Role.HOST_OUT)
+
+
+class Binding(NamedTuple):
+    """An operand that a call passes.
+
+    Attributes:
+        at: Its position among the arguments of the launch.
+        item: Its position in a tuple of operands, -1 when it is not in one.
+        host: Whether it lies in an arena.
+        reads, writes: Whether the op reads it, writes it.
+        whole: For an ``Out`` that overwrites every byte of a buffer of this size, that size; otherwise -1.
+        low, high: First byte accessed and the byte after the last, relative to element 0.
+        name: The field, for error messages.
+    """
+
+    at: int
+    item: int
+    host: bool
+    reads: bool
+    writes: bool
+    whole: int
+    low: int
+    high: int
+    name: str
+
+
+class Plan:
+    """One signature, ready to be launched.
+
+    Attributes:
+        op: The message, with placeholders.
+        bindings: One for each operand that a call passes.
+        numbers: ``(position, complex)`` of the scalars that are passed by value.
+        reals: Their positions as a slice, if all are real and adjacent.
+        makes: ``(position, position in a struct operand or -1, layout)`` of the outputs to allocate; there are
+            ``fresh`` of them.
+        arity: Length of a call's ``bindings``.
+        binding_cache: Resolved bindings; None if operands may lie in arenas or in tuples.
+        value: Layout of the output whose value is the reply; None if the reply is not a value.
+        blank: Arguments of the launch before a call fills them in.
+        launch: The library's bound method; None until the plan is ready, and while outputs have to be sized first.
+        query_size: The library's bound method to run before the launch, to size outputs or because it blocks; None if
+            there is none.
+        late: The library's bound method that is launched after ``query_size``; None without one.
+        state: What the library's prepare returned; closed, if it has ``close``, when the plan is dropped.
+        error: Why this signature cannot be executed.
+        held: Number of inline launches in a row that took too long.
+        used: Sequence number of the last launch.
+        launched: Number of launches.
+        pins: Number of reasons to keep it: calls that are parked until they can use it, recordings that name it.
+    """
+
+    __slots__ = (
+        "arity",
+        "binding_cache",
+        "bindings",
+        "blank",
+        "error",
+        "fresh",
+        "held",
+        "late",
+        "launch",
+        "launched",
+        "library",
+        "makes",
+        "numbers",
+        "op",
+        "open",
+        "pins",
+        "query_size",
+        "reals",
+        "state",
+        "tag",
+        "used",
+        "value",
+    )
+
+    def __init__(self, op: Op[Any, Any]) -> None:
+        info = info_of(type(op))
+        self.op = op
+        self.tag = info.tag
+        made = outputs_of(op)
+        self.blank: list[Any] = [None] * len(info.dynamic)
+        bindings: list[Binding] = []
+        numbers: list[tuple[int, bool]] = []
+        for at, item, name, role, value in info.leaves(op):
+            if isinstance(value, Operand):
+                bindings.append(_binding(at, item, role, value, name))
+            else:
+                numbers.append((at, isinstance(value, complex)))
+        at_of = {field.name: at for at, field in enumerate(info.dynamic)}
+        makes: list[tuple[int, int, Layout]] = []
+        for name, layout in made.items():
+            field, _, part = name.partition(".")
+            item = sum(at == at_of[field] for at, _, _ in makes) if part else -1
+            makes.append((at_of[field], item, layout))
+        self.bindings = tuple(bindings)
+        self.numbers = tuple(numbers)
+        self.reals = _row(numbers)
+        self.makes = tuple(makes)
+        self.arity = 2 * len(bindings)
+        self.binding_cache = None if any(binding.host or binding.item >= 0 for binding in bindings) else BindingCache()
+        self.fresh = len(makes)
+        self.open = any(isinstance(layout, OpenLayout) for layout in made.values())
+        self.value: Layout | None = made.get(op.returns[0]) if op.value else None
+        self.library: LibraryActor | None = None
+        self.launch: Callable[..., Status | None] | None = None
+        self.late: Callable[..., Status | None] | None = None
+        self.query_size: Callable[..., Extents] | None = None
+        self.state: Any = op
+        self.error: AccelError | None = None
+        self.used = self.launched = self.pins = self.held = 0
+
+    def fill(self, values: list[Any], numbers: Sequence[int | float]) -> None:
+        """Put a call's numbers into the arguments of the launch."""
+        given = iter(numbers)
+        for at, is_complex in self.numbers:
+            values[at] = complex(next(given), next(given)) if is_complex else next(given)
+
+    def refuse(self, error: AccelError) -> None:
+        """Make every call of this signature fail with this error."""
+        self.error = error
+
+    @property
+    def ready(self) -> bool:
+        """Whether it has been prepared."""
+        return self.launch is not None or self.late is not None
+
+    def sized(self, extents: Extents) -> "Plan":
+        """A copy of the plan for one call, with the extents of its outputs filled in.
+
+        Raises:
+            LibraryError: The extents do not fit the declared outputs.
+        """
+        plan = copy.copy(self)
+        plan.launch, plan.late, plan.query_size = self.late, None, None
+        shapes = list(extents)
+        try:
+            opened = sum(isinstance(layout, OpenLayout) for _, _, layout in self.makes)
+            if len(shapes) != opened:
+                raise ValueError(f"{len(shapes)} shapes for {opened} outputs")
+            plan.makes = tuple(
+                (at, item, layout.closed(shapes.pop(0)) if isinstance(layout, OpenLayout) else layout)
+                for at, item, layout in self.makes
+            )
+        except ValueError as e:
+            raise LibraryError(f"{self.tag}: {e}", self.lib) from e
+        return plan
+
+    @property
+    def timeline(self) -> "Timeline":
+        """The timeline that its launches are enqueued on."""
+        assert self.library is not None
+        return self.library.timeline
+
+    @property
+    def lib(self) -> str:
+        """The name of its library."""
+        return self.tag.partition(".")[0]
+
+    @property
+    def leads(self) -> bool:
+        """Whether later calls of its library park behind a parked call of this plan."""
+        # `memory` has no state: a get of one array must not delay the gets of others.
+        return self.launch is None or not self.tag.startswith("memory.")
+
+    def named(self, call: Call) -> tuple[list[int], list[int]]:
+        """Buffers that a call only reads, and buffers that it writes or makes."""
+        reads: list[int] = []
+        writes = list(call.outputs)
+        for binding, buffer in zip(self.bindings, call.bindings[::2], strict=False):
+            if not binding.host:
+                (writes if binding.writes else reads).append(buffer)
+        return reads, writes
+
+    @property
+    def passed(self) -> bool:
+        """Whether its last launch is done and settled."""
+        timeline = self.timeline
+        return timeline.completed >= self.used and (not timeline.ops or timeline.ops[0].seq > self.used)
+
+    def close(self) -> None:
+        """Close the state, which is no longer in use.
+
+        Raises:
+            ContextPoisoned, Unrecoverable: The context is dead.
+        """
+        close = getattr(self.state, "close", None)
+        if callable(close):
+            try:
+                close()
+            except (ContextPoisoned, Unrecoverable):
+                raise
+            except Exception as e:  # it is dropped all the same
+                _log.warning("%s: a plan could not be closed: %s: %s", self.tag, type(e).__name__, e)
+
+
+class Kept:
+    """The plans of one library.
+
+    Attributes:
+        plans: By signature.
+        misses, evictions: Number of plans made, and of plans dropped for new ones.
+        hits: Launches of dropped plans, without the first of each.
+    """
+
+    __slots__ = ("evictions", "hits", "misses", "plans")
+
+    def __init__(self) -> None:
+        self.plans: dict[bytes, Plan] = {}
+        self.misses = self.evictions = self.hits = 0
+
+
+class Plans:
+    """The plans of a context. When a library has too many, its least recently used ones are dropped.
+
+    A plan's state is closed when its last launch is done. Plans that are being prepared, and pinned ones, are not
+    dropped.
+
+    Attributes:
+        by_signature: All plans, by signature; looked up for every call.
+    """
+
+    def __init__(self) -> None:
+        self.by_signature: dict[bytes, Plan] = {}
+        self._libraries: dict[str, Kept] = {}
+        self._leaving: list[Plan] = []
+
+    def add(self, signature: bytes, plan: Plan) -> None:
+        """Keep a new plan, bound to its library."""
+        assert plan.library is not None
+        kept = self._libraries.setdefault(plan.library.lib, Kept())
+        limit = plan.library.library.max_plans
+        if len(kept.plans) >= (MAX_PLANS if limit is None else limit):
+            unused = [(p.used, h) for h, p in kept.plans.items() if p.ready and not p.pins]
+            unused.sort()
+            many = MAX_PLANS // 2 if limit is None else len(kept.plans) - limit + 1
+            for _, old in unused[:many]:
+                self._drop(kept, old)
+                kept.evictions += 1
+        kept.misses += 1
+        self.by_signature[signature] = kept.plans[signature] = plan
+
+    def refused(self, signature: bytes, lib: str) -> None:
+        """Remove the plan of a signature that could not be prepared; its calls have been refused."""
+        self.by_signature.pop(signature, None)
+        self._libraries[lib].plans.pop(signature, None)
+
+    def release(self, plan: Plan) -> None:
+        """Close a plan that was made for a library handle which has been given up meanwhile."""
+        self._leaving.append(plan)
+
+    def forget(self, lib: str) -> None:
+        """Drop all plans of a library."""
+        kept = self._libraries.get(lib)
+        if kept is not None:
+            for signature in list(kept.plans):
+                self._drop(kept, signature)
+
+    def sweep(self) -> bool:
+        """Close dropped plans whose last launch is done; True while some are left.
+
+        Raises:
+            ContextPoisoned, Unrecoverable: The context is dead.
+        """
+        if self._leaving:
+            leaving, self._leaving = self._leaving, []
+            for plan in leaving:
+                if plan.passed:
+                    plan.close()
+                else:
+                    self._leaving.append(plan)
+        return bool(self._leaving)
+
+    def close(self) -> None:
+        """Close all plans; no work is in flight."""
+        for lib in self._libraries:
+            self.forget(lib)
+        for plan in self._leaving:
+            plan.close()
+        self._leaving.clear()
+
+    def stats(self) -> dict[str, dict[str, int]]:
+        """Counters of each library's plans."""
+        return {
+            lib: {
+                "entries": len(kept.plans),
+                "hits": kept.hits + _hits(kept.plans.values()),
+                "misses": kept.misses,
+                "evictions": kept.evictions,
+            }
+            for lib, kept in self._libraries.items()
+        }
+
+    def _drop(self, kept: Kept, signature: bytes) -> None:
+        plan = kept.plans.pop(signature)
+        del self.by_signature[signature]
+        kept.hits += _hits([plan])
+        if plan.ready:
+            self._leaving.append(plan)
+
+
+def _hits(plans: Iterable[Plan]) -> int:
+    return sum(plan.launched - 1 for plan in plans if plan.launched)
+
+
+def read_plan(signature: bytes) -> Plan:
+    """The plan of a signature, not bound to a library yet.
+
+    Raises:
+        UnsupportedOp: The tag is unknown to this version.
+        ValueError: The signature does not fit its class.
+        ShapeError: The operands do not fit (the application has checked them already).
+    """
+    tag, statics, skeleton = read_signature(signature)
+    cls = OPS.get(tag)
+    if cls is None:
+        lib = tag.partition(".")[0]
+        with contextlib.suppress(ImportError):
+            plugins.import_messages(lib)
+        cls = OPS.get(tag)
+        if cls is None:
+            raise UnsupportedOp(f"{tag}: no such op in this version of the context host")
+    return Plan(info_of(cls).join(cls, statics, skeleton))
+
+
+def unreadable(error: AccelError) -> Plan:
+    """A stand-in for a plan whose signature cannot be read: every call is refused with ``error``."""
+    plan = Plan.__new__(Plan)
+    plan.error, plan.tag = error, "?"
+    plan.launch = plan.late = plan.query_size = None
+    plan.makes, plan.bindings, plan.pins = (), (), 0
+    return plan
+
+
+def _binding(at: int, item: int, role: Role, operand: Operand, name: str) -> Binding:
+    layout = operand.layout
+    low, high = layout.span
+    whole = layout.nbytes if role is Role.OUT and layout.contiguous else -1
+    return Binding(
+        at,
+        item,
+        role in HOST_ROLES,
+        role in (Role.IN, Role.INOUT, Role.SCALAR),
+        role in (Role.OUT, Role.INOUT),
+        whole,
+        low,
+        high,
+        name,
+    )
+
+
+def _row(numbers: Sequence[tuple[int, bool]]) -> slice | None:
+    """The positions of numbers as a slice, if all are real and adjacent; otherwise None."""
+    if not numbers or any(is_complex for _, is_complex in numbers):
+        return None
+    first, count = numbers[0][0], len(numbers)
+    return slice(first, first + count) if [at for at, _ in numbers] == list(range(first, first + count)) else None

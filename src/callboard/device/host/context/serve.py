@@ -1,0 +1,281 @@
+"""``serve``: the life of a context host, from the first message to the last."""
+
+import time
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from callboard.core import registry
+from callboard.core.backend import DeviceInfo
+from callboard.core.errors import AccelError, ContextPoisoned, Unrecoverable
+from callboard.device.config import HostConfig
+from callboard.device.host.channel import Channel, ChannelClosed
+from callboard.device.host.context.actor import ContextActor
+from callboard.device.protocol.failures import as_failure
+from callboard.device.protocol.messages import (
+    Activate,
+    ActorCall,
+    Call,
+    Calls,
+    Close,
+    Closed,
+    Lost,
+    MapArena,
+    Open,
+    Plain,
+    ProtocolError,
+    Ready,
+    Room,
+    StartActor,
+    StopActor,
+    Unknown,
+    UnmapArena,
+)
+from callboard.device.protocol.wire import UnknownKind
+
+if TYPE_CHECKING:
+    from callboard.device.host.residents.actors import HostActors
+
+__all__ = ["POISONED", "ContextHost", "serve"]
+
+POISONED = 70
+"""Exit code of a host that left because its context was dead."""
+
+
+def serve(channel: Channel, *, lives_on: bool = False) -> int:
+    """Serve until told to close, until the context dies, or until the application is gone.
+
+    Args:
+        channel: The line to the application.
+        lives_on: The process goes on after this returns, so the threads and handles of a dead context must be released
+            here. A host process just exits: a driver may block calls that touch a dead context.
+
+    Returns:
+        The exit code: 0, or :data:`POISONED`.
+    """
+    host = ContextHost(channel)
+    channel.open_to(host)
+    try:
+        return host.run()
+    except ChannelClosed:
+        host.abandon(lives_on)
+        return 0
+    except Exception as e:  # not handled further down: it ends this context
+        host.lose(e)
+        if lives_on:
+            host.abandon(lives_on)
+        return POISONED
+
+
+class ContextHost:
+    """Handles the application's messages for one context, from ``Open`` to ``Close``.
+
+    Attributes:
+        closing: ``Close`` has been received; call :meth:`close`.
+    """
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._context: ContextActor | None = None
+        self._open: Open | None = None
+        self._generation = 0
+        self._early: list[MapArena] = []  # arenas that were announced before the context existed
+        self._residents: HostActors | None = None  # made for the first resident actor
+        self.closing = False
+
+    def run(self) -> int:
+        """Receive and handle messages until closed; returns the exit code."""
+        channel = self._channel
+        timeout: float | None = None
+        while not self.closing:
+            channel.beat()
+            for message in channel.receive(timeout):
+                self.handle(message)
+            timeout = self.advance()
+            if timeout == 0:  # once more: polling the socket costs more than polling the device
+                timeout = self.advance()
+        self.close()
+        return 0
+
+    def use(self) -> None:
+        """Make the context current on this thread, where other code may have made another one current."""
+        if self._context is not None:
+            self._context.device.use()
+
+    def advance(self) -> float | None:
+        """Poll and report; returns the seconds to wait for messages, None: until woken."""
+        context = self._context
+        if context is None:
+            self.poll()
+            return None
+        context.completion.watch(context.streams.timelines)
+        return context.completion.wait(self.poll())
+
+    def poll_streams(self) -> bool:
+        """Poll streams only, a few times, for a caller that waits for one op.
+
+        Returns:
+            Whether a stream has finished something. All other work is left to the next :meth:`poll`.
+        """
+        return self._context is not None and self._context.poll_streams()
+
+    def poll(self) -> bool:
+        """Poll what is in flight and report completions; True while something is in flight."""
+        context = self._context
+        residents = self._residents
+        if residents is not None:
+            residents.advance()
+        if context is None:
+            return False
+        flying = context.advance()
+        if residents is not None and residents.settle():
+            flying = context.advance()
+        context.report()
+        return flying
+
+    def close(self) -> None:
+        """Finish the work in flight, destroy the context and send ``Closed``."""
+        if self._residents is not None:
+            self._residents.close()
+        if self._context is not None:
+            self._context.close()
+        self._channel.send(Closed())
+
+    def actors_ended(self) -> bool:
+        """Tell the resident actors to end; True when all have. Does not wait."""
+        return self._residents is None or self._residents.ended()
+
+    def abandon(self, lives_on: bool = False) -> None:
+        """Stop serving; let the resident actors' threads end by themselves.
+
+        Args:
+            lives_on: Also end the context's own threads, and destroy the context as far as the driver allows.
+        """
+        if self._residents is not None:
+            self._residents.abandon()
+        if lives_on and self._context is not None:
+            self._context.abandon()
+
+    def _resident(self) -> "HostActors":
+        if self._residents is None:
+            from callboard.device.host.residents.actors import HostActors
+
+            self._residents = HostActors(self._channel)
+            if self._generation and self._context is not None:
+                self._residents.enter(self._context)
+        return self._residents
+
+    def lose(self, error: BaseException) -> None:
+        """Report the known completions, and that the context is dead."""
+        self.abandon()
+        if self._context is not None:
+            self._context.report()
+        if not isinstance(error, ContextPoisoned | Unrecoverable):
+            lost = ContextPoisoned(f"the context host failed: {type(error).__name__}: {error}")
+            lost.__cause__ = error
+            error = lost if self._context is not None or not isinstance(error, AccelError) else error
+        self._channel.send(Lost(self._generation, as_failure(0, error)))
+
+    def admit(self, call: Call) -> None:
+        """Admit a call; the context must be open."""
+        context = self._context
+        assert context is not None
+        context.device.use()
+        context.admission.call(call)
+
+    @property
+    def welcome(self) -> bool:
+        """Whether another thread may launch and poll in place of the admitting thread, while that thread waits."""
+        context = self._context
+        return (
+            context is not None
+            and context.completion.inline
+            and not context.helper.jobs  # calls that wait for a job continue on the admitting thread
+            and not context.parking.active
+            and self._residents is None
+            and not self.closing
+        )
+
+    def enter(self) -> None:
+        """Let the calling thread act for the admitting thread, until :meth:`leave`."""
+        assert self._context is not None
+        self._context.device.enter()
+
+    def leave(self) -> None:
+        """End what :meth:`enter` began, on the same thread."""
+        assert self._context is not None
+        self._context.device.leave()
+
+    def launch_inline(self, call: Call) -> bool:
+        """Launch a call now if that needs no compile, allocation or wait; returns whether it was launched.
+
+        Raises:
+            ContextPoisoned, Unrecoverable: The context is dead.
+        """
+        assert self._context is not None
+        return self._context.admission.at_once(call)
+
+    def handle(self, message: Plain | UnknownKind) -> None:
+        """Handle one message."""
+        if type(message) is Calls and self._context is not None:  # nearly all messages
+            self._context.receive(message)
+            return
+        match message:
+            case UnknownKind(kind):
+                self._channel.send(Unknown(kind))
+            case Open():
+                self._begin(message)
+            case Activate():
+                self._activate(message.generation)
+            case Close():
+                self.closing = True
+            case ActorCall() | Room() | StartActor() | StopActor():
+                self._resident().take(message)
+            case _ if self._context is not None:
+                self._context.receive(message)
+            case MapArena():
+                self._early.append(message)
+            case UnmapArena(arena):  # map and unmap it: its descriptor, once received, would keep the memory alive
+                early = next((m for m in self._early if m.arena == arena), None)
+                if early is None:
+                    raise ProtocolError(f"arena {arena} is not mapped")
+                self._early.remove(early)
+                self._channel.map_arena(arena, early.nbytes, early.address)
+                self._channel.unmap_arena(arena)
+            case _:
+                raise ProtocolError(f"{type(message).__name__} before a context is open")
+
+    def _begin(self, message: Open) -> None:
+        self._open = message
+        if message.generation:  # ops are waiting: modules are imported when they are needed
+            self._activate(message.generation)
+            return
+        started = time.monotonic()
+        self._channel.busy("import")
+        info = msgspec.convert(message.device, DeviceInfo)
+        registry.backend(info.backend).preload()
+        self._channel.busy(None)
+        if message.hot:
+            self._activate(0)
+            return
+        self._channel.send(Ready(0, hot=False, seconds={"import": time.monotonic() - started}, extra={}))
+
+    def _activate(self, generation: int) -> None:
+        assert self._open is not None
+        started = time.monotonic()
+        self._generation = generation
+        if self._context is None:
+            self._channel.busy("open")
+            info = msgspec.convert(self._open.device, DeviceInfo)
+            config = msgspec.msgpack.decode(self._open.config, type=HostConfig)
+            self._context = ContextActor(self._channel, registry.backend(info.backend), info, config)
+            for early in self._early:
+                self._context.receive(early)
+            self._early.clear()
+            if not generation:
+                self._context.warm_up()
+            self._channel.busy(None)
+        if generation and self._residents is not None:
+            self._residents.enter(self._context)
+        extra = {"compute_capability": list(self._context.device.info.compute_capability)}
+        self._channel.send(Ready(generation, hot=True, seconds={"open": time.monotonic() - started}, extra=extra))

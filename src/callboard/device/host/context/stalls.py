@@ -1,0 +1,50 @@
+"""Whether a stream stands still: a pure decider, told what streams have done and of time."""
+
+from collections.abc import Iterable
+
+from callboard.device.host.context.timelines import Timeline
+
+__all__ = ["Stalls"]
+
+
+class Stalls:
+    """Judges the streams of one context.
+
+    A kernel that never ends is no silence: its host goes on making rounds. But its stream finishes nothing more. A
+    stream whose oldest unfinished work waits for another stream is not judged before that one has done its part, so
+    the stream found is the one that the others wait for.
+
+    Args:
+        limit: Seconds for which a stream that has work may finish nothing.
+    """
+
+    __slots__ = ("_next", "_seen", "limit")
+
+    LOOKS = 16
+    """Looks within the limit: a stall is found at most so much later."""
+
+    def __init__(self, limit: float) -> None:
+        self.limit = limit
+        self._next = 0.0
+        self._seen: dict[Timeline, tuple[int, float]] = {}
+
+    def poll(self, timelines: Iterable[Timeline], now: float) -> Timeline | None:
+        """Time has passed, and the timelines have been polled; gives one that stands still.
+
+        Args:
+            timelines: All of the context.
+            now: Monotonic seconds.
+        """
+        if now < self._next:
+            return None
+        self._next = now + self.limit / self.LOOKS
+        for timeline in timelines:
+            if timeline.completed == timeline.issued:
+                self._seen.pop(timeline, None)
+                continue
+            completed, since = self._seen.get(timeline, (-1, now))
+            if completed != timeline.completed or timeline.waits:
+                self._seen[timeline] = (timeline.completed, now)
+            elif now - since >= self.limit:
+                return timeline
+        return None

@@ -1,0 +1,84 @@
+"""Stream allocators: which actor enqueues on which stream."""
+
+import abc
+import itertools
+from collections.abc import Mapping
+
+from callboard.core.backend import AccelDevice
+from callboard.device.config import HostConfig
+from callboard.device.host.context.timelines import Timeline
+
+__all__ = ["PerActorAllocator", "PooledAllocator", "SingleStreamAllocator", "StreamAllocator", "allocator_for"]
+
+
+class StreamAllocator(abc.ABC):
+    """Gives each actor its timeline.
+
+    Attributes:
+        timelines: All timelines made so far.
+    """
+
+    def __init__(self, device: AccelDevice, priorities: Mapping[str, int]) -> None:
+        self._device = device
+        self._priorities = priorities
+        self.timelines: list[Timeline] = []
+
+    @abc.abstractmethod
+    def acquire(self, actor: str) -> Timeline:
+        """The timeline of an actor, by its name or path."""
+
+    def release(self, timeline: Timeline) -> None:
+        """The actor is gone and its timeline idle: close a stream that was its own."""
+
+    def make(self, actor: str | None = None) -> Timeline:
+        """A timeline of its own, with the actor's priority."""
+        timeline = Timeline(self._device.stream(self._priorities.get(actor or "", 0)))
+        self.timelines.append(timeline)
+        return timeline
+
+
+class PerActorAllocator(StreamAllocator):
+    """A stream for each actor: different libraries run concurrently."""
+
+    def acquire(self, actor: str) -> Timeline:
+        return self.make(actor)
+
+    def release(self, timeline: Timeline) -> None:
+        self.timelines.remove(timeline)
+        timeline.stream.close()
+
+
+class SingleStreamAllocator(StreamAllocator):
+    """One stream for all: nothing runs concurrently, nothing ever waits for an event."""
+
+    def acquire(self, actor: str) -> Timeline:
+        return self.timelines[0] if self.timelines else self.make()
+
+
+class PooledAllocator(StreamAllocator):
+    """A fixed number of streams, in turn; actors with a priority other than 0 get one of their own."""
+
+    def __init__(self, device: AccelDevice, priorities: Mapping[str, int], size: int) -> None:
+        super().__init__(device, priorities)
+        if size < 1:
+            raise ValueError(f"pooled_streams is {size}; at least 1 is needed")
+        self._pool: list[Timeline] = []
+        self._size = size
+        self._turn = itertools.count()
+
+    def acquire(self, actor: str) -> Timeline:
+        if self._priorities.get(actor, 0):
+            return self.make(actor)
+        at = next(self._turn) % self._size
+        if at == len(self._pool):
+            self._pool.append(self.make())
+        return self._pool[at]
+
+
+def allocator_for(device: AccelDevice, config: HostConfig) -> StreamAllocator:
+    """The allocator that the configuration names."""
+    if config.streams == "single":
+        return SingleStreamAllocator(device, config.priorities)
+    if config.streams == "pooled":
+        return PooledAllocator(device, config.priorities, config.pooled_streams)
+    return PerActorAllocator(device, config.priorities)

@@ -1,0 +1,129 @@
+"""Timelines: a stream with its sequence numbers, and how one timeline waits for another.
+
+Every launched op takes the next sequence number of its timeline. A stream finishes sequence numbers in order, so when
+number 7 is done, all before it are. An event is not recorded per op, but every ``SEAL_EVERY`` ops, when another
+timeline waits for a sequence number, and before a launch behind ops that were polled and not done. The last ops of a
+timeline need none: they are done when the stream is idle.
+"""
+
+from collections import deque
+from typing import TYPE_CHECKING, NamedTuple
+
+from callboard.core.backend import AccelEvent, AccelStream
+
+if TYPE_CHECKING:
+    from callboard.device.host.context.pending import Pending
+
+__all__ = ["Timeline"]
+
+SEAL_EVERY = 16
+"""Ops between events inside a batch. Bounds how late the first op of a long batch is reported; an event costs about
+1 µs."""
+
+
+class Follow(NamedTuple):
+    """A wait of one timeline for another.
+
+    Attributes:
+        first: First sequence number of this timeline that waits.
+        other, seq: The timeline and sequence number that it waits for.
+    """
+
+    first: int
+    other: "Timeline"
+    seq: int
+
+
+class Timeline:
+    """A stream and the work in flight on it.
+
+    Attributes:
+        stream: The stream.
+        issued: Last sequence number taken.
+        sealed: Last sequence number that an event covers.
+        trails: Sequence numbers without an event were polled and not done. They get an event before the next launch, so
+            that their completion does not have to wait for that launch as well.
+        completed: Last sequence number known to be done.
+        ops: Ops that are launched and not settled, in order of their sequence numbers.
+    """
+
+    __slots__ = ("_follows", "_passed", "completed", "events", "issued", "ops", "sealed", "stream", "trails")
+
+    def __init__(self, stream: AccelStream) -> None:
+        self.stream = stream
+        self.issued = self.sealed = self.completed = 0
+        self.events: deque[tuple[int, AccelEvent]] = deque()
+        self.ops: deque[Pending] = deque()
+        self.trails = False
+        self._passed: dict[
+            Timeline, int
+        ] = {}  # by other timeline: the sequence number that this stream waits for already
+        self._follows: deque[Follow] = deque()  # in order of ``first``; dropped when that work is done
+
+    def seal(self) -> None:
+        """Record an event that covers all sequence numbers taken so far."""
+        if self.sealed < self.issued:
+            self.events.append((self.issued, self.stream.record()))
+            self.sealed = self.issued
+        self.trails = False
+
+    def poll(self) -> bool:
+        """Query the events and the stream; True when sequence numbers were completed.
+
+        Raises:
+            AccelError: The stream's work failed; the context is suspect.
+        """
+        events = self.events
+        before = self.completed
+        while events and events[0][1].query():
+            self.completed, event = events.popleft()
+            self.stream.recycle(event)
+        if not events and self.completed < self.issued:
+            if self.stream.query():
+                self.completed = self.sealed = self.issued
+                self.trails = False
+            else:
+                self.trails = True
+        return self.completed != before
+
+    def finish(self) -> None:
+        """Wait until all sequence numbers are done; raises as :meth:`poll`."""
+        self.stream.synchronize()
+        while self.events:
+            self.stream.recycle(self.events.popleft()[1])
+        self.completed = self.sealed = self.issued
+        self.trails = False
+
+    @property
+    def waits(self) -> bool:
+        """Whether the oldest work in flight waits for another timeline.
+
+        This is all work up to the next event: how far the stream has come within it cannot be queried.
+        """
+        self._forget_done()
+        last = self.events[0][0] if self.events else self.issued
+        for first, other, seq in self._follows:
+            if first > last:
+                break
+            if other.completed < seq:
+                return True
+        return False
+
+    def follow(self, other: "Timeline", seq: int) -> None:
+        """Make work that is enqueued from now on run after ``seq`` of another timeline."""
+        if seq <= other.completed or seq <= self._passed.get(other, 0):
+            return
+        if other.sealed < seq:
+            other.seal()
+        for covered, event in other.events:
+            if covered >= seq:
+                self.stream.wait(event)
+                self._passed[other] = covered
+                self._forget_done()
+                self._follows.append(Follow(self.issued + 1, other, covered))
+                return
+
+    def _forget_done(self) -> None:
+        follows, completed = self._follows, self.completed
+        while follows and follows[0].first <= completed:
+            follows.popleft()

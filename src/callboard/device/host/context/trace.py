@@ -1,0 +1,36 @@
+"""``KernelTrace``: when each op was enqueued and done. Nothing of it runs while no trace is installed."""
+
+import time
+from collections.abc import Callable
+
+__all__ = ["KernelTrace"]
+
+Record = tuple[int, str, int, float, float, float, bool]
+
+
+class KernelTrace:
+    """Collects records in the host; they travel in batches, beside the completions.
+
+    Args:
+        clock: Monotonic seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self.clock = clock
+        self._open: dict[int, tuple[str, int, float, float]] = {}
+        self._records: list[Record] = []
+
+    def enqueued(self, op: int, tag: str, stream: int, began: float) -> None:
+        """An op was launched; its admission began at ``began``."""
+        self._open[op] = (tag, stream, began, self.clock())
+
+    def completed(self, op: int, ok: bool) -> None:
+        """Its completion is known (a refused op has no record)."""
+        started = self._open.pop(op, None)
+        if started is not None:
+            self._records.append((op, *started, self.clock(), ok))
+
+    def take(self) -> list[Record]:
+        """Records since the last call."""
+        records, self._records = self._records, []
+        return records

@@ -1,0 +1,1 @@
+"""Resident actors: the side that runs them, in the context host."""

@@ -1,0 +1,244 @@
+"""``HostActors``: the resident actors of a context host, as its admitting thread handles them.
+
+That thread admits their calls (:mod:`callboard.device.host.residents.admission`) and ends them
+(:mod:`callboard.device.host.residents.endings`). The actors' own threads never touch this state: they queue notes for
+the admitting thread and wake it.
+"""
+
+import contextlib
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+from callboard.actors.errors import ActorStopped
+from callboard.core.errors import OutOfMemory
+from callboard.device.host.channel import Channel
+from callboard.device.host.context.admission.shortage import shortage
+from callboard.device.host.context.timelines import Timeline
+from callboard.device.host.residents.admission import CallAdmission
+from callboard.device.host.residents.endings import CallEndings
+from callboard.device.host.residents.item import Ended, Item, Site
+from callboard.device.host.residents.operands import AdoptedBlock
+from callboard.device.host.residents.staging import HostMemory
+from callboard.device.host.residents.thread import ActorThread
+from callboard.device.protocol.messages import (
+    ActorCall,
+    ActorEvent,
+    Failure,
+    Returned,
+    Room,
+    RoomWanted,
+    StartActor,
+    StopActor,
+)
+from callboard.device.protocol.residents.exceptions import described
+
+if TYPE_CHECKING:
+    from callboard.device.host.context.actor import ContextActor
+
+__all__ = ["HostActors"]
+
+
+class Stage(NamedTuple):
+    """What calls need; made when the context becomes the active one of the device."""
+
+    context: "ContextActor"
+    admission: CallAdmission
+    endings: CallEndings
+
+
+class HostActors:
+    """Starts and stops the actors of one host, and hands calls to them.
+
+    Args:
+        channel: To the application; used on the admitting thread only, except ``wake`` and ``busy``.
+    """
+
+    def __init__(self, channel: Channel) -> None:
+        self.channel = channel
+        self._stage: Stage | None = None
+        self._actors: dict[int, ActorThread] = {}
+        self._notes: deque[Callable[[], None]] = deque()
+        self._returned: deque[int] = deque()
+        self._leaving: list[Timeline] = []
+        self._gone_because: dict[int, str] = {}
+        self._without_stream: dict[int, Failure] = {}  # actors that stop because no stream could be made
+
+    # -- messages ------------------------------------------------------------------------------------------------------
+
+    def take(self, message: ActorCall | Room | StartActor | StopActor) -> None:
+        """Handle one message."""
+        match message:
+            case ActorCall():
+                self._on_stage.admission.call(message)
+            case Room():
+                running = self._on_stage.admission.running.get(message.id)
+                if running is not None:
+                    with contextlib.suppress(OutOfMemory):  # memory_at raises it to the call
+                        self._on_stage.context.admission.arenas.find(message.place[0] if message.place else 0)
+                    running[0].give_room(message)
+            case StartActor():
+                if message.actor not in self._actors:  # a host that is just starting gets the message twice
+                    self._start(message)
+            case StopActor():
+                stopped = self._actors.get(message.actor)
+                if stopped is not None:
+                    stopped.stop()
+
+    def enter(self, context: "ContextActor") -> None:
+        """Set the actors up: the context is open and is the active one of the device."""
+        admission = CallAdmission(context, self._actors, self._gone_because, self.channel.shared, self._give_back)
+        self._stage = Stage(context, admission, CallEndings(context, admission.running))
+        for actor in self._actors.values():
+            self._enter(actor)
+
+    def _start(self, message: StartActor) -> None:
+        try:
+            actor = ActorThread(message, self)
+        except RuntimeError as e:
+            short = shortage(e, f"resident actor {message.name}")
+            if short is None:
+                raise
+            self._gone_because[message.actor] = f"resident actor {message.name} has stopped: {short}"
+            self.channel.send(ActorEvent(message.actor, "stopped", described(0, short)))
+            return
+        self._actors[message.actor] = actor
+        self._enter(actor)
+
+    def _enter(self, actor: ActorThread) -> None:
+        if self._stage is None or actor.timeline is not None:
+            return
+        context = self._stage.context
+        on_host = context.device.info.compute_capability == (0, 0)
+        try:
+            timeline = context.streams.acquire(actor.name)
+        except Exception as e:  # from the system or a driver: raised again unless memory is short
+            short = shortage(e, f"a stream of resident actor {actor.name}")
+            if short is None:
+                raise
+            self._without_stream[actor.id] = described(0, short)
+            actor.stop()
+            return
+        actor.enter(Site(context.device, timeline, on_host, getattr(context.device, "native", 0)))
+
+    @property
+    def _on_stage(self) -> Stage:
+        assert self._stage is not None
+        return self._stage
+
+    def close(self) -> None:
+        """End all actors: wait for the running calls, drop the queued ones."""
+        self.abandon()
+        for actor in list(self._actors.values()):
+            actor.join()
+        self.advance()
+
+    def ended(self) -> bool:
+        """Tell all actors to end; True when all have. Does not wait."""
+        self.abandon()
+        return not self._actors
+
+    def abandon(self) -> None:
+        """Tell all actors to end; does not wait."""
+        for actor in self._actors.values():
+            actor.stop()
+
+    # -- notes from the actors' threads --------------------------------------------------------------------------------
+
+    def post_ended(self, ended: Ended) -> None:
+        """Note that a call has ended."""
+        self._post(lambda: self._on_stage.endings.end(ended))
+
+    def post_gone(self, actor: ActorThread, cause: Failure | None) -> None:
+        """Note that the thread ends; ``cause`` is why the actor gave up, None if it was told to stop."""
+        self._post(lambda: self._gone(actor, cause))
+
+    def post_event(self, actor: ActorThread, event: str) -> None:
+        self._post(lambda: self.channel.send(ActorEvent(actor.id, event)))
+
+    def post_room_wanted(self, actor: ActorThread, item: Item, nbytes: int) -> None:
+        self._post(lambda: self.channel.send(RoomWanted(item.message.id, nbytes)))
+
+    def post_trim(self) -> None:
+        """Note that memory was short."""
+        self._post(self._trim)
+
+    def post_lost(self, error: Exception) -> None:
+        """Note that the context is dead."""
+
+        def lose() -> None:
+            raise error
+
+        self._post(lose)
+
+    def post_dying(self, block: AdoptedBlock) -> None:
+        """The last ref to the block is gone (admitting thread)."""
+        self._on_stage.endings.dying.append(block)
+
+    def _give_back(self, call: int) -> None:
+        self._returned.append(call)
+        with contextlib.suppress(RuntimeError):  # the loop is closed: the note is not needed any more
+            self.channel.wake()
+
+    def _post(self, note: Callable[[], None]) -> None:
+        self._notes.append(note)
+        self.channel.wake()
+
+    def memory_at(self, room: Room, nbytes: int) -> HostMemory:
+        """The memory for a result; any thread.
+
+        Raises:
+            OutOfMemory: This process has no room for the arena.
+        """
+        mapped = self._on_stage.context.admission.arenas.mapped.get(room.place[0])
+        if mapped is None:
+            raise OutOfMemory(f"the context host has no memory for an arena with a result of {nbytes:,} bytes")
+        return HostMemory(mapped[0] + room.place[1], nbytes)
+
+    # -- one iteration of the admitting loop ---------------------------------------------------------------------------
+
+    def advance(self) -> None:
+        """Act on the notes; called before the context polls its streams.
+
+        Raises:
+            ContextPoisoned, Unrecoverable: An actor found the context dead.
+        """
+        notes = self._notes
+        while notes:
+            notes.popleft()()
+        if self._returned:
+            calls = [self._returned.popleft() for _ in range(len(self._returned))]
+            self.channel.send(Returned(calls))
+
+    def settle(self) -> bool:
+        """Decide what waited for completions, after the context has settled; True when ops may have been launched."""
+        launched = self._stage is not None and self._stage.endings.settle()
+        self._leaving = [timeline for timeline in self._leaving if not self._has_left(timeline)]
+        return launched
+
+    def _gone(self, actor: ActorThread, cause: Failure | None) -> None:
+        """A thread has ended: fail the calls that it did not run."""
+        actor.stop()  # calls that are admitted from now on are refused
+        cause = self._without_stream.pop(actor.id, cause)
+        text = f"resident actor {actor.name} has stopped"
+        if cause is not None:
+            text += f": {cause.attributes.get('type', cause.error)}: {cause.message}"
+        self._gone_because[actor.id] = text
+        for item in actor.left():
+            self._on_stage.endings.fail(Ended(actor, item, b"", [], described(item.message.id, ActorStopped(text))))
+            if item.staged is not None:
+                item.staged.drop()
+        self._actors.pop(actor.id, None)
+        self.channel.send(ActorEvent(actor.id, "stopped", cause))
+        if actor.timeline is not None:
+            self._leaving.append(actor.timeline)
+
+    def _has_left(self, timeline: Timeline) -> bool:
+        if timeline.ops or timeline.completed < timeline.issued:
+            return False
+        self._on_stage.context.streams.release(timeline)
+        return True
+
+    def _trim(self) -> None:
+        if self._stage is not None:
+            self._stage.endings.trim()

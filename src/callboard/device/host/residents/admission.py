@@ -1,0 +1,164 @@
+"""``CallAdmission``: admits the calls of resident actors, in program order with the ops.
+
+A call parks while something that it reads is not enqueued yet, and holds its device arrays while it runs.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from callboard.actors.errors import ActorStopped
+from callboard.core.errors import AccelError, GpuRefStale, OutOfMemory, ShapeError, Withdrawn
+from callboard.core.layout import Layout, layout_from_wire
+from callboard.device.host.context.pending import FAILED, FLYING, Pending
+from callboard.device.host.residents.item import Item, used
+from callboard.device.host.residents.staging import StagedCall
+from callboard.device.protocol.messages import ActorCall, Plain
+from callboard.device.protocol.residents.exceptions import described
+
+if TYPE_CHECKING:
+    from callboard.device.host.context.actor import ContextActor
+    from callboard.device.host.residents.thread import ActorThread
+
+__all__ = ["CallAdmission"]
+
+
+class CallAdmission:
+    """Admits the calls of one context; used on the admitting thread.
+
+    Args:
+        context: Open, and the active one of the device.
+        actors: The host's actors, by id.
+        gone_because: Why an actor has ended, by its id.
+        shared: Whether the arenas of arguments are the application's own memory, where it sees what is written.
+        give_back: Called with the id of a call that does not need its arguments' slot any more; any thread.
+
+    Attributes:
+        running: Calls that were handed to their actors and have not ended, by id.
+    """
+
+    def __init__(
+        self,
+        context: "ContextActor",
+        actors: "Mapping[int, ActorThread]",
+        gone_because: Mapping[int, str],
+        shared: bool,
+        give_back: Callable[[int], None],
+    ) -> None:
+        self._context = context
+        self._actors = actors
+        self._gone_because = gone_because
+        self._shared = shared
+        self._give_back = give_back
+        self._on_host = context.device.info.compute_capability == (0, 0)
+        self.running: dict[int, tuple[ActorThread, Item]] = {}
+
+    def call(self, message: Plain) -> None:
+        """Admit a call, or park it."""
+        assert isinstance(message, ActorCall)
+        actor = self._actors.get(message.actor)
+        op = Pending(message.id, 0, None, ())
+        if actor is None or actor.stopping:
+            self._refuse(message, op, ActorStopped(self._gone_because.get(message.actor, "the actor was stopped")))
+            return
+        if message.withdrawn:
+            self._refuse(message, op, Withdrawn("the call was cancelled before it was sent"))
+            return
+        reads, writes = used(message)
+        lib = f"actor:{message.actor}"
+        parking = self._context.parking
+        if parking.active and parking.blocks(reads, writes, lib, actor.holds):
+            parking.park(message, self.call, reads, writes, lib, actor.holds)
+            return
+        try:
+            item = Item(message, op, self._staged(message))
+        except OutOfMemory as e:
+            self._refuse(message, op, e)
+            return
+        failed = self._resolve(item)
+        if failed is not None:
+            self._inherit(item, failed)
+        elif op.failure is None:
+            self.running[message.id] = (actor, item)
+            if item.blocks:
+                self._begin(actor, item)
+            actor.put(item)
+
+    def _resolve(self, item: Item) -> Pending | None:
+        """Find the call's device arrays; returns the failed op whose result it would read, if there is one."""
+        message, op = item.message, item.op
+        sources: list[Pending] = []
+        failed: Pending | None = None
+        for i, (wire, writes) in enumerate(zip(message.layouts, message.writes, strict=True)):
+            buffer, offset = message.bindings[2 * i : 2 * i + 2]
+            layout = _layout(bytes(wire))
+            block = self._context.admission.buffers.get(buffer)
+            if block is None:
+                self._refuse(message, op, GpuRefStale("an argument names no buffer of this context", "freed"), item)
+                return None
+            low, high = layout.span
+            if offset + low < 0 or offset + high > block.nbytes:
+                text = f"an argument reaches bytes {offset + low}..{offset + high} of a buffer of {block.nbytes}"
+                self._refuse(message, op, ShapeError(text), item)
+                return None
+            source = block.source
+            if source is not None and source.state == FAILED:
+                failed = failed or source
+            elif source is not None and source.state == FLYING:
+                sources.append(source)
+            item.operands.append((block.address + offset, layout, writes))
+            item.blocks.append((block, writes))
+        op.sources = sources
+        return failed
+
+    def _begin(self, actor: "ActorThread", item: Item) -> None:
+        """Make the actor's stream wait for its operands' users, and hold the operands for the call."""
+        timeline = actor.timeline
+        assert timeline is not None
+        busy = not all(block.idle() for block, _ in item.blocks)
+        for block, writes in item.blocks:
+            if writes:
+                block.before_write(timeline)
+                block.source = item.op
+            else:
+                block.before_read(timeline)
+            block.only = None  # its next user must check its hazards
+        if busy and self._on_host:
+            item.start = timeline.stream.record()  # on a CPU the actor's thread accesses the memory itself
+        self._context.parking.hold(*used(item.message), actor.holds)
+        item.holds = True
+
+    def _staged(self, message: ActorCall) -> StagedCall | None:
+        if not message.staged:
+            return None
+        arena, offset, nbytes = message.staged
+        base, size = self._context.admission.arenas.find(arena)
+        assert offset + nbytes <= size
+        return StagedCall(message.id, base + offset, nbytes, self._shared, self._give_back)
+
+    def _refuse(self, message: ActorCall, op: Pending, error: AccelError, item: Item | None = None) -> None:
+        self._context.ledger.fail(op, described(message.id, error))
+        self._drop(message, item, op)
+
+    def _inherit(self, item: Item, source: Pending) -> None:
+        self._context.ledger.inherit(item.op, source)
+        self._drop(item.message, item, item.op)
+
+    def _drop(self, message: ActorCall, item: Item | None, op: Pending) -> None:
+        """The call will not run: readers of what it would have written fail as well."""
+        buffers = self._context.admission.buffers
+        for buffer, writes in zip(message.bindings[::2], message.writes, strict=True):
+            block = buffers.get(buffer)
+            if writes and block is not None:
+                block.source = op
+        if item is not None and item.staged is not None:
+            item.staged.drop()
+        elif message.staged:
+            self._give_back(message.id)
+
+
+@lru_cache(maxsize=4096)
+def _layout(wire: bytes) -> Layout:
+    return layout_from_wire(*msgspec.msgpack.decode(wire))

@@ -1,0 +1,132 @@
+"""``CallEndings``: settles resident actors' calls: completion, sequence number, held arrays, adopted memory."""
+
+from typing import TYPE_CHECKING
+
+from callboard.device.host.context.pending import FAILED, FLYING, Pending
+from callboard.device.host.residents.item import Ended, Item, used
+from callboard.device.host.residents.operands import Adopted, AdoptedBlock
+
+if TYPE_CHECKING:
+    from callboard.device.host.context.actor import ContextActor
+    from callboard.device.host.residents.thread import ActorThread
+
+__all__ = ["CallEndings"]
+
+
+class CallEndings:
+    """Ends the calls of one context; used on the admitting thread.
+
+    Args:
+        context: Open, and the active one of the device.
+        running: Calls that have not ended, by id.
+
+    Attributes:
+        dying: Blocks without a ref whose memory is still in use.
+    """
+
+    def __init__(self, context: "ContextActor", running: "dict[int, tuple[ActorThread, Item]]") -> None:
+        self._context = context
+        self._running = running
+        self._on_host = context.device.info.compute_capability == (0, 0)
+        self._undecided: list[Ended] = []
+        self._issued: list[tuple[Pending, list[Adopted]]] = []  # arrays in the values of calls that are not settled
+        self.dying: list[AdoptedBlock] = []
+
+    def end(self, ended: Ended) -> None:
+        """Settle a call that has ended."""
+        if ended.trim:
+            self.trim()
+        if ended.failure is not None:
+            self.fail(ended)
+            return
+        op, actor = ended.item.op, ended.actor
+        op.answer = ended.value
+        seq = self._next_seq(actor)
+        op.seq = seq
+        if ended.adopted:
+            self._issued.append((op, ended.adopted))
+            for adopted in ended.adopted:
+                self._issue(adopted, op, actor, seq)
+        self._finish(ended.item, actor, seq)
+
+    def fail(self, ended: Ended) -> None:
+        """Settle a failed call: with its own failure, unless an op failed whose result it read."""
+        op, failure = ended.item.op, ended.failure
+        if any(source.state == FLYING for source in op.sources):
+            self._undecided.append(ended)
+            return
+        assert failure is not None
+        ledger = self._context.ledger
+        source = next((s for s in op.sources if s.state == FAILED), None)
+        if source is not None:
+            ledger.inherit(op, source)
+        else:
+            ledger.fail(op, failure)
+        if ended.asked:
+            ended.actor.decide(own=source is None)
+        self._finish(ended.item, ended.actor, self._next_seq(ended.actor) if ended.item.blocks else 0)
+
+    def settle(self) -> bool:
+        """Decide what waited for completions, after the context has settled; True when ops may have been launched."""
+        if not (self._undecided or self._issued or self.dying):
+            return False
+        undecided, self._undecided = self._undecided, []
+        for ended in undecided:
+            self.fail(ended)
+        for op, adopted in self._issued:
+            if op.state == FAILED:
+                for one in adopted:
+                    self._take_back(one)
+        self._issued = [entry for entry in self._issued if entry[0].state == FLYING]
+        self.dying[:] = [block for block in self.dying if not block.idle()]
+        return len(self._undecided) < len(undecided)
+
+    def trim(self) -> None:
+        """Release cached memory, because memory was short."""
+        self._context.pool.trim()
+        self._context.device.trim()
+
+    def _next_seq(self, actor: "ActorThread") -> int:
+        """The call's sequence number. On a CPU its work is done when it ends; on a GPU the stream may still run it."""
+        timeline = actor.timeline
+        assert timeline is not None
+        done = self._on_host and timeline.completed == timeline.issued
+        timeline.issued += 1
+        if done:
+            timeline.sealed = timeline.completed = timeline.issued
+        else:
+            timeline.seal()  # the stream is not idle while the actor's next call enqueues on it
+        return timeline.issued
+
+    def _finish(self, item: Item, actor: "ActorThread", seq: int) -> None:
+        """Record the call as the last user of its device arrays, and release them."""
+        op, timeline = item.op, actor.timeline
+        assert timeline is not None
+        del self._running[item.message.id]
+        for block, writes in item.blocks:
+            block.only = None
+            if writes:
+                block.readers.clear()
+                block.writer, block.wrote = timeline, seq
+            else:
+                block.readers[timeline] = seq
+        if op.state == FLYING:
+            timeline.ops.append(op)
+        if item.holds:
+            self._context.parking.release(*used(item.message), actor.holds)
+
+    # -- adopted memory ------------------------------------------------------------------------------------------------
+
+    def _issue(self, adopted: Adopted, op: Pending, actor: "ActorThread", seq: int) -> None:
+        """The value of a call contains an array of the actor: make it a buffer of the context."""
+        block = adopted.block
+        block.issued += 1
+        if block in self.dying:
+            self.dying.remove(block)
+        self._context.admission.buffers[block.id] = block
+        block.writer, block.wrote, block.source = actor.timeline, seq, op
+        block.only = None
+
+    def _take_back(self, adopted: Adopted) -> None:
+        if adopted.block.give(self._context.pool):
+            self._context.admission.buffers.pop(adopted.block.id, None)

@@ -1,0 +1,75 @@
+"""Records that the admitting thread and an actor's thread exchange: site, call, and result."""
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from callboard.core.backend import AccelDevice, AccelEvent
+from callboard.core.layout import Layout
+from callboard.device.host.context.blocks import Block
+from callboard.device.host.context.pending import Pending
+from callboard.device.host.context.timelines import Timeline
+from callboard.device.host.residents.operands import Adopted
+from callboard.device.host.residents.staging import StagedCall
+from callboard.device.protocol.messages import ActorCall, Failure
+
+if TYPE_CHECKING:
+    from callboard.device.host.residents.thread import ActorThread
+
+__all__ = ["Ended", "Item", "Site", "used"]
+
+
+class Site(NamedTuple):
+    """Where an actor runs; known once there is a context."""
+
+    device: AccelDevice
+    timeline: Timeline
+    on_host: bool
+    """The device's memory is host memory of this process."""
+    ordinal: int
+
+
+class Item:
+    """An admitted call.
+
+    Attributes:
+        message: The call.
+        op: Its entry among the pending ops.
+        holds: Whether its device arrays are held until it ends.
+        operands: ``(address, layout, writable)`` of its device arrays.
+        blocks: ``(block, writable)`` of the same.
+        start: On a CPU: the event that the thread waits for before it accesses them.
+        staged: The host arrays that came with it in an arena.
+    """
+
+    __slots__ = ("blocks", "holds", "message", "op", "operands", "staged", "start")
+
+    def __init__(self, message: ActorCall, op: Pending, staged: StagedCall | None) -> None:
+        self.message = message
+        self.op = op
+        self.holds = False
+        self.operands: list[tuple[int, Layout, bool]] = []
+        self.blocks: list[tuple[Block, bool]] = []
+        self.start: AccelEvent | None = None
+        self.staged = staged
+
+
+class Ended(NamedTuple):
+    """How a call ended, for the admitting thread."""
+
+    actor: "ActorThread"
+    item: Item
+    value: bytes
+    adopted: list[Adopted]
+    failure: Failure | None = None
+    trim: bool = False
+    """Memory was short: cached memory is to be released."""
+    asked: bool = False
+    """The actor waits to learn whether the failure was its own, or that of an op whose result it read."""
+
+
+def used(call: ActorCall) -> tuple[list[int], list[int]]:
+    """Buffers that a call only reads, and buffers that it may write."""
+    reads: list[int] = []
+    writes: list[int] = []
+    for buffer, written in zip(call.bindings[::2], call.writes, strict=True):
+        (writes if written else reads).append(buffer)
+    return reads, writes

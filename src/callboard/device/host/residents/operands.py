@@ -1,0 +1,178 @@
+"""Device arrays in user code: the caller's, for the duration of a call, and adopted ones of the actor."""
+
+import itertools
+import sys
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from callboard.core.backend import Memory
+from callboard.core.dtype import as_dtype
+from callboard.core.errors import BackendUnavailable
+from callboard.core.layout import HasLayout, Layout, layout_of
+from callboard.device.host.context.blocks import Block, BlockPool
+from callboard.device.protocol.residents import dlpack
+
+if TYPE_CHECKING:
+    from callboard.core.backend import AccelStream
+
+__all__ = ["Adopted", "AdoptedBlock", "DeviceView", "adopt"]
+
+Array = np.ndarray[Any, Any]
+
+# Ids of buffers that hosts make are negative. They are never used again, not even by the next host of the device.
+_ids = itertools.count(-time.time_ns(), -1)
+
+
+class DeviceView(HasLayout):
+    """A caller's array on a CUDA device, valid during the call that it came with.
+
+    ``torch.from_dlpack(view)``, ``cupy.asarray(view)``, ``wp.from_dlpack(view)`` … make an array of the package without
+    a copy, in order with ``ctx.stream``.
+
+    Attributes:
+        address: Of element 0.
+    """
+
+    __slots__ = ("_ordinal", "_stream", "_writable", "address", "layout")
+
+    def __init__(self, address: int, layout: Layout, writable: bool, ordinal: int, stream: "AccelStream") -> None:
+        self.address = address
+        self.layout = layout
+        self._writable = writable
+        self._ordinal = ordinal
+        self._stream = stream
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        dtype = self.layout.dtype
+        if dtype.np.kind == "V":
+            raise AttributeError(f"__cuda_array_interface__ has no word for {dtype}; use DLPack")
+        return {
+            "version": 3,
+            "shape": self.shape,
+            "typestr": dtype.np.str,
+            "strides": tuple(s * dtype.itemsize for s in self.strides),
+            "data": (self.address if self.size else 0, not self._writable),
+            "stream": self._stream.native or None,
+        }
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return dlpack.CUDA, self._ordinal
+
+    def __dlpack__(self, *, stream: Any = None, **_: Any) -> Any:
+        if stream not in (None, -1, self._stream.native):
+            self._stream.synchronize()  # the consumer works elsewhere
+        return dlpack.capsule_of(self.address, self.layout, self.__dlpack_device__(), self)
+
+    def torch(self) -> Any:
+        """The array as a ``torch.Tensor``."""
+        return _loaded("torch").from_dlpack(self)
+
+    def cupy(self) -> Any:
+        """The array as a ``cupy.ndarray``."""
+        return _loaded("cupy").from_dlpack(self)
+
+    def __repr__(self) -> str:
+        return f"<DeviceView {self.layout!r}>"
+
+
+def _loaded(package: str) -> Any:
+    module = sys.modules.get(package)
+    if module is None:
+        raise BackendUnavailable(f"{package} is not imported in the context host; import it in prepare()")
+    return module
+
+
+class AdoptedBlock(Block):
+    """Memory of an array that user code owns. Keeps the array alive while the application has a ref to it.
+
+    Attributes:
+        id: The buffer's id.
+        issued: How often it was given to the application and has not been freed.
+    """
+
+    __slots__ = ("_on_free", "id", "issued")
+
+    def __init__(self, memory: Memory, on_free: Callable[["AdoptedBlock"], None]) -> None:
+        super().__init__(memory, memory.nbytes)
+        self.id = next(_ids)
+        self.issued = 0
+        self._on_free = on_free
+
+    def give(self, pool: BlockPool) -> bool:
+        self.issued -= 1
+        if self.issued > 0:
+            return False
+        self._on_free(self)
+        return True
+
+
+class Adopted:
+    """The result of ``ctx.ref(array)``; it arrives at the caller as a :class:`GpuRef <callboard.GpuRef>`."""
+
+    __slots__ = ("block", "layout", "offset")
+
+    def __init__(self, block: AdoptedBlock, layout: Layout, offset: int) -> None:
+        self.block = block
+        self.layout = layout
+        self.offset = offset
+
+    @property
+    def wire(self) -> list[Any]:
+        """``[buffer, offset, dtype, shape, strides]``."""
+        layout = self.layout
+        return [self.block.id, self.offset, layout.dtype.code, layout.shape, layout.strides]
+
+    def __repr__(self) -> str:
+        return f"<ctx.ref {self.layout!r}>"
+
+
+def adopt(array: Any, on_host: bool, on_free: Callable[[AdoptedBlock], None]) -> Adopted:
+    """Make an array of user code a buffer of the device; the buffer keeps the array alive.
+
+    Raises:
+        TypeError: Not an array on this device, or an unsupported dtype.
+    """
+    address, layout = _host_array(array) if on_host else _device_array(array)
+    low, high = layout.span
+    block = AdoptedBlock(Memory(address + low, high - low, array), on_free)
+    return Adopted(block, layout, -low)
+
+
+def _host_array(array: Any) -> tuple[int, Layout]:
+    if not isinstance(array, np.ndarray):
+        if not hasattr(array, "__dlpack__"):
+            raise TypeError(f"ctx.ref: {type(array).__qualname__} is no array; pass a NumPy array or a CPU tensor")
+        array = np.from_dlpack(array)
+    if not array.flags.writeable:
+        raise TypeError("ctx.ref: the array is read-only, and ops may write to a ref; pass a copy")
+    if not array.dtype.isnative:
+        raise TypeError("ctx.ref: the array is not in this machine's byte order; pass a copy that is")
+    dtype = as_dtype(array.dtype)
+    if any(s % dtype.itemsize for s in array.strides):
+        raise TypeError("ctx.ref: strides are no multiples of the itemsize; pass a copy")
+    strides = tuple(s // dtype.itemsize for s in array.strides)
+    return array.ctypes.data, layout_of(dtype, array.shape, strides if array.size else None)
+
+
+def _device_array(array: Any) -> tuple[int, Layout]:
+    if hasattr(array, "__dlpack__"):
+        said = dlpack.described(array)
+        if said.device[0] != dlpack.CUDA:
+            raise TypeError(
+                f"ctx.ref: {type(array).__qualname__} is not on the device; move it there, or return a NumPy array"
+            )
+        return said.address, layout_of(said.dtype, said.shape, said.strides if said.address else None)
+    interface = getattr(array, "__cuda_array_interface__", None)
+    if interface is None:
+        raise TypeError(
+            f"ctx.ref: {type(array).__qualname__} is no device array; pass one of torch, CuPy, Warp or Numba"
+        )
+    dtype = as_dtype(np.dtype(interface["typestr"]))
+    strides = interface.get("strides")
+    shape = tuple(interface["shape"])
+    steps = None if strides is None else tuple(s // dtype.itemsize for s in strides)
+    return interface["data"][0], layout_of(dtype, shape, steps)

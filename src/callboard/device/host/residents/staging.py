@@ -1,0 +1,88 @@
+"""Host arrays that travel in an arena next to the message, as views in the context host."""
+
+import math
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from callboard.core.dtype import as_dtype
+from callboard.core.layout import layout_of
+from callboard.device.protocol.residents.hostview import host_view
+
+__all__ = ["HostMemory", "StagedCall"]
+
+Array = np.ndarray[Any, Any]
+
+
+class HostMemory:
+    """A slot of an arena, given by its address; arrays in it are views that keep ``owner`` alive."""
+
+    __slots__ = ("_address", "_copies", "_owner", "nbytes")
+
+    def __init__(self, address: int, nbytes: int, owner: "_Lease | None" = None, copies: bool = False) -> None:
+        self._address = address
+        self._owner = owner
+        self._copies = copies
+        self.nbytes = nbytes
+
+    def array(self, dtype: "np.dtype[Any]", shape: tuple[int, ...], offset: int) -> Array:
+        """A row-major array at an offset: a view, or a copy where a view could outlive the memory."""
+        size = math.prod(shape) * dtype.itemsize
+        if offset < 0 or offset + size > self.nbytes:
+            raise ValueError(f"an array reaches bytes {offset}..{offset + size} of a slot of {self.nbytes}")
+        raw: Array
+        if self._owner is not None:
+            raw = np.asarray(self._owner)[offset : offset + size]
+        else:
+            raw = host_view(self._address + offset, layout_of(as_dtype("u8"), (size,)), writable=True)
+        array = raw.view(dtype).reshape(shape)
+        return array.copy() if self._copies else array
+
+
+class _Lease:
+    """Owner of the views of a call's arrays; each view keeps it alive.
+
+    NumPy collapses a chain of ``base`` arrays to the last array, but keeps an owner of another type.
+    """
+
+    __slots__ = ("__array_interface__", "__weakref__")
+
+    def __init__(self, address: int, nbytes: int) -> None:
+        self.__array_interface__ = {"version": 3, "typestr": "|u1", "shape": (nbytes,), "data": (address, False)}
+
+
+class StagedCall:
+    """The arrays that came with a call. The actor may keep them longer than the call.
+
+    Args:
+        call: Id of the call.
+        address, nbytes: Where they lie.
+        shared: The memory is the application's own and may be freed before the views: arrays are copied instead.
+        returned: Called once with the call's id when the last view is gone; on any thread, also inside a garbage
+            collection.
+    """
+
+    __slots__ = ("_address", "_call", "_nbytes", "_opened", "_returned", "_shared")
+
+    def __init__(self, call: int, address: int, nbytes: int, shared: bool, returned: Callable[[int], None]) -> None:
+        self._call = call
+        self._address = address
+        self._nbytes = nbytes
+        self._shared = shared
+        self._returned = returned
+        self._opened = False
+
+    def open(self) -> HostMemory:
+        """The memory of the arrays; called once, when the call runs."""
+        self._opened = True
+        lease = _Lease(self._address, self._nbytes)
+        weakref.finalize(lease, self._returned, self._call).atexit = False
+        return HostMemory(self._address, self._nbytes, lease, copies=self._shared)
+
+    def drop(self) -> None:
+        """The call will not run."""
+        if not self._opened:
+            self._opened = True
+            self._returned(self._call)

@@ -1,0 +1,378 @@
+"""``ActorThread``: the thread that runs a resident actor, one call after the other."""
+
+import inspect
+import logging
+import queue
+import random
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from callboard.actors import Directive, Props
+from callboard.actors._runtime.table import bind, find
+from callboard.actors.errors import ActorStopped, ReplyError, UnhandledMessage
+from callboard.actors.supervision import RestartLog, Strategy
+from callboard.core.errors import MailboxFull
+from callboard.core.layout import Layout
+from callboard.core.operand import StructOperand
+from callboard.device.host.context.parking import Holds
+from callboard.device.host.context.pending import FAILED
+from callboard.device.host.context.timelines import Timeline
+from callboard.device.host.residents.currents import Currents
+from callboard.device.host.residents.item import Ended, Item, Site
+from callboard.device.host.residents.operands import Adopted, DeviceView, adopt
+from callboard.device.protocol.messages import Failure, Room, StartActor
+from callboard.device.protocol.residents.actor import HostContext, ResidentActor
+from callboard.device.protocol.residents.classes import class_named
+from callboard.device.protocol.residents.code import loads
+from callboard.device.protocol.residents.exceptions import described, is_answer, is_out_of_memory, trace_of
+from callboard.device.protocol.residents.hostview import host_view
+from callboard.device.protocol.residents.values import Packer, Unpacker, Unsendable, decode, encode
+
+if TYPE_CHECKING:
+    from callboard.device.host.residents.actors import HostActors
+
+__all__ = ["ActorThread"]
+
+log = logging.getLogger("callboard.resident")
+
+BESIDE = 256 << 10
+"""Results larger than this many bytes travel in an arena, not in the completion."""
+
+CURE = (
+    "return numbers, text, bytes, lists, tuples, dicts, Structs, dataclasses, NumPy arrays, or ctx.ref(array) for what "
+    "is to stay on the device"
+)
+
+
+class ActorThread:
+    """One resident actor in a host.
+
+    Args:
+        start: The message that starts it.
+        host: The actors of this host.
+    """
+
+    def __init__(self, start: StartActor, host: "HostActors") -> None:
+        self.id = start.actor
+        self.name = start.name
+        self.timeline: Timeline | None = None
+        self.holds = Holds()  # of its admitted calls; used by the admitting thread
+        self._ending = threading.Event()
+        self._recipe = start.recipe
+        self._host = host
+        self._props: Props[Any] | None = None
+        self._instance: ResidentActor | None = None
+        self._table: dict[type, Callable[[Any], Any]] = {}
+        self._site: Site | None = None
+        self._context: HostContext | None = None
+        self._currents: Currents | None = None
+        self._current: Item | None = None
+        self._log = RestartLog()
+        self._wake = threading.Event()  # a context is there, or the actor is to end
+        self._items: queue.SimpleQueue[Item | None] = queue.SimpleQueue()
+        self._rooms: queue.SimpleQueue[Room | None] = queue.SimpleQueue()
+        self._decisions: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name=f"callboard-resident-{start.name}", daemon=True)
+        self._thread.start()
+
+    @property
+    def stopping(self) -> bool:
+        """Whether it ends after the current call."""
+        return self._ending.is_set()
+
+    # -- from the admitting thread -------------------------------------------------------------------------------------
+
+    def enter(self, site: Site) -> None:
+        """The context is the active one of the device: set the actor up and begin to serve."""
+        self.timeline = site.timeline
+        self._site = site
+        self._wake.set()
+
+    def put(self, item: Item) -> None:
+        """Queue a call."""
+        self._items.put(item)
+
+    def give_room(self, room: Room) -> None:
+        self._rooms.put(room)
+
+    def decide(self, own: bool) -> None:
+        """Answer the actor, which asked whether a failure was its own."""
+        self._decisions.put(own)
+
+    def stop(self) -> None:
+        """End after the current call."""
+        self._ending.set()
+        self._wake.set()
+        self._items.put(None)
+        self._rooms.put(None)
+        self._decisions.put(False)
+
+    def join(self) -> None:
+        self._thread.join()
+
+    def left(self) -> list[Item]:
+        """The calls that it did not run; called after it has ended."""
+        items = []
+        while not self._items.empty():
+            item = self._items.get()
+            if item is not None:
+                items.append(item)
+        return items
+
+    # -- the thread ----------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        cause: Failure | None = None
+        try:
+            cause = self._live()
+        except BaseException as e:  # an error of this module: it ends the actor, not the host
+            log.exception("resident actor %s has ended", self.name)
+            cause = described(0, e)
+        finally:
+            self._instance = self._context = None
+            self._host.post_gone(self, cause)
+
+    def _live(self) -> Failure | None:
+        """Prepare, wait for a context, set up, serve; returns why it gave up, None when it was told to stop."""
+        try:
+            self._make()
+        except BaseException as e:  # from a user's prepare, before the first call; sys.exit() as well
+            if self._site is None:
+                log.warning(
+                    "resident actor %s could not prepare, which is tried again when it is needed: %s", self.name, e
+                )
+        self._wake.wait()
+        site = self._site
+        if self.stopping or site is None:
+            return None
+        site.device.use()
+        self._currents = Currents(site.timeline.stream, None if site.on_host else site.ordinal)
+        self._context = HostContext(self, site.device.info, self.name, site.timeline.stream, site.ordinal)
+        cause = self._set_up("ready")
+        while cause is None and not self.stopping:
+            item = self._items.get()
+            if item is None or self.stopping:
+                if item is not None:
+                    self._items.put(item)
+                break
+            cause = self._call(item)
+        return cause
+
+    def _make(self) -> None:
+        """Make and prepare a new instance, unless there is one."""
+        if self._instance is not None:
+            return
+        self._host.channel.busy(f"prepare of {self.name}")
+        try:
+            props = self._props
+            if props is None:
+                recipe = self._recipe
+                props = self._props = recipe if isinstance(recipe, Props) else loads(recipe)
+            instance = props.make()
+            instance.prepare()
+            self._table = bind(instance)
+            self._instance = instance
+        finally:
+            self._host.channel.busy(None)
+
+    def _set_up(self, event: str) -> Failure | None:
+        """Set an instance up, retrying within the restart budget; returns why that failed, None on success."""
+        while True:
+            try:
+                self._make()
+                assert self._instance is not None
+                assert self._context is not None
+                self.make_current()
+                self._host.channel.busy(f"setup of {self.name}")
+                try:
+                    self._instance.setup(self._context)
+                finally:
+                    self._host.channel.busy(None)
+            except BaseException as e:  # any error from a user's setup: the actor's strategy decides
+                if self._is_lost(e):
+                    return described(0, e)
+                log.error("resident actor %s could not be set up: %s: %s", self.name, type(e).__name__, e)
+                if is_out_of_memory(e):
+                    self._host.post_trim()
+                cause = self._after(e)
+                if cause is not None or self.stopping:
+                    return cause
+            else:
+                self._host.post_event(self, event)
+                return None
+
+    # -- a call --------------------------------------------------------------------------------------------------------
+
+    def _call(self, item: Item) -> Failure | None:
+        """Run a call; returns why the actor gives up, None when it goes on."""
+        if any(source.state == FAILED for source in item.op.sources):
+            # Admitted while an earlier call of this actor ran, which has failed: it fails from the same cause.
+            self._host.post_ended(Ended(self, item, b"", [], Failure(item.message.id, "ContextLost", "", {})))
+            return None
+        self._current = item
+        adopted: list[Adopted] = []
+        value = b""
+        error: BaseException | None = None
+        answer = True  # a failure now does not come from the actor's own code
+        try:
+            self.make_current()
+            if item.start is not None:
+                item.start.synchronize()
+            method, arguments, keywords = self._unpacked(item)
+            answer = False
+            result = method(*arguments, **keywords)
+            answer = True
+            del method, arguments, keywords
+            value, adopted = self._packed(item, result)
+            del result
+        except BaseException as e:  # any error from a user's method
+            error = e
+        self._current = None
+        if error is None:
+            self._host.post_ended(Ended(self, item, value, adopted))
+            return None
+        return self._failed(item, error, answer)
+
+    def _unpacked(self, item: Item) -> tuple[Callable[..., Any], list[Any], dict[str, Any]]:
+        name, arguments, keywords = decode(item.message.body)
+        site = self._site
+        assert site is not None
+        memory = None if item.staged is None else item.staged.open()
+        unpacker = Unpacker(memory, [self._view(site, *operand) for operand in item.operands], class_named)
+        args = [unpacker.unpack(a) for a in arguments]
+        given = {key: unpacker.unpack(a) for key, a in keywords.items()}
+        if name is not None:
+            return getattr(self._instance, name), args, given
+        handler = find(self._table, type(args[0]))
+        if handler is None:
+            raise UnhandledMessage(f"{self.name} has no handler for {type(args[0]).__qualname__}")
+        return handler, args, given
+
+    def _view(self, site: Site, address: int, layout: Layout, writable: bool) -> Any:
+        if site.on_host:
+            return host_view(address, layout, writable)
+        return DeviceView(address, layout, writable, site.ordinal, site.timeline.stream)
+
+    def _packed(self, item: Item, result: Any) -> tuple[bytes, list[Adopted]]:
+        if inspect.isawaitable(result) and not isinstance(result, StructOperand):
+            getattr(result, "close", lambda: None)()
+            raise TypeError(
+                "the method is async; those of a resident actor are plain functions, on a thread of its own"
+            )
+        packer = Packer(lambda value: type(value) is Adopted, with_code=False, cure=CURE)
+        try:
+            packed = packer.pack(result)
+        except Unsendable as e:
+            raise TypeError(f"result{e.path}: {e.why}") from None
+        except RecursionError:
+            raise TypeError("result: it contains itself, or is nested too deeply") from None
+        value = encode([packed, [ref.wire for ref in packer.refs]], "the result")
+        if len(value) > BESIDE:  # completions of many calls may share a frame
+            value = encode([*packer.beside(value), True], "the result")
+        if packer.nbytes:
+            self._host.post_room_wanted(self, item, packer.nbytes)
+            room = self._rooms.get()
+            if room is None:
+                raise ActorStopped(f"{self.name} was stopped")
+            if not room.place:
+                raise MailboxFull(room.why)
+            packer.stage(self._host.memory_at(room, packer.nbytes))
+        return value, packer.refs
+
+    # -- failures ------------------------------------------------------------------------------------------------------
+
+    def _failed(self, item: Item, error: BaseException, answer: bool) -> Failure | None:
+        if not isinstance(error, ReplyError) and self._is_lost(error):
+            return described(0, error)
+        failure = described(item.message.id, error)
+        short = is_out_of_memory(error)
+        if answer or is_answer(error) or self._resumes(error):
+            _forget_frames(error)
+            self._host.post_ended(Ended(self, item, b"", [], failure, trim=short, asked=item.holds))
+            if item.holds:
+                self._decisions.get()  # so that the next call sees whether its operands have failed
+            return None
+        self._host.post_ended(Ended(self, item, b"", [], failure, asked=True))
+        _forget_frames(error)
+        if not self._decisions.get():  # it read the result of a failed op, or the host is closing
+            return None
+        log.error("resident actor %s failed: %s", self.name, failure.attributes.get("traceback") or failure.message)
+        cause = self._after(error)
+        if cause is not None or self.stopping:
+            return cause
+        return self._set_up("restarted")
+
+    def _is_lost(self, error: BaseException) -> bool:
+        """Whether the context is dead; if so, the admitting thread is notified."""
+        site = self._site
+        dead = None if site is None else site.device.probe()
+        if dead is None:
+            return False
+        dead.add_note(f"found when resident actor {self.name} raised:\n{trace_of(error).rstrip()}")
+        if dead is not error:
+            dead.__cause__ = error
+        self._host.post_lost(dead)
+        return True
+
+    def _resumes(self, error: BaseException) -> bool:
+        """Whether the actor's strategy is to resume after this exception."""
+        try:
+            return self._strategy().directive(error) is Directive.RESUME
+        except Exception:  # from a user's decider; `_after` calls it again once the caller has its error
+            return False
+
+    def _after(self, error: BaseException) -> Failure | None:
+        """Drop the instance and wait for the delay of a restart; returns why the actor stops instead, if it does.
+
+        After a failed ``setup`` there is no instance to resume, so RESUME is a restart within the same budget. There is
+        no parent, so ESCALATE is a restart as well.
+        """
+        strategy = self._strategy()
+        if strategy.directive(error) is Directive.STOP:
+            return described(0, error)
+        decision = strategy.restart(self._log, time.monotonic(), random.random())
+        if decision.directive is not Directive.RESTART:
+            return described(0, error)
+        self._instance = None
+        self._ending.wait(decision.delay)
+        return None
+
+    def _strategy(self) -> Strategy:
+        cls = type(self._instance) if self._instance is not None else getattr(self._props, "_factory", None)
+        strategy = getattr(cls, "supervision", ResidentActor.supervision)
+        return strategy if isinstance(strategy, Strategy) else ResidentActor.supervision
+
+    # -- for the HostContext -------------------------------------------------------------------------------------------
+
+    def make_current(self) -> None:
+        """Make the stream current in packages that have been imported meanwhile."""
+        if self._currents is not None:
+            self._currents.make()
+
+    def adopt(self, array: Any) -> Adopted:
+        """See :meth:`HostContext.ref`."""
+        site, item = self._site, self._current
+        assert site is not None
+        adopted = adopt(array, site.on_host, self._host.post_dying)
+        low = adopted.block.address
+        for block, _ in item.blocks if item is not None else ():
+            if low < block.address + block.nbytes and block.address < low + adopted.block.nbytes:
+                raise ValueError(
+                    "ctx.ref: the array is (part of) an argument, whose memory is the caller's; return a copy, or "
+                    "nothing: the caller has its ref"
+                )
+        return adopted
+
+
+def _forget_frames(error: BaseException) -> None:
+    """Drop an error's frames: those of a failed method keep its arguments alive, and the memory that these lie in."""
+    seen: set[int] = set()
+    waiting: list[BaseException | None] = [error]
+    while waiting:
+        one = waiting.pop()
+        if one is not None and id(one) not in seen:
+            seen.add(id(one))
+            BaseException.with_traceback(one, None)  # not by an assignment, which a frozen class refuses
+            waiting += (one.__cause__, one.__context__)

@@ -1,0 +1,6 @@
+"""Arenas: host memory that the application and a context host share, and the pool that hands out slots of it."""
+
+from callboard.device.protocol.arena.memory import Arena
+from callboard.device.protocol.arena.pool import ArenaPool, ArenaStats, Slot
+
+__all__ = ["Arena", "ArenaPool", "ArenaStats", "Slot"]

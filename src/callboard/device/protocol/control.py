@@ -1,0 +1,73 @@
+"""The control socket of a process host: heartbeats and log records one way, descriptors of arenas the other.
+
+A ``SOCK_SEQPACKET`` socket keeps datagrams whole, so each message is one MessagePack body and its descriptors belong to
+it.
+"""
+
+import socket
+
+import msgspec
+
+__all__ = [
+    "MAX_CONTROL",
+    "ArenaDescriptor",
+    "Beat",
+    "FromChild",
+    "LogRecord",
+    "control_pair",
+    "from_child",
+    "to_child",
+    "to_control",
+]
+
+MAX_CONTROL = 32 << 10
+"""No control message is longer; a log record is shortened to fit."""
+
+
+class Control(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """Base of everything here."""
+
+
+class Beat(Control, tag=1, frozen=True):
+    """The host's Python runs.
+
+    Attributes:
+        rounds: Rounds of its admitting loop so far.
+        waiting: Whether that loop waits for messages right now.
+        step: The announced long step that its thread is in, or empty.
+        others: Announced long steps of other threads.
+    """
+
+    rounds: int
+    waiting: bool
+    step: str
+    others: list[str] = []
+
+
+class LogRecord(Control, tag=2, frozen=True):
+    """A record of the host's :mod:`logging`; ``logger`` is the name it was logged under."""
+
+    logger: str
+    level: int
+    text: str
+
+
+class ArenaDescriptor(Control, frozen=True):
+    """The descriptor that comes with this message is the arena's."""
+
+    arena: int
+
+
+FromChild = Beat | LogRecord
+
+to_control = msgspec.msgpack.Encoder().encode
+from_child = msgspec.msgpack.Decoder[FromChild](FromChild).decode
+to_child = msgspec.msgpack.Decoder(ArenaDescriptor).decode
+
+
+def control_pair() -> tuple[socket.socket, socket.socket]:
+    """Both ends, not blocking."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    ours.setblocking(False)
+    theirs.setblocking(False)
+    return ours, theirs

@@ -1,0 +1,76 @@
+"""Messages of the application of a thread host about memory that both sides use; they never cross a wire."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from callboard.core.backend import AccelStream, Memory
+
+__all__ = ["Borrow", "Lend", "LendingRequest", "Lent", "Return"]
+
+
+class Lent(NamedTuple):
+    """Where a buffer lies.
+
+    Attributes:
+        address: Of its first byte.
+        memory: Keep it as long as the address is used.
+        writer: Id of the stream that wrote it last, None if none has.
+        ordinal: Of the device.
+        block: What :class:`Return` names.
+    """
+
+    address: int
+    memory: Memory
+    writer: int | None
+    ordinal: int
+    block: Any
+
+
+Answered = Callable[[Lent | None, BaseException | None], None]
+
+
+class LendingRequest:
+    """What only the application of a thread host can say: it holds Python objects, and never crosses a wire."""
+
+
+class Lend(LendingRequest):
+    """Say where a buffer lies.
+
+    Args:
+        buffer: Id.
+        answer: Called on the admitting thread.
+        settled: When everything called before is done with it, and has not failed; else as soon as it exists.
+        consumer: Native stream on which the borrower may write it from then on; 0: none, it works as it is called.
+    """
+
+    def __init__(self, buffer: int, answer: Answered, *, settled: bool, consumer: int = 0) -> None:
+        self.buffer = buffer
+        self.answer = answer
+        self.settled = settled
+        self.consumer = consumer
+
+
+class Return(LendingRequest):
+    """The borrower is done with a block: what it has enqueued on its stream so far is the last of it.
+
+    It names the block, because the buffer may have been freed by now.
+    """
+
+    def __init__(self, block: Any, consumer: int) -> None:
+        self.block = block
+        self.consumer = consumer
+
+
+class Borrow(LendingRequest):
+    """Take memory of others as a buffer.
+
+    Args:
+        buffer: Id.
+        take: Called with the stream that must wait for its owner's work and the device's ordinal; gives the memory.
+        answer: Called on the admitting thread.
+    """
+
+    def __init__(self, buffer: int, take: Callable[[AccelStream, int], Memory], answer: Answered) -> None:
+        self.buffer = buffer
+        self.take = take
+        self.answer = answer

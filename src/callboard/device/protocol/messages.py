@@ -1,0 +1,314 @@
+"""What the application and a context host say to each other.
+
+Plain data: what crosses the wire, and what a thread host is handed.
+
+Ids of ops, buffers and requests are minted by the application, from one counter per process, and never reused. Buffers
+that a host mints itself (results of resident actors) have negative ids.
+"""
+
+from typing import Any
+
+import msgspec
+
+__all__ = ["VERSION", "Call", "Failure", "FromHost", "ProtocolError", "ToHost"]
+
+VERSION = 3
+"""Raised with every change of a message here; both ends must agree before anything else is said."""
+
+
+class ProtocolError(Exception):
+    """The other end sent what cannot be read, or what does not fit the messages before it. It cannot be trusted."""
+
+
+class Plain(msgspec.Struct, array_like=True, gc=False):
+    """Base of everything here."""
+
+
+class Call(Plain):
+    """One op.
+
+    Attributes:
+        id: Of the op.
+        signature: Tag, settings and layouts (:mod:`callboard.core.opinfo`); on the wire, of one that has come before,
+            its number (:mod:`callboard.device.protocol.signatures`).
+        bindings: ``[buffer, offset, …]`` of the operands that are there, in order; of a host operand, ``[arena,
+            offset]``.
+        numbers: Of the scalars that are numbers, typed: f64, or i64 and u64 as integers; a c128 is two f64.
+        outputs: Ids of the buffers to make, one for each ``Out`` field left out. With an empty signature: the buffers
+            to free.
+        withdrawn: Cancelled before it was sent: it is not launched, and what it would have written fails for its
+            readers.
+    """
+
+    id: int
+    signature: bytes
+    bindings: list[int]
+    numbers: list[int | float]
+    outputs: list[int]
+    withdrawn: bool = False
+
+
+class Failure(Plain):
+    """Why an op or a request failed.
+
+    Attributes:
+        id: Of the op or request.
+        error: Name of the class in :mod:`callboard.core.errors`, or of a builtin exception.
+        message: Its text.
+        attributes: Its other attributes that can travel (``code``, ``lib``, ``reason`` …).
+        notes: Lines added to the error.
+    """
+
+    id: int
+    error: str
+    message: str
+    attributes: dict[str, Any]
+    notes: list[str] = []
+
+
+# -- to the host -------------------------------------------------------------------------------------------------------
+
+
+class Calls(Plain, tag=1):
+    """Ops, in program order.
+
+    Attributes:
+        calls: The ops.
+        known: How many signatures the host knows that the calls may name by number; 0 in a thread host.
+    """
+
+    calls: list[Call]
+    known: int = 0
+
+
+class Open(Plain, tag=3):
+    """First message: create the context and serve.
+
+    Attributes:
+        device: :class:`callboard.core.backend.DeviceInfo`, as a list.
+        generation: The generation that this context will be; 0 for a standby.
+        config: :class:`callboard.device.config.HostConfig`, encoded.
+        hot: A standby that creates its context, handles and workspaces now.
+    """
+
+    device: list[Any]
+    generation: int
+    config: bytes
+    hot: bool = False
+
+
+class MapArena(Plain, tag=4):
+    """Map shared memory; in a process host its descriptor follows on the control socket.
+
+    Attributes:
+        arena: Id.
+        nbytes: Size.
+        address: Where it lies, for a thread host; 0 for a process.
+    """
+
+    arena: int
+    nbytes: int
+    address: int = 0
+
+
+class UnmapArena(Plain, tag=5):
+    arena: int
+
+
+class Ask(Plain, tag=6):
+    """A control request (statistics, trim, trace …), answered in the one order by :class:`Answer`.
+
+    Attributes:
+        id: Of the request.
+        what: Name of the request.
+        argument: Its argument, MessagePack.
+    """
+
+    id: int
+    what: str
+    argument: bytes = b""
+
+
+class ActorCall(Plain, tag=7):
+    """A call of a resident actor's method; answered by a completion, whose value :mod:`.residents.values` encodes.
+
+    Attributes:
+        id: Of the call.
+        actor: Id of the actor.
+        body: Method and arguments, encoded by :mod:`callboard.device.protocol.residents`.
+        bindings: Buffers that it may read or write, ``[buffer, offset, …]``.
+        layouts: Their layouts, each as in ``Layout.wire``.
+        writes: Which of them it may write.
+        staged: ``[arena, offset, nbytes]`` of the arrays that came beside the body; empty when there are none.
+        withdrawn: Cancelled before it was sent.
+    """
+
+    id: int
+    actor: int
+    body: bytes
+    bindings: list[int]
+    layouts: list[msgspec.Raw]
+    writes: list[bool]
+    staged: list[int]
+    withdrawn: bool = False
+
+
+class Room(Plain, tag=12):
+    """Where a call's arrays may be written: the answer to :class:`RoomWanted`.
+
+    Attributes:
+        id: Of the call.
+        place: ``[arena, offset]``; empty when there is no room, for the reason in ``why``.
+        why: Text of the :class:`MailboxFull <callboard.core.errors.MailboxFull>`.
+    """
+
+    id: int
+    place: list[int]
+    why: str = ""
+
+
+class StartActor(Plain, tag=8):
+    """Start a resident actor; a standby runs its ``prepare`` only.
+
+    Attributes:
+        actor: Its id.
+        name: Its name.
+        recipe: Its :class:`Props <callboard.actors.Props>`: pickled for a process, itself for a thread.
+    """
+
+    actor: int
+    name: str
+    recipe: Any
+
+
+class StopActor(Plain, tag=9):
+    actor: int
+
+
+class Activate(Plain, tag=10):
+    """A hot or warm standby becomes the device's context, under this generation."""
+
+    generation: int
+
+
+class Close(Plain, tag=11):
+    """Finish what is in flight, say :class:`Closed`, leave."""
+
+
+ToHost = Calls | Open | MapArena | UnmapArena | Ask | ActorCall | Room | StartActor | StopActor | Activate | Close
+
+
+# -- from the host -----------------------------------------------------------------------------------------------------
+
+
+class Hello(Plain, tag=1):
+    """First message of a process host."""
+
+    version: int
+    pid: int
+
+
+class Ready(Plain, tag=2):
+    """The context is there (or a warm standby has imported everything).
+
+    Attributes:
+        generation: 0 for a standby.
+        hot: Whether a context exists.
+        seconds: What it took: ``{"import": …, "open": …}``.
+        extra: ``compute_capability``, ``native`` handles and the like.
+    """
+
+    generation: int
+    hot: bool
+    seconds: dict[str, float]
+    extra: dict[str, Any]
+
+
+class Completions(Plain, tag=3):
+    """Ops that are done.
+
+    Attributes:
+        done: Ids of ops that succeeded.
+        values: ``[id, value]`` for those that are answered with a value; complex numbers are ``[re, im]``.
+        failed: ``[id, root]`` for the others; ``root`` is the op that failed first: the op itself, or one whose result
+            it would have read.
+        causes: Why the roots named in this message failed, each once.
+    """
+
+    done: list[int]
+    values: list[tuple[int, Any]]
+    failed: list[tuple[int, int]] = []
+    causes: list[Failure] = []
+
+
+class Answer(Plain, tag=4):
+    """Reply to an :class:`Ask`; ``error`` is set when it failed."""
+
+    id: int
+    value: bytes
+    error: Failure | None = None
+
+
+class Lost(Plain, tag=5):
+    """The context is dead; the host leaves. Sent before its process exits, so that the takeover does not wait for that.
+
+    Attributes:
+        generation: Which context.
+        error: ``ContextPoisoned`` or ``Unrecoverable``.
+    """
+
+    generation: int
+    error: Failure
+
+
+class Flush(Plain, tag=6):
+    """Out of memory: send the frees you hold, then ask ``"flushed"``."""
+
+
+class RoomWanted(Plain, tag=7):
+    """A call's result has arrays that travel beside it: where may they be written?"""
+
+    id: int
+    nbytes: int
+
+
+class Returned(Plain, tag=12):
+    """The arrays that came with these calls are not used any more: their memory is the application's again."""
+
+    calls: list[int]
+
+
+class ActorEvent(Plain, tag=8):
+    """What became of a resident actor.
+
+    It is up (``"ready"``), is up again after a failure (``"restarted"``) or has stopped (``"stopped"``; ``error`` says
+    why, unless it was told to).
+    """
+
+    actor: int
+    event: str
+    error: Failure | None = None
+
+
+class Traces(Plain, tag=9):
+    """Records of ops, while a trace is installed: ``[op id, tag, stream, began, enqueued, completed, ok]``.
+
+    Times are seconds of the host's ``time.monotonic()`` (on Linux the same clock in all processes).
+    """
+
+    records: list[tuple[int, str, int, float, float, float, bool]]
+
+
+class Unknown(Plain, tag=10):
+    """A message of a kind that this host does not know arrived in a sound frame; nothing else happened."""
+
+    kind: int
+
+
+class Closed(Plain, tag=11):
+    """Everything in flight is done; the host leaves."""
+
+
+FromHost = (
+    Hello | Ready | Completions | Answer | Lost | Flush | RoomWanted | Returned | ActorEvent | Traces | Unknown | Closed
+)

@@ -1,0 +1,148 @@
+"""``ResidentActor``: the base class of your own actors beside the device; ``HostContext``: what they find there."""
+
+import sys
+from typing import Any, ClassVar, Protocol
+
+from callboard.actors._runtime.table import check_handlers
+from callboard.actors.supervision import Directive, OneForOne, Strategy
+from callboard.core.backend import AccelStream, DeviceInfo
+from callboard.core.errors import BackendUnavailable
+from callboard.core.ref import GpuRef
+
+__all__ = ["HostContext", "ResidentActor"]
+
+
+class Thread(Protocol):
+    """What a context asks of the thread that its actor runs on, in the host."""
+
+    def make_current(self) -> None: ...
+    def adopt(self, array: Any) -> Any: ...
+
+
+class ResidentActor:
+    """Derive from it: your model, simulation or service, living in the context host of a device.
+
+    ::
+
+        class Embedder(cb.ResidentActor):
+            def prepare(self) -> None:
+                self.weights = np.load("weights.npy")
+
+            def setup(self, ctx: cb.HostContext) -> None:
+                self.model = torch.nn.Module(...).to(ctx.torch_device)
+
+            def embed(self, texts: list[str]) -> list[np.ndarray]: ...
+
+
+        emb = gpu.actor_of(cb.Props(Embedder), name="embedder")
+        vectors = await emb.call(Embedder.embed, ["hello"])
+
+    Methods are plain functions; each actor has a thread of its own and runs one at a time, in the order of the calls.
+    Arguments and results are plain values (what msgspec knows), NumPy arrays, and device arrays: a ``GpuRef`` arrives
+    as a view that is valid until the method returns (a NumPy array on a CPU, a
+    ``DeviceView`` on CUDA), and ``ctx.ref(array)``, returned,
+    arrives as a ``GpuRef``. A parameter annotated ``cb.In`` is read only; every other device array may be written, and
+    counts as spoilt when the method fails.
+
+    An ``Exception`` that a method raises is an *answer*: the caller gets it, the actor stays as it is. A ``setup`` that
+    fails, or an exception of another kind (``SystemExit``), restarts the actor within the budget of ``supervision``. A
+    class asks for restarts after its methods' exceptions with a strategy of its own::
+
+        supervision = cb.OneForOne({ModelError: cb.Directive.RESTART, Exception: cb.Directive.RESUME}, max_restarts=3)
+
+    An ``AccelError`` (``ReplyError``, ``OutOfMemory`` …) and any other out-of-memory error is an answer whatever the
+    strategy says.
+
+    Class attributes:
+        supervision: Which exceptions restart or stop the actor (RESUME: an answer), and how many restarts are allowed;
+            one more stops this actor only. There is no parent to escalate to: an exception that its rules do not cover
+            (``sys.exit()``) restarts the actor, too.
+        max_in_flight: Calls without an answer before a further one raises ``MailboxFull``.
+    """
+
+    supervision: ClassVar[Strategy] = OneForOne(
+        {Exception: Directive.RESUME}, default=Directive.RESTART, max_restarts=3, within=60.0
+    )
+    max_in_flight: ClassVar[int] = 1024
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        check_handlers(cls)
+
+    def prepare(self) -> None:
+        """Imports and weights in host memory; no device.
+
+        Also runs in the standby, before it is needed, and again for each new instance after a restart.
+        """
+
+    def setup(self, ctx: "HostContext") -> None:
+        """Called once for each instance, and so in each generation, before the first method.
+
+        Calls wait for it, the device does not.
+
+        Args:
+            ctx: The device, with :attr:`HostContext.stream` current for torch, CuPy and Warp as soon as they are
+                imported.
+        """
+
+
+class HostContext:
+    """The device as a resident actor sees it. For the actor's own thread.
+
+    Attributes:
+        device: Which one.
+        name: Of the actor.
+        stream: The actor's stream; ``stream.native`` is the vendor's handle. What the actor enqueues there is in order
+            with the ops of the device that share its arrays; work on other streams must be joined to it.
+        ordinal: Number of the device among those that this process sees.
+    """
+
+    def __init__(self, thread: Thread, device: DeviceInfo, name: str, stream: AccelStream, ordinal: int) -> None:
+        self._thread = thread
+        self._stream = stream
+        self.device = device
+        self.name = name
+        self.ordinal = ordinal
+
+    @property
+    def stream(self) -> AccelStream:
+        self._thread.make_current()  # the package that asks may have been imported a line before
+        return self._stream
+
+    @property
+    def is_cuda(self) -> bool:
+        """Whether there is a CUDA device behind it."""
+        return self.device.compute_capability != (0, 0)
+
+    @property
+    def torch_device(self) -> Any:
+        """``torch.device("cuda:0")``, or the CPU; the actor's stream is torch's current one from here on.
+
+        Raises:
+            BackendUnavailable: torch has not been imported.
+        """
+        torch = sys.modules.get("torch")
+        if torch is None:
+            raise BackendUnavailable("torch is not imported; import it in prepare() or at the top of your module")
+        self._thread.make_current()
+        return torch.device("cuda", self.ordinal) if self.is_cuda else torch.device("cpu")
+
+    def ref(self, array: Any) -> GpuRef:
+        """Make an array of yours one of the device's: returned from a method, it arrives as a ``GpuRef``.
+
+        The array is kept alive until all refs to it in the application have been freed. It is the same
+        memory: what you write later, the caller reads. Giving the same object again is giving the same buffer again.
+
+        Args:
+            array: Of torch, CuPy, Warp, Numba … on the device, made on :attr:`stream`; where the device is a CPU, a
+                NumPy array or a CPU tensor. Any strides.
+
+        Returns:
+            An object to be returned, itself or inside lists, tuples, dicts … (it is no ``GpuRef`` yet).
+
+        Raises:
+            TypeError: No array of this device, or a dtype that no device holds.
+            ValueError: It is (part of) an array that a caller passed in: that memory is his.
+        """
+        adopted: Any = self._thread.adopt(array)
+        return adopted  # type: ignore[no-any-return]

@@ -1,0 +1,26 @@
+"""``host_view``: memory of this process as a NumPy array."""
+
+import ctypes
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from callboard.core.layout import Layout
+
+__all__ = ["host_view"]
+
+# One ctypes type as long as any address space: a type for each size would cost more than the view.
+_buffer_at: Callable[[int], Any] = (ctypes.c_char * (1 << 46)).from_address
+
+
+def host_view(address: int, layout: Layout, writable: bool) -> "np.ndarray[Any, Any]":
+    """A NumPy array over memory whose element 0 lies at ``address``. It keeps nothing alive."""
+    dtype, (low, _) = layout.dtype.np, layout.span
+    strides = tuple(s * dtype.itemsize for s in layout.strides)
+    if layout.size == 0:
+        view: np.ndarray[Any, Any] = np.ndarray(layout.shape, dtype)
+    else:
+        view = np.ndarray(layout.shape, dtype, _buffer_at(address + low), -low, strides)
+    view.flags.writeable = writable
+    return view

@@ -1,1 +1,0 @@
-"""Resident actors: users' own classes beside the device, in its context host."""

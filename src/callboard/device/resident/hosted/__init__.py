@@ -1,1 +1,0 @@
-"""Resident actors where they live: in the host of the context."""

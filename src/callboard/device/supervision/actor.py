@@ -1,0 +1,382 @@
+"""``DeviceActor``: the stable address of a device. It outlives every context.
+
+It starts context hosts, keeps a standby, and replaces the active host when that is lost. The next generation opens
+when the loss is *detected* (ops called from then on wait for it) and is published when its context is ready. The actor
+never awaits a context.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from callboard.actors import Actor, DeadLetterSuppression, Msg
+from callboard.core.backend import AccelBackend, DeviceInfo
+from callboard.core.errors import AccelError, BackendUnavailable, ContextPoisoned, DeviceStopped, Unrecoverable
+from callboard.device.client.line.port import OpPort
+from callboard.device.client.residents.registry import Residents
+from callboard.device.config import DeviceConfig
+from callboard.device.protocol.failures import as_error
+from callboard.device.protocol.messages import Activate, Completions, Flush, FromHost, Open, ProtocolError, Ready
+from callboard.device.protocol.messages import Lost as LostMessage
+from callboard.device.supervision.fleet import Fleet
+from callboard.device.supervision.generations import Ordinals, next_generation
+from callboard.device.supervision.hosts.base import Host, HostEnd, unreadable
+from callboard.device.supervision.hosts.starter import HostStarter
+from callboard.device.supervision.lifecycle import Event, State, after
+from callboard.device.supervision.standby import Standby
+from callboard.device.supervision.supervisor import DeviceSupervisor
+from callboard.device.supervision.watch import EventFeed, GenerationWatch, Lost, Recovered, Stopped
+
+__all__ = ["INTERRUPTED", "DeviceActor"]
+
+log = logging.getLogger("callboard.device")
+
+DELAYS = (0.0, 0.05, 0.5, 2.0, 10.0)
+"""Seconds before a host is started again, by the number of hosts in a row that were lost before they were ready."""
+
+
+INTERRUPTED = 0.75
+"""Seconds that work in flight gets to finish when the application is interrupted: by Ctrl-C, or because the body of the
+system or the device's own task is cancelled. A host in a thread gets twice as long."""
+
+
+class HostSaid(Msg["DeviceActor"], DeadLetterSuppression):
+    """A message from a host, except completions, which bypass the mailbox."""
+
+    host: Any
+    message: Any
+
+
+class HostEnded(Msg["DeviceActor"], DeadLetterSuppression):
+    host: Any
+    end: Any
+
+
+class StartDue(Msg["DeviceActor"]):
+    """Start the active host (again)."""
+
+
+class DeviceActor(Actor):
+    """One device.
+
+    Args:
+        info: The device.
+        backend: Its backend.
+        config: Its settings.
+        supervisor: Decides what follows a loss.
+        starter: Starts hosts.
+        port: Sends ops and settles them.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        info: DeviceInfo,
+        backend: AccelBackend,
+        config: DeviceConfig,
+        supervisor: DeviceSupervisor,
+        starter: HostStarter,
+        port: OpPort,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.info = info
+        self.backend = backend
+        self.config = config
+        self.supervisor = supervisor
+        self.port = port
+        self.state = State.STARTING
+        self.watch_generation = GenerationWatch()
+        self.events = EventFeed()
+        self.ordinals = Ordinals()
+        self.restarts = 0
+        self.error: AccelError | None = None
+        self.host: Host | None = None
+        self.on_answer: Callable[[FromHost], None] = lambda _: None
+        self.on_loss: Callable[[AccelError], None] = lambda _: None
+        self.compute_capability = info.compute_capability
+        self.close_timeout = config.close_timeout
+        self.isolated = starter.isolated
+        self._starter = starter
+        self._clock = clock
+        self._took_over = "cold"
+        self._owes_ready = False  # the active host took over while it was still starting as a standby
+        self._lost_at = 0.0
+        self._fruitless = 0  # losses since a context was last ready
+        self._standby = Standby(self._start, self._configured_standby, log)
+        self.fleet = Fleet(port.loop, config.max_staged_bytes, starter.isolated, self._serving)
+        self.arenas = self.fleet.arenas
+        self.residents = Residents(port, self.arenas, self._serving, starter.isolated)
+        self._ready: list[asyncio.Future[None]] = []
+
+    # -- start and stop ------------------------------------------------------------------------------------------------
+
+    def pre_start(self) -> None:
+        self.port.generation = next_generation()
+        self.ordinals.of(self.port.generation)
+        self.ref.tell(StartDue())
+
+    async def post_stop(self) -> None:
+        """End all hosts in order; when this returns, the device holds no process, memory or task."""
+        if self.state is not State.STOPPED:
+            self._stop(DeviceStopped(f"{self.port.name} was closed"), Event.STOP, "device shutting down")
+        task = asyncio.current_task()
+        cancelled = task is not None and task.cancelling()
+        await self.fleet.close(min(self.close_timeout, INTERRUPTED) if cancelled else self.close_timeout)
+        self.host = None
+        self.residents.close()
+        self.arenas.close()
+        self.port.close()
+
+    async def until_ready(self) -> None:
+        """Wait until a context is ready.
+
+        Raises:
+            DeviceStopped, BackendUnavailable: The device has stopped, so none will be.
+        """
+        while self.state is not State.READY:
+            if self.state is State.STOPPED:
+                raise self.error or DeviceStopped(self.port.name)
+            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._ready.append(future)
+            await future
+
+    async def until_standby(self) -> bool:
+        """Wait until a standby is ready; False where none is kept.
+
+        Raises:
+            DeviceStopped
+        """
+        if self._configured_standby() is None:
+            return False
+        if not await self._standby.until_ready():
+            raise self.error or DeviceStopped(self.port.name)
+        return True
+
+    # -- hosts ---------------------------------------------------------------------------------------------------------
+
+    @StartDue.handles
+    async def start_due(self, _: StartDue) -> None:
+        if self.state is State.HALF_OPEN:
+            self._enter(Event.RETRY_DUE)
+            if self._take_over():
+                return
+        if self.state not in (State.STARTING, State.REBUILDING) or self.host is not None:
+            return
+        self._took_over = "cold"
+        self._owes_ready = False
+        try:
+            host = await self._start("active")
+        except (HostEnd, AccelError) as e:
+            self._lose(e if isinstance(e, AccelError) else ContextPoisoned(f"{self.port.name}: {e}"))
+            return
+        self._activate(host, Open(self._info(), self.port.generation, self._host_config()))
+
+    async def _start(self, role: str) -> Host:
+        """Start a host. Its completions go straight to the port, its other messages to this actor's mailbox."""
+        cell: list[Host] = []
+        port, ref = self.port, self.ref
+
+        def on_message(message: FromHost) -> None:
+            host = cell[0]
+            if type(message) is Completions:
+                if host is self.host and port.stopped is None:
+                    port.completions(message)
+            else:
+                ref.tell(HostSaid(host=host, message=message))
+
+        def on_end(end: HostEnd) -> None:
+            ref.tell(HostEnded(host=cell[0], end=end))
+
+        host = await self._starter.start(on_message, on_end, f"{self.port.name}/{role}")
+        cell.append(host)
+        self.fleet.add(host)
+        for message in self.residents.starts():
+            host.post(message)
+        return host
+
+    def _serving(self) -> list[Host]:
+        return [host for host in (self.host, self._standby.host) if host is not None]
+
+    def _activate(self, host: Host, message: Open | Activate) -> None:
+        self.host = host
+        host.post(message)
+
+    def _configured_standby(self) -> Open | None:
+        """The message that opens a standby; None if no standby is configured."""
+        if self.config.standby is None or not self._starter.isolated:
+            return None
+        return Open(self._info(), 0, self._host_config(), hot=self.config.standby == "hot")
+
+    def _info(self) -> list[Any]:
+        return list(msgspec.to_builtins(self.info))
+
+    def _host_config(self) -> bytes:
+        return msgspec.msgpack.encode(self.config.host)
+
+    # -- messages from hosts -------------------------------------------------------------------------------------------
+
+    @HostSaid.handles
+    def host_said(self, m: HostSaid) -> None:
+        try:
+            self._hear(m.host, m.message)
+        except Exception as e:  # a host whose message cannot be handled is replaced, whatever the error
+            m.host.kill(unreadable(ProtocolError(f"{type(m.message).__name__}: {e}")))
+
+    def _hear(self, host: Host, message: FromHost) -> None:
+        if host is self._standby.host:
+            if isinstance(message, Ready):
+                self._standby.is_ready()
+            elif isinstance(message, LostMessage):
+                self._standby.failed(str(as_error(message.error)))
+            return
+        if host is not self.host:
+            return  # a report from an earlier generation
+        match message:
+            case Ready(generation=0) if self._owes_ready:
+                self._owes_ready = False  # sent as a standby, before it received Activate
+            case Ready():
+                self._context_ready(message)
+            case LostMessage():
+                error = as_error(message.error)
+                self._lose(error if isinstance(error, AccelError) else ContextPoisoned(str(error)))
+            case Flush():
+                self.port.flush()
+                self.on_answer(message)
+            case _ if not self.residents.take(host, message):
+                self.on_answer(message)
+
+    @HostEnded.handles
+    def host_ended(self, m: HostEnded) -> None:
+        if m.host is self._standby.host:
+            self._standby.failed(str(m.end))
+        elif m.host is self.host:
+            self._lose(ContextPoisoned(f"{self.port.name}: the context host ended ({m.end})"))
+
+    def _context_ready(self, message: Ready) -> None:
+        if message.generation != self.port.generation:
+            raise ProtocolError(f"generation {message.generation}, not {self.port.generation}")
+        given = message.extra.get("compute_capability") or self.info.compute_capability
+        self.compute_capability = msgspec.convert(given, tuple[int, int])
+        if not self._enter(Event.CONTEXT_READY):
+            return
+        self._publish_ready()
+
+    def _publish_ready(self) -> None:
+        assert self.host is not None
+        self.port.ready(self.host)
+        generation = self.port.generation
+        self.watch_generation.publish(generation)
+        now = self._clock()
+        if self.restarts:
+            took = now - self._lost_at
+            self.events.publish(Recovered(generation, self._took_over, took, now))
+            number = self.ordinals.of(generation)
+            log.warning("%s: generation %d is ready after %.3f s (%s)", self.port.name, number, took, self._took_over)
+        self._wake_ready()
+        self._standby.ensure()
+
+    # -- loss and recovery ---------------------------------------------------------------------------------------------
+
+    def _lose(self, error: AccelError) -> None:
+        """The active context is gone: open the next generation, fail the accepted ops, let the standby take over."""
+        now = self._clock()
+        self._lost_at = now
+        old, self.host = self.host, None
+        if old is not None:
+            self.fleet.dismiss(old)
+        if isinstance(error, BackendUnavailable):
+            self._stop(error, Event.UNRECOVERABLE, str(error))  # there was no context to lose
+            return
+        if not isinstance(error, ContextPoisoned | Unrecoverable):
+            what = "was lost" if self.state is State.READY else "could not be opened"
+            error = ContextPoisoned(f"{self.port.name}: the context {what}: {error}")
+        if not self._starter.recovers and isinstance(error, ContextPoisoned) and old is not None:
+            why = (
+                f"{error}. A context that lives in a thread of this process cannot be replaced; "
+                "restart the process, or open the device with isolation='process'"
+            )
+            self._stop(Unrecoverable(f"{self.port.name}: {why}"), Event.UNRECOVERABLE, why, error)
+            return
+        event = self.supervisor.on_loss(error, now)
+        if event is Event.UNRECOVERABLE:
+            budget = f"more than {self.supervisor.max_restarts} contexts lost within {self.supervisor.within} s; last: "
+            why = f"{'' if isinstance(error, Unrecoverable) else budget}{error}"
+            self._stop(DeviceStopped(f"{self.port.name}: {why}"), event, why, error)
+            return
+        self._fruitless = 0 if self.state is State.READY else self._fruitless + 1
+        lost = self.port.generation
+        failed = self.port.lose(error, next_generation())
+        self.residents.lost()
+        self.on_loss(error)
+        self.restarts += 1
+        self._enter(event)
+        # As text: a log record that is kept must not keep the error's frames, and with them arrays and arenas.
+        number = self.ordinals.of(lost)
+        log.error("%s: generation %d is lost, %d ops failed: %s", self.port.name, number, failed, str(error))
+        self.ordinals.of(self.port.generation)
+        self.events.publish(Lost(lost, error, failed, now))
+        if event is Event.BUDGET_SPENT:
+            self.timers.start_once("retry", StartDue(), self.supervisor.within)
+            return
+        if self._take_over():
+            return
+        delay = DELAYS[min(self._fruitless, len(DELAYS) - 1)]
+        if delay:
+            self.timers.start_once("retry", StartDue(), delay)
+        else:
+            self.ref.tell(StartDue())
+
+    def _take_over(self) -> bool:
+        """Let the standby take over; False if there is none."""
+        self._owes_ready = self._standby.state == "starting"
+        host, kind = self._standby.take()
+        if host is None:
+            return False
+        self._took_over = kind
+        self._activate(host, Activate(self.port.generation))
+        if kind == "hot":  # its context exists: messages that follow in its socket are executed behind the Activate
+            self._enter(Event.CONTEXT_READY)
+            self._publish_ready()
+        return True
+
+    def _stop(self, error: AccelError, event: Event, reason: str, loss: AccelError | None = None) -> None:
+        if self._enter(event):
+            self.error = error
+            now = self._clock()
+            failed = self.port.stop(reason, error if isinstance(error, Unrecoverable) else DeviceStopped(str(error)))
+            self.residents.lost()
+            self.on_loss(error)
+            if event is not Event.STOP:
+                log.error("%s has stopped, %d ops failed: %s", self.port.name, failed, str(error))
+            self.watch_generation.close()
+            if loss is not None:
+                self.events.publish(Lost(self.port.generation, loss, failed, now))
+            self.events.publish(Stopped(error, now))
+            spare = self._standby.stop()
+            if spare is not None and event is not Event.STOP:
+                spare.kill("its device has stopped")
+            self._wake_ready()
+
+    # -- state ---------------------------------------------------------------------------------------------------------
+
+    def _enter(self, event: Event) -> bool:
+        state = after(self.state, event)
+        if state is None or (state is State.STOPPED and self.state is State.STOPPED):
+            return False
+        self.state = state
+        return True
+
+    def _wake_ready(self) -> None:
+        waiting, self._ready = self._ready, []
+        for future in waiting:
+            if not future.done():
+                future.set_result(None)
+
+    @property
+    def standby_state(self) -> str:
+        """``"none"``, ``"starting"``, ``"ready"`` or ``"failed"``."""
+        return self._standby.state

@@ -1,0 +1,117 @@
+"""``Host``: the application's end of a context host."""
+
+import abc
+import asyncio
+from collections.abc import Callable
+from typing import ClassVar
+
+from callboard.device.protocol.arena import Arena
+from callboard.device.protocol.messages import Call, Calls, FromHost, Plain, ProtocolError, UnmapArena
+
+__all__ = ["Host", "HostEnd", "unreadable"]
+
+OnMessage = Callable[[FromHost], None]
+
+
+class HostEnd(Exception):
+    """Why a host is gone.
+
+    Attributes:
+        reason: ``"closed"``, ``"exited"``, ``"killed"``, ``"hung"``, ``"broken"`` (the stream) or
+            ``"failed to start"``.
+        detail: Exit code or signal, last lines of its stderr, the frame error …
+    """
+
+    def __init__(self, reason: str, detail: str = "") -> None:
+        super().__init__(f"{reason}: {detail}" if detail else reason)
+        self.reason = reason
+        self.detail = detail
+
+
+def unreadable(error: Exception) -> str:
+    """Why a host is replaced that sent what cannot be read or acted on."""
+    why = str(error) if isinstance(error, ProtocolError) else f"{type(error).__name__}: {error}"
+    return f"the host sent a message that cannot be read: {why}"
+
+
+class Host(abc.ABC):
+    """Where a context lives. Belongs to one loop; every method but :meth:`post` is called on its thread.
+
+    A host is created started. It calls ``on_message(message)`` for each message in order and, once and last,
+    ``on_end(HostEnd)``; both on the loop's thread. ``Lost`` comes as a message,
+    before the end. A host whose message makes ``on_message`` raise is ended, as ``"broken"``.
+
+    Attributes:
+        pid: Process id; this process's own for a thread.
+        reaped: Resolves when nothing of the host can run or write any more (its process has been waited for, its thread
+            joined).
+        here: It admits on the loop's thread: calls gain nothing by being sent together.
+    """
+
+    pid: int
+    reaped: "asyncio.Future[None]"
+    here: ClassVar[bool] = False
+
+    @abc.abstractmethod
+    def post(self, message: Plain) -> None:
+        """Send a message, at once when called on the loop's thread, where calls must be posted. Never blocks.
+
+        Messages of one thread arrive in order. A dead host's are dropped: it has said, or will say, ``on_end``.
+
+        Raises:
+            RuntimeError: In a forked process.
+            ValueError: A process's message is longer than a frame may be.
+        """
+
+    def admit(self, call: Call) -> bool:
+        """Take a call at once, without waiting for others to go with it. Nothing is reported before this returns.
+
+        Returns:
+            False: not now; post it. Raises as :meth:`post`.
+        """
+        self.post(Calls([call]))
+        return True
+
+    @abc.abstractmethod
+    def send_arena(self, arena: int, descriptor: int, nbytes: int, address: int) -> None:
+        """Post ``MapArena``, and with it the descriptor where one is needed.
+
+        Args:
+            arena: Id.
+            descriptor: Of its memfd; may be closed afterwards. Not looked at by a thread.
+            nbytes: Size.
+            address: Where it lies in this process.
+        """
+
+    def retire_arena(self, arena: Arena) -> None:
+        """Post ``UnmapArena``; keep the memory until the host unmaps it."""
+        self.post(UnmapArena(arena.id))
+
+    @abc.abstractmethod
+    def linger(self, done: Callable[[], bool], seconds: float) -> bool:
+        """Take messages without the loop until ``done()``, for ``seconds`` at most. On the loop's thread.
+
+        Returns:
+            Whether it is done.
+        """
+
+    @property
+    @abc.abstractmethod
+    def unsent_bytes(self) -> int:
+        """Bytes that wait for the socket; 0 for a thread."""
+
+    @abc.abstractmethod
+    def pause_watch(self, paused: bool) -> None:
+        """An announced long step begins or ends: do not take silence for a hang meanwhile."""
+
+    @abc.abstractmethod
+    def kill(self, reason: str) -> None:
+        """End it now, without grace; ``on_end`` follows."""
+
+    @abc.abstractmethod
+    async def close(self, timeout: float) -> None:
+        """Ask it to leave (``Close``), wait ``timeout`` seconds at most, then kill it; returns when it is reaped.
+
+        What cannot be killed (a thread in a call, a process in the driver) is waited for once more and left behind
+        with an error in the log.
+        """

@@ -1,0 +1,69 @@
+"""``Api``: base of the typed methods of ``dev.<library>``."""
+
+from collections.abc import Callable, Iterable
+from typing import Any, ClassVar, Generic, Protocol, TypeVar, overload
+
+from callboard.core.mode import Mode
+from callboard.core.op import Op
+
+__all__ = ["Api", "Submit", "as_tuple"]
+
+T = TypeVar("T")
+
+
+class Submit(Protocol):
+    """The device that messages are submitted to.
+
+    The answer comes at once and follows from the class of the message:
+
+    * ``value`` and the returned field was left None: a ``Reply`` of the number;
+    * ``returns`` names one field: its ``GpuRef`` (the tuple of them for a ``tuple[InOut, ...]`` field);
+    * ``returns`` names several: ``results(*refs)``, a NamedTuple, in the order of ``returns``;
+    * ``returns`` names none: ``Reply[None]``.
+
+    Raises:
+        ShapeError, DeviceMismatch, GpuRefStale, MailboxFull: At the call; nothing has been sent.
+    """
+
+    def __call__(self, op: Op[Any, Any]) -> Any: ...
+
+
+class Api(Generic[Mode]):
+    """Base of the methods of one library: each makes a message and submits it.
+
+    Refs are ``GpuRef[Mode]`` in the signatures, so that one class serves :mod:`callboard.sync`, too. Subclasses are
+    generated from a library's messages (``callboard api``); methods written by hand are in ``methods.py`` beside them.
+
+    Args:
+        submit: Accepts a message and returns its reply.
+        put: Copies a host array to the device, for methods that take host arrays.
+    """
+
+    __slots__ = ("_put", "_submit")
+
+    covers: ClassVar[frozenset[str]] = frozenset()
+    """Ops that the methods written by hand submit: no method is generated for them."""
+
+    def __init__(self, submit: Submit, put: Callable[[Any], Any]) -> None:
+        self._submit = submit
+        self._put = put
+
+
+@overload
+def as_tuple(name: str, items: None) -> None: ...
+@overload
+def as_tuple(name: str, items: Iterable[T]) -> tuple[T, ...]: ...
+@overload
+def as_tuple(name: str, items: Iterable[T] | None) -> tuple[T, ...] | None: ...
+def as_tuple(name: str, items: Iterable[T] | None) -> tuple[T, ...] | None:
+    """A sequence as messages have it; the message checks its items.
+
+    Raises:
+        TypeError: ``items`` is no sequence; names the parameter.
+    """
+    if items is None or type(items) is tuple:
+        return items
+    try:
+        return tuple(items)
+    except TypeError:
+        raise TypeError(f"{name} is {items!r}; pass a sequence, ({items!r},)") from None

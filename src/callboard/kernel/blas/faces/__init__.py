@@ -1,1 +1,0 @@
-"""The methods of ``dev.blas``, in the files of their messages' stems."""

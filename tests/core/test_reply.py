@@ -1,0 +1,112 @@
+"""Replies and refs are not arrays: what is done with them as if they were says what to do instead."""
+
+import operator
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import callboard as cb
+
+ONES = np.ones(3)
+
+USES: dict[str, Callable[[Any], Any]] = {
+    "==": lambda x: x == ONES,
+    "== None": lambda x: x == None,  # noqa: E711 -- what is tested
+    "!=": lambda x: x != 1,
+    "array ==": lambda x: ONES == x,  # noqa: SIM300 -- NumPy's operator is called
+    "<": lambda x: x < 1,
+    "+": lambda x: x + 1,
+    "1 +": lambda x: 1 + x,
+    "array @": lambda x: ONES @ x,
+    "-": operator.neg,
+    "bool": bool,
+    "if": lambda x: 1 if x else 0,
+    "float": float,
+    "index": operator.index,
+    "in": lambda x: 1.0 in x,
+    "[] =": lambda x: operator.setitem(x, 0, 1.0),
+}
+OF_REPLIES: dict[str, Callable[[Any], Any]] = {
+    **USES,
+    "np.max": np.max,
+    "np.asarray": np.asarray,
+    "np.asarray of a list": lambda x: np.asarray([x, x]),
+    "len": len,
+    "iter": list,
+    "[]": lambda x: x[0],
+}
+
+
+@pytest.fixture(scope="module")
+def cpu() -> Iterator[cb.sync.Device]:
+    with cb.sync.device("cpu", isolation="thread", standby=None) as device:
+        device.put(ONES).get()  # starts its threads
+        yield device
+
+
+@pytest.fixture
+def ref(cpu: cb.sync.Device) -> cb.GpuRef[Any]:
+    return cpu.put(ONES)
+
+
+@pytest.fixture
+def reply(cpu: cb.sync.Device, ref: cb.GpuRef[Any]) -> cb.Reply[Any]:
+    """What ``ref.get()`` of an async device gives."""
+    return cpu._transfers.get(ref, None)
+
+
+@pytest.mark.parametrize("use", OF_REPLIES.values(), ids=OF_REPLIES.keys())
+def test_a_reply_says_to_await_it_first(reply: cb.Reply[Any], use: Callable[[Any], Any]) -> None:
+    with pytest.raises(TypeError, match="of a reply, which is not its value: await it first"):
+        use(reply)
+    np.testing.assert_array_equal(reply.result(), ONES)
+
+
+@pytest.mark.parametrize("name", ["shape", "dtype", "T", "max", "astype", "tolist"])
+def test_an_attribute_of_the_value_says_to_await_it_first(reply: cb.Reply[Any], name: str) -> None:
+    with pytest.raises(AttributeError, match=rf"await it first, `\(await reply\)\.{name}`"):
+        getattr(reply, name)
+    assert not hasattr(reply, name)
+    assert name not in dir(reply)
+
+
+@pytest.mark.parametrize("use", USES.values(), ids=USES.keys())
+def test_a_ref_says_to_take_its_values(ref: cb.GpuRef[Any], use: Callable[[Any], Any]) -> None:
+    with np.errstate(all="ignore"):
+        if use in (USES["array =="], USES["array @"]):  # a blocking ref is read by NumPy
+            use(ref)
+            return
+    with pytest.raises(TypeError, match=r"of a GpuRef \(f64\[3\] on cpu:0\).*`await ref\.get\(\)`"):
+        use(ref)
+
+
+def test_refs_are_compared_by_is(cpu: cb.sync.Device, ref: cb.GpuRef[Any]) -> None:
+    other = cpu.put(ONES)
+    with pytest.raises(TypeError, match="to compare handles use `is`"):
+        assert ref == other
+    with pytest.raises(TypeError, match="to compare handles use `is`"):
+        assert ref in [other, ref]
+
+
+def test_containers_find_a_ref_by_its_identity(cpu: cb.sync.Device, ref: cb.GpuRef[Any]) -> None:
+    other = cpu.put(ONES)
+    assert {ref: 1, other: 2}[other] == 2
+    assert ref in [ref, other]
+    assert (ref, other) == (ref, other)
+    assert not ref != ref  # noqa: SIM202
+    assert len(weakref.WeakSet([ref, other, ref])) == 2
+    assert ref in {other, ref}
+    assert len(ref) == 3
+    assert "dtype" in dir(ref)
+    assert "astype" not in dir(ref)
+
+
+async def test_an_array_operation_on_a_ref_of_an_async_device_raises() -> None:
+    async with cb.device("cpu", isolation="thread", standby=None) as cpu:
+        ref = cpu.put(ONES)
+        for use in (np.max, USES["array =="], USES["array @"]):
+            with pytest.raises(TypeError, match="array of a GpuRef"):
+                use(ref)

@@ -1,0 +1,103 @@
+"""Completion: how long the admitting thread waits, and who wakes it."""
+
+import threading
+from typing import Any
+
+import pytest
+
+from callboard.backends.cpu.stream import CpuStream
+from callboard.device.host.context.completion import (
+    WATCHDOG,
+    HostFnCompletion,
+    PolledCompletion,
+    SyncCompletion,
+    completion_for,
+)
+from callboard.device.host.context.timelines import Timeline
+
+PATIENCE = 20.0
+
+
+class Woken:
+    """Counts and waits for wake-ups."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._event = threading.Event()
+
+    def __call__(self) -> None:
+        self.count += 1
+        self._event.set()
+
+    def wait(self) -> None:
+        assert self._event.wait(PATIENCE)
+        self._event.clear()
+
+
+def made(name: str, woken: Woken) -> Any:
+    return HostFnCompletion(woken) if name == "host_fn" else SyncCompletion(woken, lambda: None)
+
+
+def test_polling_spins_for_a_moment_after_the_last_op_and_blocks_then() -> None:
+    now = [10.0]
+    completion = PolledCompletion(0.5, lambda: now[0])
+    assert completion.wait(flying=True) == 0
+    assert completion.wait(flying=False) == 0
+    now[0] += 0.4
+    assert completion.wait(flying=False) == 0
+    now[0] += 0.2
+    assert completion.wait(flying=False) is None
+    assert completion.wait(flying=False) is None  # no burnt core at rest
+    assert completion.wait(flying=True) == 0
+    assert completion.wait(flying=False) == 0
+    completion.close()
+
+
+@pytest.mark.parametrize("name", ["host_fn", "sync"])
+def test_a_stream_that_has_passed_wakes_the_admitting_thread_once_per_seal(name: str) -> None:
+    woken = Woken()
+    stream = CpuStream(0)
+    completion = made(name, woken)
+    timeline = Timeline(stream)
+    go = threading.Event()
+    try:
+        stream.submit(go.wait, PATIENCE)
+        timeline.issued = 1
+        timeline.seal()
+        completion.watch([timeline])
+        completion.watch([timeline])  # nothing new
+        assert completion.wait(flying=True) == WATCHDOG
+        assert completion.wait(flying=False) is None
+        assert woken.count == 0
+        go.set()
+        woken.wait()
+        timeline.issued = 2
+        timeline.seal()
+        completion.watch([timeline])
+        woken.wait()
+        stream.synchronize()
+        assert woken.count == 2
+        while timeline.poll():
+            pass
+        assert timeline.completed == 2
+    finally:
+        go.set()
+        completion.close()
+        stream.close()
+
+
+@pytest.mark.parametrize("name", ["host_fn", "sync"])
+def test_closing_ends_its_thread(name: str) -> None:
+    before = threading.active_count()
+    completion = made(name, Woken())
+    assert threading.active_count() == before + 1
+    completion.close()
+    assert threading.active_count() == before
+
+
+def test_the_names_choose() -> None:
+    kinds = [("polled", PolledCompletion), ("host_fn", HostFnCompletion), ("sync", SyncCompletion)]
+    for name, kind in kinds:
+        completion = completion_for(name, 1e-4, lambda: None, lambda: None, shared=False)
+        assert type(completion) is kind
+        completion.close()

@@ -1,0 +1,59 @@
+"""Stream allocators: who shares a stream with whom."""
+
+from typing import Any
+
+import pytest
+
+from callboard.device.config import HostConfig
+from callboard.device.host.context.streams import (
+    PerActorAllocator,
+    PooledAllocator,
+    SingleStreamAllocator,
+    allocator_for,
+)
+
+
+class Device:
+    def __init__(self) -> None:
+        self.priorities: list[int] = []
+
+    def stream(self, priority: int = 0) -> Any:
+        self.priorities.append(priority)
+        return object()
+
+
+def made(**options: Any) -> tuple[Any, Device]:
+    device = Device()
+    return allocator_for(device, HostConfig(**options)), device  # type: ignore[arg-type]
+
+
+def test_each_actor_has_its_own_stream_with_its_priority() -> None:
+    allocator, device = made(priorities={"blas": 1})
+    assert type(allocator) is PerActorAllocator
+    timelines = [allocator.acquire(name) for name in ("memory", "blas")]
+    assert len({id(t) for t in timelines}) == 2
+    assert device.priorities == [0, 1]
+    assert allocator.timelines == timelines
+
+
+def test_all_share_a_single_stream() -> None:
+    allocator, device = made(streams="single", priorities={"blas": 1})
+    assert type(allocator) is SingleStreamAllocator
+    assert len({id(allocator.acquire(name)) for name in ("memory", "blas", "fft")}) == 1
+    assert len(device.priorities) == 1
+
+
+def test_a_pool_is_used_in_turn_and_priorities_get_their_own() -> None:
+    allocator, device = made(streams="pooled", pooled_streams=2, priorities={"urgent": -1})
+    assert type(allocator) is PooledAllocator
+    timelines = [allocator.acquire(f"actor {k}") for k in range(5)]
+    assert [timelines.index(t) for t in timelines] == [0, 1, 0, 1, 0]
+    own = allocator.acquire("urgent")
+    assert own not in timelines
+    assert device.priorities == [0, 0, -1]
+    assert len(allocator.timelines) == 3
+
+
+def test_an_empty_pool_is_refused() -> None:
+    with pytest.raises(ValueError, match="pooled_streams is 0; at least 1"):
+        made(streams="pooled", pooled_streams=0)

@@ -1,0 +1,41 @@
+"""A device in each isolation, and gates."""
+
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+
+import pytest
+from tests.device.residents.lab import Gate
+
+import callboard as cb
+
+
+@pytest.fixture(params=["thread", "process"])
+def isolation(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
+
+
+@pytest.fixture
+async def dev(isolation: str) -> AsyncIterator[cb.Device]:
+    async with cb.device("cpu", isolation=isolation, standby=None, close_timeout=5.0) as device:
+        yield device
+
+
+@pytest.fixture
+def gate(tmp_path: Path) -> Iterator[Gate]:
+    made = Gate(tmp_path / "gate")
+    yield made
+    made.open_for_good()
+
+
+@pytest.fixture
+def gates(tmp_path: Path) -> Iterator[Callable[[str], Gate]]:
+    made: list[Gate] = []
+
+    def make(name: str) -> Gate:
+        made.append(Gate(tmp_path / name))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.open_for_good()

@@ -1,0 +1,261 @@
+"""What exceptions of resident actors mean: answers, restarts, the end of one actor."""
+
+import asyncio
+import gc
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.device.residents.lab import Brief, Gate, Lasting, Leaving, OwnError, Probe, Restarting
+
+import callboard as cb
+from callboard.actors.errors import ActorStopped
+
+pytestmark = pytest.mark.leaves_nothing
+
+
+async def restarted(actor: "cb.ResidentRef[Probe]", times: int) -> None:
+    """The application has heard of so many restarts."""
+    async with asyncio.timeout(10):
+        while actor.restarts < times:
+            await actor.call(Probe.state)
+
+
+@pytest.mark.parametrize(
+    "how, kind, args",
+    [
+        ("value", ValueError, ("no", 3)),
+        ("own", OwnError, ("bad!",)),
+        ("key", KeyError, ("name",)),
+        ("unicode", UnicodeDecodeError, None),
+    ],
+)
+async def test_an_exception_reaches_the_caller_in_its_class_and_is_an_answer(
+    dev: cb.Device, how: str, kind: type[Exception], args: tuple[object, ...] | None
+) -> None:
+    probe = dev.actor_of(cb.Props(Probe, 5), name="probe")
+    await probe.call(Probe.add, 1)
+    with pytest.raises(kind) as caught:
+        await probe.call(Probe.fail, how)
+    assert type(caught.value) is kind
+    assert args is None or caught.value.args == args
+    notes = "\n".join(caught.value.__notes__)
+    assert "in the context host:" in notes
+    assert "in fail" in notes
+    assert f"probe.fail, made at {__file__}:" in notes
+    if isinstance(caught.value, OwnError):
+        assert caught.value.number == 7
+    assert await probe.call(Probe.state) == (6, 1, 1)  # the same instance
+    assert probe.restarts == 0
+    assert (await dev.stats()).restarts == 0
+
+
+async def test_many_bad_requests_stop_nothing(dev: cb.Device) -> None:
+    probe = dev.actor_of(cb.Props(Probe))
+    await probe.call(Probe.add, 1)
+    for how in ("value", "key", "own", "unicode") * 3:
+        with pytest.raises((ValueError, KeyError, OwnError)):
+            await probe.call(Probe.fail, how)
+    assert await probe.call(Probe.state) == (1, 1, 1)
+    assert (probe.restarts, probe.is_stopped) == (0, False)
+
+
+async def test_a_class_may_ask_for_restarts(dev: cb.Device) -> None:
+    probe = dev.actor_of(cb.Props(Restarting, 5))
+    await probe.call(Probe.add, 1)
+    with pytest.raises(KeyError):
+        await probe.call(Probe.fail, "key")
+    assert await probe.call(Probe.state) == (6, 1, 1)  # its rules call that an answer
+    with pytest.raises(ValueError, match="no"):
+        await probe.call(Probe.fail, "value")
+    assert await probe.call(Probe.state) == (5, 1, 1)  # a new instance, prepared and set up
+    await restarted(probe, 1)
+
+
+async def test_an_exit_restarts_the_actor(dev: cb.Device) -> None:
+    probe = dev.actor_of(cb.Props(Probe, 5))
+    await probe.call(Probe.add, 1)
+    with pytest.raises(cb.RemoteError, match="SystemExit: 3"):
+        await probe.call(Probe.fail, "exit")
+    assert await probe.call(Probe.state) == (5, 1, 1)
+    await restarted(probe, 1)
+
+
+async def test_what_cannot_be_rebuilt_is_a_remote_error_with_its_traceback(dev: cb.Device, isolation: str) -> None:
+    probe = dev.actor_of(cb.Props(Probe))
+    kind = cb.RemoteError if isolation == "process" else Exception
+    with pytest.raises(kind, match="hidden") as caught:
+        await probe.call(Probe.fail, "local")
+    if isolation == "process":
+        assert isinstance(caught.value, cb.RemoteError)
+        assert caught.value.type.endswith("Hidden")
+        assert "raise Hidden" in caught.value.traceback
+    with pytest.raises(cb.RemoteError, match="SystemExit: 3"):
+        await probe.call(Probe.fail, "exit")
+
+
+@pytest.mark.parametrize("where", ["prepare", "setup", "method"])
+async def test_sys_exit_restarts_the_actor_within_its_budget(dev: cb.Device, where: str, tmp_path: Path) -> None:
+    flag = tmp_path / "exits"
+    if where != "method":
+        flag.touch()
+    actor = dev.actor_of(cb.Props(Leaving, where, str(flag)))  # one restart is allowed
+    if where != "method":
+        assert await actor.call(Leaving.state) == (0, 1, 1)
+        assert not flag.exists()
+        return
+    with pytest.raises(cb.RemoteError, match="SystemExit: 3"):
+        await actor.call(Leaving.fail, "exit")
+    assert await actor.call(Leaving.state) == (0, 1, 1)
+    with pytest.raises(cb.RemoteError, match="SystemExit: 3"):
+        await actor.call(Leaving.fail, "exit")
+    with pytest.raises(ActorStopped, match="SystemExit"):
+        await actor.call(Leaving.state)
+
+
+async def test_answers_and_want_of_memory_restart_nobody(dev: cb.Device) -> None:
+    probe = dev.actor_of(cb.Props(Probe))
+    await probe.call(Probe.add, 1)
+    with pytest.raises(cb.ReplyError, match="an answer"):
+        await probe.call(Probe.fail, "answer")
+    with pytest.raises(cb.LibraryError) as library:
+        await probe.call(Probe.fail, "library")
+    assert (library.value.lib, library.value.code) == ("mine", 5)
+    (await dev.zeros(100_000)).free()
+    for how, text in (("memory", "MemoryError: too big"), ("torch", "OutOfMemoryError: CUDA out of memory")):
+        with pytest.raises(cb.OutOfMemory, match=text):
+            await probe.call(Probe.fail, how)
+    assert (await dev.stats()).cached_bytes == 0  # the pools were trimmed
+    assert await probe.call(Probe.state) == (1, 1, 1)
+    assert probe.restarts == 0
+
+
+async def test_the_mailbox_is_kept_over_a_restart(dev: cb.Device) -> None:
+    probe = dev.actor_of(cb.Props(Restarting))
+    first = probe.call(Probe.add, 5)
+    failed = probe.call(Probe.fail, "value")
+    behind = [probe.call(Probe.add, 1) for _ in range(3)]
+    assert await first == 5
+    with pytest.raises(ValueError, match="no"):
+        await failed
+    assert [await r for r in behind] == [1, 2, 3]
+
+
+async def test_a_spent_budget_stops_that_actor_only(dev: cb.Device) -> None:
+    brief, other = dev.actor_of(cb.Props(Brief), name="brief"), dev.actor_of(cb.Props(Probe))
+    for _ in range(2):
+        with pytest.raises(ValueError, match="no"):
+            await brief.call(Probe.fail, "value")
+    with pytest.raises(ActorStopped, match=r"brief has stopped: .*ValueError"):
+        await brief.call(Probe.add, 1)
+    async with asyncio.timeout(10):
+        while not brief.is_stopped:
+            await other.call(Probe.add, 1)
+    with pytest.raises(ActorStopped, match=r"brief has stopped: ValueError: \('no', 3\)") as caught:
+        brief.call(Probe.add, 1)
+    assert isinstance(caught.value.__cause__, ValueError)
+    again = dev.actor_of(cb.Props(Brief), name="brief")
+    assert await again.call(Probe.add, 1) == 1
+
+
+async def test_calls_that_wait_when_the_budget_is_spent_fail(dev: cb.Device, gate: Gate) -> None:
+    brief = dev.actor_of(cb.Props(Brief))
+    running = brief.call(Probe.wait, gate.path)
+    failing = [brief.call(Probe.fail, "value") for _ in range(2)]
+    late = brief.call(Probe.echo, np.ones(100_000))
+    await gate.let_through()
+    await running
+    for reply in failing:
+        with pytest.raises(ValueError, match="no"):
+            await reply
+    with pytest.raises(ActorStopped):
+        await late
+    for _ in range(100):
+        if not (await dev.stats()).staged_bytes:
+            break
+    assert (await dev.stats()).staged_bytes == 0
+
+
+async def test_the_strategy_of_the_class_decides(dev: cb.Device) -> None:
+    lasting = dev.actor_of(cb.Props(Lasting))
+    await lasting.call(Probe.add, 1)
+    for _ in range(6):
+        with pytest.raises(ValueError, match="no"):
+            await lasting.call(Probe.fail, "value")
+    assert await lasting.call(Probe.state) == (1, 1, 1)
+    with pytest.raises(KeyError):
+        await lasting.call(Probe.fail, "key")
+    with pytest.raises(ActorStopped):
+        await lasting.call(Probe.add, 1)
+
+
+async def test_a_setup_that_fails_is_tried_again_and_calls_wait(dev: cb.Device, tmp_path: Path) -> None:
+    flag = tmp_path / "fail"
+    flag.touch()
+    log = tmp_path / "log"
+    os_log = str(log)
+    gate = Gate(tmp_path / "setup")
+    probe = dev.actor_of(cb.Props(_Flaky, str(flag), os_log, gate.path))
+    early = probe.call(Probe.add, 1)
+    await gate.let_through()  # it is in its first setup
+    flag.unlink()
+    gate.open_for_good()
+    assert await early == 1
+    assert log.read_text().count("setup") >= 1
+    assert not probe.is_stopped
+
+
+class _Flaky(Probe):
+    def __init__(self, flag: str, log: str, gate: str) -> None:
+        super().__init__(0, flag, log)
+        self.gate = gate
+
+    def setup(self, ctx: cb.HostContext) -> None:
+        from tests.device.residents.lab import wait_at
+
+        wait_at(self.gate)
+        super().setup(ctx)
+
+
+async def test_a_setup_that_never_works_stops_the_actor(dev: cb.Device, tmp_path: Path) -> None:
+    (tmp_path / "fail").touch()
+    probe = dev.actor_of(cb.Props(Probe, 0, str(tmp_path / "fail"), str(tmp_path / "log")))
+    with pytest.raises(ActorStopped, match="ValueError: setup failed"):
+        await probe.call(Probe.add, 1)
+    assert (tmp_path / "log").read_text().count("setup") == 4  # the first, and three restarts
+    np.testing.assert_array_equal(await dev.zeros(2).get(), [0, 0])
+
+
+async def test_a_constructor_that_fails_stops_the_actor(dev: cb.Device) -> None:
+    probe = dev.actor_of(cb.Props(_Broken))
+    with pytest.raises(ActorStopped, match="cannot be made"):
+        await probe.call(Probe.add, 1)
+
+
+class _Broken(Probe):
+    def __init__(self) -> None:
+        raise RuntimeError("cannot be made")
+
+
+async def test_a_failed_call_keeps_none_of_its_arguments(dev: cb.Device) -> None:
+    lasting = dev.actor_of(cb.Props(Lasting))
+    for _ in range(3):
+        with pytest.raises(ValueError, match="spoilt"):
+            await lasting.call(Probe.fail_with, np.ones(1_000_000))
+    for _ in range(100):
+        gc.collect()
+        if not (await dev.stats()).staged_bytes:
+            break
+    assert (await dev.stats()).staged_bytes == 0
+
+
+async def test_a_failure_that_nobody_awaits_is_logged(
+    dev: cb.Device, caplog: pytest.LogCaptureFixture, gates: Callable[[str], Gate]
+) -> None:
+    probe = dev.actor_of(cb.Props(Probe))
+    probe.call(Probe.fail, "value")
+    await probe.call(Probe.add, 1)
+    gc.collect()
+    await dev.stats()
+    assert [r for r in caplog.records if "was not awaited" in r.message]

@@ -1,0 +1,64 @@
+"""Lines of a host's output."""
+
+import logging
+import os
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from callboard.device.supervision.hosts.output import LONGEST_LINE, HostLog, LineSplitter, OutputPipe
+
+
+def split(*pieces: bytes) -> list[str]:
+    splitter = LineSplitter()
+    return [line for piece in pieces for line in splitter.feed(piece)] + list(splitter.end())
+
+
+@given(pieces=st.lists(st.sampled_from([b"a", b"\n", b"bc\n", b"\xff", b"\xc3\xa4", b"\r\n", b"x" * 50])))
+def test_any_split_gives_the_same_lines(pieces: list[bytes]) -> None:
+    assert split(*pieces) == split(b"".join(pieces))
+
+
+def test_lines() -> None:
+    assert split(b"one\r\n\ntw", b"o\nrest") == ["one", "", "two", "rest"]
+
+
+def test_a_line_without_end_is_given_in_pieces() -> None:
+    assert [len(line) for line in split(b"x" * (2 * LONGEST_LINE + 10))] == [LONGEST_LINE, LONGEST_LINE, 10]
+
+
+def test_a_character_may_be_split() -> None:
+    assert split(b"\xc3", b"\xa4\n") == ["ä"]
+
+
+def test_records(caplog: pytest.LogCaptureFixture) -> None:
+    log = HostLog("cuda:0", 4711)
+    with caplog.at_level(logging.INFO, "callboard.host"):
+        log.stdout("out")
+        log.stderr("err")
+        log.record("torch", logging.ERROR, "100 % broken %s")
+        log.record("torch", logging.DEBUG, "too fine")
+    assert [(r.levelname, r.getMessage()) for r in caplog.records] == [
+        ("INFO", "[cuda:0 4711] stdout: out"),
+        ("WARNING", "[cuda:0 4711] stderr: err"),
+        ("ERROR", "[cuda:0 4711] torch: 100 % broken %s"),
+    ]
+    assert caplog.records[0].__dict__["host"] == "cuda:0"
+    assert list(log.tail) == ["err"]
+
+
+def test_pipe() -> None:
+    reading, writing = os.pipe()
+    lines: list[str] = []
+    pipe = OutputPipe(reading, lines.append)
+    assert pipe.read() is False
+    os.write(writing, b"one\ntwo")
+    assert pipe.read() is True
+    assert lines == ["one"]
+    os.close(writing)
+    with pytest.raises(EOFError):
+        pipe.read()
+    pipe.end()
+    assert lines == ["one", "two"]
+    os.close(reading)

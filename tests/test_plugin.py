@@ -1,0 +1,95 @@
+"""A library from another distribution (``examples/plugin``) is found by entry point, in this process and in hosts."""
+
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PLUGIN = ROOT / "examples" / "plugin"
+LIMIT = 40.0
+GPU_LIMIT = 100.0
+DEVICES = [
+    ("cpu", "thread"),
+    ("cpu", "process"),
+    pytest.param("cuda", "process", marks=[pytest.mark.gpu, pytest.mark.timeout(GPU_LIMIT + 20)]),
+]
+
+PROGRAM = """
+import sys
+import numpy as np
+import callboard as cb
+from callboard.core.mode import Blocking
+
+with cb.sync.device(sys.argv[1], isolation=sys.argv[2]) as device:
+    photo = np.random.default_rng(0).random((5, 7, 3), "f4")
+    image = device.put(photo)
+    expected = photo @ np.array([0.2126, 0.7152, 0.0722], "f4")
+    np.testing.assert_allclose(device.image.grayscale(image).get(), expected, rtol=1e-6)
+
+    from callboard_image import Grayscale
+    from callboard_image.api import ImageApi
+
+    out = device.empty((5, 7))
+    device.library(ImageApi[Blocking]).grayscale(image, out=out)
+    np.testing.assert_allclose(out.get(), expected, rtol=1e-6)
+    assert cb.supports(Grayscale, "f32", device)
+    assert "image" in dir(device)
+    try:
+        device.image.grayscale(out)
+    except cb.ShapeError as e:
+        assert "image.grayscale: image is f32[5, 7]; expected" in str(e), e
+    else:
+        raise AssertionError("a matrix was taken for an image")
+print("done")
+"""
+
+
+@pytest.fixture
+def installed(tmp_path: Path) -> Path:
+    """A folder with the plug-in as an installer leaves it: its package, and the metadata with its entry points."""
+    project = tomllib.loads((PLUGIN / "pyproject.toml").read_text("utf-8"))["project"]
+    shutil.copytree(PLUGIN / "callboard_image", tmp_path / "callboard_image")
+    info = tmp_path / f"callboard_image-{project['version']}.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n")
+    groups = project["entry-points"].items()
+    lines = [
+        f"[{group}]\n" + "".join(f"{name} = {target}\n" for name, target in points.items()) for group, points in groups
+    ]
+    (info / "entry_points.txt").write_text("\n".join(lines))
+    return tmp_path
+
+
+@pytest.mark.parametrize("device, isolation", DEVICES)
+def test_a_plugin_is_a_library_like_any_other(installed: Path, device: str, isolation: str) -> None:
+    paths = [str(installed), str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", PROGRAM, device, isolation],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+        capture_output=True,
+        text=True,
+        timeout=GPU_LIMIT if device == "cuda" else LIMIT,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
+
+
+def test_an_unknown_library_is_an_attribute_error_that_names_the_others() -> None:
+    import callboard as cb
+
+    with cb.sync.device("cpu", isolation="thread") as device:
+        with pytest.raises(AttributeError, match="a device has no 'image'; its libraries are blas, blas_lt, fft"):
+            _ = device.image
+        assert not hasattr(device, "_image")
+
+
+def test_the_generated_methods_of_the_plugin_are_up_to_date(installed: Path) -> None:
+    command = [sys.executable, "-m", "callboard", "api", "--check", "callboard_image"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(installed), str(ROOT / "src")])}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=LIMIT, check=False)
+    assert done.returncode == 0, done.stderr

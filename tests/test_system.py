@@ -1,0 +1,85 @@
+"""``cb.System`` and ``cb.device``: how a device is opened, and what is said where it is opened the wrong way."""
+
+import importlib.metadata
+import inspect
+from typing import Any, get_type_hints
+
+import pytest
+
+import callboard
+import callboard as cb
+from callboard import actors
+from callboard.actors import ActorSystem
+from callboard.actors.timers import Timers
+from callboard.core.errors import DeviceStopped
+from callboard.device.config import DeviceConfig, DeviceOptions, HostConfig
+
+
+def open_cpu() -> Any:
+    return cb.device("cpu", isolation="thread", standby=None)
+
+
+def test_with_names_async_with_and_the_blocking_device() -> None:
+    with pytest.raises(TypeError, match=r"`async with cb\.device.*`with cb\.sync\.device"):
+        with open_cpu():
+            pass
+
+
+async def test_await_names_async_with() -> None:
+    with pytest.raises(TypeError, match=r"`async with cb\.device.*system\.device"):
+        await open_cpu()
+
+
+async def test_leaving_closes_the_device_and_the_error_of_the_body_is_raised() -> None:
+    with pytest.raises(KeyError):
+        async with open_cpu() as cpu:
+            raise KeyError
+    with pytest.raises(DeviceStopped):
+        cpu.zeros(3)
+
+
+async def test_a_device_that_cannot_be_opened_leaves_nothing_behind() -> None:
+    opening = cb.device("cpu", max_in_flight=0)
+    with pytest.raises(ValueError, match="max_in_flight"):
+        await opening.__aenter__()
+    assert opening._system.actors == []
+
+
+def test_the_options_of_a_device_are_its_settings() -> None:
+    hints = get_type_hints(DeviceOptions)
+    assert list(hints) == [*DeviceConfig.__struct_fields__, *HostConfig.__struct_fields__]
+
+
+@pytest.mark.parametrize("opener", [cb.device, cb.System.device, cb.sync.device, cb.sync.System.device])
+def test_the_options_are_shown_by_every_way_to_open_one(opener: Any) -> None:
+    parameters = inspect.signature(opener).parameters
+    assert [name for name in parameters if name != "self"] == ["which", "supervisor", "config", "wait", "options"]
+    assert "DeviceOptions" in str(parameters["options"].annotation)
+
+
+def test_the_options_of_a_system_are_keywords() -> None:
+    def shown(cls: type) -> list[tuple[str, Any]]:
+        return [(p.name, p.default) for p in inspect.signature(cls).parameters.values()]
+
+    assert shown(cb.System) == shown(ActorSystem)
+
+
+def test_what_users_catch_is_exported() -> None:
+    for name in ("ActorStopped", "AllForOne", "Backoff", "Terminated"):
+        assert name in cb.__all__
+        assert getattr(cb, name) is getattr(actors, name)
+
+
+def test_the_version_is_that_of_the_distribution(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> str:
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    assert callboard._version() in (cb.__version__, "0+unknown")
+    monkeypatch.setattr(importlib.metadata, "version", missing)
+    assert callboard._version() == "0+unknown"
+
+
+def test_what_the_runtime_calls_is_not_public() -> None:
+    leaks = [name for name in ("fatal", "gone", "new_cell", "port_of") if hasattr(cb.System, name)]
+    assert leaks == []
+    assert not hasattr(Timers, "accept")

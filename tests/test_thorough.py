@@ -1,0 +1,103 @@
+"""What a plain run leaves out: slow tests and most repeats; nothing where tests are named, or with ``--all``."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from tests import thorough
+
+CONFTEST = """
+import sys
+sys.path.insert(0, {root!r})
+from tests import thorough
+
+def pytest_addoption(parser):
+    thorough.add_option(parser)
+
+def pytest_configure(config):
+    config.pluginmanager.register(thorough, "thorough")
+    config.addinivalue_line("markers", "slow: takes long")
+"""
+TESTS = """
+import pytest
+
+@pytest.mark.slow
+def test_slow(): pass
+
+def test_quick(): pass
+
+@pytest.mark.parametrize("number", range(5))
+@pytest.mark.parametrize("session", ["library:cpu", "thread:cpu"])
+def test_conforms(session, number): pass
+"""
+
+
+class Case:
+    """As much of an item as the rule reads."""
+
+    def __init__(
+        self, function: str, number: int, session: str | None, slow: bool = False, few: int | None = None
+    ) -> None:
+        self.path = Path("test_x.py")
+        self.originalname = self.name = function
+        self.number = number
+        self.callspec = SimpleNamespace(params={"session": session} if session else {})
+        self.slow = slow
+        self.few = few
+
+    def get_closest_marker(self, name: str) -> object:
+        if name == "few" and self.few is not None:
+            return SimpleNamespace(args=(self.few,))
+        return self if self.slow and name == "slow" else None
+
+
+def test_of_repeats_every_session_keeps_one() -> None:
+    sessions = ("library:cpu", *thorough.REPEATS, "process:cuda", None)
+    items: list[Any] = [Case("f", i, session) for i in range(30) for session in sessions]
+    items += [Case("g", 0, session) for session in sessions]
+    kept = [item for item in items if item not in thorough.left_out(items)]
+    for session in sessions:
+        numbers = [c.number for c in kept if c.originalname == "f" and c.callspec.params.get("session") == session]
+        assert numbers == ([0] if session in thorough.REPEATS else list(range(30)))
+        assert sum(c.originalname == "g" and c.callspec.params.get("session") == session for c in kept) == 1
+
+
+def test_slow_tests_are_left_out() -> None:
+    slow: Any = Case("f", 0, None, slow=True)
+    assert thorough.left_out([slow, Case("g", 0, None)]) == {slow}
+
+
+def test_of_tests_with_many_costly_cases_few_are_kept() -> None:
+    items: list[Any] = [Case("f", i, session, few=2) for i in range(9) for session in (None, "library:cpu")]
+    kept = [item for item in items if item not in thorough.left_out(items)]
+    assert [(c.number, c.callspec.params.get("session")) for c in kept] == [
+        (number, session) for number in (0, 4) for session in (None, "library:cpu")
+    ]
+
+
+@pytest.mark.parametrize(
+    "options, passed, left",
+    [([], 7, 5), (["-n", "1"], 7, 5), (["--all"], 12, 0), (["tests"], 12, 0), (["-k", "slow"], 0, 1)],
+    ids=["plain", "a worker", "--all", "named", "-k"],
+)
+def test_a_run_says_how_many_it_leaves(tmp_path: Path, options: list[str], passed: int, left: int) -> None:
+    if "-n" in options:
+        pytest.importorskip("xdist", reason="pytest-xdist is not installed")
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "pytest.ini").write_text("[pytest]\ntestpaths = tests\n")
+    (tmp_path / "tests" / "conftest.py").write_text(CONFTEST.format(root=str(Path(__file__).parents[1])))
+    (tmp_path / "tests" / "test_x.py").write_text(TESTS)
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *options]
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=50, check=False
+    )
+    told = done.stdout + done.stderr
+    found = re.search(r"^(\d+) cases: slow ones", told, re.MULTILINE)
+    assert (0 if found is None else int(found[1])) == left, told
+    assert (f"{passed} passed" in told) == (passed > 0), told

@@ -1,0 +1,82 @@
+"""What a plain run leaves to ``scripts/test --all``: tests marked ``slow``, and cases that repeat another's work.
+
+A plain run is one that names no tests. It executes every case of the conformance suites on the CPU's libraries, and of
+each test one behind a host in a thread and in a process; of a test marked ``few(n)`` it takes n cases, evenly spread.
+Conformance tests that draw examples draw half of them. What is left out is counted.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+REPEATS = ("thread:cpu", "process:cpu")
+"""Sessions that compute on the CPU what ``library:cpu`` does, behind a host and a wire."""
+KEPT = 1
+"""Cases of a test that a plain run executes on each of them."""
+LEFT_OUT = pytest.StashKey[int]()
+OUTPUT, PLAIN = "cases_for_all", "plain_run"
+"""What a worker of xdist tells the controller, and is told by it."""
+
+
+def add_option(parser: pytest.Parser) -> None:
+    parser.addoption("--all", action="store_true", help="leave nothing to another run: slow tests, every session")
+
+
+def is_plain(config: pytest.Config) -> bool:
+    told: dict[str, Any] | None = getattr(config, "workerinput", None)
+    if told is not None:
+        return bool(told[PLAIN])
+    return not config.getoption("--all") and config.args_source is not pytest.Config.ArgsSource.ARGS
+
+
+@pytest.hookimpl(optionalhook=True)  # of xdist
+def pytest_configure_node(node: Any) -> None:
+    node.workerinput[PLAIN] = is_plain(node.config)
+
+
+def left_out(items: Iterable[pytest.Item]) -> set[pytest.Item]:
+    """The items that a plain run leaves out."""
+    out: set[pytest.Item] = set()
+    groups: defaultdict[tuple[Any, ...], list[pytest.Item]] = defaultdict(list)  # by test, session and cases to keep
+    for item in items:
+        callspec = getattr(item, "callspec", None)
+        session = None if callspec is None else callspec.params.get("session")
+        few = item.get_closest_marker("few")
+        if item.get_closest_marker("slow"):
+            out.add(item)
+        elif few is not None or session in REPEATS:
+            number = KEPT if few is None else few.args[0]
+            groups[item.path, getattr(item, "originalname", item.name), session, number].append(item)
+    for (*_, number), cases in groups.items():
+        out |= set(cases) - {cases[i * len(cases) // number] for i in range(number)}
+    return out
+
+
+@pytest.hookimpl(trylast=True)  # behind -k and -m
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    out = left_out(items) if is_plain(config) else set()
+    if out:
+        config.hook.pytest_deselected(items=[item for item in items if item in out])
+        items[:] = [item for item in items if item not in out]
+        config.stash[LEFT_OUT] = len(out)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    output: dict[str, Any] | None = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        output[OUTPUT] = session.config.stash.get(LEFT_OUT, 0)
+
+
+@pytest.hookimpl(optionalhook=True)  # of xdist
+def pytest_testnodedown(node: Any) -> None:
+    number = getattr(node, "workeroutput", {}).get(OUTPUT)  # a worker that crashed has no output
+    if number:
+        node.config.stash[LEFT_OUT] = number
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if LEFT_OUT in config.stash:
+        terminalreporter.section("left to scripts/test --all")
+        terminalreporter.write_line(f"{config.stash[LEFT_OUT]} cases: slow ones, and repeats on other sessions")
