@@ -7,7 +7,7 @@ import pytest
 from tests.faults.wire.admitting import fuzz_calls
 from tests.faults.wire.answering import fuzz_answers
 
-pytestmark = pytest.mark.fault
+pytestmark = [pytest.mark.fault, pytest.mark.leaves_nothing]
 
 
 @pytest.fixture(autouse=True)
@@ -21,12 +21,11 @@ def _unlogged(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
 
 
 @pytest.mark.few(1)
-@pytest.mark.leaves_nothing
 @pytest.mark.parametrize("residents", [False, True])
 def test_an_application_reads_what_hosts_send(residents: bool) -> None:
     assert fuzz_answers("test", 200, residents=residents) >= 200
 
 
 def test_a_host_reads_what_the_application_sends() -> None:
-    """Hosts that would be processes live in this one; the helper's thread of a context that failed to open may stay."""
+    """Hosts that would be processes live in this one."""
     assert fuzz_calls("test", 300) >= 300

@@ -68,3 +68,12 @@ def test_a_failed_entry_is_the_jobs_error_and_is_tried_again() -> None:
     helper.finish()
     assert [type(e) for e in ended] == [OSError, type(None)]
     helper.close()
+
+
+def test_a_closed_helper_starts_nothing() -> None:
+    """What is settled while a context closes may ask for another job; a thread for it would stay for good."""
+    before = threading.active_count()
+    helper = Helper(lambda: None, lambda what: None, lambda: None)
+    helper.close()
+    helper.run("late", lambda: None, lambda error: None)
+    assert (helper.jobs, threading.active_count()) == (0, before)

@@ -42,10 +42,16 @@ class Helper:
         self._jobs: queue.SimpleQueue[tuple[str, Callable[[], None], Done] | None] = queue.SimpleQueue()
         self._ended: deque[tuple[Done, BaseException | None]] = deque()
         self._thread: threading.Thread | None = None
+        self._closed = False
         self.jobs = 0
 
     def run(self, what: str, job: Callable[[], None], done: Done) -> None:
-        """Run ``job`` on the helper's thread, then ``done(error or None)`` on the admitting thread."""
+        """Run ``job`` on the helper's thread, then ``done(error or None)`` on the admitting thread.
+
+        After :meth:`close`, nothing: the context ends, and the application is told that with all that it still awaits.
+        """
+        if self._closed:
+            return
         self.jobs += 1
         if self._thread is None:
             thread = threading.Thread(target=self._serve, name="callboard-helper", daemon=True)
@@ -66,7 +72,8 @@ class Helper:
             done(error)
 
     def close(self) -> None:
-        """Let the thread end after its current job."""
+        """Let the thread end after the jobs that it has; start no more."""
+        self._closed = True
         if self._thread is not None:
             self._jobs.put(None)
 
