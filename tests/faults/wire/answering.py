@@ -216,8 +216,13 @@ class Batch:
         async with asyncio.timeout(BOUND):
             right = False
             while not right:
-                if dev._actor.host is not None:
-                    dev._actor.host.kill("what it has sent may have been changed")
+                host = dev._actor.host
+                if host is not None:
+                    host.kill("what it has sent may have been changed")
+                while (
+                    host is not None and dev._actor.host is host
+                ):  # what is asked before its end is seen fails with it
+                    await asyncio.sleep(0)
                 right = await self._right(dev)
         self._clean = False
 

@@ -74,6 +74,9 @@ class Channel(abc.ABC):
     def open_to(self, host: "ContextHost") -> None:
         """The host that receives here may be visited while it waits; nothing where only messages reach it."""
 
+    def serve_here(self) -> None:
+        """The calling thread receives from now on."""
+
     @abc.abstractmethod
     def beat(self) -> None:
         """Called on every round of the admitting loop: proof of life (cheap: an assignment)."""

@@ -33,17 +33,18 @@ class Pulse:
 
     Attributes:
         rounds: Rounds of the admitting loop.
+        thread: Id of the thread that is in it.
         waiting: Whether it waits for messages now.
         changed: Called when a step begins or ends.
     """
 
-    __slots__ = ("_steps", "_thread", "changed", "rounds", "waiting")
+    __slots__ = ("_steps", "changed", "rounds", "thread", "waiting")
 
     def __init__(self) -> None:
         self.rounds = 0
         self.waiting = False
         self.changed: Callable[[], None] = lambda: None
-        self._thread = threading.get_ident()
+        self.thread = threading.get_ident()
         self._steps: dict[int, str] = {}  # by thread: a helper may prepare while the admitting thread goes on
 
     def step(self, name: str | None) -> None:
@@ -58,8 +59,9 @@ class Pulse:
     def steps(self) -> tuple[str, list[str]]:
         """The step of the admitting thread, or empty, and the latest of other threads."""
         steps = tuple(self._steps.items())
-        others = [name for thread, name in steps if thread != self._thread]
-        return dict(steps).get(self._thread, ""), others[-MAX_STEPS:]
+        thread = self.thread
+        others = [name for other, name in steps if other != thread]
+        return dict(steps).get(thread, ""), others[-MAX_STEPS:]
 
 
 class SocketChannel(Channel):
@@ -74,7 +76,6 @@ class SocketChannel(Channel):
         sock.setblocking(False)
         self._sock = sock
         self._pulse = pulse
-        self._thread = threading.get_ident()
         self._reader: FrameReader[ToHost] = FrameReader(ToHost)
         self._signatures = SignatureReader()
         self._memory = memoryview(bytearray(RECEIVE))
@@ -187,7 +188,7 @@ class SocketChannel(Channel):
             if sent == len(frame):
                 return
             self._outgoing += memoryview(frame)[sent:]
-        if threading.get_ident() != self._thread:
+        if threading.get_ident() != self._pulse.thread:
             self.wake()  # so that a waiting admitting thread also waits for room in the socket
 
     def _flush(self) -> None:
@@ -236,6 +237,9 @@ class SocketChannel(Channel):
 
     def busy(self, step: str | None) -> None:
         self._pulse.step(step)
+
+    def serve_here(self) -> None:
+        self._pulse.thread = threading.get_ident()
 
     def beat(self) -> None:
         self._pulse.rounds += 1

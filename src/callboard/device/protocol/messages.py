@@ -12,7 +12,7 @@ import msgspec
 
 __all__ = ["VERSION", "Call", "Failure", "FromHost", "ProtocolError", "ToHost"]
 
-VERSION = 3
+VERSION = 4
 """Raised with every change of a message here; both ends must agree before anything else is said."""
 
 
@@ -141,6 +141,7 @@ class ActorCall(Plain, tag=7):
         writes: Which of them it may write.
         staged: ``[arena, offset, nbytes]`` of the arrays that came beside the body; empty when there are none.
         withdrawn: Cancelled before it was sent.
+        room: ``[arena, offset, nbytes]`` for the arrays of the result, by the size of the last ones; empty: none.
     """
 
     id: int
@@ -151,10 +152,11 @@ class ActorCall(Plain, tag=7):
     writes: list[bool]
     staged: list[int]
     withdrawn: bool = False
+    room: list[int] = []
 
 
 class Room(Plain, tag=12):
-    """Where a call's arrays may be written: the answer to :class:`RoomWanted`.
+    """Where a result's arrays may be written: the answer to :class:`RoomWanted`.
 
     Attributes:
         id: Of the call.
@@ -266,7 +268,7 @@ class Flush(Plain, tag=6):
 
 
 class RoomWanted(Plain, tag=7):
-    """A call's result has arrays that travel beside it: where may they be written?"""
+    """A result has arrays that travel beside it, and no room of their size came with the call: where may they lie?"""
 
     id: int
     nbytes: int

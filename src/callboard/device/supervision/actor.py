@@ -20,7 +20,17 @@ from callboard.device.client.line.port import OpPort
 from callboard.device.client.residents.registry import Residents
 from callboard.device.config import DeviceConfig
 from callboard.device.protocol.failures import as_error
-from callboard.device.protocol.messages import Activate, Completions, Flush, FromHost, Open, ProtocolError, Ready
+from callboard.device.protocol.messages import (
+    Activate,
+    Completions,
+    Flush,
+    FromHost,
+    Open,
+    ProtocolError,
+    Ready,
+    Returned,
+    RoomWanted,
+)
 from callboard.device.protocol.messages import Lost as LostMessage
 from callboard.device.supervision.fleet import Fleet
 from callboard.device.supervision.generations import Ordinals, next_generation
@@ -176,15 +186,22 @@ class DeviceActor(Actor):
         self._activate(host, Open(self._info(), self.port.generation, self._host_config()))
 
     async def _start(self, role: str) -> Host:
-        """Start a host. Its completions go straight to the port, its other messages to this actor's mailbox."""
+        """Start a host.
+
+        What it says of calls goes straight to the port and the residents, in its order; the rest to this actor's
+        mailbox.
+        """
         cell: list[Host] = []
-        port, ref = self.port, self.ref
+        port, ref, residents = self.port, self.ref, self.residents
 
         def on_message(message: FromHost) -> None:
             host = cell[0]
             if type(message) is Completions:
                 if host is self.host and port.stopped is None:
                     port.completions(message)
+            elif isinstance(message, RoomWanted | Returned):
+                if host is self.host:
+                    residents.take(host, message)
             else:
                 ref.tell(HostSaid(host=host, message=message))
 

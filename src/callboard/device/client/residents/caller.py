@@ -98,28 +98,40 @@ class Caller:
             self._flying[id] = end
             if slot is not None:
                 self._staged[id] = slot
+            if room is not None:
+                end.slot = room
             refs = arguments.refs
             places = [n for ref in refs for n in (ref.allocation.id, ref.offset)]
             staged = [] if slot is None else [slot.arena_id, slot.offset, slot.nbytes]
-            return ActorCall(
-                id, actor.id, arguments.body, places, [r.layout.raw for r in refs], arguments.writes, staged
-            )
+            granted = [] if room is None else [room.arena_id, room.offset, room.nbytes]
+            layouts = [r.layout.raw for r in refs]
+            return ActorCall(id, actor.id, arguments.body, places, layouts, arguments.writes, staged, False, granted)
 
-        if arguments.packer.nbytes:
-            slot = self._arenas.take(arguments.packer.nbytes)
+        room = self._ahead(actor)
         try:
-            if slot is not None:
+            if arguments.packer.nbytes:
+                slot = self._arenas.take(arguments.packer.nbytes)
                 arguments.packer.stage(_Slot(slot), self._copier.copy)
             accept(port, arguments.tag, end, message)
         except BaseException:  # Ctrl-C, too
-            if slot is not None and end.id == 0:
-                self._arenas.give(slot)
+            for unused in (slot, room):
+                if unused is not None and end.id == 0:
+                    self._arenas.give(unused)
             raise
         if port.generation != generation:
             on_loop(port, lambda: self._orphan(end.id))
         if timeout is not None:
             on_loop(port, lambda: self._expire_after(end, timeout, arguments.tag))
         return reply
+
+    def _ahead(self, actor: "Resident") -> Slot | None:
+        """Memory for the result, if the last ones of the actor needed some."""
+        if not actor.expects:
+            return None
+        try:
+            return self._arenas.take(actor.expects)
+        except (MailboxFull, MemoryError, RuntimeError):  # the host asks when it knows the size, and is told why
+            return None
 
     def _expire_after(self, end: CallEnd, timeout: float, tag: str) -> None:
         if end.id in self._flying:
@@ -195,8 +207,11 @@ class Caller:
         end = self._flying.get(wanted.id)
         if end is None and self._port.unanswered.is_late(wanted.id):
             return Room(wanted.id, [], "the call has failed meanwhile")
-        if end is None or end.slot is not None or wanted.nbytes <= 0:
+        granted = 0 if end is None or end.slot is None else end.slot.nbytes
+        if end is None or end.asked or wanted.nbytes <= granted:
             raise ProtocolError(f"{wanted.nbytes} bytes for call {wanted.id}")
+        end.asked = True
+        end.give_slot()
         try:
             end.slot = slot = self._arenas.take(wanted.nbytes)
         except (MailboxFull, MemoryError, RuntimeError) as e:

@@ -1,6 +1,7 @@
 """A call of a resident actor, in the application: from its arguments to its reply."""
 
 import asyncio
+import contextlib
 import functools
 import inspect
 import math
@@ -135,9 +136,14 @@ def read_only(method: Callable[..., Any]) -> frozenset[str]:
 
 
 class CallEnd(End):
-    """Puts the result together and settles the reply; gives the result's slot back."""
+    """Puts the result together and settles the reply; gives the result's slot back.
 
-    __slots__ = ("__weakref__", "actor", "caller", "id", "reply", "slot", "timer")
+    Attributes:
+        slot: For the result's arrays: granted with the call, or when the host asked for one.
+        asked: The host has asked.
+    """
+
+    __slots__ = ("__weakref__", "actor", "asked", "caller", "id", "reply", "slot", "timer")
 
     def __init__(self, caller: "Caller", actor: "Resident", reply: Reply[Any]) -> None:
         self.caller = caller
@@ -145,30 +151,37 @@ class CallEnd(End):
         self.id = 0
         self.reply = weakref.ref(reply)
         self.slot: Slot | None = None
+        self.asked = False
         self.timer: asyncio.TimerHandle | None = None
 
     def _answer(self, value: Any) -> None:
         if type(value) is not bytes:
             raise TypeError(f"{value!r:.80} is not an encoded result")
         self.caller.ended(self)
-        if self.slot is None:
+        staged: int | None = None
+        with contextlib.suppress(Exception):  # told in place of the result, which cannot be put together
+            staged = decode(value)[-1]
+        slot = self.slot
+        if type(staged) is int and staged >= 0:
+            self.actor.expect(staged)
+        if slot is None or type(staged) is not int or not 0 < staged <= slot.nbytes:
             self._settle(value, None)
-        else:
-            own = np.empty(self.slot.nbytes, np.uint8)
-            self.caller.copy(own, self.slot.array, lambda: self._settle(value, own))
+            return
+        own = np.empty(staged, np.uint8)
+        self.caller.copy(own, slot.array[:staged], lambda: self._settle(value, own))
 
     def _settle(self, value: bytes, memory: Array | None) -> None:
         """Also when the result is not awaited any more: its refs have to be made to be freed."""
-        self._give_slot()
+        self.give_slot()
         result: Any = None
         error: Exception | None = None
         try:
             parts = decode(value)
-            if len(parts) == 3:  # the result itself lies beside
+            if len(parts) == 4:  # the result itself lies beside
                 assert memory is not None
-                offset, length, _ = parts
+                offset, length, _, _ = parts
                 parts = decode(memory[offset : offset + length].tobytes())
-            packed, refs = parts
+            packed, refs, _ = parts
             made = [self.caller.ref(*wire) for wire in refs]
             result = Unpacker(None if memory is None else _Own(memory), made, known_class).unpack(packed)
         except Exception as e:  # of a user's class that is made again here, or because a host's message is malformed
@@ -185,7 +198,7 @@ class CallEnd(End):
 
     def _reject(self, failure: Failure) -> None:
         self.caller.ended(self)
-        self._give_slot()
+        self.give_slot()
         reply = self.reply()
         if reply is not None and not reply.done():
             reply._reject(failure)
@@ -197,7 +210,8 @@ class CallEnd(End):
             text = f"{tag}: no answer within {timeout:g} s; the call goes on"
             reply._reject(Failure(Cause(reply._port, lambda _op, _ops: AskTimeout(text))))
 
-    def _give_slot(self) -> None:
+    def give_slot(self) -> None:
+        """The memory for the result is not needed, or has been read."""
         slot, self.slot = self.slot, None
         if slot is not None:
             self.caller.give(slot)

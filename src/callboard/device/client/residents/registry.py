@@ -37,8 +37,11 @@ __all__ = ["Resident", "Residents"]
 
 log = logging.getLogger("callboard.resident")
 
-INLINE = 1 << 20
-"""Bytes of a result that are copied on the loop's thread (80 µs at 12 GB/s)."""
+AHEAD = 4 << 20
+"""Most bytes that a call brings along for its result; for more, the host asks when it knows the size."""
+
+SMALLER = 8
+"""Smaller results in a row after which less memory is expected to be needed."""
 
 MAX_NAME = 1 << 10
 
@@ -55,6 +58,7 @@ class Resident:
         cls: Its class; None when a function makes it.
         limit: Calls without an answer that it may have.
         flying: Ids of the calls without an answer.
+        expects: Bytes of memory that the result of the next call is expected to need.
         restarts: How often it was restarted after a failure, over all contexts.
         stopped: Why it takes no more calls.
     """
@@ -67,9 +71,20 @@ class Resident:
         self.cls = factory if isinstance(factory, type) else None
         self.limit: int = getattr(factory, "max_in_flight", ResidentActor.max_in_flight)
         self.flying: set[int] = set()
+        self.expects = 0
+        self._smaller = 0  # results since the last that needed what is expected
         self.restarts = 0
         self.stopped: ActorStopped | None = None
         self.waiting: list[asyncio.Future[None]] = []
+
+    def expect(self, nbytes: int) -> None:
+        """A result has needed so much memory; so may the next."""
+        if nbytes >= self.expects:
+            self.expects, self._smaller = nbytes if nbytes <= AHEAD else 0, 0
+            return
+        self._smaller += 1
+        if self._smaller >= SMALLER:
+            self.expects, self._smaller = nbytes, 0
 
 
 class Residents:

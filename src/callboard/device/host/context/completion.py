@@ -147,7 +147,7 @@ class HostFnCompletion(Completion):
 
     def watch(self, timelines: Sequence[Timeline]) -> None:
         for timeline in timelines:
-            if self._watched.get(timeline) != timeline.issued:
+            if timeline.completed < timeline.issued != self._watched.get(timeline):
                 self._watched[timeline] = timeline.issued
                 timeline.seal()  # the stream is not idle while it posts
                 timeline.stream.signal(self._semaphore)
@@ -181,7 +181,7 @@ class SyncCompletion(Completion):
 
     def watch(self, timelines: Sequence[Timeline]) -> None:
         for timeline in timelines:
-            if self._watched.get(timeline) != timeline.issued:
+            if timeline.completed < timeline.issued != self._watched.get(timeline):
                 self._watched[timeline] = timeline.issued
                 timeline.seal()
                 self._jobs.put(timeline)

@@ -1,5 +1,6 @@
 """``serve``: the life of a context host, from the first message to the last."""
 
+import os
 import time
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ from callboard.core.errors import AccelError, ContextPoisoned, Unrecoverable
 from callboard.device.config import HostConfig
 from callboard.device.host.channel import Channel, ChannelClosed
 from callboard.device.host.context.actor import ContextActor
+from callboard.device.host.context.helm import Helm
 from callboard.device.protocol.failures import as_failure
 from callboard.device.protocol.messages import (
     Activate,
@@ -41,6 +43,9 @@ __all__ = ["POISONED", "ContextHost", "serve"]
 POISONED = 70
 """Exit code of a host that left because its context was dead."""
 
+NAP = 50e-6
+"""Seconds between two looks at ops in flight while user code runs."""
+
 
 def serve(channel: Channel, *, lives_on: bool = False) -> int:
     """Serve until told to close, until the context dies, or until the application is gone.
@@ -53,7 +58,7 @@ def serve(channel: Channel, *, lives_on: bool = False) -> int:
     Returns:
         The exit code: 0, or :data:`POISONED`.
     """
-    host = ContextHost(channel)
+    host = ContextHost(channel, Helm() if hasattr(os, "eventfd") else None)
     channel.open_to(host)
     try:
         return host.run()
@@ -65,17 +70,26 @@ def serve(channel: Channel, *, lives_on: bool = False) -> int:
         if lives_on:
             host.abandon(lives_on)
         return POISONED
+    finally:
+        if host.helm is not None:
+            host.helm.close()
 
 
 class ContextHost:
     """Handles the application's messages for one context, from ``Open`` to ``Close``.
 
+    Args:
+        channel: The line to the application.
+        helm: Lets the threads of resident actors serve; None where only one thread may.
+
     Attributes:
         closing: ``Close`` has been received; call :meth:`close`.
     """
 
-    def __init__(self, channel: Channel) -> None:
+    def __init__(self, channel: Channel, helm: Helm | None = None) -> None:
+        self.helm = helm
         self._channel = channel
+        self._timeout: float | None = None
         self._context: ContextActor | None = None
         self._open: Open | None = None
         self._generation = 0
@@ -85,17 +99,47 @@ class ContextHost:
 
     def run(self) -> int:
         """Receive and handle messages until closed; returns the exit code."""
-        channel = self._channel
-        timeout: float | None = None
+        helm = self.helm
         while not self.closing:
-            channel.beat()
-            for message in channel.receive(timeout):
-                self.handle(message)
-            timeout = self.advance()
-            if timeout == 0:  # once more: polling the socket costs more than polling the device
-                timeout = self.advance()
+            self.turn()
+            if helm is not None and helm.holder is not None:
+                helm.wait()
+                self._channel.serve_here()
+                self.use()
         self.close()
         return 0
+
+    def turn(self, *, wait: bool = True) -> bool:
+        """Receive and handle messages, poll, and hand calls to their actors. On the thread that serves.
+
+        Args:
+            wait: For messages, if there is nothing else to do.
+
+        Returns:
+            Whether ops were among the messages.
+
+        Raises:
+            ContextPoisoned, Unrecoverable, ChannelClosed, FrameError: The host ends.
+        """
+        channel = self._channel
+        channel.beat()
+        messages = channel.receive(self._timeout if wait else 0)
+        for message in messages:
+            self.handle(message)
+        timeout = self.advance()
+        if timeout == 0:  # once more: polling the socket costs more than polling the device
+            timeout = self.advance()
+        self._timeout = timeout
+        if self._residents is None:
+            return False
+        ops = any(type(m) is Calls and any(call.id for call in m.calls) for m in messages)
+        self.dispatch()
+        return ops
+
+    def dispatch(self) -> None:
+        """Hand the calls that were admitted to their actors, one of which may serve from now on."""
+        if self._residents is not None:
+            self._residents.dispatch()
 
     def use(self) -> None:
         """Make the context current on this thread, where other code may have made another one current."""
@@ -109,7 +153,14 @@ class ContextHost:
             self.poll()
             return None
         context.completion.watch(context.streams.timelines)
-        return context.completion.wait(self.poll())
+        flying = self.poll()
+        timeout = context.completion.wait(flying)
+        if timeout == 0 and self._residents is not None and self._residents.busy:
+            # User code runs: a loop that polls in Python would keep the GIL from it.
+            if not flying:
+                return None
+            time.sleep(NAP)
+        return timeout
 
     def poll_streams(self) -> bool:
         """Poll streams only, a few times, for a caller that waits for one op.
@@ -131,6 +182,8 @@ class ContextHost:
         if residents is not None and residents.settle():
             flying = context.advance()
         context.report()
+        if residents is not None:
+            residents.report()
         return flying
 
     def close(self) -> None:
@@ -160,7 +213,7 @@ class ContextHost:
         if self._residents is None:
             from callboard.device.host.residents.actors import HostActors
 
-            self._residents = HostActors(self._channel)
+            self._residents = HostActors(self._channel, self)
             if self._generation and self._context is not None:
                 self._residents.enter(self._context)
         return self._residents

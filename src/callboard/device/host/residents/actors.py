@@ -35,8 +35,12 @@ from callboard.device.protocol.residents.exceptions import described
 
 if TYPE_CHECKING:
     from callboard.device.host.context.actor import ContextActor
+    from callboard.device.host.context.serve import ContextHost
 
 __all__ = ["HostActors"]
+
+PATIENCE = 64
+"""Calls that are handed to other threads after ops had to wait for a call on the thread that serves."""
 
 
 class Stage(NamedTuple):
@@ -52,10 +56,14 @@ class HostActors:
 
     Args:
         channel: To the application; used on the admitting thread only, except ``wake`` and ``busy``.
+        serving: The host; for the thread that serves.
     """
 
-    def __init__(self, channel: Channel) -> None:
+    def __init__(self, channel: Channel, serving: "ContextHost") -> None:
         self.channel = channel
+        self.serving = serving
+        self.helm = serving.helm
+        self._crowded = 0  # calls for which no actor may serve
         self._stage: Stage | None = None
         self._actors: dict[int, ActorThread] = {}
         self._notes: deque[Callable[[], None]] = deque()
@@ -197,6 +205,43 @@ class HostActors:
 
     # -- one iteration of the admitting loop ---------------------------------------------------------------------------
 
+    @property
+    def busy(self) -> bool:
+        """Whether user code runs on other threads than the one that serves."""
+        if self._stage is None:
+            return False
+        holder = None if self.helm is None else self.helm.holder
+        return any(actor is not holder for actor, _ in self._stage.admission.running.values())
+
+    def dispatch(self) -> None:
+        """Hand the calls that were admitted to their actors; one that is called alone serves from now on."""
+        if self._stage is None or not self._stage.admission.ready:
+            return
+        ready, running = self._stage.admission.ready, self._stage.admission.running
+        alone = ready[0][0]
+        if self._crowded:
+            self._crowded = max(0, self._crowded - len(ready))
+        elif self.helm is not None and alone.is_short and self.helm.holder is not alone:
+            if len(running) == len(ready) and all(actor is alone for actor, _ in ready):
+                self.helm.pass_to(alone)
+        self._hand_over()
+
+    def _hand_over(self) -> None:
+        """Queue what is ready; the helm may be another thread's then."""
+        assert self._stage is not None
+        admission = self._stage.admission
+        ready, admission.ready = admission.ready, []
+        for actor, item in ready:
+            actor.put(item)
+
+    def crowd(self) -> None:
+        """Ops had to wait for a call on the thread that serves: calls go to other threads for a while."""
+        self._crowded = PATIENCE
+
+    def end(self, ended: Ended) -> None:
+        """Settle a call; on the thread that serves."""
+        self._on_stage.endings.end(ended)
+
     def advance(self) -> None:
         """Act on the notes; called before the context polls its streams.
 
@@ -206,6 +251,9 @@ class HostActors:
         notes = self._notes
         while notes:
             notes.popleft()()
+
+    def report(self) -> None:
+        """Tell the application which memory it has back; behind the completions, which somebody waits for."""
         if self._returned:
             calls = [self._returned.popleft() for _ in range(len(self._returned))]
             self.channel.send(Returned(calls))
@@ -219,6 +267,8 @@ class HostActors:
     def _gone(self, actor: ActorThread, cause: Failure | None) -> None:
         """A thread has ended: fail the calls that it did not run."""
         actor.stop()  # calls that are admitted from now on are refused
+        if self._stage is not None:
+            self._hand_over()
         cause = self._without_stream.pop(actor.id, cause)
         text = f"resident actor {actor.name} has stopped"
         if cause is not None:

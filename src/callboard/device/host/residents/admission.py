@@ -14,7 +14,7 @@ from callboard.core.errors import AccelError, GpuRefStale, OutOfMemory, ShapeErr
 from callboard.core.layout import Layout, layout_from_wire
 from callboard.device.host.context.pending import FAILED, FLYING, Pending
 from callboard.device.host.residents.item import Item, used
-from callboard.device.host.residents.staging import StagedCall
+from callboard.device.host.residents.staging import HostMemory, StagedCall
 from callboard.device.protocol.messages import ActorCall, Plain
 from callboard.device.protocol.residents.exceptions import described
 
@@ -36,7 +36,8 @@ class CallAdmission:
         give_back: Called with the id of a call that does not need its arguments' slot any more; any thread.
 
     Attributes:
-        running: Calls that were handed to their actors and have not ended, by id.
+        running: Calls that were admitted and have not ended, by id.
+        ready: Those of them that have not been handed to their actors, in order.
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class CallAdmission:
         self._give_back = give_back
         self._on_host = context.device.info.compute_capability == (0, 0)
         self.running: dict[int, tuple[ActorThread, Item]] = {}
+        self.ready: list[tuple[ActorThread, Item]] = []
 
     def call(self, message: Plain) -> None:
         """Admit a call, or park it."""
@@ -74,6 +76,7 @@ class CallAdmission:
             return
         try:
             item = Item(message, op, self._staged(message))
+            item.room = self._room(message)
         except OutOfMemory as e:
             self._refuse(message, op, e)
             return
@@ -84,7 +87,7 @@ class CallAdmission:
             self.running[message.id] = (actor, item)
             if item.blocks:
                 self._begin(actor, item)
-            actor.put(item)
+            self.ready.append((actor, item))
 
     def _resolve(self, item: Item) -> Pending | None:
         """Find the call's device arrays; returns the failed op whose result it would read, if there is one."""
@@ -137,6 +140,14 @@ class CallAdmission:
         base, size = self._context.admission.arenas.find(arena)
         assert offset + nbytes <= size
         return StagedCall(message.id, base + offset, nbytes, self._shared, self._give_back)
+
+    def _room(self, message: ActorCall) -> HostMemory | None:
+        if not message.room:
+            return None
+        arena, offset, nbytes = message.room
+        base, size = self._context.admission.arenas.find(arena)
+        assert offset + nbytes <= size
+        return HostMemory(base + offset, nbytes)
 
     def _refuse(self, message: ActorCall, op: Pending, error: AccelError, item: Item | None = None) -> None:
         self._context.ledger.fail(op, described(message.id, error))

@@ -8,13 +8,13 @@ from callboard.device.host.context.blocks import Block
 from callboard.device.host.context.pending import Pending
 from callboard.device.host.context.timelines import Timeline
 from callboard.device.host.residents.operands import Adopted
-from callboard.device.host.residents.staging import StagedCall
+from callboard.device.host.residents.staging import HostMemory, StagedCall
 from callboard.device.protocol.messages import ActorCall, Failure
 
 if TYPE_CHECKING:
     from callboard.device.host.residents.thread import ActorThread
 
-__all__ = ["Ended", "Item", "Site", "used"]
+__all__ = ["Ended", "Item", "Outcome", "Site", "used"]
 
 
 class Site(NamedTuple):
@@ -38,9 +38,10 @@ class Item:
         blocks: ``(block, writable)`` of the same.
         start: On a CPU: the event that the thread waits for before it accesses them.
         staged: The host arrays that came with it in an arena.
+        room: Memory for the arrays of its result, if some came with it.
     """
 
-    __slots__ = ("blocks", "holds", "message", "op", "operands", "staged", "start")
+    __slots__ = ("blocks", "holds", "message", "op", "operands", "room", "staged", "start")
 
     def __init__(self, message: ActorCall, op: Pending, staged: StagedCall | None) -> None:
         self.message = message
@@ -50,6 +51,7 @@ class Item:
         self.blocks: list[tuple[Block, bool]] = []
         self.start: AccelEvent | None = None
         self.staged = staged
+        self.room: HostMemory | None = None
 
 
 class Ended(NamedTuple):
@@ -64,6 +66,18 @@ class Ended(NamedTuple):
     """Memory was short: cached memory is to be released."""
     asked: bool = False
     """The actor waits to learn whether the failure was its own, or that of an op whose result it read."""
+    seconds: float = 0.0
+    """That the call took, where it succeeded."""
+
+
+class Outcome(NamedTuple):
+    """How a call went, for the actor's own thread."""
+
+    item: Item
+    ended: Ended | None
+    error: BaseException | None = None
+    answer: bool = False
+    """The error did not come from the actor's own code."""
 
 
 def used(call: ActorCall) -> tuple[list[int], list[int]]:

@@ -1,5 +1,6 @@
 """``ActorThread``: the thread that runs a resident actor, one call after the other."""
 
+import contextlib
 import inspect
 import logging
 import queue
@@ -16,12 +17,14 @@ from callboard.actors.supervision import RestartLog, Strategy
 from callboard.core.errors import MailboxFull
 from callboard.core.layout import Layout
 from callboard.core.operand import StructOperand
+from callboard.device.host.context.helm import Helm
 from callboard.device.host.context.parking import Holds
 from callboard.device.host.context.pending import FAILED
 from callboard.device.host.context.timelines import Timeline
 from callboard.device.host.residents.currents import Currents
-from callboard.device.host.residents.item import Ended, Item, Site
+from callboard.device.host.residents.item import Ended, Item, Outcome, Site
 from callboard.device.host.residents.operands import Adopted, DeviceView, adopt
+from callboard.device.host.residents.staging import HostMemory
 from callboard.device.protocol.messages import Failure, Room, StartActor
 from callboard.device.protocol.residents.actor import HostContext, ResidentActor
 from callboard.device.protocol.residents.classes import class_named
@@ -36,6 +39,12 @@ if TYPE_CHECKING:
 __all__ = ["ActorThread"]
 
 log = logging.getLogger("callboard.resident")
+
+SHORT, STEADY = 1e-3, 2
+"""Seconds of a short call, and how many of them in a row let an actor serve."""
+
+NOTICED = 100e-6
+"""Seconds that ops may wait for a call on the thread that serves."""
 
 BESIDE = 256 << 10
 """Results larger than this many bytes travel in an arena, not in the completion."""
@@ -69,6 +78,7 @@ class ActorThread:
         self._context: HostContext | None = None
         self._currents: Currents | None = None
         self._current: Item | None = None
+        self._shorts = 0  # short calls since the last long one
         self._log = RestartLog()
         self._wake = threading.Event()  # a context is there, or the actor is to end
         self._items: queue.SimpleQueue[Item | None] = queue.SimpleQueue()
@@ -76,6 +86,11 @@ class ActorThread:
         self._decisions: queue.SimpleQueue[bool] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name=f"callboard-resident-{start.name}", daemon=True)
         self._thread.start()
+
+    @property
+    def is_short(self) -> bool:
+        """Whether its calls have been short lately."""
+        return self._shorts == STEADY
 
     @property
     def stopping(self) -> bool:
@@ -132,6 +147,8 @@ class ActorThread:
             cause = described(0, e)
         finally:
             self._instance = self._context = None
+            if self._host.helm is not None:
+                self._host.helm.leave(self)
             self._host.post_gone(self, cause)
 
     def _live(self) -> Failure | None:
@@ -157,7 +174,8 @@ class ActorThread:
                 if item is not None:
                     self._items.put(item)
                 break
-            cause = self._call(item)
+            helm = self._host.helm
+            cause = self._lead(item, helm) if helm is not None and helm.holder is self else self._call(item)
         return cause
 
     def _make(self) -> None:
@@ -207,13 +225,17 @@ class ActorThread:
 
     def _call(self, item: Item) -> Failure | None:
         """Run a call; returns why the actor gives up, None when it goes on."""
+        return self._finish(self._outcome(item))
+
+    def _outcome(self, item: Item) -> Outcome:
+        """Run a call."""
         if any(source.state == FAILED for source in item.op.sources):
             # Admitted while an earlier call of this actor ran, which has failed: it fails from the same cause.
-            self._host.post_ended(Ended(self, item, b"", [], Failure(item.message.id, "ContextLost", "", {})))
-            return None
+            failure = Failure(item.message.id, "ContextLost", "", {})
+            return Outcome(item, Ended(self, item, b"", [], failure), None)
         self._current = item
-        adopted: list[Adopted] = []
-        value = b""
+        began = time.perf_counter()
+        ended: Ended | None = None
         error: BaseException | None = None
         answer = True  # a failure now does not come from the actor's own code
         try:
@@ -227,13 +249,67 @@ class ActorThread:
             del method, arguments, keywords
             value, adopted = self._packed(item, result)
             del result
+            ended = Ended(self, item, value, adopted, seconds=time.perf_counter() - began)
         except BaseException as e:  # any error from a user's method
             error = e
         self._current = None
-        if error is None:
-            self._host.post_ended(Ended(self, item, value, adopted))
+        self._shorts = min(STEADY, self._shorts + 1) if ended is not None and ended.seconds < SHORT else 0
+        return Outcome(item, ended, error, answer)
+
+    def _finish(self, outcome: Outcome) -> Failure | None:
+        """Have a call settled by the thread that serves; returns why the actor gives up."""
+        item, ended, error, answer = outcome
+        if ended is not None:
+            self._host.post_ended(ended)
             return None
+        assert error is not None
         return self._failed(item, error, answer)
+
+    # -- calls on the thread that serves -------------------------------------------------------------------------------
+
+    def _lead(self, item: Item, helm: Helm) -> Failure | None:
+        """Serve the host, and run calls in between, until another thread serves; returns why the actor gives up."""
+        self._host.channel.serve_here()
+        while self.is_short:
+            helm.begin()
+            outcome = self._outcome(item)
+            if not helm.end(self):
+                return self._finish(outcome)
+            if outcome.error is not None or outcome.ended is None:
+                helm.give_back()
+                return self._finish(outcome)
+            try:
+                following = self._serve(outcome.ended, helm)
+            except BaseException as e:  # the host's own thread says what it means
+                helm.give_back(e)
+                return None
+            if following is None:
+                return None
+            item = following
+        helm.give_back()
+        return self._call(item)
+
+    def _serve(self, ended: Ended, helm: Helm) -> Item | None:
+        """Settle a call and serve until the next one; None when another thread serves."""
+        host = self._host.serving
+        host.use()  # user code may have made another context current
+        self._host.end(ended)
+        host.poll()
+        long = ended.seconds > NOTICED
+        while True:
+            ops = host.turn(wait=self._items.empty())
+            if helm.holder is not self:
+                return None
+            if long and ops:
+                self._host.crowd()
+            long = False
+            if self.stopping or host.closing:
+                helm.give_back()
+                return None
+            with contextlib.suppress(queue.Empty):
+                item: Item | None = self._items.get_nowait()
+                if item is not None:
+                    return item
 
     def _unpacked(self, item: Item) -> tuple[Callable[..., Any], list[Any], dict[str, Any]]:
         name, arguments, keywords = decode(item.message.body)
@@ -268,18 +344,29 @@ class ActorThread:
             raise TypeError(f"result{e.path}: {e.why}") from None
         except RecursionError:
             raise TypeError("result: it contains itself, or is nested too deeply") from None
-        value = encode([packed, [ref.wire for ref in packer.refs]], "the result")
+        refs = [ref.wire for ref in packer.refs]
+        value = encode([packed, refs, packer.nbytes], "the result")
         if len(value) > BESIDE:  # completions of many calls may share a frame
-            value = encode([*packer.beside(value), True], "the result")
+            offset, length = packer.beside(value)
+            value = encode([offset, length, None, packer.nbytes], "the result")
         if packer.nbytes:
-            self._host.post_room_wanted(self, item, packer.nbytes)
-            room = self._rooms.get()
-            if room is None:
-                raise ActorStopped(f"{self.name} was stopped")
-            if not room.place:
-                raise MailboxFull(room.why)
-            packer.stage(self._host.memory_at(room, packer.nbytes))
+            packer.stage(self._room(item, packer.nbytes))
         return value, packer.refs
+
+    def _room(self, item: Item, nbytes: int) -> HostMemory:
+        """Memory for the arrays of a result: what came with the call, or what the application gives now."""
+        if item.room is not None and nbytes <= item.room.nbytes:
+            return item.room
+        helm = self._host.helm
+        if helm is not None and helm.end(self):
+            helm.give_back()
+        self._host.post_room_wanted(self, item, nbytes)
+        room = self._rooms.get()
+        if room is None:
+            raise ActorStopped(f"{self.name} was stopped")
+        if not room.place:
+            raise MailboxFull(room.why)
+        return self._host.memory_at(room, nbytes)
 
     # -- failures ------------------------------------------------------------------------------------------------------
 

@@ -121,6 +121,7 @@ class LoopHost(Host):
             self._context.use()
             step()
             wait = self._context.advance()
+            self._context.dispatch()
             if self._context.closing:
                 if not self._context.actors_ended():
                     return  # the last one wakes the loop, which must not wait for it

@@ -1,0 +1,158 @@
+"""``Helm``: which thread serves a context host: its own, or that of a resident actor whose calls are short.
+
+A short call on the thread that received it saves two thread switches, which cost more than such a call. So the thread
+of an actor that is called alone takes the host's messages itself, admits what they ask for, and runs its own calls in
+between. While it runs user code, which is no part of the host, its place can be taken: after :data:`LIMIT` the host's
+own thread serves again, and the call goes on like any other.
+"""
+
+import ctypes
+import functools
+import os
+import select
+import threading
+import time
+import weakref
+from typing import Any
+
+__all__ = ["LIMIT", "Helm"]
+
+LIMIT = 3e-3
+"""Seconds of a call after which the host's own thread serves again; at most twice as many."""
+
+
+class Helm:
+    """Held by one thread at a time. Made by the host's own thread, which has it first.
+
+    Attributes:
+        holder: Who serves: an actor; None for the host's own thread.
+    """
+
+    def __init__(self) -> None:
+        self.holder: Any = None
+        self._lock = threading.Lock()
+        self._gone: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._since = 0.0  # when the holder began a call; 0 while it serves
+        self._looked_at = 0.0  # when the host's own thread looks how long a call has taken
+        self._failure: BaseException | None = None
+        self._timer = _Timer()
+        self._bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._poll = select.poll()
+        self._poll.register(self._timer.descriptor, select.POLLIN)
+        self._poll.register(self._bell, select.POLLIN)
+
+    # -- the thread that serves ----------------------------------------------------------------------------------------
+
+    def pass_to(self, actor: Any) -> None:
+        """Let an actor serve, which is given a call next.
+
+        The calling thread does not touch the host any more then, except that it gives the actor the call.
+        """
+        with self._lock:
+            if actor not in self._gone:
+                self.holder = actor
+
+    def leave(self, actor: Any) -> None:
+        """The actor's thread ends: it will not serve any more."""
+        with self._lock:
+            self._gone.add(actor)
+        if self.holder is actor:
+            self.give_back()
+
+    def give_back(self, failure: BaseException | None = None) -> None:
+        """Let the host's own thread serve again.
+
+        Args:
+            failure: What serving raised; raised there.
+        """
+        self._failure = failure
+        self.holder = None
+        os.eventfd_write(self._bell, 1)
+
+    def begin(self) -> None:
+        """The holder calls user code: until :meth:`end`, its place may be taken."""
+        self._since = now = time.monotonic()
+        if now > self._looked_at:  # setting the timer for each call would cost more than many a call
+            self._looked_at = now + LIMIT
+            self._timer.set(LIMIT)
+
+    def end(self, actor: Any) -> bool:
+        """User code has returned; whether the actor still is the holder."""
+        with self._lock:
+            self._since = 0.0
+            return self.holder is actor
+
+    # -- the host's own thread -----------------------------------------------------------------------------------------
+
+    def wait(self) -> None:
+        """Wait until the calling thread is to serve again.
+
+        Raises:
+            BaseException: What another thread met while it served.
+        """
+        while not self._returned():
+            self._poll.poll()
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
+
+    def _returned(self) -> bool:
+        self._timer.clear()
+        with self._lock:
+            if self.holder is not None:
+                if not self._since:
+                    return False
+                now = time.monotonic()
+                left = self._since + LIMIT - now
+                if left > 0:
+                    self._looked_at = now + left
+                    self._timer.set(left)
+                    return False
+                self.holder = None
+                return True
+        try:
+            os.eventfd_read(self._bell)
+        except BlockingIOError:
+            pass
+        return True
+
+    def close(self) -> None:
+        """Nobody waits any more."""
+        self._timer.close()
+        os.close(self._bell)
+
+
+class _Timer:
+    """A timer whose descriptor becomes readable; setting it costs one system call, and no thread."""
+
+    def __init__(self) -> None:
+        libc = _libc()
+        self.descriptor: int = libc.timerfd_create(time.CLOCK_MONOTONIC, os.O_CLOEXEC | os.O_NONBLOCK)
+        if self.descriptor < 0:
+            error = ctypes.get_errno()
+            raise OSError(error, os.strerror(error))
+        self._settime = libc.timerfd_settime
+        self._span = (ctypes.c_long * 4)()  # struct itimerspec: the interval, which is 0, and the first time
+        self._at = ctypes.addressof(self._span)
+
+    def set(self, seconds: float) -> None:
+        """Go off once, so many seconds from now; less than a second."""
+        self._span[3] = max(1, int(seconds * 1e9))
+        self._settime(self.descriptor, 0, self._at, None)
+
+    def clear(self) -> None:
+        """Forget that it went off."""
+        try:
+            os.read(self.descriptor, 8)
+        except BlockingIOError:
+            pass
+
+    def close(self) -> None:
+        os.close(self.descriptor)
+
+
+@functools.cache
+def _libc() -> Any:
+    libc = ctypes.PyDLL(None, use_errno=True)  # the calls are too short to release the GIL for
+    libc.timerfd_settime.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p]
+    return libc
