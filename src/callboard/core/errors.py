@@ -50,6 +50,7 @@ class ContextPoisoned(ContextLost):
 
     Attributes:
         suspects: The ops that were in flight, oldest first.
+        call: The op that failed with this error, as ``suspects`` would name it; None if the error belongs to no op.
         details: The Python stacks of the context host's threads, as faulthandler wrote them when the host crashed, or
             before it was killed as hung; at most 64 KiB. Empty where there are none, such as after SIGKILL.
     """
@@ -57,6 +58,7 @@ class ContextPoisoned(ContextLost):
     def __init__(self, message: str = "", suspects: Sequence[Suspect] = (), details: str = "") -> None:
         super().__init__(message)
         self.suspects = tuple(suspects)
+        self.call: Suspect | None = None
         self.details = details
 
 
