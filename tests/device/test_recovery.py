@@ -269,7 +269,7 @@ async def test_per_generation_and_retrying_carry_a_request_over_a_loss() -> None
         assert made == 1
         attempts = 0
 
-        @cb.retrying(cb.ContextLost, attempts=3)
+        @cb.retrying(cb.ContextLost, attempts=3, delay=0.0)
         async def request() -> np.ndarray:
             nonlocal attempts
             attempts += 1
@@ -297,7 +297,7 @@ def test_retrying_without_arguments_says_how_it_is_written() -> None:
 async def test_retrying_gives_up_with_the_last_error() -> None:
     async with process() as dev:
 
-        @cb.retrying(cb.ContextLost, attempts=2)
+        @cb.retrying(cb.ContextLost, attempts=2, delay=0.0)
         async def request() -> None:
             await dev.ready()
             kill(dev)

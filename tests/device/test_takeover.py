@@ -69,7 +69,7 @@ async def test_both_hosts_die_at_once() -> None:
             async for event in events:
                 if isinstance(event, cb.Recovered) and dev.health().host_pid != spare:
                     break
-            reply = cb.retrying(cb.ContextLost, attempts=3)(lambda: _round_trip(dev))
+            reply = cb.retrying(cb.ContextLost, attempts=3, delay=0.0)(lambda: _round_trip(dev))
             np.testing.assert_array_equal(await reply(), ones())
         await events.aclose()  # type: ignore[attr-defined]
         assert dev.health().restarts <= 2

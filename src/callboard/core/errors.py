@@ -50,11 +50,16 @@ class ContextPoisoned(ContextLost):
 
     Attributes:
         suspects: The ops that were in flight, oldest first.
+        call: The op that failed with this error, as ``suspects`` would name it; None if the error belongs to no op.
+        details: The Python stacks of the context host's threads, as faulthandler wrote them when the host crashed, or
+            before it was killed as hung; at most 64 KiB. Empty where there are none, such as after SIGKILL.
     """
 
-    def __init__(self, message: str = "", suspects: Sequence[Suspect] = ()) -> None:
+    def __init__(self, message: str = "", suspects: Sequence[Suspect] = (), details: str = "") -> None:
         super().__init__(message)
         self.suspects = tuple(suspects)
+        self.call: Suspect | None = None
+        self.details = details
 
 
 class GpuRefStale(ContextLost):
@@ -74,7 +79,15 @@ class OutOfMemory(AccelError, MemoryError):
 
 
 class Unrecoverable(AccelError):
-    """The device cannot be used any more (ECC, NVLink, restart budget spent)."""
+    """The device cannot be used any more (ECC, NVLink, restart budget spent).
+
+    Attributes:
+        details: Those of the last loss (:attr:`ContextPoisoned.details`); empty where there are none.
+    """
+
+    def __init__(self, message: str = "", details: str = "") -> None:
+        super().__init__(message)
+        self.details = details
 
 
 class DeviceStopped(Unrecoverable):

@@ -181,7 +181,7 @@ class DeviceActor(Actor):
         try:
             host = await self._start("active")
         except (HostEnd, AccelError) as e:
-            self._lose(e if isinstance(e, AccelError) else ContextPoisoned(f"{self.port.name}: {e}"))
+            self._lose(e if isinstance(e, AccelError) else e.as_loss(self.port.name))
             return
         self._activate(host, Open(self._info(), self.port.generation, self._host_config()))
 
@@ -271,7 +271,7 @@ class DeviceActor(Actor):
         if m.host is self._standby.host:
             self._standby.failed(str(m.end))
         elif m.host is self.host:
-            self._lose(ContextPoisoned(f"{self.port.name}: the context host ended ({m.end})"))
+            self._lose(m.end.as_loss(self.port.name))
 
     def _context_ready(self, message: Ready) -> None:
         if message.generation != self.port.generation:
@@ -316,13 +316,14 @@ class DeviceActor(Actor):
                 f"{error}. A context that lives in a thread of this process cannot be replaced; "
                 "restart the process, or open the device with isolation='process'"
             )
-            self._stop(Unrecoverable(f"{self.port.name}: {why}"), Event.UNRECOVERABLE, why, error)
+            stopped = Unrecoverable(f"{self.port.name}: {why}", details=error.details)
+            self._stop(stopped, Event.UNRECOVERABLE, why, error)
             return
         event = self.supervisor.on_loss(error, now)
         if event is Event.UNRECOVERABLE:
             budget = f"more than {self.supervisor.max_restarts} contexts lost within {self.supervisor.within} s; last: "
             why = f"{'' if isinstance(error, Unrecoverable) else budget}{error}"
-            self._stop(DeviceStopped(f"{self.port.name}: {why}"), event, why, error)
+            self._stop(DeviceStopped(f"{self.port.name}: {why}", details=error.details), event, why, error)
             return
         self._fruitless = 0 if self.state is State.READY else self._fruitless + 1
         lost = self.port.generation

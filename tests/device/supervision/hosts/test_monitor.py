@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -89,7 +90,9 @@ async def test_stacks_are_logged_before_the_kill(start: Start, watch: Watch, cap
     watch.now += DUMP_TIME
     end = await ended(watch, talk)
     assert end.reason == "hung"
-    assert "do_stick" in end.detail
+    assert "it was at threading.py:" in end.detail
+    assert re.search(r"called from standin\.py:\d+ in do_stick \(thread 0x", end.detail)
+    assert "childcontrol.py" in end.details
 
 
 async def test_a_thread_that_keeps_the_gil_is_a_hang(

@@ -251,6 +251,8 @@ def _lost(
     """The error of an op that was accepted and not answered when its context was lost."""
     op = op or first
     error = refusals.marked(refusals.lost(loss, generation, suspects), device, generation, op.tag)
+    if isinstance(error, ContextPoisoned):
+        error.call = op.suspect
     error.add_note(str(op))
     return error
 

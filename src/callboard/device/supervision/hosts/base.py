@@ -5,6 +5,7 @@ import asyncio
 from collections.abc import Callable
 from typing import ClassVar
 
+from callboard.core.errors import ContextPoisoned
 from callboard.device.protocol.arena import Arena
 from callboard.device.protocol.messages import Call, Calls, FromHost, Plain, ProtocolError, UnmapArena
 
@@ -17,15 +18,22 @@ class HostEnd(Exception):
     """Why a host is gone.
 
     Attributes:
-        reason: ``"closed"``, ``"exited"``, ``"killed"``, ``"hung"``, ``"broken"`` (the stream) or
-            ``"failed to start"``.
-        detail: Exit code or signal, last lines of its stderr, the frame error …
+        reason: ``"closed"``, ``"exited"``, ``"crashed"`` (a signal that faulthandler reported), ``"killed"``,
+            ``"hung"``, ``"broken"`` (the stream) or ``"failed to start"``.
+        detail: Exit code or signal, place of a crash, last lines of its stderr, the frame error …
+        details: What faulthandler wrote about the crash or the hang; empty when there is nothing.
     """
 
-    def __init__(self, reason: str, detail: str = "") -> None:
+    def __init__(self, reason: str, detail: str = "", details: str = "") -> None:
         super().__init__(f"{reason}: {detail}" if detail else reason)
         self.reason = reason
         self.detail = detail
+        self.details = details
+
+    def as_loss(self, device: str) -> ContextPoisoned:
+        """The loss of the context that the host held."""
+        how = f"crashed: {self.detail}" if self.reason == "crashed" else f"ended ({self})"
+        return ContextPoisoned(f"{device}: the context host {how}", details=self.details)
 
 
 def unreadable(error: Exception) -> str:

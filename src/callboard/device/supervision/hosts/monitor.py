@@ -103,6 +103,7 @@ class WatchedHost:
             self._hung = self.liveness.pass_time(elapsed)
             if self._hung is not None:
                 self.log.record("monitor", logging.ERROR, f"{self._hung}; its stacks follow, then it is killed")
+                self.log.dump.clear()
                 self._kill_at = now + DUMP_TIME
                 with contextlib.suppress(ProcessLookupError):
                     signal.pidfd_send_signal(self.pidfd, signal.SIGUSR1)

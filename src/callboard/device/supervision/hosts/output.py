@@ -5,6 +5,8 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterator
 
+from callboard.device.supervision.hosts.stackdump import StackDump
+
 __all__ = ["LOGGER", "HostLog", "LineSplitter", "OutputPipe"]
 
 LOGGER = logging.getLogger("callboard.host")
@@ -45,13 +47,15 @@ class HostLog:
     host).
 
     Attributes:
-        tail: The last lines of its stderr.
+        tail: The last lines of its stderr that belong to no dump.
+        dump: What faulthandler has written to its stderr.
     """
 
     def __init__(self, label: str, pid: int) -> None:
         self._label = label
         self._pid = pid
         self.tail: deque[str] = deque(maxlen=TAIL)
+        self.dump = StackDump()
 
     def record(self, logger: str, level: int, text: str) -> None:
         if LOGGER.isEnabledFor(level):
@@ -62,8 +66,8 @@ class HostLog:
         self.record("stdout", logging.INFO, line)
 
     def stderr(self, line: str) -> None:
-        if line:
-            self.tail.append(line)
+        if rest := self.dump.take(line):
+            self.tail.append(rest)
         self.record("stderr", logging.WARNING, line)
 
 

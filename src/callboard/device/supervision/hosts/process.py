@@ -276,10 +276,18 @@ class ProcessHost(Host):
 
     def _verdict(self) -> HostEnd:
         status = self._status or "still exiting"
-        killed = status.startswith("signal")
+        dump = self._log.dump
+        fatal = [f"Fatal Python error: {dump.fatal}"] if dump.fatal and not dump.explains(status) else []
+        tail, details = "\n".join(["", *fatal, *self._log.tail]), ""
         if self._cause is not None:
             reason, why = self._cause
-        elif killed:
+            if reason == "hung" and not dump.fatal:
+                details = dump.text
+                tail = f"\nit was {dump.place}{tail}" if dump.place else tail
+        elif dump.explains(status):
+            what = f"{dump.fatal} {dump.place or 'at a place that the dump does not show'}, {status}"
+            return HostEnd("crashed", what + tail, dump.text)
+        elif status.startswith("signal"):
             reason, why = "killed", ""
         elif not self._greeted:
             reason, why = "failed to start", ""
@@ -288,7 +296,7 @@ class ProcessHost(Host):
         else:
             reason, why = ("closed" if self._closing else "exited"), ""
         detail = f"{why} ({status})" if why else status
-        return HostEnd(reason, "\n".join([detail, *self._log.tail]) if reason != "closed" else detail)
+        return HostEnd(reason, detail + tail if reason != "closed" else detail, details)
 
     def _stop_sending_descriptors(self) -> None:
         if self._unsent_descriptors:

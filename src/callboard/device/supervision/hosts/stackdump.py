@@ -1,0 +1,169 @@
+"""The dump that faulthandler writes to a host's stderr when the process crashes, or when its stacks are asked for.
+
+A dump has a section per Python thread, newest thread first, so the thread that crashed may come late. faulthandler
+shows at most 100 threads, and 100 frames of each. Before Python 3.14 it gives the ids of threads, not their names. No
+section is marked as the current thread's where a thread crashed that Python does not know, such as one of a native
+library.
+"""
+
+import os
+import re
+import sysconfig
+from pathlib import Path
+
+__all__ = ["MOST", "StackDump"]
+
+MOST = 64 << 10
+"""Bytes of a dump that are kept, beside a line that says that more was left out."""
+
+RESERVED = 16 << 10
+"""Bytes of :data:`MOST` that only the section of the current thread may use, because it may come last."""
+
+FRAMES = 100
+"""Frames of the current thread that are searched for user code: as many as faulthandler writes."""
+
+SIGNALS = {
+    "Segmentation fault": "SIGSEGV",
+    "Bus error": "SIGBUS",
+    "Floating point exception": "SIGFPE",
+    "Illegal instruction": "SIGILL",
+}
+"""What kills the process, by what a dump says. Everything else that is fatal to Python ends in abort()."""
+
+_FATAL = re.compile(r"Fatal Python error: (.+)")
+_CURRENT = re.compile(r"(?:Current thread (?P<id>0x[0-9a-f]+)(?: \[(?P<name>.*)\])?|Stack) \(most recent call first\):")
+_OTHER = re.compile(
+    r"Thread 0x[0-9a-f]+(?: \[.*\])? \(most recent call first\):|Current thread's C stack trace .*"
+    r"|Extension modules: .*"
+)
+_FRAME = re.compile(r'  File (?:"(?P<file>.*)"|\?\?\?), line (?P<line>\d+|\?\?\?) in (?P<name>.+)')
+_REST = re.compile(
+    r"  Garbage-collecting|  <.*>|<Cannot show all threads .*>|(?:  )?\.\.\.|  Binary file .*"
+    r"|Python runtime state: .*"
+)
+_LIBRARIES = tuple(
+    os.path.join(folder, "")
+    for folder in {
+        *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")),
+        str(Path(__file__).parents[3]),  # callboard
+    }
+)
+_PACKAGES = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
+
+
+class StackDump:
+    """Recognises the lines of a dump among other lines, and keeps the last dump.
+
+    Attributes:
+        fatal: What the dump says has happened, such as ``"Segmentation fault"``; empty for stacks that were asked for.
+    """
+
+    __slots__ = ("_cut", "_frames", "_inside", "_lines", "_open", "_section", "_size", "_thread", "fatal")
+
+    def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget what was kept: another dump is expected."""
+        self.fatal = ""
+        self._lines: list[str] = []
+        self._size = 0
+        self._frames: list[tuple[str, str, str]] = []  # file, line and function, of the current thread
+        self._thread = ""
+        self._inside = False  # a dump has begun
+        self._section = False  # the current thread's
+        self._open = False  # the list of extension modules goes on in the next line
+        self._cut = False  # some lines were not kept
+
+    def take(self, line: str) -> str:
+        """Keep what belongs to a dump.
+
+        Args:
+            line: Without its end.
+
+        Returns:
+            What does not belong to one: all of the line, nothing, or what a program had written before the dump
+            without ending its line (a progress bar).
+        """
+        if fatal := _FATAL.search(line):
+            self.clear()
+            self.fatal = fatal[1]
+            self._inside = True
+            self._keep(fatal[0])
+            return line[: fatal.start()].rstrip()
+        return "" if self._takes(line) else line
+
+    def _takes(self, line: str) -> bool:
+        if self._open:
+            self._open = not line.endswith(")")
+            self._keep(line)
+            return True
+        if current := _CURRENT.fullmatch(line):
+            self._inside = self._section = True
+            self._thread = current["name"] or current["id"] or ""
+            self._frames.clear()
+            self._keep("", line)
+            return True
+        if _OTHER.fullmatch(line):
+            self._inside = True
+            self._section = False
+            self._open = line.startswith("Extension modules: ") and not line.endswith(")")
+            self._keep("", line)
+            return True
+        if not self._inside:
+            return False
+        if frame := _FRAME.fullmatch(line):
+            if self._section and len(self._frames) < FRAMES:
+                self._frames.append((frame["file"] or "???", frame["line"], frame["name"]))
+        elif not _REST.fullmatch(line):
+            return False
+        self._keep(line)
+        return True
+
+    def _keep(self, *lines: str) -> None:
+        size = sum(len(line) + 1 for line in lines)  # faulthandler escapes what is not ASCII
+        if self._size + size <= (MOST if self._section else MOST - RESERVED):
+            self._lines += lines
+            self._size += size
+        else:
+            self._cut = True
+
+    @property
+    def text(self) -> str:
+        """The dump, at most :data:`MOST` bytes of it; empty when there was none."""
+        return "\n".join(self._lines + ["(more was left out)"] * self._cut).strip("\n")
+
+    def explains(self, status: str) -> bool:
+        """Whether this is the dump of a process that ended so, and not of a child that shared its stderr.
+
+        Args:
+            status: ``"signal SIGSEGV"``, ``"exit code 1"`` …
+        """
+        return bool(self.fatal) and status == f"signal {SIGNALS.get(self.fatal, 'SIGABRT')}"
+
+    @property
+    def place(self) -> str:
+        """The top frame of the current thread and, if that is library code, the first frame of user code below it.
+
+        Library code lies in the standard library, in a folder of installed packages, or in callboard. Empty where the
+        dump shows no frame of the current thread, or no current thread.
+        """
+        if not self._frames:
+            return ""
+        found = f"at {_named(self._frames[0])}"
+        users = next((frame for frame in self._frames if not _is_library(frame[0])), self._frames[0])
+        if users is not self._frames[0]:
+            found += f", called from {_named(users)}"
+        return f"{found} (thread {self._thread})" if self._thread else found
+
+
+def _named(frame: tuple[str, str, str]) -> str:
+    file, line, function = frame
+    folder, name = os.path.split(file)
+    if name in ("__init__.py", "__main__.py"):
+        name = os.path.join(os.path.basename(folder), name)
+    return f"{name}:{line} in {function}"
+
+
+def _is_library(file: str) -> bool:
+    return file.startswith(("<", "???", *_LIBRARIES)) or any(folder in file for folder in _PACKAGES)
