@@ -219,9 +219,7 @@ class Batch:
                 host = dev._actor.host
                 if host is not None:
                     host.kill("what it has sent may have been changed")
-                while (
-                    host is not None and dev._actor.host is host
-                ):  # what is asked before its end is seen fails with it
+                while host is not None and dev._actor.host is host:  # it is asked before its end is seen, otherwise
                     await asyncio.sleep(0)
                 right = await self._right(dev)
         self._clean = False
