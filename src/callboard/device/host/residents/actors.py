@@ -221,9 +221,14 @@ class HostActors:
         alone = ready[0][0]
         if self._crowded:
             self._crowded = max(0, self._crowded - len(ready))
-        elif self.helm is not None and alone.is_short and self.helm.holder is not alone:
-            if len(running) == len(ready) and all(actor is alone for actor, _ in ready):
-                self.helm.pass_to(alone)
+        elif (
+            self.helm is not None
+            and alone.is_short
+            and self.helm.holder is not alone
+            and len(running) == len(ready)
+            and all(actor is alone for actor, _ in ready)
+        ):
+            self.helm.pass_to(alone)
         self._hand_over()
 
     def _hand_over(self) -> None:
