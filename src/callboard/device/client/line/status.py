@@ -1,10 +1,24 @@
 """What a device tells about itself, as plain data."""
 
+import enum
 from typing import NamedTuple
 
 import msgspec
 
-__all__ = ["DeviceHealth", "DeviceStats", "HostStats", "PlanStats", "TraceRecord"]
+__all__ = ["DeviceHealth", "DeviceStats", "HostStats", "PlanStats", "ResidentState", "TraceRecord"]
+
+
+class ResidentState(enum.StrEnum):
+    """What a resident actor is doing; equal to its text: ``actor.state == "ready"``."""
+
+    STARTING = "starting"
+    """It has not been ready yet: no context is there, or the first ``setup`` is not done."""
+    READY = "ready"
+    """``setup`` of its instance is done."""
+    RESTARTING = "restarting"
+    """Its instance has failed, or its context was lost, and another is being made."""
+    STOPPED = "stopped"
+    """It takes no more calls."""
 
 
 class HostStats(msgspec.Struct, frozen=True, kw_only=True):

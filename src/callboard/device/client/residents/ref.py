@@ -10,6 +10,7 @@ from callboard.actors._runtime.table import handler_names
 from callboard.actors.errors import UnhandledMessage
 from callboard.actors.messages import Msg, Request
 from callboard.core.reply import Reply
+from callboard.device.client.line.status import ResidentState
 from callboard.device.client.residents.calls import Arguments, read_only
 
 if TYPE_CHECKING:
@@ -135,6 +136,39 @@ class ResidentRef(Generic[A_co]):
     @property
     def name(self) -> str:
         return self._actor.name
+
+    @property
+    def state(self) -> ResidentState:
+        """``"starting"``, ``"ready"``, ``"restarting"`` or ``"stopped"``, as far as the application has been told.
+
+        ``"starting"`` until ``setup`` is done for the first time; ``"restarting"`` while an instance that has failed,
+        or the lost context, is replaced; ``"stopped"`` for good. A restart is reported shortly after the reply of the
+        call that caused it. Members of a :class:`ResidentState <callboard.ResidentState>` equal their texts.
+        """
+        return self._actor.state
+
+    @property
+    def cause(self) -> Exception | None:
+        """Why it has stopped, or is being restarted.
+
+        The exception that it failed with, or a ``DeviceStopped``; None where there is none: it is starting or ready, it
+        was told to stop, or it is being restarted because the context was lost.
+        """
+        return self._actor.cause
+
+    async def ready(self, *, timeout: float | None = None) -> Self:
+        """Wait until ``setup`` of the present instance, in the present context, is done; gives the ref.
+
+        Args:
+            timeout: Seconds; None waits as long as the actor lives.
+
+        Raises:
+            ActorStopped: It has stopped, or stops meanwhile; ``__cause__`` is what it failed with.
+            DeviceStopped: The device has stopped, or stops meanwhile.
+            AskTimeout: A ``TimeoutError``: it was not ready in time; it goes on.
+        """
+        await self._actor.until_ready(timeout)
+        return self
 
     @property
     def restarts(self) -> int:

@@ -153,8 +153,8 @@ class HostActors:
         """Note that the thread ends; ``cause`` is why the actor gave up, None if it was told to stop."""
         self._post(lambda: self._gone(actor, cause))
 
-    def post_event(self, actor: ActorThread, event: str) -> None:
-        self._post(lambda: self.channel.send(ActorEvent(actor.id, event)))
+    def post_event(self, actor: ActorThread, event: str, error: Failure | None = None) -> None:
+        self._post(lambda: self.channel.send(ActorEvent(actor.id, event, error)))
 
     def post_room_wanted(self, actor: ActorThread, item: Item, nbytes: int) -> None:
         self._post(lambda: self.channel.send(RoomWanted(item.message.id, nbytes)))

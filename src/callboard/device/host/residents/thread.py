@@ -336,6 +336,7 @@ class ActorThread:
         if decision.directive is not Directive.RESTART:
             return described(0, error)
         self._instance = None
+        self._host.post_event(self, "restarting", described(0, error))
         self._ending.wait(decision.delay)
         return None
 
