@@ -3,7 +3,7 @@
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,18 +16,6 @@ from callboard.actors.errors import ActorStopped, NameInUse
 pytestmark = pytest.mark.leaves_nothing
 
 SOON = 20.0
-
-PLACES: dict[str, dict[str, Any]] = {
-    "process": {"isolation": "process", "standby": None},
-    "thread": {"isolation": "thread"},
-    "loop": {"isolation": "thread", "dispatcher": "caller"},
-}
-
-
-@pytest.fixture(params=PLACES)
-async def dev(request: pytest.FixtureRequest) -> AsyncIterator[cb.Device]:
-    async with cb.device("cpu", close_timeout=5.0, **PLACES[request.param]) as device:
-        yield device
 
 
 async def until(dev: cb.Device, is_so: Callable[[], bool]) -> None:
@@ -60,11 +48,11 @@ class NeverUp(Brief):
         raise LookupError("no weights")
 
 
-async def test_an_actor_is_starting_until_its_setup_is_done(dev: cb.Device, gate: Gate) -> None:
-    slow = dev.actor_of(cb.Props(SlowSetup, gate.path))
+async def test_an_actor_is_starting_until_its_setup_is_done(anywhere: cb.Device, gate: Gate) -> None:
+    slow = anywhere.actor_of(cb.Props(SlowSetup, gate.path))
     waiting = asyncio.create_task(slow.ready())
     await gate.reached()
-    await dev.stats()
+    await anywhere.stats()
     assert slow.state == "starting"
     assert slow.cause is None
     assert not waiting.done()
@@ -76,20 +64,20 @@ async def test_an_actor_is_starting_until_its_setup_is_done(dev: cb.Device, gate
 
 
 async def test_an_instance_that_failed_is_restarting_with_its_cause(
-    dev: cb.Device, gates: Callable[[str], Gate]
+    anywhere: cb.Device, gates: Callable[[str], Gate]
 ) -> None:
     first, second = gates("first"), gates("second")
-    gated = dev.actor_of(cb.Props(Gated, first.path, second.path))
+    gated = anywhere.actor_of(cb.Props(Gated, first.path, second.path))
     await first.let_through()
     await gated.ready(timeout=SOON)
     with pytest.raises(ValueError, match="no"):
         await gated.call(Probe.fail, "value")
     await second.reached()
-    await until(dev, lambda: gated.state == "restarting")
+    await until(anywhere, lambda: gated.state == "restarting")
     assert isinstance(gated.cause, ValueError)
     assert gated.cause.args == ("no", 3)
     waiting = asyncio.create_task(gated.ready(timeout=SOON))
-    await dev.stats()
+    await anywhere.stats()
     assert not waiting.done()
     await second.let_through()
     await waiting
@@ -97,22 +85,22 @@ async def test_an_instance_that_failed_is_restarting_with_its_cause(
     assert (await gated.ready()).cause is None
 
 
-async def test_an_actor_that_gives_up_is_stopped_with_its_cause(dev: cb.Device) -> None:
-    actor = dev.actor_of(cb.Props(NeverUp), name="never")
+async def test_an_actor_that_gives_up_is_stopped_with_its_cause(anywhere: cb.Device) -> None:
+    actor = anywhere.actor_of(cb.Props(NeverUp), name="never")
     waiting = [asyncio.create_task(actor.ready(timeout=SOON)) for _ in range(2)]
     for one in waiting:
         with pytest.raises(ActorStopped, match="never has stopped: LookupError: no weights") as caught:
             await one
         assert isinstance(caught.value.__cause__, LookupError)
-        assert caught.value.device == dev.name
+        assert caught.value.device == anywhere.name
     assert actor.state == "stopped"
     assert isinstance(actor.cause, LookupError)
     with pytest.raises(ActorStopped, match="no weights"):
         await actor.ready()
 
 
-async def test_an_actor_that_was_told_to_stop_has_no_cause(dev: cb.Device, gate: Gate) -> None:
-    slow = dev.actor_of(cb.Props(SlowSetup, gate.path), name="slow")
+async def test_an_actor_that_was_told_to_stop_has_no_cause(anywhere: cb.Device, gate: Gate) -> None:
+    slow = anywhere.actor_of(cb.Props(SlowSetup, gate.path), name="slow")
     waiting = asyncio.create_task(slow.ready())
     await gate.reached()
     slow.stop()
@@ -125,8 +113,8 @@ async def test_an_actor_that_was_told_to_stop_has_no_cause(dev: cb.Device, gate:
     assert (slow.state, slow.cause) == ("stopped", None)
 
 
-async def test_a_wait_that_takes_too_long_ends_and_the_actor_goes_on(dev: cb.Device, gate: Gate) -> None:
-    slow = dev.actor_of(cb.Props(SlowSetup, gate.path), name="slow")
+async def test_a_wait_that_takes_too_long_ends_and_the_actor_goes_on(anywhere: cb.Device, gate: Gate) -> None:
+    slow = anywhere.actor_of(cb.Props(SlowSetup, gate.path), name="slow")
     await gate.reached()
     with pytest.raises(TimeoutError, match=r"slow is starting, not ready within 0\.01 s") as caught:
         await slow.ready(timeout=0.01)
@@ -141,13 +129,13 @@ async def test_a_wait_that_takes_too_long_ends_and_the_actor_goes_on(dev: cb.Dev
     await slow.ready(timeout=SOON)
 
 
-async def test_a_start_may_wait_until_the_actor_is_ready(dev: cb.Device, gate: Gate) -> None:
-    starting = asyncio.create_task(dev.actor_of(cb.Props(SlowSetup, gate.path), name="slow", wait=True))
+async def test_a_start_may_wait_until_the_actor_is_ready(anywhere: cb.Device, gate: Gate) -> None:
+    starting = asyncio.create_task(anywhere.actor_of(cb.Props(SlowSetup, gate.path), name="slow", wait=True))
     await gate.reached()
-    await dev.stats()
+    await anywhere.stats()
     assert not starting.done()
     with pytest.raises(NameInUse):
-        _ = dev.actor_of(cb.Props(Probe), name="slow", wait=True)  # refused by the call itself
+        _ = anywhere.actor_of(cb.Props(Probe), name="slow", wait=True)  # refused by the call itself
     await gate.let_through()
     async with asyncio.timeout(SOON):
         slow = await starting
@@ -155,31 +143,30 @@ async def test_a_start_may_wait_until_the_actor_is_ready(dev: cb.Device, gate: G
     assert await slow.call(Probe.add, 1) == 1
 
 
-async def test_an_actor_that_does_not_come_up_frees_its_name(dev: cb.Device) -> None:
+async def test_an_actor_that_does_not_come_up_frees_its_name(anywhere: cb.Device) -> None:
     async with asyncio.timeout(SOON):
         with pytest.raises(ActorStopped, match="never has stopped: LookupError: no weights") as caught:
-            await dev.actor_of(cb.Props(NeverUp), name="never", wait=True)
+            await anywhere.actor_of(cb.Props(NeverUp), name="never", wait=True)
         assert isinstance(caught.value.__cause__, LookupError)
-        probe = await dev.actor_of(cb.Props(Probe), name="never", wait=True)
+        probe = await anywhere.actor_of(cb.Props(Probe), name="never", wait=True)
     assert await probe.call(Probe.add, 1) == 1
 
 
-async def test_a_start_that_is_cancelled_stops_the_actor_and_frees_its_name(dev: cb.Device, gate: Gate) -> None:
-    starting = asyncio.create_task(dev.actor_of(cb.Props(SlowSetup, gate.path), name="slow", wait=True))
+async def test_a_start_that_is_cancelled_stops_the_actor_and_frees_its_name(anywhere: cb.Device, gate: Gate) -> None:
+    starting = asyncio.create_task(anywhere.actor_of(cb.Props(SlowSetup, gate.path), name="slow", wait=True))
     await gate.reached()
     starting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await starting
     async with asyncio.timeout(SOON):  # while the first one's setup still runs
-        again = await dev.actor_of(cb.Props(Probe), name="slow", wait=True)
+        again = await anywhere.actor_of(cb.Props(Probe), name="slow", wait=True)
     await gate.let_through()
     assert await again.call(Probe.add, 1) == 1
     assert again.state == "ready"
 
 
-@pytest.mark.parametrize("place", PLACES)
-async def test_a_device_that_stops_ends_the_wait(place: str, gate: Gate) -> None:
-    async with cb.device("cpu", close_timeout=5.0, **PLACES[place]) as dev:
+async def test_a_device_that_stops_ends_the_wait(place: dict[str, Any], gate: Gate) -> None:
+    async with cb.device("cpu", close_timeout=5.0, **place) as dev:
         slow = dev.actor_of(cb.Props(SlowSetup, gate.path))
         waiting = asyncio.create_task(slow.ready())
         await gate.reached()
@@ -195,10 +182,9 @@ async def test_a_device_that_stops_ends_the_wait(place: str, gate: Gate) -> None
             await slow.ready()
 
 
-@pytest.mark.parametrize("place", PLACES)
-async def test_an_actor_of_a_device_that_is_not_open_yet_can_be_waited_for(place: str) -> None:
+async def test_an_actor_of_a_device_that_is_not_open_yet_can_be_waited_for(place: dict[str, Any]) -> None:
     async with cb.System("test") as system:
-        dev = await system.device("cpu", wait=False, **PLACES[place])
+        dev = await system.device("cpu", wait=False, **place)
         probe = dev.actor_of(cb.Props(Probe))
         assert probe.state == "starting"
         await probe.ready(timeout=SOON)

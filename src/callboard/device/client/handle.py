@@ -206,6 +206,7 @@ class Device(DeviceApi[Asynchronous]):
             failed=port.unanswered.failed,
             plans=host.plans,
             libraries=host.libraries,
+            residents=actor.residents.stats(host.residents_busy),
         )
 
     def health(self) -> DeviceHealth:
@@ -220,6 +221,7 @@ class Device(DeviceApi[Asynchronous]):
             standby=actor.standby_state,
             host_pid=actor.host.pid if actor.host is not None else None,
             error=None if actor.error is None else str(actor.error),
+            residents=actor.residents.states(),
         )
 
     def watch_generation(self) -> GenerationWatch:
@@ -233,6 +235,7 @@ class Device(DeviceApi[Asynchronous]):
     async def trace(self, hook: Callable[[TraceRecord], None]) -> Callable[[], Awaitable[None]]:
         """Have ``hook`` called, on the loop, with a record of every op that gets its completion from now on.
 
+        Calls of resident actors are among them; calls and ops that were refused are not.
         Records come in batches with the completions. The trace belongs to the current context; install it again after
         ``Recovered`` (or open the device with ``trace=True``).
 

@@ -131,10 +131,14 @@ class Caller:
         if slot is not None:
             self._arenas.give(slot)
 
-    def ended(self, end: CallEnd) -> None:
+    def ended(self, end: CallEnd, failed: bool = False) -> None:
         """A call has its completion."""
         self._flying.pop(end.id, None)
         end.actor.flying.discard(end.id)
+        if failed:
+            end.actor.failed += 1
+        else:
+            end.actor.completed += 1
         if end.timer is not None:
             end.timer.cancel()
 

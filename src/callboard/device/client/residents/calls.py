@@ -184,7 +184,7 @@ class CallEnd(End):
             reply._reject(Failure(Cause(reply._port, functools.partial(_unreadable, error))))
 
     def _reject(self, failure: Failure) -> None:
-        self.caller.ended(self)
+        self.caller.ended(self, failed=True)
         self._give_slot()
         reply = self.reply()
         if reply is not None and not reply.done():

@@ -4,7 +4,7 @@ import asyncio
 import itertools
 import logging
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from callboard.actors import Props
@@ -13,7 +13,7 @@ from callboard.actors.errors import ActorStopped, NameInUse
 from callboard.core.errors import DeviceStopped
 from callboard.device.client.line.port import OpPort
 from callboard.device.client.line.refusals import marked
-from callboard.device.client.line.status import ResidentState
+from callboard.device.client.line.status import ResidentState, ResidentStats
 from callboard.device.client.residents.caller import Caller
 from callboard.device.client.residents.line import on_loop
 from callboard.device.client.residents.ref import ResidentRef, how_to_call
@@ -44,6 +44,9 @@ INLINE = 1 << 20
 
 MAX_NAME = 1 << 10
 
+MAX_GIVEN_UP = 64
+"""Actors that have stopped after failures whose figures are kept."""
+
 A = TypeVar("A", bound=ResidentActor)
 
 _ids = itertools.count(1)
@@ -67,6 +70,7 @@ class Residents:
         self._hosts = hosts
         self._isolated = isolated
         self._actors: dict[int, Resident] = {}
+        self._given_up: dict[str, ResidentStats] = {}
         self._lock = threading.Lock()
         self.caller = Caller(port, arenas)
 
@@ -80,6 +84,7 @@ class Residents:
         actor_id = next(_ids)
         with self._lock:
             name = self._named(name or props.name, props.label)
+            self._given_up.pop(name, None)
             actor = self._actors[actor_id] = Resident(StartActor(actor_id, name, recipe), props, port)
         on_loop(self._port, lambda: self._post(actor.message))
         return ref_class(ResidentRef, actor.cls, how_to_call)(self, actor)
@@ -157,6 +162,10 @@ class Residents:
     def _forget(self, actor: Resident) -> None:
         with self._lock:
             self._actors.pop(actor.id, None)
+            if actor.named and actor.stopped is not None and actor.cause is not None:
+                self._given_up[actor.name] = actor.stats(0.0)
+                for name in list(self._given_up)[:-MAX_GIVEN_UP]:
+                    del self._given_up[name]
         actor.changed()
         waiting, actor.waiting = actor.waiting, []
         for future in waiting:
@@ -173,6 +182,18 @@ class Residents:
     def _post(self, message: StartActor | StopActor) -> None:
         for host in self._hosts():
             host.post(message)
+
+    def states(self) -> dict[str, ResidentState]:
+        """What each is doing, by name; also those that have given up. Any thread."""
+        with self._lock:
+            states = dict.fromkeys(self._given_up, ResidentState.STOPPED)
+            return states | {actor.name: actor.state for actor in self._actors.values() if actor.named}
+
+    def stats(self, busy: Mapping[int, float]) -> dict[str, ResidentStats]:
+        """The figures of the same; ``busy`` is what the host has measured, by the actor's id."""
+        with self._lock:
+            actors = [actor for actor in self._actors.values() if actor.named]
+            return self._given_up | {actor.name: actor.stats(busy.get(actor.id, 0.0)) for actor in actors}
 
     # -- the device ----------------------------------------------------------------------------------------------------
 

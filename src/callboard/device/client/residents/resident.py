@@ -8,7 +8,7 @@ from callboard.actors.errors import ActorStopped, AskTimeout
 from callboard.core.errors import AccelError, DeviceStopped
 from callboard.device.client.line.port import OpPort
 from callboard.device.client.line.refusals import marked
-from callboard.device.client.line.status import ResidentState
+from callboard.device.client.line.status import ResidentState, ResidentStats
 from callboard.device.protocol.messages import StartActor
 from callboard.device.protocol.residents.actor import ResidentActor
 
@@ -25,6 +25,7 @@ class Resident:
         cls: Its class; None when a function makes it.
         limit: Calls without an answer that it may have.
         flying: Ids of the calls without an answer.
+        completed, failed: Calls with an answer.
         restarts: How often it was restarted after a failure, over all contexts.
         stopped: Why it takes no more calls.
         named: Its name is taken.
@@ -35,10 +36,12 @@ class Resident:
         factory = props._factory
         self.id = message.actor
         self.name = message.name
+        self._label = props.label
         self.message = message
         self.cls = factory if isinstance(factory, type) else None
         self.limit: int = getattr(factory, "max_in_flight", ResidentActor.max_in_flight)
         self.flying: set[int] = set()
+        self.completed = self.failed = 0
         self.restarts = 0
         self.stopped: ActorStopped | None = None
         self.named = True
@@ -66,6 +69,20 @@ class Resident:
         if self._port.stopped is not None:
             return DeviceStopped(f"{self._port.name}: {self._port.stopped}")
         return self._failure
+
+    def stats(self, busy: float) -> ResidentStats:
+        """Its figures; ``busy`` is what the host has measured."""
+        cause = self.cause
+        return ResidentStats(
+            state=self.state,
+            error=None if cause is None else f"{type(cause).__name__}: {cause}",
+            actor=self._label,
+            in_flight=len(self.flying),
+            completed=self.completed,
+            failed=self.failed,
+            restarts=self.restarts,
+            busy=busy,
+        )
 
     def is_ready(self) -> None:
         """Note that its instance is set up."""

@@ -89,6 +89,7 @@ class HostActors:
         """Set the actors up: the context is open and is the active one of the device."""
         admission = CallAdmission(context, self._actors, self._gone_because, self.channel.shared, self._give_back)
         self._stage = Stage(context, admission, CallEndings(context, admission.running))
+        context.residents_busy = lambda: {actor.id: actor.busy.seconds for actor in self._actors.values()}
         for actor in self._actors.values():
             self._enter(actor)
 

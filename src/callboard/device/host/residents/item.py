@@ -38,9 +38,11 @@ class Item:
         blocks: ``(block, writable)`` of the same.
         start: On a CPU: the event that the thread waits for before it accesses them.
         staged: The host arrays that came with it in an arena.
+        method: Name of the method, or of the message's class; empty until the actor has read it.
+        began, ended: Monotonic seconds: the actor's thread has begun and ended it; 0 until then.
     """
 
-    __slots__ = ("blocks", "holds", "message", "op", "operands", "staged", "start")
+    __slots__ = ("began", "blocks", "ended", "holds", "message", "method", "op", "operands", "staged", "start")
 
     def __init__(self, message: ActorCall, op: Pending, staged: StagedCall | None) -> None:
         self.message = message
@@ -50,6 +52,8 @@ class Item:
         self.blocks: list[tuple[Block, bool]] = []
         self.start: AccelEvent | None = None
         self.staged = staged
+        self.method = ""
+        self.began = self.ended = 0.0
 
 
 class Ended(NamedTuple):

@@ -19,6 +19,7 @@ from callboard.core.operand import StructOperand
 from callboard.device.host.context.parking import Holds
 from callboard.device.host.context.pending import FAILED
 from callboard.device.host.context.timelines import Timeline
+from callboard.device.host.residents.busytime import BusyTime
 from callboard.device.host.residents.currents import Currents
 from callboard.device.host.residents.item import Ended, Item, Site
 from callboard.device.host.residents.operands import Adopted, DeviceView, adopt
@@ -59,6 +60,7 @@ class ActorThread:
         self.name = start.name
         self.timeline: Timeline | None = None
         self.holds = Holds()  # of its admitted calls; used by the admitting thread
+        self.busy = BusyTime()
         self._ending = threading.Event()
         self._recipe = start.recipe
         self._host = host
@@ -212,6 +214,7 @@ class ActorThread:
             self._host.post_ended(Ended(self, item, b"", [], Failure(item.message.id, "ContextLost", "", {})))
             return None
         self._current = item
+        item.began = self.busy.begin()
         adopted: list[Adopted] = []
         value = b""
         error: BaseException | None = None
@@ -230,6 +233,7 @@ class ActorThread:
         except BaseException as e:  # any error from a user's method
             error = e
         self._current = None
+        item.ended = self.busy.end()
         if error is None:
             self._host.post_ended(Ended(self, item, value, adopted))
             return None
@@ -237,6 +241,7 @@ class ActorThread:
 
     def _unpacked(self, item: Item) -> tuple[Callable[..., Any], list[Any], dict[str, Any]]:
         name, arguments, keywords = decode(item.message.body)
+        item.method = name or ""
         site = self._site
         assert site is not None
         memory = None if item.staged is None else item.staged.open()
@@ -245,6 +250,7 @@ class ActorThread:
         given = {key: unpacker.unpack(a) for key, a in keywords.items()}
         if name is not None:
             return getattr(self._instance, name), args, given
+        item.method = type(args[0]).__name__
         handler = find(self._table, type(args[0]))
         if handler is None:
             raise UnhandledMessage(f"{self.name} has no handler for {type(args[0]).__qualname__}")
