@@ -1,9 +1,7 @@
 """``ResidentRef``: the typed handle of a resident actor."""
 
 import asyncio
-import inspect
 from collections.abc import Callable
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, NoReturn, ParamSpec, Self, TypeVar
 
 from callboard.actors._runtime.table import handler_names
@@ -11,7 +9,7 @@ from callboard.actors.errors import UnhandledMessage
 from callboard.actors.messages import Msg, Request
 from callboard.core.reply import Reply
 from callboard.device.client.line.status import ResidentState
-from callboard.device.client.residents.calls import Arguments, read_only
+from callboard.device.client.residents.calls import Arguments
 
 if TYPE_CHECKING:
     from callboard.device.client.residents.registry import Resident, Residents
@@ -54,16 +52,18 @@ class ResidentRef(Generic[A_co]):
             ``ActorStopped`` or ``DeviceStopped``; with the root cause when an op failed whose result it read.
 
         Raises:
-            TypeError: An argument that cannot travel, by its name; one too many or too few; no such method.
+            TypeError: An argument that cannot travel, by its name; one too many, too few or of an unknown name, with
+                the signature; no such method, or one that is static, of the class or async.
             ValueError: More than 32 MiB of arguments beside arrays and bytes.
             MailboxFull: ``max_in_flight`` calls of this actor have no answer, or there is no room for arrays.
             GpuRefStale, DeviceMismatch, ActorStopped, DeviceStopped: At the call; nothing was sent.
         """
-        name = self._method(method)
-        tag = f"{self._actor.name}.{name}"
-        self._check_arguments(tag, name, args, kwargs)
+        actor = self._actor
+        found = actor.methods.find(method)
+        tag = f"{actor.name}.{found.name}"
+        found.check(tag, args, kwargs)
         return self._residents.caller.call(
-            self._actor, Arguments(tag, name, args, kwargs, _signature(method), read_only(method)), self._timeout
+            actor, Arguments(tag, found.name, args, kwargs, found.signature, found.frozen), self._timeout
         )
 
     def ask(self, request: Request[A_co, R]) -> Reply[R]:
@@ -103,33 +103,6 @@ class ResidentRef(Generic[A_co]):
         return self._residents.caller.call(
             actor, Arguments(tag, None, (message,), {}, None, frozenset()), self._timeout
         )
-
-    def _method(self, method: Any) -> str:
-        actor = self._actor
-        name: str | None = getattr(method, "__name__", None)
-        owner = actor.cls
-        if not inspect.isfunction(method) or name is None or name == "<lambda>":
-            raise TypeError(
-                f"{actor.name}: {method!r} is no method; pass one of its class, as in call(Embedder.embed, ...)"
-            )
-        if owner is not None and not callable(getattr(owner, name, None)):
-            raise TypeError(f"{actor.name}: {owner.__qualname__} has no method {name}")
-        if inspect.iscoroutinefunction(method):
-            raise TypeError(
-                f"{actor.name}.{name} is async; methods of a resident actor are plain functions on its own thread"
-            )
-        return name
-
-    def _check_arguments(self, tag: str, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Whether the arguments fit the method; a class that only the host knows is checked there."""
-        owner = self._actor.cls
-        method = None if owner is None else inspect.getattr_static(owner, name, None)
-        if not inspect.isfunction(method):
-            return
-        try:
-            _signature(method).bind(None, *args, **kwargs)
-        except TypeError as e:
-            raise TypeError(f"{tag}{_signature(method)}: {e}") from None
 
     # -- the actor -----------------------------------------------------------------------------------------------------
 
@@ -210,8 +183,3 @@ class ResidentRef(Generic[A_co]):
 def how_to_call(actor: type[Any], name: str) -> str:
     """What to write in place of ``ref.name(...)``, for errors."""
     return f"`ref.call({actor.__qualname__}.{name}, ...)`"
-
-
-@lru_cache(maxsize=4096)
-def _signature(method: Callable[..., Any]) -> inspect.Signature:
-    return inspect.signature(method)

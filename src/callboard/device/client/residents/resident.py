@@ -9,6 +9,7 @@ from callboard.core.errors import AccelError, DeviceStopped
 from callboard.device.client.line.port import OpPort
 from callboard.device.client.line.refusals import marked
 from callboard.device.client.line.status import ResidentState, ResidentStats
+from callboard.device.client.residents.methods import Methods
 from callboard.device.protocol.messages import StartActor
 from callboard.device.protocol.residents.actor import ResidentActor
 
@@ -23,6 +24,7 @@ class Resident:
     Attributes:
         id, name: Of the actor.
         cls: Its class; None when a function makes it.
+        methods: Those that have been called.
         limit: Calls without an answer that it may have.
         flying: Ids of the calls without an answer.
         completed, failed: Calls with an answer.
@@ -39,6 +41,7 @@ class Resident:
         self._label = props.label
         self.message = message
         self.cls = factory if isinstance(factory, type) else None
+        self.methods = Methods(self.name, self.cls)
         self.limit: int = getattr(factory, "max_in_flight", ResidentActor.max_in_flight)
         self.flying: set[int] = set()
         self.completed = self.failed = 0
