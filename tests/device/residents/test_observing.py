@@ -165,6 +165,7 @@ async def test_a_call_that_never_ran_has_no_record(anywhere: cb.Device, gates: C
     queued = probe.call(Probe.add, 1)
     await anywhere.stats()
     probe.stop()
+    await anywhere.stats()  # the host has been told before the method returns
     await gate.let_through()
     await running
     with pytest.raises(ActorStopped):
