@@ -6,6 +6,9 @@ import pytest
 from tests.actors.test_typing import complaints
 
 PRELUDE = """
+import asyncio
+from typing import assert_type
+
 import numpy as np
 import callboard as cb
 
@@ -51,6 +54,17 @@ async def good(dev: cb.Device, x: cb.GpuRef) -> None:
     emb.tell(Reset())
     emb.tell(Count(text="b"))
     await emb.with_timeout(5.0).call(Embedder.embed, [])
+    waited = await dev.actor_of(cb.Props(Embedder, "weights"), wait=True)
+    assert_type(waited, cb.ResidentRef[Embedder])
+    assert_type(dev.actor_of(cb.Props(Embedder, "weights"), wait=False), cb.ResidentRef[Embedder])
+    starting = asyncio.create_task(dev.actor_of(cb.Props(Embedder, "weights"), "emb", wait=True))
+    assert_type(await starting, cb.ResidentRef[Embedder])
+    ready: cb.ResidentRef[Embedder] = await emb.ready(timeout=5.0)
+    state: cb.ResidentState = emb.state
+    cause: Exception | None = emb.cause
+    if emb.state == "ready" or emb.with_timeout(5.0).state == "stopped":
+        await ready.call(Embedder.embed, [])
+        assert emb.state != "stopped"
     derived = dev.actor_of(cb.Props(Derived, "weights"))
     b: cb.ResidentRef[Embedder] = derived
     await derived.call(Embedder.embed, [])
@@ -70,6 +84,8 @@ BAD = {
     "missing field": "emb.ask(Count())",
     "missing constructor argument": "dev.actor_of(cb.Props(Embedder))",
     "wrong constructor argument": "dev.actor_of(cb.Props(Embedder, 3))",
+    "a call before the wait": 'dev.actor_of(cb.Props(Embedder, "w"), wait=True).call(Embedder.embed, [])',
+    "a wait for a ref": 'await dev.actor_of(cb.Props(Embedder, "w"))',
     "not a resident actor": "dev.actor_of(cb.Props(Somebody))",
 }
 

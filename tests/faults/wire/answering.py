@@ -242,8 +242,8 @@ class Batch:
 
 async def _gone(dev: cb.Device, host: Any) -> None:
     """Wait until the device knows that a host has ended: it would be asked before, and fail."""
-    while host is not None and dev._actor.host is host:
-        await asyncio.sleep(0)  # noqa: ASYNC110 (no event says it before the next host is there)
+    while host is not None and dev._actor.host is host:  # noqa: ASYNC110
+        await asyncio.sleep(0)
 
 
 async def outcome(ask: Awaitable[Any]) -> None:

@@ -283,8 +283,8 @@ class Returned(Plain, tag=12):
 class ActorEvent(Plain, tag=8):
     """What became of a resident actor.
 
-    It is up (``"ready"``), is up again after a failure (``"restarted"``) or has stopped (``"stopped"``; ``error`` says
-    why, unless it was told to).
+    It is up (``"ready"``), has failed and is being made again (``"restarting"``; ``error`` says why), is up again after
+    a failure (``"restarted"``) or has stopped (``"stopped"``; ``error`` says why, unless it was told to).
     """
 
     actor: int

@@ -126,10 +126,11 @@ class Caller:
 
     def _ahead(self, actor: "Resident") -> Slot | None:
         """Memory for the result, if the last ones of the actor needed some."""
-        if not actor.expects:
+        nbytes = actor.expected.nbytes
+        if not nbytes:
             return None
         try:
-            return self._arenas.take(actor.expects)
+            return self._arenas.take(nbytes)
         except (MailboxFull, MemoryError, RuntimeError):  # the host asks when it knows the size, and is told why
             return None
 
@@ -143,10 +144,14 @@ class Caller:
         if slot is not None:
             self._arenas.give(slot)
 
-    def ended(self, end: CallEnd) -> None:
+    def ended(self, end: CallEnd, failed: bool = False) -> None:
         """A call has its completion."""
         self._flying.pop(end.id, None)
         end.actor.flying.discard(end.id)
+        if failed:
+            end.actor.failed += 1
+        else:
+            end.actor.completed += 1
         if end.timer is not None:
             end.timer.cancel()
 

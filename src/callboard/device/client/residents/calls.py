@@ -163,7 +163,7 @@ class CallEnd(End):
             staged = decode(value)[-1]
         slot = self.slot
         if type(staged) is int and staged >= 0:
-            self.actor.expect(staged)
+            self.actor.expected.saw(staged)
         if slot is None or type(staged) is not int or not 0 < staged <= slot.nbytes:
             self._settle(value, None)
             return
@@ -197,7 +197,7 @@ class CallEnd(End):
             reply._reject(Failure(Cause(reply._port, functools.partial(_unreadable, error))))
 
     def _reject(self, failure: Failure) -> None:
-        self.caller.ended(self)
+        self.caller.ended(self, failed=True)
         self.give_slot()
         reply = self.reply()
         if reply is not None and not reply.done():

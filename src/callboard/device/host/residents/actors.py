@@ -97,6 +97,7 @@ class HostActors:
         """Set the actors up: the context is open and is the active one of the device."""
         admission = CallAdmission(context, self._actors, self._gone_because, self.channel.shared, self._give_back)
         self._stage = Stage(context, admission, CallEndings(context, admission.running))
+        context.residents_busy = lambda: {actor.id: actor.busy.seconds for actor in self._actors.values()}
         for actor in self._actors.values():
             self._enter(actor)
 
@@ -161,8 +162,8 @@ class HostActors:
         """Note that the thread ends; ``cause`` is why the actor gave up, None if it was told to stop."""
         self._post(lambda: self._gone(actor, cause))
 
-    def post_event(self, actor: ActorThread, event: str) -> None:
-        self._post(lambda: self.channel.send(ActorEvent(actor.id, event)))
+    def post_event(self, actor: ActorThread, event: str, error: Failure | None = None) -> None:
+        self._post(lambda: self.channel.send(ActorEvent(actor.id, event, error)))
 
     def post_room_wanted(self, actor: ActorThread, item: Item, nbytes: int) -> None:
         self._post(lambda: self.channel.send(RoomWanted(item.message.id, nbytes)))

@@ -39,9 +39,11 @@ class Item:
         start: On a CPU: the event that the thread waits for before it accesses them.
         staged: The host arrays that came with it in an arena.
         room: Memory for the arrays of its result, if some came with it.
+        method: Name of the method, or of the message's class; empty until the actor has read it.
+        began, ended: Monotonic seconds: the actor's thread has begun and ended it; 0 until then.
     """
 
-    __slots__ = ("blocks", "holds", "message", "op", "operands", "room", "staged", "start")
+    __slots__ = ("began", "blocks", "ended", "holds", "message", "method", "op", "operands", "room", "staged", "start")
 
     def __init__(self, message: ActorCall, op: Pending, staged: StagedCall | None) -> None:
         self.message = message
@@ -52,6 +54,13 @@ class Item:
         self.start: AccelEvent | None = None
         self.staged = staged
         self.room: HostMemory | None = None
+        self.method = ""
+        self.began = self.ended = 0.0
+
+    @property
+    def seconds(self) -> float:
+        """That it took."""
+        return self.ended - self.began
 
 
 class Ended(NamedTuple):
@@ -66,8 +75,6 @@ class Ended(NamedTuple):
     """Memory was short: cached memory is to be released."""
     asked: bool = False
     """The actor waits to learn whether the failure was its own, or that of an op whose result it read."""
-    seconds: float = 0.0
-    """That the call took, where it succeeded."""
 
 
 class Outcome(NamedTuple):

@@ -17,10 +17,11 @@ from callboard.actors.supervision import RestartLog, Strategy
 from callboard.core.errors import MailboxFull
 from callboard.core.layout import Layout
 from callboard.core.operand import StructOperand
-from callboard.device.host.context.helm import Helm
 from callboard.device.host.context.parking import Holds
 from callboard.device.host.context.pending import FAILED
 from callboard.device.host.context.timelines import Timeline
+from callboard.device.host.helm import Helm
+from callboard.device.host.residents.busytime import BusyTime
 from callboard.device.host.residents.currents import Currents
 from callboard.device.host.residents.item import Ended, Item, Outcome, Site
 from callboard.device.host.residents.operands import Adopted, DeviceView, adopt
@@ -68,6 +69,7 @@ class ActorThread:
         self.name = start.name
         self.timeline: Timeline | None = None
         self.holds = Holds()  # of its admitted calls; used by the admitting thread
+        self.busy = BusyTime()
         self._ending = threading.Event()
         self._recipe = start.recipe
         self._host = host
@@ -234,7 +236,7 @@ class ActorThread:
             failure = Failure(item.message.id, "ContextLost", "", {})
             return Outcome(item, Ended(self, item, b"", [], failure), None)
         self._current = item
-        began = time.perf_counter()
+        item.began = self.busy.begin()
         ended: Ended | None = None
         error: BaseException | None = None
         answer = True  # a failure now does not come from the actor's own code
@@ -249,11 +251,12 @@ class ActorThread:
             del method, arguments, keywords
             value, adopted = self._packed(item, result)
             del result
-            ended = Ended(self, item, value, adopted, seconds=time.perf_counter() - began)
+            ended = Ended(self, item, value, adopted)
         except BaseException as e:  # any error from a user's method
             error = e
         self._current = None
-        self._shorts = min(STEADY, self._shorts + 1) if ended is not None and ended.seconds < SHORT else 0
+        item.ended = self.busy.end()
+        self._shorts = min(STEADY, self._shorts + 1) if ended is not None and item.seconds < SHORT else 0
         return Outcome(item, ended, error, answer)
 
     def _finish(self, outcome: Outcome) -> Failure | None:
@@ -294,25 +297,27 @@ class ActorThread:
         host = self._host.serving
         host.use()  # user code may have made another context current
         self._host.end(ended)
-        host.poll()
-        long = ended.seconds > NOTICED
-        while True:
+        host.settle()
+        long = ended.item.seconds > NOTICED
+        while helm.holder is self:
+            if self.stopping or host.closing:
+                helm.give_back()
+                return None
             ops = host.turn(wait=self._items.empty())
             if helm.holder is not self:
                 return None
             if long and ops:
                 self._host.crowd()
             long = False
-            if self.stopping or host.closing:
-                helm.give_back()
-                return None
             with contextlib.suppress(queue.Empty):
                 item: Item | None = self._items.get_nowait()
                 if item is not None:
                     return item
+        return None
 
     def _unpacked(self, item: Item) -> tuple[Callable[..., Any], list[Any], dict[str, Any]]:
         name, arguments, keywords = decode(item.message.body)
+        item.method = name or ""
         site = self._site
         assert site is not None
         memory = None if item.staged is None else item.staged.open()
@@ -321,6 +326,7 @@ class ActorThread:
         given = {key: unpacker.unpack(a) for key, a in keywords.items()}
         if name is not None:
             return getattr(self._instance, name), args, given
+        item.method = type(args[0]).__name__
         handler = find(self._table, type(args[0]))
         if handler is None:
             raise UnhandledMessage(f"{self.name} has no handler for {type(args[0]).__qualname__}")
@@ -423,6 +429,7 @@ class ActorThread:
         if decision.directive is not Directive.RESTART:
             return described(0, error)
         self._instance = None
+        self._host.post_event(self, "restarting", described(0, error))
         self._ending.wait(decision.delay)
         return None
 
