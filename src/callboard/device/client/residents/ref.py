@@ -55,7 +55,8 @@ class ResidentRef(Generic[A_co]):
             TypeError: An argument that cannot travel, by its name; one too many, too few or of an unknown name, with
                 the signature; no such method, or one that is static, of the class or async.
             ValueError: More than 32 MiB of arguments beside arrays and bytes.
-            MailboxFull: ``max_in_flight`` calls of this actor have no answer, or there is no room for arrays.
+            MailboxFull: ``max_in_flight`` calls of this actor have no answer (see ``overflow``), or there is no room
+                for arrays.
             GpuRefStale, DeviceMismatch, ActorStopped, DeviceStopped: At the call; nothing was sent.
         """
         actor = self._actor
@@ -81,7 +82,8 @@ class ResidentRef(Generic[A_co]):
     def with_timeout(self, seconds: float | None) -> Self:
         """The same actor, with a limit for each call: ``await emb.with_timeout(5.0).call(...)``; None is no limit.
 
-        A call without an answer after so many seconds fails with ``AskTimeout``; the actor goes on with it.
+        A call without an answer after so many seconds fails with ``AskTimeout`` and is cancelled: it is not begun any
+        more, or, if it runs, finds ``ctx.cancelled()`` true.
 
         Raises:
             ValueError: ``seconds`` is not positive.

@@ -27,7 +27,8 @@ class Resident:
         cls: Its class; None when a function makes it.
         methods: Those that have been called.
         limit: Calls without an answer that it may have.
-        flying: Ids of the calls without an answer.
+        overflow: What happens to one more.
+        flying: The calls without an answer, by id, and whether they were dropped.
         completed, failed: Calls with an answer.
         expected: Memory that the result of its next call will need.
         restarts: How often it was restarted after a failure, over all contexts.
@@ -45,7 +46,8 @@ class Resident:
         self.cls = factory if isinstance(factory, type) else None
         self.methods = Methods(self.name, self.cls)
         self.limit: int = getattr(factory, "max_in_flight", ResidentActor.max_in_flight)
-        self.flying: set[int] = set()
+        self.overflow: str = getattr(factory, "overflow", ResidentActor.overflow)
+        self.flying: dict[int, bool] = {}
         self.completed = self.failed = 0
         self.expected = Expected()
         self.restarts = 0

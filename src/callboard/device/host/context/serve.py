@@ -19,6 +19,7 @@ from callboard.device.protocol.messages import (
     ActorCall,
     Call,
     Calls,
+    CancelCall,
     Close,
     Closed,
     Lost,
@@ -289,7 +290,7 @@ class ContextHost:
                 self._activate(message.generation)
             case Close():
                 self.closing = True
-            case ActorCall() | Room() | StartActor() | StopActor():
+            case ActorCall() | CancelCall() | Room() | StartActor() | StopActor():
                 self._resident().take(message)
             case _ if self._context is not None:
                 self._context.receive(message)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from callboard.actors.errors import ActorStopped
-from callboard.core.errors import OutOfMemory
+from callboard.core.errors import AccelError, MailboxFull, OutOfMemory, Withdrawn
 from callboard.device.host.channel import Channel
 from callboard.device.host.context.admission.shortage import shortage
 from callboard.device.host.context.timelines import Timeline
@@ -24,6 +24,7 @@ from callboard.device.host.residents.thread import ActorThread
 from callboard.device.protocol.messages import (
     ActorCall,
     ActorEvent,
+    CancelCall,
     Failure,
     Returned,
     Room,
@@ -74,11 +75,14 @@ class HostActors:
 
     # -- messages ------------------------------------------------------------------------------------------------------
 
-    def take(self, message: ActorCall | Room | StartActor | StopActor) -> None:
+    def take(self, message: ActorCall | CancelCall | Room | StartActor | StopActor) -> None:
         """Handle one message."""
         match message:
             case ActorCall():
                 self._on_stage.admission.call(message)
+            case CancelCall():
+                if self._stage is not None:
+                    self._cancel(self._stage, message)
             case Room():
                 running = self._on_stage.admission.running.get(message.id)
                 if running is not None:
@@ -92,6 +96,23 @@ class HostActors:
                 stopped = self._actors.get(message.actor)
                 if stopped is not None:
                     stopped.stop()
+
+    def _cancel(self, stage: Stage, message: CancelCall) -> None:
+        if message.call not in stage.admission.running:
+            stage.admission.withdraw(message.call)
+            return
+        actor, item = stage.admission.running[message.call]
+        item.cancelled = not message.overflow or not item.claimed
+        if item.claim():  # it has not begun, and will not
+            text = f"{actor.name}: a newer call took its place" if message.overflow else "the call was cancelled"
+            error = MailboxFull(text) if message.overflow else Withdrawn(text)
+            self._refuse(actor, item, error)
+
+    def _refuse(self, actor: ActorThread, item: Item, error: AccelError) -> None:
+        """Fail a call that was admitted and will not run."""
+        self._on_stage.endings.fail(Ended(actor, item, b"", [], described(item.message.id, error)))
+        if item.staged is not None:
+            item.staged.drop()
 
     def enter(self, context: "ContextActor") -> None:
         """Set the actors up: the context is open and is the active one of the device."""
@@ -238,7 +259,8 @@ class HostActors:
         admission = self._stage.admission
         ready, admission.ready = admission.ready, []
         for actor, item in ready:
-            actor.put(item)
+            if not item.claimed:
+                actor.put(item)
 
     def crowd(self) -> None:
         """Ops had to wait for a call on the thread that serves: calls go to other threads for a while."""
@@ -281,9 +303,8 @@ class HostActors:
             text += f": {cause.attributes.get('type', cause.error)}: {cause.message}"
         self._gone_because[actor.id] = text
         for item in actor.left():
-            self._on_stage.endings.fail(Ended(actor, item, b"", [], described(item.message.id, ActorStopped(text))))
-            if item.staged is not None:
-                item.staged.drop()
+            if item.claim():
+                self._refuse(actor, item, ActorStopped(text))
         self._actors.pop(actor.id, None)
         self.channel.send(ActorEvent(actor.id, "stopped", cause))
         if actor.timeline is not None:

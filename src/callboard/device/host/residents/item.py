@@ -1,5 +1,6 @@
 """Records that the admitting thread and an actor's thread exchange: site, call, and result."""
 
+import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from callboard.core.backend import AccelDevice, AccelEvent
@@ -40,10 +41,14 @@ class Item:
         staged: The host arrays that came with it in an arena.
         room: Memory for the arrays of its result, if some came with it.
         method: Name of the method, or of the message's class; empty until the actor has read it.
+        cancelled: It is not wanted any more.
         began, ended: Monotonic seconds: the actor's thread has begun and ended it; 0 until then.
     """
 
-    __slots__ = ("began", "blocks", "ended", "holds", "message", "method", "op", "operands", "room", "staged", "start")
+    __slots__ = (
+        *("_free", "began", "blocks", "cancelled", "ended", "holds", "message", "method", "op", "operands", "room"),
+        *("staged", "start"),
+    )
 
     def __init__(self, message: ActorCall, op: Pending, staged: StagedCall | None) -> None:
         self.message = message
@@ -55,7 +60,27 @@ class Item:
         self.staged = staged
         self.room: HostMemory | None = None
         self.method = ""
+        self.cancelled = False
         self.began = self.ended = 0.0
+        self._free = [None]  # until somebody claims it
+
+    def claim(self) -> bool:
+        """Take the call, to run or to refuse it; True for the first who asks. Any thread."""
+        try:
+            self._free.pop()
+        except IndexError:
+            return False
+        return True
+
+    @property
+    def claimed(self) -> bool:
+        return not self._free
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether it was not cancelled, and its deadline has not passed."""
+        deadline = self.message.deadline
+        return not self.cancelled and not 0.0 < deadline <= time.monotonic()
 
     @property
     def seconds(self) -> float:

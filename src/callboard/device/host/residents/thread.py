@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from callboard.actors import Directive, Props
 from callboard.actors._runtime.table import bind, find
-from callboard.actors.errors import ActorStopped, ReplyError, UnhandledMessage
+from callboard.actors.errors import ActorStopped, AskTimeout, ReplyError, UnhandledMessage
 from callboard.actors.supervision import RestartLog, Strategy
 from callboard.core.errors import MailboxFull
 from callboard.core.layout import Layout
@@ -176,8 +176,9 @@ class ActorThread:
                 if item is not None:
                     self._items.put(item)
                 break
-            helm = self._host.helm
-            cause = self._lead(item, helm) if helm is not None and helm.holder is self else self._call(item)
+            if item.claim():
+                helm = self._host.helm
+                cause = self._lead(item, helm) if helm is not None and helm.holder is self else self._call(item)
         return cause
 
     def _make(self) -> None:
@@ -235,6 +236,9 @@ class ActorThread:
             # Admitted while an earlier call of this actor ran, which has failed: it fails from the same cause.
             failure = Failure(item.message.id, "ContextLost", "", {})
             return Outcome(item, Ended(self, item, b"", [], failure), None)
+        if not item.is_wanted:
+            late = described(item.message.id, AskTimeout(f"{self.name}: the call's time was over before it began"))
+            return Outcome(item, Ended(self, item, b"", [], late))
         self._current = item
         item.began = self.busy.begin()
         ended: Ended | None = None
@@ -311,7 +315,7 @@ class ActorThread:
             long = False
             with contextlib.suppress(queue.Empty):
                 item: Item | None = self._items.get_nowait()
-                if item is not None:
+                if item is not None and item.claim():
                     return item
         return None
 
@@ -444,6 +448,11 @@ class ActorThread:
         """Make the stream current in packages that have been imported meanwhile."""
         if self._currents is not None:
             self._currents.make()
+
+    def is_cancelled(self) -> bool:
+        """See :meth:`HostContext.cancelled`."""
+        item = self._current
+        return item is not None and not item.is_wanted
 
     def adopt(self, array: Any) -> Adopted:
         """See :meth:`HostContext.ref`."""

@@ -1,7 +1,7 @@
 """``ResidentActor``: the base class of your own actors beside the device; ``HostContext``: what they find there."""
 
 import sys
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 from callboard.actors._runtime.table import check_handlers
 from callboard.actors.supervision import Directive, OneForOne, Strategy
@@ -17,6 +17,7 @@ class Thread(Protocol):
 
     def make_current(self) -> None: ...
     def adopt(self, array: Any) -> Any: ...
+    def is_cancelled(self) -> bool: ...
 
 
 class ResidentActor:
@@ -58,12 +59,15 @@ class ResidentActor:
             one more stops this actor only. There is no parent to escalate to: an exception that its rules do not cover
             (``sys.exit()``) restarts the actor, too.
         max_in_flight: Calls without an answer before a further one raises ``MailboxFull``.
+        overflow: What becomes of that one: ``"fail"``, or ``"drop_old"``: it is accepted, and the oldest call that
+            waits fails with ``MailboxFull`` (for frames of a camera, say, of which only the newest matter).
     """
 
     supervision: ClassVar[Strategy] = OneForOne(
         {Exception: Directive.RESUME}, default=Directive.RESTART, max_restarts=3, within=60.0
     )
     max_in_flight: ClassVar[int] = 1024
+    overflow: ClassVar[Literal["fail", "drop_old"]] = "fail"
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -126,6 +130,13 @@ class HostContext:
             raise BackendUnavailable("torch is not imported; import it in prepare() or at the top of your module")
         self._thread.make_current()
         return torch.device("cuda", self.ordinal) if self.is_cuda else torch.device("cpu")
+
+    def cancelled(self) -> bool:
+        """Whether the call that runs is not wanted any more: it was cancelled, or its time limit has passed.
+
+        A long method looks now and then, and returns or raises what it likes. What it has done stays done.
+        """
+        return self._thread.is_cancelled()
 
     def ref(self, array: Any) -> GpuRef:
         """Make an array of yours one of the device's: returned from a method, it arrives as a ``GpuRef``.
