@@ -149,7 +149,9 @@ class HostActors:
             self._without_stream[actor.id] = described(0, short)
             actor.stop()
             return
-        actor.enter(Site(context.device, timeline, on_host, getattr(context.device, "native", 0)))
+        native = getattr(context.device, "native", 0)
+        limit = context.config.memory_limit
+        actor.enter(Site(context.device, timeline, on_host, native, context.libraries, limit))
 
     @property
     def _on_stage(self) -> Stage:

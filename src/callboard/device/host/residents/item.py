@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from callboard.core.backend import AccelDevice, AccelEvent
 from callboard.core.layout import Layout
 from callboard.device.host.context.blocks import Block
+from callboard.device.host.context.libraries import Libraries
 from callboard.device.host.context.pending import Pending
 from callboard.device.host.context.timelines import Timeline
 from callboard.device.host.residents.operands import Adopted
@@ -26,6 +27,9 @@ class Site(NamedTuple):
     on_host: bool
     """The device's memory is host memory of this process."""
     ordinal: int
+    libraries: Libraries
+    """Those of the context: what the backend serves."""
+    memory_limit: int | None
 
 
 class Item:

@@ -36,6 +36,7 @@ from callboard.device.protocol.residents.values import Packer, Unpacker, Unsenda
 
 if TYPE_CHECKING:
     from callboard.device.host.residents.actors import HostActors
+    from callboard.device.inside.device import LocalDevice
 
 __all__ = ["ActorThread"]
 
@@ -80,6 +81,7 @@ class ActorThread:
         self._context: HostContext | None = None
         self._currents: Currents | None = None
         self._current: Item | None = None
+        self._local: LocalDevice | None = None  # what the present instance has as ctx.device
         self._shorts = 0  # short calls since the last long one
         self._log = RestartLog()
         self._wake = threading.Event()  # a context is there, or the actor is to end
@@ -148,7 +150,8 @@ class ActorThread:
             log.exception("resident actor %s has ended", self.name)
             cause = described(0, e)
         finally:
-            self._instance = self._context = None
+            self._drop_instance()
+            self._context = None
             if self._host.helm is not None:
                 self._host.helm.leave(self)
             self._host.post_gone(self, cause)
@@ -251,6 +254,8 @@ class ActorThread:
             method, arguments, keywords = self._unpacked(item)
             answer = False
             result = method(*arguments, **keywords)
+            if self._local is not None:
+                self._local.finish()
             answer = True
             del method, arguments, keywords
             value, adopted = self._packed(item, result)
@@ -432,7 +437,7 @@ class ActorThread:
         decision = strategy.restart(self._log, time.monotonic(), random.random())
         if decision.directive is not Directive.RESTART:
             return described(0, error)
-        self._instance = None
+        self._drop_instance()
         self._host.post_event(self, "restarting", described(0, error))
         self._ending.wait(decision.delay)
         return None
@@ -448,6 +453,24 @@ class ActorThread:
         """Make the stream current in packages that have been imported meanwhile."""
         if self._currents is not None:
             self._currents.make()
+
+    def device(self) -> "LocalDevice":
+        """See :attr:`HostContext.device`."""
+        site = self._site
+        assert site is not None
+        if self._local is None:
+            from callboard.device.inside.device import LocalDevice
+
+            self._local = LocalDevice(site)
+        return self._local
+
+    def _drop_instance(self) -> None:
+        """The instance is gone, and its arrays and handles with it."""
+        self._instance = None
+        local, self._local = self._local, None
+        if local is not None:
+            with contextlib.suppress(Exception):  # an op of the instance that has failed, or the context is dead
+                local.close()
 
     def is_cancelled(self) -> bool:
         """See :meth:`HostContext.cancelled`."""

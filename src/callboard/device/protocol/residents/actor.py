@@ -1,13 +1,16 @@
 """``ResidentActor``: the base class of your own actors beside the device; ``HostContext``: what they find there."""
 
 import sys
-from typing import Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 from callboard.actors._runtime.table import check_handlers
 from callboard.actors.supervision import Directive, OneForOne, Strategy
 from callboard.core.backend import AccelStream, DeviceInfo
 from callboard.core.errors import BackendUnavailable
 from callboard.core.ref import GpuRef
+
+if TYPE_CHECKING:
+    from callboard.device.inside.device import LocalDevice
 
 __all__ = ["HostContext", "ResidentActor"]
 
@@ -18,6 +21,7 @@ class Thread(Protocol):
     def make_current(self) -> None: ...
     def adopt(self, array: Any) -> Any: ...
     def is_cancelled(self) -> bool: ...
+    def device(self) -> "LocalDevice": ...
 
 
 class ResidentActor:
@@ -94,7 +98,7 @@ class HostContext:
     """The device as a resident actor sees it. For the actor's own thread.
 
     Attributes:
-        device: Which one.
+        info: Which device.
         name: Of the actor.
         stream: The actor's stream; ``stream.native`` is the vendor's handle. What the actor enqueues there is in order
             with the ops of the device that share its arrays; work on other streams must be joined to it.
@@ -104,7 +108,7 @@ class HostContext:
     def __init__(self, thread: Thread, device: DeviceInfo, name: str, stream: AccelStream, ordinal: int) -> None:
         self._thread = thread
         self._stream = stream
-        self.device = device
+        self.info = device
         self.name = name
         self.ordinal = ordinal
 
@@ -114,9 +118,14 @@ class HostContext:
         return self._stream
 
     @property
+    def device(self) -> "LocalDevice":
+        """The libraries of the device, called here: ``ctx.device.blas.gemm(a, b)``, without a message in between."""
+        return self._thread.device()
+
+    @property
     def is_cuda(self) -> bool:
         """Whether there is a CUDA device behind it."""
-        return self.device.compute_capability != (0, 0)
+        return self.info.compute_capability != (0, 0)
 
     @property
     def torch_device(self) -> Any:
