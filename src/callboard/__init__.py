@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from callboard.core.reply import Reply
     from callboard.device.client.handle import Device
     from callboard.device.client.residents.ref import ResidentRef
+    from callboard.device.client.residents.stream import Stream
     from callboard.device.config import DeviceConfig, HostConfig
     from callboard.device.protocol.residents.actor import HostContext, ResidentActor
     from callboard.device.supervision.supervisor import DeviceSupervisor
@@ -122,6 +123,7 @@ _NAMES = {
     "callboard.device.client.handle": ("Device",),
     "callboard.device.protocol.residents.actor": ("HostContext", "ResidentActor"),
     "callboard.device.client.residents.ref": ("ResidentRef",),
+    "callboard.device.client.residents.stream": ("Stream",),
     "callboard.device.supervision.supervisor": ("DeviceSupervisor",),
     "callboard.device.supervision.watch": ("Lost", "Recovered", "Stopped"),
     "callboard.retry": ("request_key", "retrying"),
@@ -179,6 +181,7 @@ __all__ = [
     "Scalar",
     "ShapeError",
     "Stopped",
+    "Stream",
     "System",
     "Terminated",
     "Unrecoverable",

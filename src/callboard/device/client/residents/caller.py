@@ -124,6 +124,16 @@ class Caller:
             on_loop(port, lambda: self._expire_after(end, timeout, arguments.tag))
         return reply
 
+    @property
+    def port(self) -> OpPort:
+        """The op line."""
+        return self._port
+
+    @property
+    def flying(self) -> dict[int, CallEnd]:
+        """Calls without an answer, by id."""
+        return self._flying
+
     def _ahead(self, actor: "Resident") -> Slot | None:
         """Memory for the result, if the last ones of the actor needed some."""
         if not actor.expects:

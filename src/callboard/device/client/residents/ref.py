@@ -2,7 +2,7 @@
 
 import asyncio
 import inspect
-from collections.abc import Callable
+from collections.abc import AsyncIterable, Callable, Iterable
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, NoReturn, ParamSpec, Self, TypeVar
 
@@ -11,6 +11,9 @@ from callboard.actors.errors import UnhandledMessage
 from callboard.actors.messages import Msg, Request
 from callboard.core.reply import Reply
 from callboard.device.client.residents.calls import Arguments, read_only
+from callboard.device.client.residents.steps import Steps, refuse_generator, refuse_others
+from callboard.device.client.residents.stream import Stream
+from callboard.device.protocol.residents.steps import OPEN
 
 if TYPE_CHECKING:
     from callboard.device.client.residents.registry import Resident, Residents
@@ -60,10 +63,37 @@ class ResidentRef(Generic[A_co]):
         """
         name = self._method(method)
         tag = f"{self._actor.name}.{name}"
+        refuse_generator(tag, method)
         self._check_arguments(tag, name, args, kwargs)
         return self._residents.caller.call(
             self._actor, Arguments(tag, name, args, kwargs, _signature(method), read_only(method)), self._timeout
         )
+
+    def stream(
+        self,
+        method: Callable[Concatenate[A_co, P], Iterable[R] | AsyncIterable[R]],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> Stream[R]:
+        """Take the items that a method yields: ``async for token in model.stream(Model.generate, prompt): ...``.
+
+        The generator is made at once. Its first step runs when the iteration begins; see :class:`callboard.Stream`.
+
+        Args:
+            method: A generator, or a method that returns an iterator.
+            args, kwargs: As for :meth:`call`, but no ``GpuRef``: the generator would need it beyond the call.
+
+        Raises:
+            TypeError: As :meth:`call`; a ``GpuRef`` among the arguments; a method that yields nothing.
+            ValueError, MailboxFull, ActorStopped, DeviceStopped: As :meth:`call`.
+        """
+        name = self._method(method)
+        tag = f"{self._actor.name}.{name}"
+        refuse_others(tag, method)
+        self._check_arguments(tag, name, args, kwargs)
+        opening = Arguments(tag, [OPEN, name], args, kwargs, _signature(method), read_only(method))
+        return Stream(Steps(self._residents.caller, self._actor, opening), self._timeout)
 
     def ask(self, request: Request[A_co, R]) -> Reply[R]:
         """Ask with a message; the method marked ``@Message.handles`` answers. Raises as :meth:`call`.

@@ -25,6 +25,7 @@ from callboard.device.host.residents.currents import Currents
 from callboard.device.host.residents.item import Ended, Item, Outcome, Site
 from callboard.device.host.residents.operands import Adopted, DeviceView, adopt
 from callboard.device.host.residents.staging import HostMemory
+from callboard.device.host.residents.streams import Broken, Streams, why_not
 from callboard.device.protocol.messages import Failure, Room, StartActor
 from callboard.device.protocol.residents.actor import HostContext, ResidentActor
 from callboard.device.protocol.residents.classes import class_named
@@ -80,6 +81,7 @@ class ActorThread:
         self._current: Item | None = None
         self._shorts = 0  # short calls since the last long one
         self._log = RestartLog()
+        self._streams = Streams(self.name)
         self._wake = threading.Event()  # a context is there, or the actor is to end
         self._items: queue.SimpleQueue[Item | None] = queue.SimpleQueue()
         self._rooms: queue.SimpleQueue[Room | None] = queue.SimpleQueue()
@@ -107,6 +109,7 @@ class ActorThread:
 
     def put(self, item: Item) -> None:
         """Queue a call."""
+        self._streams.notice(item.message.body)
         self._items.put(item)
 
     def give_room(self, room: Room) -> None:
@@ -146,6 +149,7 @@ class ActorThread:
             log.exception("resident actor %s has ended", self.name)
             cause = described(0, e)
         finally:
+            self._streams.close()
             self._instance = self._context = None
             if self._host.helm is not None:
                 self._host.helm.leave(self)
@@ -263,6 +267,7 @@ class ActorThread:
             self._host.post_ended(ended)
             return None
         assert error is not None
+        self._streams.spoil(item.message.id)
         return self._failed(item, error, answer)
 
     # -- calls on the thread that serves -------------------------------------------------------------------------------
@@ -319,6 +324,8 @@ class ActorThread:
         unpacker = Unpacker(memory, [self._view(site, *operand) for operand in item.operands], class_named)
         args = [unpacker.unpack(a) for a in arguments]
         given = {key: unpacker.unpack(a) for key, a in keywords.items()}
+        if type(name) is list:
+            return self._streams.method(self._instance, name, item.message.id), args, given
         if name is not None:
             return getattr(self._instance, name), args, given
         handler = find(self._table, type(args[0]))
@@ -341,7 +348,7 @@ class ActorThread:
         try:
             packed = packer.pack(result)
         except Unsendable as e:
-            raise TypeError(f"result{e.path}: {e.why}") from None
+            raise TypeError(why_not(result, e)) from None
         except RecursionError:
             raise TypeError("result: it contains itself, or is nested too deeply") from None
         refs = [ref.wire for ref in packer.refs]
@@ -373,7 +380,7 @@ class ActorThread:
     def _failed(self, item: Item, error: BaseException, answer: bool) -> Failure | None:
         if not isinstance(error, ReplyError) and self._is_lost(error):
             return described(0, error)
-        failure = described(item.message.id, error)
+        failure = error.of(item.message.id) if isinstance(error, Broken) else described(item.message.id, error)
         short = is_out_of_memory(error)
         if answer or is_answer(error) or self._resumes(error):
             _forget_frames(error)
@@ -386,6 +393,7 @@ class ActorThread:
         if not self._decisions.get():  # it read the result of a failed op, or the host is closing
             return None
         log.error("resident actor %s failed: %s", self.name, failure.attributes.get("traceback") or failure.message)
+        self._streams.fail(failure)
         cause = self._after(error)
         if cause is not None or self.stopping:
             return cause
