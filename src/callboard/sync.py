@@ -21,8 +21,8 @@ from typing import Self, Unpack
 
 from callboard._background import BackgroundLoop, interrupted, open_loop
 from callboard._blocking import PerGeneration, ResidentRef
-from callboard._blocking_stream import Stream
 from callboard._blocking_device import Device, Ref
+from callboard._blocking_stream import Stream
 from callboard.device.client.handle import Device as AsyncDevice
 from callboard.device.config import DeviceConfig, DeviceOptions
 from callboard.device.protocol.residents.importing import note_importing

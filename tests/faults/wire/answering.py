@@ -65,6 +65,9 @@ class Echo(cb.ResidentActor):
     def fail(self, number: int) -> None:
         raise Odd(number) if number % 2 else cb.ReplyError(f"number {number}")
 
+    def items(self, value: Any) -> Iterator[Any]:
+        yield from (value, 1, self.ctx.ref(np.ones(4, np.float32)))
+
     def lend(self) -> Any:
         return self.ctx.ref(np.ones(16, np.float32))
 
@@ -143,6 +146,8 @@ class Round:
             call(Echo.fail, self._random.randrange(4)),
             call(Echo.lend),
             call(Echo.echo, self._matrix()),
+            _taken(self._echo, value),
+            _taken(self._echo, value, 1),
         ]
 
     def _events(self) -> Asks:
@@ -241,6 +246,14 @@ class Batch:
         if not (y == number).all() or said[0] != number or not (said[1] == y).all():
             raise Violation(f"{y}, {said} where {number} is right")
         return True
+
+
+async def _taken(echo: cb.ResidentRef[Echo], value: Any, most: int = 100) -> None:
+    async with echo.stream(Echo.items, value) as stream:
+        async for _ in stream:
+            most -= 1
+            if most <= 0:
+                break
 
 
 async def outcome(ask: Awaitable[Any]) -> None:
