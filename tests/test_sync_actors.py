@@ -8,7 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.device.residents.lab import Add, Brief, Gate, Note, Probe, Restarting, SlowSetup, Unhandled
+from tests.device.residents.lab import Add, Brief, Gate, Note, OwnError, Probe, Restarting, SlowSetup, Unhandled
+from tests.device.residents.stream_lab import Streamer
 from tests.test_sync import BOTH, open_cpu, program
 
 import callboard as cb
@@ -100,7 +101,7 @@ def test_a_timeout_ends_the_wait(tmp_path: Path) -> None:
     with open_cpu() as cpu:
         probe = cpu.actor_of(cb.Props(Probe))
         try:
-            with pytest.raises(AskTimeout, match="the call goes on"):
+            with pytest.raises(AskTimeout, match="the call is cancelled"):
                 probe.with_timeout(0.05).call(Probe.wait, gate.path)
         finally:
             gate.open_for_good()
@@ -324,3 +325,59 @@ def test_a_trace_is_told_until_it_is_removed(isolation: str) -> None:
         assert records.empty()
         last = cpu.trace(records.put)
     last()
+
+
+# -- streams -----------------------------------------------------------------------------------------------------------
+
+
+@BOTH
+def test_a_stream_is_a_plain_loop(isolation: str) -> None:
+    with open_cpu(isolation=isolation) as cpu:
+        actor = cpu.actor_of(cb.Props(Streamer), name="streamer")
+        assert list(actor.stream(Streamer.count, 20)) == list(range(20))
+        assert actor.call(Streamer.state) == (20, ["count done", "count closed"])
+        for item in actor.stream(Streamer.count, 20, "loop").with_prefetch(0):
+            if item == 2:
+                break
+        assert actor.call(Streamer.state) == (23, ["count done", "count closed", "loop closed"])
+        with actor.stream(Streamer.count, 20, "with") as stream:
+            assert next(stream) == 0
+        assert list(stream) == []
+        assert actor.call(Streamer.state)[1][-1] == "with closed"
+        with pytest.raises(OwnError, match="bad"):
+            list(actor.stream(Streamer.fails, 3, "own"))
+        refs = list(actor.stream(Streamer.lend, 2))
+        np.testing.assert_array_equal(refs[1].get(), [1, 1, 1])
+        stream = actor.stream(Streamer.fails_to_close, 100)
+        next(stream)
+        with pytest.raises(OwnError, match="cleaning up"):
+            stream.close()
+        with pytest.raises(TypeError, match="use `stream`"):
+            actor.call(Streamer.count, 3)
+        assert actor.call(Streamer.open_streams) == 0
+        assert repr(stream) == "<Stream of streamer.fails_to_close, over>"
+
+
+@BOTH
+def test_streams_of_several_threads(isolation: str) -> None:
+    with open_cpu(isolation=isolation) as cpu:
+        actor = cpu.actor_of(cb.Props(Streamer))
+        got: queue.SimpleQueue[list[int]] = queue.SimpleQueue()
+        threads = [threading.Thread(target=lambda: got.put(list(actor.stream(Streamer.count, 30)))) for _ in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(SOON)
+        assert [got.get(timeout=SOON) for _ in threads] == [list(range(30))] * 6
+
+
+@BOTH
+def test_an_item_that_does_not_come_in_time_ends_the_stream(isolation: str, tmp_path: Path) -> None:
+    gate = Gate(tmp_path / "gate")
+    with open_cpu(isolation=isolation) as cpu:
+        actor = cpu.actor_of(cb.Props(Streamer))
+        actor.call(Streamer.state)
+        with pytest.raises(AskTimeout, match=r"no item within 0.01 s; the stream is closed"):
+            list(actor.with_timeout(0.01).stream(Streamer.gated, gate.path, 5))
+        gate.open_for_good()
+        assert actor.call(Streamer.open_streams) == 0

@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     from callboard.device.client.handle import Device
     from callboard.device.client.line.status import ResidentState, TraceRecord
     from callboard.device.client.residents.ref import ResidentRef
+    from callboard.device.client.residents.stream import Stream
     from callboard.device.config import DeviceConfig, HostConfig
     from callboard.device.protocol.residents.actor import HostContext, ResidentActor
     from callboard.device.supervision.supervisor import DeviceSupervisor
@@ -124,6 +125,7 @@ _NAMES = {
     "callboard.device.client.line.status": ("ResidentState", "TraceRecord"),
     "callboard.device.protocol.residents.actor": ("HostContext", "ResidentActor"),
     "callboard.device.client.residents.ref": ("ResidentRef",),
+    "callboard.device.client.residents.stream": ("Stream",),
     "callboard.device.supervision.supervisor": ("DeviceSupervisor",),
     "callboard.device.supervision.watch": ("Lost", "Recovered", "Stopped"),
     "callboard.retry": ("request_key", "retrying"),
@@ -182,6 +184,7 @@ __all__ = [
     "Scalar",
     "ShapeError",
     "Stopped",
+    "Stream",
     "System",
     "Terminated",
     "TraceRecord",

@@ -2,11 +2,12 @@
 
 import contextlib
 import threading
-from collections.abc import Callable
+from collections.abc import AsyncIterable, Callable, Iterable
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar, final, overload
 
 import numpy as np
 
+from callboard._blocking_stream import Stream
 from callboard.actors.messages import Msg, Request
 from callboard.core.errors import DeviceStopped
 from callboard.core.mode import Blocking
@@ -69,6 +70,43 @@ class ResidentRef(Generic[A_co]):
         """
         reply: Reply[Any] = self._device._patiently(lambda: self._ref.call(method, *args, **kwargs))
         return reply.result()
+
+    @overload
+    def stream(
+        self,
+        method: Callable[Concatenate[A_co, P], "Iterable[_Undeclared] | AsyncIterable[_Undeclared]"],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> Stream[Any]: ...
+
+    @overload
+    def stream(
+        self,
+        method: Callable[Concatenate[A_co, P], Iterable[GpuRef[Any]] | AsyncIterable[GpuRef[Any]]],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> Stream[GpuRef[Blocking]]: ...
+
+    @overload
+    def stream(
+        self,
+        method: Callable[Concatenate[A_co, P], Iterable[R] | AsyncIterable[R]],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> Stream[R]: ...
+
+    def stream(self, method: Callable[Concatenate[A_co, P], Any], /, *args: P.args, **kwargs: P.kwargs) -> Stream[Any]:
+        """Take the items that a method yields: ``for token in model.stream(Model.generate, prompt): ...``.
+
+        Arguments and errors as :meth:`callboard.ResidentRef.stream`; where that raises ``MailboxFull``, this waits for
+        room.
+        """
+        device = self._device
+        opened = device._patiently(lambda: self._ref.stream(method, *args, **kwargs))
+        return Stream(opened._steps, opened._timeout, device._patiently)
 
     def ask(self, request: Request[A_co, R]) -> R:
         """Ask with a message and wait for the answer; the method marked ``@Message.handles`` gives it.

@@ -22,6 +22,7 @@ from typing import Self, Unpack
 from callboard._background import BackgroundLoop, interrupted, open_loop
 from callboard._blocking import PerGeneration, ResidentRef
 from callboard._blocking_device import Device, Ref
+from callboard._blocking_stream import Stream
 from callboard.device.client.handle import Device as AsyncDevice
 from callboard.device.config import DeviceConfig, DeviceOptions
 from callboard.device.protocol.residents.importing import note_importing
@@ -29,7 +30,7 @@ from callboard.device.supervision.actor import INTERRUPTED
 from callboard.device.supervision.supervisor import DeviceSupervisor
 from callboard.system import System as AsyncSystem
 
-__all__ = ["Device", "PerGeneration", "Ref", "ResidentRef", "System", "device"]
+__all__ = ["Device", "PerGeneration", "Ref", "ResidentRef", "Stream", "System", "device"]
 
 
 class System:

@@ -7,6 +7,7 @@ from tests.actors.test_typing import complaints
 
 PRELUDE = """
 import asyncio
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Generator, Iterable, Iterator
 from typing import assert_type
 
 import numpy as np
@@ -32,6 +33,25 @@ class Embedder(cb.ResidentActor):
 
     def lend(self, weights: cb.In) -> cb.GpuRef:
         return self.ctx.ref(weights)
+
+    def tokens(self, prompt: str, *, top: int = 1) -> Iterator[str]:
+        yield prompt
+
+    def generated(self) -> Generator[int, None, str]:
+        yield 1
+        return ""
+
+    def iterated(self) -> Iterable[bytes]:
+        yield b""
+
+    async def later(self) -> AsyncIterator[float]:
+        yield 1.0
+
+    async def later_generated(self) -> AsyncGenerator[str, None]:
+        yield ""
+
+    async def later_iterated(self) -> AsyncIterable[int]:
+        yield 1
 
     @Count.handles
     def count(self, m: Count) -> int:
@@ -65,9 +85,23 @@ async def good(dev: cb.Device, x: cb.GpuRef) -> None:
     if emb.state == "ready" or emb.with_timeout(5.0).state == "stopped":
         await ready.call(Embedder.embed, [])
         assert emb.state != "stopped"
+    stream: cb.Stream[str] = emb.stream(Embedder.tokens, "hello", top=3)
+    async for token in stream.with_prefetch(2):
+        word: str = token
+    async with emb.with_timeout(5.0).stream(Embedder.generated) as numbers:
+        n = await anext(numbers)
+    chunks: list[bytes] = [chunk async for chunk in emb.stream(Embedder.iterated)]
+    floats: list[float] = [x async for x in emb.stream(Embedder.later)]
+    words: list[str] = [x async for x in emb.stream(Embedder.later_generated)]
+    ints: list[int] = [x async for x in emb.stream(Embedder.later_iterated)]
     derived = dev.actor_of(cb.Props(Derived, "weights"))
     b: cb.ResidentRef[Embedder] = derived
     await derived.call(Embedder.embed, [])
+
+def good_sync(dev: cb.sync.Device) -> None:
+    emb = dev.actor_of(cb.Props(Embedder, "weights", width=4), name="emb")
+    words: list[str] = [token for token in emb.stream(Embedder.tokens, "hello", top=3).with_prefetch(2)]
+    floats: list[float] = list(emb.stream(Embedder.later))
 """
 
 BAD = {
@@ -83,6 +117,11 @@ BAD = {
     "ask with a plain message": "emb.ask(Reset())",
     "missing field": "emb.ask(Count())",
     "missing constructor argument": "dev.actor_of(cb.Props(Embedder))",
+    "wrong type of an argument of a stream": "emb.stream(Embedder.tokens, 1)",
+    "unknown keyword of a stream": 'emb.stream(Embedder.tokens, "", prefetch=1)',
+    "wrong type of an item": "async for x in emb.stream(Embedder.tokens, ''): r2: int = x",
+    "no iterator": "emb.stream(Embedder.count)",
+    "plain loop over a stream": "for x in emb.stream(Embedder.tokens, ''): pass",
     "wrong constructor argument": "dev.actor_of(cb.Props(Embedder, 3))",
     "a call before the wait": 'dev.actor_of(cb.Props(Embedder, "w"), wait=True).call(Embedder.embed, [])',
     "a wait for a ref": 'await dev.actor_of(cb.Props(Embedder, "w"))',

@@ -65,6 +65,9 @@ class Echo(cb.ResidentActor):
     def fail(self, number: int) -> None:
         raise Odd(number) if number % 2 else cb.ReplyError(f"number {number}")
 
+    def items(self, value: Any) -> Iterator[Any]:
+        yield from (value, 1, self.ctx.ref(np.ones(4, np.float32)))
+
     def lend(self) -> Any:
         return self.ctx.ref(np.ones(16, np.float32))
 
@@ -143,6 +146,8 @@ class Round:
             call(Echo.fail, self._random.randrange(4)),
             call(Echo.lend),
             call(Echo.echo, self._matrix()),
+            _taken(self._echo, value),
+            _taken(self._echo, value, 1),
         ]
 
     def _events(self) -> Asks:
@@ -244,6 +249,14 @@ async def _gone(dev: cb.Device, host: Any) -> None:
     """Wait until the device knows that a host has ended: it would be asked before, and fail."""
     while host is not None and dev._actor.host is host:  # noqa: ASYNC110
         await asyncio.sleep(0)
+
+
+async def _taken(echo: cb.ResidentRef[Echo], value: Any, most: int = 100) -> None:
+    async with echo.stream(Echo.items, value) as stream:
+        async for _ in stream:
+            most -= 1
+            if most <= 0:
+                break
 
 
 async def outcome(ask: Awaitable[Any]) -> None:

@@ -61,7 +61,7 @@ class Caller:
     """
 
     def __init__(self, port: OpPort, arenas: ArenaPool) -> None:
-        self.port = self._port = port
+        self._port = port
         self._arenas = arenas
         self._flying: dict[int, CallEnd] = {}
         self._staged: dict[int, Slot] = {}  # slots of arguments, by call
@@ -128,6 +128,16 @@ class Caller:
         if timeout is not None:
             on_loop(port, lambda: self._expire_after(end, timeout, arguments.tag))
         return reply
+
+    @property
+    def port(self) -> OpPort:
+        """The op line."""
+        return self._port
+
+    @property
+    def flying(self) -> dict[int, CallEnd]:
+        """Calls without an answer, by id."""
+        return self._flying
 
     def _ahead(self, actor: "Resident") -> Slot | None:
         """Memory for the result, if the last ones of the actor needed some."""

@@ -42,7 +42,7 @@ class Arguments:
 
     Args:
         tag: Of the call, for errors.
-        method: Name of the method; None for a message, which is the only argument.
+        method: Name of the method, or a step of a stream; None for a message, which is the only argument.
         signature: Where the arguments' names come from; None for a message.
         frozen: Names of the parameters whose device arrays are only read.
 
@@ -54,7 +54,7 @@ class Arguments:
     def __init__(
         self,
         tag: str,
-        method: str | None,
+        method: str | list[Any] | None,
         args: Sequence[Any],
         kwargs: Mapping[str, Any],
         signature: inspect.Signature | None,
@@ -149,7 +149,7 @@ class CallEnd(End):
         self.caller = caller
         self.actor = actor
         self.id = 0
-        self.reply = weakref.ref(reply)
+        self.reply: Callable[[], Any] = weakref.ref(reply)
         self.slot: Slot | None = None
         self.asked = False
         self.timer: asyncio.TimerHandle | None = None

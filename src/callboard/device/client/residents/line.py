@@ -34,7 +34,7 @@ def on_loop(port: OpPort, action: Callable[[], None]) -> None:
         port.loop.call_soon_threadsafe(action)
 
 
-def accept(port: OpPort, tag: str, end: End, message: Callable[[int], ActorCall]) -> int:
+def accept(port: OpPort, tag: str, end: End, message: Callable[[int], ActorCall], later: bool = False) -> int:
     """Queue a call; gives its id.
 
     Args:
@@ -42,6 +42,7 @@ def accept(port: OpPort, tag: str, end: End, message: Callable[[int], ActorCall]
         tag: Of the call, for errors.
         end: Told of the completion.
         message: Makes the message, given the id.
+        later: Send nothing now, because this may be a garbage collection in the middle of a send.
 
     Raises:
         MailboxFull, DeviceStopped: Nothing has been queued.
@@ -57,5 +58,8 @@ def accept(port: OpPort, tag: str, end: End, message: Callable[[int], ActorCall]
     port.outbox.add(message(call))
     if port.unanswered.entries is not pending:  # lost meanwhile: the loop fails the call, if it has not yet
         port.loop.call_soon_threadsafe(port.unanswered.fail_late, call, pending)
-    port.outbox.remind()
+    if later:
+        port.loop.call_soon_threadsafe(port.outbox.flush)
+    else:
+        port.outbox.remind()
     return call

@@ -1,7 +1,7 @@
 """``ResidentRef``: the typed handle of a resident actor."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterable, Callable, Iterable
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, NoReturn, ParamSpec, Self, TypeVar
 
 from callboard.actors._runtime.table import handler_names
@@ -10,6 +10,9 @@ from callboard.actors.messages import Msg, Request
 from callboard.core.reply import Reply
 from callboard.device.client.line.status import ResidentState
 from callboard.device.client.residents.calls import Arguments
+from callboard.device.client.residents.steps import Steps, refuse_generator, refuse_others
+from callboard.device.client.residents.stream import Stream
+from callboard.device.protocol.residents.steps import OPEN
 
 if TYPE_CHECKING:
     from callboard.device.client.residents.registry import Resident, Residents
@@ -62,10 +65,38 @@ class ResidentRef(Generic[A_co]):
         actor = self._actor
         found = actor.methods.find(method)
         tag = f"{actor.name}.{found.name}"
+        refuse_generator(tag, method)
         found.check(tag, args, kwargs)
         return self._residents.caller.call(
             actor, Arguments(tag, found.name, args, kwargs, found.signature, found.frozen), self._timeout
         )
+
+    def stream(
+        self,
+        method: Callable[Concatenate[A_co, P], Iterable[R] | AsyncIterable[R]],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> Stream[R]:
+        """Take the items that a method yields: ``async for token in model.stream(Model.generate, prompt): ...``.
+
+        The generator is made at once. Its first step runs when the iteration begins; see :class:`callboard.Stream`.
+
+        Args:
+            method: A generator, or a method that returns an iterator.
+            args, kwargs: As for :meth:`call`, but no ``GpuRef``: the generator would need it beyond the call.
+
+        Raises:
+            TypeError: As :meth:`call`; a ``GpuRef`` among the arguments; a method that yields nothing.
+            ValueError, MailboxFull, ActorStopped, DeviceStopped: As :meth:`call`.
+        """
+        actor = self._actor
+        found = actor.methods.find(method)
+        tag = f"{actor.name}.{found.name}"
+        refuse_others(tag, method)
+        found.check(tag, args, kwargs)
+        opening = Arguments(tag, [OPEN, found.name], args, kwargs, found.signature, found.frozen)
+        return Stream(Steps(self._residents.caller, actor, opening), self._timeout)
 
     def ask(self, request: Request[A_co, R]) -> Reply[R]:
         """Ask with a message; the method marked ``@Message.handles`` answers. Raises as :meth:`call`.

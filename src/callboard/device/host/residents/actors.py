@@ -241,8 +241,11 @@ class HostActors:
         """Hand the calls that were admitted to their actors; one that is called alone serves from now on."""
         if self._stage is None or not self._stage.admission.ready:
             return
-        ready, running = self._stage.admission.ready, self._stage.admission.running
-        alone = ready[0][0]
+        admission = self._stage.admission
+        ready = admission.ready = [entry for entry in admission.ready if not entry[1].claimed]  # cancelled meanwhile
+        if not ready:
+            return
+        running, alone = admission.running, ready[0][0]
         if self._crowded:
             self._crowded = max(0, self._crowded - len(ready))
         elif (
@@ -261,8 +264,7 @@ class HostActors:
         admission = self._stage.admission
         ready, admission.ready = admission.ready, []
         for actor, item in ready:
-            if not item.claimed:
-                actor.put(item)
+            actor.put(item)
 
     def crowd(self) -> None:
         """Ops had to wait for a call on the thread that serves: calls go to other threads for a while."""

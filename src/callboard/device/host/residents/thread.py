@@ -20,12 +20,13 @@ from callboard.core.operand import StructOperand
 from callboard.device.host.context.parking import Holds
 from callboard.device.host.context.pending import FAILED
 from callboard.device.host.context.timelines import Timeline
-from callboard.device.host.helm import Helm
 from callboard.device.host.residents.busytime import BusyTime
 from callboard.device.host.residents.currents import Currents
 from callboard.device.host.residents.item import Ended, Item, Outcome, Site
+from callboard.device.host.residents.leading import lead
 from callboard.device.host.residents.operands import Adopted, DeviceView, adopt
 from callboard.device.host.residents.staging import HostMemory
+from callboard.device.host.residents.streams import Broken, Streams, why_not
 from callboard.device.protocol.messages import Failure, Room, StartActor
 from callboard.device.protocol.residents.actor import HostContext, ResidentActor
 from callboard.device.protocol.residents.classes import class_named
@@ -44,9 +45,6 @@ log = logging.getLogger("callboard.resident")
 
 SHORT, STEADY = 1e-3, 2
 """Seconds of a short call, and how many of them in a row let an actor serve."""
-
-NOTICED = 100e-6
-"""Seconds that ops may wait for a call on the thread that serves."""
 
 BESIDE = 256 << 10
 """Results larger than this many bytes travel in an arena, not in the completion."""
@@ -84,6 +82,7 @@ class ActorThread:
         self._local: LocalDevice | None = None  # what the present instance has as ctx.device
         self._shorts = 0  # short calls since the last long one
         self._log = RestartLog()
+        self._streams = Streams(self.name)
         self._wake = threading.Event()  # a context is there, or the actor is to end
         self._items: queue.SimpleQueue[Item | None] = queue.SimpleQueue()
         self._rooms: queue.SimpleQueue[Room | None] = queue.SimpleQueue()
@@ -111,6 +110,7 @@ class ActorThread:
 
     def put(self, item: Item) -> None:
         """Queue a call."""
+        self._streams.notice(item.message.body)
         self._items.put(item)
 
     def give_room(self, room: Room) -> None:
@@ -131,6 +131,19 @@ class ActorThread:
     def join(self) -> None:
         self._thread.join()
 
+    def next(self) -> Item | None:
+        """The next call that is queued, if there is one; on its own thread."""
+        with contextlib.suppress(queue.Empty):
+            while (item := self._items.get_nowait()) is None or not item.claim():
+                pass
+            return item
+        return None
+
+    @property
+    def has_calls(self) -> bool:
+        """Whether calls are queued."""
+        return not self._items.empty()
+
     def left(self) -> list[Item]:
         """The calls that it did not run; called after it has ended."""
         items = []
@@ -150,6 +163,7 @@ class ActorThread:
             log.exception("resident actor %s has ended", self.name)
             cause = described(0, e)
         finally:
+            self._streams.close()
             self._drop_instance()
             self._context = None
             if self._host.helm is not None:
@@ -181,7 +195,7 @@ class ActorThread:
                 break
             if item.claim():
                 helm = self._host.helm
-                cause = self._lead(item, helm) if helm is not None and helm.holder is self else self._call(item)
+                cause = lead(self, self._host, item) if helm is not None and helm.holder is self else self.call(item)
         return cause
 
     def _make(self) -> None:
@@ -229,11 +243,11 @@ class ActorThread:
 
     # -- a call --------------------------------------------------------------------------------------------------------
 
-    def _call(self, item: Item) -> Failure | None:
+    def call(self, item: Item) -> Failure | None:
         """Run a call; returns why the actor gives up, None when it goes on."""
-        return self._finish(self._outcome(item))
+        return self.finish(self.outcome(item))
 
-    def _outcome(self, item: Item) -> Outcome:
+    def outcome(self, item: Item) -> Outcome:
         """Run a call."""
         if any(source.state == FAILED for source in item.op.sources):
             # Admitted while an earlier call of this actor ran, which has failed: it fails from the same cause.
@@ -268,71 +282,29 @@ class ActorThread:
         self._shorts = min(STEADY, self._shorts + 1) if ended is not None and item.seconds < SHORT else 0
         return Outcome(item, ended, error, answer)
 
-    def _finish(self, outcome: Outcome) -> Failure | None:
+    def finish(self, outcome: Outcome) -> Failure | None:
         """Have a call settled by the thread that serves; returns why the actor gives up."""
         item, ended, error, answer = outcome
         if ended is not None:
             self._host.post_ended(ended)
             return None
         assert error is not None
+        self._streams.spoil(item.message.id)
         return self._failed(item, error, answer)
-
-    # -- calls on the thread that serves -------------------------------------------------------------------------------
-
-    def _lead(self, item: Item, helm: Helm) -> Failure | None:
-        """Serve the host, and run calls in between, until another thread serves; returns why the actor gives up."""
-        self._host.channel.serve_here()
-        while self.is_short:
-            helm.begin()
-            outcome = self._outcome(item)
-            if not helm.end(self):
-                return self._finish(outcome)
-            if outcome.error is not None or outcome.ended is None:
-                helm.give_back()
-                return self._finish(outcome)
-            try:
-                following = self._serve(outcome.ended, helm)
-            except BaseException as e:  # the host's own thread says what it means
-                helm.give_back(e)
-                return None
-            if following is None:
-                return None
-            item = following
-        helm.give_back()
-        return self._call(item)
-
-    def _serve(self, ended: Ended, helm: Helm) -> Item | None:
-        """Settle a call and serve until the next one; None when another thread serves."""
-        host = self._host.serving
-        host.use()  # user code may have made another context current
-        self._host.end(ended)
-        host.settle()
-        long = ended.item.seconds > NOTICED
-        while helm.holder is self:
-            if self.stopping or host.closing:
-                helm.give_back()
-                return None
-            ops = host.turn(wait=self._items.empty())
-            if helm.holder is not self:
-                return None
-            if long and ops:
-                self._host.crowd()
-            long = False
-            with contextlib.suppress(queue.Empty):
-                item: Item | None = self._items.get_nowait()
-                if item is not None and item.claim():
-                    return item
-        return None
 
     def _unpacked(self, item: Item) -> tuple[Callable[..., Any], list[Any], dict[str, Any]]:
         name, arguments, keywords = decode(item.message.body)
-        item.method = name or ""
+        item.method = (
+            "".join(map(str, name[:1])) if type(name) is list else name or ""
+        )  # of a stream: open, next, close
         site = self._site
         assert site is not None
         memory = None if item.staged is None else item.staged.open()
         unpacker = Unpacker(memory, [self._view(site, *operand) for operand in item.operands], class_named)
         args = [unpacker.unpack(a) for a in arguments]
         given = {key: unpacker.unpack(a) for key, a in keywords.items()}
+        if type(name) is list:
+            return self._streams.method(self._instance, name, item.message.id), args, given
         if name is not None:
             return getattr(self._instance, name), args, given
         item.method = type(args[0]).__name__
@@ -356,7 +328,7 @@ class ActorThread:
         try:
             packed = packer.pack(result)
         except Unsendable as e:
-            raise TypeError(f"result{e.path}: {e.why}") from None
+            raise TypeError(why_not(result, e)) from None
         except RecursionError:
             raise TypeError("result: it contains itself, or is nested too deeply") from None
         refs = [ref.wire for ref in packer.refs]
@@ -388,7 +360,7 @@ class ActorThread:
     def _failed(self, item: Item, error: BaseException, answer: bool) -> Failure | None:
         if not isinstance(error, ReplyError) and self._is_lost(error):
             return described(0, error)
-        failure = described(item.message.id, error)
+        failure = error.of(item.message.id) if isinstance(error, Broken) else described(item.message.id, error)
         short = is_out_of_memory(error)
         if answer or is_answer(error) or self._resumes(error):
             _forget_frames(error)
@@ -401,6 +373,7 @@ class ActorThread:
         if not self._decisions.get():  # it read the result of a failed op, or the host is closing
             return None
         log.error("resident actor %s failed: %s", self.name, failure.attributes.get("traceback") or failure.message)
+        self._streams.fail(failure)
         cause = self._after(error)
         if cause is not None or self.stopping:
             return cause

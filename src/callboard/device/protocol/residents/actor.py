@@ -49,6 +49,8 @@ class ResidentActor:
     arrives as a ``GpuRef``. A parameter annotated ``cb.In`` is read only; every other device array may be written, and
     counts as spoilt when the method fails.
 
+    A method that yields is called with ``stream`` in place of ``call``; see :class:`callboard.Stream`.
+
     An ``Exception`` that a method raises is an *answer*: the caller gets it, the actor stays as it is. A ``setup`` that
     fails, or an exception of another kind (``SystemExit``), restarts the actor within the budget of ``supervision``. A
     class asks for restarts after its methods' exceptions with a strategy of its own::

@@ -1,0 +1,248 @@
+"""``Steps``: the calls of one stream: one that opens the generator, one for each item, one that closes it."""
+
+import contextlib
+import inspect
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from callboard.actors.errors import ActorStopped, ReplyError
+from callboard.core.errors import AccelError, ContextLost, ContextPoisoned, DeviceStopped, MailboxFull
+from callboard.core.reply import Failure, Reply
+from callboard.device.client.line.refusals import marked
+from callboard.device.client.residents.calls import Arguments
+from callboard.device.client.residents.line import End, accept
+from callboard.device.protocol.messages import ActorCall
+from callboard.device.protocol.residents.steps import CLOSE, NEXT
+from callboard.device.protocol.residents.values import encode
+
+if TYPE_CHECKING:
+    from callboard.device.client.line.port import OpPort
+    from callboard.device.client.residents.caller import Caller
+    from callboard.device.client.residents.registry import Resident
+
+__all__ = ["PREFETCH", "Steps", "checked_prefetch", "refuse_generator", "refuse_others"]
+
+PREFETCH = 4
+"""Items that are asked for ahead of the consumer."""
+
+AGAIN = 0.05
+"""Seconds after which a stream is closed that could not be closed because the device had no room for the call."""
+
+WITH_THE_ACTOR = (ActorStopped, ContextLost, DeviceStopped)
+"""Failures of a call that closes a stream which mean that the generator is gone already."""
+
+
+class Steps:
+    """Opens a stream, asks for items, and closes it when it is dropped; waits for nothing.
+
+    Args:
+        caller: The calls of the device's actors.
+        actor: The actor.
+        opening: The call that makes the generator.
+
+    Attributes:
+        tag: Of the calls, for errors.
+        opened: The reply of that call.
+        asked: Replies of the items that have been asked for and not taken, in order.
+        over: No more items come.
+
+    Raises:
+        TypeError: A device array among the arguments.
+        Exception: As :meth:`Caller.call`.
+    """
+
+    def __init__(self, caller: "Caller", actor: "Resident", opening: Arguments) -> None:
+        self.over = True  # nothing to close until it is open
+        self.tag = opening.tag
+        if opening.refs:
+            raise TypeError(
+                f"{opening.tag}: {opening.names[0]} has a GpuRef, which a method can use until it returns, but a "
+                "generator goes on then; pass the array to an ordinary method first, which copies it, or pass a NumPy "
+                "array"
+            )
+        self._caller = caller
+        self._actor = actor
+        self._generation = caller.port.generation
+        self.asked: deque[Reply[Any]] = deque()
+        self.opened: Reply[None] = caller.call(actor, opening, None)
+        self._id = self.opened._op
+        self._next = Arguments(opening.tag, [NEXT, self._id], (), {}, None, frozenset())
+        self.over = False
+
+    def ask_first(self, ahead: int) -> None:
+        """Ask for the item that is waited for next, if it has not been asked for, and for others ahead of it.
+
+        Raises:
+            MailboxFull: There is no room for a single one; the stream goes on.
+            ContextPoisoned: The context in which the generator ran was lost; the stream is over.
+            ActorStopped, DeviceStopped: The actor will not run any more; the stream is over.
+        """
+        try:
+            if not self.asked:
+                self._ask()
+        except MailboxFull:
+            raise
+        except BaseException:  # Ctrl-C, too
+            self.close()
+            raise
+        self.ask_ahead(ahead)
+
+    def ask_ahead(self, ahead: int) -> None:
+        """Ask for items until so many have been asked for, as far as there is room."""
+        with contextlib.suppress(AccelError, ActorStopped):  # raised when that item is waited for
+            while len(self.asked) < ahead and not self.over:
+                self._ask()
+
+    def _ask(self) -> None:
+        port = self._caller.port
+        if port.generation != self._generation and port.stopped is None:
+            raise self._lost()
+        self.asked.append(self._caller.call(self._actor, self._next, None))
+
+    def take(self, value: Any) -> tuple[Any, ...]:
+        """What the first reply of :attr:`asked` gave: a tuple of one item, or an empty one at the end.
+
+        Raises:
+            ContextPoisoned: The host does not know the stream: its context is another one.
+            ReplyError: The host's answer is malformed.
+        """
+        self.asked.popleft()
+        if value is None:
+            raise self._lost()
+        if type(value) is not tuple or len(value) > 1:
+            raise ReplyError(f"{self.tag}: the host's answer is neither an item nor the end of the stream")
+        if not value:
+            self.over = True
+            self._drop()
+        return value
+
+    def _lost(self) -> ContextPoisoned:
+        port = self._caller.port
+        error = ContextPoisoned(f"{self.tag}: the context in which the generator ran was lost; open the stream again")
+        return marked(error, port.name, self._generation, self.tag)
+
+    # -- the end -------------------------------------------------------------------------------------------------------
+
+    def close(self) -> Reply[None] | None:
+        """Drop the items that were asked for, and close the generator; None where there is nothing to close.
+
+        Safe in a garbage collection.
+        """
+        if self.over:
+            return None
+        self.over = True
+        self._drop()
+        port, tag, stream, actor = self._caller.port, self.tag, self._id, self._actor
+        if port.generation != self._generation or port.stopped is not None or actor.stopped is not None:
+            return None
+        reply: Reply[None] = Reply(port)
+        body = encode([[CLOSE, stream], [], {}], tag)
+        _post(port, tag, _Closing(reply), lambda call: ActorCall(call, actor.id, body, [], [], [], []))
+        return reply
+
+    def __del__(self) -> None:
+        if not self.over:
+            self.close()
+
+    def _drop(self) -> None:
+        """Nobody waits for these items: do not make them, and report no failure."""
+        asked, self.asked = self.asked, deque()
+        flying = self._caller.flying
+        unsent = []
+        for reply in asked:
+            end = flying.get(reply._op)
+            if end is not None:
+                end.reply = _unwanted
+                unsent.append(reply)
+            if reply.done():
+                reply.exception()  # it has been seen
+        if unsent:
+            port = self._caller.port
+            _soon(port, lambda: [reply.cancel() for reply in unsent])
+
+
+class _Unwanted:
+    """Takes the place of a reply that was dropped."""
+
+    def done(self) -> bool:
+        return False
+
+    def _resolve(self, value: Any = None) -> None: ...
+
+    def _reject(self, failure: Failure) -> None:
+        failure.cause.seen = True
+
+
+_UNWANTED: Any = _Unwanted()
+
+
+def _unwanted() -> Any:
+    return _UNWANTED
+
+
+class _Closing(End):
+    """The end of a call that closes a stream."""
+
+    __slots__ = ("_reply",)
+
+    def __init__(self, reply: Reply[None]) -> None:
+        self._reply = reply
+
+    def _answer(self, value: Any) -> None:
+        self._reply._resolve(None)
+
+    def _reject(self, failure: Failure) -> None:
+        if isinstance(failure.cause.error(failure.op), WITH_THE_ACTOR):
+            failure.cause.seen = True
+            self._reply._resolve(None)
+        else:
+            self._reply._reject(failure)
+
+
+def _post(port: "OpPort", tag: str, end: _Closing, message: Callable[[int], ActorCall]) -> None:
+    try:
+        accept(port, tag, end, message, later=True)
+    except MailboxFull:
+        _soon(port, lambda: port.loop.call_later(AGAIN, _post, port, tag, end, message))
+    except (DeviceStopped, RuntimeError):  # the device is closed, or its loop
+        end._answer(None)
+
+
+def _soon(port: "OpPort", action: Callable[[], Any]) -> None:
+    with contextlib.suppress(RuntimeError):  # the loop is closed, and so is the device
+        port.loop.call_soon_threadsafe(action)
+
+
+def checked_prefetch(items: int) -> int:
+    """How many items to ask for ahead.
+
+    Raises:
+        ValueError: It is negative.
+    """
+    if items < 0:
+        raise ValueError(f"items must not be negative, but is {items}")
+    return items
+
+
+# -- which methods -----------------------------------------------------------------------------------------------------
+
+
+def refuse_generator(tag: str, method: Any) -> None:
+    """Refuse to call a generator.
+
+    Raises:
+        TypeError: It is one.
+    """
+    if inspect.isgeneratorfunction(method) or inspect.isasyncgenfunction(method):
+        raise TypeError(f"{tag} yields its results; use `stream` in place of `call`, and take them with a for loop")
+
+
+def refuse_others(tag: str, method: Any) -> None:
+    """Refuse to stream what is known to be no generator; of other functions the host sees what they return.
+
+    Raises:
+        TypeError: It is a coroutine function.
+    """
+    if inspect.iscoroutinefunction(method):
+        raise TypeError(f"{tag} is async and returns one result; use `call` in place of `stream`, or yield the items")
