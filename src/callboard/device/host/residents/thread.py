@@ -308,7 +308,11 @@ class ActorThread:
                 return None
             if long and ops:
                 self._host.crowd()
+                helm.give_back()
+                return None
             long = False
+            if self.stopping:
+                continue
             with contextlib.suppress(queue.Empty):
                 item: Item | None = self._items.get_nowait()
                 if item is not None:
