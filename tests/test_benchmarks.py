@@ -130,6 +130,19 @@ def test_tensor(tmp_path: Path) -> None:
             assert set(figures) == {"process", "thread", "direct"}
 
 
+@pytest.mark.slow
+def test_resident(tmp_path: Path) -> None:
+    record = run(tmp_path, "resident", "--model", "numpy")
+    calls = {title: found for title, found in record["results"].items() if title.startswith(("empty", "batch", "echo"))}
+    assert len(calls) == 9
+    for figures in calls.values():
+        assert set(figures) == {"plain", "pipe", "spinning", "process", "thread"}
+        assert all(0 < one["median"] < 10 for one in figures.values())
+    beside = record["results"]["ask of a 64x64 product beside an actor, p99"]
+    assert {"process, idle", "process, python", "thread, numpy"} <= set(beside)
+    assert {bar["held"] for bar in record["bars"]} == {None}  # they are for CUDA
+
+
 def test_rounds_take_turns_in_both_directions(harness: ModuleType) -> None:
     order: list[str] = []
 

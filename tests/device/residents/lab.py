@@ -4,6 +4,7 @@ import asyncio
 import logging
 import os
 import sys
+import threading
 from pathlib import Path
 from typing import IO, Any
 
@@ -213,6 +214,14 @@ class Probe(cb.ResidentActor):
 
     def state(self) -> tuple[int, int, int]:
         return self.total, self.prepared, self.generations
+
+    def place(self) -> tuple[int, bool]:
+        """The thread that runs this call, and whether it serves the host as well."""
+        frame, leads = sys._getframe(), False
+        while frame.f_back is not None:
+            frame = frame.f_back
+            leads = leads or frame.f_code.co_name == "lead"
+        return threading.get_ident(), leads
 
 
 def _torch_like(text: str) -> Exception:

@@ -34,7 +34,7 @@ class Helm:
         self._lock = threading.Lock()
         self._gone: weakref.WeakSet[Any] = weakref.WeakSet()
         self._since = 0.0  # when the holder began a call; 0 while it serves
-        self._looked_at = 0.0  # when the host's own thread looks how long a call has taken
+        self._armed = False  # the timer is set, and the host's own thread has not looked since
         self._failure: BaseException | None = None
         self._timer = _Timer()
         self._bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
@@ -66,22 +66,25 @@ class Helm:
         Args:
             failure: What serving raised; raised there.
         """
-        self._failure = failure
-        self.holder = None
-        os.eventfd_write(self._bell, 1)
+        with self._lock:  # who sees the place free has been rung for: the bell may be closed then
+            self._failure = failure
+            self.holder = None
+            os.eventfd_write(self._bell, 1)
 
     def begin(self) -> None:
         """The holder calls user code: until :meth:`end`, its place may be taken."""
-        self._since = now = time.monotonic()
-        if now > self._looked_at:  # setting the timer for each call would cost more than many a call
-            self._looked_at = now + LIMIT
+        self._since = time.monotonic()
+        if not self._armed:  # setting the timer for each call would cost more than many a call
+            self._armed = True
             self._timer.set(LIMIT)
 
     def end(self, actor: Any) -> bool:
-        """User code has returned; whether the actor still is the holder."""
+        """User code of an actor has returned; whether the actor is (still) the holder. Any actor's thread."""
         with self._lock:
+            if self.holder is not actor:
+                return False
             self._since = 0.0
-            return self.holder is actor
+            return True
 
     # -- the host's own thread -----------------------------------------------------------------------------------------
 
@@ -98,18 +101,19 @@ class Helm:
             raise failure
 
     def _returned(self) -> bool:
+        self._armed = False  # before looking: a call that begins after the look sets the timer itself
         self._timer.clear()
         with self._lock:
             if self.holder is not None:
                 if not self._since:
                     return False
-                now = time.monotonic()
-                left = self._since + LIMIT - now
+                left = self._since + LIMIT - time.monotonic()
                 if left > 0:
-                    self._looked_at = now + left
+                    self._armed = True
                     self._timer.set(left)
                     return False
                 self.holder = None
+                self._since = 0.0
                 return True
         with contextlib.suppress(BlockingIOError):
             os.eventfd_read(self._bell)

@@ -2,6 +2,7 @@
 
 import threading
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -82,6 +83,31 @@ def test_a_stream_that_has_passed_wakes_the_admitting_thread_once_per_seal(name:
         assert timeline.completed == 2
     finally:
         go.set()
+        completion.close()
+        stream.close()
+
+
+@pytest.mark.parametrize("name", ["host_fn", "sync"])
+def test_a_stream_with_nothing_in_flight_wakes_nobody(name: str) -> None:
+    woken = Woken()
+    stream = CpuStream(0)
+    completion = made(name, woken)
+    idle, busy = Timeline(stream), Timeline(stream)
+    signalled: list[int] = []
+    try:
+        with mock.patch.object(CpuStream, "signal", lambda _, at: signalled.append(at)):
+            idle.issued = idle.sealed = idle.completed = 5  # a call of a resident actor, done when it ended
+            completion.watch([idle])
+            assert idle not in completion._watched
+            assert signalled == []
+        busy.issued = 1
+        busy.seal()
+        completion.watch([idle, busy])
+        woken.wait()
+        assert set(completion._watched) == {busy}
+        stream.synchronize()
+        assert woken.count == 1
+    finally:
         completion.close()
         stream.close()
 

@@ -69,6 +69,8 @@ def _serve(actor: "ActorThread", host: "HostActors", ended: Ended) -> Item | Non
             helm.give_back()
             return None
         long = False
+        if actor.stopping:
+            continue
         item = actor.next()
         if item is not None:
             return item

@@ -294,9 +294,8 @@ class ActorThread:
 
     def _unpacked(self, item: Item) -> tuple[Callable[..., Any], list[Any], dict[str, Any]]:
         name, arguments, keywords = decode(item.message.body)
-        item.method = (
-            "".join(map(str, name[:1])) if type(name) is list else name or ""
-        )  # of a stream: open, next, close
+        step = type(name) is list  # of a stream: open, next, close
+        item.method = "".join(map(str, name[:1])) if step else name or ""
         site = self._site
         assert site is not None
         memory = None if item.staged is None else item.staged.open()
