@@ -22,7 +22,7 @@ import callboard as cb
 from callboard.actors.errors import ActorStopped
 from callboard.core import registry
 from callboard.device.host.helm import Helm
-from callboard.device.host.residents import leading
+from callboard.device.host.residents import leading as leading_module
 from callboard.device.host.residents.actors import HostActors
 
 pytestmark = pytest.mark.leaves_nothing
@@ -146,7 +146,7 @@ async def test_calls_and_ops_in_turn_on_one_array(dev: cb.Device) -> None:
 
 
 async def test_ops_that_had_to_wait_make_calls_go_to_other_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leading, "NOTICED", -1.0)  # every call is noticed
+    monkeypatch.setattr(leading_module, "NOTICED", -1.0)  # every call is noticed
     with mock.patch.object(HostActors, "crowd", autospec=True, side_effect=HostActors.crowd) as crowd:
         async with cb.device("cpu", isolation="thread") as dev:
             probe = dev.actor_of(cb.Props(Probe))
