@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import functools
-import inspect
 import math
 import traceback
 import weakref
@@ -43,7 +42,7 @@ class Arguments:
     Args:
         tag: Of the call, for errors.
         method: Name of the method, or a step of a stream; None for a message, which is the only argument.
-        signature: Where the arguments' names come from; None for a message.
+        positional: Names of the parameters that take positional arguments; none where they are not known.
         frozen: Names of the parameters whose device arrays are only read.
 
     Raises:
@@ -57,14 +56,13 @@ class Arguments:
         method: str | list[Any] | None,
         args: Sequence[Any],
         kwargs: Mapping[str, Any],
-        signature: inspect.Signature | None,
+        positional: Sequence[str],
         frozen: frozenset[str],
     ) -> None:
         self.tag = tag
         self.packer = packer = Packer(lambda value: isinstance(value, GpuRef), with_code=True, cure=CURE)
         self.refs: list[GpuRef[Any]] = packer.refs
         self.names: list[str] = []  # of the arguments that the refs came in
-        positional = _positional(signature)
         try:
             packed = []
             for at in range(len(args)):
@@ -111,18 +109,6 @@ class Arguments:
                 error = GpuRefStale(f"{self.tag}: {name} {ref.layout!r} on {ref.device}: {reason}; {cure}", reason)
                 error.generation = ref.generation
                 raise marked(error, port.name, port.generation, self.tag)
-
-
-def _positional(signature: inspect.Signature | None) -> list[str]:
-    """Names of the parameters that take positional arguments, without ``self``."""
-    if signature is None:
-        return []
-    kinds = (
-        inspect.Parameter.POSITIONAL_ONLY,
-        inspect.Parameter.POSITIONAL_OR_KEYWORD,
-        inspect.Parameter.VAR_POSITIONAL,
-    )
-    return [p.name for p in signature.parameters.values() if p.kind in kinds][1:]
 
 
 @functools.lru_cache(maxsize=4096)

@@ -31,6 +31,7 @@ class Method:
 
     Attributes:
         signature: Its parameters, ``self`` included; None where Python cannot tell them (some compiled methods).
+        positional: Names of the parameters that take positional arguments, without ``self``.
         frozen: Names of the parameters whose device arrays are only read.
     """
 
@@ -38,6 +39,8 @@ class Method:
         self.name = name
         self.given = given
         self.signature = signature_of(function)
+        self.positional = _positional(self.signature)
+        self._counts = _counts(self.signature)
         self.frozen = read_only.__wrapped__(function)  # not its cache, for which some callables have no hash
 
     def check(self, tag: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
@@ -46,7 +49,7 @@ class Method:
         Raises:
             TypeError: They do not: one too many, one too few, an unknown name. It shows the signature.
         """
-        if self.signature is None:
+        if self.signature is None or (len(args) in self._counts and not kwargs):
             return
         try:
             self.signature.bind(None, *args, **kwargs)
@@ -139,6 +142,26 @@ def signature_of(function: Callable[..., Any]) -> inspect.Signature | None:
         if wrapped is None or (signature is not None and not _takes_all(signature)):
             return signature
         function = wrapped
+
+
+def _positional(signature: inspect.Signature | None) -> Sequence[str]:
+    if signature is None:
+        return ()
+    kinds = (
+        inspect.Parameter.POSITIONAL_ONLY,
+        inspect.Parameter.POSITIONAL_OR_KEYWORD,
+        inspect.Parameter.VAR_POSITIONAL,
+    )
+    return [p.name for p in signature.parameters.values() if p.kind in kinds][1:]
+
+
+def _counts(signature: inspect.Signature | None) -> range:
+    """How many arguments without keywords are right for sure."""
+    parameters = [] if signature is None else list(signature.parameters.values())[1:]
+    if any(p.kind is p.VAR_POSITIONAL or (p.kind is p.KEYWORD_ONLY and p.default is p.empty) for p in parameters):
+        return range(0)
+    taken = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    return range(sum(p.default is p.empty for p in taken), len(taken) + 1)
 
 
 def _takes_all(signature: inspect.Signature) -> bool:

@@ -68,7 +68,7 @@ class ResidentRef(Generic[A_co]):
         refuse_generator(tag, method)
         found.check(tag, args, kwargs)
         return self._residents.caller.call(
-            actor, Arguments(tag, found.name, args, kwargs, found.signature, found.frozen), self._timeout
+            actor, Arguments(tag, found.name, args, kwargs, found.positional, found.frozen), self._timeout
         )
 
     def stream(
@@ -95,7 +95,7 @@ class ResidentRef(Generic[A_co]):
         tag = f"{actor.name}.{found.name}"
         refuse_others(tag, method)
         found.check(tag, args, kwargs)
-        opening = Arguments(tag, [OPEN, found.name], args, kwargs, found.signature, found.frozen)
+        opening = Arguments(tag, [OPEN, found.name], args, kwargs, found.positional, found.frozen)
         return Stream(Steps(self._residents.caller, actor, opening), self._timeout)
 
     def ask(self, request: Request[A_co, R]) -> Reply[R]:
@@ -133,9 +133,7 @@ class ResidentRef(Generic[A_co]):
                     f"{actor.name} ({actor.cls.__qualname__}) has no handler for {kind.__qualname__}"
                 )
         tag = f"{actor.name}.{kind.__name__}"
-        return self._residents.caller.call(
-            actor, Arguments(tag, None, (message,), {}, None, frozenset()), self._timeout
-        )
+        return self._residents.caller.call(actor, Arguments(tag, None, (message,), {}, (), frozenset()), self._timeout)
 
     # -- the actor -----------------------------------------------------------------------------------------------------
 

@@ -67,7 +67,7 @@ class Steps:
         self.asked: deque[Reply[Any]] = deque()
         self.opened: Reply[None] = caller.call(actor, opening, None)
         self._id = self.opened._op
-        self._next = Arguments(opening.tag, [NEXT, self._id], (), {}, None, frozenset())
+        self._next = Arguments(opening.tag, [NEXT, self._id], (), {}, (), frozenset())
         self.over = False
 
     def ask_first(self, ahead: int) -> None:
