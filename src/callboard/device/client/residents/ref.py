@@ -2,9 +2,9 @@
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterable, Callable, Iterable
+from collections.abc import AsyncIterable, Callable, Coroutine, Iterable
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, NoReturn, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, NoReturn, ParamSpec, Self, TypeVar, overload
 
 from callboard.actors._runtime.table import handler_names
 from callboard.actors.errors import UnhandledMessage
@@ -42,7 +42,15 @@ class ResidentRef(Generic[A_co]):
 
     # -- calls ---------------------------------------------------------------------------------------------------------
 
-    def call(self, method: Callable[Concatenate[A_co, P], R], /, *args: P.args, **kwargs: P.kwargs) -> Reply[R]:
+    @overload
+    def call(
+        self, method: Callable[Concatenate[A_co, P], Coroutine[Any, Any, R]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Reply[R]: ...
+
+    @overload
+    def call(self, method: Callable[Concatenate[A_co, P], R], /, *args: P.args, **kwargs: P.kwargs) -> Reply[R]: ...
+
+    def call(self, method: Callable[Concatenate[A_co, P], Any], /, *args: P.args, **kwargs: P.kwargs) -> Reply[Any]:
         """Call a method: ``await emb.call(Embedder.embed, ["hello"])``.
 
         Args:
@@ -143,10 +151,6 @@ class ResidentRef(Generic[A_co]):
             )
         if owner is not None and not callable(getattr(owner, name, None)):
             raise TypeError(f"{actor.name}: {owner.__qualname__} has no method {name}")
-        if inspect.iscoroutinefunction(method):
-            raise TypeError(
-                f"{actor.name}.{name} is async; methods of a resident actor are plain functions on its own thread"
-            )
         return name
 
     def _check_arguments(self, tag: str, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

@@ -39,9 +39,10 @@ class Item:
         start: On a CPU: the event that the thread waits for before it accesses them.
         staged: The host arrays that came with it in an arena.
         room: Memory for the arrays of its result, if some came with it.
+        stream: The stream that it makes an item of; 0 for other calls.
     """
 
-    __slots__ = ("blocks", "holds", "message", "op", "operands", "room", "staged", "start")
+    __slots__ = ("blocks", "holds", "message", "op", "operands", "room", "staged", "start", "stream")
 
     def __init__(self, message: ActorCall, op: Pending, staged: StagedCall | None) -> None:
         self.message = message
@@ -52,6 +53,7 @@ class Item:
         self.start: AccelEvent | None = None
         self.staged = staged
         self.room: HostMemory | None = None
+        self.stream = 0
 
 
 class Ended(NamedTuple):
