@@ -35,10 +35,12 @@ LAYERS["cli"] = LAYERS["serve"] | {"serve"}
 # Modules directly in callboard/: the public face. Backends are found by entry point, so even this imports none.
 LAYERS["root"] = LAYERS["cli"] - {"root", "serve"}
 
-# Within device/: the application's side and the host's meet in the protocol; supervision starts and replaces hosts.
+# Within device/: the application's side and the host's meet in the protocol; supervision starts and replaces hosts. An
+# op that a resident actor calls inside the host has both sides at once.
 SIDES: dict[str, set[str]] = {
-    "protocol": set(),
-    "host": {"protocol"},
+    "protocol": {"inside"},  # the type of HostContext.device
+    "host": {"protocol", "inside"},
+    "inside": {"protocol", "host", "client"},
     "client": {"protocol", "supervision"},
     "supervision": {"protocol", "client", "host"},
 }

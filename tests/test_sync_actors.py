@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.device.residents.async_lab import Later
-from tests.device.residents.lab import Add, Brief, Gate, Note, OwnError, Probe, Restarting, Unhandled
+from tests.device.residents.lab import Add, Brief, Gate, Note, OwnError, Probe, Restarting, SlowSetup, Unhandled
 from tests.device.residents.stream_lab import Streamer
 from tests.test_sync import BOTH, open_cpu, program
 
@@ -102,7 +102,7 @@ def test_a_timeout_ends_the_wait(tmp_path: Path) -> None:
     with open_cpu() as cpu:
         probe = cpu.actor_of(cb.Props(Probe))
         try:
-            with pytest.raises(AskTimeout, match="the call goes on"):
+            with pytest.raises(AskTimeout, match="the call is cancelled"):
                 probe.with_timeout(0.05).call(Probe.wait, gate.path)
         finally:
             gate.open_for_good()
@@ -278,6 +278,35 @@ def test_who_waits_for_a_generation_need_not_wait_for_ever() -> None:
     cpu.close()
     waiting.join(SOON)
     assert [type(e) for e in errors] == [cb.DeviceStopped]
+
+
+class Broken(Probe):
+    def __init__(self) -> None:
+        raise RuntimeError("cannot be made")
+
+
+@BOTH
+def test_an_actor_can_be_waited_for(isolation: str, tmp_path: Path) -> None:
+    gate = Gate(tmp_path / "gate")
+    with open_cpu(isolation=isolation) as cpu:
+        slow = cpu.actor_of(cb.Props(SlowSetup, gate.path), name="slow")
+        assert slow.state == "starting"
+        other = cpu.actor_of(cb.Props(Probe), wait=True)
+        assert other.state == "ready"
+        with pytest.raises(cb.ActorStopped, match="cannot be made"):
+            cpu.actor_of(cb.Props(Broken), name="broken", wait=True)
+        assert cpu.actor_of(cb.Props(Probe), name="broken", wait=True).call(Probe.add, 1) == 1
+        with pytest.raises(TimeoutError, match=r"slow is starting, not ready within 0\.01 s"):
+            slow.ready(timeout=0.01)
+        gate.open_for_good()
+        assert slow.ready(timeout=SOON) is slow
+        assert (slow.state, slow.cause) == ("ready", None)
+        slow.stop()
+        with pytest.raises(cb.ActorStopped, match="slow was stopped"):
+            slow.ready()
+    with pytest.raises(cb.DeviceStopped):
+        slow.ready()
+    assert slow.state == "stopped"
 
 
 @BOTH

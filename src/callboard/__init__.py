@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from callboard.core.ref import AccelRef, GpuRef, GpuToken
     from callboard.core.reply import Reply
     from callboard.device.client.handle import Device
+    from callboard.device.client.line.status import ResidentState, TraceRecord
     from callboard.device.client.residents.ref import ResidentRef
     from callboard.device.client.residents.stream import Stream
     from callboard.device.config import DeviceConfig, HostConfig
@@ -121,6 +122,7 @@ _NAMES = {
     "callboard.core.reply": ("Reply",),
     "callboard.device.config": ("DeviceConfig", "HostConfig"),
     "callboard.device.client.handle": ("Device",),
+    "callboard.device.client.line.status": ("ResidentState", "TraceRecord"),
     "callboard.device.protocol.residents.actor": ("HostContext", "ResidentActor"),
     "callboard.device.client.residents.ref": ("ResidentRef",),
     "callboard.device.client.residents.stream": ("Stream",),
@@ -178,12 +180,14 @@ __all__ = [
     "Request",
     "ResidentActor",
     "ResidentRef",
+    "ResidentState",
     "Scalar",
     "ShapeError",
     "Stopped",
     "Stream",
     "System",
     "Terminated",
+    "TraceRecord",
     "Unrecoverable",
     "UnsupportedOp",
     "Withdrawn",

@@ -14,6 +14,7 @@ from callboard.core.mode import Blocking
 from callboard.core.ref import GpuRef
 from callboard.core.reply import Reply
 from callboard.device.client.handle import Device as AsyncDevice
+from callboard.device.client.line.status import ResidentState
 from callboard.device.client.residents.ref import ResidentRef as AsyncResidentRef
 
 if TYPE_CHECKING:
@@ -159,6 +160,24 @@ class ResidentRef(Generic[A_co]):
     @property
     def name(self) -> str:
         return self._ref.name
+
+    @property
+    def state(self) -> ResidentState:
+        """What it is doing: see :attr:`callboard.ResidentRef.state`."""
+        return self._ref.state
+
+    @property
+    def cause(self) -> Exception | None:
+        """Why it has stopped, or is being restarted: see :attr:`callboard.ResidentRef.cause`."""
+        return self._ref.cause
+
+    def ready(self, *, timeout: float | None = None) -> Self:
+        """Wait until ``setup`` is done; gives the ref.
+
+        Arguments and errors as :meth:`callboard.ResidentRef.ready`.
+        """
+        self._device._background.run(self._ref.ready(timeout=timeout))
+        return self
 
     @property
     def restarts(self) -> int:

@@ -96,15 +96,16 @@ class Device(DeviceApi[Blocking]):
 
     # -- resident actors -----------------------------------------------------------------------------------------------
 
-    def actor_of(self, props: Props[A], name: str | None = None) -> ResidentRef[A]:
+    def actor_of(self, props: Props[A], name: str | None = None, *, wait: bool = False) -> ResidentRef[A]:
         """Start an actor of yours in the device's context host.
 
         ``emb = gpu.actor_of(cb.Props(Embedder), name="embedder")``, then ``emb.call(Embedder.embed, ["hello"])`` waits
-        for the answer and gives it. Arguments and errors as :meth:`callboard.Device.actor_of`.
+        for the answer and gives it. With ``wait=True`` this returns when the actor is ready. Arguments and errors as
+        :meth:`callboard.Device.actor_of`.
         """
         # Pickled on this thread: it may be importing the class's module, and the loop's thread would wait for that.
         recipe = self._device._actor.residents.recipe(Props.checked(props))
-        opened = self._background.run(_actor_of(self._device, props, name, recipe))
+        opened = self._background.run(_actor_of(self._device, props, name, recipe, wait))
         return ref_class(ResidentRef, opened._actor.cls, how_to_call)(self, opened)
 
     # -- what it tells -------------------------------------------------------------------------------------------------
@@ -251,8 +252,12 @@ async def _subscribed(device: AsyncDevice) -> AsyncIterator[DeviceEvent]:
     return device.events()
 
 
-async def _actor_of(device: AsyncDevice, props: Props[A], name: str | None, recipe: Any) -> AsyncResidentRef[A]:
-    return device._actor.residents.start(props, name, recipe)
+async def _actor_of(
+    device: AsyncDevice, props: Props[A], name: str | None, recipe: Any, wait: bool
+) -> AsyncResidentRef[A]:
+    residents = device._actor.residents
+    ref = residents.start(props, name, recipe)
+    return await residents.when_ready(ref) if wait else ref
 
 
 async def _awaited(call: Callable[[], Awaitable[T]]) -> T:

@@ -177,7 +177,8 @@ class _Child:
 
     def _address(self, arena: int) -> int:
         assert self._line.arenas is not None
-        return next(a.address for a in self._line.arenas.arenas if a.id == arena)
+        # One that has been given up meanwhile is unmapped by the next message, and not used before.
+        return next((a.address for a in self._line.arenas.arenas if a.id == arena), 0)
 
     def _say(self, message: FromHost) -> None:
         if not self._dead:

@@ -2,11 +2,31 @@
 
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.device.residents.lab import Gate
 
 import callboard as cb
+
+PLACES: dict[str, dict[str, Any]] = {
+    "process": {"isolation": "process", "standby": None},
+    "thread": {"isolation": "thread"},
+    "loop": {"isolation": "thread", "dispatcher": "caller"},
+}
+"""Where a context may live."""
+
+
+@pytest.fixture(params=PLACES)
+def place(request: pytest.FixtureRequest) -> dict[str, Any]:
+    return PLACES[request.param]
+
+
+@pytest.fixture
+async def anywhere(place: dict[str, Any]) -> AsyncIterator[cb.Device]:
+    """A device in each place."""
+    async with cb.device("cpu", close_timeout=5.0, **place) as device:
+        yield device
 
 
 @pytest.fixture(params=["thread", "process"])

@@ -212,6 +212,16 @@ async def test_a_coroutine_that_does_not_end_is_left_to_itself(monkeypatch: pyte
             await awaited(endless)
 
 
+async def test_cancelling_a_reply_cancels_its_coroutine(actor: cb.ResidentRef[Later]) -> None:
+    waiting = actor.call(Later.wait, "a")
+    await begun(actor, "a begins")
+    waiting.cancel()
+    with pytest.raises(cb.Withdrawn):
+        await awaited(waiting)
+    await begun(actor, "a cancelled")
+    assert actor.restarts == 0
+
+
 async def test_a_call_can_be_cancelled(actor: cb.ResidentRef[Later]) -> None:
     waiting = [actor.call(Later.wait, name) for name in "abcdef"]  # more than run at once
     await begun(actor, "c begins")

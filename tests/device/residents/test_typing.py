@@ -6,7 +6,9 @@ import pytest
 from tests.actors.test_typing import complaints
 
 PRELUDE = """
+import asyncio
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Generator, Iterable, Iterator
+from typing import assert_type
 
 import numpy as np
 import callboard as cb
@@ -78,6 +80,17 @@ async def good(dev: cb.Device, x: cb.GpuRef) -> None:
     emb.tell(Reset())
     emb.tell(Count(text="b"))
     await emb.with_timeout(5.0).call(Embedder.embed, [])
+    waited = await dev.actor_of(cb.Props(Embedder, "weights"), wait=True)
+    assert_type(waited, cb.ResidentRef[Embedder])
+    assert_type(dev.actor_of(cb.Props(Embedder, "weights"), wait=False), cb.ResidentRef[Embedder])
+    starting = asyncio.create_task(dev.actor_of(cb.Props(Embedder, "weights"), "emb", wait=True))
+    assert_type(await starting, cb.ResidentRef[Embedder])
+    ready: cb.ResidentRef[Embedder] = await emb.ready(timeout=5.0)
+    state: cb.ResidentState = emb.state
+    cause: Exception | None = emb.cause
+    if emb.state == "ready" or emb.with_timeout(5.0).state == "stopped":
+        await ready.call(Embedder.embed, [])
+        assert emb.state != "stopped"
     stream: cb.Stream[str] = emb.stream(Embedder.tokens, "hello", top=3)
     async for token in stream.with_prefetch(2):
         word: str = token
@@ -122,6 +135,8 @@ BAD = {
     "no iterator": "emb.stream(Embedder.count)",
     "plain loop over a stream": "for x in emb.stream(Embedder.tokens, ''): pass",
     "wrong constructor argument": "dev.actor_of(cb.Props(Embedder, 3))",
+    "a call before the wait": 'dev.actor_of(cb.Props(Embedder, "w"), wait=True).call(Embedder.embed, [])',
+    "a wait for a ref": 'await dev.actor_of(cb.Props(Embedder, "w"))',
     "not a resident actor": "dev.actor_of(cb.Props(Somebody))",
 }
 

@@ -224,10 +224,7 @@ class Batch:
                 host = dev._actor.host
                 if host is not None:
                     host.kill("what it has sent may have been changed")
-                while (
-                    host is not None and dev._actor.host is host
-                ):  # what is asked before its end is seen fails with it
-                    await asyncio.sleep(0)
+                await _gone(dev, host)
                 right = await self._right(dev)
         self._clean = False
 
@@ -246,6 +243,12 @@ class Batch:
         if not (y == number).all() or said[0] != number or not (said[1] == y).all():
             raise Violation(f"{y}, {said} where {number} is right")
         return True
+
+
+async def _gone(dev: cb.Device, host: Any) -> None:
+    """Wait until the device knows that a host has ended: it would be asked before, and fail."""
+    while host is not None and dev._actor.host is host:  # noqa: ASYNC110
+        await asyncio.sleep(0)
 
 
 async def _taken(echo: cb.ResidentRef[Echo], value: Any, most: int = 100) -> None:

@@ -1,8 +1,8 @@
 """``Device``: what users hold. Libraries, memory, and what the device tells about itself."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any, Generic, TypeVar
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from typing import Any, Generic, Literal, TypeVar, overload
 
 import numpy as np
 
@@ -72,7 +72,17 @@ class Device(DeviceApi[Asynchronous]):
 
     # -- resident actors -----------------------------------------------------------------------------------------------
 
-    def actor_of(self, props: "Props[A]", name: str | None = None) -> "ResidentRef[A]":
+    @overload
+    def actor_of(
+        self, props: "Props[A]", name: str | None = None, *, wait: Literal[False] = False
+    ) -> "ResidentRef[A]": ...
+    @overload
+    def actor_of(
+        self, props: "Props[A]", name: str | None = None, *, wait: Literal[True]
+    ) -> "Coroutine[Any, Any, ResidentRef[A]]": ...
+    def actor_of(
+        self, props: "Props[A]", name: str | None = None, *, wait: bool = False
+    ) -> "ResidentRef[A] | Coroutine[Any, Any, ResidentRef[A]]":
         """Start an actor of yours in the device's context host: ``gpu.actor_of(cb.Props(Embedder), name="embedder")``.
 
         It is started again in each new context. Its class and arguments travel to the host: by reference where it can
@@ -82,6 +92,10 @@ class Device(DeviceApi[Asynchronous]):
         Args:
             props: A :class:`ResidentActor <callboard.ResidentActor>` class and its constructor's arguments.
             name: Unique among the device's living resident actors; made from the class when None.
+            wait: Return a coroutine that gives the ref when the actor is ready: ``await gpu.actor_of(..., wait=True)``.
+                The actor is started by this call in any case. If it stops before it is ready, or the wait is cancelled,
+                it is stopped and its name is free again. The coroutine raises as :meth:`ResidentRef.ready
+                <callboard.ResidentRef.ready>`.
 
         Raises:
             TypeError: No ``ResidentActor``, or something that cannot be sent.
@@ -89,7 +103,8 @@ class Device(DeviceApi[Asynchronous]):
             DeviceStopped
         """
         residents = self._actor.residents
-        return residents.start(props, name, residents.recipe(Props.checked(props)))
+        ref = residents.start(props, name, residents.recipe(Props.checked(props)))
+        return residents.when_ready(ref) if wait else ref
 
     # -- flow ----------------------------------------------------------------------------------------------------------
 
@@ -191,6 +206,7 @@ class Device(DeviceApi[Asynchronous]):
             failed=port.unanswered.failed,
             plans=host.plans,
             libraries=host.libraries,
+            residents=actor.residents.stats(host.residents_busy),
         )
 
     def health(self) -> DeviceHealth:
@@ -205,6 +221,7 @@ class Device(DeviceApi[Asynchronous]):
             standby=actor.standby_state,
             host_pid=actor.host.pid if actor.host is not None else None,
             error=None if actor.error is None else str(actor.error),
+            residents=actor.residents.states(),
         )
 
     def watch_generation(self) -> GenerationWatch:
@@ -218,6 +235,7 @@ class Device(DeviceApi[Asynchronous]):
     async def trace(self, hook: Callable[[TraceRecord], None]) -> Callable[[], Awaitable[None]]:
         """Have ``hook`` called, on the loop, with a record of every op that gets its completion from now on.
 
+        Calls of resident actors are among them; calls and ops that were refused are not.
         Records come in batches with the completions. The trace belongs to the current context; install it again after
         ``Recovered`` (or open the device with ``trace=True``).
 

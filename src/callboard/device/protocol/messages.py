@@ -142,6 +142,8 @@ class ActorCall(Plain, tag=7):
         staged: ``[arena, offset, nbytes]`` of the arrays that came beside the body; empty when there are none.
         withdrawn: Cancelled before it was sent.
         room: ``[arena, offset, nbytes]`` for the arrays of the result, by the size of the last ones; empty: none.
+        deadline: Seconds of ``time.monotonic()`` (on Linux the same clock in all processes) from which on it is not
+            begun; 0: none.
     """
 
     id: int
@@ -153,6 +155,19 @@ class ActorCall(Plain, tag=7):
     staged: list[int]
     withdrawn: bool = False
     room: list[int] = []
+    deadline: float = 0.0
+
+
+class CancelCall(Plain, tag=13):
+    """A call of a resident actor is not wanted any more: it is not begun, or the actor is told.
+
+    Attributes:
+        call: Its id.
+        overflow: A newer call takes its place; nothing happens if it runs.
+    """
+
+    call: int
+    overflow: bool = False
 
 
 class Room(Plain, tag=12):
@@ -197,7 +212,20 @@ class Close(Plain, tag=11):
     """Finish what is in flight, say :class:`Closed`, leave."""
 
 
-ToHost = Calls | Open | MapArena | UnmapArena | Ask | ActorCall | Room | StartActor | StopActor | Activate | Close
+ToHost = (
+    Calls
+    | Open
+    | MapArena
+    | UnmapArena
+    | Ask
+    | ActorCall
+    | CancelCall
+    | Room
+    | StartActor
+    | StopActor
+    | Activate
+    | Close
+)
 
 
 # -- from the host -----------------------------------------------------------------------------------------------------
@@ -283,8 +311,8 @@ class Returned(Plain, tag=12):
 class ActorEvent(Plain, tag=8):
     """What became of a resident actor.
 
-    It is up (``"ready"``), is up again after a failure (``"restarted"``) or has stopped (``"stopped"``; ``error`` says
-    why, unless it was told to).
+    It is up (``"ready"``), has failed and is being made again (``"restarting"``; ``error`` says why), is up again after
+    a failure (``"restarted"``) or has stopped (``"stopped"``; ``error`` says why, unless it was told to).
     """
 
     actor: int

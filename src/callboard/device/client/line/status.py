@@ -1,10 +1,24 @@
 """What a device tells about itself, as plain data."""
 
+import enum
 from typing import NamedTuple
 
 import msgspec
 
-__all__ = ["DeviceHealth", "DeviceStats", "HostStats", "PlanStats", "TraceRecord"]
+__all__ = ["DeviceHealth", "DeviceStats", "HostStats", "PlanStats", "ResidentState", "ResidentStats", "TraceRecord"]
+
+
+class ResidentState(enum.StrEnum):
+    """What a resident actor is doing; equal to its text: ``actor.state == "ready"``."""
+
+    STARTING = "starting"
+    """It has not been ready yet: no context is there, or the first ``setup`` is not done."""
+    READY = "ready"
+    """``setup`` of its instance is done."""
+    RESTARTING = "restarting"
+    """Its instance has failed, or its context was lost, and another is being made."""
+    STOPPED = "stopped"
+    """It takes no more calls."""
 
 
 class HostStats(msgspec.Struct, frozen=True, kw_only=True):
@@ -20,6 +34,7 @@ class HostStats(msgspec.Struct, frozen=True, kw_only=True):
     live_streams: int
     plans: "dict[str, PlanStats]"
     libraries: dict[str, str]
+    residents_busy: dict[int, float] = {}
 
 
 class PlanStats(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,6 +51,30 @@ class PlanStats(msgspec.Struct, frozen=True, kw_only=True):
     hits: int
     misses: int
     evictions: int
+
+
+class ResidentStats(msgspec.Struct, frozen=True, kw_only=True):
+    """Figures of one resident actor, for :class:`DeviceStats`.
+
+    Attributes:
+        state: What it is doing.
+        error: Class and text of its :attr:`ResidentRef.cause <callboard.ResidentRef.cause>`; None where there is none.
+        actor: Name of its class, or of the function that makes it.
+        in_flight: Calls without an answer.
+        completed, failed: Answered calls, by a result or by an error, over all contexts.
+        restarts: After failures, over all contexts.
+        busy: Seconds that its thread has been in calls in the present context, measured there: reading the arguments,
+            running the method, writing the result. The call that runs now is included.
+    """
+
+    state: ResidentState
+    error: str | None
+    actor: str
+    in_flight: int
+    completed: int
+    failed: int
+    restarts: int
+    busy: float
 
 
 class DeviceStats(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,6 +97,7 @@ class DeviceStats(msgspec.Struct, frozen=True, kw_only=True):
         completed, failed: Ops, over all generations.
         plans: Of each library that the context has used, by its lib (``"blas"``, ``"memory"``).
         libraries: By what each of these works here, in words; empty where there is one way.
+        residents: Resident actors, by name, also those that have given up (the last 64, until a name is used again).
     """
 
     name: str
@@ -82,6 +122,7 @@ class DeviceStats(msgspec.Struct, frozen=True, kw_only=True):
     failed: int
     plans: dict[str, PlanStats]
     libraries: dict[str, str]
+    residents: dict[str, ResidentStats]
 
 
 class DeviceHealth(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,6 +136,7 @@ class DeviceHealth(msgspec.Struct, frozen=True, kw_only=True):
         standby: ``"none"``, ``"starting"``, ``"ready"`` or ``"failed"``.
         host_pid: Process of the active context; this process's own under thread isolation.
         error: Why it has stopped.
+        residents: State of each resident actor, by name, as in :class:`DeviceStats`. They do not count for ``ok``.
     """
 
     state: str
@@ -105,16 +147,20 @@ class DeviceHealth(msgspec.Struct, frozen=True, kw_only=True):
     standby: str
     host_pid: int | None
     error: str | None
+    residents: dict[str, ResidentState]
 
 
 class TraceRecord(NamedTuple):
-    """One op, as a trace saw it in the context host.
+    """One op, or one call of a resident actor, as a trace saw it in the context host.
 
     Attributes:
         op: Id of the op.
-        tag: ``"blas.gemm"``.
+        tag: ``"blas.gemm"``; of a call ``"actor:embedder.embed"``: the actor's name and the method, or the message's
+            class.
         stream: Id of the stream.
         began, enqueued, completed: Monotonic seconds: admission began, the launch returned, the completion was known.
+            Of a call: the actor began it, the method had returned and its result was written, and what it has enqueued
+            on the actor's stream was done.
         ok: Whether it succeeded.
     """
 

@@ -1,6 +1,7 @@
 """``Caller``: calls resident actors, and keeps what calls use: slots of their arguments and results, arrays lent."""
 
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
@@ -15,8 +16,9 @@ from callboard.device.client.line.port import OpPort
 from callboard.device.client.line.refusals import marked
 from callboard.device.client.residents.calls import Arguments, CallEnd
 from callboard.device.client.residents.line import accept, on_loop
+from callboard.device.client.residents.reply import CallReply
 from callboard.device.protocol.arena import ArenaPool, Slot
-from callboard.device.protocol.messages import ActorCall, ProtocolError, Room, RoomWanted
+from callboard.device.protocol.messages import ActorCall, CancelCall, ProtocolError, Room, RoomWanted
 
 if TYPE_CHECKING:
     from callboard.device.client.residents.registry import Resident
@@ -77,7 +79,7 @@ class Caller:
         generation = port.generation
         if actor.stopped is not None:
             raise marked(_copy(actor.stopped), port.name, port.generation, arguments.tag)
-        if len(actor.flying) >= actor.limit:
+        if len(actor.flying) >= actor.limit and not self._drop_oldest(actor):
             raise marked(
                 MailboxFull(
                     f"{arguments.tag}: {actor.limit} calls of {actor.name} are without an answer (max_in_flight); "
@@ -89,12 +91,13 @@ class Caller:
             )
         arguments.check(port)
         slot: Slot | None = None
-        reply: Reply[Any] = Reply(port)
+        reply: CallReply[Any] = CallReply(self)
+        deadline = 0.0 if timeout is None else time.monotonic() + timeout
         end = CallEnd(self, actor, reply)
 
         def message(id: int) -> ActorCall:
             end.id = reply._op = id
-            actor.flying.add(id)
+            actor.flying[id] = False
             self._flying[id] = end
             if slot is not None:
                 self._staged[id] = slot
@@ -105,7 +108,9 @@ class Caller:
             staged = [] if slot is None else [slot.arena_id, slot.offset, slot.nbytes]
             granted = [] if room is None else [room.arena_id, room.offset, room.nbytes]
             layouts = [r.layout.raw for r in refs]
-            return ActorCall(id, actor.id, arguments.body, places, layouts, arguments.writes, staged, False, granted)
+            return ActorCall(
+                *(id, actor.id, arguments.body, places, layouts, arguments.writes, staged, False, granted, deadline)
+            )
 
         room = self._ahead(actor)
         try:
@@ -136,10 +141,11 @@ class Caller:
 
     def _ahead(self, actor: "Resident") -> Slot | None:
         """Memory for the result, if the last ones of the actor needed some."""
-        if not actor.expects:
+        nbytes = actor.expected.nbytes
+        if not nbytes:
             return None
         try:
-            return self._arenas.take(actor.expects)
+            return self._arenas.take(nbytes)
         except (MailboxFull, MemoryError, RuntimeError):  # the host asks when it knows the size, and is told why
             return None
 
@@ -147,16 +153,46 @@ class Caller:
         if end.id in self._flying:
             end.timer = self._port.loop.call_later(timeout, end.expire, timeout, tag)
 
+    def cancel(self, call: int) -> None:
+        """The call is not wanted any more. Any thread."""
+        on_loop(self._port, lambda: self._cancel(CancelCall(call)))
+
+    def _cancel(self, message: CancelCall) -> None:
+        outbox, end = self._port.outbox, self._flying.get(message.call)
+        if end is None:
+            return
+        if outbox.withdraw(message.call):
+            if message.overflow:
+                end.fail(MailboxFull(f"{end.actor.name}: a newer call took its place"))
+        elif outbox.host is not None:
+            outbox.host.post(message)
+
+    def _drop_oldest(self, actor: "Resident") -> bool:
+        """Make room for a call by dropping the oldest that waits, if the actor's class says so."""
+        if actor.overflow != "drop_old":
+            return False
+        waiting = (call for call, dropped in list(actor.flying.items())[1:] if not dropped)  # the first one runs
+        oldest = next(waiting, None)
+        if oldest is None:
+            return False
+        actor.flying[oldest] = True
+        on_loop(self._port, lambda: self._cancel(CancelCall(oldest, overflow=True)))
+        return True
+
     def _orphan(self, call: int) -> None:
         """The context was lost while another thread called: a call of the old one will not be answered any more."""
         slot = None if call in self._port.unanswered.entries else self._staged.pop(call, None)
         if slot is not None:
             self._arenas.give(slot)
 
-    def ended(self, end: CallEnd) -> None:
+    def ended(self, end: CallEnd, failed: bool = False) -> None:
         """A call has its completion."""
         self._flying.pop(end.id, None)
-        end.actor.flying.discard(end.id)
+        end.actor.flying.pop(end.id, None)
+        if failed:
+            end.actor.failed += 1
+        else:
+            end.actor.completed += 1
         if end.timer is not None:
             end.timer.cancel()
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 import numpy as np
 
 from callboard.actors.errors import ReplyError
-from callboard.core.errors import AskTimeout, DeviceMismatch, GpuRefStale
+from callboard.core.errors import AccelError, AskTimeout, DeviceMismatch, GpuRefStale
 from callboard.core.operand import In, Role
 from callboard.core.ref import GpuRef
 from callboard.core.reply import Cause, Failure, Reply
@@ -163,7 +163,7 @@ class CallEnd(End):
             staged = decode(value)[-1]
         slot = self.slot
         if type(staged) is int and staged >= 0:
-            self.actor.expect(staged)
+            self.actor.expected.saw(staged)
         if slot is None or type(staged) is not int or not 0 < staged <= slot.nbytes:
             self._settle(value, None)
             return
@@ -197,18 +197,22 @@ class CallEnd(End):
             reply._reject(Failure(Cause(reply._port, functools.partial(_unreadable, error))))
 
     def _reject(self, failure: Failure) -> None:
-        self.caller.ended(self)
+        self.caller.ended(self, failed=True)
         self.give_slot()
         reply = self.reply()
         if reply is not None and not reply.done():
             reply._reject(failure)
 
     def expire(self, timeout: float, tag: str) -> None:
-        """Fail the reply because its time limit has passed; the call goes on."""
+        """Fail the reply because its time limit has passed; the call is cancelled."""
+        self.caller.cancel(self.id)
+        self.fail(AskTimeout(f"{tag}: no answer within {timeout:g} s; the call is cancelled"))
+
+    def fail(self, error: AccelError) -> None:
+        """Fail the reply here; what the host says later is not heard any more."""
         reply = self.reply()
         if reply is not None and not reply.done():
-            text = f"{tag}: no answer within {timeout:g} s; the call goes on"
-            reply._reject(Failure(Cause(reply._port, lambda _op, _ops: AskTimeout(text))))
+            reply._reject(Failure(Cause(reply._port, lambda _op, _ops: type(error)(*error.args))))
 
     def give_slot(self) -> None:
         """The memory for the result is not needed, or has been read."""

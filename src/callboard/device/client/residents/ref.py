@@ -1,16 +1,15 @@
 """``ResidentRef``: the typed handle of a resident actor."""
 
 import asyncio
-import inspect
 from collections.abc import AsyncIterable, Callable, Coroutine, Iterable
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, NoReturn, ParamSpec, Self, TypeVar, overload
 
 from callboard.actors._runtime.table import handler_names
 from callboard.actors.errors import UnhandledMessage
 from callboard.actors.messages import Msg, Request
 from callboard.core.reply import Reply
-from callboard.device.client.residents.calls import Arguments, read_only
+from callboard.device.client.line.status import ResidentState
+from callboard.device.client.residents.calls import Arguments
 from callboard.device.client.residents.steps import Steps, refuse_generator, refuse_others
 from callboard.device.client.residents.stream import Stream
 from callboard.device.protocol.residents.steps import OPEN
@@ -64,17 +63,20 @@ class ResidentRef(Generic[A_co]):
             ``ActorStopped`` or ``DeviceStopped``; with the root cause when an op failed whose result it read.
 
         Raises:
-            TypeError: An argument that cannot travel, by its name; one too many or too few; no such method.
+            TypeError: An argument that cannot travel, by its name; one too many, too few or of an unknown name, with
+                the signature; no such method, or one that is static or of the class.
             ValueError: More than 32 MiB of arguments beside arrays and bytes.
-            MailboxFull: ``max_in_flight`` calls of this actor have no answer, or there is no room for arrays.
+            MailboxFull: ``max_in_flight`` calls of this actor have no answer (see ``overflow``), or there is no room
+                for arrays.
             GpuRefStale, DeviceMismatch, ActorStopped, DeviceStopped: At the call; nothing was sent.
         """
-        name = self._method(method)
-        tag = f"{self._actor.name}.{name}"
+        actor = self._actor
+        found = actor.methods.find(method)
+        tag = f"{actor.name}.{found.name}"
         refuse_generator(tag, method)
-        self._check_arguments(tag, name, args, kwargs)
+        found.check(tag, args, kwargs)
         return self._residents.caller.call(
-            self._actor, Arguments(tag, name, args, kwargs, _signature(method), read_only(method)), self._timeout
+            actor, Arguments(tag, found.name, args, kwargs, found.signature, found.frozen), self._timeout
         )
 
     def stream(
@@ -96,12 +98,13 @@ class ResidentRef(Generic[A_co]):
             TypeError: As :meth:`call`; a ``GpuRef`` among the arguments; a method that yields nothing.
             ValueError, MailboxFull, ActorStopped, DeviceStopped: As :meth:`call`.
         """
-        name = self._method(method)
-        tag = f"{self._actor.name}.{name}"
+        actor = self._actor
+        found = actor.methods.find(method)
+        tag = f"{actor.name}.{found.name}"
         refuse_others(tag, method)
-        self._check_arguments(tag, name, args, kwargs)
-        opening = Arguments(tag, [OPEN, name], args, kwargs, _signature(method), read_only(method))
-        return Stream(Steps(self._residents.caller, self._actor, opening), self._timeout)
+        found.check(tag, args, kwargs)
+        opening = Arguments(tag, [OPEN, found.name], args, kwargs, found.signature, found.frozen)
+        return Stream(Steps(self._residents.caller, actor, opening), self._timeout)
 
     def ask(self, request: Request[A_co, R]) -> Reply[R]:
         """Ask with a message; the method marked ``@Message.handles`` answers. Raises as :meth:`call`.
@@ -118,7 +121,8 @@ class ResidentRef(Generic[A_co]):
     def with_timeout(self, seconds: float | None) -> Self:
         """The same actor, with a limit for each call: ``await emb.with_timeout(5.0).call(...)``; None is no limit.
 
-        A call without an answer after so many seconds fails with ``AskTimeout``; the actor goes on with it.
+        A call without an answer after so many seconds fails with ``AskTimeout`` and is cancelled: it is not begun any
+        more, or, if it runs, finds ``ctx.cancelled()`` true.
 
         Raises:
             ValueError: ``seconds`` is not positive.
@@ -141,34 +145,44 @@ class ResidentRef(Generic[A_co]):
             actor, Arguments(tag, None, (message,), {}, None, frozenset()), self._timeout
         )
 
-    def _method(self, method: Any) -> str:
-        actor = self._actor
-        name: str | None = getattr(method, "__name__", None)
-        owner = actor.cls
-        if not inspect.isfunction(method) or name is None or name == "<lambda>":
-            raise TypeError(
-                f"{actor.name}: {method!r} is no method; pass one of its class, as in call(Embedder.embed, ...)"
-            )
-        if owner is not None and not callable(getattr(owner, name, None)):
-            raise TypeError(f"{actor.name}: {owner.__qualname__} has no method {name}")
-        return name
-
-    def _check_arguments(self, tag: str, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Whether the arguments fit the method; a class that only the host knows is checked there."""
-        owner = self._actor.cls
-        method = None if owner is None else inspect.getattr_static(owner, name, None)
-        if not inspect.isfunction(method):
-            return
-        try:
-            _signature(method).bind(None, *args, **kwargs)
-        except TypeError as e:
-            raise TypeError(f"{tag}{_signature(method)}: {e}") from None
-
     # -- the actor -----------------------------------------------------------------------------------------------------
 
     @property
     def name(self) -> str:
         return self._actor.name
+
+    @property
+    def state(self) -> ResidentState:
+        """``"starting"``, ``"ready"``, ``"restarting"`` or ``"stopped"``, as far as the application has been told.
+
+        ``"starting"`` until ``setup`` is done for the first time; ``"restarting"`` while an instance that has failed,
+        or the lost context, is replaced; ``"stopped"`` for good. A restart is reported shortly after the reply of the
+        call that caused it. Members of a :class:`ResidentState <callboard.ResidentState>` equal their texts.
+        """
+        return self._actor.state
+
+    @property
+    def cause(self) -> Exception | None:
+        """Why it has stopped, or is being restarted.
+
+        The exception that it failed with, or a ``DeviceStopped``; None where there is none: it is starting or ready, it
+        was told to stop, or it is being restarted because the context was lost.
+        """
+        return self._actor.cause
+
+    async def ready(self, *, timeout: float | None = None) -> Self:
+        """Wait until ``setup`` of the present instance, in the present context, is done; gives the ref.
+
+        Args:
+            timeout: Seconds; None waits as long as the actor lives.
+
+        Raises:
+            ActorStopped: It has stopped, or stops meanwhile; ``__cause__`` is what it failed with.
+            DeviceStopped: The device has stopped, or stops meanwhile.
+            AskTimeout: A ``TimeoutError``: it was not ready in time; it goes on.
+        """
+        await self._actor.until_ready(timeout)
+        return self
 
     @property
     def restarts(self) -> int:
@@ -210,8 +224,3 @@ class ResidentRef(Generic[A_co]):
 def how_to_call(actor: type[Any], name: str) -> str:
     """What to write in place of ``ref.name(...)``, for errors."""
     return f"`ref.call({actor.__qualname__}.{name}, ...)`"
-
-
-@lru_cache(maxsize=4096)
-def _signature(method: Callable[..., Any]) -> inspect.Signature:
-    return inspect.signature(method)

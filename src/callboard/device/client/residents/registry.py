@@ -4,7 +4,7 @@ import asyncio
 import itertools
 import logging
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from callboard.actors import Props
@@ -13,9 +13,11 @@ from callboard.actors.errors import ActorStopped, NameInUse
 from callboard.core.errors import DeviceStopped
 from callboard.device.client.line.port import OpPort
 from callboard.device.client.line.refusals import marked
+from callboard.device.client.line.status import ResidentState, ResidentStats
 from callboard.device.client.residents.caller import Caller
 from callboard.device.client.residents.line import on_loop
 from callboard.device.client.residents.ref import ResidentRef, how_to_call
+from callboard.device.client.residents.resident import Resident
 from callboard.device.protocol.arena import ArenaPool
 from callboard.device.protocol.failures import as_error
 from callboard.device.protocol.messages import (
@@ -37,54 +39,14 @@ __all__ = ["Resident", "Residents"]
 
 log = logging.getLogger("callboard.resident")
 
-AHEAD = 4 << 20
-"""Most bytes that a call brings along for its result; for more, the host asks when it knows the size."""
-
-SMALLER = 8
-"""Smaller results in a row after which less memory is expected to be needed."""
-
 MAX_NAME = 1 << 10
+
+MAX_GIVEN_UP = 64
+"""Actors that have stopped after failures whose figures are kept."""
 
 A = TypeVar("A", bound=ResidentActor)
 
 _ids = itertools.count(1)
-
-
-class Resident:
-    """One actor, as the application knows it.
-
-    Attributes:
-        id, name: Of the actor.
-        cls: Its class; None when a function makes it.
-        limit: Calls without an answer that it may have.
-        flying: Ids of the calls without an answer.
-        expects: Bytes of memory that the result of the next call is expected to need.
-        restarts: How often it was restarted after a failure, over all contexts.
-        stopped: Why it takes no more calls.
-    """
-
-    def __init__(self, message: StartActor, props: Props[Any]) -> None:
-        factory = props._factory
-        self.id = message.actor
-        self.name = message.name
-        self.message = message
-        self.cls = factory if isinstance(factory, type) else None
-        self.limit: int = getattr(factory, "max_in_flight", ResidentActor.max_in_flight)
-        self.flying: set[int] = set()
-        self.expects = 0
-        self._smaller = 0  # results since the last that needed what is expected
-        self.restarts = 0
-        self.stopped: ActorStopped | None = None
-        self.waiting: list[asyncio.Future[None]] = []
-
-    def expect(self, nbytes: int) -> None:
-        """A result has needed so much memory; so may the next."""
-        if nbytes >= self.expects:
-            self.expects, self._smaller = nbytes if nbytes <= AHEAD else 0, 0
-            return
-        self._smaller += 1
-        if self._smaller >= SMALLER:
-            self.expects, self._smaller = nbytes, 0
 
 
 class Residents:
@@ -105,6 +67,7 @@ class Residents:
         self._hosts = hosts
         self._isolated = isolated
         self._actors: dict[int, Resident] = {}
+        self._given_up: dict[str, ResidentStats] = {}
         self._lock = threading.Lock()
         self.caller = Caller(port, arenas)
 
@@ -118,9 +81,24 @@ class Residents:
         actor_id = next(_ids)
         with self._lock:
             name = self._named(name or props.name, props.label)
-            actor = self._actors[actor_id] = Resident(StartActor(actor_id, name, recipe), props)
+            self._given_up.pop(name, None)
+            actor = self._actors[actor_id] = Resident(StartActor(actor_id, name, recipe), props, port)
         on_loop(self._port, lambda: self._post(actor.message))
         return ref_class(ResidentRef, actor.cls, how_to_call)(self, actor)
+
+    async def when_ready(self, ref: ResidentRef[A]) -> ResidentRef[A]:
+        """The ref of an actor that was just started, when it is ready; else the actor is stopped and its name is free.
+
+        Raises:
+            ActorStopped, DeviceStopped
+        """
+        try:
+            return await ref.ready()
+        except BaseException:  # a cancellation, too
+            actor = ref._actor
+            actor.named = False  # now: a setup that still runs ends when it likes
+            self.stop(actor)
+            raise
 
     def recipe(self, props: Props[Any]) -> Any:
         """What a host makes the actor from: the props, or their code. Any thread.
@@ -151,7 +129,7 @@ class Residents:
         return code
 
     def _named(self, name: str | None, label: str) -> str:
-        taken = {actor.name for actor in self._actors.values()}
+        taken = {actor.name for actor in self._actors.values() if actor.named}
         if name is not None:
             if not name or "/" in name or as_text(name, MAX_NAME) != name:
                 raise ValueError(f"name {name!a:.200}: pass Unicode text without '/', of at most {MAX_NAME} bytes")
@@ -168,6 +146,7 @@ class Residents:
 
     def _stop_everywhere(self, actor: Resident) -> None:
         """A standby forgets it; where no context is there to say that it has ended, it has."""
+        actor.changed()
         self._post(StopActor(actor.id))
         if self._port.outbox.host is None:
             self._forget(actor)
@@ -180,6 +159,11 @@ class Residents:
     def _forget(self, actor: Resident) -> None:
         with self._lock:
             self._actors.pop(actor.id, None)
+            if actor.named and actor.stopped is not None and actor.cause is not None:
+                self._given_up[actor.name] = actor.stats(0.0)
+                for name in list(self._given_up)[:-MAX_GIVEN_UP]:
+                    del self._given_up[name]
+        actor.changed()
         waiting, actor.waiting = actor.waiting, []
         for future in waiting:
             if not future.done():
@@ -196,6 +180,18 @@ class Residents:
         for host in self._hosts():
             host.post(message)
 
+    def states(self) -> dict[str, ResidentState]:
+        """What each is doing, by name; also those that have given up. Any thread."""
+        with self._lock:
+            states = dict.fromkeys(self._given_up, ResidentState.STOPPED)
+            return states | {actor.name: actor.state for actor in self._actors.values() if actor.named}
+
+    def stats(self, busy: Mapping[int, float]) -> dict[str, ResidentStats]:
+        """The figures of the same; ``busy`` is what the host has measured, by the actor's id."""
+        with self._lock:
+            actors = [actor for actor in self._actors.values() if actor.named]
+            return self._given_up | {actor.name: actor.stats(busy.get(actor.id, 0.0)) for actor in actors}
+
     # -- the device ----------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
@@ -205,8 +201,11 @@ class Residents:
     def lost(self) -> None:
         """The context is gone."""
         self.caller.lost()
-        for actor in [a for a in self._actors.values() if a.stopped is not None or self._port.stopped is not None]:
-            self._forget(actor)
+        for actor in list(self._actors.values()):
+            if actor.state is ResidentState.STOPPED:
+                self._forget(actor)
+            else:
+                actor.is_lost()
 
     # -- what hosts say ------------------------------------------------------------------------------------------------
 
@@ -229,8 +228,11 @@ class Residents:
         if actor is None:
             return
         name = f"{self._port.name}: resident actor {actor.name}"
-        if message.event == "restarted":
+        if message.event == "restarting":
+            actor.is_restarting(None if message.error is None else as_error(message.error))
+        elif message.event == "restarted":
             actor.restarts += 1
+            actor.is_ready()
             log.warning("%s was restarted after a failure", name)
         elif message.event == "stopped":
             if message.error is not None and actor.stopped is None:
@@ -242,5 +244,7 @@ class Residents:
                 actor.stopped = ActorStopped(f"{name} has stopped")
             self._post(StopActor(actor.id))
             self._forget(actor)
-        elif message.event != "ready":
+        elif message.event == "ready":
+            actor.is_ready()
+        else:
             raise ProtocolError(f"{message.event!r:.80} is no event")

@@ -35,6 +35,9 @@ POLLS = 16
 class ContextActor:
     """A context, its libraries, and everything in flight on it.
 
+    Attributes:
+        residents_busy: Gives the seconds that each resident actor has been in calls, by its id.
+
     Raises:
         BackendUnavailable, OutOfMemory, DriverError: From the constructor: the device cannot be opened.
     """
@@ -72,6 +75,7 @@ class ContextActor:
         if config.trace:
             self.ledger.trace = KernelTrace()
         self.lending = Lending(self)
+        self.residents_busy: Callable[[], dict[int, float]] = dict
         self._asks: dict[str, Callable[[Any], Any]] = {
             "stats": self._stats,
             "flushed": self._flushed,
@@ -224,6 +228,7 @@ class ContextActor:
             "libraries": {lib: actor.library.detail for lib, actor in self.libraries.actors.items()},
             "plans": self.admission.plans.stats(),
             "compute_capability": list(self.device.info.compute_capability),
+            "residents_busy": self.residents_busy(),
             "time": time.monotonic(),
         }
 

@@ -13,7 +13,7 @@ from callboard.device.host.context.trace import KernelTrace
 from callboard.device.protocol.failures import as_failure
 from callboard.device.protocol.messages import Completions, Failure
 
-__all__ = ["Ledger"]
+__all__ = ["Ledger", "value_of"]
 
 MESSAGE_OPS, MESSAGE_BYTES = 4096, 4 << 20
 """Most ops, and most bytes of values and errors, in one message: far below the longest frame (wire.MAX_FRAME)."""
@@ -114,7 +114,7 @@ class Ledger:
             if op.readback is not None:
                 assert op.plan is not None
                 assert op.plan.value is not None
-                self._values.append((op.id, _value(op.readback.take(), op.plan.value)))
+                self._values.append((op.id, value_of(op.readback.take(), op.plan.value)))
             elif op.answer is not None:
                 self._values.append((op.id, op.answer))
                 op.answer = None
@@ -177,7 +177,8 @@ def _wrapped(op: Pending, error: Exception) -> LibraryError:
     return LibraryError(f"{lib}: {type(error).__name__}: {error}", lib)
 
 
-def _value(raw: bytes, layout: Layout) -> Any:
+def value_of(raw: bytes, layout: Layout) -> Any:
+    """A number as a completion has it: a complex one is ``[re, im]``."""
     number = np.frombuffer(raw, layout.dtype.np, 1)[0]
     if layout.dtype.is_complex:
         return [float(number.real), float(number.imag)]

@@ -104,15 +104,21 @@ class LibraryActor:
 
 
 class Libraries:
-    """The library actors of a device, made when they are first needed."""
+    """The library actors of a device, made when they are first needed.
+
+    Attributes:
+        classes: What the backend serves, by name.
+        name: Of the backend.
+        actors: Those that have been made.
+    """
 
     def __init__(
         self, device: AccelDevice, classes: Mapping[str, type[Library]], streams: StreamAllocator, name: str
     ) -> None:
         self._device = device
-        self._classes = classes
+        self.classes = classes
         self._streams = streams
-        self._name = name
+        self.name = name
         self.actors: dict[str, LibraryActor] = {}
 
     def serve(self, plan: Plan) -> LibraryActor:
@@ -123,12 +129,12 @@ class Libraries:
             BackendUnavailable, OutOfMemory: The handle cannot be made.
         """
         lib = plan.tag.partition(".")[0]
-        cls = self._classes.get(lib)
+        cls = self.classes.get(lib)
         reason = "the backend has no such library" if cls is None else cls.why_not(plan.op)
         if reason is None and cls is not None and plan.open and type(plan.op) not in cls.size_table:
             reason = "it cannot size what depends on data; give the outputs (out=, count=)"
         if cls is None or reason is not None:
-            raise UnsupportedOp(f"{self._name}, {plan.tag}: {reason}")
+            raise UnsupportedOp(f"{self.name}, {plan.tag}: {reason}")
         actor = self._actor(lib)
         actor.bind(plan)
         return actor
@@ -136,7 +142,7 @@ class Libraries:
     def warm_up(self, libs: Iterable[str]) -> None:
         """Make these libraries' handles and load what their first ops need."""
         for lib in libs:
-            if lib in self._classes:
+            if lib in self.classes:
                 self._actor(lib).library.warm_up()
 
     def _actor(self, lib: str) -> LibraryActor:
@@ -144,7 +150,7 @@ class Libraries:
         if actor is None:
             timeline = self._streams.acquire(lib)
             try:
-                actor = LibraryActor(lib, self._classes[lib], self._device, timeline)
+                actor = LibraryActor(lib, self.classes[lib], self._device, timeline)
             except BaseException:  # passed on: every call of a library that is not there comes here
                 self._streams.release(timeline)
                 raise

@@ -12,13 +12,14 @@ from callboard.core.errors import AccelError, ContextPoisoned, Unrecoverable
 from callboard.device.config import HostConfig
 from callboard.device.host.channel import Channel, ChannelClosed
 from callboard.device.host.context.actor import ContextActor
-from callboard.device.host.context.helm import Helm
+from callboard.device.host.helm import Helm
 from callboard.device.protocol.failures import as_failure
 from callboard.device.protocol.messages import (
     Activate,
     ActorCall,
     Call,
     Calls,
+    CancelCall,
     Close,
     Closed,
     Lost,
@@ -126,18 +127,25 @@ class ContextHost:
         messages = channel.receive(self._timeout if wait else 0)
         for message in messages:
             self.handle(message)
+        self.settle()
+        if self._residents is None:
+            return False
+        return any(type(m) is Calls and any(call.id for call in m.calls) for m in messages)
+
+    def settle(self) -> None:
+        """Poll, and hand calls to their actors, one of which may serve from now on. On the thread that serves.
+
+        Raises:
+            ContextPoisoned, Unrecoverable: The host ends.
+        """
         timeout = self.advance()
         if timeout == 0:  # once more: polling the socket costs more than polling the device
             timeout = self.advance()
         self._timeout = timeout
-        if self._residents is None:
-            return False
-        ops = any(type(m) is Calls and any(call.id for call in m.calls) for m in messages)
         self.dispatch()
-        return ops
 
     def dispatch(self) -> None:
-        """Hand the calls that were admitted to their actors, one of which may serve from now on."""
+        """Hand the calls that were admitted to their actors."""
         if self._residents is not None:
             self._residents.dispatch()
 
@@ -282,7 +290,7 @@ class ContextHost:
                 self._activate(message.generation)
             case Close():
                 self.closing = True
-            case ActorCall() | Room() | StartActor() | StopActor():
+            case ActorCall() | CancelCall() | Room() | StartActor() | StopActor():
                 self._resident().take(message)
             case _ if self._context is not None:
                 self._context.receive(message)

@@ -24,6 +24,10 @@ class KernelTrace:
         """An op was launched; its admission began at ``began``."""
         self._open[op] = (tag, stream, began, self.clock())
 
+    def called(self, op: int, tag: str, stream: int, began: float, ended: float) -> None:
+        """A resident actor's call has run, from ``began`` to ``ended``: what it has enqueued may not be done."""
+        self._open[op] = (tag, stream, began, ended)
+
     def completed(self, op: int, ok: bool) -> None:
         """Its completion is known (a refused op has no record)."""
         started = self._open.pop(op, None)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from callboard.actors.errors import ActorStopped
-from callboard.core.errors import OutOfMemory
+from callboard.core.errors import AccelError, MailboxFull, OutOfMemory, Withdrawn
 from callboard.device.host.channel import Channel
 from callboard.device.host.context.admission.shortage import shortage
 from callboard.device.host.context.timelines import Timeline
@@ -24,6 +24,7 @@ from callboard.device.host.residents.thread import ActorThread
 from callboard.device.protocol.messages import (
     ActorCall,
     ActorEvent,
+    CancelCall,
     Failure,
     Returned,
     Room,
@@ -74,11 +75,14 @@ class HostActors:
 
     # -- messages ------------------------------------------------------------------------------------------------------
 
-    def take(self, message: ActorCall | Room | StartActor | StopActor) -> None:
+    def take(self, message: ActorCall | CancelCall | Room | StartActor | StopActor) -> None:
         """Handle one message."""
         match message:
             case ActorCall():
                 self._on_stage.admission.call(message)
+            case CancelCall():
+                if self._stage is not None:
+                    self._cancel(self._stage, message)
             case Room():
                 running = self._on_stage.admission.running.get(message.id)
                 if running is not None:
@@ -93,10 +97,30 @@ class HostActors:
                 if stopped is not None:
                     stopped.stop()
 
+    def _cancel(self, stage: Stage, message: CancelCall) -> None:
+        if message.call not in stage.admission.running:
+            stage.admission.withdraw(message.call)
+            return
+        actor, item = stage.admission.running[message.call]
+        item.cancelled = not message.overflow or not item.claimed
+        if item.claim():  # it has not begun, and will not
+            text = f"{actor.name}: a newer call took its place" if message.overflow else "the call was cancelled"
+            error = MailboxFull(text) if message.overflow else Withdrawn(text)
+            self._refuse(actor, item, error)
+        elif not message.overflow:
+            actor.cancel(message.call)
+
+    def _refuse(self, actor: ActorThread, item: Item, error: AccelError) -> None:
+        """Fail a call that was admitted and will not run."""
+        self._on_stage.endings.fail(Ended(actor, item, b"", [], described(item.message.id, error)))
+        if item.staged is not None:
+            item.staged.drop()
+
     def enter(self, context: "ContextActor") -> None:
         """Set the actors up: the context is open and is the active one of the device."""
         admission = CallAdmission(context, self._actors, self._gone_because, self.channel.shared, self._give_back)
         self._stage = Stage(context, admission, CallEndings(context, admission.running))
+        context.residents_busy = lambda: {actor.id: actor.busy.seconds for actor in self._actors.values()}
         for actor in self._actors.values():
             self._enter(actor)
 
@@ -127,7 +151,9 @@ class HostActors:
             self._without_stream[actor.id] = described(0, short)
             actor.stop()
             return
-        actor.enter(Site(context.device, timeline, on_host, getattr(context.device, "native", 0)))
+        native = getattr(context.device, "native", 0)
+        limit = context.config.memory_limit
+        actor.enter(Site(context.device, timeline, on_host, native, context.libraries, limit))
 
     @property
     def _on_stage(self) -> Stage:
@@ -161,8 +187,8 @@ class HostActors:
         """Note that the thread ends; ``cause`` is why the actor gave up, None if it was told to stop."""
         self._post(lambda: self._gone(actor, cause))
 
-    def post_event(self, actor: ActorThread, event: str) -> None:
-        self._post(lambda: self.channel.send(ActorEvent(actor.id, event)))
+    def post_event(self, actor: ActorThread, event: str, error: Failure | None = None) -> None:
+        self._post(lambda: self.channel.send(ActorEvent(actor.id, event, error)))
 
     def post_room_wanted(self, actor: ActorThread, item: Item, nbytes: int) -> None:
         self._post(lambda: self.channel.send(RoomWanted(item.message.id, nbytes)))
@@ -217,13 +243,21 @@ class HostActors:
         """Hand the calls that were admitted to their actors; one that is called alone serves from now on."""
         if self._stage is None or not self._stage.admission.ready:
             return
-        ready, running = self._stage.admission.ready, self._stage.admission.running
-        alone = ready[0][0]
+        admission = self._stage.admission
+        ready = admission.ready = [entry for entry in admission.ready if not entry[1].claimed]  # cancelled meanwhile
+        if not ready:
+            return
+        running, alone = admission.running, ready[0][0]
         if self._crowded:
             self._crowded = max(0, self._crowded - len(ready))
-        elif self.helm is not None and alone.is_short and self.helm.holder is not alone:
-            if len(running) == len(ready) and all(actor is alone for actor, _ in ready):
-                self.helm.pass_to(alone)
+        elif (
+            self.helm is not None
+            and alone.is_short
+            and self.helm.holder is not alone
+            and len(running) == len(ready)
+            and all(actor is alone for actor, _ in ready)
+        ):
+            self.helm.pass_to(alone)
         self._hand_over()
 
     def _hand_over(self) -> None:
@@ -275,9 +309,8 @@ class HostActors:
             text += f": {cause.attributes.get('type', cause.error)}: {cause.message}"
         self._gone_because[actor.id] = text
         for item in actor.left():
-            self._on_stage.endings.fail(Ended(actor, item, b"", [], described(item.message.id, ActorStopped(text))))
-            if item.staged is not None:
-                item.staged.drop()
+            if item.claim():
+                self._refuse(actor, item, ActorStopped(text))
         self._actors.pop(actor.id, None)
         self.channel.send(ActorEvent(actor.id, "stopped", cause))
         if actor.timeline is not None:

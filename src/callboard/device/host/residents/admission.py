@@ -56,23 +56,26 @@ class CallAdmission:
         self._on_host = context.device.info.compute_capability == (0, 0)
         self.running: dict[int, tuple[ActorThread, Item]] = {}
         self.ready: list[tuple[ActorThread, Item]] = []
+        self._parked: dict[int, ActorCall] = {}
 
     def call(self, message: Plain) -> None:
         """Admit a call, or park it."""
         assert isinstance(message, ActorCall)
         actor = self._actors.get(message.actor)
         op = Pending(message.id, 0, None, ())
+        self._parked.pop(message.id, None)
         if actor is None or actor.stopping:
             self._refuse(message, op, ActorStopped(self._gone_because.get(message.actor, "the actor was stopped")))
             return
         if message.withdrawn:
-            self._refuse(message, op, Withdrawn("the call was cancelled before it was sent"))
+            self._refuse(message, op, Withdrawn("the call was cancelled"))
             return
         reads, writes = used(message)
         lib = f"actor:{message.actor}"
         parking = self._context.parking
         if parking.active and parking.blocks(reads, writes, lib, actor.holds):
             parking.park(message, self.call, reads, writes, lib, actor.holds)
+            self._parked[message.id] = message
             return
         try:
             item = Item(message, op, self._staged(message))
@@ -88,6 +91,12 @@ class CallAdmission:
             if item.blocks:
                 self._begin(actor, item)
             self.ready.append((actor, item))
+
+    def withdraw(self, call: int) -> None:
+        """Refuse a call when nothing blocks it any more, if it is parked."""
+        parked = self._parked.get(call)
+        if parked is not None:
+            parked.withdrawn = True
 
     def _resolve(self, item: Item) -> Pending | None:
         """Find the call's device arrays; returns the failed op whose result it would read, if there is one."""

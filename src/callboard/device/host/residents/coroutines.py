@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
+from callboard.actors.errors import ActorStopped
 from callboard.core.errors import Withdrawn
 from callboard.device.host.residents.item import Item, Outcome
 from callboard.device.host.residents.streams import Broken
@@ -130,15 +131,16 @@ class Coroutines:
             if self._error is not None:
                 raise self._error
             while self._failed and cause is None:
-                cause = thread._finish(self._failed.popleft())
+                cause = thread.finish(self._failed.popleft())
         return cause
 
     def fail(self, failure: Failure) -> None:
         """A failure restarts or stops the actor: cancel what runs; the callers get the failure."""
         self._end_all()
         for outcome in self._ended():
-            error = outcome.error or Broken(failure, CANCELLED)
-            self._thread._finish(Outcome(outcome.item, None, error, True))
+            if outcome.item.claimed or outcome.item.claim():
+                error = outcome.error or Broken(failure, CANCELLED)
+                self._thread.finish(Outcome(outcome.item, None, error, True))
 
     def close(self) -> None:
         """The actor ends: cancel what runs. Its calls are left to fail with those that have not begun."""
@@ -147,10 +149,11 @@ class Coroutines:
         try:
             self._end_all()
             for outcome in self._ended():
-                if outcome.error is None:
-                    self._thread._items.put(outcome.item)
+                if outcome.item.claimed:
+                    error = outcome.error or ActorStopped(f"resident actor {self._thread.name} has stopped")
+                    self._thread.finish(Outcome(outcome.item, None, error, True))
                 else:
-                    self._thread._finish(Outcome(outcome.item, None, outcome.error, True))
+                    self._thread._items.put(outcome.item)
             self._thread._streams.close()
             self._finish_tasks(asyncio.all_tasks(self._loop))
             self._run(self._loop.shutdown_asyncgens())
@@ -242,7 +245,9 @@ class Coroutines:
         others = [other for other, _ in (*self._running.values(), *self._waiting)] if item.blocks else []
         if any(_conflict(item, other) for other in others):
             return False
-        self._end(self._thread._outcome(self._ready.popleft()))
+        self._ready.popleft()
+        if item.claim():
+            self._end(self._thread.outcome(item))
         return True
 
     def _end(self, outcome: Outcome) -> bool:
@@ -254,7 +259,7 @@ class Coroutines:
                 self._busy.setdefault(item.stream, deque())
             return False
         if error is None:
-            self._thread._finish(outcome)
+            self._thread.finish(outcome)
         else:
             self._failed.append(outcome)
             self._thread._streams.leave(item.stream)  # the items behind the failure are not made
@@ -265,7 +270,8 @@ class Coroutines:
         behind = self._busy.get(stream)
         if behind is not None:
             while behind:
-                if not self._end(self._thread._outcome(behind.popleft())):
+                item = behind.popleft()
+                if item.claim() and not self._end(self._thread.outcome(item)):
                     return
             del self._busy[stream]
 
@@ -290,7 +296,7 @@ class Coroutines:
                 raise error
             return value
 
-        outcome = self._thread._outcome(item, result)
+        outcome = self._thread.outcome(item, result)
         if isinstance(outcome.error, Awaits):
             _forget(outcome.error.awaitable)
             outcome = Outcome(

@@ -43,6 +43,7 @@ class CallEndings:
         op.answer = ended.value
         seq = self._next_seq(actor)
         op.seq = seq
+        self._trace(ended)
         if ended.adopted:
             self._issued.append((op, ended.adopted))
             for adopted in ended.adopted:
@@ -62,9 +63,20 @@ class CallEndings:
             ledger.inherit(op, source)
         else:
             ledger.fail(op, failure)
+        self._trace(ended, failed=True)
         if ended.asked:
             ended.actor.decide(own=source is None)
         self._finish(ended.item, ended.actor, self._next_seq(ended.actor) if ended.item.blocks else 0)
+
+    def _trace(self, ended: Ended, failed: bool = False) -> None:
+        """Record a call that ran, if a trace is installed; of one that succeeded, the ledger notes the completion."""
+        trace, item, timeline = self._context.ledger.trace, ended.item, ended.actor.timeline
+        if trace is None or timeline is None or not item.began:
+            return
+        tag = f"actor:{ended.actor.name}.{item.method}"
+        trace.called(item.op.id, tag, timeline.stream.id, item.began, item.ended)
+        if failed:
+            trace.completed(item.op.id, ok=False)
 
     def settle(self) -> bool:
         """Decide what waited for completions, after the context has settled; True when ops may have been launched."""

@@ -1,10 +1,12 @@
 """Records that the admitting thread and an actor's thread exchange: site, call, and result."""
 
+import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from callboard.core.backend import AccelDevice, AccelEvent
 from callboard.core.layout import Layout
 from callboard.device.host.context.blocks import Block
+from callboard.device.host.context.libraries import Libraries
 from callboard.device.host.context.pending import Pending
 from callboard.device.host.context.timelines import Timeline
 from callboard.device.host.residents.operands import Adopted
@@ -25,6 +27,9 @@ class Site(NamedTuple):
     on_host: bool
     """The device's memory is host memory of this process."""
     ordinal: int
+    libraries: Libraries
+    """Those of the context: what the backend serves."""
+    memory_limit: int | None
 
 
 class Item:
@@ -39,10 +44,16 @@ class Item:
         start: On a CPU: the event that the thread waits for before it accesses them.
         staged: The host arrays that came with it in an arena.
         room: Memory for the arrays of its result, if some came with it.
+        method: Name of the method, or of the message's class; empty until the actor has read it.
         stream: The stream that it makes an item of; 0 for other calls.
+        cancelled: It is not wanted any more.
+        began, ended: Monotonic seconds: the actor's thread has begun and ended it; 0 until then.
     """
 
-    __slots__ = ("blocks", "holds", "message", "op", "operands", "room", "staged", "start", "stream")
+    __slots__ = (
+        *("_free", "began", "blocks", "cancelled", "ended", "holds", "message", "method", "op", "operands", "room"),
+        *("staged", "start", "stream"),
+    )
 
     def __init__(self, message: ActorCall, op: Pending, staged: StagedCall | None) -> None:
         self.message = message
@@ -54,6 +65,33 @@ class Item:
         self.staged = staged
         self.room: HostMemory | None = None
         self.stream = 0
+        self.method = ""
+        self.cancelled = False
+        self.began = self.ended = 0.0
+        self._free = [None]  # until somebody claims it
+
+    def claim(self) -> bool:
+        """Take the call, to run or to refuse it; True for the first who asks. Any thread."""
+        try:
+            self._free.pop()
+        except IndexError:
+            return False
+        return True
+
+    @property
+    def claimed(self) -> bool:
+        return not self._free
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether it was not cancelled, and its deadline has not passed."""
+        deadline = self.message.deadline
+        return not self.cancelled and not 0.0 < deadline <= time.monotonic()
+
+    @property
+    def seconds(self) -> float:
+        """That it took."""
+        return self.ended - self.began
 
 
 class Ended(NamedTuple):
@@ -68,8 +106,6 @@ class Ended(NamedTuple):
     """Memory was short: cached memory is to be released."""
     asked: bool = False
     """The actor waits to learn whether the failure was its own, or that of an op whose result it read."""
-    seconds: float = 0.0
-    """That the call took, where it succeeded."""
 
 
 class Outcome(NamedTuple):

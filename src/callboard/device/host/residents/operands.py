@@ -12,13 +12,14 @@ from callboard.core.backend import Memory
 from callboard.core.dtype import as_dtype
 from callboard.core.errors import BackendUnavailable
 from callboard.core.layout import HasLayout, Layout, layout_of
+from callboard.core.ref import GpuRef
 from callboard.device.host.context.blocks import Block, BlockPool
 from callboard.device.protocol.residents import dlpack
 
 if TYPE_CHECKING:
     from callboard.core.backend import AccelStream
 
-__all__ = ["Adopted", "AdoptedBlock", "DeviceView", "adopt"]
+__all__ = ["Adopted", "AdoptedBlock", "DeviceView", "Pin", "adopt", "device_memory", "host_memory"]
 
 Array = np.ndarray[Any, Any]
 
@@ -136,40 +137,60 @@ def adopt(array: Any, on_host: bool, on_free: Callable[[AdoptedBlock], None]) ->
     Raises:
         TypeError: Not an array on this device, or an unsupported dtype.
     """
-    address, layout = _host_array(array) if on_host else _device_array(array)
+    address, layout = host_memory(array, "ctx.ref") if on_host else device_memory(array, "ctx.ref")
     low, high = layout.span
-    block = AdoptedBlock(Memory(address + low, high - low, array), on_free)
+    owner = Pin(array) if isinstance(array, GpuRef) else array
+    block = AdoptedBlock(Memory(address + low, high - low, owner), on_free)
     return Adopted(block, layout, -low)
 
 
-def _host_array(array: Any) -> tuple[int, Layout]:
+class Pin:
+    """Keeps the memory of a ref of ``ctx.device``, which may be freed meanwhile."""
+
+    __slots__ = ("_allocation",)
+
+    def __init__(self, ref: GpuRef) -> None:
+        ref.allocation.pin()
+        self._allocation = ref.allocation
+
+    def __del__(self) -> None:
+        self._allocation.unpin()
+
+
+def host_memory(array: Any, what: str) -> tuple[int, Layout]:
+    """Address of element 0 and layout of an array in host memory; ``what`` asks, for errors.
+
+    Raises:
+        TypeError: It is none, or one that no ref stands for.
+    """
     if not isinstance(array, np.ndarray):
         if not hasattr(array, "__dlpack__"):
-            raise TypeError(f"ctx.ref: {type(array).__qualname__} is no array; pass a NumPy array or a CPU tensor")
+            raise TypeError(f"{what}: {type(array).__qualname__} is no array; pass a NumPy array or a CPU tensor")
         array = np.from_dlpack(array)
     if not array.flags.writeable:
-        raise TypeError("ctx.ref: the array is read-only, and ops may write to a ref; pass a copy")
+        raise TypeError(f"{what}: the array is read-only, and ops may write to a ref; pass a copy")
     if not array.dtype.isnative:
-        raise TypeError("ctx.ref: the array is not in this machine's byte order; pass a copy that is")
+        raise TypeError(f"{what}: the array is not in this machine's byte order; pass a copy that is")
     dtype = as_dtype(array.dtype)
     if any(s % dtype.itemsize for s in array.strides):
-        raise TypeError("ctx.ref: strides are no multiples of the itemsize; pass a copy")
+        raise TypeError(f"{what}: strides are no multiples of the itemsize; pass a copy")
     strides = tuple(s // dtype.itemsize for s in array.strides)
     return array.ctypes.data, layout_of(dtype, array.shape, strides if array.size else None)
 
 
-def _device_array(array: Any) -> tuple[int, Layout]:
+def device_memory(array: Any, what: str) -> tuple[int, Layout]:
+    """As :func:`host_memory`, of an array on a CUDA device that was made on the current stream."""
     if hasattr(array, "__dlpack__"):
         said = dlpack.described(array)
         if said.device[0] != dlpack.CUDA:
             raise TypeError(
-                f"ctx.ref: {type(array).__qualname__} is not on the device; move it there, or return a NumPy array"
+                f"{what}: {type(array).__qualname__} is not on the device; move it there, or return a NumPy array"
             )
         return said.address, layout_of(said.dtype, said.shape, said.strides if said.address else None)
     interface = getattr(array, "__cuda_array_interface__", None)
     if interface is None:
         raise TypeError(
-            f"ctx.ref: {type(array).__qualname__} is no device array; pass one of torch, CuPy, Warp or Numba"
+            f"{what}: {type(array).__qualname__} is no device array; pass one of torch, CuPy, Warp or Numba"
         )
     dtype = as_dtype(np.dtype(interface["typestr"]))
     strides = interface.get("strides")

@@ -12,18 +12,19 @@ from typing import TYPE_CHECKING, Any
 
 from callboard.actors import Directive, Props
 from callboard.actors._runtime.table import bind, find
-from callboard.actors.errors import ActorStopped, ReplyError, UnhandledMessage
+from callboard.actors.errors import ActorStopped, AskTimeout, ReplyError, UnhandledMessage
 from callboard.actors.supervision import RestartLog, Strategy
 from callboard.core.errors import MailboxFull
 from callboard.core.layout import Layout
 from callboard.core.operand import StructOperand
-from callboard.device.host.context.helm import Helm
 from callboard.device.host.context.parking import Holds
 from callboard.device.host.context.pending import FAILED
 from callboard.device.host.context.timelines import Timeline
+from callboard.device.host.residents.busytime import BusyTime
 from callboard.device.host.residents.coroutines import Awaits, Coroutines, has_coroutines, running, set_up
 from callboard.device.host.residents.currents import Currents
 from callboard.device.host.residents.item import Ended, Item, Outcome, Site
+from callboard.device.host.residents.leading import lead
 from callboard.device.host.residents.operands import Adopted, DeviceView, adopt
 from callboard.device.host.residents.staging import HostMemory
 from callboard.device.host.residents.streams import Broken, Streams, why_not
@@ -37,6 +38,7 @@ from callboard.device.protocol.residents.values import Packer, Unpacker, Unsenda
 
 if TYPE_CHECKING:
     from callboard.device.host.residents.actors import HostActors
+    from callboard.device.inside.device import LocalDevice
 
 __all__ = ["ActorThread"]
 
@@ -44,9 +46,6 @@ log = logging.getLogger("callboard.resident")
 
 SHORT, STEADY = 1e-3, 2
 """Seconds of a short call, and how many of them in a row let an actor serve."""
-
-NOTICED = 100e-6
-"""Seconds that ops may wait for a call on the thread that serves."""
 
 BESIDE = 256 << 10
 """Results larger than this many bytes travel in an arena, not in the completion."""
@@ -70,6 +69,7 @@ class ActorThread:
         self.name = start.name
         self.timeline: Timeline | None = None
         self.holds = Holds()  # of its admitted calls; used by the admitting thread
+        self.busy = BusyTime()
         self._ending = threading.Event()
         self._recipe = start.recipe
         self._host = host
@@ -80,6 +80,7 @@ class ActorThread:
         self._context: HostContext | None = None
         self._currents: Currents | None = None
         self._coroutines: Coroutines | None = None  # of a class with async methods
+        self._local: LocalDevice | None = None  # what the present instance has as ctx.device
         self._shorts = 0  # short calls since the last long one
         self._log = RestartLog()
         self._streams = Streams(self.name)
@@ -145,6 +146,19 @@ class ActorThread:
     def join(self) -> None:
         self._thread.join()
 
+    def next(self) -> Item | None:
+        """The next call that is queued, if there is one; on its own thread."""
+        with contextlib.suppress(queue.Empty):
+            while (item := self._items.get_nowait()) is None or not item.claim():
+                pass
+            return item
+        return None
+
+    @property
+    def has_calls(self) -> bool:
+        """Whether calls are queued."""
+        return not self._items.empty()
+
     def left(self) -> list[Item]:
         """The calls that it did not run; called after it has ended."""
         items = []
@@ -167,7 +181,8 @@ class ActorThread:
             if self._coroutines is not None:
                 self._coroutines.close()
             self._streams.close()
-            self._instance = self._context = None
+            self._drop_instance()
+            self._context = None
             if self._host.helm is not None:
                 self._host.helm.leave(self)
             self._host.post_gone(self, cause)
@@ -197,8 +212,9 @@ class ActorThread:
                 if item is not None:
                     self._items.put(item)
                 break
-            helm = self._host.helm
-            cause = self._lead(item, helm) if helm is not None and helm.holder is self else self._call(item)
+            if item.claim():
+                helm = self._host.helm
+                cause = lead(self, self._host, item) if helm is not None and helm.holder is self else self.call(item)
         return cause
 
     def _make(self) -> None:
@@ -248,18 +264,21 @@ class ActorThread:
 
     # -- a call --------------------------------------------------------------------------------------------------------
 
-    def _call(self, item: Item) -> Failure | None:
+    def call(self, item: Item) -> Failure | None:
         """Run a call; returns why the actor gives up, None when it goes on."""
-        return self._finish(self._outcome(item))
+        return self.finish(self.outcome(item))
 
-    def _outcome(self, item: Item, result_of: Callable[[], Any] | None = None) -> Outcome:
+    def outcome(self, item: Item, result_of: Callable[[], Any] | None = None) -> Outcome:
         """Run a call; or end one whose coroutine is done, given what returns or raises its result."""
         if any(source.state == FAILED for source in item.op.sources):
             # Admitted while an earlier call of this actor ran, which has failed: it fails from the same cause.
             failure = Failure(item.message.id, "ContextLost", "", {})
             return Outcome(item, Ended(self, item, b"", [], failure), None)
+        if result_of is None and not item.is_wanted:
+            late = described(item.message.id, AskTimeout(f"{self.name}: the call's time was over before it began"))
+            return Outcome(item, Ended(self, item, b"", [], late))
         running.set(item)
-        began = time.perf_counter()
+        item.began = self.busy.begin() if result_of is None else self.busy.begin() and item.began
         ended: Ended | None = None
         error: BaseException | None = None
         answer = True  # a failure now does not come from the actor's own code
@@ -270,18 +289,21 @@ class ActorThread:
             method, arguments, keywords = self._unpacked(item) if result_of is None else (result_of, [], {})
             answer = False
             result = method(*arguments, **keywords)
+            if self._local is not None:
+                self._local.finish()
             answer = True
             del method, arguments, keywords
             value, adopted = self._packed(item, result)
             del result
-            ended = Ended(self, item, value, adopted, seconds=time.perf_counter() - began)
+            ended = Ended(self, item, value, adopted)
         except BaseException as e:  # any error from a user's method
             error = e
         running.set(None)
-        self._shorts = min(STEADY, self._shorts + 1) if ended is not None and ended.seconds < SHORT else 0
+        item.ended = self.busy.end()
+        self._shorts = min(STEADY, self._shorts + 1) if ended is not None and item.seconds < SHORT else 0
         return Outcome(item, ended, error, answer)
 
-    def _finish(self, outcome: Outcome) -> Failure | None:
+    def finish(self, outcome: Outcome) -> Failure | None:
         """Have a call settled by the thread that serves; returns why the actor gives up."""
         item, ended, error, answer = outcome
         if ended is not None:
@@ -291,54 +313,11 @@ class ActorThread:
         self._streams.spoil(item)
         return self._failed(item, error, answer)
 
-    # -- calls on the thread that serves -------------------------------------------------------------------------------
-
-    def _lead(self, item: Item, helm: Helm) -> Failure | None:
-        """Serve the host, and run calls in between, until another thread serves; returns why the actor gives up."""
-        self._host.channel.serve_here()
-        while self.is_short:
-            helm.begin()
-            outcome = self._outcome(item)
-            if not helm.end(self):
-                return self._finish(outcome)
-            if outcome.error is not None or outcome.ended is None:
-                helm.give_back()
-                return self._finish(outcome)
-            try:
-                following = self._serve(outcome.ended, helm)
-            except BaseException as e:  # the host's own thread says what it means
-                helm.give_back(e)
-                return None
-            if following is None:
-                return None
-            item = following
-        helm.give_back()
-        return self._call(item)
-
-    def _serve(self, ended: Ended, helm: Helm) -> Item | None:
-        """Settle a call and serve until the next one; None when another thread serves."""
-        host = self._host.serving
-        host.use()  # user code may have made another context current
-        self._host.end(ended)
-        host.poll()
-        long = ended.seconds > NOTICED
-        while True:
-            ops = host.turn(wait=self._items.empty())
-            if helm.holder is not self:
-                return None
-            if long and ops:
-                self._host.crowd()
-            long = False
-            if self.stopping or host.closing:
-                helm.give_back()
-                return None
-            with contextlib.suppress(queue.Empty):
-                item: Item | None = self._items.get_nowait()
-                if item is not None:
-                    return item
-
     def _unpacked(self, item: Item) -> tuple[Callable[..., Any], list[Any], dict[str, Any]]:
         name, arguments, keywords = decode(item.message.body)
+        item.method = (
+            "".join(map(str, name[:1])) if type(name) is list else name or ""
+        )  # of a stream: open, next, close
         site = self._site
         assert site is not None
         memory = None if item.staged is None else item.staged.open()
@@ -349,6 +328,7 @@ class ActorThread:
             return self._streams.method(self._instance, name, item), args, given
         if name is not None:
             return getattr(self._instance, name), args, given
+        item.method = type(args[0]).__name__
         handler = find(self._table, type(args[0]))
         if handler is None:
             raise UnhandledMessage(f"{self.name} has no handler for {type(args[0]).__qualname__}")
@@ -453,7 +433,8 @@ class ActorThread:
         decision = strategy.restart(self._log, time.monotonic(), random.random())
         if decision.directive is not Directive.RESTART:
             return described(0, error)
-        self._instance = None
+        self._drop_instance()
+        self._host.post_event(self, "restarting", described(0, error))
         self._ending.wait(decision.delay)
         return None
 
@@ -468,6 +449,29 @@ class ActorThread:
         """Make the stream current in packages that have been imported meanwhile."""
         if self._currents is not None:
             self._currents.make()
+
+    def device(self) -> "LocalDevice":
+        """See :attr:`HostContext.device`."""
+        site = self._site
+        assert site is not None
+        if self._local is None:
+            from callboard.device.inside.device import LocalDevice
+
+            self._local = LocalDevice(site)
+        return self._local
+
+    def _drop_instance(self) -> None:
+        """The instance is gone, and its arrays and handles with it."""
+        self._instance = None
+        local, self._local = self._local, None
+        if local is not None:
+            with contextlib.suppress(Exception):  # an op of the instance that has failed, or the context is dead
+                local.close()
+
+    def is_cancelled(self) -> bool:
+        """See :meth:`HostContext.cancelled`."""
+        item = self._current
+        return item is not None and not item.is_wanted
 
     def adopt(self, array: Any) -> Adopted:
         """See :meth:`HostContext.ref`."""

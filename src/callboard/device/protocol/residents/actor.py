@@ -1,13 +1,16 @@
 """``ResidentActor``: the base class of your own actors beside the device; ``HostContext``: what they find there."""
 
 import sys
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 from callboard.actors._runtime.table import check_handlers
 from callboard.actors.supervision import Directive, OneForOne, Strategy
 from callboard.core.backend import AccelStream, DeviceInfo
 from callboard.core.errors import BackendUnavailable
 from callboard.core.ref import GpuRef
+
+if TYPE_CHECKING:
+    from callboard.device.inside.device import LocalDevice
 
 __all__ = ["HostContext", "ResidentActor"]
 
@@ -17,6 +20,8 @@ class Thread(Protocol):
 
     def make_current(self) -> None: ...
     def adopt(self, array: Any) -> Any: ...
+    def is_cancelled(self) -> bool: ...
+    def device(self) -> "LocalDevice": ...
 
 
 class ResidentActor:
@@ -66,6 +71,8 @@ class ResidentActor:
             (``sys.exit()``) restarts the actor, too.
         max_concurrency: Coroutines of async methods that run at once; further calls wait.
         max_in_flight: Calls without an answer before a further one raises ``MailboxFull``.
+        overflow: What becomes of that one: ``"fail"``, or ``"drop_old"``: it is accepted, and the oldest call that
+            waits fails with ``MailboxFull`` (for frames of a camera, say, of which only the newest matter).
     """
 
     supervision: ClassVar[Strategy] = OneForOne(
@@ -73,6 +80,7 @@ class ResidentActor:
     )
     max_concurrency: ClassVar[int] = 32
     max_in_flight: ClassVar[int] = 1024
+    overflow: ClassVar[Literal["fail", "drop_old"]] = "fail"
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -99,7 +107,7 @@ class HostContext:
     """The device as a resident actor sees it. For the actor's own thread.
 
     Attributes:
-        device: Which one.
+        info: Which device.
         name: Of the actor.
         stream: The actor's stream; ``stream.native`` is the vendor's handle. What the actor enqueues there is in order
             with the ops of the device that share its arrays; work on other streams must be joined to it.
@@ -109,7 +117,7 @@ class HostContext:
     def __init__(self, thread: Thread, device: DeviceInfo, name: str, stream: AccelStream, ordinal: int) -> None:
         self._thread = thread
         self._stream = stream
-        self.device = device
+        self.info = device
         self.name = name
         self.ordinal = ordinal
 
@@ -119,9 +127,14 @@ class HostContext:
         return self._stream
 
     @property
+    def device(self) -> "LocalDevice":
+        """The libraries of the device, called here: ``ctx.device.blas.gemm(a, b)``, without a message in between."""
+        return self._thread.device()
+
+    @property
     def is_cuda(self) -> bool:
         """Whether there is a CUDA device behind it."""
-        return self.device.compute_capability != (0, 0)
+        return self.info.compute_capability != (0, 0)
 
     @property
     def torch_device(self) -> Any:
@@ -135,6 +148,13 @@ class HostContext:
             raise BackendUnavailable("torch is not imported; import it in prepare() or at the top of your module")
         self._thread.make_current()
         return torch.device("cuda", self.ordinal) if self.is_cuda else torch.device("cpu")
+
+    def cancelled(self) -> bool:
+        """Whether the call that runs is not wanted any more: it was cancelled, or its time limit has passed.
+
+        A long method looks now and then, and returns or raises what it likes. What it has done stays done.
+        """
+        return self._thread.is_cancelled()
 
     def ref(self, array: Any) -> GpuRef:
         """Make an array of yours one of the device's: returned from a method, it arrives as a ``GpuRef``.

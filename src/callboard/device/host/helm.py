@@ -6,6 +6,7 @@ between. While it runs user code, which is no part of the host, its place can be
 own thread serves again, and the call goes on like any other.
 """
 
+import contextlib
 import ctypes
 import functools
 import os
@@ -110,10 +111,8 @@ class Helm:
                     return False
                 self.holder = None
                 return True
-        try:
+        with contextlib.suppress(BlockingIOError):
             os.eventfd_read(self._bell)
-        except BlockingIOError:
-            pass
         return True
 
     def close(self) -> None:
@@ -142,10 +141,8 @@ class _Timer:
 
     def clear(self) -> None:
         """Forget that it went off."""
-        try:
+        with contextlib.suppress(BlockingIOError):
             os.read(self.descriptor, 8)
-        except BlockingIOError:
-            pass
 
     def close(self) -> None:
         os.close(self.descriptor)

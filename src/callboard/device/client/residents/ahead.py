@@ -1,0 +1,29 @@
+"""``Expected``: how much memory the result of an actor's next call is expected to need."""
+
+__all__ = ["Expected"]
+
+AHEAD = 4 << 20
+"""Most bytes that a call brings along for its result; for more, the host asks when it knows the size."""
+
+SMALLER = 8
+"""Smaller results in a row after which less memory is expected to be needed."""
+
+
+class Expected:
+    """Follows the sizes of results: memory that comes with a call saves asking for it in the middle.
+
+    Attributes:
+        nbytes: Of the next result; 0 when none or too much is expected.
+    """
+
+    __slots__ = ("_smaller", "nbytes")
+
+    def __init__(self) -> None:
+        self.nbytes = 0
+        self._smaller = 0  # results since the last that needed as much
+
+    def saw(self, nbytes: int) -> None:
+        """A result has needed so much memory; so may the next."""
+        self._smaller += 1
+        if nbytes >= self.nbytes or self._smaller >= SMALLER:
+            self.nbytes, self._smaller = nbytes if nbytes <= AHEAD else 0, 0

@@ -1,0 +1,144 @@
+"""Which method of a resident actor a call means, and whether the arguments fit it."""
+
+import contextlib
+import inspect
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from callboard.device.client.residents.calls import read_only
+from callboard.device.protocol.residents.actor import ResidentActor
+
+__all__ = ["Method", "Methods"]
+
+CURE = "pass one of its class, as in call(Embedder.embed, ...)"
+
+MAX_KNOWN = 1024
+
+WITHOUT_INSTANCE = {
+    staticmethod: "a static method, which has no use for the actor",
+    classmethod: "a class method, which knows no instance",
+}
+
+
+class Method:
+    """A method that can be called.
+
+    Args:
+        name: Of the method.
+        given: What the caller gave.
+        function: What the actor's class has under that name; where only the host knows the class, what the caller gave.
+
+    Attributes:
+        signature: Its parameters, ``self`` included; None where Python cannot tell them (some compiled methods).
+        frozen: Names of the parameters whose device arrays are only read.
+    """
+
+    def __init__(self, name: str, given: Any, function: Callable[..., Any]) -> None:
+        self.name = name
+        self.given = given
+        self.signature = signature_of(function)
+        self.frozen = read_only.__wrapped__(function)  # not its cache, for which some callables have no hash
+
+    def check(self, tag: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        """Whether the arguments fit.
+
+        Raises:
+            TypeError: They do not: one too many, one too few, an unknown name. It shows the signature.
+        """
+        if self.signature is None:
+            return
+        try:
+            self.signature.bind(None, *args, **kwargs)
+        except TypeError as e:
+            raise TypeError(f"{tag}{self.signature}: {e}") from None
+
+
+class Methods:
+    """The methods of one actor that have been called.
+
+    Args:
+        actor: The actor's name, for errors.
+        owner: The actor's class; None where a function makes the actor, and only the host knows the class.
+    """
+
+    def __init__(self, actor: str, owner: type[Any] | None) -> None:
+        self._actor = actor
+        self._owner = owner
+        self._known: dict[int, Method] = {}  # by id of what was given, which may have no hash
+
+    def find(self, method: Any) -> Method:
+        """The method that a call means by ``method``: the one of that name in the actor's class.
+
+        Raises:
+            TypeError: It is no method of the actor, or none that can be called: static, or of the class.
+        """
+        found = self._known.get(id(method))
+        if found is None:
+            if len(self._known) >= MAX_KNOWN:
+                self._known.clear()
+            found = _method_of(self._actor, self._owner, method)
+            self._known[id(method)] = found  # which keeps it: no other object gets that id
+        return found
+
+
+def _method_of(actor: str, owner: type[Any] | None, method: Any) -> Method:
+    name = getattr(method, "__name__", None)
+    if not callable(method) or isinstance(method, type) or not isinstance(name, str) or name == "<lambda>":
+        raise TypeError(f"{actor}: {method!r} is no method; {CURE}")
+    found = _defined(owner or _named_owner(method), name)
+    for kind, what in WITHOUT_INSTANCE.items():
+        if isinstance(found, kind):
+            raise TypeError(
+                f"{actor}.{name} is {what}; call it directly, or write a plain method that calls it: "
+                f"def {name}_here(self, ...)"
+            )
+    if inspect.ismethod(method):
+        raise TypeError(f"{actor}: {method!r} is bound to an object; {CURE}")
+    if owner is None:
+        if not inspect.isfunction(inspect.unwrap(method)):
+            raise TypeError(f"{actor}: {method!r} is no method; {CURE}")
+        found = method
+    elif not callable(found) or isinstance(found, type):
+        raise TypeError(f"{actor}: {owner.__qualname__} has no method {name}{_hint(method)}")
+    return Method(name, method, found)
+
+
+def _defined(owner: type[Any] | None, name: str) -> Any:
+    return None if owner is None else inspect.getattr_static(owner, name, None)
+
+
+def _named_owner(method: Any) -> type[Any] | None:
+    """The resident actor's class that the method's name says it is defined in; None where that cannot be found."""
+    found: Any = sys.modules.get(getattr(method, "__module__", None) or "")
+    for part in getattr(method, "__qualname__", "").split(".")[:-1]:
+        found = getattr(found, part, None)
+    return found if isinstance(found, type) and issubclass(found, ResidentActor) else None
+
+
+def _hint(method: Any) -> str:
+    """Why a method that the class seems to have may be missing there."""
+    if "<locals>" in getattr(method, "__qualname__", ""):
+        return "; if a decorator made it, use functools.wraps there, which keeps the method's name"
+    return ""
+
+
+def signature_of(function: Callable[..., Any]) -> inspect.Signature | None:
+    """The parameters that a call must fit.
+
+    A decorator's wrapper that takes ``*args, **kwargs`` has those of the function that it wraps (``functools.wraps``);
+    one that names its parameters has its own.
+    """
+    while True:
+        wrapped = getattr(function, "__wrapped__", None)
+        signature: inspect.Signature | None = None
+        with contextlib.suppress(TypeError, ValueError):  # compiled, as the wrapper of functools.cache is
+            signature = inspect.signature(function, follow_wrapped=False)
+        if wrapped is None or (signature is not None and not _takes_all(signature)):
+            return signature
+        function = wrapped
+
+
+def _takes_all(signature: inspect.Signature) -> bool:
+    kinds = {parameter.kind for parameter in signature.parameters.values()}
+    return {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD} <= kinds

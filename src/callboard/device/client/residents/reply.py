@@ -1,0 +1,48 @@
+"""``CallReply``: the reply of a resident actor's call, which can be cancelled."""
+
+import asyncio
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from callboard.core.reply import PENDING, Reply
+
+if TYPE_CHECKING:
+    from callboard.device.client.residents.caller import Caller
+
+__all__ = ["CallReply"]
+
+T_co = TypeVar("T_co", covariant=True)
+
+
+class CallReply(Reply[T_co]):
+    """What a resident actor will answer.
+
+    When the task that awaits it is cancelled (``asyncio.wait_for``, ``asyncio.timeout``, a task group) and nobody else
+    awaits it, so is the call, as with any coroutine; :func:`asyncio.shield` prevents that.
+    """
+
+    __slots__ = ("_caller",)
+
+    def __init__(self, caller: "Caller") -> None:
+        super().__init__(caller.port)
+        self._caller = caller
+
+    def __await__(self) -> Generator[Any, None, T_co]:
+        try:
+            return (yield from super().__await__())
+        except asyncio.CancelledError:
+            waiters = self._waiters or ()
+            if self._state == PENDING and all(waiter.done() for waiter in waiters):
+                self.cancel()
+            raise
+
+    def cancel(self) -> bool:
+        """Cancel the call; says whether there is anything left to cancel.
+
+        One that has not begun is not run, and fails with ``Withdrawn``. One that runs goes on; the actor finds
+        ``ctx.cancelled()`` true, and what it answers arrives here.
+        """
+        if self._state != PENDING:
+            return False
+        self._caller.cancel(self._op)
+        return True

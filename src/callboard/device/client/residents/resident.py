@@ -1,0 +1,149 @@
+"""``Resident``: one resident actor as the application knows it, over all contexts of its device."""
+
+import asyncio
+from typing import Any
+
+from callboard.actors import Props
+from callboard.actors.errors import ActorStopped, AskTimeout
+from callboard.core.errors import AccelError, DeviceStopped
+from callboard.device.client.line.port import OpPort
+from callboard.device.client.line.refusals import marked
+from callboard.device.client.line.status import ResidentState, ResidentStats
+from callboard.device.client.residents.ahead import Expected
+from callboard.device.client.residents.methods import Methods
+from callboard.device.protocol.messages import StartActor
+from callboard.device.protocol.residents.actor import ResidentActor
+
+__all__ = ["Resident"]
+
+
+class Resident:
+    """One actor, as the application knows it.
+
+    Changed on the loop's thread, except :attr:`stopped`; read on any.
+
+    Attributes:
+        id, name: Of the actor.
+        cls: Its class; None when a function makes it.
+        methods: Those that have been called.
+        limit: Calls without an answer that it may have.
+        overflow: What happens to one more.
+        flying: The calls without an answer, by id, and whether they were dropped.
+        completed, failed: Calls with an answer.
+        expected: Memory that the result of its next call will need.
+        restarts: How often it was restarted after a failure, over all contexts.
+        stopped: Why it takes no more calls.
+        named: Its name is taken.
+        waiting: Wait until it has ended.
+    """
+
+    def __init__(self, message: StartActor, props: Props[Any], port: OpPort) -> None:
+        factory = props._factory
+        self.id = message.actor
+        self.name = message.name
+        self._label = props.label
+        self.message = message
+        self.cls = factory if isinstance(factory, type) else None
+        self.methods = Methods(self.name, self.cls)
+        self.limit: int = getattr(factory, "max_in_flight", ResidentActor.max_in_flight)
+        self.overflow: str = getattr(factory, "overflow", ResidentActor.overflow)
+        self.flying: dict[int, bool] = {}
+        self.completed = self.failed = 0
+        self.expected = Expected()
+        self.restarts = 0
+        self.stopped: ActorStopped | None = None
+        self.named = True
+        self.waiting: list[asyncio.Future[None]] = []
+        self._port = port
+        self._phase = ResidentState.STARTING
+        self._failure: Exception | None = None  # why it is being restarted
+        self._watching: list[asyncio.Future[None]] = []
+
+    # -- state ---------------------------------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> ResidentState:
+        """What it is doing, as far as the application has been told."""
+        if self.stopped is not None or self._port.stopped is not None:
+            return ResidentState.STOPPED
+        return self._phase
+
+    @property
+    def cause(self) -> Exception | None:
+        """Why it has stopped or is being restarted; None if it runs, was told to stop, or the context was lost."""
+        if self.stopped is not None:
+            cause = self.stopped.__cause__
+            return cause if isinstance(cause, Exception) else None
+        if self._port.stopped is not None:
+            return DeviceStopped(f"{self._port.name}: {self._port.stopped}")
+        return self._failure
+
+    def stats(self, busy: float) -> ResidentStats:
+        """Its figures; ``busy`` is what the host has measured."""
+        cause = self.cause
+        return ResidentStats(
+            state=self.state,
+            error=None if cause is None else f"{type(cause).__name__}: {cause}",
+            actor=self._label,
+            in_flight=len(self.flying),
+            completed=self.completed,
+            failed=self.failed,
+            restarts=self.restarts,
+            busy=busy,
+        )
+
+    def is_ready(self) -> None:
+        """Note that its instance is set up."""
+        self._enter(ResidentState.READY, None)
+
+    def is_restarting(self, failure: Exception | None) -> None:
+        """Note that an instance has failed and another is being made."""
+        self._enter(ResidentState.RESTARTING, failure)
+
+    def is_lost(self) -> None:
+        """Note that its context is gone, and the instance with it; one that was never ready is still starting."""
+        starting = self._phase is ResidentState.STARTING
+        self._enter(ResidentState.STARTING if starting else ResidentState.RESTARTING, None)
+
+    def _enter(self, phase: ResidentState, failure: Exception | None) -> None:
+        self._phase, self._failure = phase, failure
+        self.changed()
+
+    def changed(self) -> None:
+        """Wake what waits in :meth:`until_ready`, which looks at :attr:`state` again."""
+        watching, self._watching = self._watching, []
+        for future in watching:
+            if not future.done():
+                future.set_result(None)
+
+    async def until_ready(self, timeout: float | None) -> None:
+        """Wait until its instance is set up, at most ``timeout`` seconds.
+
+        Raises:
+            AskTimeout, ActorStopped, DeviceStopped
+        """
+        try:
+            async with asyncio.timeout(timeout):
+                while (state := self.state) is not ResidentState.READY:
+                    if state is ResidentState.STOPPED:
+                        raise self._why_stopped()
+                    future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+                    self._watching.append(future)
+                    try:
+                        await future
+                    finally:
+                        if future in self._watching:  # the wait was cancelled
+                            self._watching.remove(future)
+        except TimeoutError:
+            text = f"{self._port.name}: resident actor {self.name} is {self.state}, not ready within {timeout:g} s"
+            raise marked(AskTimeout(text), self._port.name, self._port.generation) from None
+
+    def _why_stopped(self) -> AccelError:
+        port = self._port
+        error: AccelError
+        if self.stopped is not None:  # a new error for each waiter: one that is raised refers to its frames
+            error = ActorStopped(str(self.stopped))
+            error.__cause__ = self.stopped.__cause__
+        else:
+            error = DeviceStopped(f"{port.name}: {port.stopped}")
+        return marked(error, port.name, port.generation)

@@ -1,0 +1,75 @@
+"""``lead``: a resident actor's thread serves the host, and runs the actor's calls in between (:mod:`.helm`)."""
+
+from typing import TYPE_CHECKING
+
+from callboard.device.host.residents.item import Ended, Item
+from callboard.device.protocol.messages import Failure
+
+if TYPE_CHECKING:
+    from callboard.device.host.residents.actors import HostActors
+    from callboard.device.host.residents.thread import ActorThread
+
+__all__ = ["lead"]
+
+NOTICED = 100e-6
+"""Seconds that ops may wait for a call on the thread that serves."""
+
+
+def lead(actor: "ActorThread", host: "HostActors", item: Item) -> Failure | None:
+    """Run calls that are short, and serve the host, until another thread serves. On the actor's thread, with the helm.
+
+    Args:
+        actor: Whose thread this is.
+        host: The actors of the host.
+        item: The first call.
+
+    Returns:
+        Why the actor gives up, None when it goes on.
+    """
+    helm = host.helm
+    assert helm is not None
+    host.channel.serve_here()
+    while actor.is_short:
+        helm.begin()
+        outcome = actor.outcome(item)
+        if not helm.end(actor):
+            return actor.finish(outcome)
+        if outcome.error is not None or outcome.ended is None:
+            helm.give_back()
+            return actor.finish(outcome)
+        try:
+            following = _serve(actor, host, outcome.ended)
+        except BaseException as e:  # the host's own thread says what it means
+            helm.give_back(e)
+            return None
+        if following is None:
+            return None
+        item = following
+    helm.give_back()
+    return actor.call(item)
+
+
+def _serve(actor: "ActorThread", host: "HostActors", ended: Ended) -> Item | None:
+    """Settle a call and serve until the next one; None when another thread serves."""
+    helm, serving = host.helm, host.serving
+    assert helm is not None
+    serving.use()  # user code may have made another context current
+    host.end(ended)
+    serving.settle()
+    long = ended.item.seconds > NOTICED
+    while helm.holder is actor:
+        if actor.stopping or serving.closing:
+            helm.give_back()
+            return None
+        ops = serving.turn(wait=not actor.has_calls)
+        if helm.holder is not actor:
+            return None
+        if long and ops:
+            host.crowd()
+            helm.give_back()
+            return None
+        long = False
+        item = actor.next()
+        if item is not None:
+            return item
+    return None

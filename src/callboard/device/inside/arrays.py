@@ -1,0 +1,181 @@
+"""``LocalArrays``: arrays of NumPy, torch, CuPy … as refs of a resident actor, and its refs as arrays of those."""
+
+from typing import Any, NoReturn
+
+import numpy as np
+
+from callboard.core.dtype import DTypeLike, as_dtype
+from callboard.core.errors import ShapeError
+from callboard.core.layout import Layout
+from callboard.core.ref import Allocation, GpuRef
+from callboard.device.client.line.hostarrays import host_array
+from callboard.device.host.residents.operands import DeviceView, Pin, device_memory, host_memory
+from callboard.device.inside.port import LocalPort
+from callboard.device.inside.regions import LocalRegion
+from callboard.device.protocol.residents import dlpack
+from callboard.device.protocol.residents.hostview import host_view
+from callboard.kernel.memory import Copy, Download, Upload
+
+__all__ = ["LocalArrays"]
+
+Array = np.ndarray[Any, Any]
+AnyRef = GpuRef[Any]
+
+
+class LocalArrays:
+    """What the device does for the refs of one resident actor.
+
+    Args:
+        port: Of the actor.
+        ordinal: Number of the device among those that this process sees.
+    """
+
+    blocking = True
+
+    def __init__(self, port: LocalPort, ordinal: int) -> None:
+        self._port = port
+        self._ordinal = ordinal
+
+    # -- arrays of others ----------------------------------------------------------------------------------------------
+
+    def ref(self, value: Any) -> Any:
+        """An array as a ref, without a copy where it lies on the device; sequences of them too, all else as it is.
+
+        A NumPy array is used where it lies on a CPU, and copied to a GPU.
+        """
+        if isinstance(value, GpuRef):
+            return value
+        if isinstance(value, list | tuple) and any(_is_array(item) for item in value):
+            return tuple(map(self.ref, value))
+        if isinstance(value, np.ndarray) and not (self._port.on_host and value.flags.writeable):
+            return self.put(value, None)
+        return self.adopt(value) if _is_array(value) else value
+
+    def adopt(self, array: Any) -> AnyRef:
+        """See :meth:`callboard.Device.adopt`; here it works under every isolation."""
+        if isinstance(array, DeviceView):
+            address, layout = array.address, array.layout
+        elif self._port.on_host:
+            address, layout = host_memory(array, "ctx.device")
+        else:
+            address, layout = device_memory(array, "ctx.device")
+        low, high = layout.span
+        number = self._port.memory.borrow(address + low, high - low, array)
+        ref: AnyRef = GpuRef(self._port, Allocation(number, self._port.memory.released), layout, 0, -low)
+        ref._resolve()
+        return ref
+
+    def put(self, array: Any, dtype: DTypeLike | None) -> AnyRef:
+        """See :meth:`callboard.Device.put`."""
+        source = np.asarray(host_array(array, None if dtype is None else as_dtype(dtype)), order="C")
+        ref: AnyRef = self._port.submit(Upload(host=LocalRegion(self._port, source)))
+        return ref
+
+    # -- refs in the hands of others -----------------------------------------------------------------------------------
+
+    def get(self, ref: AnyRef, out: Array | None) -> Array:
+        """See :meth:`GpuRef.get`; waits.
+
+        Raises:
+            GpuRefStale, ShapeError, LibraryError: ``out`` does not fit; an op called before has failed.
+        """
+        ref.access()
+        if out is None:
+            out = np.empty(ref.shape, ref.dtype.np)
+        elif (
+            out.dtype != ref.dtype.np or out.shape != ref.shape or not (out.flags.c_contiguous and out.flags.writeable)
+        ):
+            raise ShapeError(
+                f"get: out is {out.dtype}{list(out.shape)}, the array is {ref.layout!r}; "
+                "pass a C-contiguous, writable array of that dtype and shape"
+            )
+        if out.nbytes:
+            source = ref if ref.layout.contiguous else self._port.submit(Copy(src=ref))
+            self._port.submit(Download(src=source, host=LocalRegion(self._port, out)))
+        self._port.settle()
+        return out
+
+    def dlpack(
+        self,
+        ref: AnyRef,
+        *,
+        stream: Any = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+        device_only: bool = False,
+    ) -> Any:
+        """What :meth:`GpuRef.__dlpack__` does, in order with the actor's stream.
+
+        Raises:
+            BufferError: Another device or a copy is asked for; no such dtype in DLPack.
+        """
+        port = self._port
+        here = (dlpack.CPU, 0) if port.on_host else (dlpack.CUDA, self._ordinal)
+        if device_only:
+            return here
+        if copy or (dl_device is not None and tuple(map(int, dl_device)) != here):
+            raise BufferError(f"{ref.layout!r} is on DLPack device {here}; copy it with ref.get() or ctx.device.copy")
+        owner = _Holder(ref)
+        address = self.raw_device_ptr(ref)
+        if port.on_host and ref.dtype.np.kind in "biufc" and ref.dtype.np.isbuiltin == 1:
+            return owner.array(address, ref.layout).__dlpack__(max_version=max_version)
+        if stream not in (None, -1, port.stream.native):
+            port.stream.synchronize()  # the consumer works elsewhere
+        return dlpack.capsule_of(address, ref.layout, here, owner)
+
+    def array_interface(self, ref: AnyRef) -> dict[str, Any]:
+        """What :attr:`GpuRef.__cuda_array_interface__` gives.
+
+        Raises:
+            AttributeError: A CPU, or a dtype that NumPy has no code for.
+        """
+        port, dtype = self._port, ref.dtype
+        if port.on_host or dtype.np.kind == "V":
+            raise AttributeError(f"{ref.layout!r} on {port.name} has no __cuda_array_interface__; use DLPack")
+        return {
+            "version": 3,
+            "shape": ref.shape,
+            "typestr": dtype.np.str,
+            "strides": tuple(s * dtype.itemsize for s in ref.strides),
+            "data": (self.raw_device_ptr(ref) if ref.size else 0, False),
+            "stream": port.stream.native or None,
+        }
+
+    def raw_device_ptr(self, ref: AnyRef) -> int:
+        """Address of element 0."""
+        return self._port.memory.address(ref.allocation.id) + ref.offset
+
+    def last_write_stream(self, buffer: int) -> int | None:
+        """Id of the actor's stream."""
+        return self._port.stream.id
+
+    def remember(self, allocation: Allocation) -> NoReturn:
+        """No token stands for an array inside a host.
+
+        Raises:
+            TypeError
+        """
+        raise TypeError("a ref of ctx.device has no token: return it with ctx.ref(ref), and the caller has one")
+
+
+class _Holder(Pin):
+    """Lives as long as the consumer's array."""
+
+    __slots__ = ()
+
+    def array(self, address: int, layout: Layout) -> Array:
+        """The memory as an array that holds this."""
+        view = host_view(address, layout, writable=True)
+        return np.asarray(_Interface({**view.__array_interface__}, self))
+
+
+class _Interface:
+    def __init__(self, interface: dict[str, Any], owner: object) -> None:
+        self.__array_interface__ = interface
+        self.owner = owner
+
+
+def _is_array(value: Any) -> bool:
+    kind = type(value)  # not the value, which may make anything of an attribute that it is asked for
+    return hasattr(kind, "__dlpack__") or hasattr(kind, "__cuda_array_interface__")

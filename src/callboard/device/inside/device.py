@@ -1,0 +1,122 @@
+"""``LocalDevice``: what a resident actor finds as ``ctx.device``."""
+
+import functools
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from callboard.core.backend import AccelDevice
+from callboard.core.dtype import DTypeLike, as_dtype
+from callboard.core.layout import shape_of
+from callboard.core.mode import Blocking
+from callboard.core.ref import GpuRef
+from callboard.device.client.api import DeviceApi, Shape
+from callboard.device.client.line.interop import is_foreign
+from callboard.device.host.context.libraries import Libraries
+from callboard.device.host.context.streams import StreamAllocator
+from callboard.device.host.context.timelines import Timeline
+from callboard.device.inside.arrays import LocalArrays
+from callboard.device.inside.memory import LocalMemory
+from callboard.device.inside.port import LocalPort
+
+if TYPE_CHECKING:
+    from callboard.device.host.residents.item import Site
+
+__all__ = ["LocalDevice"]
+
+Array = np.ndarray[Any, Any]
+
+
+class LocalDevice(DeviceApi[Blocking]):
+    """The libraries of the device, called where the actor runs: ``c = ctx.device.blas.gemm(a, b)``.
+
+    An op is enqueued on the actor's stream, behind what torch, CuPy and others have enqueued there, and before what
+    they enqueue next: nothing waits until ``ref.get()``, the ``result()`` of a number, or :meth:`synchronize`. On a CPU
+    it is done when the call returns. Operands are refs of this device, arrays that a method was given, and arrays of
+    torch, CuPy, Warp and NumPy; ``torch.from_dlpack(ref)`` and its like give the way back, without a copy.
+
+    An op that fails by itself (a matrix that is not positive definite) raises at the next wait, at the latest when the
+    method returns. Arrays made here count towards a ``memory_limit`` of the actor's own. Refs end with the actor's
+    instance; ``ctx.ref(ref)``, returned, lives as long as the caller needs it. For the actor's own thread.
+    """
+
+    def __init__(self, site: "Site") -> None:
+        device, shared = site.device, site.libraries
+        timeline = Timeline(site.timeline.stream)  # what the host notes of the stream is its own affair
+        own = Libraries(device, shared.classes, _OneStream(device, timeline), shared.name)
+        name = f"{device.info.backend}:{device.info.index}"
+        self._port = LocalPort(device, name, own, timeline, LocalMemory(device, site.memory_limit))
+        self._arrays = self._port.services = LocalArrays(self._port, site.ordinal)
+        super().__init__(self._port.submit, cast(Any, None), cast(Any, None))
+
+    def library(self, api: Any) -> Any:
+        return _Taking(super().library(api), self._arrays)
+
+    def put(self, array: Any, *, dtype: DTypeLike | None = None, non_blocking: bool = False) -> GpuRef[Blocking]:
+        """Copy a host array to the device; an array on the device is taken without a copy, as :meth:`adopt` does."""
+        if is_foreign(array):
+            return self._adopted(array, dtype)
+        return self._arrays.put(array, dtype)
+
+    def adopt(self, array: Any) -> GpuRef[Blocking]:
+        """An array of torch, CuPy, Warp … on this device as a ref, without a copy; on a CPU, of NumPy, too.
+
+        Raises:
+            TypeError: It is not on this device, or of a dtype that no device holds.
+        """
+        return self._arrays.adopt(array)
+
+    def host_empty(self, shape: Shape, dtype: DTypeLike = "f32") -> Array:
+        """A host array; here an ordinary one."""
+        return np.empty(shape_of(shape), as_dtype(dtype).np)
+
+    def finish(self) -> None:
+        """A method returns: wait for ops that may still turn out to have failed. Raises as :meth:`synchronize`."""
+        if self._port.has_unsettled:
+            self._port.settle()
+
+    def close(self) -> None:
+        """The actor's instance is gone; the context is alive."""
+        self._port.close()
+
+    def synchronize(self) -> None:
+        """Wait until all ops are done, and what else is on the actor's stream.
+
+        Raises:
+            LibraryError: One of the ops has failed.
+        """
+        self._port.settle()
+
+    def __repr__(self) -> str:
+        return f"<LocalDevice {self._port.name}>"
+
+
+class _OneStream(StreamAllocator):
+    def __init__(self, device: AccelDevice, timeline: Timeline) -> None:
+        super().__init__(device, {})
+        self._timeline = timeline
+
+    def acquire(self, actor: str) -> Timeline:
+        return self._timeline
+
+
+class _Taking:
+    """The methods of a library, which take arrays of others in place of refs."""
+
+    def __init__(self, api: Any, arrays: LocalArrays) -> None:
+        self._api = api
+        self._arrays = arrays
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._api, name)
+        ref = self._arrays.ref
+
+        @functools.wraps(method)
+        def taking(*args: Any, **kwargs: Any) -> Any:
+            return method(*map(ref, args), **{key: ref(value) for key, value in kwargs.items()})
+
+        self.__dict__[name] = taking
+        return taking
+
+    def __dir__(self) -> list[str]:
+        return dir(self._api)

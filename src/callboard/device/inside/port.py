@@ -1,0 +1,336 @@
+"""``LocalPort``: from a message to its launch, on the thread and on the stream of a resident actor.
+
+Both ends of an op are here, so nothing is encoded, queued or answered: the message's class checks it, its plan is
+worked out once, and the library's launch enqueues it behind what the actor has enqueued before. The libraries are the
+actor's own: their handles and workspaces belong to its stream.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from callboard.core.backend import AccelDevice, Readback, Status
+from callboard.core.errors import (
+    AccelError,
+    ContextPoisoned,
+    DeviceMismatch,
+    GpuRefStale,
+    LibraryError,
+    OutOfMemory,
+    Unrecoverable,
+)
+from callboard.core.layout import OpenLayout
+from callboard.core.op import Op, info_of
+from callboard.core.ref import Allocation, GpuRef, RefServices
+from callboard.core.reply import Cause, Failure, Reply
+from callboard.device.client.line.plans import ClientPlan, check_overlaps
+from callboard.device.client.line.replies import reply_to
+from callboard.device.host.context.admission.shortage import shortage
+from callboard.device.host.context.ledger import value_of
+from callboard.device.host.context.libraries import Libraries
+from callboard.device.host.context.plans import Plan, read_plan
+from callboard.device.host.context.timelines import Timeline
+from callboard.device.inside.memory import LocalMemory
+from callboard.device.inside.regions import LocalRegion
+
+__all__ = ["LocalPort"]
+
+MAX_PLANS = 1024
+"""Signatures that are kept; when there are more, the actor's libraries begin anew."""
+
+
+MOST = 256
+"""Ops that may be unsettled; one more waits for all."""
+
+
+class Known(NamedTuple):
+    """A signature, worked out: what its replies are, and how it is launched."""
+
+    client: ClientPlan
+    plan: Plan
+
+
+class Unsettled(NamedTuple):
+    """An op whose outcome or value is on its way to the host."""
+
+    plan: Plan
+    status: Status | None
+    outcome: Readback | None
+    value: Readback | None
+    reply: Any
+
+
+class LocalPort:
+    """The ops of one resident actor. For its own thread.
+
+    Args:
+        device: Open, and current on the calling thread.
+        name: Of the device, for errors.
+        libraries: The actor's own; their only stream is that of ``timeline``.
+        timeline: The actor's.
+        memory: Its arrays.
+
+    Attributes:
+        generation: 0: a context has one instance of an actor at a time, and its refs end with it.
+        stopped: Why it takes no more ops.
+    """
+
+    generation = 0
+
+    def __init__(
+        self, device: AccelDevice, name: str, libraries: Libraries, timeline: Timeline, memory: LocalMemory
+    ) -> None:
+        self.name = name
+        self.uuid = device.info.uuid
+        self.stopped: str | None = None
+        self.services: RefServices
+        self.loop: Any = object()  # no loop, and nobody runs on it
+        self.memory = memory
+        self.stream = timeline.stream
+        self.on_host = device.info.compute_capability == (0, 0)
+        self._device = device
+        self._libraries = libraries
+        self._known: dict[bytes, Known] = {}
+        self._unsettled: list[Unsettled] = []
+
+    # -- ops -----------------------------------------------------------------------------------------------------------
+
+    def submit(self, op: Op[Any, Any]) -> Any:
+        """Enqueue an op; its reply: a ref, several, or a :class:`Reply <callboard.Reply>` of a number.
+
+        On a CPU, the op is done when this returns.
+
+        Raises:
+            ShapeError, UnsupportedOp, DeviceMismatch, GpuRefStale: Nothing has been enqueued.
+            OutOfMemory: There is no room for its result.
+            LibraryError: The library refuses it, or it failed on a CPU.
+        """
+        info = info_of(type(op))
+        signature, operands, numbers = info.split(op)
+        known = self._known.get(signature)
+        if known is None:
+            known = self._work_out(signature, op)
+        client, plan = known
+        self._check(client, op, operands)
+        values = plan.blank.copy()
+        for binding, operand in zip(plan.bindings, operands, strict=True):
+            _place(values, binding.at, binding.item, self._address(operand))
+        plan.fill(values, numbers)
+        made: list[int] = []
+        try:
+            launched = self._sized(plan, values)
+            for at, item, layout in launched.makes:
+                number, address = self._make(layout.nbytes)
+                made.append(number)
+                _place(values, at, item, address)
+            reply, settled = self._reply(client, op, operands, made, launched)
+            self._launch(launched, values, reply if client.value else None)
+        except BaseException:  # Ctrl-C, too
+            self.memory.released.extend(made)
+            raise
+        if not client.value:
+            shapes = [
+                list(layout.shape)
+                for (*_, was), (*_, layout) in zip(plan.makes, launched.makes, strict=True)
+                if isinstance(was, OpenLayout)
+            ]
+            _settle(settled(), shapes)
+        return reply
+
+    def _check(self, client: ClientPlan, op: Op[Any, Any], operands: list[Any]) -> None:
+        places: list[int] = []
+        for ref in operands:
+            if ref._port is not self:
+                raise DeviceMismatch(
+                    f"{client.tag}: {ref.layout!r} is not of this actor's device; pass an array that a method was "
+                    "given, one of its own, or one of ctx.device"
+                )
+            if ref.allocation.freed or self.stopped is not None:
+                raise GpuRefStale(f"{client.tag}: {ref.layout!r}: {self.stopped or 'freed'}", "freed")
+            places += (ref.allocation.id, ref.offset)
+        if client.written and places != client.apart:
+            check_overlaps(op)
+            client.apart = places
+
+    def _address(self, operand: Any) -> int:
+        if type(operand) is LocalRegion:
+            return operand.address
+        return self.memory.address(operand.allocation.id) + operand.offset  # type: ignore[no-any-return]
+
+    def _make(self, nbytes: int) -> tuple[int, int]:
+        try:
+            return self.memory.make(nbytes)
+        except OutOfMemory:
+            self.settle()
+            self.memory.trim()
+            self._device.trim()
+            return self.memory.make(nbytes)
+
+    def _sized(self, plan: Plan, values: list[Any]) -> Plan:
+        """The plan to launch: of some ops, data decide the extents of the outputs."""
+        if plan.query_size is None:
+            return plan
+        self.settle()
+        try:
+            return plan.sized(plan.query_size(plan.state, *values))
+        except Exception as e:  # of a library; what it means is classified
+            raise self._classified(e, plan) from e
+
+    def _reply(
+        self, client: ClientPlan, op: Op[Any, Any], operands: list[Any], made: list[int], plan: Plan
+    ) -> tuple[Any, Callable[[], Any]]:
+        """The reply, and what its completion settles."""
+        released = self.memory.released
+        ref: GpuRef[Any]
+        if client.one_given >= 0:
+            given = operands[client.one_given]
+            ref = GpuRef(self, given.allocation, given.layout, 0, given.offset)
+        elif client.one_made:
+            ref = GpuRef(self, Allocation(made[0], released), plan.makes[0][2], 0)
+        else:
+            reply, settled, _ = reply_to(self, released, client, op, 0, made, None)
+            return reply, settled
+        return ref, lambda: ref
+
+    def _launch(self, plan: Plan, values: list[Any], number: Any) -> None:
+        """Enqueue the work; ``number`` is the reply whose value the op is, None where there is none."""
+        assert plan.launch is not None
+        outcome = value = None
+        try:
+            status = plan.launch(self.stream, plan.state, *values)
+            if status is not None and status.nbytes:
+                outcome = self._device.read_back(self.stream, status.address, status.nbytes)
+            if number is not None and plan.value is not None:
+                value = self._device.read_back(self.stream, values[plan.makes[0][0]], plan.value.nbytes)
+        except Exception as e:  # likewise
+            raise self._classified(e, plan) from e
+        if status is not None or value is not None:
+            self._unsettled.append(Unsettled(plan, status, outcome, value, number))
+        if self.on_host or len(self._unsettled) >= MOST:
+            self.settle()  # on a CPU, user code reads and writes its arrays without asking
+
+    # -- outcomes ------------------------------------------------------------------------------------------------------
+
+    def settle(self) -> None:
+        """Wait until all ops are done.
+
+        Raises:
+            LibraryError: One of them has failed; the first that did. The others are settled all the same.
+        """
+        self.stream.synchronize()
+        unsettled, self._unsettled = self._unsettled, []
+        first: AccelError | None = None
+        for plan, status, outcome, value, reply in unsettled:
+            try:
+                if status is not None:
+                    status.check(b"" if outcome is None else outcome.take())
+            except (ContextPoisoned, Unrecoverable):
+                raise
+            except Exception as e:  # of a library's check
+                error = e if isinstance(e, AccelError) else LibraryError(f"{plan.tag}: {e}", plan.lib)
+                first = first or error
+                if reply is not None:
+                    reply._reject(Failure(Cause(self, functools.partial(_error, error))))
+                continue
+            if reply is not None:
+                assert value is not None
+                assert plan.value is not None
+                reply._answer(value_of(value.take(), plan.value))
+        if first is not None:
+            raise first
+
+    @property
+    def has_unsettled(self) -> bool:
+        """Whether an op may still turn out to have failed."""
+        return bool(self._unsettled)
+
+    def close(self) -> None:
+        """The actor's instance is gone: give everything back. The context is alive."""
+        self.stopped = "the actor's instance is gone"
+        self.stream.synchronize()
+        self._forget()
+        for actor in self._libraries.actors.values():
+            actor.close()
+        self._libraries.actors.clear()
+        self.memory.close()
+
+    # -- plans ---------------------------------------------------------------------------------------------------------
+
+    def _work_out(self, signature: bytes, op: Op[Any, Any]) -> Known:
+        if len(self._known) >= MAX_PLANS:
+            self.settle()
+            self._forget()
+        plan = read_plan(signature)
+        try:
+            actor = self._libraries.serve(plan)
+            if actor.needs_helper(plan) is not None:
+                actor.prepare(plan)
+        except Exception as e:  # likewise
+            raise self._classified(e, plan) from e
+        known = self._known[signature] = Known(ClientPlan(op), plan)
+        return known
+
+    def _forget(self) -> None:
+        for known in self._known.values():
+            known.plan.close()
+        self._known.clear()
+
+    def _classified(self, error: BaseException, plan: Plan) -> BaseException:
+        """What is raised for an exception of a library, whose handle is made again if it is not its own."""
+        if isinstance(error, AccelError) and not isinstance(error, LibraryError):
+            return error
+        short = shortage(error, plan.tag)
+        if short is not None:
+            return short
+        dead = self._device.probe()
+        if dead is not None:
+            return dead
+        if isinstance(error, LibraryError):
+            return error
+        actor = self._libraries.actors.get(plan.lib)
+        if actor is not None:
+            actor.restart(lambda: self._drop(plan.lib))
+        return LibraryError(f"{plan.tag}: {type(error).__name__}: {error}; the handle was made again", plan.lib)
+
+    def _drop(self, lib: str) -> None:
+        for signature in [s for s, known in self._known.items() if known.plan.lib == lib]:
+            self._known.pop(signature).plan.close()
+
+    # -- what replies ask for ------------------------------------------------------------------------------------------
+
+    def flush(self) -> None:
+        """A number is waited for."""
+        self.settle()
+
+    def awaited(self, reply: Reply[Any]) -> None:
+        """A number is waited for."""
+        self.settle()
+
+    def withdraw(self, reply: Reply[Any]) -> bool:
+        """No: it is enqueued."""
+        return False
+
+    def unretrieved(self, cause: Cause) -> None:
+        """Nothing: the failure was raised by the wait that found it."""
+
+
+def _error(error: AccelError, _op: Any, _ops: int) -> AccelError:
+    return error
+
+
+def _place(values: list[Any], at: int, item: int, address: int) -> None:
+    """Put an address among the arguments of a launch; ``item`` is its place in a struct operand, -1 in none."""
+    if item < 0:
+        values[at] = address
+    elif item == 0:
+        values[at] = [address]
+    else:
+        values[at].append(address)
+
+
+def _settle(target: Any, shapes: list[list[int]]) -> None:
+    if target is not None:
+        if shapes:
+            target._answer({"shapes": shapes})
+        else:
+            target._resolve()
