@@ -58,7 +58,7 @@ async def test_at_most_max_concurrency_run_and_calls_begin_in_order(actor: cb.Re
         await actor.call(Later.open, name)
     assert [await awaited(reply) for reply in waiting] == names
     _, most, log = await actor.call(Later.state)
-    assert most == 4
+    assert most == 4, (running, log)
     begins = [line for line in log if line.endswith("begins") and line != "background begins"]
     assert begins == [f"{name} begins" for name in names]
 

@@ -94,6 +94,7 @@ class Coroutines:
         self._failed: deque[Outcome] = deque()
         self._leave: asyncio.Future[None] | None = None  # the loop runs, until this is done
         self._error: BaseException | None = None
+        self._yielding = False
 
     # -- any thread ----------------------------------------------------------------------------------------------------
 
@@ -112,7 +113,7 @@ class Coroutines:
 
     def _cancel(self, call: int) -> None:
         if call in self._running:
-            self._running[call][1].cancel()
+            _cancel_once(self._running[call][1])
         for item, awaitable in list(self._waiting):
             if item.message.id == call:
                 self._waiting.remove((item, awaitable))
@@ -212,8 +213,11 @@ class Coroutines:
     def _pump(self) -> None:
         if self._leave is not None and not self._leave.done():
             self._take()
-            while not self._failed and self._begin():
+            while not (self._failed or self._yielding) and self._begin():
                 pass
+
+    def _resume(self) -> None:
+        self._yielding = False
 
     def _take(self) -> None:
         items = self._thread._items
@@ -281,6 +285,8 @@ class Coroutines:
         context.run(running.set, item)
         task = self._loop.create_task(_caught(awaitable), context=context)
         self._running[item.message.id] = item, task
+        self._yielding = True  # later calls begin when this one has run up to its first await
+        self._loop.call_soon(self._guarded, self._resume)
         task.add_done_callback(lambda task: self._guarded(self._done, item, task, awaitable))
 
     def _done(self, item: Item, task: "asyncio.Task[Any]", awaitable: Awaitable[Any]) -> None:
@@ -321,7 +327,7 @@ class Coroutines:
     def _finish_tasks(self, tasks: "set[asyncio.Task[Any]]") -> None:
         async def finish() -> None:
             for task in tasks:
-                task.cancel()
+                _cancel_once(task)
             await asyncio.wait(tasks, timeout=GRACE)
             await asyncio.sleep(0)  # their callbacks
 
@@ -337,6 +343,12 @@ async def _caught(awaitable: Awaitable[Any]) -> tuple[Any, BaseException | None]
         raise
     except BaseException as e:  # the actor's strategy decides
         return None, e
+
+
+def _cancel_once(task: "asyncio.Task[Any]") -> None:
+    """Cancel a task; a second time would interrupt its ``finally`` blocks."""
+    if not task.cancelling():
+        task.cancel()
 
 
 def _nothing() -> None: ...
