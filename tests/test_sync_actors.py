@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.device.residents.async_lab import Later
 from tests.device.residents.lab import Add, Brief, Gate, Note, OwnError, Probe, Restarting, SlowSetup, Unhandled
 from tests.device.residents.stream_lab import Streamer
 from tests.test_sync import BOTH, open_cpu, program
@@ -381,3 +382,21 @@ def test_an_item_that_does_not_come_in_time_ends_the_stream(isolation: str, tmp_
             list(actor.with_timeout(0.01).stream(Streamer.gated, gate.path, 5))
         gate.open_for_good()
         assert actor.call(Streamer.open_streams) == 0
+
+
+@BOTH
+def test_async_methods_and_generators(isolation: str) -> None:
+    with open_cpu(isolation=isolation) as cpu:
+        actor = cpu.actor_of(cb.Props(Later))
+        got: queue.SimpleQueue[str] = queue.SimpleQueue()
+        threads = [threading.Thread(target=lambda: got.put(actor.call(Later.wait, "a"))) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        actor.call(Later.open, "a")
+        assert [got.get(timeout=SOON) for _ in threads] == ["a"] * 3
+        for thread in threads:
+            thread.join(SOON)
+        np.testing.assert_array_equal(actor.call(Later.lend, 3).get(), [0, 1, 2])
+        assert list(actor.stream(Later.count, 20)) == list(range(20))
+        with pytest.raises(OwnError, match="bad"):
+            actor.call(Later.fail, "own")

@@ -2,7 +2,7 @@
 
 import contextlib
 import threading
-from collections.abc import AsyncIterable, Callable, Iterable
+from collections.abc import AsyncIterable, Callable, Coroutine, Iterable
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar, final, overload
 
 import numpy as np
@@ -53,6 +53,29 @@ class ResidentRef(Generic[A_co]):
     def call(
         self, method: Callable[Concatenate[A_co, P], "_Undeclared"], /, *args: P.args, **kwargs: P.kwargs
     ) -> Any: ...
+
+    @overload
+    def call(
+        self,
+        method: Callable[Concatenate[A_co, P], "Coroutine[Any, Any, _Undeclared]"],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> Any: ...
+
+    @overload
+    def call(
+        self,
+        method: Callable[Concatenate[A_co, P], Coroutine[Any, Any, GpuRef[Any]]],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> GpuRef[Blocking]: ...
+
+    @overload
+    def call(
+        self, method: Callable[Concatenate[A_co, P], Coroutine[Any, Any, R]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> R: ...
 
     @overload
     def call(

@@ -129,8 +129,6 @@ class Probe(cb.ResidentActor):
     def unknown(self) -> Any:
         return {"deep": [1, Unknown()]}
 
-    async def later(self) -> None: ...
-
     @Add.handles
     def on_add(self, m: Add) -> int:
         self.total += m.n if m.array is None else int(m.array.sum())

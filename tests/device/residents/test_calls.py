@@ -147,8 +147,6 @@ async def test_what_is_no_method_is_refused_at_the_call(dev: cb.Device) -> None:
         probe.call(lambda self: 1)
     with pytest.raises(TypeError, match="Probe has no method let_through"):
         probe.call(Gate.let_through)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="later is async"):
-        probe.call(Probe.later)
     with pytest.raises(UnhandledMessage, match=r"probe \(Probe\) has no handler for Unhandled"):
         probe.ask(Unhandled())
     with pytest.raises(TypeError, match="is no ResidentActor"):

@@ -53,6 +53,12 @@ class Embedder(cb.ResidentActor):
     async def later_iterated(self) -> AsyncIterable[int]:
         yield 1
 
+    async def soon(self, n: int) -> list[str]:
+        return [""] * n
+
+    async def soon_lend(self) -> cb.GpuRef:
+        return self.ctx.ref(np.ones(3))
+
     @Count.handles
     def count(self, m: Count) -> int:
         return len(m.text)
@@ -94,6 +100,8 @@ async def good(dev: cb.Device, x: cb.GpuRef) -> None:
     floats: list[float] = [x async for x in emb.stream(Embedder.later)]
     words: list[str] = [x async for x in emb.stream(Embedder.later_generated)]
     ints: list[int] = [x async for x in emb.stream(Embedder.later_iterated)]
+    soon: list[str] = await emb.call(Embedder.soon, 3)
+    lent = await emb.call(Embedder.soon_lend)
     derived = dev.actor_of(cb.Props(Derived, "weights"))
     b: cb.ResidentRef[Embedder] = derived
     await derived.call(Embedder.embed, [])
@@ -101,6 +109,8 @@ async def good(dev: cb.Device, x: cb.GpuRef) -> None:
 def good_sync(dev: cb.sync.Device) -> None:
     emb = dev.actor_of(cb.Props(Embedder, "weights", width=4), name="emb")
     words: list[str] = [token for token in emb.stream(Embedder.tokens, "hello", top=3).with_prefetch(2)]
+    soon: list[str] = emb.call(Embedder.soon, 3)
+    array: np.ndarray = emb.call(Embedder.soon_lend).get()
     floats: list[float] = list(emb.stream(Embedder.later))
 """
 
@@ -119,6 +129,8 @@ BAD = {
     "missing constructor argument": "dev.actor_of(cb.Props(Embedder))",
     "wrong type of an argument of a stream": "emb.stream(Embedder.tokens, 1)",
     "unknown keyword of a stream": 'emb.stream(Embedder.tokens, "", prefetch=1)',
+    "wrong type of an async result": "r3: int = await emb.call(Embedder.soon, 3)",
+    "wrong type of an async argument": 'emb.call(Embedder.soon, "3")',
     "wrong type of an item": "async for x in emb.stream(Embedder.tokens, ''): r2: int = x",
     "no iterator": "emb.stream(Embedder.count)",
     "plain loop over a stream": "for x in emb.stream(Embedder.tokens, ''): pass",

@@ -74,7 +74,7 @@ class Methods:
         """The method that a call means by ``method``: the one of that name in the actor's class.
 
         Raises:
-            TypeError: It is no method of the actor, or none that can be called: static, of the class, async.
+            TypeError: It is no method of the actor, or none that can be called: static, or of the class.
         """
         found = self._known.get(id(method))
         if found is None:
@@ -104,8 +104,6 @@ def _method_of(actor: str, owner: type[Any] | None, method: Any) -> Method:
         found = method
     elif not callable(found) or isinstance(found, type):
         raise TypeError(f"{actor}: {owner.__qualname__} has no method {name}{_hint(method)}")
-    if inspect.iscoroutinefunction(method) or inspect.iscoroutinefunction(found):
-        raise TypeError(f"{actor}.{name} is async; methods of a resident actor are plain functions on its own thread")
     return Method(name, method, found)
 
 

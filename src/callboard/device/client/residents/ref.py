@@ -1,8 +1,8 @@
 """``ResidentRef``: the typed handle of a resident actor."""
 
 import asyncio
-from collections.abc import AsyncIterable, Callable, Iterable
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, NoReturn, ParamSpec, Self, TypeVar
+from collections.abc import AsyncIterable, Callable, Coroutine, Iterable
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, NoReturn, ParamSpec, Self, TypeVar, overload
 
 from callboard.actors._runtime.table import handler_names
 from callboard.actors.errors import UnhandledMessage
@@ -41,7 +41,15 @@ class ResidentRef(Generic[A_co]):
 
     # -- calls ---------------------------------------------------------------------------------------------------------
 
-    def call(self, method: Callable[Concatenate[A_co, P], R], /, *args: P.args, **kwargs: P.kwargs) -> Reply[R]:
+    @overload
+    def call(
+        self, method: Callable[Concatenate[A_co, P], Coroutine[Any, Any, R]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Reply[R]: ...
+
+    @overload
+    def call(self, method: Callable[Concatenate[A_co, P], R], /, *args: P.args, **kwargs: P.kwargs) -> Reply[R]: ...
+
+    def call(self, method: Callable[Concatenate[A_co, P], Any], /, *args: P.args, **kwargs: P.kwargs) -> Reply[Any]:
         """Call a method: ``await emb.call(Embedder.embed, ["hello"])``.
 
         Args:
@@ -56,7 +64,7 @@ class ResidentRef(Generic[A_co]):
 
         Raises:
             TypeError: An argument that cannot travel, by its name; one too many, too few or of an unknown name, with
-                the signature; no such method, or one that is static, of the class or async.
+                the signature; no such method, or one that is static or of the class.
             ValueError: More than 32 MiB of arguments beside arrays and bytes.
             MailboxFull: ``max_in_flight`` calls of this actor have no answer (see ``overflow``), or there is no room
                 for arrays.

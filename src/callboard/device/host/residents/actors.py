@@ -107,6 +107,8 @@ class HostActors:
             text = f"{actor.name}: a newer call took its place" if message.overflow else "the call was cancelled"
             error = MailboxFull(text) if message.overflow else Withdrawn(text)
             self._refuse(actor, item, error)
+        elif not message.overflow:
+            actor.cancel(message.call)
 
     def _refuse(self, actor: ActorThread, item: Item, error: AccelError) -> None:
         """Fail a call that was admitted and will not run."""

@@ -45,13 +45,14 @@ class Item:
         staged: The host arrays that came with it in an arena.
         room: Memory for the arrays of its result, if some came with it.
         method: Name of the method, or of the message's class; empty until the actor has read it.
+        stream: The stream that it makes an item of; 0 for other calls.
         cancelled: It is not wanted any more.
         began, ended: Monotonic seconds: the actor's thread has begun and ended it; 0 until then.
     """
 
     __slots__ = (
         *("_free", "began", "blocks", "cancelled", "ended", "holds", "message", "method", "op", "operands", "room"),
-        *("staged", "start"),
+        *("staged", "start", "stream"),
     )
 
     def __init__(self, message: ActorCall, op: Pending, staged: StagedCall | None) -> None:
@@ -63,6 +64,7 @@ class Item:
         self.start: AccelEvent | None = None
         self.staged = staged
         self.room: HostMemory | None = None
+        self.stream = 0
         self.method = ""
         self.cancelled = False
         self.began = self.ended = 0.0

@@ -1,37 +1,43 @@
 """``Streams``: the generators of one resident actor that consumers take items from."""
 
-import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from callboard.device.host.residents.item import Item
 from callboard.device.protocol.messages import Failure
-from callboard.device.protocol.residents.steps import CLOSE, NEXT, OPEN, is_closing
-from callboard.device.protocol.residents.values import Unsendable, decode
+from callboard.device.protocol.residents.steps import CLOSE, NEXT, OPEN, is_closing, stream_of
+from callboard.device.protocol.residents.values import Unsendable
+
+if TYPE_CHECKING:
+    from callboard.device.host.residents.coroutines import Coroutines
 
 __all__ = ["Broken", "Streams", "why_not"]
 
 log = logging.getLogger("callboard.resident")
 
+CLOSED = "the failure restarted the resident actor, which closed the generator of this stream"
+
 
 class Broken(Exception):
-    """A failure restarted the actor, and the generator is gone.
+    """A failure restarted the actor, which ended the generator, or the coroutine, of another call.
 
     Args:
         failure: What restarted the actor.
+        note: Added to it.
     """
 
-    def __init__(self, failure: Failure) -> None:
+    def __init__(self, failure: Failure, note: str) -> None:
         super().__init__(failure.message)
         self.failure = failure
+        self.note = note
 
     def of(self, call: int) -> Failure:
-        """The same failure, for the call that asked for an item."""
-        note = "the failure restarted the resident actor, which closed the generator of this stream"
-        return msgspec.structs.replace(self.failure, id=call, notes=[*self.failure.notes, note])
+        """The same failure, for the other call."""
+        return msgspec.structs.replace(self.failure, id=call, notes=[*self.failure.notes, self.note])
 
 
 class Streams:
@@ -41,13 +47,16 @@ class Streams:
 
     Args:
         actor: Name of the actor.
+
+    Attributes:
+        coroutines: The actor's loop; None where it has no async methods.
     """
 
     def __init__(self, actor: str) -> None:
         self._actor = actor
-        self._open: dict[int, Iterator[Any] | Failure] = {}
+        self._open: dict[int, Iterator[Any] | AsyncIterator[Any] | Failure] = {}
         self._left: set[int] = set()  # streams whose consumer has gone, and that are not closed yet
-        self._stepped = 0, 0  # the last call for an item, and its stream
+        self.coroutines: Coroutines | None = None
 
     def __len__(self) -> int:
         return len(self._open)
@@ -55,18 +64,20 @@ class Streams:
     def notice(self, body: bytes) -> None:
         """A call has been queued: if it closes a stream, calls before it make no more items. Admitting thread."""
         if is_closing(body):
-            with contextlib.suppress(Exception):  # a malformed body is the call's error, when it runs
-                stream = decode(body)[0][1]
-                if type(stream) is int:
-                    self._left.add(stream)
+            self._left.add(stream_of(body))
 
-    def method(self, instance: Any, step: list[Any], call: int) -> Callable[..., Any]:
+    def leave(self, stream: int) -> None:
+        """An item of the stream is lost: make no more."""
+        if stream in self._open:
+            self._left.add(stream)
+
+    def method(self, instance: Any, step: list[Any], item: Item) -> Callable[..., Any]:
         """What a call of a stream runs.
 
         Args:
             instance: The actor.
             step: In place of the method's name (:mod:`callboard.device.protocol.residents.steps`).
-            call: Id of the call.
+            item: The call.
 
         Raises:
             Broken: The generator is gone because the actor was restarted.
@@ -74,13 +85,13 @@ class Streams:
         """
         match step:
             case ["open", str(name)]:
-                return partial(self._begin, call, name, getattr(instance, name))
+                return partial(self._begin, item.message.id, name, getattr(instance, name))
             case ["next", int(stream)]:
                 made = self._open.get(stream)
                 if isinstance(made, Failure):
                     del self._open[stream]
-                    raise Broken(made)
-                self._stepped = call, stream
+                    raise Broken(made, CLOSED)
+                item.stream = stream
                 return partial(self._step, stream)
             case ["close", int(stream)]:
                 return partial(self._close, stream)
@@ -88,21 +99,26 @@ class Streams:
 
     def _begin(self, stream: int, name: str, method: Callable[..., Any], /, *args: Any, **kwargs: Any) -> None:
         made = method(*args, **kwargs)
-        if isinstance(made, Iterator):
+        if isinstance(made, Iterator) or (isinstance(made, AsyncIterator) and self.coroutines is not None):
             self._open[stream] = made
             return
         if isinstance(made, AsyncIterator):
-            raise TypeError(f"{self._actor}.{name} returned an async iterator; make it a plain generator")
+            raise TypeError(
+                f"{self._actor}.{name} returned {type(made).__qualname__}, but no method of its class is async; "
+                "declare it `async def`, and yield the items"
+            )
         raise TypeError(
             f"{self._actor}.{name} returned {type(made).__qualname__}, which is no iterator; use `call`, or yield the "
             "items"
         )
 
-    def _step(self, stream: int) -> tuple[Any, ...] | None:
+    def _step(self, stream: int) -> Any:
         made = self._open.get(stream)
         if made is None or stream in self._left:
             return None
         assert not isinstance(made, Failure)
+        if isinstance(made, AsyncIterator):
+            return self._step_later(stream, made)
         try:
             return (next(made),)
         except StopIteration:
@@ -112,20 +128,27 @@ class Streams:
             self._open.pop(stream, None)
             raise
 
-    def _close(self, stream: int) -> None:
-        self._left.discard(stream)
-        made = self._open.pop(stream, None)
-        if made is not None:
-            getattr(made, "close", _nothing)()
+    async def _step_later(self, stream: int, made: AsyncIterator[Any]) -> tuple[Any, ...]:
+        try:
+            return (await anext(made),)
+        except StopAsyncIteration:
+            self._open.pop(stream, None)
+            return ()
 
-    def spoil(self, call: int) -> None:
+    def _close(self, stream: int) -> Any:
+        self._left.discard(stream)
+        return _closed(self._open.pop(stream, None))
+
+    def spoil(self, item: Item) -> None:
         """A call has failed: if it was for an item, the consumer misses that item, so its generator is closed."""
-        last, stream = self._stepped
-        if call == last:
-            self._shut(self._open.pop(stream, None))
+        if item.stream:
+            self._shut(self._open.pop(item.stream, None))
+            self._left.discard(item.stream)
 
     def fail(self, failure: Failure) -> None:
-        """The actor is restarted: close all generators; their consumers get the failure."""
+        """The actor is restarted: end all coroutines and generators; their callers and consumers get the failure."""
+        if self.coroutines is not None:
+            self.coroutines.fail(failure)
         for stream, made in self._open.items():
             self._shut(made)
             self._open[stream] = failure
@@ -137,15 +160,22 @@ class Streams:
 
     def _shut(self, made: Any) -> None:
         try:
-            getattr(made, "close", _nothing)()
+            closing = _closed(made)
+            if closing is not None and self.coroutines is not None:
+                self.coroutines.finish(closing)
         except BaseException as e:  # from a user's finally block; there is no caller
             log.error(
                 "resident actor %s: a generator failed as it was closed: %s: %s", self._actor, type(e).__name__, e
             )
 
 
-def _nothing() -> None:
-    """Iterators that are no generators have nothing to close."""
+def _closed(made: Any) -> Awaitable[Any] | None:
+    """Close a generator; an async one is closed when the result has been awaited. Other iterators need not be."""
+    if isinstance(made, AsyncIterator):
+        return made.aclose() if hasattr(made, "aclose") else None
+    if hasattr(made, "close"):
+        made.close()
+    return None
 
 
 def why_not(result: Any, error: Unsendable) -> str:

@@ -21,6 +21,7 @@ from callboard.device.host.context.parking import Holds
 from callboard.device.host.context.pending import FAILED
 from callboard.device.host.context.timelines import Timeline
 from callboard.device.host.residents.busytime import BusyTime
+from callboard.device.host.residents.coroutines import Awaits, Coroutines, has_coroutines, running, set_up
 from callboard.device.host.residents.currents import Currents
 from callboard.device.host.residents.item import Ended, Item, Outcome, Site
 from callboard.device.host.residents.leading import lead
@@ -78,7 +79,7 @@ class ActorThread:
         self._site: Site | None = None
         self._context: HostContext | None = None
         self._currents: Currents | None = None
-        self._current: Item | None = None
+        self._coroutines: Coroutines | None = None  # of a class with async methods
         self._local: LocalDevice | None = None  # what the present instance has as ctx.device
         self._shorts = 0  # short calls since the last long one
         self._log = RestartLog()
@@ -93,7 +94,12 @@ class ActorThread:
     @property
     def is_short(self) -> bool:
         """Whether its calls have been short lately."""
-        return self._shorts == STEADY
+        return self._shorts == STEADY and self._coroutines is None
+
+    @property
+    def _current(self) -> Item | None:
+        """The call that the present code belongs to."""
+        return running.get()
 
     @property
     def stopping(self) -> bool:
@@ -112,6 +118,13 @@ class ActorThread:
         """Queue a call."""
         self._streams.notice(item.message.body)
         self._items.put(item)
+        if self._coroutines is not None:
+            self._coroutines.wake()
+
+    def cancel(self, call: int) -> None:
+        """Cancel the coroutine of a call, if it runs."""
+        if self._coroutines is not None:
+            self._coroutines.cancel(call)
 
     def give_room(self, room: Room) -> None:
         self._rooms.put(room)
@@ -127,6 +140,8 @@ class ActorThread:
         self._items.put(None)
         self._rooms.put(None)
         self._decisions.put(False)
+        if self._coroutines is not None:
+            self._coroutines.wake()
 
     def join(self) -> None:
         self._thread.join()
@@ -163,6 +178,8 @@ class ActorThread:
             log.exception("resident actor %s has ended", self.name)
             cause = described(0, e)
         finally:
+            if self._coroutines is not None:
+                self._coroutines.close()
             self._streams.close()
             self._drop_instance()
             self._context = None
@@ -188,6 +205,8 @@ class ActorThread:
         self._context = HostContext(self, site.device.info, self.name, site.timeline.stream, site.ordinal)
         cause = self._set_up("ready")
         while cause is None and not self.stopping:
+            if self._coroutines is not None:
+                return self._coroutines.serve()
             item = self._items.get()
             if item is None or self.stopping:
                 if item is not None:
@@ -209,6 +228,8 @@ class ActorThread:
                 recipe = self._recipe
                 props = self._props = recipe if isinstance(recipe, Props) else loads(recipe)
             instance = props.make()
+            if self._coroutines is None and has_coroutines(type(instance)):
+                self._coroutines = self._streams.coroutines = Coroutines(self, type(instance))
             instance.prepare()
             self._table = bind(instance)
             self._instance = instance
@@ -225,7 +246,7 @@ class ActorThread:
                 self.make_current()
                 self._host.channel.busy(f"setup of {self.name}")
                 try:
-                    self._instance.setup(self._context)
+                    set_up(self._instance, self._context, self._coroutines)
                 finally:
                     self._host.channel.busy(None)
             except BaseException as e:  # any error from a user's setup: the actor's strategy decides
@@ -247,17 +268,17 @@ class ActorThread:
         """Run a call; returns why the actor gives up, None when it goes on."""
         return self.finish(self.outcome(item))
 
-    def outcome(self, item: Item) -> Outcome:
-        """Run a call."""
+    def outcome(self, item: Item, result_of: Callable[[], Any] | None = None) -> Outcome:
+        """Run a call; or end one whose coroutine is done, given what returns or raises its result."""
         if any(source.state == FAILED for source in item.op.sources):
             # Admitted while an earlier call of this actor ran, which has failed: it fails from the same cause.
             failure = Failure(item.message.id, "ContextLost", "", {})
             return Outcome(item, Ended(self, item, b"", [], failure), None)
-        if not item.is_wanted:
+        if result_of is None and not item.is_wanted:
             late = described(item.message.id, AskTimeout(f"{self.name}: the call's time was over before it began"))
             return Outcome(item, Ended(self, item, b"", [], late))
-        self._current = item
-        item.began = self.busy.begin()
+        running.set(item)
+        item.began = self.busy.begin() if result_of is None else self.busy.begin() and item.began
         ended: Ended | None = None
         error: BaseException | None = None
         answer = True  # a failure now does not come from the actor's own code
@@ -265,7 +286,7 @@ class ActorThread:
             self.make_current()
             if item.start is not None:
                 item.start.synchronize()
-            method, arguments, keywords = self._unpacked(item)
+            method, arguments, keywords = self._unpacked(item) if result_of is None else (result_of, [], {})
             answer = False
             result = method(*arguments, **keywords)
             if self._local is not None:
@@ -277,7 +298,7 @@ class ActorThread:
             ended = Ended(self, item, value, adopted)
         except BaseException as e:  # any error from a user's method
             error = e
-        self._current = None
+        running.set(None)
         item.ended = self.busy.end()
         self._shorts = min(STEADY, self._shorts + 1) if ended is not None and item.seconds < SHORT else 0
         return Outcome(item, ended, error, answer)
@@ -289,7 +310,7 @@ class ActorThread:
             self._host.post_ended(ended)
             return None
         assert error is not None
-        self._streams.spoil(item.message.id)
+        self._streams.spoil(item)
         return self._failed(item, error, answer)
 
     def _unpacked(self, item: Item) -> tuple[Callable[..., Any], list[Any], dict[str, Any]]:
@@ -303,7 +324,7 @@ class ActorThread:
         args = [unpacker.unpack(a) for a in arguments]
         given = {key: unpacker.unpack(a) for key, a in keywords.items()}
         if type(name) is list:
-            return self._streams.method(self._instance, name, item.message.id), args, given
+            return self._streams.method(self._instance, name, item), args, given
         if name is not None:
             return getattr(self._instance, name), args, given
         item.method = type(args[0]).__name__
@@ -319,9 +340,11 @@ class ActorThread:
 
     def _packed(self, item: Item, result: Any) -> tuple[bytes, list[Adopted]]:
         if inspect.isawaitable(result) and not isinstance(result, StructOperand):
+            if self._coroutines is not None:
+                raise Awaits(result)
             getattr(result, "close", lambda: None)()
             raise TypeError(
-                "the method is async; those of a resident actor are plain functions, on a thread of its own"
+                "the method returned an awaitable, but no method of its class is async; make it `async def`"
             )
         packer = Packer(lambda value: type(value) is Adopted, with_code=False, cure=CURE)
         try:

@@ -49,6 +49,11 @@ class ResidentActor:
     arrives as a ``GpuRef``. A parameter annotated ``cb.In`` is read only; every other device array may be written, and
     counts as spoilt when the method fails.
 
+    Methods may be ``async def``. The actor then has an event loop on its thread, where up to ``max_concurrency``
+    coroutines run at once; plain methods run there between their awaits. Calls begin in order. One that may write a
+    device array waits for the calls that use it, and one that reads it for those that may write it. When the actor is
+    stopped or restarted, running coroutines are cancelled.
+
     A method that yields is called with ``stream`` in place of ``call``; see :class:`callboard.Stream`.
 
     An ``Exception`` that a method raises is an *answer*: the caller gets it, the actor stays as it is. A ``setup`` that
@@ -64,6 +69,7 @@ class ResidentActor:
         supervision: Which exceptions restart or stop the actor (RESUME: an answer), and how many restarts are allowed;
             one more stops this actor only. There is no parent to escalate to: an exception that its rules do not cover
             (``sys.exit()``) restarts the actor, too.
+        max_concurrency: Coroutines of async methods that run at once; further calls wait.
         max_in_flight: Calls without an answer before a further one raises ``MailboxFull``.
         overflow: What becomes of that one: ``"fail"``, or ``"drop_old"``: it is accepted, and the oldest call that
             waits fails with ``MailboxFull`` (for frames of a camera, say, of which only the newest matter).
@@ -72,6 +78,7 @@ class ResidentActor:
     supervision: ClassVar[Strategy] = OneForOne(
         {Exception: Directive.RESUME}, default=Directive.RESTART, max_restarts=3, within=60.0
     )
+    max_concurrency: ClassVar[int] = 32
     max_in_flight: ClassVar[int] = 1024
     overflow: ClassVar[Literal["fail", "drop_old"]] = "fail"
 
