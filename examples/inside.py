@@ -20,7 +20,6 @@ class Heat(cb.ResidentActor):
         self.step = self.dev.put(0.5 * ring + 0.25 * np.roll(ring, 1, 0) + 0.25 * np.roll(ring, -1, 0))
 
     def after(self, start: np.ndarray, steps: int) -> np.ndarray:
-        """The temperatures after so many steps."""
         heat = self.dev.put(start)
         for _ in range(steps):
             heat = self.dev.blas.gemv(self.step, heat)  # enqueued; nothing waits
@@ -32,17 +31,15 @@ class Decoder(cb.ResidentActor):
 
     def setup(self, ctx: cb.HostContext) -> None:
         self.dev = ctx.device
-        rng = np.random.default_rng(7)
-        self.state_to_state = self.dev.put(rng.standard_normal((SIZE, SIZE)).astype("f4") / 8)
-        self.state_to_letter = self.dev.put(rng.standard_normal((26, SIZE)).astype("f4"))
+        weights = np.random.default_rng(7).standard_normal((SIZE + 26, SIZE)).astype("f4") / 8
+        self.to_state, self.to_letter = self.dev.put(weights[:SIZE]), self.dev.put(weights[SIZE:])
 
     def write(self, seed: np.ndarray, most: int) -> Iterator[str]:
-        """Letters, each sent when it is known."""
         state = self.dev.put(seed)
         for _ in range(most):
-            state = self.dev.blas.gemv(self.state_to_state, state)
-            scores = self.dev.blas.gemv(self.state_to_letter, state)
-            yield chr(ord("a") + self.dev.blas.iamax(scores).result())
+            state = self.dev.blas.gemv(self.to_state, state)
+            best = self.dev.blas.iamax(self.dev.blas.gemv(self.to_letter, state))
+            yield chr(ord("a") + best.result())  # sent when it is known
 
 
 async def main(name: str) -> None:
@@ -55,13 +52,9 @@ async def main(name: str) -> None:
         decoder = gpu.actor_of(cb.Props(Decoder))
         text = ""
         async with decoder.stream(Decoder.write, np.ones(SIZE, "f4"), 1_000) as letters:
-            async for letter in letters:
-                text += letter
-                if len(text) == 12:
-                    break  # the generator is closed, and writes no more
-        print(
-            f"{STEPS} steps in one call; the ends differ by {abs(end[1] - end[-1]):.0e}; it wrote {len(text)} letters"
-        )
+            while len(text) < 12:
+                text += await anext(letters)  # afterwards the generator is closed, and writes no more
+        print(f"{STEPS} steps in one call, heat from {end.min():.4f} to {end.max():.4f}; wrote {text}")
 
 
 if __name__ == "__main__":

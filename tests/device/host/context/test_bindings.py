@@ -12,6 +12,7 @@ from tests.device.steps import Bump, Left, Right, StepsBackend, events
 
 from callboard.device.host.context import blocks, plans
 from callboard.device.host.context.blocks import BindingCache
+from callboard.device.host.context.pending import FAILED
 from callboard.kernel.memory import Empty, Fill
 from callboard.testing.faulty import FaultyBackend
 
@@ -67,10 +68,18 @@ def played(program: list[Act], fault: dict[str, int], seed: int) -> tuple[Any, .
                 host.finish()
         host.finish()
         failed = {op: (f.error, f.id) for op, f in host.failed.items()}
-        left = [None if a.id not in host.context.admission.buffers else host.array(a).tolist() for a in arrays]
-        return sorted(host.done), failed, left
+        return sorted(host.done), failed, [contents(host, array) for array in arrays]
     finally:
         host.close()
+
+
+def contents(host: Hosted, array: Buffer) -> list[float] | None:
+    """The values; None where there are none: it is freed, or the op failed that was to write it."""
+    block = host.context.admission.buffers.get(array.id)
+    if block is None or (block.source is not None and block.source.state == FAILED):
+        return None
+    values: list[float] = host.array(array).tolist()
+    return values
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
