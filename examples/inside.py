@@ -45,8 +45,7 @@ class Decoder(cb.ResidentActor):
 async def main(name: str) -> None:
     async with cb.device(name, isolation="process") as gpu:
         heat = gpu.actor_of(cb.Props(Heat))
-        start = np.zeros(SIZE, "f4")
-        start[0] = 1
+        start = np.eye(1, SIZE, dtype="f4")[0]
         end = await heat.call(Heat.after, start, STEPS)
         assert np.isclose(end.sum(), 1, atol=1e-3)  # no heat is lost
         decoder = gpu.actor_of(cb.Props(Decoder))
