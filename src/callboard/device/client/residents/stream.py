@@ -83,8 +83,9 @@ class Stream(Generic[R_co]):
 
     async def _first(self) -> tuple[R_co, ...]:
         steps = self._steps
+        limit = asyncio.timeout(self._timeout)
         try:
-            async with asyncio.timeout(self._timeout) as limit:
+            async with limit:
                 if self._waits_to_open:
                     await steps.opened
                     self._waits_to_open = False

@@ -172,7 +172,8 @@ class Streams:
 def _closed(made: Any) -> Awaitable[Any] | None:
     """Close a generator; an async one is closed when the result has been awaited. Other iterators need not be."""
     if isinstance(made, AsyncIterator):
-        return made.aclose() if hasattr(made, "aclose") else None
+        aclose = getattr(made, "aclose", None)
+        return None if aclose is None else aclose()
     if hasattr(made, "close"):
         made.close()
     return None

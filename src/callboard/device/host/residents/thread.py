@@ -315,16 +315,16 @@ class ActorThread:
 
     def _unpacked(self, item: Item) -> tuple[Callable[..., Any], list[Any], dict[str, Any]]:
         name, arguments, keywords = decode(item.message.body)
-        step = type(name) is list  # of a stream: open, next, close
-        item.method = "".join(map(str, name[:1])) if step else name or ""
+        steps = name if isinstance(name, list) else None  # of a stream: open, next, close
+        item.method = name or "" if steps is None else "".join(map(str, steps[:1]))
         site = self._site
         assert site is not None
         memory = None if item.staged is None else item.staged.open()
         unpacker = Unpacker(memory, [self._view(site, *operand) for operand in item.operands], class_named)
         args = [unpacker.unpack(a) for a in arguments]
         given = {key: unpacker.unpack(a) for key, a in keywords.items()}
-        if type(name) is list:
-            return self._streams.method(self._instance, name, item), args, given
+        if steps is not None:
+            return self._streams.method(self._instance, steps, item), args, given
         if name is not None:
             return getattr(self._instance, name), args, given
         item.method = type(args[0]).__name__
