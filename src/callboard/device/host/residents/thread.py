@@ -316,7 +316,7 @@ class ActorThread:
     def _unpacked(self, item: Item) -> tuple[Callable[..., Any], list[Any], dict[str, Any]]:
         name, arguments, keywords = decode(item.message.body)
         steps = name if isinstance(name, list) else None  # of a stream: open, next, close
-        item.method = name or "" if steps is None else "".join(map(str, steps[:1]))
+        item.method = str(name or "") if steps is None else "".join(map(str, steps[:1]))
         site = self._site
         assert site is not None
         memory = None if item.staged is None else item.staged.open()
@@ -326,7 +326,7 @@ class ActorThread:
         if steps is not None:
             return self._streams.method(self._instance, steps, item), args, given
         if name is not None:
-            return getattr(self._instance, name), args, given
+            return getattr(self._instance, str(name)), args, given
         item.method = type(args[0]).__name__
         handler = find(self._table, type(args[0]))
         if handler is None:
