@@ -169,9 +169,22 @@ class Batch:
         self.changed = 0
         self.sent: list[bytes] = []  # changed, in this round
         self._owing: set[int] = set()  # hosts that sent a changed message that is sound
+        self._broken: dict[int, bytes] = {}  # what else they sent since they sent one that is not
 
     def tamper(self, frame: bytes) -> bytes:
         """Change one frame of some."""
+        wrong = self._wrong(frame)
+        sender = self._line.sender
+        broken = self._broken.pop(sender, b"")
+        if broken or wrong != frame:
+            # Two wrong frames may make one that is sound: what they stand for is then not said at all.
+            if read_frame(FromHost, broken + wrong) is not None:
+                self._owing.add(sender)
+            else:
+                self._broken[sender] = broken + wrong
+        return wrong
+
+    def _wrong(self, frame: bytes) -> bytes:
         self._skip -= 1
         if self._clean or self._skip > 0:
             return frame
@@ -180,8 +193,6 @@ class Batch:
         if wrong != frame:
             self.changed += 1
             self.sent.append(wrong)
-            if read_frame(FromHost, wrong) is not None:
-                self._owing.add(self._line.sender)
         return wrong
 
     async def run(self, dev: cb.Device, messages: int, residents: bool) -> None:
