@@ -249,13 +249,12 @@ class ActorThread:
 
     def outcome(self, item: Item) -> Outcome:
         """Run a call."""
-        if any(source.state == FAILED for source in item.op.sources):
-            # Admitted while an earlier call of this actor ran, which has failed: it fails from the same cause.
-            failure = Failure(item.message.id, "ContextLost", "", {})
-            return Outcome(item, Ended(self, item, b"", [], failure), None)
-        if not item.is_wanted:
-            late = described(item.message.id, AskTimeout(f"{self.name}: the call's time was over before it began"))
-            return Outcome(item, Ended(self, item, b"", [], late))
+        refusal = self._why_not(item)
+        if refusal is not None:
+            item.refuse()
+            if item.staged is not None:
+                item.staged.drop()
+            return Outcome(item, Ended(self, item, b"", [], refusal))
         self._current = item
         item.began = self.busy.begin()
         ended: Ended | None = None
@@ -278,9 +277,20 @@ class ActorThread:
         except BaseException as e:  # any error from a user's method
             error = e
         self._current = None
+        if item.staged is not None:
+            item.staged.drop()  # if it has failed before they were read
         item.ended = self.busy.end()
         self._shorts = min(STEADY, self._shorts + 1) if ended is not None and item.seconds < SHORT else 0
         return Outcome(item, ended, error, answer)
+
+    def _why_not(self, item: Item) -> Failure | None:
+        """Why a call is not begun; None when it is."""
+        if any(source.state == FAILED for source in item.op.sources) or any(call.refused for call in item.behind):
+            # Admitted while an earlier call of this actor ran or waited, which has failed: it fails from that cause.
+            return Failure(item.message.id, "ContextLost", "", {})
+        if not item.is_wanted:
+            return described(item.message.id, AskTimeout(f"{self.name}: the call's time was over before it began"))
+        return None
 
     def finish(self, outcome: Outcome) -> Failure | None:
         """Have a call settled by the thread that serves; returns why the actor gives up."""
