@@ -191,8 +191,8 @@ class CallEnd(End):
 
     def expire(self, timeout: float, tag: str) -> None:
         """Fail the reply because its time limit has passed; the call is cancelled."""
-        self.caller.cancel(self.id)
         self.fail(AskTimeout(f"{tag}: no answer within {timeout:g} s; the call is cancelled"))
+        self.caller.cancel(self.id)  # behind that: a host on the loop's thread answers at once
 
     def fail(self, error: AccelError) -> None:
         """Fail the reply here; what the host says later is not heard any more."""

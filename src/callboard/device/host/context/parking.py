@@ -16,7 +16,7 @@ from typing import Any
 
 from callboard.device.protocol.messages import Plain
 
-__all__ = ["Holds", "Parking"]
+__all__ = ["NOTHING", "Holds", "Parking"]
 
 
 class Holds:
@@ -44,6 +44,7 @@ class Holds:
 
 
 NOTHING = Holds()
+"""Of a message that is no resident actor's call, or one of an actor that has ended."""
 
 
 class Parked:

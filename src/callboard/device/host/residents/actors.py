@@ -103,7 +103,7 @@ class HostActors:
             return
         actor, item = stage.admission.running[message.call]
         item.cancelled = not message.overflow or not item.claimed
-        if item.claim():  # it has not begun, and will not
+        if item.claim(refuse=True):  # it has not begun, and will not
             text = f"{actor.name}: a newer call took its place" if message.overflow else "the call was cancelled"
             error = MailboxFull(text) if message.overflow else Withdrawn(text)
             self._refuse(actor, item, error)
@@ -309,7 +309,7 @@ class HostActors:
             text += f": {cause.attributes.get('type', cause.error)}: {cause.message}"
         self._gone_because[actor.id] = text
         for item in actor.left():
-            if item.claim():
+            if item.claim(refuse=True):
                 self._refuse(actor, item, ActorStopped(text))
         self._actors.pop(actor.id, None)
         self.channel.send(ActorEvent(actor.id, "stopped", cause))

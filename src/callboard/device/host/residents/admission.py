@@ -12,6 +12,7 @@ import msgspec
 from callboard.actors.errors import ActorStopped
 from callboard.core.errors import AccelError, GpuRefStale, OutOfMemory, ShapeError, Withdrawn
 from callboard.core.layout import Layout, layout_from_wire
+from callboard.device.host.context.parking import NOTHING
 from callboard.device.host.context.pending import FAILED, FLYING, Pending
 from callboard.device.host.residents.item import Item, used
 from callboard.device.host.residents.staging import HostMemory, StagedCall
@@ -64,18 +65,19 @@ class CallAdmission:
         actor = self._actors.get(message.actor)
         op = Pending(message.id, 0, None, ())
         self._parked.pop(message.id, None)
+        reads, writes = used(message)
+        lib = f"actor:{message.actor}"
+        holds = NOTHING if actor is None else actor.holds
+        parking = self._context.parking
+        if parking.active and parking.blocks(reads, writes, lib, holds):  # one that is refused spoils what it writes
+            parking.park(message, self.call, reads, writes, lib, holds)
+            self._parked[message.id] = message
+            return
         if actor is None or actor.stopping:
             self._refuse(message, op, ActorStopped(self._gone_because.get(message.actor, "the actor was stopped")))
             return
         if message.withdrawn:
             self._refuse(message, op, Withdrawn("the call was cancelled"))
-            return
-        reads, writes = used(message)
-        lib = f"actor:{message.actor}"
-        parking = self._context.parking
-        if parking.active and parking.blocks(reads, writes, lib, actor.holds):
-            parking.park(message, self.call, reads, writes, lib, actor.holds)
-            self._parked[message.id] = message
             return
         try:
             item = Item(message, op, self._staged(message))
@@ -120,6 +122,8 @@ class CallAdmission:
                 failed = failed or source
             elif source is not None and source.state == FLYING:
                 sources.append(source)
+                if source.id in self.running:
+                    item.behind.append(self.running[source.id][1])
             item.operands.append((block.address + offset, layout, writes))
             item.blocks.append((block, writes))
         op.sources = sources

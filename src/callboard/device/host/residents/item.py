@@ -47,12 +47,13 @@ class Item:
         method: Name of the method, or of the message's class; empty until the actor has read it.
         stream: The stream that it makes an item of; 0 for other calls.
         cancelled: It is not wanted any more.
+        behind: Earlier calls of the same actor that had not ended when it was admitted, and whose results it uses.
         began, ended: Monotonic seconds: the actor's thread has begun and ended it; 0 until then.
     """
 
     __slots__ = (
-        *("_free", "began", "blocks", "cancelled", "ended", "holds", "message", "method", "op", "operands", "room"),
-        *("staged", "start", "stream"),
+        *("_claims", "began", "behind", "blocks", "cancelled", "ended", "holds", "message", "method", "op"),
+        *("operands", "room", "staged", "start", "stream"),
     )
 
     def __init__(self, message: ActorCall, op: Pending, staged: StagedCall | None) -> None:
@@ -68,19 +69,27 @@ class Item:
         self.method = ""
         self.cancelled = False
         self.began = self.ended = 0.0
-        self._free = [None]  # until somebody claims it
+        self.behind: list[Item] = []
+        self._claims: list[list[bool]] = []  # the first one counts; whether it refuses the call
 
-    def claim(self) -> bool:
-        """Take the call, to run or to refuse it; True for the first who asks. Any thread."""
-        try:
-            self._free.pop()
-        except IndexError:
-            return False
-        return True
+    def claim(self, *, refuse: bool = False) -> bool:
+        """Take the call, to run or to refuse it; True for the first claim. Any thread."""
+        mine = [refuse]
+        self._claims.append(mine)
+        return self._claims[0] is mine
+
+    def refuse(self) -> None:
+        """Note that the call will not run, although it was claimed to be run."""
+        self._claims[0][0] = True
 
     @property
     def claimed(self) -> bool:
-        return not self._free
+        return bool(self._claims)
+
+    @property
+    def refused(self) -> bool:
+        """Whether the call will not run. Known before its op has failed."""
+        return bool(self._claims) and self._claims[0][0]
 
     @property
     def is_wanted(self) -> bool:

@@ -4,16 +4,13 @@ import contextlib
 import inspect
 import logging
 import queue
-import random
 import threading
-import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from callboard.actors import Directive, Props
+from callboard.actors import Props
 from callboard.actors._runtime.table import bind, find
 from callboard.actors.errors import ActorStopped, AskTimeout, ReplyError, UnhandledMessage
-from callboard.actors.supervision import RestartLog, Strategy
 from callboard.core.errors import MailboxFull
 from callboard.core.layout import Layout
 from callboard.core.operand import StructOperand
@@ -26,15 +23,17 @@ from callboard.device.host.residents.currents import Currents
 from callboard.device.host.residents.item import Ended, Item, Outcome, Site
 from callboard.device.host.residents.leading import lead
 from callboard.device.host.residents.operands import Adopted, DeviceView, adopt
+from callboard.device.host.residents.results import pack_result
 from callboard.device.host.residents.staging import HostMemory
-from callboard.device.host.residents.streams import Broken, Streams, why_not
+from callboard.device.host.residents.streams import Broken, Streams
+from callboard.device.host.residents.supervising import Restarts, forget_frames
 from callboard.device.protocol.messages import Failure, Room, StartActor
 from callboard.device.protocol.residents.actor import HostContext, ResidentActor
 from callboard.device.protocol.residents.classes import class_named
 from callboard.device.protocol.residents.code import loads
 from callboard.device.protocol.residents.exceptions import described, is_answer, is_out_of_memory, trace_of
 from callboard.device.protocol.residents.hostview import host_view
-from callboard.device.protocol.residents.values import Packer, Unpacker, Unsendable, decode, encode
+from callboard.device.protocol.residents.values import Unpacker, decode
 
 if TYPE_CHECKING:
     from callboard.device.host.residents.actors import HostActors
@@ -46,14 +45,6 @@ log = logging.getLogger("callboard.resident")
 
 SHORT, STEADY = 1e-3, 2
 """Seconds of a short call, and how many of them in a row let an actor serve."""
-
-BESIDE = 256 << 10
-"""Results larger than this many bytes travel in an arena, not in the completion."""
-
-CURE = (
-    "return numbers, text, bytes, lists, tuples, dicts, Structs, dataclasses, NumPy arrays, or ctx.ref(array) for what "
-    "is to stay on the device"
-)
 
 
 class ActorThread:
@@ -82,7 +73,7 @@ class ActorThread:
         self._coroutines: Coroutines | None = None  # of a class with async methods
         self._local: LocalDevice | None = None  # what the present instance has as ctx.device
         self._shorts = 0  # short calls since the last long one
-        self._log = RestartLog()
+        self._restarts = Restarts()
         self._streams = Streams(self.name)
         self._wake = threading.Event()  # a context is there, or the actor is to end
         self._items: queue.SimpleQueue[Item | None] = queue.SimpleQueue()
@@ -270,13 +261,12 @@ class ActorThread:
 
     def outcome(self, item: Item, result_of: Callable[[], Any] | None = None) -> Outcome:
         """Run a call; or end one whose coroutine is done, given what returns or raises its result."""
-        if any(source.state == FAILED for source in item.op.sources):
-            # Admitted while an earlier call of this actor ran, which has failed: it fails from the same cause.
-            failure = Failure(item.message.id, "ContextLost", "", {})
-            return Outcome(item, Ended(self, item, b"", [], failure), None)
-        if result_of is None and not item.is_wanted:
-            late = described(item.message.id, AskTimeout(f"{self.name}: the call's time was over before it began"))
-            return Outcome(item, Ended(self, item, b"", [], late))
+        refusal = self._why_not(item, begun=result_of is not None)
+        if refusal is not None:
+            item.refuse()
+            if item.staged is not None:
+                item.staged.drop()
+            return Outcome(item, Ended(self, item, b"", [], refusal))
         running.set(item)
         item.began = self.busy.begin() if result_of is None else self.busy.begin() and item.began
         ended: Ended | None = None
@@ -299,9 +289,20 @@ class ActorThread:
         except BaseException as e:  # any error from a user's method
             error = e
         running.set(None)
+        if item.staged is not None:
+            item.staged.drop()  # if it has failed before they were read
         item.ended = self.busy.end()
         self._shorts = min(STEADY, self._shorts + 1) if ended is not None and item.seconds < SHORT else 0
         return Outcome(item, ended, error, answer)
+
+    def _why_not(self, item: Item, *, begun: bool) -> Failure | None:
+        """Why a call is not begun, or its result does not count; None when it is, and does."""
+        if any(source.state == FAILED for source in item.op.sources) or any(call.refused for call in item.behind):
+            # Admitted while an earlier call of this actor ran or waited, which has failed: it fails from that cause.
+            return Failure(item.message.id, "ContextLost", "", {})
+        if not begun and not item.is_wanted:
+            return described(item.message.id, AskTimeout(f"{self.name}: the call's time was over before it began"))
+        return None
 
     def finish(self, outcome: Outcome) -> Failure | None:
         """Have a call settled by the thread that serves; returns why the actor gives up."""
@@ -346,21 +347,7 @@ class ActorThread:
             raise TypeError(
                 "the method returned an awaitable, but no method of its class is async; make it `async def`"
             )
-        packer = Packer(lambda value: type(value) is Adopted, with_code=False, cure=CURE)
-        try:
-            packed = packer.pack(result)
-        except Unsendable as e:
-            raise TypeError(why_not(result, e)) from None
-        except RecursionError:
-            raise TypeError("result: it contains itself, or is nested too deeply") from None
-        refs = [ref.wire for ref in packer.refs]
-        value = encode([packed, refs, packer.nbytes], "the result")
-        if len(value) > BESIDE:  # completions of many calls may share a frame
-            offset, length = packer.beside(value)
-            value = encode([offset, length, None, packer.nbytes], "the result")
-        if packer.nbytes:
-            packer.stage(self._room(item, packer.nbytes))
-        return value, packer.refs
+        return pack_result(result, lambda nbytes: self._room(item, nbytes))
 
     def _room(self, item: Item, nbytes: int) -> HostMemory:
         """Memory for the arrays of a result: what came with the call, or what the application gives now."""
@@ -384,14 +371,14 @@ class ActorThread:
             return described(0, error)
         failure = error.of(item.message.id) if isinstance(error, Broken) else described(item.message.id, error)
         short = is_out_of_memory(error)
-        if answer or is_answer(error) or self._resumes(error):
-            _forget_frames(error)
+        if answer or is_answer(error) or self._restarts.resumes(self._class, error):
+            forget_frames(error)
             self._host.post_ended(Ended(self, item, b"", [], failure, trim=short, asked=item.holds))
             if item.holds:
                 self._decisions.get()  # so that the next call sees whether its operands have failed
             return None
         self._host.post_ended(Ended(self, item, b"", [], failure, asked=True))
-        _forget_frames(error)
+        forget_frames(error)
         if not self._decisions.get():  # it read the result of a failed op, or the host is closing
             return None
         log.error("resident actor %s failed: %s", self.name, failure.attributes.get("traceback") or failure.message)
@@ -413,34 +400,20 @@ class ActorThread:
         self._host.post_lost(dead)
         return True
 
-    def _resumes(self, error: BaseException) -> bool:
-        """Whether the actor's strategy is to resume after this exception."""
-        try:
-            return self._strategy().directive(error) is Directive.RESUME
-        except Exception:  # from a user's decider; `_after` calls it again once the caller has its error
-            return False
-
     def _after(self, error: BaseException) -> Failure | None:
-        """Drop the instance and wait for the delay of a restart; returns why the actor stops instead, if it does.
-
-        After a failed ``setup`` there is no instance to resume, so RESUME is a restart within the same budget. There is
-        no parent, so ESCALATE is a restart as well.
-        """
-        strategy = self._strategy()
-        if strategy.directive(error) is Directive.STOP:
-            return described(0, error)
-        decision = strategy.restart(self._log, time.monotonic(), random.random())
-        if decision.directive is not Directive.RESTART:
+        """Drop the instance and wait for the delay of a restart; returns why the actor stops instead, if it does."""
+        delay = self._restarts.delay(self._class, error)
+        if delay is None:
             return described(0, error)
         self._drop_instance()
         self._host.post_event(self, "restarting", described(0, error))
-        self._ending.wait(decision.delay)
+        self._ending.wait(delay)
         return None
 
-    def _strategy(self) -> Strategy:
-        cls = type(self._instance) if self._instance is not None else getattr(self._props, "_factory", None)
-        strategy = getattr(cls, "supervision", ResidentActor.supervision)
-        return strategy if isinstance(strategy, Strategy) else ResidentActor.supervision
+    @property
+    def _class(self) -> Any:
+        """Of the instance; while there is none, what makes it."""
+        return type(self._instance) if self._instance is not None else getattr(self._props, "_factory", None)
 
     # -- for the HostContext -------------------------------------------------------------------------------------------
 
@@ -485,15 +458,3 @@ class ActorThread:
                     "nothing: the caller has its ref"
                 )
         return adopted
-
-
-def _forget_frames(error: BaseException) -> None:
-    """Drop an error's frames: those of a failed method keep its arguments alive, and the memory that these lie in."""
-    seen: set[int] = set()
-    waiting: list[BaseException | None] = [error]
-    while waiting:
-        one = waiting.pop()
-        if one is not None and id(one) not in seen:
-            seen.add(id(one))
-            BaseException.with_traceback(one, None)  # not by an assignment, which a frozen class refuses
-            waiting += (one.__cause__, one.__context__)

@@ -1,0 +1,48 @@
+"""``pack_result``: what a method returned, as bytes, and the arrays beside them."""
+
+from collections.abc import Callable
+from typing import Any
+
+from callboard.device.host.residents.operands import Adopted
+from callboard.device.host.residents.staging import HostMemory
+from callboard.device.host.residents.streams import why_not
+from callboard.device.protocol.residents.values import Packer, Unsendable, encode
+
+__all__ = ["pack_result"]
+
+BESIDE = 256 << 10
+"""Results larger than this many bytes travel in an arena, not in the completion."""
+
+CURE = (
+    "return numbers, text, bytes, lists, tuples, dicts, Structs, dataclasses, NumPy arrays, or ctx.ref(array) for what "
+    "is to stay on the device"
+)
+
+
+def pack_result(result: Any, room: Callable[[int], HostMemory]) -> tuple[bytes, list[Adopted]]:
+    """The result as its completion has it, and the device arrays in it.
+
+    Args:
+        result: Of the method.
+        room: Gives memory of so many bytes for what travels beside it.
+
+    Raises:
+        TypeError: Something in it cannot travel; says where.
+        ValueError: It is too much.
+        Exception: What ``room`` raises.
+    """
+    packer = Packer(lambda value: type(value) is Adopted, with_code=False, cure=CURE)
+    try:
+        packed = packer.pack(result)
+    except Unsendable as e:
+        raise TypeError(why_not(result, e)) from None
+    except RecursionError:
+        raise TypeError("result: it contains itself, or is nested too deeply") from None
+    refs = [ref.wire for ref in packer.refs]
+    value = encode([packed, refs, packer.nbytes], "the result")
+    if len(value) > BESIDE:  # completions of many calls may share a frame
+        offset, length = packer.beside(value)
+        value = encode([offset, length, None, packer.nbytes], "the result")
+    if packer.nbytes:
+        packer.stage(room(packer.nbytes))
+    return value, packer.refs

@@ -1,0 +1,54 @@
+"""``Restarts``: whether a resident actor that has failed goes on, is restarted or stops."""
+
+import random
+import time
+from typing import Any
+
+from callboard.actors import Directive
+from callboard.actors.supervision import RestartLog, Strategy
+from callboard.device.protocol.residents.actor import ResidentActor
+
+__all__ = ["Restarts", "forget_frames"]
+
+
+class Restarts:
+    """The restarts of one actor, by the strategy of its class.
+
+    There is no parent, so ESCALATE is a restart, and it counts towards the same budget. After a failed ``setup`` there
+    is no instance to resume, so RESUME is one as well.
+    """
+
+    def __init__(self) -> None:
+        self._log = RestartLog()
+
+    def resumes(self, cls: Any, error: BaseException) -> bool:
+        """Whether the strategy of ``cls`` is to resume after this exception."""
+        try:
+            return _strategy(cls).directive(error) is Directive.RESUME
+        except Exception:  # from a user's decider; `delay` calls it again once the caller has its error
+            return False
+
+    def delay(self, cls: Any, error: BaseException) -> float | None:
+        """Seconds to wait before a restart; None where the actor stops instead."""
+        strategy = _strategy(cls)
+        if strategy.directive(error) is Directive.STOP:
+            return None
+        decision = strategy.restart(self._log, time.monotonic(), random.random())
+        return decision.delay if decision.directive is Directive.RESTART else None
+
+
+def _strategy(cls: Any) -> Strategy:
+    strategy = getattr(cls, "supervision", None)
+    return strategy if isinstance(strategy, Strategy) else ResidentActor.supervision
+
+
+def forget_frames(error: BaseException) -> None:
+    """Drop an error's frames: those of a failed method keep its arguments alive, and the memory that these lie in."""
+    seen: set[int] = set()
+    waiting: list[BaseException | None] = [error]
+    while waiting:
+        one = waiting.pop()
+        if one is not None and id(one) not in seen:
+            seen.add(id(one))
+            BaseException.with_traceback(one, None)  # not by an assignment, which a frozen class refuses
+            waiting += (one.__cause__, one.__context__)
