@@ -119,6 +119,7 @@ def test_calls_end_once_and_as_they_should(runs: Runs, program: Program) -> None
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("place", ["thread", "loop"])
 @drawn(ALL)
 @given(program=programs())
@@ -135,6 +136,7 @@ def test_calls_end_likewise_while_hosts_are_killed(runs: Runs, program: Program)
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)
 @pytest.mark.fault
 @pytest.mark.parametrize("place", ["process"])
 @drawn(ALL_KILLS)
