@@ -1,4 +1,4 @@
-"""What ``scripts/soak`` runs, for a moment: each of the requests, and of the resident actors' calls, ends as it should."""
+"""What ``scripts/soak`` runs, for a moment: each request, and each call of a resident actor, ends as it should."""
 
 import pytest
 from tests.faults import resident_soak
