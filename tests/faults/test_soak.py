@@ -1,6 +1,7 @@
-"""A server that is never idle, a few of its 10,000 requests (``scripts/soak``): each ends once, as it should."""
+"""What ``scripts/soak`` runs, for a moment: each request, and each call of a resident actor, ends as it should."""
 
 import pytest
+from tests.faults import resident_soak
 from tests.faults.soak import soak
 
 pytestmark = [pytest.mark.fault, pytest.mark.leaves_nothing, pytest.mark.timeout(120)]
@@ -12,3 +13,12 @@ async def test_requests_fail_and_hosts_are_killed() -> None:
     assert run.checked
     assert 6 <= run.ends["NumericalError"] + run.ends["ReplyError"] <= 12
     assert set(run.ends) <= {"value", "NumericalError", "ReplyError", "ContextPoisoned", "GpuRefStale", "MailboxFull"}
+
+
+async def test_calls_of_resident_actors_that_are_restarted() -> None:
+    run = await resident_soak.soak(calls=2_000, restarts=20, seed=2)
+    assert run.calls >= 2_000
+    assert run.ends["restart"] == 20
+    assert {"plain", "array", "kept", "ref", "lent", "product", "stream", "cancelled"} <= set(run.ends)
+    assert len(run.samples) == 10
+    assert max(run.grown()) <= resident_soak.GROWTH

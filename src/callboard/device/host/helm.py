@@ -27,10 +27,13 @@ class Helm:
 
     Attributes:
         holder: Who serves: an actor; None for the host's own thread.
+        terms: How often it has been passed to an actor. The thread that has passed it compares this, not the holder: it
+            may come back before that thread looks.
     """
 
     def __init__(self) -> None:
         self.holder: Any = None
+        self.terms = 0
         self._lock = threading.Lock()
         self._gone: weakref.WeakSet[Any] = weakref.WeakSet()
         self._since = 0.0  # when the holder began a call; 0 while it serves
@@ -51,6 +54,7 @@ class Helm:
         """
         with self._lock:
             if actor not in self._gone:
+                self.terms += 1
                 self.holder = actor
 
     def leave(self, actor: Any) -> None:

@@ -102,8 +102,9 @@ class ContextHost:
         """Receive and handle messages until closed; returns the exit code."""
         helm = self.helm
         while not self.closing:
+            terms = 0 if helm is None else helm.terms
             self.turn()
-            if helm is not None and helm.holder is not None:
+            if helm is not None and helm.terms != terms:
                 helm.wait()
                 self._channel.serve_here()
                 self.use()

@@ -28,6 +28,7 @@ def lead(actor: "ActorThread", host: "HostActors", item: Item) -> Failure | None
     """
     helm = host.helm
     assert helm is not None
+    terms = helm.terms
     host.channel.serve_here()
     while actor.is_short:
         helm.begin()
@@ -38,7 +39,7 @@ def lead(actor: "ActorThread", host: "HostActors", item: Item) -> Failure | None
             helm.give_back()
             return actor.finish(outcome)
         try:
-            following = _serve(actor, host, outcome.ended)
+            following = _serve(actor, host, outcome.ended, terms)
         except BaseException as e:  # the host's own thread says what it means
             helm.give_back(e)
             return None
@@ -49,20 +50,20 @@ def lead(actor: "ActorThread", host: "HostActors", item: Item) -> Failure | None
     return actor.call(item)
 
 
-def _serve(actor: "ActorThread", host: "HostActors", ended: Ended) -> Item | None:
-    """Settle a call and serve until the next one; None when another thread serves."""
+def _serve(actor: "ActorThread", host: "HostActors", ended: Ended, terms: int) -> Item | None:
+    """Settle a call and serve until the next one; None when another thread serves, or has served since ``terms``."""
     helm, serving = host.helm, host.serving
     assert helm is not None
     serving.use()  # user code may have made another context current
     host.end(ended)
     serving.settle()
     long = ended.item.seconds > NOTICED
-    while helm.holder is actor:
+    while helm.holder is actor and helm.terms == terms:
         if actor.stopping or serving.closing:
             helm.give_back()
             return None
         ops = serving.turn(wait=not actor.has_calls)
-        if helm.holder is not actor:
+        if helm.holder is not actor or helm.terms != terms:
             return None
         if long and ops:
             host.crowd()

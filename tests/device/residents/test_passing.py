@@ -1,0 +1,101 @@
+"""The helm comes back to a thread that has just passed it, before that thread has seen that it is gone."""
+
+import asyncio
+import threading
+from typing import Any
+
+import pytest
+from tests.device.residents.lab import Probe
+from tests.device.residents.test_leading import leading
+
+import callboard as cb
+from callboard.device.host.context.serve import ContextHost
+from callboard.device.host.helm import Helm
+from callboard.device.host.residents import thread
+from callboard.device.host.residents.actors import HostActors
+
+pytestmark = pytest.mark.leaves_nothing
+
+BOUND = 20.0
+
+
+def named() -> str:
+    return threading.current_thread().name
+
+
+async def test_an_actor_that_gets_the_helm_back_takes_the_call_that_comes_with_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    armed = threading.Event()
+    passed, went_on = threading.Event(), threading.Event()
+    hand_over, turn, lead = HostActors._hand_over, ContextHost.turn, thread.lead
+
+    def handed_over(self: HostActors) -> None:
+        if armed.is_set() and named() == "callboard-resident-one" and not passed.is_set():
+            hand_over(self)  # to the other
+            assert passed.wait(BOUND)
+        elif armed.is_set() and named() == "callboard-resident-two" and not passed.is_set():
+            passed.set()
+            assert went_on.wait(BOUND)
+            hand_over(self)
+        else:
+            hand_over(self)
+
+    def turned(self: ContextHost, *, wait: bool = True) -> bool:
+        if passed.is_set() and named() == "callboard-resident-one":
+            went_on.set()
+        return turn(self, wait=wait)
+
+    def led(actor: Any, *arguments: Any) -> Any:
+        try:
+            return lead(actor, *arguments)
+        finally:
+            if passed.is_set() and actor.name == "one":
+                went_on.set()
+
+    monkeypatch.setattr(HostActors, "_hand_over", handed_over)
+    monkeypatch.setattr(ContextHost, "turn", turned)
+    monkeypatch.setattr(thread, "lead", led)
+    async with cb.device("cpu", isolation="thread", close_timeout=5.0) as dev:
+        one, two = dev.actor_of(cb.Props(Probe), name="one"), dev.actor_of(cb.Props(Probe), name="two")
+        await leading(two, one)
+        armed.set()
+        async with asyncio.timeout(BOUND):
+            assert await two.call(Probe.add, 1) == 1
+            assert await one.call(Probe.add, 1) == 1
+        assert passed.is_set()
+
+
+async def test_the_hosts_own_thread_notes_that_it_gets_the_helm_back_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    given_back = threading.Event()
+    passes: list[str] = []
+    waits: list[str] = []
+    hand_over, wait, give_back = HostActors._hand_over, Helm.wait, Helm.give_back
+
+    def handed_over(self: HostActors) -> None:
+        by_host = named() == "callboard-host-cpu:0/active"
+        hand_over(self)
+        if by_host and self.helm is not None and self.helm.terms > len(passes):
+            passes.append(named())
+            assert given_back.wait(BOUND)
+
+    def waited(self: Helm) -> None:
+        waits.append(named())
+        wait(self)
+
+    def gave_back(self: Helm, failure: BaseException | None = None) -> None:
+        give_back(self, failure)
+        given_back.set()
+
+    monkeypatch.setattr(HostActors, "_hand_over", handed_over)
+    monkeypatch.setattr(Helm, "wait", waited)
+    monkeypatch.setattr(Helm, "give_back", gave_back)
+    async with cb.device("cpu", isolation="thread", close_timeout=5.0) as dev:
+        probe = dev.actor_of(cb.Props(Probe))
+        async with asyncio.timeout(BOUND):
+            while not passes:
+                assert await probe.call(Probe.add, 0) == 0
+            with pytest.raises(ValueError, match="no"):
+                await probe.call(Probe.fail, "value")
+            assert await probe.call(Probe.add, 1) == 1
+    assert len(waits) == len(passes)
