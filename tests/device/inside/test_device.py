@@ -38,6 +38,12 @@ class Maths(cb.ResidentActor):
             y = self.dev.blas.gemm(y, self.weights)
         return np.from_dlpack(y).copy()
 
+    def moved(self, x: Any, out: Any) -> None:
+        """Arrays of the caller, copied and filled."""
+        y = self.dev.copy(x)
+        self.dev.copy(y, out)
+        self.dev.fill(x, 7)
+
     def in_place(self, out: Any) -> None:
         """Writes into the caller's array."""
         self.dev.blas.gemm(self.weights, self.weights, out=out)
@@ -130,6 +136,14 @@ async def test_an_op_inside_writes_an_array_of_the_caller(dev: cb.Device) -> Non
     done = maths.call(Maths.in_place, out)
     np.testing.assert_allclose(await dev.copy(out).get(), W @ W)
     await done
+
+
+async def test_arrays_of_the_caller_are_copied_and_filled(dev: cb.Device) -> None:
+    maths = dev.actor_of(cb.Props(Maths))
+    x, out = dev.put(X), dev.zeros((4, 4))
+    await maths.call(Maths.moved, x, out)
+    np.testing.assert_array_equal(await out.get(), X)
+    np.testing.assert_array_equal(await x.get(), np.full((4, 4), 7))
 
 
 async def test_a_result_is_lent_to_the_caller(dev: cb.Device) -> None:

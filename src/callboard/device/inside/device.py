@@ -66,6 +66,14 @@ class LocalDevice(DeviceApi[Blocking]):
         """
         return self._arrays.adopt(array)
 
+    def fill(self, out: Any, value: complex) -> GpuRef[Blocking]:
+        """Set every element of ``out``; gives a ref of it."""
+        return super().fill(self._arrays.ref(out), value)
+
+    def copy(self, src: Any, out: Any = None) -> GpuRef[Blocking]:
+        """``out = src`` on the device, any strides; a new row-major array when ``out`` is None."""
+        return super().copy(self._arrays.ref(src), self._arrays.ref(out))
+
     def host_empty(self, shape: Shape, dtype: DTypeLike = "f32") -> Array:
         """A host array; here an ordinary one."""
         return np.empty(shape_of(shape), as_dtype(dtype).np)
