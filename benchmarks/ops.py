@@ -1,4 +1,4 @@
-"""What an op costs: through a process host, a thread host, on the caller's own loop, and called directly.
+"""What an op costs: through a process, a thread, on the caller's own loop, by a resident actor, and called directly.
 
     python benchmarks/ops.py --json ops.json
     python benchmarks/ops.py --quick --device cpu
@@ -58,6 +58,8 @@ def _bars(kind: str, found: dict[str, Figures]) -> list[Bar]:
         Bar("time of an ask, process / cuBLAS enqueue and synchronize", median(ask, "process", "cublas"), 3.0, False),
         Bar("time of an ask, thread / cuBLAS enqueue and synchronize", median(ask, "thread", "cublas"), 3.0, False),
         Bar("time of an ask on the loop, loop / cuBLAS", median(ask, "loop", "cublas"), 1.3, False),
+        Bar("time of an ask by a resident actor, inside / cuBLAS", median(ask, "inside", "cublas"), 1.2, False),
+        Bar("large products per second, inside / cuBLAS", median(large, "cublas", "inside"), 0.99, True),
         Bar("small products per second, process", per_second.get("process"), 80_000, True),
         Bar("small products per second, process / torch", median(small, "torch", "process"), 0.75, True),
     ]
@@ -71,6 +73,7 @@ def main() -> None:
         for isolation in ("process", "thread")
     }
     wanted["loop"] = (*wanted["thread"], "--dispatcher", "caller")
+    wanted["inside"] = ("_subject_inside.py", "--device", given.device)
     if kind == "cuda":
         wanted["cublas"] = ("_subject_cuda.py",)
         wanted["torch"] = ("_subject_torch.py", "cuda")

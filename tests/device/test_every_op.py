@@ -1,7 +1,6 @@
 """What is promised of every op of every library: a trace shows it; a library that fails is made again, and alone."""
 
 import asyncio
-import os
 from collections import Counter
 from collections.abc import AsyncIterator
 from typing import Any
@@ -9,6 +8,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+from tests.device.backends import backend
 from tests.kernel.probing import accepts, messages_of
 
 import callboard as cb
@@ -23,7 +23,6 @@ from callboard.kernel.sparse_lt.structured import StructuredRef
 from gpu_check.groups import ops_of
 
 BOUND = 60.0
-BACKENDS = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 LIBS = sorted({library.name for library in ops_of("cpu").values()})
 ARRAYS = (Upload, Download)
 """They have an end in host memory: what ``put`` and ``get`` send."""
@@ -33,30 +32,7 @@ LOAD = "__device__ real load(const real *x, unsigned long long i, const void *da
 
 AnyOp = Op[Any, Any]
 
-
-@pytest.fixture(scope="module", params=BACKENDS)
-def backend(request: pytest.FixtureRequest) -> str:
-    """One that can be used, with what is kept for good there.
-
-    The CUDA runtime that comes with cuBLASLt and cuSOLVER keeps the first context that it meets as long as the process
-    lives. It meets one here, before a test's descriptors are counted.
-    """
-    name: str = request.param
-    try:
-        libraries = registry.resolve(name)[0].libraries()
-    except cb.BackendUnavailable as e:
-        if os.environ.get("CALLBOARD_REQUIRE") == name:
-            pytest.fail(f"CALLBOARD_REQUIRE={name}, and it cannot be used: {e}")
-        pytest.skip(f"{name} cannot be used: {e}")
-
-    async def meet() -> None:
-        async with cb.device(name, isolation="thread") as dev:
-            for lib in ("blas_lt", "solver"):
-                await ended(dev.ask(message_of(dev, next(iter(libraries[lib].launch_table)), libraries[lib])))
-
-    if name == "cuda":
-        asyncio.run(meet())
-    return name
+__all__ = ["backend"]
 
 
 @pytest.fixture

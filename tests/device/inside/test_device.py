@@ -4,13 +4,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.device.residents.conftest import dev, isolation
+from tests.device.residents.conftest import backend, dev, isolation
 
 import callboard as cb
 
 pytestmark = [pytest.mark.leaves_nothing]
 
-__all__ = ["dev", "isolation"]
+__all__ = ["backend", "dev", "isolation"]
 
 BOUND = 20.0
 
@@ -36,7 +36,11 @@ class Maths(cb.ResidentActor):
         y = self.dev.put(x)
         for _ in range(steps):
             y = self.dev.blas.gemm(y, self.weights)
-        return np.from_dlpack(y).copy()
+        return y.get()
+
+    def seen(self, x: Any) -> np.ndarray:
+        """A result as an array of NumPy."""
+        return np.from_dlpack(self.dev.blas.gemm(x, self.weights)).copy()
 
     def moved(self, x: Any, out: Any) -> None:
         """Arrays of the caller, copied and filled."""
@@ -130,6 +134,15 @@ async def test_arrays_of_the_caller_and_of_the_actor_are_operands(dev: cb.Device
     np.testing.assert_allclose(await maths.call(Maths.chain, X, 3), X @ W @ W @ W)
 
 
+async def test_a_result_on_the_cpu_is_an_array_of_numpy(dev: cb.Device) -> None:
+    maths = dev.actor_of(cb.Props(Maths))
+    if dev.backend == "cpu":
+        np.testing.assert_allclose(await maths.call(Maths.seen, X), X @ W)
+    else:
+        with pytest.raises((BufferError, RuntimeError, TypeError)):
+            await maths.call(Maths.seen, X)
+
+
 async def test_an_op_inside_writes_an_array_of_the_caller(dev: cb.Device) -> None:
     maths = dev.actor_of(cb.Props(Maths))
     out = dev.zeros((4, 4))
@@ -213,4 +226,4 @@ async def test_every_library_is_there(dev: cb.Device) -> None:
     np.testing.assert_array_equal(copied, X)
     assert (scalar.shape, scalar[()]) == ((), 5)
     np.testing.assert_array_equal(full, np.full(2, 7, np.int32))
-    assert "cpu:0" in told
+    assert f"{dev.backend}:0" in told

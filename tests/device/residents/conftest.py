@@ -5,9 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.device.backends import backend
 from tests.device.residents.lab import Gate
 
 import callboard as cb
+
+__all__ = ["backend"]
 
 PLACES: dict[str, dict[str, Any]] = {
     "process": {"isolation": "process", "standby": None},
@@ -23,9 +26,9 @@ def place(request: pytest.FixtureRequest) -> dict[str, Any]:
 
 
 @pytest.fixture
-async def anywhere(place: dict[str, Any]) -> AsyncIterator[cb.Device]:
+async def anywhere(backend: str, place: dict[str, Any]) -> AsyncIterator[cb.Device]:
     """A device in each place."""
-    async with cb.device("cpu", close_timeout=5.0, **place) as device:
+    async with cb.device(backend, close_timeout=5.0, **place) as device:
         yield device
 
 
@@ -36,8 +39,8 @@ def isolation(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-async def dev(isolation: str) -> AsyncIterator[cb.Device]:
-    async with cb.device("cpu", isolation=isolation, standby=None, close_timeout=5.0) as device:
+async def dev(backend: str, isolation: str) -> AsyncIterator[cb.Device]:
+    async with cb.device(backend, isolation=isolation, standby=None, close_timeout=5.0) as device:
         yield device
 
 

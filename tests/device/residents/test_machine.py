@@ -67,10 +67,12 @@ class Runs:
     """Runs programs, each in a folder of its own, on a device for all of them.
 
     Args:
+        backend: Of the device.
         place: Where the context lives.
     """
 
-    def __init__(self, place: str) -> None:
+    def __init__(self, backend: str, place: str) -> None:
+        self._backend = backend
         self._place = place
         self._runner = asyncio.Runner()
         self._stack = contextlib.AsyncExitStack()
@@ -86,7 +88,7 @@ class Runs:
 
     async def _run(self, program: Program, folder: Path) -> None:
         if self._dev is None:
-            opening = cb.device("cpu", close_timeout=5.0, max_restarts=None, **PLACES[self._place])
+            opening = cb.device(self._backend, close_timeout=5.0, max_restarts=None, **PLACES[self._place])
             self._dev = await self._stack.enter_async_context(opening)
         await run(program, self._dev, folder)
 
@@ -101,8 +103,8 @@ class Runs:
 
 
 @pytest.fixture
-def runs(place: str) -> Iterator[Runs]:
-    made = Runs(place)
+def runs(backend: str, place: str) -> Iterator[Runs]:
+    made = Runs(backend, place)
     yield made
     made.close()
 
