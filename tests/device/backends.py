@@ -24,7 +24,7 @@ def backend(request: pytest.FixtureRequest) -> str:
 
     async def meet() -> None:
         async with cb.device(name, isolation="thread") as dev:
-            a = np.eye(8, dtype=np.float32)
+            a = dev.put(np.eye(8, dtype=np.float32))
             await dev.blas_lt.matmul(a, a).get()
             await dev.solver.cholesky(a).get()
 
