@@ -18,6 +18,7 @@ from callboard.actors import (
     OneForOne,
     Props,
 )
+from callboard.actors._runtime.table import handler_names
 
 
 class Add(Msg["Lab"]):
@@ -151,3 +152,21 @@ def test_rules_are_directives(strategy: Any) -> None:
 def test_props_of_an_instance_are_refused() -> None:
     with pytest.raises(TypeError, match=r"a Lab that is made already: pass the class and its arguments, Props\(Lab"):
         Props(Lab())  # type: ignore[arg-type, var-annotated]
+
+
+def test_a_class_that_changes_while_its_handlers_are_found() -> None:
+    """Another thread may cache something in a class at any time (a table, annotations, abstract methods)."""
+
+    class Caches:
+        def __getattr__(self, name: str) -> int:
+            setattr(Cached, f"cached_{name}", None)
+            raise AttributeError(name)
+
+    class Cached(Actor):
+        value = None
+
+        @Add.handles
+        def on_add(self, m: Add) -> None: ...
+
+    Cached.value = Caches()  # type: ignore[assignment]
+    assert handler_names(Cached) == {Add: "on_add"}

@@ -71,7 +71,7 @@ class DeviceConfig(msgspec.Struct, frozen=True, kw_only=True):
     isolation: Literal["process", "thread"] | None = None
     dispatcher: Literal["own", "caller"] = "own"
     standby: Literal["hot", "warm"] | None = "warm"
-    linger: Pause = 100e-6
+    linger: Pause = 400e-6
     max_in_flight: Amount = 65_536
     max_staged_bytes: Amount = 4 << 30
     pending_capacity: Annotated[int, msgspec.Meta(ge=0)] = 1024

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import numpy as np
-from tests.device.residents.lab import Add, OwnError
+from tests.device.residents.lab import Add, OwnError, local, made
 
 import callboard as cb
 
@@ -91,7 +91,7 @@ class Later(cb.ResidentActor):
 
     async def lend(self, n: int) -> cb.GpuRef:
         await asyncio.sleep(0)
-        return self.ctx.ref(np.arange(n, dtype=np.float32))
+        return self.ctx.ref(made(self.ctx, np.arange(n, dtype=np.float32)))
 
     async def lend_argument(self, array: Any) -> cb.GpuRef:
         await asyncio.sleep(0)
@@ -111,20 +111,20 @@ class Later(cb.ResidentActor):
     # -- device arrays -------------------------------------------------------------------------------------------------
 
     async def increment(self, array: Any, name: str = "", by: float = 1.0) -> None:
-        before = np.array(array)
+        before = local(array).copy()
         self.log.append("writing")
         if name:
             await self.events[name].wait()
         else:
             await asyncio.sleep(0)
-        np.asarray(array)[...] = before + by  # lost updates, if two run at once
+        local(array)[...] = before + by  # lost updates, if two run at once
         self.log.append("written")
 
     async def total(self, array: cb.In, name: str = "") -> float:
         self.log.append("reading")
         if name:
             await self.events[name].wait()
-        return float(np.asarray(array).sum())
+        return float(local(array).sum())
 
     async def spoil(self, array: Any) -> None:
         await asyncio.sleep(0)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
+import pytest
 
 import callboard as cb
 from callboard.kernel.sparse import CsrRef
@@ -56,6 +57,27 @@ def wait_at(gate: str) -> None:
 
 class Unknown:
     """No class that travels."""
+
+
+def local(array: Any) -> Any:
+    """A device array that came with a call: as it is on a CPU, of CuPy on a GPU."""
+    return array if isinstance(array, np.ndarray) else _cupy().from_dlpack(array)
+
+
+def made(ctx: cb.HostContext, array: Any) -> Any:
+    """An array of the actor's own on its device."""
+    return array if ctx.info.backend == "cpu" else _cupy().asarray(array)
+
+
+def is_read_only(array: Any) -> bool:
+    """Whether a device array that came with a call may only be read."""
+    if isinstance(array, np.ndarray):
+        return not array.flags.writeable
+    return bool(array.__cuda_array_interface__["data"][1])
+
+
+def _cupy() -> Any:
+    return pytest.importorskip("cupy")
 
 
 class OwnError(Exception):
@@ -131,7 +153,7 @@ class Probe(cb.ResidentActor):
 
     @Add.handles
     def on_add(self, m: Add) -> int:
-        self.total += m.n if m.array is None else int(m.array.sum())
+        self.total += m.n if m.array is None else int(local(m.array).sum())
         return self.total
 
     @Note.handles
@@ -144,16 +166,17 @@ class Probe(cb.ResidentActor):
     # -- device arrays -------------------------------------------------------------------------------------------------
 
     def increment(self, array: Any, by: float = 1.0) -> None:
+        array = local(array)
         array += by
 
     def total_of(self, array: cb.In) -> float:
-        return float(np.asarray(array).sum())
+        return float(local(array).sum())
 
     def is_read_only(self, array: cb.In) -> bool:
-        return not np.asarray(array).flags.writeable
+        return is_read_only(array)
 
     def make(self, n: int) -> cb.GpuRef:
-        self.own = np.arange(n, dtype=np.float32)
+        self.own = made(self.ctx, np.arange(n, dtype=np.float32))
         self.lent = self.ctx.ref(self.own)
         return self.lent
 
@@ -167,14 +190,14 @@ class Probe(cb.ResidentActor):
         del self.own, self.lent
 
     def lend_argument(self, array: Any) -> cb.GpuRef:
-        return self.ctx.ref(array[1:])
+        return self.ctx.ref(local(array)[1:])
 
     # -- time and failures ---------------------------------------------------------------------------------------------
 
     def wait(self, gate: str, array: Any = None, by: float = 1.0) -> int:
         wait_at(gate)
         if array is not None:
-            array += by
+            self.increment(array, by)
         return os.getpid()
 
     def fail(self, how: str) -> None:
@@ -235,13 +258,12 @@ class Matrices(cb.ResidentActor):
         self.ctx = ctx
 
     def scaled(self, matrix: CsrRef, factor: float) -> CsrRef:
-        values: Any = matrix.values
-        indices: Any = matrix.indices
-        ref = self.ctx.ref
-        return CsrRef(ref(values * factor), ref(indices.copy()), ref(np.asarray(matrix.indptr).copy()), matrix.shape)  # type: ignore[arg-type]
+        values, indices, indptr = map(local, (matrix.values, matrix.indices, matrix.indptr))
+        ref: Any = self.ctx.ref
+        return CsrRef(ref(values * factor), ref(indices.copy()), ref(indptr.copy()), matrix.shape)
 
     def total(self, matrices: list[CsrRef]) -> float:
-        return float(sum(np.asarray(m.values).sum() for m in matrices))
+        return float(sum(local(m.values).sum() for m in matrices))
 
 
 class SlowSetup(Probe):

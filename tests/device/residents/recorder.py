@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tests.device.residents.lab import wait_at
+from tests.device.residents.lab import local, wait_at
 
 import callboard as cb
 
@@ -22,8 +22,9 @@ def given(number: int, size: int) -> np.ndarray:
     return np.arange(number, number + size, dtype=np.int64)
 
 
-def updated(array: np.ndarray, number: int) -> None:
+def updated(array: Any, number: int) -> None:
     """What call ``number`` does to a ref's contents; no two of these can be exchanged."""
+    array = local(array)
     array *= 3
     array += number
 
@@ -84,7 +85,7 @@ class Recorder(cb.ResidentActor):
         """A copy of the ref's contents, by ops of the actor's own device."""
         self.note("ran", number)
         device = self.ctx.device
-        return device.copy(device.put(np.asarray(ref))).get()
+        return device.copy(device.put(local(ref))).get()
 
     def fail(self, number: int, how: str, ref: Any = None) -> None:
         self.note("ran", number)

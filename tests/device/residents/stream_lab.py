@@ -5,7 +5,7 @@ from collections.abc import Generator, Iterable, Iterator
 from typing import Any
 
 import numpy as np
-from tests.device.residents.lab import OwnError, wait_at
+from tests.device.residents.lab import OwnError, local, made, wait_at
 
 import callboard as cb
 
@@ -79,7 +79,7 @@ class Streamer(cb.ResidentActor):
 
     def lend(self, n: int) -> Iterator[cb.GpuRef]:
         for i in range(n):
-            yield self.ctx.ref(np.full(3, i, np.float32))
+            yield self.ctx.ref(made(self.ctx, np.full(3, i, np.float32)))
 
     def fails(self, n: int, how: str) -> Iterator[int]:
         try:
@@ -121,7 +121,7 @@ class Streamer(cb.ResidentActor):
         return iter(range(n))
 
     def takes(self, array: Any) -> Iterator[float]:
-        yield float(np.asarray(array).sum())
+        yield float(local(array).sum())
 
     def wait(self, gate: str) -> None:
         wait_at(gate)

@@ -40,7 +40,7 @@ def check_handlers(cls: type) -> None:
 
 def _own_handlers(cls: type) -> dict[type, str]:
     found: dict[type, str] = {}
-    for name, value in vars(cls).items():
+    for name, value in tuple(vars(cls).items()):  # another thread may cache something in the class meanwhile
         message = getattr(value, "__callboard_handles__", None)
         if not isinstance(message, type):
             continue

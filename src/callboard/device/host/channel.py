@@ -39,6 +39,12 @@ class Channel(abc.ABC):
             FrameError: The application sent what cannot be read; the messages before it have been given.
         """
 
+    def spin(self, seconds: float) -> None:
+        """Look for messages so long, or until one has come: a process that waits takes longer to be woken.
+
+        Does nothing where the application would have to share the GIL with that.
+        """
+
     @abc.abstractmethod
     def send(self, message: Plain) -> None:
         """Queue a message and send what the line takes; never blocks. Any thread.

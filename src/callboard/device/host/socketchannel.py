@@ -158,6 +158,12 @@ class SocketChannel(Channel):
             pulse.waiting = False
             self._woken = False
 
+    def spin(self, seconds: float) -> None:
+        until = time.monotonic() + seconds
+        poll = self._poll.poll
+        while not (self._woken or poll(0)) and time.monotonic() < until:
+            pass
+
     def _check_frame(self) -> bool:
         """Whether the stream turns out to be broken: nothing came, and the incomplete frame had a false length."""
         try:

@@ -99,7 +99,7 @@ class LocalArrays:
         self,
         ref: AnyRef,
         *,
-        stream: Any = None,
+        stream: Any = dlpack.UNNAMED,
         max_version: tuple[int, int] | None = None,
         dl_device: tuple[int, int] | None = None,
         copy: bool | None = None,
@@ -116,11 +116,13 @@ class LocalArrays:
             return here
         if copy or (dl_device is not None and tuple(map(int, dl_device)) != here):
             raise BufferError(f"{ref.layout!r} is on DLPack device {here}; copy it with ref.get() or ctx.device.copy")
+        if not port.on_host:
+            dlpack.check_consumer(ref.layout, stream, max_version, "copy it with ref.get()")
         owner = _Holder(ref)
         address = self.raw_device_ptr(ref)
         if port.on_host and ref.dtype.np.kind in "biufc" and ref.dtype.np.isbuiltin == 1:
             return owner.array(address, ref.layout).__dlpack__(max_version=max_version)
-        if stream not in (None, -1, port.stream.native):
+        if stream not in (dlpack.UNNAMED, None, -1, port.stream.native):
             port.stream.synchronize()  # the consumer works elsewhere
         return dlpack.capsule_of(address, ref.layout, here, owner)
 

@@ -68,7 +68,7 @@ class Interop:
         self,
         ref: AnyRef,
         *,
-        stream: Any = None,
+        stream: Any = dlpack.UNNAMED,
         max_version: tuple[int, int] | None = None,
         dl_device: tuple[int, int] | None = None,
         copy: bool | None = None,
@@ -91,6 +91,9 @@ class Interop:
             raise BufferError(
                 f"{ref.layout!r} is on DLPack device {here}, not {tuple(dl_device)}; copy it with ref.get()"
             )
+        if not self._on_host:
+            dlpack.check_consumer(ref.layout, stream, max_version, "copy it with ref.get()")
+        stream = None if stream is dlpack.UNNAMED else stream
         if self._on_host:
             return self._host_capsule(ref, stream, max_version, copy)
         if copy:

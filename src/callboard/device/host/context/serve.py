@@ -91,6 +91,7 @@ class ContextHost:
         self.helm = helm
         self._channel = channel
         self._timeout: float | None = None
+        self._flying = False  # when last polled
         self._context: ContextActor | None = None
         self._open: Open | None = None
         self._generation = 0
@@ -128,7 +129,10 @@ class ContextHost:
         messages = channel.receive(self._timeout if wait else 0)
         for message in messages:
             self.handle(message)
-        self.settle()
+        if self._residents is None or self._flying or not self._residents.all_ready(messages):
+            self.settle()
+        else:  # there is nothing to settle
+            self._residents.dispatch()
         if self._residents is None:
             return False
         return any(type(m) is Calls and any(call.id for call in m.calls) for m in messages)
@@ -140,7 +144,7 @@ class ContextHost:
             ContextPoisoned, Unrecoverable: The host ends.
         """
         timeout = self.advance()
-        if timeout == 0:  # once more: polling the socket costs more than polling the device
+        if timeout == 0 and self._flying:  # once more: polling the socket costs more than polling the device
             timeout = self.advance()
         self._timeout = timeout
         self.dispatch()
@@ -149,6 +153,11 @@ class ContextHost:
         """Hand the calls that were admitted to their actors."""
         if self._residents is not None:
             self._residents.dispatch()
+
+    @property
+    def spins(self) -> float:
+        """Seconds for which to look for messages before waiting: the next call of an actor may come at once."""
+        return 0.0 if self._context is None or self._flying else self._context.config.spin
 
     def use(self) -> None:
         """Make the context current on this thread, where other code may have made another one current."""
@@ -162,7 +171,7 @@ class ContextHost:
             self.poll()
             return None
         context.completion.watch(context.streams.timelines)
-        flying = self.poll()
+        flying = self._flying = self.poll()
         timeout = context.completion.wait(flying)
         if timeout == 0 and self._residents is not None and self._residents.busy:
             # User code runs: a loop that polls in Python would keep the GIL from it.

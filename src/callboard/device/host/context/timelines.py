@@ -86,9 +86,19 @@ class Timeline:
                 self.trails = True
         return self.completed != before
 
+    def look(self) -> bool:
+        """Whether all is done, by one query of the stream; raises as :meth:`poll`."""
+        if not self.stream.query():
+            return False
+        self._all_done()
+        return True
+
     def finish(self) -> None:
         """Wait until all sequence numbers are done; raises as :meth:`poll`."""
         self.stream.synchronize()
+        self._all_done()
+
+    def _all_done(self) -> None:
         while self.events:
             self.stream.recycle(self.events.popleft()[1])
         self.completed = self.sealed = self.issued

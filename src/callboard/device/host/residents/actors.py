@@ -7,7 +7,7 @@ the admitting thread and wake it.
 
 import contextlib
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from callboard.actors.errors import ActorStopped
@@ -238,6 +238,15 @@ class HostActors:
             return False
         holder = None if self.helm is None else self.helm.holder
         return any(actor is not holder for actor, _ in self._stage.admission.running.values())
+
+    def all_ready(self, messages: Sequence[object]) -> bool:
+        """Whether these were calls, all are ready for their actors, and there is nothing else to do."""
+        return (
+            self._stage is not None
+            and len(self._stage.admission.ready) == len(messages) > 0
+            and all(type(message) is ActorCall for message in messages)
+            and not self._notes
+        )
 
     def dispatch(self) -> None:
         """Hand the calls that were admitted to their actors; one that is called alone serves from now on."""

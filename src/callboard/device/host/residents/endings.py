@@ -106,7 +106,7 @@ class CallEndings:
         timeline.issued += 1
         if done:
             timeline.sealed = timeline.completed = timeline.issued
-        else:
+        elif self._on_host or not timeline.look():
             timeline.seal()  # the stream is not idle while the actor's next call enqueues on it
         return timeline.issued
 

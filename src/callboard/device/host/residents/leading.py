@@ -1,5 +1,6 @@
 """``lead``: a resident actor's thread serves the host, and runs the actor's calls in between (:mod:`.helm`)."""
 
+import time
 from typing import TYPE_CHECKING
 
 from callboard.device.host.residents.item import Ended, Item
@@ -57,11 +58,14 @@ def _serve(actor: "ActorThread", host: "HostActors", ended: Ended, terms: int) -
     serving.use()  # user code may have made another context current
     host.end(ended)
     serving.settle()
+    spin_until = time.monotonic() + serving.spins
     long = ended.item.seconds > NOTICED
     while helm.holder is actor and helm.terms == terms:
         if actor.stopping or serving.closing:
             helm.give_back()
             return None
+        if not actor.has_calls and (left := spin_until - time.monotonic()) > 0:
+            host.channel.spin(left)
         ops = serving.turn(wait=not actor.has_calls)
         if helm.holder is not actor or helm.terms != terms:
             return None

@@ -63,8 +63,9 @@ class DeviceView(HasLayout):
     def __dlpack_device__(self) -> tuple[int, int]:
         return dlpack.CUDA, self._ordinal
 
-    def __dlpack__(self, *, stream: Any = None, **_: Any) -> Any:
-        if stream not in (None, -1, self._stream.native):
+    def __dlpack__(self, *, stream: Any = dlpack.UNNAMED, max_version: Any = None, **_: Any) -> Any:
+        dlpack.check_consumer(self.layout, stream, max_version, "use view.torch() or view.cupy()")
+        if stream not in (dlpack.UNNAMED, None, -1, self._stream.native):
             self._stream.synchronize()  # the consumer works elsewhere
         return dlpack.capsule_of(self.address, self.layout, self.__dlpack_device__(), self)
 
@@ -184,7 +185,7 @@ def device_memory(array: Any, what: str) -> tuple[int, Layout]:
         said = dlpack.described(array)
         if said.device[0] != dlpack.CUDA:
             raise TypeError(
-                f"{what}: {type(array).__qualname__} is not on the device; move it there, or return a NumPy array"
+                f"{what}: {type(array).__qualname__} is not on the device; move it there, or use a NumPy array"
             )
         return said.address, layout_of(said.dtype, said.shape, said.strides if said.address else None)
     interface = getattr(array, "__cuda_array_interface__", None)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from callboard.core.dtype import DTYPES, DType
 from callboard.core.layout import Layout
 
-__all__ = ["CPU", "CUDA", "HOST_LIKE", "Exported", "capsule_of", "described"]
+__all__ = ["CPU", "CUDA", "HOST_LIKE", "UNNAMED", "Exported", "capsule_of", "check_consumer", "described"]
 
 CPU, CUDA = 1, 2
 """Device types."""
@@ -59,6 +59,28 @@ def _delete(address: int) -> None:
 def _destroyed(capsule: int) -> None:
     if _is_valid(capsule, b"dltensor"):  # not consumed
         _alive.pop(_pointer_at(capsule, b"dltensor"), None)
+
+
+UNNAMED: Any = object()
+"""The stream of a consumer that names none."""
+
+
+def check_consumer(layout: Layout, stream: object, max_version: object, cure: str) -> None:
+    """Refuse a consumer that cannot read the memory of a GPU.
+
+    NumPy would find that out when it has the capsule, and lose its error while the capsule is destroyed.
+
+    Args:
+        layout: Of the array.
+        stream: That it named, or :data:`UNNAMED`.
+        max_version: That it named. NumPy does so from 2.1 on; all consumers that can read a GPU's memory name a stream.
+        cure: What to do instead.
+
+    Raises:
+        BufferError
+    """
+    if stream is UNNAMED and max_version is not None:
+        raise BufferError(f"{layout!r} is on a GPU, where NumPy cannot read it; {cure}")
 
 
 class Exported(NamedTuple):
