@@ -190,6 +190,14 @@ class AccelStream(abc.ABC):
         Nothing where there are no such streams.
         """
 
+    @property
+    def waited(self) -> "AccelStream":
+        """What a thread enqueues on that waits for each of its ops: this stream, or one that executes at once.
+
+        Only one thread may use it, and no other may use this stream meanwhile.
+        """
+        return self
+
     def capture(self, enqueue: Callable[[], None]) -> AccelGraph:
         """Record what ``enqueue`` puts on this stream instead of running it.
 

@@ -1,5 +1,6 @@
 """A host that looks for its next message for a moment: whatever it waits for ends that."""
 
+import os
 import socket
 from collections.abc import Iterator
 
@@ -17,7 +18,9 @@ LONG = 600.0
 def ends() -> Iterator[tuple[socket.socket, SocketChannel]]:
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        yield ours, SocketChannel(theirs, Pulse())
+        channel = SocketChannel(theirs, Pulse())
+        yield ours, channel
+        os.close(channel._bell)
 
 
 def test_a_message_ends_it(ends: tuple[socket.socket, SocketChannel]) -> None:

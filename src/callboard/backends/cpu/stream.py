@@ -14,7 +14,7 @@ import numpy as np
 from callboard.core.backend import AccelEvent, AccelStream, Status
 from callboard.core.errors import AccelError, DriverError, LibraryError, OutOfMemory
 
-__all__ = ["CpuEvent", "CpuStream"]
+__all__ = ["CpuEvent", "CpuStream", "failure"]
 
 SLICE = 0.5
 """Seconds after which a waiter looks whether the worker it waits for still runs."""
@@ -158,6 +158,12 @@ class CpuStream(AccelStream):
             self._parked = False
             with suppress(RuntimeError):  # another submitter has woken it, which is as good
                 self._wake.release()
+
+    @property
+    def waited(self) -> AccelStream:
+        from callboard.backends.cpu.waited import WaitedStream
+
+        return WaitedStream(self)
 
     # -- events --------------------------------------------------------------------------------------------------------
 

@@ -42,7 +42,7 @@ class LocalDevice(DeviceApi[Blocking]):
 
     def __init__(self, site: "Site") -> None:
         device, shared = site.device, site.libraries
-        timeline = Timeline(site.timeline.stream)  # what the host notes of the stream is its own affair
+        timeline = Timeline(site.timeline.stream.waited)  # what the host notes of the stream is its own affair
         own = Libraries(device, shared.classes, _OneStream(device, timeline), shared.name)
         name = f"{device.info.backend}:{device.info.index}"
         self._port = LocalPort(device, name, own, timeline, LocalMemory(device, site.memory_limit))
