@@ -42,9 +42,7 @@ def test_work_is_done_on_the_submitting_thread_when_submit_returns(base: CpuStre
     assert stream.record().query()
 
 
-def test_it_comes_behind_the_work_of_the_stream_and_of_those_that_it_waits_for(
-    base: CpuStream, stream: WaitedStream
-) -> None:
+def test_it_comes_behind_the_streams_work_and_what_that_waits_for(base: CpuStream, stream: WaitedStream) -> None:
     order: list[str]
     other, gate, order = CpuStream(4), threading.Event(), []
     other.submit(gate.wait, LONG)
