@@ -147,9 +147,9 @@ async def test_methods_without_annotations_are_called(anywhere: cb.Device) -> No
     actor = anywhere.actor_of(cb.Props(Base, 1), name="base")
     assert await actor.call(Base.plain, 5) == [1, 5, 2, [], None]
     assert await actor.call(Base.plain, 5, 6, 7, 8, key="k") == [1, 5, 6, [7, 8], "k"]
-    array: Any = await actor.call(Base.plain, np.arange(3), y=anywhere.put(np.ones(2)))
+    array: Any = await actor.call(Base.plain, np.arange(3), y=[np.ones(2)])
     np.testing.assert_array_equal(array[1], [0, 1, 2])
-    np.testing.assert_array_equal(array[2], [1, 1])
+    np.testing.assert_array_equal(array[2], [[1, 1]])
 
 
 WRONG: dict[str, tuple[Any, tuple[Any, ...], dict[str, Any], str]] = {

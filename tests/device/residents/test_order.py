@@ -12,6 +12,8 @@ from tests.device.residents.lab import Gate, Probe
 import callboard as cb
 from callboard.core import registry
 from callboard.device.host.context.admission import Admission
+from callboard.device.host.context.libraries import LibraryActor
+from callboard.device.host.context.plans import Plan
 from callboard.device.protocol.messages import Call
 
 pytestmark = pytest.mark.leaves_nothing
@@ -43,6 +45,29 @@ async def test_ops_on_a_held_array_park_and_others_go_on(dev: cb.Device, gate: G
     await gate.let_through()
     np.testing.assert_array_equal(await seen.get(), np.full(4, 5.0))
     await call
+
+
+async def test_a_copy_that_is_prepared_and_parked_delays_no_other_copies(
+    gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a GPU, a copy of strided arrays is compiled when it is first called."""
+    needs_helper = LibraryActor.needs_helper
+
+    def for_copies(self: LibraryActor, plan: Plan) -> bool | None:
+        return plan.tag == "memory.copy" or needs_helper(self, plan)
+
+    monkeypatch.setattr(LibraryActor, "needs_helper", for_copies)
+    async with cb.device("cpu", isolation="thread") as dev:
+        probe = dev.actor_of(cb.Props(Probe))
+        x, other = dev.zeros(4, "f64"), dev.full(4, 2.0, "f64")
+        call = probe.call(Probe.wait, gate.path, x, by=5.0)
+        await gate.reached()
+        seen = dev.copy(x)
+        np.testing.assert_array_equal(await dev.copy(other).get(), np.full(4, 2.0))
+        assert not seen.done()
+        await gate.let_through()
+        np.testing.assert_array_equal(await seen.get(), np.full(4, 5.0))
+        await call
 
 
 async def test_ends_of_other_calls_do_not_touch_what_is_parked(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
