@@ -36,7 +36,7 @@ class Striker(cb.ResidentActor):
 
         self.driver = driver = load_driver()
         nvrtc = load_nvrtc()
-        architecture, form = _architecture(nvrtc, ctx.device.compute_capability)
+        architecture, form = _architecture(nvrtc, ctx.info.compute_capability)
         module = ctypes.c_void_p()
         driver.module_load_data(ctypes.byref(module), _compile(nvrtc, "actors", SOURCE, architecture, form))
         self.functions: dict[str, int] = {}
@@ -111,3 +111,25 @@ class CupyStriker(cb.ResidentActor):
         out = self.cupy.zeros(4, "f4")
         self.kernel((1,), (1,), (out, self.cupy.int64(at)))
         return float(out.get()[0])
+
+
+class TritonStriker(cb.ResidentActor):
+    """Poisons the context by a kernel of Triton's."""
+
+    supervision = cb.OneForOne(max_restarts=0, within=60.0)
+
+    def prepare(self) -> None:
+        import torch
+        from tests.faults.cuda import triton_kernel
+
+        self.torch = torch
+        self.kernel = triton_kernel.put
+
+    def setup(self, ctx: cb.HostContext) -> None:
+        self.ctx = ctx
+
+    def put(self, at: int) -> float:
+        """Write an element of an array of 4, wherever it is, and read the array's first one."""
+        out = self.torch.zeros(4, device=self.ctx.torch_device)
+        self.kernel[(1,)](out, at)
+        return float(out.cpu()[0])

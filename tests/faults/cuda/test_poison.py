@@ -3,10 +3,11 @@
 import asyncio
 import re
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
-from tests.faults.cuda.actors import KINDS, CupyStriker, Striker, TorchStriker
+from tests.faults.cuda.actors import KINDS, CupyStriker, Striker, TorchStriker, TritonStriker
 from tests.faults.cuda.lab import (
     BOUND,
     armed,
@@ -157,18 +158,20 @@ async def test_an_assertion_inside_torch(standby: str) -> None:
             assert (dev.health().restarts, actor.restarts) == (number, 0)
 
 
-async def test_an_illegal_address_inside_cupy() -> None:
-    needs("cupy")
+@pytest.mark.parametrize("package", ["cupy", "triton"])
+async def test_an_illegal_address_inside_a_kernel_of_a_package(package: str) -> None:
+    needs(package)
+    striker: type[CupyStriker | TritonStriker] = CupyStriker if package == "cupy" else TritonStriker
     async with cuda(standby="hot") as dev:
-        actor = dev.actor_of(cb.Props(CupyStriker), name="cupy")
+        actor: cb.ResidentRef[Any] = dev.actor_of(cb.Props(striker), name=package)
         patient = actor.with_timeout(BOUND)
         for number in (1, 2):
-            assert await patient.call(CupyStriker.put, 0) == 7.0
+            assert await patient.call(striker.put, 0) == 7.0
             await armed(dev)
-            error = await error_of(actor.call(CupyStriker.put, 1 << 44))
+            error = await error_of(actor.call(striker.put, 1 << 44))
             early = chain(dev, number)
             assert type(error) is cb.ContextPoisoned
             assert "CUDA_ERROR_ILLEGAL_ADDRESS" in str(error)
-            assert "cudaErrorIllegalAddress" in notes(error)
+            assert re.search("cudaErrorIllegalAddress|illegal memory access", notes(error))
             await is_right(early, number)
             assert (dev.health().restarts, actor.restarts) == (number, 0)
