@@ -4,6 +4,7 @@ import ctypes
 import os
 from typing import Any
 
+import numpy as np
 from tests.device.residents.lab import wait_at
 
 import callboard as cb
@@ -21,6 +22,7 @@ class Apart(cb.ResidentActor):
     def setup(self, ctx: cb.HostContext) -> None:
         self.ctx = ctx
         self.total = 0
+        self.notes: list[float] = []
 
     def add(self, n: int) -> int:
         self.total += n
@@ -53,3 +55,66 @@ class Apart(cb.ResidentActor):
     def wait(self, gate: str) -> int:
         wait_at(gate)
         return self.total
+
+    # -- device arrays; by ops of the actor's own device, which work on every backend ----------------------------------
+
+    def values(self, array: cb.In) -> Any:
+        return self.ctx.device.copy(array).get()
+
+    def total_of(self, array: cb.In) -> float:
+        return float(self.values(array).astype(np.float64).sum())
+
+    def note_total(self, array: Any) -> None:
+        self.notes.append(self.total_of(array) + 3.0)
+
+    def noted(self) -> list[float]:
+        return self.notes
+
+    def is_read_only(self, array: cb.In) -> bool:
+        flags = getattr(array, "flags", None)
+        return not flags.writeable if flags is not None else bool(array.__cuda_array_interface__["data"][1])
+
+    def update(self, array: Any, factor: float, by: float) -> None:
+        self.ctx.device.copy(self.ctx.device.put(self.values(array) * factor + by), array)
+
+    def increment(self, array: Any) -> None:
+        self.update(array, 1.0, 1.0)
+
+    def fill_twice(self, array: Any, by: float) -> None:
+        """The array doubled, and something added."""
+        self.update(array, np.float32(2.0), np.float32(by))
+
+    def add_to_both(self, row: Any, column: Any) -> None:
+        self.update(row, 1.0, 1.0)
+        self.update(column, 1.0, 10.0)
+
+    def wait_reading(self, gate: str, array: cb.In) -> float:
+        wait_at(gate)
+        return self.total_of(array)
+
+    def wait_writing(self, gate: str, array: Any) -> None:
+        wait_at(gate)
+        self.increment(array)
+
+    def fail_reading(self, array: cb.In) -> None:
+        raise ValueError("not spoilt")
+
+    def fail_writing(self, array: Any) -> None:
+        self.update(array, 1.0, 1.0)
+        raise ValueError("spoilt")
+
+    def exit_with(self, written: Any, read: cb.In) -> None:
+        self.update(written, 1.0, 1.0)
+        os._exit(3)
+
+    def make(self, n: int) -> cb.GpuRef:
+        self.made = self.ctx.device.put(np.arange(n, dtype=np.float64))
+        return self.ctx.ref(self.made)
+
+    def change_made(self) -> None:
+        self.ctx.device.fill(self.made, 9.0)
+
+    def make_some(self) -> Any:
+        whole = self.ctx.device.put(np.arange(6.0).reshape(2, 3))
+        once = self.ctx.ref(whole)
+        return [once, once], self.ctx.ref(whole.T), self.ctx.ref(whole[:0])

@@ -3,7 +3,7 @@
 import asyncio
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,12 @@ BOUND = 20.0
 """Seconds for what must come; a failure takes longer."""
 
 
+@pytest.fixture
+async def dev(backend: str) -> AsyncIterator[cb.Device]:
+    async with cb.device(backend, isolation="process", standby=None, close_timeout=5.0) as device:
+        yield device
+
+
 async def within(reply: Any) -> Any:
     async with asyncio.timeout(BOUND):
         return await reply
@@ -36,7 +42,8 @@ def host_of(dev: cb.Device) -> int:
 # -- calls -------------------------------------------------------------------------------------------------------------
 
 
-async def test_calls_work_as_ever_and_run_in_another_process(dev: cb.Device) -> None:
+async def test_calls_work_as_ever_and_run_in_another_process(anywhere: cb.Device) -> None:
+    dev = anywhere
     probe = await dev.actor_of(cb.Props(Probe, 100), name="probe", own_process=True, wait=True)
     assert probe.state == "ready"
     pid = await within(dev.actor_of(cb.Props(Apart), own_process=True).call(Apart.pid))
@@ -63,7 +70,7 @@ async def test_cancelled_late_and_streamed_calls(dev: cb.Device, gate: Gate) -> 
     assert queued.cancel()
     with pytest.raises(cb.Withdrawn):
         await within(queued)
-    with pytest.raises(cb.AskTimeout, match="no answer within 0.01 s"):
+    with pytest.raises(cb.AskTimeout, match=r"no answer within 0\.01 s"):
         await within(apart.with_timeout(0.01).call(Apart.add, 1))
     await gate.let_through()
     assert await within(waiting) == 0
@@ -115,7 +122,7 @@ async def test_a_crash_restarts_that_actor_only(dev: cb.Device, how: str) -> Non
     else:
         lost = [apart.call(getattr(Apart, how)), apart.call(Apart.add, 1)]
     for reply in lost:
-        with pytest.raises(cb.ContextPoisoned, match="cpu:0/apart: the context host|cuda:0/apart: the context host"):
+        with pytest.raises(cb.ContextPoisoned, match=r"0/apart: the context host (crashed|ended)"):
             await within(reply)
     assert apart.state == "restarting"
     assert isinstance(apart.cause, cb.ContextPoisoned)
@@ -136,7 +143,7 @@ async def test_an_actor_that_crashes_too_often_stops_alone(dev: cb.Device) -> No
         with pytest.raises(cb.ContextPoisoned):
             await within(apart.call(Apart.exit))
         await within(apart.ready())
-    with pytest.raises(ActorStopped, match="resident actor apart has stopped: .*more than 2 contexts lost") as caught:
+    with pytest.raises(ActorStopped, match=r"actor apart has stopped: .*more than 2 contexts lost") as caught:
         await within(apart.call(Apart.exit))
     assert isinstance(caught.value.__cause__, cb.ContextPoisoned)
     assert apart.is_stopped

@@ -23,8 +23,10 @@ from callboard.device.protocol.failures import as_error
 from callboard.device.protocol.messages import (
     Activate,
     Completions,
+    DeviceRoomWanted,
     Flush,
     FromHost,
+    Held,
     Open,
     ProtocolError,
     Ready,
@@ -110,7 +112,7 @@ class DeviceActor(Actor):
         self.host: Host | None = None
         self.on_answer: Callable[[FromHost], None] = lambda _: None
         self.on_loss: Callable[[AccelError], None] = lambda _: None
-        self.on_stop: Callable[[AccelError, AccelError], AccelError] = lambda error, _: error
+        self.on_stop: Callable[[Event, AccelError, AccelError], AccelError] = lambda event, error, cause: error
         self.compute_capability = info.compute_capability
         self.close_timeout = config.close_timeout
         self.isolated = starter.isolated
@@ -208,7 +210,7 @@ class DeviceActor(Actor):
             if type(message) is Completions:
                 if host is self.host and port.stopped is None:
                     port.completions(message)
-            elif isinstance(message, RoomWanted | Returned):
+            elif isinstance(message, RoomWanted | DeviceRoomWanted | Held | Returned):
                 if host is self.host:
                     residents.take(host, message)
             else:
@@ -375,7 +377,7 @@ class DeviceActor(Actor):
             self.error = error
             now = self._clock()
             told = error if isinstance(error, Unrecoverable) else DeviceStopped(str(error))
-            failed = self.port.stop(reason, told if event is Event.STOP else self.on_stop(told, loss or error))
+            failed = self.port.stop(reason, self.on_stop(event, told, loss or error))
             self.residents.lost()
             self.on_loss(error)
             self.own.stop(error, reason)

@@ -21,6 +21,7 @@ from callboard.core.errors import AccelError, AskTimeout, ContextLost, DeviceSto
 from callboard.device.client.line.answers import Answers
 from callboard.device.client.line.refusals import marked
 from callboard.device.client.line.status import HostStats, ResidentState, TraceRecord
+from callboard.device.client.residents.lender import Lender
 from callboard.device.client.residents.ref import ResidentRef
 from callboard.device.client.residents.registry import Resident, Residents
 from callboard.device.protocol.residents.actor import ResidentActor
@@ -60,7 +61,7 @@ class OwnProcesses:
         self._device = device
         self._make = make
         self._processes: dict[int, _OwnProcess] = {}  # by the actor's id
-        self._closing: set[asyncio.Task[None]] = set()
+        self._closing: dict[_OwnProcess, asyncio.Task[None]] = {}
         self.traces: list[Callable[[TraceRecord], None]] = []
 
     def start(self, props: Props[A], name: str | None, recipe: bytes) -> ResidentRef[A]:
@@ -88,7 +89,7 @@ class OwnProcesses:
         def start(name: str) -> ResidentRef[A]:
             process = _OwnProcess(device, self._make, props, name, self.traces, self._ended)
             ref = process.residents.start(props, name, recipe)
-            process.resident = ref._actor
+            process.started(ref._actor)
             self._processes[ref._actor.id] = process
             return ref
 
@@ -101,8 +102,8 @@ class OwnProcesses:
         if self._processes.pop(process.resident.id, None) is not None:
             self._device.residents.unlodge(process.resident)
             task = self._device.port.loop.create_task(process.close(), name="callboard-own-process")
-            self._closing.add(task)
-            task.add_done_callback(self._closing.discard)
+            self._closing[process] = task
+            task.add_done_callback(lambda _: self._closing.pop(process))
 
     def stop(self, error: AccelError, reason: str) -> None:
         """The device has stopped, and with it the actors."""
@@ -112,10 +113,11 @@ class OwnProcesses:
     async def close(self, timeout: float) -> None:
         """End them all and wait until their processes have ended; each gets about ``timeout`` seconds."""
         for process in list(self._processes.values()):
-            process.limit_close(timeout)
             self._ended(process)
+        for process in self._closing:
+            process.limit_close(timeout)
         while self._closing:
-            await asyncio.wait(self._closing)
+            await asyncio.wait(self._closing.values())
 
     # -- what they tell ------------------------------------------------------------------------------------------------
 
@@ -167,7 +169,10 @@ class _OwnProcess:
         self._traces = traces
         self._close_timeout = owner.close_timeout
         fleet = Fleet(loop, config.max_staged_bytes, True, self._serving)
-        self.residents = Residents(port, fleet.arenas, self._serving, isolated=True)
+        self.residents = residents = Residents(port, fleet.arenas, self._serving, isolated=True)
+        residents.caller.lender = self._lender = Lender(
+            owner.residents, name, fleet.arenas, not backend.shares, residents.caller.copy, fleet.when_reaped
+        )
         self.residents.on_end = lambda _: ended(self)
         starter = ProcessStarter(backend.environment(info), config)
 
@@ -184,6 +189,11 @@ class _OwnProcess:
 
         self._ref: ActorRef[DeviceActor] = owner.system.actor_of(Props(own_process))
 
+    def started(self, resident: Resident) -> None:
+        """The actor has been made."""
+        self.resident = resident
+        self._lender.actor = resident.id
+
     def _serving(self) -> list[Host]:
         return [] if self._device is None else self._device._serving()
 
@@ -198,13 +208,16 @@ class _OwnProcess:
             if actor.state is ResidentState.RESTARTING:
                 actor.is_restarting(error)
 
-    def _why_stopped(self, error: AccelError, cause: AccelError) -> AccelError:
-        """The process was lost too often, or no other could be started: the actor stops."""
+    def _why_stopped(self, event: Event, error: AccelError, cause: AccelError) -> AccelError:
+        """What the calls without an answer fail with, and later ones are refused with."""
         actor = self.resident
-        stopped = ActorStopped(f"resident actor {actor.name} has stopped: {error}")
-        stopped.__cause__ = cause
-        if actor.stopped is None:
-            actor.stopped = stopped
+        if actor.stopped is None and event is Event.STOP:
+            return error  # the device is closed
+        if actor.stopped is None:  # the process was lost too often, or no other could be started
+            actor.stopped = ActorStopped(f"resident actor {actor.name} has stopped: {error}")
+            actor.stopped.__cause__ = cause
+        stopped = ActorStopped(str(actor.stopped))
+        stopped.__cause__ = actor.stopped.__cause__
         return stopped
 
     def stop(self, error: AccelError, reason: str) -> None:
@@ -220,8 +233,15 @@ class _OwnProcess:
 
     async def close(self) -> None:
         """End the process; nothing of it is left when this returns."""
+        if (
+            self.port.outbox.host is not None
+        ):  # what the actor's end has answered comes behind the word that it has ended
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(ASKED):
+                    await self.port.drain()
         with contextlib.suppress(TimeoutError):  # the log has an error of the host that could not be ended
             await self._ref.stop_and_wait(timeout=2 * self._close_timeout + CLOSING)
+        self._lender.stop()
 
     # -- control -------------------------------------------------------------------------------------------------------
 

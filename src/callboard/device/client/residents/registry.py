@@ -22,7 +22,9 @@ from callboard.device.protocol.arena import ArenaPool
 from callboard.device.protocol.failures import as_error
 from callboard.device.protocol.messages import (
     ActorEvent,
+    DeviceRoomWanted,
     FromHost,
+    Held,
     ProtocolError,
     Returned,
     RoomWanted,
@@ -69,6 +71,7 @@ class Residents:
         self._isolated = isolated
         self._actors: dict[int, Resident] = {}
         self._lodgers: dict[int, Resident] = {}  # in processes of their own
+        self._held_for: dict[int, StartActor] = {}  # those of them that have used device arrays
         self._given_up: dict[str, ResidentStats] = {}
         self._lock = threading.Lock()
         self.caller = Caller(port, arenas)
@@ -85,7 +88,8 @@ class Residents:
         with self._lock:
             name = self._named(name or props.name, props.label)
             self._given_up.pop(name, None)
-            actor = self._actors[actor_id] = Resident(StartActor(actor_id, name, recipe), props, port)
+            message = StartActor(actor_id, name, recipe, alone=self.caller.lender is not None)
+            actor = self._actors[actor_id] = Resident(message, props, port)
         on_loop(self._port, lambda: self._post(actor.message))
         return ref_class(ResidentRef, actor.cls, how_to_call)(self, actor)
 
@@ -174,7 +178,20 @@ class Residents:
     def starts(self) -> list[StartActor]:
         """What a new host is told."""
         with self._lock:
-            return [actor.message for actor in self._actors.values() if actor.stopped is None]
+            actors = [actor.message for actor in self._actors.values() if actor.stopped is None]
+            return actors + list(self._held_for.values())
+
+    def hold_for(self, actor: int, name: str) -> None:
+        """Have the hosts hold arrays for an actor in a process of its own."""
+        with self._lock:
+            message = self._held_for[actor] = StartActor(actor, name, None)
+        self._post(message)
+
+    def hold_no_more(self, actor: int) -> None:
+        """It has ended."""
+        with self._lock:
+            del self._held_for[actor]
+        self._post(StopActor(actor))
 
     def _forget(self, actor: Resident) -> None:
         with self._lock:
@@ -239,6 +256,13 @@ class Residents:
         match message:
             case ActorEvent():
                 self._event(message)
+            case Held():
+                loan = self.caller.loans.get(message.id)
+                if loan is not None:
+                    loan.held(message.regions)
+            case DeviceRoomWanted():
+                if host is not None:
+                    self.caller.device_room(message, host)
             case Returned():
                 self.caller.returned(message.calls)
             case RoomWanted():

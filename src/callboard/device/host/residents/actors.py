@@ -16,7 +16,9 @@ from callboard.device.host.channel import Channel
 from callboard.device.host.context.admission.shortage import shortage
 from callboard.device.host.context.timelines import Timeline
 from callboard.device.host.residents.admission import CallAdmission
+from callboard.device.host.residents.attached import Attached
 from callboard.device.host.residents.endings import CallEndings
+from callboard.device.host.residents.holder import Holder
 from callboard.device.host.residents.item import Ended, Item, Site
 from callboard.device.host.residents.operands import AdoptedBlock
 from callboard.device.host.residents.staging import HostMemory
@@ -25,7 +27,10 @@ from callboard.device.protocol.messages import (
     ActorCall,
     ActorEvent,
     CancelCall,
+    DeviceRoom,
+    DeviceRoomWanted,
     Failure,
+    Release,
     Returned,
     Room,
     RoomWanted,
@@ -66,7 +71,8 @@ class HostActors:
         self.helm = serving.helm
         self._crowded = 0  # calls for which no actor may serve
         self._stage: Stage | None = None
-        self._actors: dict[int, ActorThread] = {}
+        self._actors: dict[int, ActorThread | Holder] = {}
+        self._holders: list[Holder] = []
         self._notes: deque[Callable[[], None]] = deque()
         self._returned: deque[int] = deque()
         self._leaving: list[Timeline] = []
@@ -75,7 +81,7 @@ class HostActors:
 
     # -- messages ------------------------------------------------------------------------------------------------------
 
-    def take(self, message: ActorCall | CancelCall | Room | StartActor | StopActor) -> None:
+    def take(self, message: ActorCall | CancelCall | Room | DeviceRoom | Release | StartActor | StopActor) -> None:
         """Handle one message."""
         match message:
             case ActorCall():
@@ -89,6 +95,16 @@ class HostActors:
                     with contextlib.suppress(OutOfMemory):  # memory_at raises it to the call
                         self._on_stage.context.admission.arenas.find(message.place[0] if message.place else 0)
                     running[0].give_room(message)
+            case DeviceRoom():
+                running = self._on_stage.admission.running.get(message.id)
+                if running is not None:
+                    if message.region:
+                        with contextlib.suppress(AccelError):  # the actor's thread raises it to the call
+                            self.attached.address(*message.region)
+                    running[0].give_room(message)
+            case Release():
+                for holder in self._holders:
+                    holder.release(message)
             case StartActor():
                 if message.actor not in self._actors:  # a host that is just starting gets the message twice
                     self._start(message)
@@ -110,7 +126,7 @@ class HostActors:
         elif not message.overflow:
             actor.cancel(message.call)
 
-    def _refuse(self, actor: ActorThread, item: Item, error: AccelError) -> None:
+    def _refuse(self, actor: ActorThread | Holder, item: Item, error: AccelError) -> None:
         """Fail a call that was admitted and will not run."""
         self._on_stage.endings.fail(Ended(actor, item, b"", [], described(item.message.id, error)))
         if item.staged is not None:
@@ -118,13 +134,21 @@ class HostActors:
 
     def enter(self, context: "ContextActor") -> None:
         """Set the actors up: the context is open and is the active one of the device."""
-        admission = CallAdmission(context, self._actors, self._gone_because, self.channel.shared, self._give_back)
+        self.attached = Attached(context)
+        admission = CallAdmission(
+            context, self._actors, self._gone_because, self.channel.shared, self._give_back, self.attached
+        )
         self._stage = Stage(context, admission, CallEndings(context, admission.running))
         context.residents_busy = lambda: {actor.id: actor.busy.seconds for actor in self._actors.values()}
         for actor in self._actors.values():
             self._enter(actor)
 
     def _start(self, message: StartActor) -> None:
+        if message.recipe is None:
+            holder = self._actors[message.actor] = Holder(message.actor, message.name, self)
+            self._holders.append(holder)
+            self._enter(holder)
+            return
         try:
             actor = ActorThread(message, self)
         except RuntimeError as e:
@@ -137,7 +161,7 @@ class HostActors:
         self._actors[message.actor] = actor
         self._enter(actor)
 
-    def _enter(self, actor: ActorThread) -> None:
+    def _enter(self, actor: ActorThread | Holder) -> None:
         if self._stage is None or actor.timeline is not None:
             return
         context = self._stage.context
@@ -183,7 +207,7 @@ class HostActors:
         """Note that a call has ended."""
         self._post(lambda: self._on_stage.endings.end(ended))
 
-    def post_gone(self, actor: ActorThread, cause: Failure | None) -> None:
+    def post_gone(self, actor: ActorThread | Holder, cause: Failure | None) -> None:
         """Note that the thread ends; ``cause`` is why the actor gave up, None if it was told to stop."""
         self._post(lambda: self._gone(actor, cause))
 
@@ -192,6 +216,9 @@ class HostActors:
 
     def post_room_wanted(self, actor: ActorThread, item: Item, nbytes: int) -> None:
         self._post(lambda: self.channel.send(RoomWanted(item.message.id, nbytes)))
+
+    def post_device_room_wanted(self, item: Item, nbytes: int) -> None:
+        self._post(lambda: self.channel.send(DeviceRoomWanted(item.message.id, nbytes)))
 
     def post_trim(self) -> None:
         """Note that memory was short."""
@@ -237,7 +264,14 @@ class HostActors:
         if self._stage is None:
             return False
         holder = None if self.helm is None else self.helm.holder
-        return any(actor is not holder for actor, _ in self._stage.admission.running.values())
+        return any(
+            actor is not holder and actor not in self._holders for actor, _ in self._stage.admission.running.values()
+        )
+
+    @property
+    def waiting(self) -> bool:
+        """Whether a call in another process waits for the users of its arrays."""
+        return any(holder.waiting for holder in self._holders)
 
     def dispatch(self) -> None:
         """Hand the calls that were admitted to their actors; one that is called alone serves from now on."""
@@ -276,6 +310,10 @@ class HostActors:
         """Settle a call; on the thread that serves."""
         self._on_stage.endings.end(ended)
 
+    def fail(self, ended: Ended) -> None:
+        """Settle a call that has failed; on the thread that serves."""
+        self._on_stage.endings.fail(ended)
+
     def advance(self) -> None:
         """Act on the notes; called before the context polls its streams.
 
@@ -295,10 +333,12 @@ class HostActors:
     def settle(self) -> bool:
         """Decide what waited for completions, after the context has settled; True when ops may have been launched."""
         launched = self._stage is not None and self._stage.endings.settle()
+        for holder in self._holders:
+            launched = holder.advance() or launched
         self._leaving = [timeline for timeline in self._leaving if not self._has_left(timeline)]
         return launched
 
-    def _gone(self, actor: ActorThread, cause: Failure | None) -> None:
+    def _gone(self, actor: ActorThread | Holder, cause: Failure | None) -> None:
         """A thread has ended: fail the calls that it did not run."""
         actor.stop()  # calls that are admitted from now on are refused
         if self._stage is not None:
@@ -312,6 +352,8 @@ class HostActors:
             if item.claim(refuse=True):
                 self._refuse(actor, item, ActorStopped(text))
         self._actors.pop(actor.id, None)
+        if isinstance(actor, Holder):
+            self._holders.remove(actor)
         self.channel.send(ActorEvent(actor.id, "stopped", cause))
         if actor.timeline is not None:
             self._leaving.append(actor.timeline)
