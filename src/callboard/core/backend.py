@@ -259,19 +259,20 @@ class AccelDevice(abc.ABC):
     def release(self, memory: Memory) -> None:
         """Give a block back; nothing uses it any more."""
 
-    def share(self, address: int) -> tuple[bytes, int]:
-        """The handle by which another process opens the allocation at this address, and the address's offset in it.
+    def share(self, memory: Memory) -> bytes:
+        """The handle by which another process opens a block; all have closed it before it is released.
 
         Raises:
             UnsupportedOp: This memory cannot be shared.
+            AccelError
         """
         raise UnsupportedOp(f"{type(self).__name__} shares no memory")
 
     def attach(self, handle: bytes) -> int:
-        """Open an allocation that another process has shared; gives its address here. Once per handle.
+        """Open a block that another process has shared; gives its address here. Once per handle.
 
         Raises:
-            UnsupportedOp, AccelError: It cannot be opened.
+            AccelError: It cannot be opened.
         """
         raise UnsupportedOp(f"{type(self).__name__} shares no memory")
 

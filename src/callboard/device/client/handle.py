@@ -275,7 +275,7 @@ class Device(DeviceApi[Asynchronous]):
     async def trim(self) -> None:
         """Give cached device memory back to the driver."""
         self._port.flush()
-        await self._answers.ask("trim", timeout=CONTROL_TIMEOUT)
+        await self._actor.own.freed_shared(self._answers.ask)
 
     def per_generation(self, make: "Callable[[Device], T | Awaitable[T]]") -> "PerGeneration[T]":
         """Keep ``make(device)``, made again on first use in each generation.

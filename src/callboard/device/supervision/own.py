@@ -8,7 +8,7 @@ import asyncio
 import concurrent.futures
 import contextlib
 import math
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -42,6 +42,9 @@ A = TypeVar("A", bound=ResidentActor)
 CLOSING = 10.0
 """Seconds that closing may take beyond what the hosts get."""
 
+CONTROL = 5.0
+"""Seconds that the device's own host gets to answer a control request."""
+
 ASKED = 1.0
 """Seconds that a process gets to answer a control request; its actor may keep the GIL for longer."""
 
@@ -62,6 +65,8 @@ class OwnProcesses:
         self._make = make
         self._processes: dict[int, _OwnProcess] = {}  # by the actor's id
         self._closing: dict[_OwnProcess, asyncio.Task[None]] = {}
+        self._shared = False  # memory may be open in other processes
+        self._freeing: set[asyncio.Future[None]] = set()
         self.traces: list[Callable[[TraceRecord], None]] = []
 
     def start(self, props: Props[A], name: str | None, recipe: bytes) -> ResidentRef[A]:
@@ -85,6 +90,8 @@ class OwnProcesses:
         port = device.port
         if port.stopped is not None:
             raise marked(DeviceStopped(f"{port.name}: {port.stopped}"), port.name, port.generation)
+
+        self._shared = self._shared or device.backend.shares
 
         def start(name: str) -> ResidentRef[A]:
             process = _OwnProcess(device, self._make, props, name, self.traces, self._ended)
@@ -130,6 +137,38 @@ class OwnProcesses:
         asked = [process.ask("stats", type=HostStats) for process in self._processes.values()]
         answers = await asyncio.gather(*asked)
         return {actor: s for stats in answers if stats is not None for actor, s in stats.residents_busy.items()}
+
+    # -- memory that they have open ------------------------------------------------------------------------------------
+
+    def free_shared(self, ask: Callable[..., Awaitable[Any]], then: Callable[[], None]) -> None:
+        """Have the device free what is not used any more and may be open in their processes; then call back."""
+        if not self._shared:
+            then()
+            return
+
+        async def free() -> None:
+            with contextlib.suppress(AccelError):  # the context is lost, or does not answer in time
+                await self.freed_shared(ask)
+            then()
+
+        task = asyncio.ensure_future(free())
+        self._freeing.add(task)
+        task.add_done_callback(self._freeing.discard)
+
+    async def freed_shared(self, ask: Callable[..., Awaitable[Any]]) -> None:
+        """Give cached memory back; what was shared, when no process has it open.
+
+        What a process that does not answer may have open, or one that is being replaced, is left for the next time.
+        """
+        await ask("trim", timeout=CONTROL)
+        if not self._shared:
+            return
+        handles = await ask("leaving", timeout=CONTROL, type=list[bytes])
+        if handles and all(await asyncio.gather(*(process.detach(handles) for process in self._all()))):
+            await ask("forget", handles, timeout=CONTROL)
+
+    def _all(self) -> "list[_OwnProcess]":
+        return [*self._processes.values(), *self._closing]
 
     async def trace(self, install: bool) -> None:
         """Begin or end to record calls, in later contexts too."""
@@ -253,6 +292,13 @@ class _OwnProcess:
             return await self._answers.ask(what, argument, timeout=ASKED, type=type)
         except (AskTimeout, ContextLost, DeviceStopped):
             return None
+
+    async def detach(self, handles: list[bytes]) -> bool:
+        """Have it close memory; says whether it has none of that open."""
+        device = self._device
+        if device is None or device.state is not State.READY or not device.fleet.hosts <= set(device._serving()):
+            return device is None
+        return bool(await self.ask("detach", handles, type=bool))
 
     async def trace(self, install: bool) -> None:
         device = self._device

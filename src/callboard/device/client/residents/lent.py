@@ -104,8 +104,9 @@ class LentRoom:
         self._loan: Loan | None = None
         try:
             lender.start()
-            self._whole = lender.port.submit(Empty(shape=(nbytes,), dtype="u8"))
-            loan = Loan(lender, [self._whole], [True], self._held, self._failed, fresh=True)
+            whole: GpuRef[Any] = lender.port.submit(Empty(shape=(nbytes,), dtype="u8"))
+            self._whole = whole
+            loan = Loan(lender, [whole], [True], self._held, self._failed, fresh=True)
             with lender.order:
                 loan.ask(f"{lender.name}: room for a result")
             self._loan = loan

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from callboard.actors.errors import ActorStopped
+from callboard.core.backend import Memory
 from callboard.core.errors import AccelError, MailboxFull, OutOfMemory, Withdrawn
 from callboard.device.host.channel import Channel
 from callboard.device.host.context.admission.shortage import shortage
@@ -135,6 +136,7 @@ class HostActors:
     def enter(self, context: "ContextActor") -> None:
         """Set the actors up: the context is open and is the active one of the device."""
         self.attached = Attached(context)
+        context.detach = self.attached.close
         admission = CallAdmission(
             context, self._actors, self._gone_because, self.channel.shared, self._give_back, self.attached
         )
@@ -301,6 +303,10 @@ class HostActors:
         ready, admission.ready = admission.ready, []
         for actor, item in ready:
             actor.put(item)
+
+    def share(self, memory: Memory) -> bytes:
+        """The handle by which another process opens this memory; raises as :meth:`Shares.handle`."""
+        return self._on_stage.context.shares.handle(memory)
 
     def crowd(self) -> None:
         """Ops had to wait for a call on the thread that serves: calls go to other threads for a while."""

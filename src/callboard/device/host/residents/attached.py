@@ -48,9 +48,10 @@ class Attached:
             self._open[where] = self._context.device.attach(where)
         return self._open[where] + offset
 
-    def close(self, handles: Iterable[bytes]) -> None:
+    def close(self, handles: Iterable[bytes]) -> bool:
         """Close allocations that the device's own host is about to free; no call uses them any more."""
         for handle in handles:
             address = self._open.pop(handle, None)
             if address is not None:
                 self._context.device.detach(address)
+        return True

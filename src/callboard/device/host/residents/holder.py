@@ -128,7 +128,8 @@ class Holder:
         regions: list[Any] = []
         if item.room is None:
             try:
-                regions = [list(site.device.share(address)) for address, _, _ in item.operands]
+                for (address, _, _), (block, _) in zip(item.operands, item.blocks, strict=True):
+                    regions.append([self._host.share(block.memory), address - block.memory.address])
             except Exception as e:  # of a driver; a dead context shows at the next poll
                 self._host.fail(Ended(self, item, b"", [], described(item.message.id, e)))
                 return
