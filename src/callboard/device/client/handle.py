@@ -291,8 +291,9 @@ class Device(DeviceApi[Asynchronous]):
             timeout: Seconds to wait for the host's work in flight; ``close_timeout`` of the configuration by default.
         """
         self._limit_close(timeout)
-        # A thread gets close_timeout to finish its work, and as long again to come back from the call that it is in.
-        await self.ref.stop_and_wait(timeout=2 * self._actor.close_timeout + GRACE)
+        # A thread gets close_timeout to finish its work, and as long again to come back from the call that it is in;
+        # actors in processes of their own get as much before that.
+        await self.ref.stop_and_wait(timeout=3 * self._actor.close_timeout + GRACE)
         self._transfers.close()
 
     def _limit_close(self, timeout: float | None) -> None:

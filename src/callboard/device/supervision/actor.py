@@ -146,7 +146,8 @@ class DeviceActor(Actor):
         task = asyncio.current_task()
         cancelled = task is not None and task.cancelling()
         timeout = min(self.close_timeout, INTERRUPTED) if cancelled else self.close_timeout
-        await asyncio.gather(self.fleet.close(timeout), self.own.close(timeout))
+        await self.own.close(timeout)  # first: they may have memory of this device open
+        await self.fleet.close(timeout)
         self.host = None
         self.residents.close()
         self.arenas.close()

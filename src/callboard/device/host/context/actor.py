@@ -12,6 +12,7 @@ from callboard.core.errors import AccelError, ContextPoisoned
 from callboard.device.config import HostConfig
 from callboard.device.host.channel import Channel
 from callboard.device.host.context.admission import Admission, Arenas
+from callboard.device.host.context.admission.shares import Shares
 from callboard.device.host.context.blocks import BlockPool
 from callboard.device.host.context.completion import completion_for
 from callboard.device.host.context.ledger import Ledger
@@ -19,7 +20,6 @@ from callboard.device.host.context.lending import Lending
 from callboard.device.host.context.libraries import Libraries
 from callboard.device.host.context.parking import Parking
 from callboard.device.host.context.preparing import Helper
-from callboard.device.host.context.shares import Shares
 from callboard.device.host.context.stalls import Stalls
 from callboard.device.host.context.streams import allocator_for
 from callboard.device.host.context.trace import KernelTrace

@@ -17,9 +17,9 @@ from callboard.device.host.channel import Channel
 from callboard.device.host.context.admission.shortage import shortage
 from callboard.device.host.context.timelines import Timeline
 from callboard.device.host.residents.admission import CallAdmission
-from callboard.device.host.residents.attached import Attached
+from callboard.device.host.residents.apart.attached import Attached
+from callboard.device.host.residents.apart.holder import Holder
 from callboard.device.host.residents.endings import CallEndings
-from callboard.device.host.residents.holder import Holder
 from callboard.device.host.residents.item import Ended, Item, Site
 from callboard.device.host.residents.operands import AdoptedBlock
 from callboard.device.host.residents.staging import HostMemory

@@ -29,8 +29,8 @@ from callboard.device.protocol.residents.exceptions import described
 
 if TYPE_CHECKING:
     from callboard.device.host.context.actor import ContextActor
-    from callboard.device.host.residents.attached import Attached
-    from callboard.device.host.residents.holder import Holder
+    from callboard.device.host.residents.apart.attached import Attached
+    from callboard.device.host.residents.apart.holder import Holder
     from callboard.device.host.residents.thread import ActorThread
 
 __all__ = ["CallAdmission"]

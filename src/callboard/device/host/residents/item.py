@@ -14,7 +14,7 @@ from callboard.device.host.residents.staging import HostMemory, StagedCall
 from callboard.device.protocol.messages import ActorCall, Failure
 
 if TYPE_CHECKING:
-    from callboard.device.host.residents.holder import Holder
+    from callboard.device.host.residents.apart.holder import Holder
     from callboard.device.host.residents.thread import ActorThread
 
 __all__ = ["Ended", "Item", "Outcome", "Site", "used"]

@@ -17,8 +17,8 @@ from callboard.core.operand import StructOperand
 from callboard.device.host.context.parking import Holds
 from callboard.device.host.context.pending import FAILED
 from callboard.device.host.context.timelines import Timeline
+from callboard.device.host.residents.apart.copying import copy_to
 from callboard.device.host.residents.busytime import BusyTime
-from callboard.device.host.residents.copying import copy_to
 from callboard.device.host.residents.coroutines import Awaits, Coroutines, has_coroutines, running, set_up
 from callboard.device.host.residents.currents import Currents
 from callboard.device.host.residents.item import Ended, Item, Outcome, Site
