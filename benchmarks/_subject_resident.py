@@ -92,16 +92,17 @@ def _of_resident(actor: "cb.ResidentRef[Served]") -> dict[str, Callable[..., Any
     return {"empty": empty, "echo": echo, "model": model}
 
 
-async def _resident(isolation: Any, made_with: str, device: str) -> None:
+async def _resident(place: str, made_with: str, device: str) -> None:
+    isolation: Any = "process" if place == "own" else place
     async with cb.device(device, isolation=isolation, standby=None) as dev:
-        await serve_async(_of_resident(dev.actor_of(cb.Props(Served, made_with))))
+        await serve_async(_of_resident(dev.actor_of(cb.Props(Served, made_with), own_process=place == "own")))
 
 
 def main(kind: str, made_with: str, device: str, vendors_name: str) -> None:
     """Serve.
 
     Args:
-        kind: ``"plain"``, ``"pipe"``, ``"spinning"``, ``"process"`` or ``"thread"``.
+        kind: ``"plain"``, ``"pipe"``, ``"spinning"``, ``"process"``, ``"thread"`` or ``"own"``.
         made_with: ``"torch"`` or ``"numpy"``.
         device: As callboard names it.
         vendors_name: As torch names it.

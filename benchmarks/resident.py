@@ -4,13 +4,15 @@
     python benchmarks/resident.py --quick --device cpu
 
 A model (a perceptron 512-2048-512 in f32, NumPy arrays in and out) is called plainly, in the same process; behind
-``multiprocessing.Pipe``; behind a prototype whose two ends share memory and spin; and as a resident actor in a process
-and in a thread. It is made with torch, or with NumPy on the CPU where torch is not installed. Each subject is in a
-process of its own, and they are measured in turn, round by round: a call that does nothing; batches of 1, 8 and 256,
-awaited one by one, and 32 at once (32 in a row where a call is answered before the next); arrays that are sent back.
+``multiprocessing.Pipe``; behind a prototype whose two ends share memory and spin; and as a resident actor: in the
+device's host, which is a process or a thread, and in a process of its own. It is made with torch, or with NumPy on the
+CPU where torch is not installed. Each subject is in a process of its own, and they are measured in turn, round by
+round: a call that does nothing; batches of 1, 8 and 256, awaited one by one, and 32 at once (32 in a row where a call
+is answered before the next); arrays that are sent back.
 
 Then one small f32 product after the other, each waited for, on a device whose resident actor does nothing; runs a loop
-of pure Python, which keeps the GIL; or multiplies matrices with NumPy, which does not. Last, a call with 64 MiB
+of pure Python, which keeps the GIL; or multiplies matrices with NumPy, which does not; and the same with the actor in a
+process of its own. Last, a call with 64 MiB
 both ways.
 """
 
@@ -34,9 +36,15 @@ SMALL = 64
 HUGE = 64 << 20
 
 ISOLATIONS = ("process", "thread")
-SUBJECTS = ("plain", "pipe", "spinning", *ISOLATIONS)
+PLACES = (*ISOLATIONS, "own")
+"""Of the actor: in the device's host, in either isolation, or in a process of its own."""
+
+SUBJECTS = ("plain", "pipe", "spinning", *PLACES)
 BATCHES = (1, 8, 256)
 ECHOES = (128 << 10, 512 << 10)
+
+SLOWER = 2.0
+"""Most times that a product may take beside a busy actor that has a process of its own."""
 
 BESIDE = 45.0
 """Most microseconds that a call of a small batch may take longer than the model itself."""
@@ -84,10 +92,11 @@ async def _asks(dev: cb.Device, count: int) -> list[float]:
     return sorted(times)
 
 
-async def beside(device: str, isolation: Any, load: str, count: int) -> dict[str, float]:
+async def beside(device: str, place: str, load: str, count: int) -> dict[str, float]:
     """Quantiles of an ask, seconds, with the actor under this load."""
+    isolation: Any = "process" if place == "own" else place
     async with cb.device(device, isolation=isolation, standby=None) as dev:
-        busy = dev.actor_of(cb.Props(Busy))
+        busy = dev.actor_of(cb.Props(Busy), own_process=place == "own")
         await busy.call(Busy.nothing)
         await _asks(dev, 50)
         with tempfile.NamedTemporaryFile() as flag:
@@ -175,28 +184,35 @@ def _median_ratio(figures: Figures, of: str, to: str) -> float:
     return ratio["median"]
 
 
-def products(given: Any, record: Record) -> None:
-    """Measure library products beside an actor."""
+def products(given: Any, record: Record) -> list[Bar]:
+    """Measure library products beside an actor; gives what must be reached on CUDA."""
     count = 1000 if given.quick else 5000
     quantiles: dict[str, dict[str, list[float]]] = {"median": {}, "p99": {}, "max": {}}
 
-    def measured(isolation: str, load: str) -> Callable[[], float]:
+    def measured(place: str, load: str) -> Callable[[], float]:
         def run() -> float:
-            found = asyncio.run(beside(given.device, isolation, load, count))
+            found = asyncio.run(beside(given.device, place, load, count))
             for name, value in found.items():
-                quantiles[name].setdefault(f"{isolation}, {load}", []).append(value)
+                quantiles[name].setdefault(f"{place}, {load}", []).append(value)
             return found["p99"]
 
         return run
 
     title = f"ask of a {SMALL}x{SMALL} product beside an actor"
-    rounds = interleave({f"{i}, {load}": measured(i, load) for i in ISOLATIONS for load in LOADS}, given.rounds, title)
+    rounds = interleave({f"{p}, {load}": measured(p, load) for p in PLACES for load in LOADS}, given.rounds, title)
     complete = len(rounds["process, idle"])
     beside_it: dict[str, Any] = {}
     for name, found in quantiles.items():
         figures = {subject: values[:complete] for subject, values in found.items()}
         beside_it[f"{title}, {name}"] = table(f"{title}, {name}: microseconds", figures, _us, "process, idle")
     record.update(beside_it)
+    medians = {subject: values[:complete] for subject, values in quantiles["median"].items()}
+    bars = []
+    for load in LOADS:
+        if load != "idle":
+            ratio = _median_ratio(medians, f"own, {load}", "own, idle") if kind_of(given.device) == "cuda" else None
+            bars.append(Bar(f"product beside own, {load}, of idle", ratio, SLOWER, at_least=False))
+    return bars
 
 
 def _extend(parser: argparse.ArgumentParser) -> None:
@@ -208,7 +224,7 @@ def main() -> None:
     given: Any = arguments(__doc__, rounds=5, extend=_extend)
     record = Record("resident", given)
     bars = calls(given, record)
-    products(given, record)
+    bars += products(given, record)
     what = f"call with {HUGE:,} bytes both ways"
 
     def huge(isolation: str) -> Callable[[], float]:

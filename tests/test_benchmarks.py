@@ -136,10 +136,10 @@ def test_resident(tmp_path: Path) -> None:
     calls = {title: found for title, found in record["results"].items() if title.startswith(("empty", "batch", "echo"))}
     assert len(calls) == 9
     for figures in calls.values():
-        assert set(figures) == {"plain", "pipe", "spinning", "process", "thread"}
+        assert set(figures) == {"plain", "pipe", "spinning", "process", "thread", "own"}
         assert all(0 < one["median"] < 10 for one in figures.values())
     beside = record["results"]["ask of a 64x64 product beside an actor, p99"]
-    assert {"process, idle", "process, python", "thread, numpy"} <= set(beside)
+    assert {"process, idle", "process, python", "thread, numpy", "own, python"} <= set(beside)
     assert {bar["held"] for bar in record["bars"]} == {None}  # they are for CUDA
 
 

@@ -96,7 +96,9 @@ class Device(DeviceApi[Blocking]):
 
     # -- resident actors -----------------------------------------------------------------------------------------------
 
-    def actor_of(self, props: Props[A], name: str | None = None, *, wait: bool = False) -> ResidentRef[A]:
+    def actor_of(
+        self, props: Props[A], name: str | None = None, *, wait: bool = False, own_process: bool = False
+    ) -> ResidentRef[A]:
         """Start an actor of yours in the device's context host.
 
         ``emb = gpu.actor_of(cb.Props(Embedder), name="embedder")``, then ``emb.call(Embedder.embed, ["hello"])`` waits
@@ -104,8 +106,8 @@ class Device(DeviceApi[Blocking]):
         :meth:`callboard.Device.actor_of`.
         """
         # Pickled on this thread: it may be importing the class's module, and the loop's thread would wait for that.
-        recipe = self._device._actor.residents.recipe(Props.checked(props))
-        opened = self._background.run(_actor_of(self._device, props, name, recipe, wait))
+        recipe = self._device._recipe(props, own_process)
+        opened = self._background.run(_actor_of(self._device, props, name, recipe, wait, own_process))
         return ref_class(ResidentRef, opened._actor.cls, how_to_call)(self, opened)
 
     # -- what it tells -------------------------------------------------------------------------------------------------
@@ -253,11 +255,10 @@ async def _subscribed(device: AsyncDevice) -> AsyncIterator[DeviceEvent]:
 
 
 async def _actor_of(
-    device: AsyncDevice, props: Props[A], name: str | None, recipe: Any, wait: bool
+    device: AsyncDevice, props: Props[A], name: str | None, recipe: Any, wait: bool, own_process: bool
 ) -> AsyncResidentRef[A]:
-    residents = device._actor.residents
-    ref = residents.start(props, name, recipe)
-    return await residents.when_ready(ref) if wait else ref
+    ref = device._start_resident(props, name, recipe, own_process)
+    return await ref._residents.when_ready(ref) if wait else ref
 
 
 async def _awaited(call: Callable[[], Awaitable[T]]) -> T:

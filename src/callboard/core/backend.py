@@ -54,6 +54,10 @@ class AccelBackend(abc.ABC):
     """How its host waits by default; ``"polled"`` where looking at an event is cheap and burns no core that the work
     needs."""
 
+    shares: ClassVar[bool] = False
+    """Whether other processes can open the memory of its devices: :meth:`AccelDevice.share`, :meth:`AccelDevice.attach`
+    and :meth:`AccelDevice.detach` are there."""
+
     @abc.abstractmethod
     def devices(self) -> list[DeviceInfo]:
         """All devices, without opening one and without loading the driver library into this process.
@@ -262,6 +266,27 @@ class AccelDevice(abc.ABC):
     @abc.abstractmethod
     def release(self, memory: Memory) -> None:
         """Give a block back; nothing uses it any more."""
+
+    def share(self, memory: Memory) -> bytes:
+        """The handle by which another process opens a block; all have closed it before it is released.
+
+        Raises:
+            UnsupportedOp: This memory cannot be shared.
+            AccelError
+        """
+        raise UnsupportedOp(f"{type(self).__name__} shares no memory")
+
+    def attach(self, handle: bytes) -> int:
+        """Open a block that another process has shared; gives its address here. Once per handle.
+
+        Raises:
+            AccelError: It cannot be opened.
+        """
+        raise UnsupportedOp(f"{type(self).__name__} shares no memory")
+
+    def detach(self, address: int) -> None:
+        """Close what :meth:`attach` has opened; nothing uses it any more."""
+        raise UnsupportedOp(f"{type(self).__name__} shares no memory")
 
     @abc.abstractmethod
     def memory_info(self) -> tuple[int, int]:

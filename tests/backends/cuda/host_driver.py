@@ -62,6 +62,7 @@ class HostDriver:
     def __init__(self) -> None:
         self.blocks: dict[int, np.ndarray[Any, Any]] = {}
         self.pinned: dict[int, np.ndarray[Any, Any]] = {}
+        self.opened: list[int] = []  # blocks of other processes
         self.registered: dict[int, int] = {}
         self.statuses: dict[str, int] = {}
         self.calls: list[str] = []
@@ -166,6 +167,20 @@ class HostDriver:
 
     def mem_free(self, address: int) -> None:
         del self.blocks[address]
+
+    def ipc_get_handle(self, handle: Any, address: int) -> None:
+        self._checked("ipc_get_handle")
+        assert address in self.blocks
+        handle._obj.reserved[:8] = address.to_bytes(8, "little")
+
+    def ipc_open_handle(self, out: Any, handle: Any, flags: int) -> None:
+        self._checked("ipc_open_handle")
+        assert flags == 1
+        out._obj.value = int.from_bytes(bytes(handle.reserved[:8]), "little")
+        self.opened.append(out._obj.value)
+
+    def ipc_close_handle(self, address: int) -> None:
+        self.opened.remove(address)
 
     def mem_alloc_host(self, out: Any, nbytes: int) -> None:
         out._obj.value = self._allocated(self.pinned, nbytes)

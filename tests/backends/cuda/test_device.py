@@ -10,8 +10,16 @@ from host_backend import INFO, HostCudaBackend
 from host_driver import HostDriver
 
 from callboard.backends.cuda.device import CudaDevice
-from callboard.core.backend import DeviceInfo
-from callboard.core.errors import BackendUnavailable, ContextPoisoned, DriverError, OutOfMemory, Unrecoverable
+from callboard.core.backend import DeviceInfo, Memory
+from callboard.core.errors import (
+    AccelError,
+    BackendUnavailable,
+    ContextPoisoned,
+    DriverError,
+    OutOfMemory,
+    Unrecoverable,
+    UnsupportedOp,
+)
 
 
 def test_opening_takes_the_primary_context(device: CudaDevice, driver: HostDriver) -> None:
@@ -55,6 +63,22 @@ def test_blocks(device: CudaDevice, driver: HostDriver) -> None:
     for block in blocks:
         device.release(block)
     assert driver.blocks == {}
+
+
+def test_blocks_are_shared_by_handle(device: CudaDevice, driver: HostDriver) -> None:
+    block = device.allocate(1000)
+    handle = device.share(block)
+    assert len(handle) == 64
+    assert device.attach(handle) == block.address
+    assert driver.opened == [block.address]
+    device.detach(block.address)
+    assert driver.opened == []
+    with pytest.raises(UnsupportedOp, match=r"memory of torch, CuPy.*dev\.copy\(ref\)"):
+        device.share(Memory(block.address + 256, 10))
+    driver.statuses["ipc_open_handle"] = 201
+    with pytest.raises(AccelError, match="201"):
+        device.attach(handle)
+    device.release(block)
 
 
 def test_host_memory_is_registered(device: CudaDevice, driver: HostDriver) -> None:

@@ -73,6 +73,14 @@ class Later(cb.ResidentActor):
         thread: Any = self.ctx._thread
         thread.cancel(call)
 
+    async def add_later(self, name: str, array: Any) -> None:
+        await self.events[name].wait()
+        self.add_now(array)
+
+    def add_now(self, array: Any) -> None:
+        device = self.ctx.device
+        device.copy(device.put(device.copy(array).get() + 1.0), array)
+
     async def stubborn(self, name: str) -> str:
         with contextlib.suppress(asyncio.CancelledError):
             await self.events[name].wait()

@@ -10,6 +10,7 @@ import gc
 import os
 import signal
 from collections import Counter
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -44,10 +45,12 @@ class Run:
     Args:
         dev: Nothing else uses it.
         folder: Where gates and the log are.
+        apart: Actors that get a process of their own.
     """
 
-    def __init__(self, dev: cb.Device, folder: Path) -> None:
+    def __init__(self, dev: cb.Device, folder: Path, apart: Collection[str] = ()) -> None:
         self.dev = dev
+        self.apart = apart
         self.folder = folder
         self.record = Record(folder / "log")
         self.numbers = 0
@@ -62,7 +65,7 @@ class Run:
     def _started(self, name: str) -> Living:
         title = f"{name}-{self._number()}"
         props = cb.Props(Recorder, str(self.record.path), title)
-        return Living(self.dev.actor_of(props, name=name), title)
+        return Living(self.dev.actor_of(props, name=name, own_process=name in self.apart), title)
 
     def _number(self) -> int:
         self.numbers += 1
@@ -177,7 +180,8 @@ class Run:
     def do_expire(self, back: int) -> None:
         """The time limit of a call passes."""
         call = self._pending(back)
-        end = None if call is None else self._caller.flying.get(call.reply._op)
+        flying = [] if call is None else [c.flying[call.reply._op] for c in self._callers if call.reply._op in c.flying]
+        end = flying[0] if flying else None
         if call is not None and end is not None:
             call.expired = True
             end.expire(5.0, "expired")
@@ -274,9 +278,8 @@ class Run:
     # -- the end -------------------------------------------------------------------------------------------------------
 
     @property
-    def _caller(self) -> Caller:
-        caller: Caller = self.dev._actor.residents.caller
-        return caller
+    def _callers(self) -> list[Caller]:
+        return [self.dev._actor.residents.caller, *(actor.ref._residents.caller for actor in self.actors)]
 
     async def close(self) -> None:
         """Let everything end, and see that nothing is left."""
@@ -299,8 +302,10 @@ class Run:
             while (await self.dev.stats()).staged_bytes:
                 gc.collect()
             await self.dev.drain()
-        assert not self._caller.flying
-        assert not self._caller._staged
+        for caller in self._callers:
+            assert not caller.flying
+            assert not caller._staged
+            assert not caller.loans
 
     def check(self) -> None:
         """What the replies and the log say fits the model."""
@@ -316,7 +321,7 @@ class Run:
             use.check(self.killed, ran)
 
 
-async def run(program: list[tuple[Any, ...]], dev: cb.Device, folder: Path) -> None:
+async def run(program: list[tuple[Any, ...]], dev: cb.Device, folder: Path, apart: Collection[str] = ()) -> None:
     """Run a program on a device, and check it."""
     ends: Counter[int] = Counter()
     ended = Caller.ended
@@ -326,7 +331,7 @@ async def run(program: list[tuple[Any, ...]], dev: cb.Device, folder: Path) -> N
         ended(self, end, failed)
 
     with mock.patch.object(Caller, "ended", once):
-        one = Run(dev, folder)
+        one = Run(dev, folder, apart)
         try:
             for step in program:
                 await one.step(*step)

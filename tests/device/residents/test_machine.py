@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +62,9 @@ PLAIN, ALL = 100, 1000
 KILLS, ALL_KILLS = 20, 200
 """Likewise, of those that kill hosts."""
 
+APART, ALL_APART = 8, 40
+"""Likewise, of those where an actor has a process of its own, which takes a while to start."""
+
 
 class Runs:
     """Runs programs, each in a folder of its own, on a device for all of them.
@@ -69,10 +72,12 @@ class Runs:
     Args:
         backend: Of the device.
         place: Where the context lives.
+        apart: Actors that get a process of their own.
     """
 
-    def __init__(self, backend: str, place: str) -> None:
+    def __init__(self, backend: str, place: str, apart: Collection[str]) -> None:
         self._backend = backend
+        self._apart = apart
         self._place = place
         self._runner = asyncio.Runner()
         self._stack = contextlib.AsyncExitStack()
@@ -90,7 +95,7 @@ class Runs:
         if self._dev is None:
             opening = cb.device(self._backend, close_timeout=5.0, max_restarts=None, **PLACES[self._place])
             self._dev = await self._stack.enter_async_context(opening)
-        await run(program, self._dev, folder)
+        await run(program, self._dev, folder, self._apart)
 
     async def _leave(self) -> None:
         self._dev = None
@@ -103,8 +108,13 @@ class Runs:
 
 
 @pytest.fixture
-def runs(backend: str, place: str) -> Iterator[Runs]:
-    made = Runs(backend, place)
+def apart() -> Collection[str]:
+    return ()
+
+
+@pytest.fixture
+def runs(backend: str, place: str, apart: Collection[str]) -> Iterator[Runs]:
+    made = Runs(backend, place, apart)
     yield made
     made.close()
 
@@ -144,4 +154,33 @@ def test_calls_end_likewise_while_hosts_are_killed(runs: Runs, program: Program)
 @drawn(ALL_KILLS)
 @given(program=programs(KILL))
 def test_more_calls_end_likewise_while_hosts_are_killed(runs: Runs, program: Program) -> None:
+    runs(program)
+
+
+@pytest.mark.parametrize("apart", [("one",)])
+@pytest.mark.parametrize("place", ["thread"])
+@drawn(APART)
+@given(program=programs())
+def test_calls_end_likewise_in_a_process_of_their_own(runs: Runs, program: Program) -> None:
+    runs(program)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("apart", [("one",), ("one", "two")])
+@pytest.mark.parametrize("place", ["thread", "loop"])
+@drawn(ALL_APART)
+@given(program=programs())
+def test_more_calls_end_likewise_in_processes_of_their_own(runs: Runs, program: Program) -> None:
+    runs(program)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.fault
+@pytest.mark.parametrize("apart", [("one",)])
+@pytest.mark.parametrize("place", ["process"])
+@drawn(ALL_APART)
+@given(program=programs(KILL))
+def test_more_calls_end_likewise_there_while_the_devices_host_is_killed(runs: Runs, program: Program) -> None:
     runs(program)

@@ -38,6 +38,7 @@ class CudaBackend(AccelBackend):
     name: ClassVar[str] = "cuda"
     isolation: ClassVar[str] = "process"
     completion: ClassVar[str] = "polled"
+    shares: ClassVar[bool] = True
 
     def devices(self) -> list[DeviceInfo]:
         return cuda_devices()

@@ -9,14 +9,27 @@ from ctypes import c_int, c_size_t, c_void_p
 from itertools import count
 from typing import Any
 
-from callboard.backends.cuda.driver import HOST_REGISTER_PORTABLE, Driver, load_driver
+from callboard.backends.cuda.driver import (
+    HOST_REGISTER_PORTABLE,
+    IPC_LAZY_ENABLE_PEER_ACCESS,
+    Driver,
+    IpcHandle,
+    load_driver,
+)
 from callboard.backends.cuda.errors import INVALID_CONTEXT
 from callboard.backends.cuda.graph import GreenContext
 from callboard.backends.cuda.kernels import Kernels
 from callboard.backends.cuda.readback import SLOT, CudaReadback, Slots
 from callboard.backends.cuda.stream import CudaStream
 from callboard.core.backend import AccelDevice, AccelStream, DeviceInfo, Memory
-from callboard.core.errors import AccelError, BackendUnavailable, ContextPoisoned, DriverError, OutOfMemory
+from callboard.core.errors import (
+    AccelError,
+    BackendUnavailable,
+    ContextPoisoned,
+    DriverError,
+    OutOfMemory,
+    UnsupportedOp,
+)
 
 __all__ = ["CudaDevice"]
 
@@ -115,6 +128,25 @@ class CudaDevice(AccelDevice):
     def release(self, memory: Memory) -> None:
         self._allocated.pop(memory.address, None)
         self.driver.mem_free(memory.address)
+
+    def share(self, memory: Memory) -> bytes:
+        if memory.address not in self._allocated:
+            raise UnsupportedOp(
+                "the array lies in memory of torch, CuPy or another package, which another process cannot open; pass a "
+                "copy of it: dev.copy(ref)"
+            )
+        handle = IpcHandle()
+        self.driver.ipc_get_handle(ctypes.byref(handle), memory.address)
+        return bytes(handle.reserved)
+
+    def attach(self, handle: bytes) -> int:
+        address = c_void_p()
+        opened = IpcHandle.from_buffer_copy(handle)
+        self.driver.ipc_open_handle(ctypes.byref(address), opened, IPC_LAZY_ENABLE_PEER_ACCESS)
+        return address.value or 0
+
+    def detach(self, address: int) -> None:
+        self.driver.ipc_close_handle(address)
 
     def memory_info(self) -> tuple[int, int]:
         free, total = c_size_t(), c_size_t()

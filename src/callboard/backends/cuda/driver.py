@@ -19,15 +19,23 @@ from typing import Any
 from callboard.backends.cuda.errors import error_of
 from callboard.core.errors import AccelError, BackendUnavailable, UnsupportedOp
 
-__all__ = ["Driver", "Memcpy2D", "load_driver"]
+__all__ = ["Driver", "IpcHandle", "Memcpy2D", "load_driver"]
 
 EVENT_DISABLE_TIMING = 2
 STREAM_NON_BLOCKING = 1
 HOST_REGISTER_PORTABLE = 1
+IPC_LAZY_ENABLE_PEER_ACCESS = 1
+"""``CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS``; ``cuIpcOpenMemHandle`` requires it."""
 MEMORY_DEVICE = 2
 """``CU_MEMORYTYPE_DEVICE``."""
 
 _Handle = POINTER(c_void_p)
+
+
+class IpcHandle(ctypes.Structure):
+    """``CUipcMemHandle``."""
+
+    _fields_ = (("reserved", c_ubyte * 64),)
 
 
 class Memcpy2D(ctypes.Structure):
@@ -67,6 +75,9 @@ CHECKED: dict[str, tuple[str, tuple[Any, ...]]] = {
     "mem_info": ("cuMemGetInfo_v2", (POINTER(c_size_t), POINTER(c_size_t))),
     "mem_alloc": ("cuMemAlloc_v2", (_Handle, c_size_t)),
     "mem_free": ("cuMemFree_v2", (c_void_p,)),
+    "ipc_get_handle": ("cuIpcGetMemHandle", (POINTER(IpcHandle), c_void_p)),
+    "ipc_open_handle": ("cuIpcOpenMemHandle_v2", (_Handle, IpcHandle, c_uint)),
+    "ipc_close_handle": ("cuIpcCloseMemHandle", (c_void_p,)),
     "mem_alloc_host": ("cuMemAllocHost_v2", (_Handle, c_size_t)),
     "mem_free_host": ("cuMemFreeHost", (c_void_p,)),
     "host_register": ("cuMemHostRegister_v2", (c_void_p, c_size_t, c_uint)),
@@ -153,6 +164,9 @@ class Driver:
     mem_info: Call
     mem_alloc: Call
     mem_free: Call
+    ipc_get_handle: Call
+    ipc_open_handle: Call
+    ipc_close_handle: Call
     mem_alloc_host: Call
     mem_free_host: Call
     host_register: Call

@@ -56,6 +56,7 @@ class Device(DeviceApi[Asynchronous]):
         self._actor = actor
         self._port: OpPort = actor.port
         self._answers = Answers(actor)
+        actor.own.traces = self._answers.traces
         self._refs = self._port.services = DeviceRefs(self._port, transfers, self._interop)
 
     # -- refs ----------------------------------------------------------------------------------------------------------
@@ -74,14 +75,19 @@ class Device(DeviceApi[Asynchronous]):
 
     @overload
     def actor_of(
-        self, props: "Props[A]", name: str | None = None, *, wait: Literal[False] = False
+        self,
+        props: "Props[A]",
+        name: str | None = None,
+        *,
+        wait: Literal[False] = False,
+        own_process: bool = False,
     ) -> "ResidentRef[A]": ...
     @overload
     def actor_of(
-        self, props: "Props[A]", name: str | None = None, *, wait: Literal[True]
+        self, props: "Props[A]", name: str | None = None, *, wait: Literal[True], own_process: bool = False
     ) -> "Coroutine[Any, Any, ResidentRef[A]]": ...
     def actor_of(
-        self, props: "Props[A]", name: str | None = None, *, wait: bool = False
+        self, props: "Props[A]", name: str | None = None, *, wait: bool = False, own_process: bool = False
     ) -> "ResidentRef[A] | Coroutine[Any, Any, ResidentRef[A]]":
         """Start an actor of yours in the device's context host: ``gpu.actor_of(cb.Props(Embedder), name="embedder")``.
 
@@ -96,15 +102,25 @@ class Device(DeviceApi[Asynchronous]):
                 The actor is started by this call in any case. If it stops before it is ready, or the wait is cancelled,
                 it is stopped and its name is free again. The coroutine raises as :meth:`ResidentRef.ready
                 <callboard.ResidentRef.ready>`.
+            own_process: Give it a process of its own, with a context of its own on the same device. Python code of the
+                actor then does not slow the ops of the device, and when it crashes only this actor is restarted; each
+                such process takes memory of host and device. See docs/guides/actors.md.
 
         Raises:
             TypeError: No ``ResidentActor``, or something that cannot be sent.
             NameInUse, ValueError: The name is taken, or no name; more than 32 MiB of code and arguments.
             DeviceStopped
         """
-        residents = self._actor.residents
-        ref = residents.start(props, name, residents.recipe(Props.checked(props)))
-        return residents.when_ready(ref) if wait else ref
+        ref = self._start_resident(props, name, self._recipe(props, own_process), own_process)
+        return ref._residents.when_ready(ref) if wait else ref
+
+    def _recipe(self, props: "Props[A]", own_process: bool) -> Any:
+        """What a host makes the actor from; made on the thread of the caller, which may be importing its module."""
+        return self._actor.residents.recipe(Props.checked(props), isolated=own_process)
+
+    def _start_resident(self, props: "Props[A]", name: str | None, recipe: Any, own_process: bool) -> "ResidentRef[A]":
+        where = self._actor.own if own_process else self._actor.residents
+        return where.start(props, name, recipe)
 
     # -- flow ----------------------------------------------------------------------------------------------------------
 
@@ -132,6 +148,7 @@ class Device(DeviceApi[Asynchronous]):
     async def drain(self) -> None:
         """Wait until every op called before has its completion (failures stay with their refs)."""
         await self._port.drain()
+        await self._actor.own.drain()
 
     # -- what it tells -------------------------------------------------------------------------------------------------
 
@@ -183,6 +200,7 @@ class Device(DeviceApi[Asynchronous]):
         """
         host: HostStats = await self._answers.ask("stats", timeout=CONTROL_TIMEOUT, type=HostStats)
         actor, port = self._actor, self._port
+        busy = host.residents_busy | await actor.own.busy()
         return DeviceStats(
             name=port.name,
             uuid=port.uuid,
@@ -206,7 +224,7 @@ class Device(DeviceApi[Asynchronous]):
             failed=port.unanswered.failed,
             plans=host.plans,
             libraries=host.libraries,
-            residents=actor.residents.stats(host.residents_busy),
+            residents=actor.residents.stats(busy),
         )
 
     def health(self) -> DeviceHealth:
@@ -244,18 +262,20 @@ class Device(DeviceApi[Asynchronous]):
         """
         self._answers.traces.append(hook)
         await self._answers.ask("trace", True, timeout=CONTROL_TIMEOUT)
+        await self._actor.own.trace(True)
 
         async def remove() -> None:
             self._answers.traces.remove(hook)
             if not self._answers.traces and not self.stopped:
                 await self._answers.ask("trace", False, timeout=CONTROL_TIMEOUT)
+                await self._actor.own.trace(False)
 
         return remove
 
     async def trim(self) -> None:
         """Give cached device memory back to the driver."""
         self._port.flush()
-        await self._answers.ask("trim", timeout=CONTROL_TIMEOUT)
+        await self._actor.own.freed_shared(self._answers.ask)
 
     def per_generation(self, make: "Callable[[Device], T | Awaitable[T]]") -> "PerGeneration[T]":
         """Keep ``make(device)``, made again on first use in each generation.
@@ -271,8 +291,9 @@ class Device(DeviceApi[Asynchronous]):
             timeout: Seconds to wait for the host's work in flight; ``close_timeout`` of the configuration by default.
         """
         self._limit_close(timeout)
-        # A thread gets close_timeout to finish its work, and as long again to come back from the call that it is in.
-        await self.ref.stop_and_wait(timeout=2 * self._actor.close_timeout + GRACE)
+        # A thread gets close_timeout to finish its work, and as long again to come back from the call that it is in;
+        # actors in processes of their own get as much before that.
+        await self.ref.stop_and_wait(timeout=3 * self._actor.close_timeout + GRACE)
         self._transfers.close()
 
     def _limit_close(self, timeout: float | None) -> None:

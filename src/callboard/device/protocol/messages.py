@@ -12,7 +12,7 @@ import msgspec
 
 __all__ = ["VERSION", "Call", "Failure", "FromHost", "ProtocolError", "ToHost"]
 
-VERSION = 4
+VERSION = 5
 """Raised with every change of a message here; both ends must agree before anything else is said."""
 
 
@@ -144,6 +144,8 @@ class ActorCall(Plain, tag=7):
         room: ``[arena, offset, nbytes]`` for the arrays of the result, by the size of the last ones; empty: none.
         deadline: Seconds of ``time.monotonic()`` (on Linux the same clock in all processes) from which on it is not
             begun; 0: none.
+        shared: For an actor in a process of its own, in place of ``bindings``, ``layouts`` and ``writes``: ``[regions,
+            operands]``, the memory that the device's own host lends (:mod:`.residents.regions`).
     """
 
     id: int
@@ -156,6 +158,7 @@ class ActorCall(Plain, tag=7):
     withdrawn: bool = False
     room: list[int] = []
     deadline: float = 0.0
+    shared: list[Any] = []
 
 
 class CancelCall(Plain, tag=13):
@@ -184,18 +187,47 @@ class Room(Plain, tag=12):
     why: str = ""
 
 
+class Release(Plain, tag=14):
+    """A call in another process has ended: the arrays that were held for it are free.
+
+    Attributes:
+        id: Of the call that holds them.
+        failure: Why they count as spoilt, those that it may have written.
+    """
+
+    id: int
+    failure: Failure | None = None
+
+
+class DeviceRoom(Plain, tag=15):
+    """Where a result's device arrays are to be copied: the answer to :class:`DeviceRoomWanted`.
+
+    Attributes:
+        id: Of the call.
+        region: One of :mod:`.residents.regions`; empty when there is none.
+        failure: Why there is none.
+    """
+
+    id: int
+    region: list[Any]
+    failure: Failure | None = None
+
+
 class StartActor(Plain, tag=8):
     """Start a resident actor; a standby runs its ``prepare`` only.
 
     Attributes:
         actor: Its id.
         name: Its name.
-        recipe: Its :class:`Props <callboard.actors.Props>`: pickled for a process, itself for a thread.
+        recipe: Its :class:`Props <callboard.actors.Props>`: pickled for a process, itself for a thread. None: it is in
+            another process; its calls hold arrays for it here.
+        alone: It has this host for itself: the arrays that it gives are copied to the device's own host.
     """
 
     actor: int
     name: str
     recipe: Any
+    alone: bool = False
 
 
 class StopActor(Plain, tag=9):
@@ -221,6 +253,8 @@ ToHost = (
     | ActorCall
     | CancelCall
     | Room
+    | DeviceRoom
+    | Release
     | StartActor
     | StopActor
     | Activate
@@ -302,6 +336,25 @@ class RoomWanted(Plain, tag=7):
     nbytes: int
 
 
+class DeviceRoomWanted(Plain, tag=13):
+    """A result has device arrays, of an actor in a process of its own: where may they be copied?"""
+
+    id: int
+    nbytes: int
+
+
+class Held(Plain, tag=14):
+    """A call in another process may use its arrays from now on, until :class:`Release`.
+
+    Attributes:
+        id: Of the call that holds them.
+        regions: Where their memory is (:mod:`.residents.regions`); empty where it was copied to the call's ``room``.
+    """
+
+    id: int
+    regions: list[Any]
+
+
 class Returned(Plain, tag=12):
     """The arrays that came with these calls are not used any more: their memory is the application's again."""
 
@@ -340,5 +393,18 @@ class Closed(Plain, tag=11):
 
 
 FromHost = (
-    Hello | Ready | Completions | Answer | Lost | Flush | RoomWanted | Returned | ActorEvent | Traces | Unknown | Closed
+    Hello
+    | Ready
+    | Completions
+    | Answer
+    | Lost
+    | Flush
+    | RoomWanted
+    | DeviceRoomWanted
+    | Held
+    | Returned
+    | ActorEvent
+    | Traces
+    | Unknown
+    | Closed
 )

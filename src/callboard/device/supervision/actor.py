@@ -23,8 +23,10 @@ from callboard.device.protocol.failures import as_error
 from callboard.device.protocol.messages import (
     Activate,
     Completions,
+    DeviceRoomWanted,
     Flush,
     FromHost,
+    Held,
     Open,
     ProtocolError,
     Ready,
@@ -37,6 +39,7 @@ from callboard.device.supervision.generations import Ordinals, next_generation
 from callboard.device.supervision.hosts.base import Host, HostEnd, unreadable
 from callboard.device.supervision.hosts.starter import HostStarter
 from callboard.device.supervision.lifecycle import Event, State, after
+from callboard.device.supervision.own import OwnProcesses
 from callboard.device.supervision.standby import Standby
 from callboard.device.supervision.supervisor import DeviceSupervisor
 from callboard.device.supervision.watch import EventFeed, GenerationWatch, Lost, Recovered, Stopped
@@ -81,6 +84,7 @@ class DeviceActor(Actor):
         starter: Starts hosts.
         port: Sends ops and settles them.
         clock: Monotonic seconds.
+        crew: Its hosts and resident actors, where something refers to them before the device is made.
     """
 
     def __init__(
@@ -92,6 +96,7 @@ class DeviceActor(Actor):
         starter: HostStarter,
         port: OpPort,
         clock: Callable[[], float] = time.monotonic,
+        crew: tuple[Fleet, Residents] | None = None,
     ) -> None:
         self.info = info
         self.backend = backend
@@ -107,6 +112,7 @@ class DeviceActor(Actor):
         self.host: Host | None = None
         self.on_answer: Callable[[FromHost], None] = lambda _: None
         self.on_loss: Callable[[AccelError], None] = lambda _: None
+        self.on_stop: Callable[[Event, AccelError, AccelError], AccelError] = lambda event, error, cause: error
         self.compute_capability = info.compute_capability
         self.close_timeout = config.close_timeout
         self.isolated = starter.isolated
@@ -117,15 +123,19 @@ class DeviceActor(Actor):
         self._lost_at = 0.0
         self._fruitless = 0  # losses since a context was last ready
         self._standby = Standby(self._start, self._configured_standby, log)
-        self.fleet = Fleet(port.loop, config.max_staged_bytes, starter.isolated, self._serving)
+        if crew is None:
+            fleet = Fleet(port.loop, config.max_staged_bytes, starter.isolated, self._serving)
+            crew = fleet, Residents(port, fleet.arenas, self._serving, starter.isolated)
+        self.fleet, self.residents = crew
         self.arenas = self.fleet.arenas
-        self.residents = Residents(port, self.arenas, self._serving, starter.isolated)
+        self.own = OwnProcesses(self, type(self))
         self._ready: list[asyncio.Future[None]] = []
 
     # -- start and stop ------------------------------------------------------------------------------------------------
 
     def pre_start(self) -> None:
-        self.port.generation = next_generation()
+        if not self.port.generation:  # else it has been used already
+            self.port.generation = next_generation()
         self.ordinals.of(self.port.generation)
         self.ref.tell(StartDue())
 
@@ -135,7 +145,9 @@ class DeviceActor(Actor):
             self._stop(DeviceStopped(f"{self.port.name} was closed"), Event.STOP, "device shutting down")
         task = asyncio.current_task()
         cancelled = task is not None and task.cancelling()
-        await self.fleet.close(min(self.close_timeout, INTERRUPTED) if cancelled else self.close_timeout)
+        timeout = min(self.close_timeout, INTERRUPTED) if cancelled else self.close_timeout
+        await self.own.close(timeout)  # first: they may have memory of this device open
+        await self.fleet.close(timeout)
         self.host = None
         self.residents.close()
         self.arenas.close()
@@ -199,7 +211,7 @@ class DeviceActor(Actor):
             if type(message) is Completions:
                 if host is self.host and port.stopped is None:
                     port.completions(message)
-            elif isinstance(message, RoomWanted | Returned):
+            elif isinstance(message, RoomWanted | DeviceRoomWanted | Held | Returned):
                 if host is self.host:
                     residents.take(host, message)
             else:
@@ -365,9 +377,11 @@ class DeviceActor(Actor):
         if self._enter(event):
             self.error = error
             now = self._clock()
-            failed = self.port.stop(reason, error if isinstance(error, Unrecoverable) else DeviceStopped(str(error)))
+            told = error if isinstance(error, Unrecoverable) else DeviceStopped(str(error))
+            failed = self.port.stop(reason, self.on_stop(event, told, loss or error))
             self.residents.lost()
             self.on_loss(error)
+            self.own.stop(error, reason)
             if event is not Event.STOP:
                 log.error("%s has stopped, %d ops failed: %s", self.port.name, failed, str(error))
             self.watch_generation.close()

@@ -84,7 +84,12 @@ class Answers:
             # Sent behind the queued frees, which may themselves wait for an array that is still being copied; after a
             # takeover, only when the lost host, which may hold most of the memory, is gone.
             actor = self._actor
-            actor.port.outbox.hold(Gate(passed=lambda: actor.fleet.when_reaped(lambda: host.post(Ask(0, "flushed")))))
+
+            def flushed() -> None:
+                host.post(Ask(0, "flushed"))
+
+            free = actor.own.free_shared
+            actor.port.outbox.hold(Gate(passed=lambda: actor.fleet.when_reaped(lambda: free(self.ask, flushed))))
             actor.port.flush()
 
     def _trace(self, hook: Callable[[TraceRecord], None], record: TraceRecord) -> None:

@@ -82,6 +82,10 @@ class OpPort:
         self._waiting = RoomQueue(lambda n: self.stopped is not None or len(self.unanswered.entries) + n <= self._room)
         forkguard.guard(self)
 
+    def beside(self, name: str, config: DeviceConfig) -> "OpPort":
+        """A port of the same device for another host of it."""
+        return OpPort(self.loop, name, self.uuid, self._backend, self._libraries, config, self._report)
+
     # -- calls ---------------------------------------------------------------------------------------------------------
 
     def submit(self, op: Op[Any, Any], extra: Any = None, keep: Any = None, depth: int = 2) -> Any:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from callboard.actors.errors import ActorStopped
-from callboard.core.errors import MailboxFull
+from callboard.core.errors import MailboxFull, Withdrawn
 from callboard.core.layout import layout_from_wire
 from callboard.core.ref import Allocation, GpuRef
 from callboard.core.reply import Reply
@@ -15,13 +15,26 @@ from callboard.device.client.line.copying import Copier
 from callboard.device.client.line.port import OpPort
 from callboard.device.client.line.refusals import marked
 from callboard.device.client.residents.calls import Arguments, CallEnd
+from callboard.device.client.residents.lender import Lender
+from callboard.device.client.residents.lent import LentArguments, LentRoom
 from callboard.device.client.residents.line import accept, on_loop
+from callboard.device.client.residents.loan import Loan
 from callboard.device.client.residents.reply import CallReply
 from callboard.device.protocol.arena import ArenaPool, Slot
-from callboard.device.protocol.messages import ActorCall, CancelCall, ProtocolError, Room, RoomWanted
+from callboard.device.protocol.failures import as_failure
+from callboard.device.protocol.messages import (
+    ActorCall,
+    CancelCall,
+    DeviceRoom,
+    DeviceRoomWanted,
+    ProtocolError,
+    Room,
+    RoomWanted,
+)
 
 if TYPE_CHECKING:
     from callboard.device.client.residents.registry import Resident
+    from callboard.device.supervision.hosts.base import Host
 
 __all__ = ["Caller"]
 
@@ -58,6 +71,10 @@ class Caller:
     Args:
         port: The op line of the device.
         arenas: Host memory shared with the contexts.
+
+    Attributes:
+        lender: Whose arrays the calls use, where the actor has a process of its own; None: those of the port's device.
+        loans: Calls without an answer that hold arrays for actors in processes of their own, by id.
     """
 
     def __init__(self, port: OpPort, arenas: ArenaPool) -> None:
@@ -65,6 +82,8 @@ class Caller:
         self._arenas = arenas
         self._flying: dict[int, CallEnd] = {}
         self._staged: dict[int, Slot] = {}  # slots of arguments, by call
+        self.lender: Lender | None = None
+        self.loans: dict[int, Loan] = {}
         self._lent: weakref.WeakValueDictionary[int, SharedAllocation] = weakref.WeakValueDictionary()
         self._lock = threading.Lock()
         self._copier = Copier()
@@ -89,8 +108,9 @@ class Caller:
                 port.generation,
                 arguments.tag,
             )
-        arguments.check(port)
+        arguments.check(port if self.lender is None else self.lender.port)
         slot: Slot | None = None
+        lent: LentArguments | None = None
         reply: CallReply[Any] = CallReply(self)
         deadline = 0.0 if timeout is None else time.monotonic() + timeout
         end = CallEnd(self, actor, reply)
@@ -108,16 +128,23 @@ class Caller:
             staged = [] if slot is None else [slot.arena_id, slot.offset, slot.nbytes]
             granted = [] if room is None else [room.arena_id, room.offset, room.nbytes]
             layouts = [r.layout.raw for r in refs]
-            return ActorCall(
+            call = ActorCall(
                 *(id, actor.id, arguments.body, places, layouts, arguments.writes, staged, False, granted, deadline)
             )
+            return call if lent is None else lent.hold_back(call)
 
         room = self._ahead(actor)
         try:
             if arguments.packer.nbytes:
                 slot = self._arenas.take(arguments.packer.nbytes)
                 arguments.packer.stage(_Slot(slot), self._copier.copy)
-            accept(port, arguments.tag, end, message)
+            if self.lender is None or not arguments.refs:
+                accept(port, arguments.tag, end, message)
+            else:
+                lent = LentArguments(self.lender, port, arguments, end)
+                end.lent.append(lent)
+                with lent:
+                    accept(port, arguments.tag, end, message)
         except BaseException:  # Ctrl-C, too
             for unused in (slot, room):
                 if unused is not None and end.id == 0:
@@ -133,6 +160,11 @@ class Caller:
     def port(self) -> OpPort:
         """The op line."""
         return self._port
+
+    @property
+    def arenas(self) -> ArenaPool:
+        """Host memory shared with the contexts."""
+        return self._arenas
 
     @property
     def flying(self) -> dict[int, CallEnd]:
@@ -263,6 +295,21 @@ class Caller:
         except (MailboxFull, MemoryError, RuntimeError) as e:
             return Room(wanted.id, [], f"the result: {e}")
         return Room(wanted.id, [slot.arena_id, slot.offset])
+
+    def device_room(self, wanted: DeviceRoomWanted, host: "Host") -> None:
+        """Have the host of an actor in a process of its own told where the device arrays of a result are to be copied.
+
+        Raises:
+            ProtocolError: No such call is in flight, or it has room.
+        """
+        end = self._flying.get(wanted.id)
+        if end is None and self._port.unanswered.is_late(wanted.id):
+            host.post(DeviceRoom(wanted.id, [], as_failure(wanted.id, Withdrawn("the call has failed meanwhile"))))
+        elif end is None or end.room is not None or self.lender is None or wanted.nbytes <= 0:
+            raise ProtocolError(f"{wanted.nbytes} bytes on the device for call {wanted.id}")
+        else:
+            end.room = LentRoom(self.lender, wanted.id, wanted.nbytes, host)
+            end.lent.append(end.room)
 
 
 class _Slot:

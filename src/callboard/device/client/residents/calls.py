@@ -24,6 +24,7 @@ from callboard.device.protocol.residents.values import Packer, Unpacker, Unsenda
 
 if TYPE_CHECKING:
     from callboard.device.client.residents.caller import Caller
+    from callboard.device.client.residents.lent import LentArguments, LentRoom
     from callboard.device.client.residents.registry import Resident
 
 __all__ = ["Arguments", "CallEnd", "read_only"]
@@ -127,9 +128,11 @@ class CallEnd(End):
     Attributes:
         slot: For the result's arrays: granted with the call, or when the host asked for one.
         asked: The host has asked.
+        lent: What an actor in a process of its own has been lent for the call; told of the call's end.
+        room: Likewise, for the device arrays of its result.
     """
 
-    __slots__ = ("__weakref__", "actor", "asked", "caller", "id", "reply", "slot", "timer")
+    __slots__ = ("__weakref__", "_told", "actor", "asked", "caller", "id", "lent", "reply", "room", "slot", "timer")
 
     def __init__(self, caller: "Caller", actor: "Resident", reply: Reply[Any]) -> None:
         self.caller = caller
@@ -138,12 +141,16 @@ class CallEnd(End):
         self.reply: Callable[[], Any] = weakref.ref(reply)
         self.slot: Slot | None = None
         self.asked = False
+        self.lent: list[LentArguments | LentRoom] = []
+        self.room: LentRoom | None = None
+        self._told = False
         self.timer: asyncio.TimerHandle | None = None
 
     def _answer(self, value: Any) -> None:
         if type(value) is not bytes:
             raise TypeError(f"{value!r:.80} is not an encoded result")
         self.caller.ended(self)
+        self._return_lent(None)
         staged: int | None = None
         with contextlib.suppress(Exception):  # told in place of the result, which cannot be put together
             staged = decode(value)[-1]
@@ -168,7 +175,8 @@ class CallEnd(End):
                 offset, length, _, _ = parts
                 parts = decode(memory[offset : offset + length].tobytes())
             packed, refs, _ = parts
-            made = [self.caller.ref(*wire) for wire in refs]
+            ref = self.caller.ref if self.room is None else self.room.ref
+            made = [ref(*wire) for wire in refs]
             result = Unpacker(None if memory is None else _Own(memory), made, known_class).unpack(packed)
         except Exception as e:  # of a user's class that is made again here, or because a host's message is malformed
             error = ReplyError(f"the result cannot be put together here: {type(e).__name__}: {e}")
@@ -184,7 +192,22 @@ class CallEnd(End):
 
     def _reject(self, failure: Failure) -> None:
         self.caller.ended(self, failed=True)
+        self._return_lent(failure)
         self.give_slot()
+        if self._told:
+            failure.cause.seen = True
+        reply = self.reply()
+        if reply is not None and not reply.done():
+            reply._reject(failure)
+
+    def _return_lent(self, failure: Failure | None) -> None:
+        lent, self.lent = self.lent, []
+        for one in lent:
+            one.over(failure)
+
+    def fail_from(self, failure: Failure) -> None:
+        """Fail the reply because its device arrays cannot be used; the call will not run, or not count."""
+        self._told = True
         reply = self.reply()
         if reply is not None and not reply.done():
             reply._reject(failure)

@@ -22,7 +22,9 @@ from callboard.device.protocol.arena import ArenaPool
 from callboard.device.protocol.failures import as_error
 from callboard.device.protocol.messages import (
     ActorEvent,
+    DeviceRoomWanted,
     FromHost,
+    Held,
     ProtocolError,
     Returned,
     RoomWanted,
@@ -60,6 +62,7 @@ class Residents:
 
     Attributes:
         caller: Calls them.
+        on_end: Called when one has ended.
     """
 
     def __init__(self, port: OpPort, arenas: ArenaPool, hosts: Callable[[], Iterable[Host]], isolated: bool) -> None:
@@ -67,9 +70,12 @@ class Residents:
         self._hosts = hosts
         self._isolated = isolated
         self._actors: dict[int, Resident] = {}
+        self._lodgers: dict[int, Resident] = {}  # in processes of their own
+        self._held_for: dict[int, StartActor] = {}  # those of them that have used device arrays
         self._given_up: dict[str, ResidentStats] = {}
         self._lock = threading.Lock()
         self.caller = Caller(port, arenas)
+        self.on_end: Callable[[Resident], None] = lambda _: None
 
     # -- actors --------------------------------------------------------------------------------------------------------
 
@@ -82,9 +88,23 @@ class Residents:
         with self._lock:
             name = self._named(name or props.name, props.label)
             self._given_up.pop(name, None)
-            actor = self._actors[actor_id] = Resident(StartActor(actor_id, name, recipe), props, port)
+            message = StartActor(actor_id, name, recipe, alone=self.caller.lender is not None)
+            actor = self._actors[actor_id] = Resident(message, props, port)
         on_loop(self._port, lambda: self._post(actor.message))
         return ref_class(ResidentRef, actor.cls, how_to_call)(self, actor)
+
+    def lodge(self, props: Props[A], name: str | None, start: Callable[[str], ResidentRef[A]]) -> ResidentRef[A]:
+        """List an actor that ``start(name)`` starts in a process of its own, under a name that no other has."""
+        with self._lock:
+            name = self._named(name or props.name, props.label)
+            self._given_up.pop(name, None)
+            ref = start(name)
+            self._lodgers[ref._actor.id] = ref._actor
+        return ref
+
+    def unlodge(self, actor: Resident) -> None:
+        """It has ended: list it no more, unless it gave up."""
+        self._forget(actor)
 
     async def when_ready(self, ref: ResidentRef[A]) -> ResidentRef[A]:
         """The ref of an actor that was just started, when it is ready; else the actor is stopped and its name is free.
@@ -100,8 +120,12 @@ class Residents:
             self.stop(actor)
             raise
 
-    def recipe(self, props: Props[Any]) -> Any:
+    def recipe(self, props: Props[Any], *, isolated: bool = False) -> Any:
         """What a host makes the actor from: the props, or their code. Any thread.
+
+        Args:
+            props: Of the actor.
+            isolated: It is to live in a process of its own, whatever the isolation of the device.
 
         Raises:
             TypeError: No ``ResidentActor``, or something that cannot be sent.
@@ -112,7 +136,7 @@ class Residents:
             raise TypeError(
                 f"{factory.__qualname__} is no ResidentActor; derive from it, or make it with system.actor_of"
             )
-        if not self._isolated:
+        if not (self._isolated or isolated):
             return props
         try:
             code = dumps(props)
@@ -129,7 +153,7 @@ class Residents:
         return code
 
     def _named(self, name: str | None, label: str) -> str:
-        taken = {actor.name for actor in self._actors.values() if actor.named}
+        taken = {actor.name for actor in self._listed() if actor.named}
         if name is not None:
             if not name or "/" in name or as_text(name, MAX_NAME) != name:
                 raise ValueError(f"name {name!a:.200}: pass Unicode text without '/', of at most {MAX_NAME} bytes")
@@ -154,11 +178,25 @@ class Residents:
     def starts(self) -> list[StartActor]:
         """What a new host is told."""
         with self._lock:
-            return [actor.message for actor in self._actors.values() if actor.stopped is None]
+            actors = [actor.message for actor in self._actors.values() if actor.stopped is None]
+            return actors + list(self._held_for.values())
+
+    def hold_for(self, actor: int, name: str) -> None:
+        """Have the hosts hold arrays for an actor in a process of its own."""
+        with self._lock:
+            message = self._held_for[actor] = StartActor(actor, name, None)
+        self._post(message)
+
+    def hold_no_more(self, actor: int) -> None:
+        """It has ended."""
+        with self._lock:
+            del self._held_for[actor]
+        self._post(StopActor(actor))
 
     def _forget(self, actor: Resident) -> None:
         with self._lock:
             self._actors.pop(actor.id, None)
+            self._lodgers.pop(actor.id, None)
             if actor.named and actor.stopped is not None and actor.cause is not None:
                 self._given_up[actor.name] = actor.stats(0.0)
                 for name in list(self._given_up)[:-MAX_GIVEN_UP]:
@@ -168,6 +206,10 @@ class Residents:
         for future in waiting:
             if not future.done():
                 future.set_result(None)
+        self.on_end(actor)
+
+    def _listed(self) -> list[Resident]:
+        return [*self._actors.values(), *self._lodgers.values()]
 
     async def until_stopped(self, actor: Resident) -> None:
         """Wait until it has ended."""
@@ -184,12 +226,12 @@ class Residents:
         """What each is doing, by name; also those that have given up. Any thread."""
         with self._lock:
             states = dict.fromkeys(self._given_up, ResidentState.STOPPED)
-            return states | {actor.name: actor.state for actor in self._actors.values() if actor.named}
+            return states | {actor.name: actor.state for actor in self._listed() if actor.named}
 
     def stats(self, busy: Mapping[int, float]) -> dict[str, ResidentStats]:
         """The figures of the same; ``busy`` is what the host has measured, by the actor's id."""
         with self._lock:
-            actors = [actor for actor in self._actors.values() if actor.named]
+            actors = [actor for actor in self._listed() if actor.named]
             return self._given_up | {actor.name: actor.stats(busy.get(actor.id, 0.0)) for actor in actors}
 
     # -- the device ----------------------------------------------------------------------------------------------------
@@ -214,6 +256,13 @@ class Residents:
         match message:
             case ActorEvent():
                 self._event(message)
+            case Held():
+                loan = self.caller.loans.get(message.id)
+                if loan is not None:
+                    loan.held(message.regions)
+            case DeviceRoomWanted():
+                if host is not None:
+                    self.caller.device_room(message, host)
             case Returned():
                 self.caller.returned(message.calls)
             case RoomWanted():

@@ -12,6 +12,7 @@ from callboard.core.errors import AccelError, ContextPoisoned
 from callboard.device.config import HostConfig
 from callboard.device.host.channel import Channel
 from callboard.device.host.context.admission import Admission, Arenas
+from callboard.device.host.context.admission.shares import Shares
 from callboard.device.host.context.blocks import BlockPool
 from callboard.device.host.context.completion import completion_for
 from callboard.device.host.context.ledger import Ledger
@@ -37,6 +38,8 @@ class ContextActor:
 
     Attributes:
         residents_busy: Gives the seconds that each resident actor has been in calls, by its id.
+        shares: Memory that other processes may have open.
+        detach: Closes memory of the device's own host, where this one is an actor's own process.
 
     Raises:
         BackendUnavailable, OutOfMemory, DriverError: From the constructor: the device cannot be opened.
@@ -48,7 +51,9 @@ class ContextActor:
         self.device: AccelDevice = backend.open(info)
         self.parking = Parking()
         self.ledger = Ledger()
+        self.shares = Shares(self.device)
         self.pool = BlockPool(self.device, config.memory_limit)
+        self.pool.release = self.shares.release
         self.streams = allocator_for(self.device, config)
         self.libraries = Libraries(self.device, backend.libraries(), self.streams, backend.name)
         self.helper = Helper(self.device.use, channel.busy, channel.wake)
@@ -76,7 +81,11 @@ class ContextActor:
             self.ledger.trace = KernelTrace()
         self.lending = Lending(self)
         self.residents_busy: Callable[[], dict[int, float]] = dict
+        self.detach: Callable[[list[bytes]], bool] = lambda _: True
         self._asks: dict[str, Callable[[Any], Any]] = {
+            "detach": self._detach,
+            "forget": self.shares.forget,
+            "leaving": lambda _: self.shares.leaving(),
             "stats": self._stats,
             "flushed": self._flushed,
             "trim": self._trim,
@@ -231,6 +240,9 @@ class ContextActor:
             "residents_busy": self.residents_busy(),
             "time": time.monotonic(),
         }
+
+    def _detach(self, handles: list[bytes]) -> bool:
+        return self.detach(handles)
 
     def _flushed(self, _: Any) -> None:
         for block in list(self.pool.busy()):

@@ -9,7 +9,7 @@ does not move. So these results are kept (:class:`BindingCache`). What may have 
 that produces the contents, and the timelines to wait for.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from callboard.core.backend import AccelDevice, Memory
@@ -153,6 +153,7 @@ class BlockPool:
         limit: Most bytes in use at once; None for no limit.
         used: Bytes in use (of whole blocks).
         cached: Bytes kept for reuse.
+        release: Gives memory back to the device.
     """
 
     def __init__(self, device: AccelDevice, limit: int | None) -> None:
@@ -161,6 +162,7 @@ class BlockPool:
         self.limit = limit
         self.used = 0
         self.cached = 0
+        self.release: Callable[[Memory], None] = device.release
 
     def take(self, nbytes: int) -> Block:
         """A block of at least ``nbytes``.
@@ -219,7 +221,7 @@ class BlockPool:
             for block in kept:
                 if block.idle():
                     self.cached -= size
-                    self._device.release(block.memory)
+                    self.release(block.memory)
                 else:
                     busy.append(block)
             if busy:

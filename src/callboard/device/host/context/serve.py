@@ -22,12 +22,14 @@ from callboard.device.protocol.messages import (
     CancelCall,
     Close,
     Closed,
+    DeviceRoom,
     Lost,
     MapArena,
     Open,
     Plain,
     ProtocolError,
     Ready,
+    Release,
     Room,
     StartActor,
     StopActor,
@@ -202,6 +204,7 @@ class ContextHost:
         context.report()
         if residents is not None:
             residents.report()
+            return flying or residents.waiting
         return flying
 
     def close(self) -> None:
@@ -300,7 +303,7 @@ class ContextHost:
                 self._activate(message.generation)
             case Close():
                 self.closing = True
-            case ActorCall() | CancelCall() | Room() | StartActor() | StopActor():
+            case ActorCall() | CancelCall() | Room() | DeviceRoom() | Release() | StartActor() | StopActor():
                 self._resident().take(message)
             case _ if self._context is not None:
                 self._context.receive(message)

@@ -11,11 +11,14 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from callboard.actors.errors import ActorStopped
+from callboard.core.backend import Memory
 from callboard.core.errors import AccelError, MailboxFull, OutOfMemory, Withdrawn
 from callboard.device.host.channel import Channel
 from callboard.device.host.context.admission.shortage import shortage
 from callboard.device.host.context.timelines import Timeline
 from callboard.device.host.residents.admission import CallAdmission
+from callboard.device.host.residents.apart.attached import Attached
+from callboard.device.host.residents.apart.holder import Holder
 from callboard.device.host.residents.endings import CallEndings
 from callboard.device.host.residents.item import Ended, Item, Site
 from callboard.device.host.residents.operands import AdoptedBlock
@@ -25,7 +28,10 @@ from callboard.device.protocol.messages import (
     ActorCall,
     ActorEvent,
     CancelCall,
+    DeviceRoom,
+    DeviceRoomWanted,
     Failure,
+    Release,
     Returned,
     Room,
     RoomWanted,
@@ -66,7 +72,8 @@ class HostActors:
         self.helm = serving.helm
         self._crowded = 0  # calls for which no actor may serve
         self._stage: Stage | None = None
-        self._actors: dict[int, ActorThread] = {}
+        self._actors: dict[int, ActorThread | Holder] = {}
+        self._holders: list[Holder] = []
         self._notes: deque[Callable[[], None]] = deque()
         self._returned: deque[int] = deque()
         self._leaving: list[Timeline] = []
@@ -75,7 +82,7 @@ class HostActors:
 
     # -- messages ------------------------------------------------------------------------------------------------------
 
-    def take(self, message: ActorCall | CancelCall | Room | StartActor | StopActor) -> None:
+    def take(self, message: ActorCall | CancelCall | Room | DeviceRoom | Release | StartActor | StopActor) -> None:
         """Handle one message."""
         match message:
             case ActorCall():
@@ -89,6 +96,16 @@ class HostActors:
                     with contextlib.suppress(OutOfMemory):  # memory_at raises it to the call
                         self._on_stage.context.admission.arenas.find(message.place[0] if message.place else 0)
                     running[0].give_room(message)
+            case DeviceRoom():
+                running = self._on_stage.admission.running.get(message.id)
+                if running is not None:
+                    if message.region:
+                        with contextlib.suppress(AccelError):  # the actor's thread raises it to the call
+                            self.attached.address(*message.region)
+                    running[0].give_room(message)
+            case Release():
+                for holder in self._holders:
+                    holder.release(message)
             case StartActor():
                 if message.actor not in self._actors:  # a host that is just starting gets the message twice
                     self._start(message)
@@ -110,7 +127,7 @@ class HostActors:
         elif not message.overflow:
             actor.cancel(message.call)
 
-    def _refuse(self, actor: ActorThread, item: Item, error: AccelError) -> None:
+    def _refuse(self, actor: ActorThread | Holder, item: Item, error: AccelError) -> None:
         """Fail a call that was admitted and will not run."""
         self._on_stage.endings.fail(Ended(actor, item, b"", [], described(item.message.id, error)))
         if item.staged is not None:
@@ -118,13 +135,22 @@ class HostActors:
 
     def enter(self, context: "ContextActor") -> None:
         """Set the actors up: the context is open and is the active one of the device."""
-        admission = CallAdmission(context, self._actors, self._gone_because, self.channel.shared, self._give_back)
+        self.attached = Attached(context)
+        context.detach = self.attached.close
+        admission = CallAdmission(
+            context, self._actors, self._gone_because, self.channel.shared, self._give_back, self.attached
+        )
         self._stage = Stage(context, admission, CallEndings(context, admission.running))
         context.residents_busy = lambda: {actor.id: actor.busy.seconds for actor in self._actors.values()}
         for actor in self._actors.values():
             self._enter(actor)
 
     def _start(self, message: StartActor) -> None:
+        if message.recipe is None:
+            holder = self._actors[message.actor] = Holder(message.actor, message.name, self)
+            self._holders.append(holder)
+            self._enter(holder)
+            return
         try:
             actor = ActorThread(message, self)
         except RuntimeError as e:
@@ -137,7 +163,7 @@ class HostActors:
         self._actors[message.actor] = actor
         self._enter(actor)
 
-    def _enter(self, actor: ActorThread) -> None:
+    def _enter(self, actor: ActorThread | Holder) -> None:
         if self._stage is None or actor.timeline is not None:
             return
         context = self._stage.context
@@ -183,7 +209,7 @@ class HostActors:
         """Note that a call has ended."""
         self._post(lambda: self._on_stage.endings.end(ended))
 
-    def post_gone(self, actor: ActorThread, cause: Failure | None) -> None:
+    def post_gone(self, actor: ActorThread | Holder, cause: Failure | None) -> None:
         """Note that the thread ends; ``cause`` is why the actor gave up, None if it was told to stop."""
         self._post(lambda: self._gone(actor, cause))
 
@@ -192,6 +218,9 @@ class HostActors:
 
     def post_room_wanted(self, actor: ActorThread, item: Item, nbytes: int) -> None:
         self._post(lambda: self.channel.send(RoomWanted(item.message.id, nbytes)))
+
+    def post_device_room_wanted(self, item: Item, nbytes: int) -> None:
+        self._post(lambda: self.channel.send(DeviceRoomWanted(item.message.id, nbytes)))
 
     def post_trim(self) -> None:
         """Note that memory was short."""
@@ -237,7 +266,14 @@ class HostActors:
         if self._stage is None:
             return False
         holder = None if self.helm is None else self.helm.holder
-        return any(actor is not holder for actor, _ in self._stage.admission.running.values())
+        return any(
+            actor is not holder and actor not in self._holders for actor, _ in self._stage.admission.running.values()
+        )
+
+    @property
+    def waiting(self) -> bool:
+        """Whether a call in another process waits for the users of its arrays."""
+        return any(holder.waiting for holder in self._holders)
 
     def all_ready(self, messages: Sequence[object]) -> bool:
         """Whether these were calls, all are ready for their actors, and there is nothing else to do."""
@@ -277,6 +313,10 @@ class HostActors:
         for actor, item in ready:
             actor.put(item)
 
+    def share(self, memory: Memory) -> bytes:
+        """The handle by which another process opens this memory; raises as :meth:`Shares.handle`."""
+        return self._on_stage.context.shares.handle(memory)
+
     def crowd(self) -> None:
         """Ops had to wait for a call on the thread that serves: calls go to other threads for a while."""
         self._crowded = PATIENCE
@@ -284,6 +324,10 @@ class HostActors:
     def end(self, ended: Ended) -> None:
         """Settle a call; on the thread that serves."""
         self._on_stage.endings.end(ended)
+
+    def fail(self, ended: Ended) -> None:
+        """Settle a call that has failed; on the thread that serves."""
+        self._on_stage.endings.fail(ended)
 
     def advance(self) -> None:
         """Act on the notes; called before the context polls its streams.
@@ -304,10 +348,12 @@ class HostActors:
     def settle(self) -> bool:
         """Decide what waited for completions, after the context has settled; True when ops may have been launched."""
         launched = self._stage is not None and self._stage.endings.settle()
+        for holder in self._holders:
+            launched = holder.advance() or launched
         self._leaving = [timeline for timeline in self._leaving if not self._has_left(timeline)]
         return launched
 
-    def _gone(self, actor: ActorThread, cause: Failure | None) -> None:
+    def _gone(self, actor: ActorThread | Holder, cause: Failure | None) -> None:
         """A thread has ended: fail the calls that it did not run."""
         actor.stop()  # calls that are admitted from now on are refused
         if self._stage is not None:
@@ -321,6 +367,8 @@ class HostActors:
             if item.claim(refuse=True):
                 self._refuse(actor, item, ActorStopped(text))
         self._actors.pop(actor.id, None)
+        if isinstance(actor, Holder):
+            self._holders.remove(actor)
         self.channel.send(ActorEvent(actor.id, "stopped", cause))
         if actor.timeline is not None:
             self._leaving.append(actor.timeline)

@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from callboard.actors.errors import ActorStopped
-from callboard.core.errors import AccelError, GpuRefStale, OutOfMemory, ShapeError, Withdrawn
+from callboard.core.errors import (
+    AccelError,
+    DriverError,
+    GpuRefStale,
+    OutOfMemory,
+    ShapeError,
+    UnsupportedOp,
+    Withdrawn,
+)
 from callboard.core.layout import Layout, layout_from_wire
 from callboard.device.host.context.parking import NOTHING
 from callboard.device.host.context.pending import FAILED, FLYING, Pending
@@ -21,6 +29,8 @@ from callboard.device.protocol.residents.exceptions import described
 
 if TYPE_CHECKING:
     from callboard.device.host.context.actor import ContextActor
+    from callboard.device.host.residents.apart.attached import Attached
+    from callboard.device.host.residents.apart.holder import Holder
     from callboard.device.host.residents.thread import ActorThread
 
 __all__ = ["CallAdmission"]
@@ -35,6 +45,7 @@ class CallAdmission:
         gone_because: Why an actor has ended, by its id.
         shared: Whether the arenas of arguments are the application's own memory, where it sees what is written.
         give_back: Called with the id of a call that does not need its arguments' slot any more; any thread.
+        attached: Memory of the device's own host, where this one is an actor's own process.
 
     Attributes:
         running: Calls that were admitted and have not ended, by id.
@@ -44,19 +55,21 @@ class CallAdmission:
     def __init__(
         self,
         context: "ContextActor",
-        actors: "Mapping[int, ActorThread]",
+        actors: "Mapping[int, ActorThread | Holder]",
         gone_because: Mapping[int, str],
         shared: bool,
         give_back: Callable[[int], None],
+        attached: "Attached",
     ) -> None:
         self._context = context
         self._actors = actors
         self._gone_because = gone_because
         self._shared = shared
         self._give_back = give_back
+        self._attached = attached
         self._on_host = context.device.info.compute_capability == (0, 0)
-        self.running: dict[int, tuple[ActorThread, Item]] = {}
-        self.ready: list[tuple[ActorThread, Item]] = []
+        self.running: dict[int, tuple[ActorThread | Holder, Item]] = {}
+        self.ready: list[tuple[ActorThread | Holder, Item]] = []
         self._parked: dict[int, ActorCall] = {}
 
     def call(self, message: Plain) -> None:
@@ -82,7 +95,9 @@ class CallAdmission:
         try:
             item = Item(message, op, self._staged(message))
             item.room = self._room(message)
-        except OutOfMemory as e:
+            if message.shared:
+                item.operands = self._attached.operands(*message.shared)
+        except (OutOfMemory, UnsupportedOp, DriverError) as e:
             self._refuse(message, op, e)
             return
         failed = self._resolve(item)
@@ -129,7 +144,7 @@ class CallAdmission:
         op.sources = sources
         return failed
 
-    def _begin(self, actor: "ActorThread", item: Item) -> None:
+    def _begin(self, actor: "ActorThread | Holder", item: Item) -> None:
         """Make the actor's stream wait for its operands' users, and hold the operands for the call."""
         timeline = actor.timeline
         assert timeline is not None

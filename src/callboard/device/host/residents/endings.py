@@ -8,6 +8,7 @@ from callboard.device.host.residents.operands import Adopted, AdoptedBlock
 
 if TYPE_CHECKING:
     from callboard.device.host.context.actor import ContextActor
+    from callboard.device.host.residents.apart.holder import Holder
     from callboard.device.host.residents.thread import ActorThread
 
 __all__ = ["CallEndings"]
@@ -24,7 +25,7 @@ class CallEndings:
         dying: Blocks without a ref whose memory is still in use.
     """
 
-    def __init__(self, context: "ContextActor", running: "dict[int, tuple[ActorThread, Item]]") -> None:
+    def __init__(self, context: "ContextActor", running: "dict[int, tuple[ActorThread | Holder, Item]]") -> None:
         self._context = context
         self._running = running
         self._on_host = context.device.info.compute_capability == (0, 0)
@@ -53,6 +54,8 @@ class CallEndings:
     def fail(self, ended: Ended) -> None:
         """Settle a failed call: with its own failure, unless an op failed whose result it read."""
         op, failure = ended.item.op, ended.failure
+        if ended.item.message.shared and ended.actor.timeline is not None:
+            ended.actor.timeline.stream.synchronize()  # what the actor has enqueued writes to another host's memory
         if any(source.state == FLYING for source in op.sources):
             self._undecided.append(ended)
             return
@@ -98,7 +101,7 @@ class CallEndings:
         self._context.pool.trim()
         self._context.device.trim()
 
-    def _next_seq(self, actor: "ActorThread") -> int:
+    def _next_seq(self, actor: "ActorThread | Holder") -> int:
         """The call's sequence number. On a CPU its work is done when it ends; on a GPU the stream may still run it."""
         timeline = actor.timeline
         assert timeline is not None
@@ -110,7 +113,7 @@ class CallEndings:
             timeline.seal()  # the stream is not idle while the actor's next call enqueues on it
         return timeline.issued
 
-    def _finish(self, item: Item, actor: "ActorThread", seq: int) -> None:
+    def _finish(self, item: Item, actor: "ActorThread | Holder", seq: int) -> None:
         """Record the call as the last user of its device arrays, and release them."""
         op, timeline = item.op, actor.timeline
         assert timeline is not None
@@ -129,7 +132,7 @@ class CallEndings:
 
     # -- adopted memory ------------------------------------------------------------------------------------------------
 
-    def _issue(self, adopted: Adopted, op: Pending, actor: "ActorThread", seq: int) -> None:
+    def _issue(self, adopted: Adopted, op: Pending, actor: "ActorThread | Holder", seq: int) -> None:
         """The value of a call contains an array of the actor: make it a buffer of the context."""
         block = adopted.block
         block.issued += 1

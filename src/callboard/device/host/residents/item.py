@@ -14,6 +14,7 @@ from callboard.device.host.residents.staging import HostMemory, StagedCall
 from callboard.device.protocol.messages import ActorCall, Failure
 
 if TYPE_CHECKING:
+    from callboard.device.host.residents.apart.holder import Holder
     from callboard.device.host.residents.thread import ActorThread
 
 __all__ = ["Ended", "Item", "Outcome", "Site", "used"]
@@ -106,7 +107,7 @@ class Item:
 class Ended(NamedTuple):
     """How a call ended, for the admitting thread."""
 
-    actor: "ActorThread"
+    actor: "ActorThread | Holder"
     item: Item
     value: bytes
     adopted: list[Adopted]

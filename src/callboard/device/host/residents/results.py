@@ -19,12 +19,17 @@ CURE = (
 )
 
 
-def pack_result(result: Any, room: Callable[[int], HostMemory]) -> tuple[bytes, list[Adopted]]:
+def pack_result(
+    result: Any,
+    room: Callable[[int], HostMemory],
+    copied: Callable[[list[Adopted]], list[Any]] | None = None,
+) -> tuple[bytes, list[Adopted]]:
     """The result as its completion has it, and the device arrays in it.
 
     Args:
         result: Of the method.
         room: Gives memory of so many bytes for what travels beside it.
+        copied: Copies its device arrays to where they are to stay, and gives their places; None: they stay here.
 
     Raises:
         TypeError: Something in it cannot travel; says where.
@@ -38,11 +43,14 @@ def pack_result(result: Any, room: Callable[[int], HostMemory]) -> tuple[bytes, 
         raise TypeError(why_not(result, e)) from None
     except RecursionError:
         raise TypeError("result: it contains itself, or is nested too deeply") from None
-    refs = [ref.wire for ref in packer.refs]
+    adopted = packer.refs
+    refs = [ref.wire for ref in adopted]
+    if copied is not None and adopted:
+        refs, adopted = copied(adopted), []
     value = encode([packed, refs, packer.nbytes], "the result")
     if len(value) > BESIDE:  # completions of many calls may share a frame
         offset, length = packer.beside(value)
         value = encode([offset, length, None, packer.nbytes], "the result")
     if packer.nbytes:
         packer.stage(room(packer.nbytes))
-    return value, packer.refs
+    return value, adopted

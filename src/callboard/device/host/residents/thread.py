@@ -17,6 +17,7 @@ from callboard.core.operand import StructOperand
 from callboard.device.host.context.parking import Holds
 from callboard.device.host.context.pending import FAILED
 from callboard.device.host.context.timelines import Timeline
+from callboard.device.host.residents.apart.copying import copy_to
 from callboard.device.host.residents.busytime import BusyTime
 from callboard.device.host.residents.coroutines import Awaits, Coroutines, has_coroutines, running, set_up
 from callboard.device.host.residents.currents import Currents
@@ -27,7 +28,8 @@ from callboard.device.host.residents.results import pack_result
 from callboard.device.host.residents.staging import HostMemory
 from callboard.device.host.residents.streams import Broken, Streams
 from callboard.device.host.residents.supervising import Restarts, forget_frames
-from callboard.device.protocol.messages import Failure, Room, StartActor
+from callboard.device.protocol.failures import as_error
+from callboard.device.protocol.messages import DeviceRoom, Failure, Room, StartActor
 from callboard.device.protocol.residents.actor import HostContext, ResidentActor
 from callboard.device.protocol.residents.classes import class_named
 from callboard.device.protocol.residents.code import loads
@@ -63,6 +65,7 @@ class ActorThread:
         self.busy = BusyTime()
         self._ending = threading.Event()
         self._recipe = start.recipe
+        self._alone = start.alone
         self._host = host
         self._props: Props[Any] | None = None
         self._instance: ResidentActor | None = None
@@ -77,7 +80,7 @@ class ActorThread:
         self._streams = Streams(self.name)
         self._wake = threading.Event()  # a context is there, or the actor is to end
         self._items: queue.SimpleQueue[Item | None] = queue.SimpleQueue()
-        self._rooms: queue.SimpleQueue[Room | None] = queue.SimpleQueue()
+        self._rooms: queue.SimpleQueue[Room | DeviceRoom | None] = queue.SimpleQueue()
         self._decisions: queue.SimpleQueue[bool] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name=f"callboard-resident-{start.name}", daemon=True)
         self._thread.start()
@@ -117,7 +120,7 @@ class ActorThread:
         if self._coroutines is not None:
             self._coroutines.cancel(call)
 
-    def give_room(self, room: Room) -> None:
+    def give_room(self, room: Room | DeviceRoom) -> None:
         self._rooms.put(room)
 
     def decide(self, own: bool) -> None:
@@ -347,18 +350,39 @@ class ActorThread:
             raise TypeError(
                 "the method returned an awaitable, but no method of its class is async; make it `async def`"
             )
-        return pack_result(result, lambda nbytes: self._room(item, nbytes))
+        copied = (lambda refs: self._copied(item, refs)) if self._alone else None
+        return pack_result(result, lambda nbytes: self._room(item, nbytes), copied)
+
+    def _copied(self, item: Item, refs: list[Adopted]) -> list[Any]:
+        """Copy device arrays of a result to the device's own host; gives their places."""
+        site = self._site
+        assert site is not None
+        return copy_to(refs, lambda n: self._device_room(item, n), site, self.device)
+
+    def _device_room(self, item: Item, nbytes: int) -> int:
+        self._stop_leading()
+        self._host.post_device_room_wanted(item, nbytes)
+        room = self._rooms.get()
+        if not isinstance(room, DeviceRoom):
+            raise ActorStopped(f"{self.name} was stopped")
+        if room.failure is not None:
+            raise as_error(room.failure)
+        return self._host.attached.address(*room.region)
+
+    def _stop_leading(self) -> None:
+        """Let another thread serve, because this one is going to wait."""
+        helm = self._host.helm
+        if helm is not None and helm.end(self):
+            helm.give_back()
 
     def _room(self, item: Item, nbytes: int) -> HostMemory:
         """Memory for the arrays of a result: what came with the call, or what the application gives now."""
         if item.room is not None and nbytes <= item.room.nbytes:
             return item.room
-        helm = self._host.helm
-        if helm is not None and helm.end(self):
-            helm.give_back()
+        self._stop_leading()
         self._host.post_room_wanted(self, item, nbytes)
         room = self._rooms.get()
-        if room is None:
+        if not isinstance(room, Room):
             raise ActorStopped(f"{self.name} was stopped")
         if not room.place:
             raise MailboxFull(room.why)

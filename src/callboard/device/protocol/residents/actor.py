@@ -56,6 +56,10 @@ class ResidentActor:
 
     A method that yields is called with ``stream`` in place of ``call``; see :class:`callboard.Stream`.
 
+    An actor that is started with ``own_process=True`` has a process and a context of its own. When these are lost, it
+    is restarted, as often as after failures, which are counted apart. It gets a ``GpuRef`` when the operations before
+    are done, on a CPU as a copy that is written back when the method has returned.
+
     An ``Exception`` that a method raises is an *answer*: the caller gets it, the actor stays as it is. A ``setup`` that
     fails, or an exception of another kind (``SystemExit``), restarts the actor within the budget of ``supervision``. A
     class asks for restarts after its methods' exceptions with a strategy of its own::
@@ -161,6 +165,7 @@ class HostContext:
 
         The array is kept alive until all refs to it in the application have been freed. It is the same
         memory: what you write later, the caller reads. Giving the same object again is giving the same buffer again.
+        From a process of the actor's own (``own_process=True``) it is a copy, made when the method returns.
 
         Args:
             array: Of torch, CuPy, Warp, Numba … on the device, made on :attr:`stream`; where the device is a CPU, a

@@ -1,0 +1,28 @@
+"""Regions: device memory that the device's own host lends to an actor in a process of its own, for one call.
+
+Each allocation that a call's arrays lie in is one region: the bytes from the first to the last that they reach, so that
+arrays which overlap do so in the other process, too. On the wire a region is ``[where, offset]``: the handle by which
+the allocation is opened, and the region's place in it; or the id of an arena, and the place of a copy there. An array
+is ``[region, offset, layout, written]``; one without elements lies in no region, -1.
+"""
+
+from collections.abc import Iterable, Sequence
+
+__all__ = ["FRESH", "NOWHERE", "places"]
+
+FRESH = b"fresh"
+"""Body of a call that holds memory whose contents do not matter."""
+
+NOWHERE = -1
+
+GRANULE = 256
+
+
+def places(sizes: Iterable[int]) -> tuple[Sequence[int], int]:
+    """Where things of these sizes lie one behind the other, and how many bytes they take."""
+    offsets: list[int] = []
+    end = 0
+    for size in sizes:
+        offsets.append(end)
+        end += -(-size // GRANULE) * GRANULE
+    return offsets, end
