@@ -66,7 +66,7 @@ async def test_an_op_gives_the_same_inside(dev: cb.Device, lib: str) -> None:
             expected = await reply
             if isinstance(reply, cb.GpuRef):
                 expected = await reply.get()
-            if lib == "rng" or tag == "memory.empty":  # no two runs give the same
+            if lib == "rng" or tag in ("memory.empty", "sparse_lt.compress"):  # no two runs give the same bytes
                 assert np.shape(value) == np.shape(expected), tag
             elif expected is not None:
                 one, other = (np.asarray(x).astype(np.complex128) for x in (value, expected))

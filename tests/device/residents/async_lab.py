@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import numpy as np
-from tests.device.residents.lab import Add, OwnError, local, made
+from tests.device.residents.lab import Add, OwnError, enter, local, made
 
 import callboard as cb
 
@@ -31,7 +31,7 @@ class Later(cb.ResidentActor):
         self.running = self.most = 0
 
     def setup(self, ctx: cb.HostContext) -> None:
-        self.ctx = ctx
+        self.ctx = enter(ctx)
         self.thread = threading.get_ident()
         self.events: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
         self.background = asyncio.get_running_loop().create_task(self.wait("background"))

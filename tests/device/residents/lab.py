@@ -76,6 +76,14 @@ def is_read_only(array: Any) -> bool:
     return bool(array.__cuda_array_interface__["data"][1])
 
 
+def enter(ctx: cb.HostContext) -> cb.HostContext:
+    """For ``setup``: CuPy works on the actor's stream from here on. One that a method imports would not."""
+    if ctx.info.backend == "cuda":
+        _cupy()
+        _ = ctx.stream
+    return ctx
+
+
 def _cupy() -> Any:
     return pytest.importorskip("cupy")
 
@@ -117,7 +125,7 @@ class Probe(cb.ResidentActor):
         self._note(f"prepare {os.getpid()}")
 
     def setup(self, ctx: cb.HostContext) -> None:
-        self.ctx = ctx
+        self.ctx = enter(ctx)
         self.generations += 1
         self._note(f"setup {os.getpid()}")
         if self.fail_setup and os.path.exists(self.fail_setup):
@@ -255,7 +263,7 @@ class Matrices(cb.ResidentActor):
     """Takes and gives values of several refs."""
 
     def setup(self, ctx: cb.HostContext) -> None:
-        self.ctx = ctx
+        self.ctx = enter(ctx)
 
     def scaled(self, matrix: CsrRef, factor: float) -> CsrRef:
         values, indices, indptr = map(local, (matrix.values, matrix.indices, matrix.indptr))

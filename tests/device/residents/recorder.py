@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tests.device.residents.lab import local, wait_at
+from tests.device.residents.lab import enter, local, wait_at
 
 import callboard as cb
 
@@ -49,7 +49,7 @@ class Recorder(cb.ResidentActor):
         self.kept = 0, np.zeros(0, np.int64)
 
     def setup(self, ctx: cb.HostContext) -> None:
-        self.ctx = ctx
+        self.ctx = enter(ctx)
 
     def note(self, what: str, number: int) -> None:
         file = os.open(self.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)

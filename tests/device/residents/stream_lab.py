@@ -5,7 +5,7 @@ from collections.abc import Generator, Iterable, Iterator
 from typing import Any
 
 import numpy as np
-from tests.device.residents.lab import OwnError, local, made, wait_at
+from tests.device.residents.lab import OwnError, enter, local, made, wait_at
 
 import callboard as cb
 
@@ -26,7 +26,7 @@ class Streamer(cb.ResidentActor):
         self.ended = ended
 
     def setup(self, ctx: cb.HostContext) -> None:
-        self.ctx = ctx
+        self.ctx = enter(ctx)
 
     def note(self, text: str) -> None:
         self.log.append(text)
