@@ -15,7 +15,7 @@ from callboard.device.protocol.residents.exceptions import described
 from callboard.device.protocol.residents.regions import FRESH, NOWHERE, places
 
 if TYPE_CHECKING:
-    from callboard.device.client.residents.lender import Lender
+    from callboard.device.client.residents.lender import Lender, Opened
 
 __all__ = ["Loan"]
 
@@ -50,7 +50,7 @@ class Loan(End):
 
     __slots__ = (
         *("_arrays", "_failed", "_fresh", "_held", "_lender", "_lent", "_lost", "_offsets", "_over", "_regions"),
-        *("_slot", "_theirs", "_why", "id"),
+        *("_opened", "_slot", "_theirs", "_why", "id"),
     )
 
     def __init__(
@@ -72,6 +72,7 @@ class Loan(End):
         self._slot: Slot | None = lender.arenas.take(nbytes) if lender.copies and nbytes else None
         self._theirs: Slot | None = None  # in memory that the other process has mapped
         self._lent = self._over = self._lost = False
+        self._opened: Opened | None = None
         self._why: Failure | None = None
 
     def ask(self, tag: str) -> None:
@@ -100,6 +101,7 @@ class Loan(End):
     def held(self, regions: list[Any]) -> None:
         """Nothing else uses the arrays now: pass them on."""
         if self._slot is None:
+            self._opened = self._lender.begin({where for where, _ in regions})
             self._pass_on(regions)
             return
         lender, nbytes = self._lender, self._slot.nbytes
@@ -171,6 +173,9 @@ class Loan(End):
         theirs, self._theirs = self._theirs, None
         if theirs is not None:
             self._lender.theirs.give(theirs)
+        opened, self._opened = self._opened, None
+        if opened is not None:
+            self._lender.end(opened)
         why = self._why
         if self._lost:
             return
