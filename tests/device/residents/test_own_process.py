@@ -45,6 +45,7 @@ def host_of(dev: cb.Device) -> int:
 # -- calls -------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.few(2)
 async def test_calls_work_as_ever_and_run_in_another_process(anywhere: cb.Device) -> None:
     dev = anywhere
     probe = await dev.actor_of(cb.Props(Probe, 100), name="probe", own_process=True, wait=True)
@@ -110,6 +111,7 @@ async def test_ops_complete_while_the_actor_keeps_the_gil(dev: cb.Device, gates:
 
 
 @pytest.mark.fault
+@pytest.mark.few(2)
 @pytest.mark.parametrize("how", ["exit", "crash", "kill"])
 async def test_a_crash_restarts_that_actor_only(dev: cb.Device, how: str) -> None:
     array = dev.put(np.arange(4.0))
