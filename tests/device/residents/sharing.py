@@ -27,7 +27,10 @@ class Mapped(NamedTuple):
 
 def mapped(descriptor: int, nbytes: int) -> Mapped:
     memory = mmap.mmap(descriptor, nbytes)
-    return Mapped(descriptor, memory, ctypes.addressof(ctypes.c_char.from_buffer(memory)))
+    exported = ctypes.c_char.from_buffer(memory)
+    address = ctypes.addressof(exported)
+    del exported  # the memory can be closed
+    return Mapped(descriptor, memory, address)
 
 
 class SharingDevice(CpuDevice):
@@ -43,7 +46,7 @@ class SharingDevice(CpuDevice):
         if size > self._left:
             raise OutOfMemory(f"{nbytes} bytes; {self._left} are free")
         self._left -= size
-        descriptor = os.memfd_create("block")
+        descriptor = os.memfd_create(f"block-{os.getpid()}")
         os.ftruncate(descriptor, size)
         block = mapped(descriptor, size)
         return Memory(block.address, nbytes, block)
@@ -71,7 +74,9 @@ class SharingDevice(CpuDevice):
         return block.address
 
     def detach(self, address: int) -> None:
-        os.close(self._attached.pop(address).descriptor)
+        block = self._attached.pop(address)
+        os.close(block.descriptor)
+        block.memory.close()
 
 
 class SharingBackend(CpuBackend):

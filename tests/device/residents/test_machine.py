@@ -62,7 +62,7 @@ PLAIN, ALL = 100, 1000
 KILLS, ALL_KILLS = 20, 200
 """Likewise, of those that kill hosts."""
 
-APART, ALL_APART = 8, 40
+APART, ALL_APART = 4, 40
 """Likewise, of those where an actor has a process of its own, which takes a while to start."""
 
 

@@ -35,6 +35,7 @@ async def dev(backend: str) -> AsyncIterator[cb.Device]:
         yield device
 
 
+@pytest.mark.few(2)
 async def test_calls_take_their_place_among_the_ops(anywhere: cb.Device) -> None:
     apart = anywhere.actor_of(cb.Props(Apart), own_process=True)
     a = np.arange(9, dtype=np.float32).reshape(3, 3)
@@ -49,6 +50,16 @@ async def test_calls_take_their_place_among_the_ops(anywhere: cb.Device) -> None
     assert await within(total) == pytest.approx(float(expected.sum()))
     np.testing.assert_array_equal(await within(z.get()), np.zeros((3, 3)))
     assert (await within(anywhere.stats())).parked == 0
+
+
+@pytest.mark.fault
+async def test_a_call_waits_until_its_arrays_are_written() -> None:
+    async with cb.device("faulty+cpu?slow_at=2&delay=0.3", isolation="process", standby=None) as dev:
+        apart = dev.actor_of(cb.Props(Apart), own_process=True)
+        await within(apart.ready())
+        x = dev.put(np.full((8, 8), 1.0))
+        y = dev.blas.gemm(x, x)  # behind it the stream stands still
+        assert await within(apart.call(Apart.total_of, dev.blas.gemm(x, y))) == 8.0**4
 
 
 async def test_views_arrive_as_they_are(dev: cb.Device) -> None:

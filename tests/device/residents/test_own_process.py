@@ -2,7 +2,10 @@
 
 import asyncio
 import os
+import select
 import signal
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -42,6 +45,7 @@ def host_of(dev: cb.Device) -> int:
 # -- calls -------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.few(2)
 async def test_calls_work_as_ever_and_run_in_another_process(anywhere: cb.Device) -> None:
     dev = anywhere
     probe = await dev.actor_of(cb.Props(Probe, 100), name="probe", own_process=True, wait=True)
@@ -107,6 +111,7 @@ async def test_ops_complete_while_the_actor_keeps_the_gil(dev: cb.Device, gates:
 
 
 @pytest.mark.fault
+@pytest.mark.few(2)
 @pytest.mark.parametrize("how", ["exit", "crash", "kill"])
 async def test_a_crash_restarts_that_actor_only(dev: cb.Device, how: str) -> None:
     array = dev.put(np.arange(4.0))
@@ -230,6 +235,32 @@ async def test_closing_the_device_ends_the_process_of_a_call_that_runs(backend: 
         await within(gate.reached())
     with pytest.raises(cb.DeviceStopped):
         await within(running)
+
+
+ORPHAN = """
+import asyncio
+import callboard as cb
+from tests.device.residents.own_lab import Apart
+
+async def main():
+    async with cb.device("cpu") as dev:
+        print(await dev.actor_of(cb.Props(Apart), own_process=True).call(Apart.pid), flush=True)
+        await asyncio.Event().wait()
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.fault
+def test_the_process_ends_with_the_application() -> None:
+    with subprocess.Popen([sys.executable, "-c", ORPHAN], stdout=subprocess.PIPE, text=True) as application:
+        assert application.stdout is not None
+        ended = os.pidfd_open(int(application.stdout.readline()))
+        try:
+            application.kill()
+            assert select.select([ended], [], [], BOUND)[0]
+        finally:
+            os.close(ended)
 
 
 def test_the_blocking_device_has_it_too(backend: str) -> None:

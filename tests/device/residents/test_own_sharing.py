@@ -1,9 +1,12 @@
 """Memory that actors in processes of their own open: lent without a copy, and freed only when they have closed it.
 
-The device is a CPU whose memory other processes can open. The tests of :mod:`.test_own_arrays` run over it, too.
+The device is a CPU whose memory other processes can open. Some tests of :mod:`.test_own_arrays` run over it, too.
 """
 
+import asyncio
 import gc
+import os
+import signal
 import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -12,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.device.residents import test_own_arrays as arrays
+from tests.device.residents.lab import Gate
 from tests.device.residents.own_lab import Apart
 from tests.device.residents.sharing import LIMIT
 from tests.device.residents.test_own_arrays import BOUND, within
@@ -47,6 +51,19 @@ async def dev(sharing: None) -> AsyncIterator[cb.Device]:
         yield device
 
 
+def apart_pid(dev: cb.Device) -> int:
+    """Of the only process of an actor's own."""
+    (process,) = dev._actor.own._processes.values()
+    assert process._device is not None
+    assert process._device.host is not None
+    return process._device.host.pid
+
+
+def has_open(pid: int, host: int) -> bool:
+    """Whether a process has memory of that host open."""
+    return f"block-{host} " in Path(f"/proc/{pid}/maps").read_text()
+
+
 async def handles(dev: cb.Device) -> list[bytes]:
     """Of memory that is to be freed as soon as nobody has it open."""
     found: list[bytes] = await dev._answers.ask("leaving", timeout=BOUND, type=list[bytes])
@@ -54,11 +71,8 @@ async def handles(dev: cb.Device) -> list[bytes]:
 
 
 test_views_arrive_as_they_are = arrays.test_views_arrive_as_they_are
-test_what_is_declared_as_read_is_read_along = arrays.test_what_is_declared_as_read_is_read_along
 test_a_crash_spoils_what_it_may_have_written = arrays.test_a_crash_spoils_what_it_may_have_written_and_nothing_else
-test_the_actor_outlives_the_devices_context = arrays.test_the_actor_outlives_the_devices_context
 test_results_are_copies_on_the_device = arrays.test_results_are_copies_on_the_device
-test_threads_call_with_the_same_array = arrays.test_threads_call_with_the_same_array
 
 
 async def test_arrays_are_lent_without_a_copy(dev: cb.Device) -> None:
@@ -93,20 +107,46 @@ async def test_memory_is_freed_when_the_process_has_closed_it(dev: cb.Device) ->
     assert await handles(dev) == []
 
 
-async def test_memory_stays_while_a_process_does_not_answer(dev: cb.Device, gate: Any) -> None:
+async def test_memory_stays_while_a_process_does_not_answer(dev: cb.Device) -> None:
     apart = dev.actor_of(cb.Props(Apart), own_process=True)
     x = dev.put(np.ones(1 << 18))
     await within(apart.call(Apart.total_of, x))
-    keeping = apart.call(Apart.keep_the_gil, gate.path)
-    await within(gate.reached())
-    del x
-    gc.collect()
-    await within(dev.trim())
-    assert len(await handles(dev)) == 1
-    await gate.let_through()
-    await within(keeping)
+    await within(dev.drain())
+    pid = apart_pid(dev)
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        del x
+        gc.collect()
+        await within(dev.trim())
+        assert len(await handles(dev)) == 1
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    await within(apart.call(Apart.add, 1))
     await within(dev.trim())
     assert await handles(dev) == []
+
+
+@pytest.mark.fault
+async def test_memory_of_a_lost_context_is_closed(dev: cb.Device, gate: Gate) -> None:
+    apart = dev.actor_of(cb.Props(Apart), own_process=True)
+    x = dev.put(np.ones(4))
+    assert await within(apart.call(Apart.total_of, x)) == 4.0
+    running = apart.call(Apart.wait_reading, gate.path, x)
+    await within(gate.reached())
+    host, since = dev.health().host_pid, dev.watch_generation().value
+    assert host is not None
+    pid = apart_pid(dev)
+    assert has_open(pid, host)
+    os.kill(host, signal.SIGKILL)
+    with pytest.raises(cb.ContextPoisoned):
+        await within(running)
+    await within(dev.watch_generation().changed(since))
+    assert has_open(pid, host)  # the call that runs uses it
+    await gate.let_through()
+    async with asyncio.timeout(BOUND):
+        while has_open(pid, host):
+            await apart.call(Apart.add, 1)
+    assert await within(apart.call(Apart.total_of, dev.put(np.ones(2)))) == 2.0
 
 
 async def test_want_of_memory_has_it_freed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -341,6 +341,7 @@ class DeviceActor(Actor):
         lost = self.port.generation
         failed = self.port.lose(error, next_generation())
         self.residents.lost()
+        self.own.lost()
         self.on_loss(error)
         self.restarts += 1
         self._enter(event)

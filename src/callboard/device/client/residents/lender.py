@@ -15,6 +15,23 @@ if TYPE_CHECKING:
 __all__ = ["Lender"]
 
 
+class Opened:
+    """What the actor's process has opened of one context's memory.
+
+    Attributes:
+        handles: By which it was opened.
+        using: Loans that use some of it.
+        lost: The context is gone: the last loan that ends closes what it has left behind.
+    """
+
+    __slots__ = ("handles", "lost", "using")
+
+    def __init__(self) -> None:
+        self.handles: set[bytes] = set()
+        self.using = 0
+        self.lost = False
+
+
 class Lender:
     """Lends arrays of a device.
 
@@ -25,12 +42,14 @@ class Lender:
         copies: Arrays are copied, because its process cannot open the device's memory.
         copy: Copies host arrays, and then calls back, as :meth:`Caller.copy`.
         when_reaped: Calls back when no process of the actor lives any more that was lost.
+        detach: Has the actor's process close memory.
 
     Attributes:
         actor: Id of the actor; 0 until it is made.
         port: Op line of the device.
         arenas: Host memory shared with the device's own host.
         loans: Those that are asked for and not settled, by the id of the call that holds the arrays.
+        opened: What the actor's process has opened in the present context of the device.
         order: Held while a call takes its place on both lines, so that calls have one order on both.
     """
 
@@ -42,6 +61,7 @@ class Lender:
         copies: bool,
         copy: Callable[[Any, Any, Callable[[], None]], None],
         when_reaped: Callable[[Callable[[], None]], None],
+        detach: Callable[[list[bytes]], None],
     ) -> None:
         self.actor = 0
         self.name = name
@@ -52,6 +72,8 @@ class Lender:
         self.copies = copies
         self.copy = copy
         self.when_reaped = when_reaped
+        self.opened = Opened()
+        self._detach = detach
         self.order = threading.RLock()  # a host on the loop's thread answers at once
         self._owner = owner
         self._started = False
@@ -82,6 +104,27 @@ class Lender:
         if not self._started:
             self._started = True
             self._owner.hold_for(self.actor, self.name)
+
+    def lost(self) -> None:
+        """The device's context is gone; its memory is not, while the actor's process has it open."""
+        opened, self.opened = self.opened, Opened()
+        opened.lost = True
+        self._close_unused(opened)
+
+    def begin(self, handles: set[bytes]) -> Opened:
+        """A loan begins to use memory."""
+        self.opened.handles |= handles
+        self.opened.using += 1
+        return self.opened
+
+    def end(self, opened: Opened) -> None:
+        """A loan has ended."""
+        opened.using -= 1
+        self._close_unused(opened)
+
+    def _close_unused(self, opened: Opened) -> None:
+        if opened.lost and not opened.using and opened.handles:
+            self._detach(list(opened.handles))
 
     def stop(self) -> None:
         """The actor has ended, and its process."""

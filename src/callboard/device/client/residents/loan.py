@@ -15,7 +15,7 @@ from callboard.device.protocol.residents.exceptions import described
 from callboard.device.protocol.residents.regions import FRESH, NOWHERE, places
 
 if TYPE_CHECKING:
-    from callboard.device.client.residents.lender import Lender
+    from callboard.device.client.residents.lender import Lender, Opened
 
 __all__ = ["Loan"]
 
@@ -49,8 +49,21 @@ class Loan(End):
     """
 
     __slots__ = (
-        *("_arrays", "_failed", "_fresh", "_held", "_lender", "_lent", "_lost", "_offsets", "_over", "_regions"),
-        *("_slot", "_theirs", "_why", "id"),
+        *(
+            "_arrays",
+            "_copying",
+            "_done",
+            "_failed",
+            "_fresh",
+            "_held",
+            "_lender",
+            "_lent",
+            "_lost",
+            "_offsets",
+            "_over",
+            "_regions",
+        ),
+        *("_opened", "_slot", "_theirs", "_why", "id"),
     )
 
     def __init__(
@@ -71,7 +84,8 @@ class Loan(End):
         self._offsets, nbytes = places(region.nbytes for region in self._regions)
         self._slot: Slot | None = lender.arenas.take(nbytes) if lender.copies and nbytes else None
         self._theirs: Slot | None = None  # in memory that the other process has mapped
-        self._lent = self._over = self._lost = False
+        self._lent = self._over = self._lost = self._done = self._copying = False
+        self._opened: Opened | None = None
         self._why: Failure | None = None
 
     def ask(self, tag: str) -> None:
@@ -80,7 +94,7 @@ class Loan(End):
             accept(self._lender.port, tag, self, self._message)
         except BaseException:  # Ctrl-C, too
             if not self.id:
-                self._give()
+                self._settled()
             raise
 
     def _message(self, number: int) -> ActorCall:
@@ -100,6 +114,7 @@ class Loan(End):
     def held(self, regions: list[Any]) -> None:
         """Nothing else uses the arrays now: pass them on."""
         if self._slot is None:
+            self._opened = self._lender.begin({where for where, _ in regions})
             self._pass_on(regions)
             return
         lender, nbytes = self._lender, self._slot.nbytes
@@ -113,7 +128,18 @@ class Loan(End):
         if self._fresh:
             self._pass_on(where)
         else:
-            lender.copy(theirs.array[:nbytes], self._slot.array[:nbytes], lambda: self._pass_on(where))
+            self._copy(theirs.array[:nbytes], self._slot.array[:nbytes], lambda: self._pass_on(where))
+
+    def _copy(self, target: Any, source: Any, then: Callable[[], None]) -> None:
+        """Copy while the slot is ours, whatever becomes of the device's context."""
+
+        def copied() -> None:
+            self._copying = False
+            self._give()
+            then()
+
+        self._copying = True
+        self._lender.copy(target, source, copied)
 
     def _pass_on(self, regions: list[Any]) -> None:
         self._lent = True
@@ -135,12 +161,14 @@ class Loan(End):
 
     def _settled(self) -> None:
         self._lender.loans.pop(self.id, None)
+        self._done = True
         self._give()
 
     def _give(self) -> None:
-        slot, self._slot = self._slot, None
-        if slot is not None:
-            self._lender.arenas.give(slot)
+        """The device's own host does not use the slot any more, if that is so, and nor does a copy here."""
+        if self._slot is not None and self._done and not self._copying:
+            self._lender.arenas.give(self._slot)
+            self._slot = None
 
     # -- the end of the call -------------------------------------------------------------------------------------------
 
@@ -165,12 +193,15 @@ class Loan(End):
             return
         begin = self._offsets[left[0]]
         part = slice(begin, begin + self._regions[left[0]].nbytes)
-        self._lender.copy(self._slot.array[part], self._theirs.array[part], lambda: self._copy_back(left[1:]))
+        self._copy(self._slot.array[part], self._theirs.array[part], lambda: self._copy_back(left[1:]))
 
     def _release(self) -> None:
         theirs, self._theirs = self._theirs, None
         if theirs is not None:
             self._lender.theirs.give(theirs)
+        opened, self._opened = self._opened, None
+        if opened is not None:
+            self._lender.end(opened)
         why = self._why
         if self._lost:
             return

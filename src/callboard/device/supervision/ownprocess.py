@@ -1,0 +1,182 @@
+"""``OwnProcess``: the process of one resident actor, as an internal device of which it is the only actor."""
+
+import asyncio
+import contextlib
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from callboard.actors import Props
+from callboard.actors.errors import ActorStopped
+from callboard.actors.refs import ActorRef
+from callboard.core.errors import AccelError, AskTimeout, ContextLost, DeviceStopped
+from callboard.device.client.line.answers import Answers
+from callboard.device.client.line.status import ResidentState, TraceRecord
+from callboard.device.client.residents.lender import Lender
+from callboard.device.client.residents.registry import Resident, Residents
+from callboard.device.protocol.residents.actor import ResidentActor
+from callboard.device.supervision.fleet import Fleet
+from callboard.device.supervision.generations import next_generation
+from callboard.device.supervision.hosts.base import Host
+from callboard.device.supervision.hosts.starter import ProcessStarter
+from callboard.device.supervision.lifecycle import Event, State
+from callboard.device.supervision.supervisor import DeviceSupervisor
+
+if TYPE_CHECKING:
+    from callboard.device.supervision.actor import DeviceActor
+
+__all__ = ["ASKED", "OwnProcess"]
+
+CLOSING = 10.0
+"""Seconds that closing may take beyond what the hosts get."""
+
+ASKED = 1.0
+"""Seconds that a process gets to answer a control request; its actor may keep the GIL for longer."""
+
+
+class OwnProcess:
+    """The process of one actor.
+
+    Attributes:
+        port, residents: Of the internal device.
+        lender: Lends it arrays.
+        resident: The actor.
+    """
+
+    def __init__(
+        self,
+        owner: "DeviceActor",
+        make: "type[DeviceActor]",
+        props: Props[Any],
+        name: str,
+        traces: list[Callable[[TraceRecord], None]],
+        ended: Callable[["OwnProcess"], None],
+    ) -> None:
+        loop = owner.port.loop
+        config = owner.config
+        host = msgspec.structs.replace(config.host, trace=config.host.trace or bool(traces))
+        config = msgspec.structs.replace(config, isolation="process", dispatcher="own", standby=None, host=host)
+        strategy = getattr(props._factory, "supervision", ResidentActor.supervision)
+        within = math.inf if strategy.within is None else strategy.within
+        supervisor = DeviceSupervisor(strategy.max_restarts, within)
+        backend, info = owner.backend, owner.info
+        self.resident: Resident
+        self.port = port = owner.port.beside(f"{owner.port.name}/{name}", config)
+        port.generation = next_generation()
+        self._device: DeviceActor | None = None
+        self._answers: Answers | None = None
+        self._traces = traces
+        self._close_timeout = owner.close_timeout
+        self._detaching: set[asyncio.Task[bool]] = set()
+        fleet = Fleet(loop, config.max_staged_bytes, True, self._serving)
+        self.residents = residents = Residents(port, fleet.arenas, self._serving, isolated=True)
+        residents.caller.lender = self.lender = Lender(
+            owner.residents,
+            name,
+            fleet.arenas,
+            not backend.shares,
+            residents.caller.copy,
+            fleet.when_reaped,
+            self._detach_soon,
+        )
+        self.residents.on_end = lambda _: ended(self)
+        starter = ProcessStarter(backend.environment(info), config)
+
+        def own_process() -> "DeviceActor":
+            device = make(info, backend, config, supervisor, starter, port, crew=(fleet, self.residents))
+            self._answers = Answers(device)
+            self._answers.traces = traces
+            heard = device.on_loss
+            device.on_loss = lambda error: self._lost(heard, error)
+            device.on_stop = self._why_stopped
+            self._device = device
+            device.close_timeout = self._close_timeout
+            return device
+
+        self._ref: ActorRef[DeviceActor] = owner.system.actor_of(Props(own_process))
+
+    def started(self, resident: Resident) -> None:
+        """The actor has been made."""
+        self.resident = resident
+        self.lender.actor = resident.id
+
+    def _serving(self) -> list[Host]:
+        return [] if self._device is None else self._device._serving()
+
+    # -- losses --------------------------------------------------------------------------------------------------------
+
+    def _lost(self, heard: Callable[[AccelError], None], error: AccelError) -> None:
+        """The process is gone: to the actor that is a failure of its own."""
+        heard(error)
+        actor = self.resident
+        if actor.state is not ResidentState.STOPPED:
+            actor.restarts += 1
+            if actor.state is ResidentState.RESTARTING:
+                actor.is_restarting(error)
+
+    def _why_stopped(self, event: Event, error: AccelError, cause: AccelError) -> AccelError:
+        """What the calls without an answer fail with, and later ones are refused with."""
+        actor = self.resident
+        if actor.stopped is None and event is Event.STOP:
+            return error  # the device is closed
+        if actor.stopped is None:  # the process was lost too often, or no other could be started
+            actor.stopped = ActorStopped(f"resident actor {actor.name} has stopped: {error}")
+            actor.stopped.__cause__ = cause
+        stopped = ActorStopped(str(actor.stopped))
+        stopped.__cause__ = actor.stopped.__cause__
+        return stopped
+
+    def stop(self, error: AccelError, reason: str) -> None:
+        """The device that the actor belongs to has stopped."""
+        if self._device is not None:
+            self._device._stop(error, Event.STOP, reason)
+
+    def limit_close(self, timeout: float) -> None:
+        """Let :meth:`close` wait at most so long for the actor's calls."""
+        self._close_timeout = min(timeout, self._close_timeout)
+        if self._device is not None:
+            self._device.close_timeout = self._close_timeout
+
+    async def close(self) -> None:
+        """End the process; nothing of it is left when this returns."""
+        if (
+            self.port.outbox.host is not None
+        ):  # what the actor's end has answered comes behind the word that it has ended
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(ASKED):
+                    await self.port.drain()
+        with contextlib.suppress(TimeoutError):  # the log has an error of the host that could not be ended
+            await self._ref.stop_and_wait(timeout=2 * self._close_timeout + CLOSING)
+        self.lender.stop()
+
+    # -- control -------------------------------------------------------------------------------------------------------
+
+    async def ask(self, what: str, argument: Any = None, type: Any = Any) -> Any:
+        """Ask the process; None where it has no context, or does not answer in time."""
+        if self._answers is None or self._device is None or self._device.state is not State.READY:
+            return None
+        try:
+            return await self._answers.ask(what, argument, timeout=ASKED, type=type)
+        except (AskTimeout, ContextLost, DeviceStopped):
+            return None
+
+    def _detach_soon(self, handles: list[bytes]) -> None:
+        task = self.port.loop.create_task(self.detach(handles), name="callboard-detach")
+        self._detaching.add(task)
+        task.add_done_callback(self._detaching.discard)
+
+    async def detach(self, handles: list[bytes]) -> bool:
+        """Have it close memory; says whether it has none of that open."""
+        device = self._device
+        if device is None or device.state is not State.READY or not device.fleet.hosts <= set(device._serving()):
+            return device is None
+        return bool(await self.ask("detach", handles, type=bool))
+
+    async def trace(self, install: bool) -> None:
+        device = self._device
+        if device is not None:  # else it was made with the setting that holds now
+            host = msgspec.structs.replace(device.config.host, trace=install)
+            device.config = msgspec.structs.replace(device.config, host=host)
+            await self.ask("trace", install)
