@@ -15,7 +15,7 @@ class Deadlines:
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, Entry]] = []
-        self._dead = 0  # upper bound of the ended entries in the heap
+        self._dead = 0  # records of entries that have ended: at least as many as there are in the heap
 
     def __len__(self) -> int:
         return len(self._heap)
@@ -28,9 +28,10 @@ class Deadlines:
 
     def ended(self, entry: Entry) -> None:
         """An entry has ended. Once most of the heap is of such entries, they are removed: amortised O(1)."""
-        if entry.deadline is None and entry.admit_by is None:
+        records = (entry.deadline is not None) + (entry.admit_by is not None)
+        if not records:
             return
-        self._dead += 1
+        self._dead += records
         if self._dead > FEW and self._dead > len(self._heap) // 2:
             self._heap = [each for each in self._heap if each[2].state is not State.ENDED]
             heapq.heapify(self._heap)

@@ -2,8 +2,10 @@
 
 import asyncio
 import concurrent.futures
+import contextvars
 import itertools
 import math
+import operator
 from abc import ABC, abstractmethod
 from collections.abc import Hashable
 from types import TracebackType
@@ -41,6 +43,7 @@ class RequestServer(ABC, Generic[T, R]):
         self.name = name
         self._clock = clock or LoopClock()
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._context = contextvars.Context()  # of start(): work for many requests belongs to none of them
         self._open: dict[int, Entry] = {}
         self._numbers = itertools.count()
         self._deadlines = Deadlines()
@@ -200,13 +203,18 @@ class RequestServer(ABC, Generic[T, R]):
         if self._closing or self._loop is None:
             self._count("rejected")
             raise self._refusal()
-        if timeout is not None:
-            deadline = now + timeout if deadline is None else min(deadline, now + timeout)
         try:
-            cost = self._checked_cost(self._cost(item) if cost is None else cost)
+            priority = operator.index(priority)
+            if timeout is not None:
+                deadline = now + timeout if deadline is None else min(deadline, now + timeout)
+            if deadline is not None and math.isnan(deadline):
+                raise ValueError("a deadline and a timeout must be numbers, not NaN")
+            cost = float(self._cost(item) if cost is None else cost)
+            if not (cost >= 0 and math.isfinite(cost)):
+                raise ValueError(f"a cost must be a finite number of at least 0, but is {cost!r}")
             key = self._key(item)
             hash(key)
-        except Exception:  # of a hook: it fails this request alone, before it is one
+        except Exception:  # of a hook or an argument: it fails this request alone
             self._count("failed")
             raise
         entry = Entry(next(self._numbers), item, now, deadline=deadline, priority=priority, cost=cost, key=key)
@@ -228,11 +236,6 @@ class RequestServer(ABC, Generic[T, R]):
             self._deadlines.add(entry)
             self._set_alarm()
         return future
-
-    def _checked_cost(self, cost: float) -> float:
-        if not (cost >= 0 and math.isfinite(cost)):
-            raise ValueError(f"a cost must be a finite number of at least 0, but is {cost!r}")
-        return cost
 
     def _refusal(self) -> ServerStopped:
         how = "was not started" if self._loop is None else "is draining" if self._stopping is None else "has stopped"
@@ -319,6 +322,7 @@ class RequestServer(ABC, Generic[T, R]):
         if self._loop is not None:
             raise RuntimeError(f"{self.name} was started before; make another one")
         self._loop = asyncio.get_running_loop()
+        self._context = contextvars.copy_context()
         return self
 
     async def drain(self, timeout: float | None = None) -> bool:

@@ -21,12 +21,10 @@ class Batch:
 
     Attributes:
         entries: In the order in which the function gets their items.
-        size: How many items the function gets; more than the entries where the batch is to be filled up.
         late: Entries taken out of the queue that are not run, because they cannot be done by their deadlines.
     """
 
     entries: list[Entry]
-    size: int
     late: list[Entry]
 
 
@@ -167,11 +165,11 @@ class BatchPolicy:
         if not taken and hopeless is not None:  # run one, or an estimate that is too high is never corrected
             late.remove(hopeless)
             taken.append(hopeless)
-        size = settings.size_for(len(taken)) if taken else 0
+        size = settings.size_for(len(taken))
         if size < len(taken):
             self.line.restore(taken[size:])
             del taken[size:]
         for entry in taken:
             entry.state = State.RUNNING
             entry.started = now
-        return Batch(taken, size, late)
+        return Batch(taken, late)

@@ -210,7 +210,6 @@ class DynamicBatchingServer(RequestServer[T, R]):
         if self._policy.hopeless(entry, now):
             raise self._expired(entry, "submit", now)
         for dropped in self._policy.add(entry, now, may_block=may_block):
-            dropped.state = State.QUEUED  # until it has ended
             self._fail(dropped, self._no_room(dropped), "dropped")
         if entry.state is State.BLOCKED and self._block_timeout is not None:
             entry.admit_by = now + self._block_timeout
@@ -222,7 +221,8 @@ class DynamicBatchingServer(RequestServer[T, R]):
     def _leave(self, entry: Entry) -> None:
         if entry.state is not State.RUNNING:
             self._policy.line.remove(entry)
-            self._policy.line.admit_blocked()
+            if self._policy.line.admit_blocked():
+                self._pump()
 
     # -- batches -------------------------------------------------------------------------------------------------------
 
@@ -239,8 +239,11 @@ class DynamicBatchingServer(RequestServer[T, R]):
         if at <= now:
             # The batch is formed when the task runs: what is submitted in this iteration of the loop is in it.
             self._starting = True
-            task = self._loop.create_task(self._work(), name=f"{self.name}: batches")
+            # In the server's context: what belongs to one request, such as its key, is not to mark the whole batch.
+            context = self._context.copy()
+            task = self._loop.create_task(self._work(), name=f"{self.name}: batches", context=context)
             self._workers.add(task)
+            task.add_done_callback(self._worker_ended)
         elif self._timer is None or at < self._timer[0]:
             self._cancel_timer()
             self._timer = at, self._clock.call_later(at - now, self._timer_flush)
@@ -256,29 +259,29 @@ class DynamicBatchingServer(RequestServer[T, R]):
 
     async def _work(self) -> None:
         """Run batches as long as there are any."""
-        try:
-            while self._stopping is None:
-                self._starting = False
-                batch = self._policy.take(self._clock.time())
-                if batch is None:
-                    break
-                self._policy.line.admit_blocked()
-                self._fail_late(batch)
-                if not batch.entries:
-                    continue
-                self._pump()  # another executor may be free, and there may be more
-                ended = await self._run(batch)
-                if ended > 1:
-                    self._settling += 1
-                    try:
-                        for _ in range(SETTLE):
-                            await asyncio.sleep(0)
-                    finally:
-                        self._settling -= 1
-        finally:
-            self._starting = False
-            self._workers.discard(asyncio.current_task())
-            self._pump()
+        self._starting = False
+        while self._stopping is None:
+            batch = self._policy.take(self._clock.time())
+            if batch is None:
+                break
+            self._policy.line.admit_blocked()
+            self._fail_late(batch)
+            if not batch.entries:
+                continue
+            self._pump()  # another executor may be free, and there may be more
+            if await self._run(batch) > 1:
+                self._settling += 1
+                try:
+                    for _ in range(SETTLE):
+                        await asyncio.sleep(0)
+                finally:
+                    self._settling -= 1
+
+    def _worker_ended(self, worker: asyncio.Task[None]) -> None:
+        self._workers.discard(worker)
+        if worker.cancelled():
+            self._starting = False  # it may not have begun
+        self._pump()
 
     def _fail_late(self, batch: Batch) -> None:
         now = self._clock.time()
@@ -291,20 +294,18 @@ class DynamicBatchingServer(RequestServer[T, R]):
             self._queue_time.add(entry.started - entry.arrived)
         self._policy.running += 1
         groups = [batch.entries]
-        size = batch.size
         try:
             while groups:
                 entries = [entry for entry in groups.pop() if entry.state is State.RUNNING]
                 if not entries:
                     continue
                 try:
-                    rows = await self._results(entries, max(size, len(entries)))
+                    rows = await self._results(entries)
                 except Exception as e:  # the user's function may raise anything: its requests end in that
                     self._failed_batches += 1
                     if self._splits(e, entries):
                         middle = len(entries) // 2
                         groups += [entries[middle:], entries[:middle]]
-                        size = 0
                     else:
                         self._fail_all(entries, e)
                 else:
@@ -320,13 +321,13 @@ class DynamicBatchingServer(RequestServer[T, R]):
             self._policy.running -= 1
         return sum(entry.state is State.ENDED for entry in batch.entries)
 
-    async def _results(self, entries: list[Entry], size: int) -> list[Any]:
+    async def _results(self, entries: list[Entry]) -> list[Any]:
         """Call the function; gives a result for each entry, and for those that fill it up."""
         items: Any = [entry.item for entry in entries]
+        size = len(entries)
         if self._pad is not None:
+            size = self._policy.settings.size_for(size)
             items = self._pad(items, size)
-        else:
-            size = len(entries)
         started = self._clock.time()
         rows = rows_of(await self._call(items), size)
         seconds = self._clock.time() - started
@@ -339,9 +340,12 @@ class DynamicBatchingServer(RequestServer[T, R]):
         return rows
 
     def _deliver(self, entries: list[Entry], rows: list[Any]) -> None:
+        given: set[int] = set()
         for entry, row in zip(entries, rows, strict=False):  # the rest is padding
             if isinstance(row, BaseException):
-                self._fail(entry, deliverable(row))
+                error = deliverable(row)
+                self._fail(entry, copies(error, 2)[1] if id(row) in given else error)
+                given.add(id(row))
             else:
                 self._succeed(entry, row)
 
