@@ -466,6 +466,23 @@ async def test_a_deadline_that_has_passed_is_refused_at_the_call(clock: ManualCl
         assert caught.value.stage == "submit"
 
 
+async def test_who_cannot_be_done_in_time_is_told_before_the_deadline(clock: ManualClock) -> None:
+    model = Model()
+    async with lab(model, clock, max_batch=2) as server:
+        server.submit_nowait("a")
+        await turns()
+        late = server.submit_nowait("b", timeout=0.9)  # when nothing is known of the model yet
+        other = server.submit_nowait("c")
+        clock.advance(0.5)
+        await model.release()  # so it takes 0.5 s, and there are 0.4 s left
+        error = await outcome(late)
+        assert isinstance(error, DeadlineExceeded)
+        assert (error.stage, error.waited) == ("queue", 0.5)
+        await model.release_all()
+        assert await other == "<c>"
+        assert model.batches == [["a"], ["c"]]
+
+
 async def test_overload_computes_what_can_be_done_in_time(clock: ManualClock) -> None:
     """Three times what the model can do, 100 ms for each request: the model is busy with requests that make it."""
     done = 0

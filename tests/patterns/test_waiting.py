@@ -115,6 +115,16 @@ def test_who_waits_for_room_gets_it_in_order() -> None:
     assert line.admit_blocked() == [entries[4]]
 
 
+def test_a_small_item_does_not_overtake_a_large_one_that_waits_for_room() -> None:
+    line = line_of(9, cost=4.0, overflow="block")
+    entries = [entry(number, cost=cost) for number, cost in enumerate([3, 3, 1])]
+    for each in entries:
+        line.add(each, may_block=True)
+    assert [each.state for each in entries] == [State.QUEUED, State.BLOCKED, State.BLOCKED]
+    line.remove(entries[0])
+    assert line.admit_blocked() == entries[1:]
+
+
 def test_restored_entries_stand_where_they_stood() -> None:
     line = line_of(3)
     for number in range(3):
