@@ -180,11 +180,12 @@ def test_draining_waits_for_nothing() -> None:
 def adaptive(gap: float, fixed: float, waiting: int) -> tuple[BatchPolicy, float]:
     """A policy that has measured this gap and fixed cost, with so many requests in the queue; and the time."""
     policy = policy_of(dispatch=Dispatch.ADAPTIVE, max_batch=16, max_wait=0.050)
-    learn(policy, 0.1 * MS, fixed)
     now = 0.0
     for number in range(200):
-        policy.line.remove(add(policy, number, now=now))
+        add(policy, number, now=now)
+        assert policy.take(now) is not None  # nothing is known of the function, so nothing waits
         now += gap
+    learn(policy, 0.1 * MS, fixed)
     for number in range(200, 200 + waiting):
         add(policy, number, now=now)
         last, now = now, now + gap
@@ -210,6 +211,23 @@ def test_waiting_must_cost_less_than_it_saves(gap: float, fixed: float, waiting:
     if waits:  # an arrival that does not come is not waited for any longer
         assert at == pytest.approx(now + fixed / waiting)
         assert len(numbers(policy.take(at))) == waiting
+
+
+@pytest.mark.parametrize("clients", [1, 2, 8, 15])
+def test_clients_in_a_closed_loop_are_never_waited_for(clients: int) -> None:
+    """When all of them are in the queue, none can come: whatever the function costs, the batch goes."""
+    policy = policy_of(dispatch=Dispatch.ADAPTIVE, max_batch=16, max_wait=1.0)
+    learn(policy, 0.1 * MS, 5 * MS)
+    now, number = 0.0, 0
+    for _ in range(40):
+        for _ in range(clients):
+            add(policy, number, now=now)
+            number += 1
+        batch = policy.take(now)
+        if number > 2 * clients:
+            assert batch is not None
+            assert len(batch.entries) == clients
+        now += 0.1 * MS * clients + 5 * MS
 
 
 def test_before_anything_is_measured_nothing_waits() -> None:

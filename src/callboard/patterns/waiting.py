@@ -102,13 +102,12 @@ class WaitingLine:
 
     # -- in ------------------------------------------------------------------------------------------------------------
 
-    def add(self, entry: Entry, *, may_block: bool, retry_after: float | None = None) -> list[Entry]:
+    def add(self, entry: Entry, *, may_block: bool) -> list[Entry]:
         """Queue an entry; returns those that were dropped to make room for it.
 
         Args:
             entry: A new one.
             may_block: Whether its caller can wait for room, where the policy is ``block``.
-            retry_after: For the error.
 
         Raises:
             QueueFull: There is no room, and none can be made; nothing was dropped.
@@ -120,21 +119,20 @@ class WaitingLine:
         if self._fits(entry) and not self._blocked:
             self._put(entry)
             return []
-        victims: list[Entry] = []
         if self.limits.overflow is OverflowPolicy.BLOCK and may_block:
             entry.state = State.BLOCKED
             self._blocked[entry.number] = entry
             return []
-        if self.limits.overflow in (OverflowPolicy.DROP_OLDEST, OverflowPolicy.DROP_LOWEST_PRIORITY):
-            victims = self._victims(entry)
+        drops = self.limits.overflow in (OverflowPolicy.DROP_OLDEST, OverflowPolicy.DROP_LOWEST_PRIORITY)
+        victims = self._victims(entry) if drops else []
         if not victims:
-            raise self.full(entry, retry_after)
+            raise self.full(entry)
         for victim in victims:
             self.remove(victim)
         self._put(entry)
         return victims
 
-    def full(self, entry: Entry, retry_after: float | None = None) -> QueueFull:
+    def full(self, entry: Entry) -> QueueFull:
         """The error for an entry that finds no room, or was dropped."""
         by_cost = self.limits.cost is not None and self.cost + entry.cost > self.limits.cost
         limit = self.limits.cost if by_cost and self.limits.cost is not None else self.limits.count
@@ -144,7 +142,6 @@ class WaitingLine:
             f"the queue is full: {depth:g} of {limit:g} {what} ({self.limits.overflow.value})",
             limit=limit,
             depth=depth,
-            retry_after=retry_after,
         )
 
     def restore(self, entries: Iterable[Entry]) -> None:
@@ -250,8 +247,7 @@ class WaitingLine:
 
     def peek(self, bucket: Bucket) -> Entry:
         """The most urgent entry of a bucket."""
-        heads = list(bucket.heads())
-        return heads[0] if len(heads) == 1 else min(heads, key=self.rank)
+        return next(bucket.heads()) if len(bucket.lanes) == 1 else min(bucket.heads(), key=self.rank)
 
     def entries(self) -> Iterator[Entry]:
         """All that are queued, in no order."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from callboard.patterns.batching.estimate import ArrivalGap, BatchTimes
 from callboard.patterns.batching.settings import BatchSettings, Dispatch
 from callboard.patterns.entries import Entry, State
-from callboard.patterns.errors import ItemTooLarge
+from callboard.patterns.errors import ItemTooLarge, QueueFull
 from callboard.patterns.waiting import Bucket, WaitingLine
 
 __all__ = ["SETTLE", "Batch", "BatchPolicy"]
@@ -63,7 +63,11 @@ class BatchPolicy:
         most = self.settings.max_batch_cost
         if most is not None and entry.cost > most:
             raise ItemTooLarge(f"the item costs {entry.cost:g}, and max_batch_cost is {most:g}")
-        dropped = self.line.add(entry, may_block=may_block, retry_after=self.retry_after())
+        try:
+            dropped = self.line.add(entry, may_block=may_block)
+        except QueueFull as e:
+            e.retry_after = self.retry_after()
+            raise
         self._last = entry.number
         self._gap.arrived(now)
         return dropped
@@ -79,6 +83,12 @@ class BatchPolicy:
         full, rest = divmod(self.line.count, self.settings.max_batch)
         before = full * self.times.seconds(self.settings.max_batch) / self.settings.max_concurrent_batches
         return now + before + self.times.seconds(rest + 1) > entry.deadline
+
+    def no_room(self, entry: Entry) -> QueueFull:
+        """The error of an entry that was dropped, or has waited for room in vain."""
+        error = self.line.full(entry)
+        error.retry_after = self.retry_after()
+        return error
 
     def retry_after(self) -> float | None:
         """Seconds until a full batch will have left the queue; None while nothing is known."""
@@ -169,6 +179,7 @@ class BatchPolicy:
         if size < len(taken):
             self.line.restore(taken[size:])
             del taken[size:]
+        self._gap.taken(now)
         for entry in taken:
             entry.state = State.RUNNING
             entry.started = now

@@ -216,7 +216,7 @@ class DynamicBatchingServer(RequestServer[T, R]):
         self._pump()
 
     def _no_room(self, entry: Entry) -> Exception:
-        return self._policy.line.full(entry, self._policy.retry_after())
+        return self._policy.no_room(entry)
 
     def _leave(self, entry: Entry) -> None:
         if entry.state is not State.RUNNING:
