@@ -186,6 +186,7 @@ def adaptive(gap: float, fixed: float, waiting: int) -> tuple[BatchPolicy, float
         assert policy.take(now) is not None  # nothing is known of the function, so nothing waits
         now += gap
     learn(policy, 0.1 * MS, fixed)
+    last = now
     for number in range(200, 200 + waiting):
         add(policy, number, now=now)
         last, now = now, now + gap
@@ -228,6 +229,21 @@ def test_clients_in_a_closed_loop_are_never_waited_for(clients: int) -> None:
             assert batch is not None
             assert len(batch.entries) == clients
         now += 0.1 * MS * clients + 5 * MS
+
+
+@pytest.mark.parametrize("dispatch", [Dispatch.ADAPTIVE, Dispatch.WINDOW])
+def test_none_waits_for_others_beyond_what_its_deadline_allows(dispatch: Dispatch) -> None:
+    policy, now = adaptive(0.1 * MS, 5 * MS, 0)
+    policy.settings = replace(policy.settings, dispatch=dispatch)
+    now += 0.1 * MS
+    add(policy, 1000, now=now)
+    assert policy.ready_at(now) == pytest.approx(now + (5 * MS if dispatch is Dispatch.ADAPTIVE else 50 * MS))
+    add(policy, 1001, now=now, deadline=now + 14 * MS)
+    at = policy.ready_at(now)
+    expected = 14 * MS - 2 * 5.2 * MS - 2 * MS  # 5.2 ms is what two take, and a timer may be late
+    assert at == pytest.approx(now + min(expected, 2.5 * MS))
+    assert at is not None
+    assert len(numbers(policy.take(at))) == 2
 
 
 def test_before_anything_is_measured_nothing_waits() -> None:

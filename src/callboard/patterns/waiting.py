@@ -49,15 +49,21 @@ class Limits:
 
 
 class Bucket:
-    """The waiting entries of one key: a lane for each priority."""
+    """The waiting entries of one key: a lane for each priority.
 
-    __slots__ = ("cost", "count", "key", "lanes")
+    Attributes:
+        earliest: No deadline of its entries is before this. It may be that of an entry that has left: it is forgotten
+            when the bucket is empty.
+    """
+
+    __slots__ = ("cost", "count", "earliest", "key", "lanes")
 
     def __init__(self, key: Hashable) -> None:
         self.key = key
         self.lanes: dict[int, Lane] = {}
         self.count = 0
         self.cost: float = 0
+        self.earliest = math.inf
 
     def heads(self) -> Iterator[Entry]:
         """The oldest entry of each lane."""
@@ -179,6 +185,8 @@ class WaitingLine:
         self._levels.setdefault(entry.priority, OrderedDict())[entry.number] = entry
         bucket.count += 1
         bucket.cost += entry.cost
+        if entry.deadline is not None and entry.deadline < bucket.earliest:
+            bucket.earliest = entry.deadline
         self.count += 1
         self.cost += entry.cost
 

@@ -14,6 +14,9 @@ SETTLE = 2
 """Iterations of the event loop: in the first, the callers that were answered go on; in the second, what they have
 submitted through another task arrives."""
 
+TIMER = 0.002
+"""Seconds that a timer of an event loop may be late."""
+
 
 @dataclass(frozen=True)
 class Batch:
@@ -135,7 +138,8 @@ class BatchPolicy:
             return now
         if settings.dispatch is Dispatch.IDLE:
             return now
-        latest = min(head.arrived for head in heads) + settings.max_wait
+        in_time = bucket.earliest - 2 * self.times.seconds(bucket.count) - TIMER  # to be done by the first deadline
+        latest = min(min(head.arrived for head in heads) + settings.max_wait, in_time)
         if settings.dispatch is Dispatch.WINDOW:
             return latest
         return min(latest, self._worth_waiting_until(bucket.count))

@@ -310,8 +310,7 @@ class DynamicBatchingServer(RequestServer[T, R]):
                         self._fail_all(entries, e)
                 else:
                     self._deliver(entries, rows)
-        except BaseException:
-            # The task was cancelled, by stop() or with its loop, or Ctrl-C came: what it ran has no other end.
+        except BaseException:  # cancelled, by stop() or with its loop, or Ctrl-C: what it ran has no other end
             error = ServerStopped(f"{self.name} stopped before the request was done")
             for entry in [each for group in [batch.entries, *groups] for each in group]:
                 if entry.state is State.RUNNING:
