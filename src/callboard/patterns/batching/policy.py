@@ -15,7 +15,7 @@ SETTLE = 2
 submitted through another task arrives."""
 
 TIMER = 0.002
-"""Seconds that a timer of an event loop may be late."""
+"""Seconds that a timer of an event loop may be late: with epoll, it counts in whole milliseconds."""
 
 
 @dataclass(frozen=True)
@@ -147,15 +147,17 @@ class BatchPolicy:
     def _worth_waiting_until(self, n: int) -> float:
         """Until when ``n`` entries wait for one more.
 
-        Each mean gap that they wait costs ``n * gap`` seconds of their time and saves the fixed cost of a batch. A gap
-        that is overdue is longer than the mean: so the wait ends where ``n`` times the time since the last arrival
-        reaches that cost, too.
+        If they do not wait, one that comes a gap later waits for their batch, and ends ``fixed - gap`` later than in
+        theirs. If they wait, each of them ends ``gap + per_item`` later. So waiting pays off for gaps up to
+        ``(fixed - n * per_item) / (n + 1)``: where the mean gap is longer than that they do not wait, else that long.
+        A wait too short for a timer ends late unless an arrival ends it, which must be all but certain then.
         """
         last, gap = self._gap.last, self._gap.seconds
-        _, fixed = self.times.fit
-        if last is None or gap is None or n * gap >= fixed:
+        per_item, fixed = self.times.fit
+        longest = (fixed - n * per_item) / (n + 1)
+        if last is None or gap is None or gap >= longest or (longest < TIMER and 3 * gap > longest):
             return float("-inf")
-        return last + fixed / n
+        return last + longest
 
     def _form(self, bucket: Bucket, now: float) -> Batch:
         settings = self.settings

@@ -219,10 +219,9 @@ class DynamicBatchingServer(RequestServer[T, R]):
         return self._policy.no_room(entry)
 
     def _leave(self, entry: Entry) -> None:
-        if entry.state is not State.RUNNING:
-            self._policy.line.remove(entry)
-            if self._policy.line.admit_blocked():
-                self._pump()
+        self._policy.line.remove(entry)
+        if self._policy.line.admit_blocked():
+            self._pump()
 
     # -- batches -------------------------------------------------------------------------------------------------------
 
@@ -340,13 +339,14 @@ class DynamicBatchingServer(RequestServer[T, R]):
 
     def _deliver(self, entries: list[Entry], rows: list[Any]) -> None:
         given: set[int] = set()
+        now = self._clock.time()
         for entry, row in zip(entries, rows, strict=False):  # the rest is padding
             if isinstance(row, BaseException):
                 error = deliverable(row)
                 self._fail(entry, copies(error, 2)[1] if id(row) in given else error)
                 given.add(id(row))
             else:
-                self._succeed(entry, row)
+                self._succeed(entry, row, now)
 
     def _splits(self, error: Exception, entries: list[Entry]) -> bool:
         """Whether one of the entries may be what the batch failed from."""
