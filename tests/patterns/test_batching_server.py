@@ -80,6 +80,22 @@ async def test_clients_that_answer_at_once_share_a_batch(clock: ManualClock) -> 
     assert [len(batch) for batch in model.batches] == [8, 16, 16, 16, 8]
 
 
+async def test_a_full_batch_does_not_wait_for_the_callers_of_the_last_one(clock: ManualClock) -> None:
+    model = Model()
+    order: list[str] = []
+    async with lab(model, clock, max_batch=2) as server:
+
+        async def client(item: str) -> None:
+            await server.submit(item)
+            order.append(f"{item} answered, {len(model.batches)} batches begun")
+
+        clients = [asyncio.create_task(client(item)) for item in "abcd"]
+        await turns()
+        await model.release_all()
+        await asyncio.gather(*clients)
+    assert order[0] == "a answered, 2 batches begun"
+
+
 async def test_one_timer_however_many_requests(clock: ManualClock) -> None:
     model = Model()
     async with lab(model, clock, max_batch=4, dispatch="window", max_wait=0.010) as server:

@@ -269,12 +269,18 @@ class DynamicBatchingServer(RequestServer[T, R]):
                 continue
             self._pump()  # another executor may be free, and there may be more
             if await self._run(batch) > 1:
-                self._settling += 1
-                try:
-                    for _ in range(SETTLE):
-                        await asyncio.sleep(0)
-                finally:
-                    self._settling -= 1
+                await self._settle()
+
+    async def _settle(self) -> None:
+        """Let the callers that were answered submit their next requests, unless a full batch waits already."""
+        self._settling += 1
+        try:
+            for _ in range(SETTLE):
+                if self._policy.full:
+                    break
+                await asyncio.sleep(0)
+        finally:
+            self._settling -= 1
 
     def _worker_ended(self, worker: asyncio.Task[None]) -> None:
         self._workers.discard(worker)
