@@ -1,0 +1,1 @@
+"""Dynamic batching: single requests in, batches to a function or a model, single answers out."""

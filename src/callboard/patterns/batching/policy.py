@@ -1,0 +1,201 @@
+"""``BatchPolicy``: which requests make up the next batch, and when. Pure: no I/O and no clock, time is an argument."""
+
+from dataclasses import dataclass
+
+from callboard.patterns.batching.estimate import ArrivalGap, BatchTimes
+from callboard.patterns.batching.settings import BatchSettings, Dispatch
+from callboard.patterns.entries import Entry, State
+from callboard.patterns.errors import ItemTooLarge, QueueFull
+from callboard.patterns.waiting import Bucket, WaitingLine
+
+__all__ = ["SETTLE", "Batch", "BatchPolicy"]
+
+SETTLE = 2
+"""Iterations of the event loop: in the first, the callers that were answered go on; in the second, what they have
+submitted through another task arrives."""
+
+TIMER = 0.002
+"""Seconds that a timer of an event loop may be late: with epoll, it counts in whole milliseconds."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What runs next.
+
+    Attributes:
+        entries: In the order in which the function gets their items.
+        late: Entries taken out of the queue that are not run, because they cannot be done by their deadlines.
+    """
+
+    entries: list[Entry]
+    late: list[Entry]
+
+
+class BatchPolicy:
+    """Decides about the batches of one server.
+
+    A batch is formed by :meth:`take`, which is called when an executor is free and never earlier, so that requests
+    join until the last moment. After a batch of several requests has been answered, and while no batch is
+    :attr:`full`, the caller of :meth:`take` should let the event loop run :data:`SETTLE` more iterations. Clients that
+    submit their next request when they get an answer then find themselves in one batch.
+
+    Args:
+        settings: May be replaced by ones of other sizes and waits at any time; the bounds of the queue and the ageing
+            stay what they were.
+    """
+
+    def __init__(self, settings: BatchSettings) -> None:
+        self.settings = settings
+        self.line = WaitingLine(settings.limits, settings.ageing)
+        self.times = BatchTimes()
+        self.running = 0  # batches
+        self._gap = ArrivalGap()
+        self._flushed = -1  # entries up to this number do not wait for others
+        self._last = -1
+        self.draining = False
+
+    # -- requests ------------------------------------------------------------------------------------------------------
+
+    def add(self, entry: Entry, now: float, *, may_block: bool = False) -> list[Entry]:
+        """Queue a new entry; returns the entries that were dropped for it.
+
+        Raises:
+            QueueFull: There is no room, and the policy makes none.
+            ItemTooLarge: It fits no batch, or not into the queue.
+        """
+        most = self.settings.max_batch_cost
+        if most is not None and entry.cost > most:
+            raise ItemTooLarge(f"the item costs {entry.cost:g}, and max_batch_cost is {most:g}")
+        try:
+            dropped = self.line.add(entry, may_block=may_block)
+        except QueueFull as e:
+            e.retry_after = self.retry_after()
+            raise
+        self._last = entry.number
+        self._gap.arrived(now)
+        return dropped
+
+    def hopeless(self, entry: Entry, now: float) -> bool:
+        """Whether the queue before a new entry alone takes longer than its deadline allows.
+
+        While nothing waits and nothing runs, an entry is never hopeless: an estimate that is too high would otherwise
+        never be corrected.
+        """
+        if entry.deadline is None or not self.times.known or not (self.running or self.line.count):
+            return False
+        full, rest = divmod(self.line.count, self.settings.max_batch)
+        before = full * self.times.seconds(self.settings.max_batch) / self.settings.max_concurrent_batches
+        return now + before + self.times.seconds(rest + 1) > entry.deadline
+
+    def no_room(self, entry: Entry) -> QueueFull:
+        """The error of an entry that was dropped, or has waited for room in vain."""
+        error = self.line.full(entry)
+        error.retry_after = self.retry_after()
+        return error
+
+    def retry_after(self) -> float | None:
+        """Seconds until a full batch will have left the queue; None while nothing is known."""
+        if not self.times.known:
+            return None
+        return self.times.seconds(self.settings.max_batch) / self.settings.max_concurrent_batches
+
+    def flush_now(self) -> None:
+        """What waits now is not to wait for others any longer than until an executor is free."""
+        self._flushed = self._last
+
+    # -- batches -------------------------------------------------------------------------------------------------------
+
+    def ready_at(self, now: float) -> float | None:
+        """When :meth:`take` will give a batch if nothing arrives or leaves before; None while nothing waits.
+
+        A moment that is not after ``now`` means at once.
+        """
+        if not self.line.count:
+            return None
+        return min(self._ready_at(bucket, now) for bucket in self.line.buckets())
+
+    def take(self, now: float) -> Batch | None:
+        """Form the next batch, for an executor that is free; None if there is nothing to run yet.
+
+        Of the buckets that are ready, it takes the one with the most urgent entry.
+        """
+        for bucket in self.line.buckets():
+            if self._ready_at(bucket, now) <= now:
+                return self._form(bucket, now)
+        return None
+
+    def finished(self, n: int, seconds: float) -> None:
+        """A batch of ``n`` items has run without an error."""
+        self.times.add(n, seconds)
+
+    @property
+    def full(self) -> bool:
+        """Whether a batch waits that cannot become larger."""
+        return self.line.count > 0 and any(self._is_full(bucket) for bucket in self.line.buckets())
+
+    def _is_full(self, bucket: Bucket) -> bool:
+        settings = self.settings
+        most = settings.max_batch_cost
+        return bucket.count >= settings.max_batch or (most is not None and bucket.cost >= most)
+
+    def _ready_at(self, bucket: Bucket, now: float) -> float:
+        settings = self.settings
+        if self._is_full(bucket):
+            return now
+        heads = list(bucket.heads())
+        if self.draining or min(head.number for head in heads) <= self._flushed:
+            return now
+        if settings.dispatch is Dispatch.IDLE:
+            return now
+        in_time = bucket.earliest - 2 * self.times.seconds(bucket.count) - TIMER  # to be done by the first deadline
+        latest = min(min(head.arrived for head in heads) + settings.max_wait, in_time)
+        if settings.dispatch is Dispatch.WINDOW:
+            return latest
+        return min(latest, self._worth_waiting_until(bucket.count))
+
+    def _worth_waiting_until(self, n: int) -> float:
+        """Until when ``n`` entries wait for one more.
+
+        If they do not wait, one that comes a gap later waits for their batch, and ends ``fixed - gap`` later than in
+        theirs. If they wait, each of them ends ``gap + per_item`` later. So waiting pays off for gaps up to
+        ``(fixed - n * per_item) / (n + 1)``: where the mean gap is longer than that they do not wait, else that long.
+        A wait too short for a timer ends late unless an arrival ends it, which must be all but certain then.
+        """
+        last, gap = self._gap.last, self._gap.seconds
+        per_item, fixed = self.times.fit
+        longest = (fixed - n * per_item) / (n + 1)
+        if last is None or gap is None or gap >= longest or (longest < TIMER and 3 * gap > longest):
+            return float("-inf")
+        return last + longest
+
+    def _form(self, bucket: Bucket, now: float) -> Batch:
+        settings = self.settings
+        most = settings.max_batch_cost
+        expected = self.times.seconds(min(bucket.count, settings.max_batch))
+        taken: list[Entry] = []
+        late: list[Entry] = []
+        hopeless: Entry | None = None  # by the estimate alone
+        cost = 0.0
+        while bucket.count and len(taken) < settings.max_batch:
+            entry = self.line.peek(bucket)
+            if taken and most is not None and cost + entry.cost > most:
+                break
+            self.line.remove(entry)
+            if entry.deadline is not None and (entry.deadline <= now or entry.deadline < now + expected):
+                late.append(entry)
+                hopeless = entry if entry.deadline > now else hopeless
+            else:
+                taken.append(entry)
+                cost += entry.cost
+        if not taken and hopeless is not None:  # run one, or an estimate that is too high is never corrected
+            late.remove(hopeless)
+            taken.append(hopeless)
+        size = settings.size_for(len(taken))
+        if size < len(taken):
+            self.line.restore(taken[size:])
+            del taken[size:]
+        self._gap.taken(now)
+        for entry in taken:
+            entry.state = State.RUNNING
+            entry.started = now
+        return Batch(taken, late)

@@ -1,0 +1,62 @@
+"""What a batch function returned, taken apart; and one error given to many."""
+
+import copy
+from collections.abc import Mapping, Set
+from typing import Any, Protocol, TypeVar
+
+from callboard.patterns.errors import BadBatchResult
+
+__all__ = ["Rows", "copies", "rows_of"]
+
+R_co = TypeVar("R_co", covariant=True)
+
+
+class Rows(Protocol[R_co]):
+    """What a batch function returns: a list, a tuple, an array, a ``GpuRef``."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int, /) -> R_co: ...
+
+
+def rows_of(result: Any, expected: int) -> list[Any]:
+    """One result for each item: of a list or tuple, of the first axis of an array or a ``GpuRef``.
+
+    Raises:
+        BadBatchResult: It is no sequence, or of another length.
+    """
+    if isinstance(result, list):
+        rows = result
+    elif isinstance(result, str | bytes | bytearray | Mapping | Set) or not hasattr(type(result), "__getitem__"):
+        kind = type(result).__name__
+        raise BadBatchResult(f"the batch function returned a {kind}, not {expected} results in order", expected)
+    else:
+        try:
+            rows = [result[index] for index in range(len(result))]
+        except TypeError:  # such as an array without axes
+            raise BadBatchResult(f"the batch function returned {result!r}, not {expected} results", expected) from None
+    if len(rows) != expected:
+        raise BadBatchResult(
+            f"the batch function returned {len(rows)} results for {expected} items", expected, len(rows)
+        )
+    return rows
+
+
+def copies(error: Exception, count: int) -> list[Exception]:
+    """The error itself and copies of it: one that is raised in several tasks would mix up their tracebacks."""
+    found = [error][:count]
+    while len(found) < count:
+        try:
+            again = copy.copy(error)
+        except Exception:  # a class whose constructor takes something else than its args
+            again = error
+        if type(again) is not type(error):
+            again = error
+        if again is not error:
+            again.__traceback__ = error.__traceback__
+            again.__cause__ = error.__cause__
+            again.__suppress_context__ = error.__suppress_context__
+            if hasattr(error, "__notes__"):
+                again.__notes__ = list(error.__notes__)
+        found.append(again)
+    return found

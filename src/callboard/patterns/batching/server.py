@@ -1,0 +1,403 @@
+"""``DynamicBatchingServer``: callers submit single items, a function gets batches."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Hashable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeVar
+
+from callboard.actors.clock import Cancellable, Clock
+from callboard.core.errors import ContextLost, Unrecoverable
+from callboard.patterns.batching.policy import SETTLE, Batch, BatchPolicy
+from callboard.patterns.batching.results import Rows, copies, rows_of
+from callboard.patterns.batching.settings import BatchSettings, Dispatch
+from callboard.patterns.calling import Executor, UserCall, deliverable
+from callboard.patterns.entries import Entry, State
+from callboard.patterns.errors import BadBatchResult
+from callboard.patterns.server import STOP_TIMEOUT, RequestServer
+from callboard.patterns.stats import Distribution, Histogram, ServerStats
+from callboard.patterns.waiting import Limits, OverflowPolicy
+
+__all__ = ["BatchingStats", "DynamicBatchingServer"]
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class BatchingStats(ServerStats):
+    """Figures of a batching server.
+
+    Attributes:
+        batches: Calls of the batch function that gave results.
+        failed_batches: Calls that did not.
+        repeated: Requests that were put back into the queue after a lost context.
+        padding: Items that were added to batches to fill them up to a preferred size.
+        batch_size: Requests per batch.
+        run_time: Seconds per batch.
+        run_time_by_size: Batches and their summed seconds, by the number of items that the function got.
+    """
+
+    batches: int
+    failed_batches: int
+    repeated: int
+    padding: int
+    batch_size: Distribution
+    run_time: Distribution
+    run_time_by_size: dict[int, tuple[int, float]]
+
+
+class DynamicBatchingServer(RequestServer[T, R]):
+    """Collects single requests into batches for a function that is fast on many at once.
+
+    ::
+
+        async with cb.DynamicBatchingServer(embed_many, max_batch=32) as server:
+            vector = await server.submit("hello")
+
+    A batch is formed when an executor is free, never earlier: while one runs, the next one fills. A lone request runs
+    at once; see :class:`Dispatch` for when one waits for others.
+
+    Args:
+        batch_fn: Gets a list of items, returns (or is awaited for) one result for each, in their order: a list, a
+            tuple, or an array or ``GpuRef`` of that many rows. A result that is an exception fails its own request. It
+            may be a plain function, an async one, ``functools.partial(model.call, Model.predict)`` of a resident actor,
+            or call device ops.
+        max_batch: Items of a batch at most.
+        max_wait: Seconds that a request waits for others at most, while an executor is free.
+        dispatch: ``"adaptive"``, ``"idle"`` or ``"window"``; see :class:`Dispatch`.
+        preferred: Sizes that the function is fast at, ascending; see ``pad``.
+        pad: ``pad(items, size)`` returns what ``batch_fn`` gets. With it, a batch is filled up to the next preferred
+            size, and that many results are expected, of which the first are used. Without it, a batch is cut to the
+            largest preferred size that it reaches. With ``bucket``, it may pad the items to one length as well.
+        bucket: A key of an item, such as its shape or :func:`pow2_length`; only items of equal keys are batched.
+        cost: What an item costs, such as its tokens; called once, in ``submit``.
+        max_batch_cost: Summed cost of a batch at most.
+        max_queue: Requests that wait at most.
+        max_queue_cost: Their summed cost at most.
+        overflow: What happens beyond that: ``"reject"``, ``"block"``, ``"drop_oldest"`` or ``"drop_lowest_priority"``;
+            see :class:`OverflowPolicy`.
+        block_timeout: Seconds that ``"block"`` waits at most; None waits for ever.
+        ageing: Seconds of waiting that count as much as one level of priority, so that nothing waits for ever; None:
+            priorities are strict.
+        max_concurrent_batches: Batches that run at once; with two, the next one can copy to the device meanwhile.
+        idempotent: ``batch_fn`` may run twice for the same item. Requests whose batch fails with ``ContextLost`` are
+            then queued again, once.
+        on_error: ``"bisect"``: where a batch of several fails with an exception, its halves are run again, so that only
+            the items fail that cannot be done; at most 2 log2 n more runs for one of them. Needs ``idempotent``.
+        executor: Where ``batch_fn`` is called; see :class:`UserCall`.
+        name: For errors and logs.
+        clock: Tells the time; for tests.
+
+    Raises:
+        ValueError: A setting out of range, or settings that contradict each other.
+        TypeError: ``batch_fn`` cannot be called.
+    """
+
+    def __init__(
+        self,
+        batch_fn: Callable[[list[T]], Awaitable[Rows[R]] | Rows[R]],
+        *,
+        max_batch: int = 32,
+        max_wait: float = 0.01,
+        dispatch: Dispatch | Literal["adaptive", "idle", "window"] = Dispatch.ADAPTIVE,
+        preferred: Sequence[int] = (),
+        pad: Callable[[list[T], int], Any] | None = None,
+        bucket: Callable[[T], Hashable] | None = None,
+        cost: Callable[[T], float] | None = None,
+        max_batch_cost: float | None = None,
+        max_queue: int = 1024,
+        max_queue_cost: float | None = None,
+        overflow: OverflowPolicy
+        | Literal["reject", "block", "drop_oldest", "drop_lowest_priority"] = OverflowPolicy.REJECT,
+        block_timeout: float | None = None,
+        ageing: float | None = 1.0,
+        max_concurrent_batches: int = 1,
+        idempotent: bool = False,
+        on_error: Literal["fail", "bisect"] = "fail",
+        executor: Executor = "auto",
+        name: str = "batching",
+        clock: Clock | None = None,
+    ) -> None:
+        super().__init__(name, clock)
+        settings = BatchSettings(
+            max_batch=max_batch,
+            max_wait=max_wait,
+            max_batch_cost=max_batch_cost,
+            preferred=tuple(preferred),
+            padded=pad is not None,
+            dispatch=Dispatch(dispatch),
+            ageing=ageing,
+            max_concurrent_batches=max_concurrent_batches,
+            limits=Limits(max_queue, max_queue_cost, OverflowPolicy(overflow)),
+        )
+        if on_error not in ("fail", "bisect"):
+            raise ValueError(f'on_error must be "fail" or "bisect", but is {on_error!r}')
+        if on_error == "bisect" and not idempotent:
+            raise ValueError('on_error="bisect" runs items again, which needs idempotent=True')
+        if block_timeout is not None and not block_timeout > 0:
+            raise ValueError(f"block_timeout must be positive seconds, but is {block_timeout}")
+        self._policy = BatchPolicy(settings)
+        self._call = UserCall(batch_fn, executor, max_concurrent_batches)
+        self._pad = pad
+        self._bucket = bucket
+        self._cost_of = cost
+        self._block_timeout = block_timeout
+        self._idempotent = idempotent
+        self._bisects = on_error == "bisect"
+        self._workers: set[asyncio.Task[None]] = set()
+        self._starting = False  # a worker was made and has not looked at the queue
+        self._settling = 0
+        self._timer: tuple[float, Cancellable] | None = None
+        self._failed_batches = self._repeated = self._padding = 0
+        self._queue_time, self._run_time, self._batch_size = Histogram(), Histogram(), Histogram()
+        self._by_size: dict[int, tuple[int, float]] = {}
+
+    # -- for users -----------------------------------------------------------------------------------------------------
+
+    def flush_now(self) -> None:
+        """Let what waits now run as soon as an executor is free, without waiting for more. From any thread."""
+        self._on_loop(self._flush)
+
+    def set(self, *, max_batch: int | None = None, max_wait: float | None = None) -> None:
+        """Change settings while it runs, both or neither; for the batches formed from now on. From any thread.
+
+        Raises:
+            ValueError: As for the constructor; nothing is changed.
+        """
+        now = self._policy.settings
+        self._policy.settings = replace(
+            now,
+            max_batch=now.max_batch if max_batch is None else max_batch,
+            max_wait=now.max_wait if max_wait is None else max_wait,
+        )
+        self._on_loop(self._pump)
+
+    def stats(self) -> BatchingStats:
+        """Figures since the start. It only reads counters; on another thread they may be of different moments."""
+        line = self._policy.line
+        run_time = self._run_time.snapshot()
+        return BatchingStats(
+            submitted=sum(self._ends.values()) + len(self._open),
+            **self._ends,
+            queued=line.count,
+            blocked=line.blocked,
+            running=len(self._open) - line.count - line.blocked,
+            queued_cost=line.cost,
+            queue_time=self._queue_time.snapshot(),
+            total_time=self._total_time.snapshot(),
+            batches=run_time.count,
+            failed_batches=self._failed_batches,
+            repeated=self._repeated,
+            padding=self._padding,
+            batch_size=self._batch_size.snapshot(),
+            run_time=run_time,
+            run_time_by_size=dict(self._by_size),
+        )
+
+    # -- requests ------------------------------------------------------------------------------------------------------
+
+    def _key(self, item: T) -> Hashable:
+        return None if self._bucket is None else self._bucket(item)
+
+    def _cost(self, item: T) -> float:
+        return 1 if self._cost_of is None else self._cost_of(item)
+
+    def _admit(self, entry: Entry, now: float, *, may_block: bool) -> None:
+        if self._policy.hopeless(entry, now):
+            raise self._expired(entry, "submit", now)
+        for dropped in self._policy.add(entry, now, may_block=may_block):
+            self._fail(dropped, self._no_room(dropped), "dropped")
+        if entry.state is State.BLOCKED and self._block_timeout is not None:
+            entry.admit_by = now + self._block_timeout
+        self._pump()
+
+    def _no_room(self, entry: Entry) -> Exception:
+        return self._policy.no_room(entry)
+
+    def _leave(self, entry: Entry) -> None:
+        self._policy.line.remove(entry)
+        if self._policy.line.admit_blocked():
+            self._pump()
+
+    # -- batches -------------------------------------------------------------------------------------------------------
+
+    def _pump(self) -> None:
+        """Start a worker, or set the timer for when one will be needed."""
+        policy = self._policy
+        busy = self._starting or self._settling or len(self._workers) >= policy.settings.max_concurrent_batches
+        if busy or self._loop is None or self._stopping is not None:
+            return
+        now = self._clock.time()
+        at = policy.ready_at(now)
+        if at is None:
+            return
+        if at <= now:
+            # The batch is formed when the task runs: what is submitted in this iteration of the loop is in it.
+            self._starting = True
+            # In the server's context: what belongs to one request, such as its key, is not to mark the whole batch.
+            context = self._context.copy()
+            task = self._loop.create_task(self._work(), name=f"{self.name}: batches", context=context)
+            self._workers.add(task)
+            task.add_done_callback(self._worker_ended)
+        elif self._timer is None or at < self._timer[0]:
+            self._cancel_timer()
+            self._timer = at, self._clock.call_later(at - now, self._timer_flush)
+
+    def _flush(self) -> None:
+        self._policy.flush_now()
+        self._pump()
+
+    def _timer_flush(self) -> None:
+        self._timer = None
+        self._pump()
+
+    def _cancel_timer(self) -> None:
+        if self._timer is not None:
+            self._timer[1].cancel()
+            self._timer = None
+
+    async def _work(self) -> None:
+        """Run batches as long as there are any."""
+        self._starting = False
+        while self._stopping is None:
+            batch = self._policy.take(self._clock.time())
+            if batch is None:
+                break
+            self._policy.line.admit_blocked()
+            self._fail_late(batch)
+            if not batch.entries:
+                continue
+            self._pump()  # another executor may be free, and there may be more
+            if await self._run(batch) > 1:
+                await self._settle()
+
+    async def _settle(self) -> None:
+        """Let the callers that were answered submit their next requests, unless a full batch waits already."""
+        self._settling += 1
+        try:
+            for _ in range(SETTLE):
+                if self._policy.full:
+                    break
+                await asyncio.sleep(0)
+        finally:
+            self._settling -= 1
+
+    def _worker_ended(self, worker: asyncio.Task[None]) -> None:
+        self._workers.discard(worker)
+        if worker.cancelled():
+            self._starting = False  # it may not have begun
+        elif isinstance(error := worker.exception(), Exception):
+            _log.error("%s: an internal error ended a batch; its requests have failed", self.name, exc_info=error)
+        self._pump()
+
+    def _fail_late(self, batch: Batch) -> None:
+        now = self._clock.time()
+        for entry in batch.late:
+            self._fail(entry, self._expired(entry, "queue", now), "expired")
+
+    async def _run(self, batch: Batch) -> int:
+        """Run a batch to the end of all its entries, or back into the queue; returns how many have ended."""
+        for entry in batch.entries:
+            self._queue_time.add(entry.started - entry.arrived)
+        self._policy.running += 1
+        groups = [batch.entries]
+        try:
+            while groups:
+                entries = [entry for entry in groups.pop() if entry.state is State.RUNNING]
+                if not entries:
+                    continue
+                try:
+                    rows = await self._results(entries)
+                except Exception as e:  # the user's function may raise anything: its requests end in that
+                    self._failed_batches += 1
+                    if self._splits(e, entries):
+                        middle = len(entries) // 2
+                        groups += [entries[middle:], entries[:middle]]
+                    else:
+                        self._fail_all(entries, e)
+                else:
+                    self._deliver(entries, rows)
+        except BaseException:  # cancelled, by stop() or with its loop, or Ctrl-C: what it ran has no other end
+            for entry in batch.entries:
+                if entry.state is State.RUNNING:
+                    self._fail(entry, self._stopped(), "stopped")
+            raise
+        finally:
+            self._policy.running -= 1
+        return sum(entry.state is State.ENDED for entry in batch.entries)
+
+    async def _results(self, entries: list[Entry]) -> list[Any]:
+        """Call the function; gives a result for each entry, and for those that fill it up."""
+        items: Any = [entry.item for entry in entries]
+        size = len(entries)
+        if self._pad is not None:
+            size = self._policy.settings.size_for(size)
+            items = self._pad(items, size)
+        started = self._clock.time()
+        rows = rows_of(await self._call(items), size)
+        seconds = self._clock.time() - started
+        self._policy.finished(size, seconds)
+        self._run_time.add(seconds)
+        self._batch_size.add(len(entries))
+        self._padding += size - len(entries)
+        batches, summed = self._by_size.get(size, (0, 0.0))
+        self._by_size[size] = batches + 1, summed + seconds
+        return rows
+
+    def _deliver(self, entries: list[Entry], rows: list[Any]) -> None:
+        given: set[int] = set()
+        now = self._clock.time()
+        for entry, row in zip(entries, rows, strict=False):  # the rest is padding
+            if isinstance(row, BaseException):
+                error = deliverable(row)
+                self._fail(entry, copies(error, 2)[1] if id(row) in given else error)
+                given.add(id(row))
+            else:
+                self._succeed(entry, row, now)
+
+    def _splits(self, error: Exception, entries: list[Entry]) -> bool:
+        """Whether one of the entries may be what the batch failed from."""
+        fault_of_all = isinstance(error, ContextLost | Unrecoverable | BadBatchResult)
+        return self._bisects and len(entries) > 1 and not fault_of_all
+
+    def _fail_all(self, entries: list[Entry], error: Exception) -> None:
+        error = deliverable(error)
+        failed = [entry for entry in entries if entry.state is State.RUNNING]
+        if self._idempotent and isinstance(error, ContextLost) and self._stopping is None:
+            again = [entry for entry in failed if not entry.repeated]
+            failed = [entry for entry in failed if entry.repeated]
+            for entry in again:
+                entry.repeated = True
+            self._repeated += len(again)
+            self._policy.line.restore(again)
+        for entry, each in zip(failed, copies(error, len(failed)), strict=True):
+            self._fail(entry, each)
+
+    # -- life ----------------------------------------------------------------------------------------------------------
+
+    def _drain(self) -> None:
+        self._policy.draining = True
+        self._pump()
+
+    async def _end_work(self) -> None:
+        self._cancel_timer()
+        self._call.close()
+        workers = self._workers - {asyncio.current_task()}
+        if not workers:
+            return
+        if not self._call.on_thread:
+            for worker in workers:
+                worker.cancel()
+        ended = asyncio.ensure_future(_all(workers))
+        if not await self._within(ended, STOP_TIMEOUT):
+            _log.warning("%s: the batch function still runs %g s after stop()", self.name, STOP_TIMEOUT)
+            for worker in workers:
+                worker.cancel()
+            ended.cancel()
+
+
+async def _all(tasks: set[asyncio.Task[None]]) -> None:
+    await asyncio.wait(tasks)

@@ -1,0 +1,114 @@
+"""``UserCall``: calls what a user gave to a server, on the event loop or on a thread, whichever it is made for."""
+
+import asyncio
+import concurrent.futures
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any, Literal
+
+from callboard.actors.errors import HandlerCancelled
+from callboard.device.client.residents.ref import ResidentRef
+
+__all__ = ["Executor", "UserCall", "deliverable"]
+
+Executor = Literal["auto", "loop", "thread"] | concurrent.futures.Executor
+
+
+class UserCall:
+    """A callable of the user's: a plain function, an async one, a method of a resident actor, or a chain of device ops.
+
+    What it returns is awaited if it can be: a coroutine, a ``Reply``, a ``GpuRef``.
+
+    Args:
+        function: The callable.
+        executor: ``"loop"``: it is called on the event loop, and must not block. ``"thread"``: on a thread of the
+            server's. ``"auto"``: async functions and methods of a ``ResidentRef`` (also in a ``functools.partial``) on
+            the loop, others on a thread. Or an executor of the caller's, which is not shut down here.
+        threads: Threads at most.
+
+    Raises:
+        TypeError: ``function`` cannot be called, or ``executor`` is something else.
+    """
+
+    def __init__(self, function: Callable[..., Any], executor: Executor, threads: int) -> None:
+        given: Any = function
+        if not callable(given):
+            raise TypeError(f"{given!r} cannot be called")
+        self._function = function
+        self._own: concurrent.futures.ThreadPoolExecutor | None = None
+        self._pool: concurrent.futures.Executor | None = None
+        if isinstance(executor, concurrent.futures.Executor):
+            self._pool = executor
+        elif executor == "thread" or (executor == "auto" and not _is_quick(function)):
+            self._own = concurrent.futures.ThreadPoolExecutor(threads, thread_name_prefix="callboard-server")
+            self._pool = self._own
+        elif executor not in ("auto", "loop"):
+            raise TypeError(f'executor is {executor!r}; it must be "auto", "loop", "thread" or an Executor')
+
+    @property
+    def on_thread(self) -> bool:
+        """Whether a call cannot be interrupted."""
+        return self._pool is not None
+
+    async def __call__(self, *arguments: Any) -> Any:
+        """Call it and wait for what it returns.
+
+        Raises:
+            Exception: Its own.
+            HandlerCancelled: Something that it waited for was cancelled, though this task was not.
+        """
+        try:
+            if self._pool is None:
+                found = self._function(*arguments)
+            else:
+                found = await asyncio.get_running_loop().run_in_executor(self._pool, _caught, self._function, arguments)
+                if isinstance(found, _Raised):
+                    raise found.error
+            return await found if inspect.isawaitable(found) else found
+        except asyncio.CancelledError as e:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            raise HandlerCancelled(f"{_name(self._function)} was cancelled from within") from e
+
+    def close(self) -> None:
+        """Take no more calls; one that runs on a thread goes on."""
+        if self._own is not None:
+            self._own.shutdown(wait=False, cancel_futures=True)
+
+
+class _Raised:
+    """What a call on a thread has raised: a ``SystemExit`` there ends a request, not the event loop."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+
+def _caught(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+    try:
+        return function(*arguments)
+    except BaseException as e:  # whatever it is, it belongs to the caller
+        return _Raised(deliverable(e))
+
+
+def deliverable(error: BaseException) -> Exception:
+    """The error as a future can hold and a caller can expect it; others become a ``RuntimeError`` with that cause."""
+    if isinstance(error, Exception) and not isinstance(error, StopIteration):
+        return error
+    wrapped = RuntimeError(f"the function raised {error!r}")
+    wrapped.__cause__ = error
+    return wrapped
+
+
+def _is_quick(function: Any) -> bool:
+    """Whether a call returns at once, with something to await."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None)):  # noqa: B004 -- looked at, not called
+        return True
+    return inspect.ismethod(function) and isinstance(function.__self__, ResidentRef)
+
+
+def _name(function: Any) -> str:
+    return getattr(function, "__qualname__", None) or repr(function)

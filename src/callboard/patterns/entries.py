@@ -1,0 +1,68 @@
+"""``Entry``: one request inside a server, from its submission to its end."""
+
+from collections.abc import Hashable
+from enum import Enum
+from typing import Any
+
+__all__ = ["Entry", "State"]
+
+
+class State(Enum):
+    """Where a request is."""
+
+    NEW = "new"
+    BLOCKED = "blocked"
+    """It waits for room in the queue."""
+    QUEUED = "queued"
+    RUNNING = "running"
+    ENDED = "ended"
+
+
+class Entry:
+    """One request. Policies order entries by what they carry and know neither loops nor futures.
+
+    Attributes:
+        number: Position in the order of submission.
+        item: What was submitted; None once the request has ended.
+        arrived: When it was submitted, in seconds of the server's clock.
+        deadline: When its caller loses interest, on that clock; None never.
+        admit_by: When it must have found room in the queue; None: there is no such limit.
+        priority: Larger is more urgent.
+        cost: What it counts against bounds of cost.
+        key: Only entries of equal keys run in one batch.
+        state: Where it is.
+        repeated: Whether it has been put back into the queue after a lost context.
+        started: When it was taken out of the queue to run.
+        future: Receives the end; left alone by policies.
+    """
+
+    __slots__ = (
+        *("admit_by", "arrived", "cost", "deadline", "future", "item", "key", "number", "priority"),
+        *("repeated", "started", "state"),
+    )
+
+    def __init__(
+        self,
+        number: int,
+        item: Any,
+        arrived: float,
+        deadline: float | None = None,
+        priority: int = 0,
+        cost: float = 1,
+        key: Hashable = None,
+    ) -> None:
+        self.number = number
+        self.item = item
+        self.arrived = arrived
+        self.deadline = deadline
+        self.admit_by: float | None = None
+        self.priority = priority
+        self.cost = cost
+        self.key = key
+        self.state = State.NEW
+        self.repeated = False
+        self.started = arrived
+        self.future: Any = None
+
+    def __repr__(self) -> str:
+        return f"<Entry {self.number} {self.state.value}, priority {self.priority}, key {self.key!r}>"

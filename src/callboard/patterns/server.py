@@ -1,0 +1,433 @@
+"""``RequestServer``: what all serving blueprints have in common: how requests come in, end, expire, drain and stop."""
+
+import asyncio
+import concurrent.futures
+import contextvars
+import itertools
+import math
+import operator
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar
+
+from callboard.actors.blocking import wait
+from callboard.actors.clock import Cancellable, Clock, LoopClock
+from callboard.actors.errors import AskTimeout
+from callboard.patterns.deadlines import Deadlines
+from callboard.patterns.entries import Entry, State
+from callboard.patterns.errors import DeadlineExceeded, ServerStopped, Stage
+from callboard.patterns.stats import Histogram
+
+__all__ = ["STOP_TIMEOUT", "RequestServer"]
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+STOP_TIMEOUT = 5.0
+"""Seconds that ``stop`` waits for functions that run."""
+
+
+class RequestServer(ABC, Generic[T, R]):
+    """Base of the serving blueprints.
+
+    Each request ends once: in its value, in an error, or cancelled. A server belongs to the event loop on which it was
+    started; ``submit`` may be awaited on any loop, ``ask`` called on any other thread.
+
+    Args:
+        name: For errors.
+        clock: Tells the time; for tests.
+    """
+
+    def __init__(self, name: str, clock: Clock | None) -> None:
+        self.name = name
+        self._clock = clock or LoopClock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._context = contextvars.Context()  # of start(): work for many requests belongs to none of them
+        self._open: dict[int, Entry] = {}
+        self._numbers = itertools.count()
+        self._deadlines = Deadlines()
+        self._alarm: tuple[float, Cancellable] | None = None
+        self._closing = False
+        self._stopping: asyncio.Future[None] | None = None
+        self._all_ended: asyncio.Future[None] | None = None
+        self._ends: dict[str, int] = dict.fromkeys(
+            ("completed", "failed", "cancelled", "expired", "rejected", "dropped", "stopped"), 0
+        )
+        self._total_time = Histogram()
+
+    # -- what a blueprint adds -----------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def _admit(self, entry: Entry, now: float, *, may_block: bool) -> None:
+        """Queue a new entry, or raise; nothing of it may be left behind then."""
+
+    @abstractmethod
+    def _leave(self, entry: Entry) -> None:
+        """An entry ends before it runs; the blueprint forgets it, in O(1)."""
+
+    @abstractmethod
+    def _drain(self) -> None:
+        """Nothing more will come: what waits does not wait for others any more."""
+
+    @abstractmethod
+    async def _end_work(self) -> None:
+        """All entries have ended; end, or wait for, what still runs, :data:`STOP_TIMEOUT` seconds at most."""
+
+    def _key(self, item: T) -> Hashable:
+        """Entries of equal keys may be batched."""
+        return None
+
+    def _cost(self, item: T) -> float:
+        """What an item costs unless its caller says so."""
+        return 1
+
+    # -- requests ------------------------------------------------------------------------------------------------------
+
+    async def submit(
+        self,
+        item: T,
+        *,
+        deadline: float | None = None,
+        timeout: float | None = None,
+        priority: int = 0,
+        cost: float | None = None,
+    ) -> R:
+        """Give the server an item and wait for its value.
+
+        Cancelling the task that waits cancels the request: it leaves the queue at once, and if it runs its value is
+        dropped. Other requests of its batch are not affected.
+
+        Args:
+            item: What the function gets, in a batch.
+            deadline: When the value is of no more use, in seconds of ``time.monotonic()``.
+            timeout: The same, in seconds from now; the earlier of the two counts.
+            priority: Larger is more urgent.
+            cost: What it counts against bounds of cost; otherwise what the server's ``cost`` says of the item, or 1.
+
+        Raises:
+            QueueFull: There was no room, or it was dropped in favour of another request.
+            DeadlineExceeded: There was no value by the deadline, or there would have been none.
+            ItemTooLarge: It fits no batch, or not into the queue.
+            ServerStopped: The server has stopped, is draining, or stopped meanwhile.
+            Exception: What the function raised, or returned for this item; what ``cost`` or ``bucket`` raised for it.
+        """
+        if asyncio.get_running_loop() is not self._loop:
+            return await asyncio.wrap_future(
+                self.submit_threadsafe(item, deadline=deadline, timeout=timeout, priority=priority, cost=cost)
+            )
+        return await self._enter(item, deadline, timeout, priority, cost, may_block=True)
+
+    def submit_nowait(
+        self,
+        item: T,
+        *,
+        deadline: float | None = None,
+        timeout: float | None = None,
+        priority: int = 0,
+        cost: float | None = None,
+    ) -> "asyncio.Future[R]":
+        """The same without waiting, on the server's loop: the future's ``cancel()`` cancels the request.
+
+        Raises:
+            QueueFull, DeadlineExceeded, ItemTooLarge, ServerStopped, Exception: At the call, as for :meth:`submit`.
+            RuntimeError: Called on another thread or loop.
+        """
+        if asyncio._get_running_loop() is not self._loop or self._loop is None:
+            raise RuntimeError(f"{self.name}: submit_nowait is for the loop of the server; use submit_threadsafe")
+        return self._enter(item, deadline, timeout, priority, cost, may_block=False)
+
+    def submit_threadsafe(
+        self,
+        item: T,
+        *,
+        deadline: float | None = None,
+        timeout: float | None = None,
+        priority: int = 0,
+        cost: float | None = None,
+    ) -> "concurrent.futures.Future[R]":
+        """The same from any thread: all errors of the request are the future's, and its ``cancel()`` cancels it.
+
+        Raises:
+            ServerStopped: At the call, where the server has stopped or was not started.
+        """
+        loop = self._loop
+        if loop is None or self._stopping is not None or loop.is_closed():
+            raise self._refusal()
+        work = self.submit(item, deadline=deadline, timeout=timeout, priority=priority, cost=cost)
+        try:
+            return asyncio.run_coroutine_threadsafe(work, loop)
+        except RuntimeError:  # the loop was closed just now
+            work.close()
+            raise self._refusal() from None
+
+    def ask(self, item: T, timeout: float | None = None, *, priority: int = 0, cost: float | None = None) -> R:
+        """Give the server an item and block until its value is there; for threads and synchronous programs.
+
+        Args:
+            item, priority, cost: As for :meth:`submit`.
+            timeout: Seconds; a request that is not done by then is cancelled. None waits as long as the server lives.
+
+        Raises:
+            AskTimeout: No value in time.
+            RuntimeError: Called on the thread of the server's loop, where it would dead-lock.
+            Exception: As :meth:`submit`.
+        """
+        if self._loop is not None and asyncio._get_running_loop() is self._loop:
+            raise RuntimeError(f"{self.name}: ask() on the server's own loop would dead-lock; await submit() instead")
+        future = self.submit_threadsafe(item, priority=priority, cost=cost)
+        try:
+            return wait(future, timeout)
+        except TimeoutError:
+            if future.done():  # the request's own
+                raise
+            future.cancel()
+            raise AskTimeout(f"{self.name} gave no value within {timeout:g} s; the request was cancelled") from None
+        except concurrent.futures.CancelledError:
+            raise self._refusal() from None  # its loop has ended
+        except BaseException:  # Ctrl-C: the waiter leaves, and with it the request
+            future.cancel()
+            raise
+
+    def _enter(
+        self,
+        item: T,
+        deadline: float | None,
+        timeout: float | None,
+        priority: int,
+        cost: float | None,
+        *,
+        may_block: bool,
+    ) -> "asyncio.Future[R]":
+        now = self._clock.time()
+        if self._closing or self._loop is None:
+            self._count("rejected")
+            raise self._refusal()
+        try:
+            if type(priority) is not int:
+                priority = operator.index(priority)
+            if timeout is not None:
+                deadline = now + timeout if deadline is None else min(deadline, now + timeout)
+            if deadline is not None and math.isnan(deadline):
+                raise ValueError("a deadline and a timeout must be numbers, not NaN")
+            if cost is None:
+                cost = self._cost(item)
+            if not 0 <= cost < math.inf:
+                raise ValueError(f"a cost must be a finite number of at least 0, but is {cost!r}")
+            key = self._key(item)
+            hash(key)
+        except Exception:  # of a hook or an argument: it fails this request alone
+            self._count("failed")
+            raise
+        entry = Entry(next(self._numbers), item, now, deadline, priority, cost, key)
+        if deadline is not None and deadline <= now:
+            self._count("expired")
+            raise self._expired(entry, "submit", now)
+        future: _RequestFuture[R] = _RequestFuture(self, entry, self._loop)
+        entry.future = future
+        try:
+            self._admit(entry, now, may_block=may_block)
+        except DeadlineExceeded:
+            self._count("expired")
+            raise
+        except Exception:  # QueueFull, ItemTooLarge: the request was not accepted
+            self._count("rejected")
+            raise
+        self._open[entry.number] = entry
+        if entry.deadline is not None or entry.admit_by is not None:
+            self._deadlines.add(entry)
+            self._set_alarm()
+        return future
+
+    def _refusal(self) -> ServerStopped:
+        how = "was not started" if self._loop is None else "is draining" if self._stopping is None else "has stopped"
+        return ServerStopped(f"{self.name} {how} and takes no requests")
+
+    def _stopped(self) -> ServerStopped:
+        return ServerStopped(f"{self.name} stopped before the request was done")
+
+    def _on_loop(self, work: Callable[[], None]) -> None:
+        """Do this on the server's loop: now, or soon where this is another thread; not at all once it has stopped."""
+        loop = self._loop
+        if loop is None or self._stopping is not None:
+            return
+        if asyncio._get_running_loop() is loop:
+            work()
+        else:
+            loop.call_soon_threadsafe(work)
+
+    # -- ends ----------------------------------------------------------------------------------------------------------
+
+    def _succeed(self, entry: Entry, value: Any, now: float) -> None:
+        """The entry's value is there, since now; dropped if the entry has ended."""
+        future = self._close_entry(entry, "completed")
+        if future is not None:
+            self._total_time.add(now - entry.arrived)
+            future.set_result(value)
+
+    def _fail(self, entry: Entry, error: Exception, reason: str = "failed") -> None:
+        """The entry ends in an error; nothing happens if it has ended."""
+        future = self._close_entry(entry, reason)
+        if future is not None:
+            future.set_exception(error)
+
+    def _cancelled(self, entry: Entry) -> None:
+        """The entry's future was cancelled."""
+        self._close_entry(entry, "cancelled")
+
+    def _close_entry(self, entry: Entry, reason: str) -> Any:
+        """Forget an entry; gives its future, None if it had ended before."""
+        if self._open.pop(entry.number, None) is None:
+            return None
+        if entry.state is not State.RUNNING:
+            self._leave(entry)
+        entry.state = State.ENDED
+        future, entry.future, entry.item = entry.future, None, None  # no cycle, and no item kept by a stale deadline
+        self._deadlines.ended(entry)
+        self._ends[reason] += 1
+        if self._all_ended is not None and not self._open and not self._all_ended.done():
+            self._all_ended.set_result(None)
+        return future
+
+    def _count(self, reason: str) -> None:
+        self._ends[reason] += 1
+
+    def _expired(self, entry: Entry, stage: Stage, now: float) -> DeadlineExceeded:
+        text = {"submit": "would not be done by its deadline", "queue": "was not run by its deadline"}
+        waited = now - entry.arrived
+        return DeadlineExceeded(
+            f"{self.name}: the request {text.get(stage, 'ran beyond its deadline')} (waited {waited:.3g} s)",
+            stage=stage,
+            waited=waited,
+        )
+
+    def _set_alarm(self) -> None:
+        """One timer, for the earliest deadline."""
+        when = self._deadlines.next
+        if self._alarm is not None:
+            if when is not None and self._alarm[0] <= when:
+                return  # it looks again then
+            self._alarm[1].cancel()
+            self._alarm = None
+        if when is not None:
+            self._alarm = when, self._clock.call_later(when - self._clock.time(), self._alarmed)
+
+    def _alarmed(self) -> None:
+        self._alarm = None
+        now = self._clock.time()
+        for entry in self._deadlines.due(now):
+            if entry.state is State.BLOCKED and (entry.deadline is None or entry.deadline > now):
+                self._fail(entry, self._no_room(entry), "rejected")
+            else:
+                stage: Stage = "run" if entry.state is State.RUNNING else "queue"
+                self._fail(entry, self._expired(entry, stage, now), "expired")
+        self._set_alarm()
+
+    @abstractmethod
+    def _no_room(self, entry: Entry) -> Exception:
+        """The error of an entry that has waited for room in vain."""
+
+    # -- life ----------------------------------------------------------------------------------------------------------
+
+    async def start(self) -> Self:
+        """Take requests from now on, on this loop; ``async with`` does this.
+
+        Raises:
+            RuntimeError: It was started before.
+        """
+        if self._loop is not None:
+            raise RuntimeError(f"{self.name} was started before; make another one")
+        self._loop = asyncio.get_running_loop()
+        self._context = contextvars.copy_context()
+        return self
+
+    async def drain(self, timeout: float | None = None) -> bool:
+        """Take no more requests, finish all that were accepted, then stop.
+
+        Args:
+            timeout: Seconds; what has not ended by then ends in ``ServerStopped``. None waits as long as it takes.
+
+        Returns:
+            Whether all of them ended by themselves.
+        """
+        self._closing = True
+        in_time = True
+        if self._loop is not None and self._open:
+            self._drain()
+            if self._all_ended is None:
+                self._all_ended = self._loop.create_future()
+            in_time = await self._within(self._all_ended, timeout)
+        await self.stop()
+        return in_time
+
+    async def stop(self) -> None:
+        """Stop now: every request that has not ended ends in ``ServerStopped``. Stopping twice is harmless.
+
+        An async function that runs is cancelled; one that runs on a thread cannot be. This waits until they have ended,
+        at most :data:`STOP_TIMEOUT` seconds.
+        """
+        self._closing = True
+        if self._loop is None:
+            return
+        if self._stopping is not None:
+            await asyncio.shield(self._stopping)
+            return
+        self._stopping = self._loop.create_future()
+        try:
+            for entry in list(self._open.values()):
+                self._fail(entry, self._stopped(), "stopped")
+            if self._alarm is not None:
+                self._alarm[1].cancel()
+                self._alarm = None
+            await self._end_work()
+        finally:
+            self._stopping.set_result(None)
+
+    async def _within(self, future: "asyncio.Future[None]", timeout: float | None) -> bool:
+        """Wait for a future, by the server's clock; whether it was done in time. It is not cancelled."""
+        loop = asyncio.get_running_loop()
+        over: asyncio.Future[None] = loop.create_future()
+        timer = None if timeout is None else self._clock.call_later(timeout, _set, over)
+        try:
+            await asyncio.wait({future, over}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            if timer is not None:
+                timer.cancel()
+            over.cancel()
+        return future.done()
+
+    async def __aenter__(self) -> Self:
+        return await self.start()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Drain, or stop now where the block was left by an exception."""
+        if error is None:
+            await self.drain()
+        else:
+            await self.stop()
+
+    def __repr__(self) -> str:
+        how = "new" if self._loop is None else "stopped" if self._stopping else "closing" if self._closing else "open"
+        return f"<{type(self).__name__} {self.name!r}, {how}, {len(self._open)} requests>"
+
+
+class _RequestFuture(asyncio.Future[R]):
+    """A request's future: cancelling it takes the request out of the queue at once."""
+
+    def __init__(self, server: RequestServer[Any, R], entry: Entry, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(loop=loop)
+        self._server = server
+        self._entry = entry
+
+    def cancel(self, msg: Any = None) -> bool:
+        done = super().cancel(msg)
+        if done:
+            self._server._cancelled(self._entry)
+        return done
+
+
+def _set(future: "asyncio.Future[None]") -> None:
+    if not future.done():
+        future.set_result(None)

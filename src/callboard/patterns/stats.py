@@ -1,0 +1,103 @@
+"""Figures of a server: counters, and distributions that cost a list index per value."""
+
+import math
+from dataclasses import dataclass
+
+__all__ = ["Distribution", "Histogram", "ServerStats"]
+
+STEPS = 16
+"""Intervals per power of two: a quantile is off by at most 2.2 % of its value."""
+
+SMALLEST = 1e-9
+BELOW = math.floor(math.log2(SMALLEST) * STEPS)
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """What is known of many values. All are 0 where there is none yet.
+
+    Attributes:
+        count: How many.
+        mean: Exact.
+        p50, p90, p99: Quantiles, to within 2.2 %.
+        max: Exact.
+    """
+
+    count: int
+    mean: float
+    p50: float
+    p90: float
+    p99: float
+    max: float
+
+
+class Histogram:
+    """Counts of positive values in intervals that grow with the value. Zero and less count as the smallest."""
+
+    __slots__ = ("_counts", "_max", "_sum")
+
+    def __init__(self) -> None:
+        self._counts: dict[int, int] = {}
+        self._sum = 0.0
+        self._max = 0.0
+
+    def add(self, value: float) -> None:
+        """Count a value."""
+        interval = math.floor(math.log2(value) * STEPS) if value > SMALLEST else BELOW
+        self._counts[interval] = self._counts.get(interval, 0) + 1
+        self._sum += value
+        if value > self._max:
+            self._max = value
+
+    def snapshot(self) -> Distribution:
+        """The distribution so far."""
+        count = sum(self._counts.values())
+        if not count:
+            return Distribution(0, 0.0, 0.0, 0.0, 0.0, 0.0)
+        p50, p90, p99 = (self._quantile(q, count) for q in (0.5, 0.9, 0.99))
+        return Distribution(count, self._sum / count, p50, p90, p99, self._max)
+
+    def _quantile(self, q: float, count: int) -> float:
+        left = math.ceil(q * count)
+        for interval in sorted(self._counts):
+            left -= self._counts[interval]
+            if left <= 0:
+                return min(math.exp2((interval + 0.5) / STEPS), self._max)
+        return self._max
+
+
+@dataclass(frozen=True)
+class ServerStats:
+    """Figures of a server since it was started. ``submitted`` is the sum of all ends and of what is still open.
+
+    Attributes:
+        submitted: Requests that were given to it.
+        completed: Ended in their value.
+        failed: Ended in an error of the function, of a hook or of the device.
+        cancelled: Cancelled by their callers.
+        expired: Ended in ``DeadlineExceeded``.
+        rejected: Refused at the call, or for want of room.
+        dropped: Dropped from the queue in favour of others.
+        stopped: Ended by the end of the server.
+        queued: Waiting to run now.
+        blocked: Waiting for room in the queue now.
+        running: Running now.
+        queued_cost: Summed cost of those that wait to run.
+        queue_time: Seconds from submission until the batch was formed, of those that ran.
+        total_time: Seconds from submission to the value.
+    """
+
+    submitted: int
+    completed: int
+    failed: int
+    cancelled: int
+    expired: int
+    rejected: int
+    dropped: int
+    stopped: int
+    queued: int
+    blocked: int
+    running: int
+    queued_cost: float
+    queue_time: Distribution
+    total_time: Distribution

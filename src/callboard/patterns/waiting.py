@@ -1,0 +1,265 @@
+"""``WaitingLine``: the bounded queue of a server, by bucket and priority. No clock, no I/O."""
+
+import heapq
+import math
+from collections import OrderedDict
+from collections.abc import Hashable, Iterable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from callboard.patterns.entries import Entry, State
+from callboard.patterns.errors import ItemTooLarge, QueueFull
+
+__all__ = ["Bucket", "Limits", "OverflowPolicy", "WaitingLine"]
+
+Lane = OrderedDict[int, Entry]  # in the order of submission; entries leave from anywhere in O(1)
+
+
+class OverflowPolicy(StrEnum):
+    """What happens to a request for which a full queue has no room. Members equal their texts."""
+
+    REJECT = "reject"
+    """It fails with :class:`QueueFull`."""
+    BLOCK = "block"
+    """Its caller waits until there is room, in the order of submission; ``submit_nowait`` fails as with ``reject``."""
+    DROP_OLDEST = "drop_oldest"
+    """The requests that wait longest fail with :class:`QueueFull` in its place."""
+    DROP_LOWEST_PRIORITY = "drop_lowest_priority"
+    """The youngest requests of the lowest priority below its own fail in its place; else it fails itself."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Bounds of a queue.
+
+    Attributes:
+        count: Requests.
+        cost: Summed cost; None is no bound.
+        overflow: What happens beyond them.
+    """
+
+    count: int = 1024
+    cost: float | None = None
+    overflow: OverflowPolicy = OverflowPolicy.REJECT
+
+    def __post_init__(self) -> None:
+        if self.count < 1:
+            raise ValueError(f"max_queue must be at least 1, but is {self.count}")
+        if self.cost is not None and not self.cost > 0:
+            raise ValueError(f"max_queue_cost must be positive, but is {self.cost}")
+
+
+class Bucket:
+    """The waiting entries of one key: a lane for each priority.
+
+    Attributes:
+        earliest: No deadline of its entries is before this. It may be that of an entry that has left: it is forgotten
+            when the bucket is empty.
+    """
+
+    __slots__ = ("cost", "count", "earliest", "key", "lanes")
+
+    def __init__(self, key: Hashable) -> None:
+        self.key = key
+        self.lanes: dict[int, Lane] = {}
+        self.count = 0
+        self.cost: float = 0
+        self.earliest = math.inf
+
+    def heads(self) -> Iterator[Entry]:
+        """The oldest entry of each lane."""
+        for lane in self.lanes.values():
+            yield next(iter(lane.values()))
+
+
+class WaitingLine:
+    """Entries that wait, bounded by count and cost.
+
+    The next entry is the most urgent one. Among entries of equal priority that is the one submitted first. With ageing,
+    an entry of a higher priority overtakes those that have waited less than ``ageing`` seconds longer per level.
+    Because all entries age at the same speed, their order never changes while they wait.
+
+    Args:
+        limits: Bounds, and what happens beyond them.
+        ageing: Seconds of waiting that count as much as one level of priority; None: priorities are strict, and a lower
+            one may wait for ever.
+    """
+
+    def __init__(self, limits: Limits, ageing: float | None) -> None:
+        if ageing is not None and not ageing > 0:
+            raise ValueError(f"ageing must be positive seconds or None, but is {ageing}")
+        self.limits = limits
+        self._ageing = ageing
+        self._buckets: dict[Hashable, Bucket] = {}
+        self._blocked: Lane = OrderedDict()
+        self.count = 0
+        self.cost: float = 0
+
+    @property
+    def blocked(self) -> int:
+        """How many entries wait for room."""
+        return len(self._blocked)
+
+    def rank(self, entry: Entry) -> tuple[float, int]:
+        """The smallest rank is served first."""
+        if self._ageing is None:
+            return -entry.priority, entry.number
+        return entry.arrived - entry.priority * self._ageing, entry.number
+
+    # -- in ------------------------------------------------------------------------------------------------------------
+
+    def add(self, entry: Entry, *, may_block: bool) -> list[Entry]:
+        """Queue an entry; returns those that were dropped to make room for it.
+
+        Args:
+            entry: A new one.
+            may_block: Whether its caller can wait for room, where the policy is ``block``.
+
+        Raises:
+            QueueFull: There is no room, and none can be made; nothing was dropped.
+            ItemTooLarge: Its cost alone is above the bound.
+        """
+        most = self.limits.cost
+        if most is not None and entry.cost > most:
+            raise ItemTooLarge(f"the item costs {entry.cost:g}, and the queue holds at most {most:g}")
+        if self._fits(entry) and not self._blocked:
+            self._put(entry)
+            return []
+        if self.limits.overflow is OverflowPolicy.BLOCK and may_block:
+            entry.state = State.BLOCKED
+            self._blocked[entry.number] = entry
+            return []
+        drops = self.limits.overflow in (OverflowPolicy.DROP_OLDEST, OverflowPolicy.DROP_LOWEST_PRIORITY)
+        victims = self._victims(entry) if drops else []
+        if not victims:
+            raise self.full(entry)
+        for victim in victims:
+            self.remove(victim)
+        self._put(entry)
+        return victims
+
+    def full(self, entry: Entry) -> QueueFull:
+        """The error for an entry that finds no room, or was dropped."""
+        by_cost = self.limits.cost is not None and self.cost + entry.cost > self.limits.cost
+        limit = self.limits.cost if by_cost and self.limits.cost is not None else self.limits.count
+        depth = self.cost if by_cost else self.count
+        what = "cost" if by_cost else "requests"
+        return QueueFull(
+            f"the queue is full: {depth:g} of {limit:g} {what} ({self.limits.overflow.value})",
+            limit=limit,
+            depth=depth,
+        )
+
+    def restore(self, entries: Iterable[Entry]) -> None:
+        """Put back entries that had been taken, in their old places. They were admitted, so no bound refuses them."""
+        lanes: dict[int, Lane] = {}
+        for entry in entries:
+            self._put(entry)
+            lane = self._buckets[entry.key].lanes[entry.priority]
+            lanes[id(lane)] = lane
+        for lane in lanes.values():
+            for number in sorted(lane):
+                lane.move_to_end(number)
+
+    def admit_blocked(self) -> list[Entry]:
+        """Queue those that wait for room, as far as there is room now, in the order of submission; returns them."""
+        admitted: list[Entry] = []
+        while self._blocked:
+            entry = next(iter(self._blocked.values()))
+            if not self._fits(entry):
+                break
+            del self._blocked[entry.number]
+            self._put(entry)
+            admitted.append(entry)
+        return admitted
+
+    def _fits(self, entry: Entry) -> bool:
+        limits = self.limits
+        return self.count < limits.count and (limits.cost is None or self.cost + entry.cost <= limits.cost)
+
+    def _put(self, entry: Entry) -> None:
+        entry.state = State.QUEUED
+        bucket = self._buckets.get(entry.key)
+        if bucket is None:
+            bucket = self._buckets[entry.key] = Bucket(entry.key)
+        lane = bucket.lanes.get(entry.priority)
+        if lane is None:
+            lane = bucket.lanes[entry.priority] = OrderedDict()
+        lane[entry.number] = entry
+        bucket.count += 1
+        bucket.cost += entry.cost
+        if entry.deadline is not None and entry.deadline < bucket.earliest:
+            bucket.earliest = entry.deadline
+        self.count += 1
+        self.cost += entry.cost
+
+    def _victims(self, entry: Entry) -> list[Entry]:
+        """Whom to drop so that the entry fits; empty where that is not enough."""
+        count = self.count + 1 - self.limits.count
+        cost = -math.inf if self.limits.cost is None else self.cost + entry.cost - self.limits.cost
+        found: list[Entry] = []
+        for victim in self._droppable(entry):
+            if count <= 0 and cost <= 0:
+                break
+            found.append(victim)
+            count -= 1
+            cost -= victim.cost
+        return found if count <= 0 and cost <= 0 else []
+
+    def _droppable(self, entry: Entry) -> Iterator[Entry]:
+        lanes = [(priority, lane) for bucket in self._buckets.values() for priority, lane in bucket.lanes.items()]
+        if self.limits.overflow is OverflowPolicy.DROP_OLDEST:
+            yield from heapq.merge(*(lane.values() for _, lane in lanes), key=lambda each: each.number)
+        else:
+            for level in sorted({priority for priority, _ in lanes if priority < entry.priority}):
+                youngest = [reversed(lane.values()) for priority, lane in lanes if priority == level]
+                yield from heapq.merge(*youngest, key=lambda each: -each.number)
+
+    # -- out -----------------------------------------------------------------------------------------------------------
+
+    def remove(self, entry: Entry) -> None:
+        """Take an entry out, wherever it waits: O(1). Nothing happens where it does not wait."""
+        if entry.state is State.BLOCKED:
+            del self._blocked[entry.number]
+            entry.state = State.NEW
+        elif entry.state is State.QUEUED:
+            entry.state = State.NEW
+            bucket = self._buckets[entry.key]
+            lane = bucket.lanes[entry.priority]
+            del lane[entry.number]
+            if not lane:
+                del bucket.lanes[entry.priority]
+            bucket.count -= 1
+            bucket.cost -= entry.cost
+            self.count -= 1
+            self.cost -= entry.cost
+            if not bucket.count:
+                del self._buckets[entry.key]
+            if not self.count:
+                self.cost = 0  # sums of floats drift
+
+    def buckets(self) -> list[Bucket]:
+        """The buckets that hold something, the one with the most urgent entry first."""
+        found = list(self._buckets.values())
+        if len(found) > 1:
+            found.sort(key=lambda bucket: min(self.rank(head) for head in bucket.heads()))
+        return found
+
+    def pop(self, bucket: Bucket) -> Entry:
+        """Take the most urgent entry of a bucket."""
+        entry = self.peek(bucket)
+        self.remove(entry)
+        return entry
+
+    def peek(self, bucket: Bucket) -> Entry:
+        """The most urgent entry of a bucket."""
+        if len(bucket.lanes) == 1:
+            (lane,) = bucket.lanes.values()
+            return next(iter(lane.values()))
+        return min(bucket.heads(), key=self.rank)
+
+    def entries(self) -> Iterator[Entry]:
+        """All that are queued, in no order."""
+        for bucket in self._buckets.values():
+            for lane in bucket.lanes.values():
+                yield from lane.values()
