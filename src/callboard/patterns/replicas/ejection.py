@@ -9,6 +9,9 @@ from callboard.patterns.replicas.member import Member, Phase
 
 __all__ = ["Ejection", "Ejector", "Outcome"]
 
+CLIP = 2.0
+"""A request counts for no more than this times the limit, so that a single long one does not eject a replica."""
+
 
 class Outcome(Enum):
     """How a run on a replica ended, as far as the replica is concerned."""
@@ -73,20 +76,18 @@ class Ejector:
 
     def ended(self, member: Member, outcome: Outcome, seconds: float, members: Sequence[Member], now: float) -> None:
         """A run has ended after so many seconds; one that was given up would have taken longer."""
+        settings = self._settings
+        limit = float("inf") if settings is None else self._limit(settings, members)
         if outcome is Outcome.OK or (outcome is Outcome.UNKNOWN and member.mean is not None and seconds > member.mean):
-            member.observe(seconds, now)
+            member.observe(seconds, now, CLIP * limit)
         if outcome is Outcome.FAULT:
             member.faults += 1
         elif outcome is Outcome.OK:
             member.faults = 0
-        settings = self._settings
         if settings is None or member.phase not in (Phase.READY, Phase.PROBING):
             return
-        probing = member.phase is Phase.PROBING
-        limit = self._limit(settings, members)
-        if probing:
-            slow = seconds > limit
-            if slow or outcome is Outcome.FAULT:
+        if member.phase is Phase.PROBING:
+            if seconds > limit or outcome is Outcome.FAULT:
                 self._eject(settings, member, members, now)
             elif outcome is Outcome.OK:
                 member.mean, member.samples = seconds, 1

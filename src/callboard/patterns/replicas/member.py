@@ -83,14 +83,15 @@ class Member:
         else:
             self.room = int(self.phase is Phase.PROBING and not self.ongoing)
 
-    def observe(self, seconds: float, now: float) -> None:
-        """A request took so long."""
+    def observe(self, seconds: float, now: float, clip: float = math.inf) -> None:
+        """A request took so long; for the mean it counts ``clip`` seconds at most."""
         if seconds >= self._peak:
             self._peak = seconds
         else:
             weight = math.exp((self._seen - now) / TAU)
             self._peak = self._peak * weight + seconds * (1 - weight)
         self._seen = now
+        seconds = min(seconds, clip)
         self.mean = seconds if self.mean is None else self.mean + (seconds - self.mean) * WEIGHT
         self.samples += 1
 

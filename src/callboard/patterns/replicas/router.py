@@ -40,6 +40,11 @@ class Router:
         return not self.members or any(member.phase is not Phase.STOPPED for member in self.members)
 
     @property
+    def has_room(self) -> bool:
+        """Whether any replica would be given a request now."""
+        return any(member.room > 0 for member in self.members)
+
+    @property
     def pace(self) -> float | None:
         """Seconds from one request that ends to the next while all in service are busy; None: nothing was measured."""
         rate = sum(each.limit / each.mean for each in self.members if each.phase is Phase.READY and each.mean)
@@ -51,11 +56,11 @@ class Router:
         return self._ejector.next_probe
 
     def pick(self, item: Any, key: Hashable, avoid: frozenset[Member], now: float) -> Member | None:
-        """The replica for a request; None while none has room.
+        """The replica for a request; None while none has room for it.
 
         Args:
             item, key: Of the request.
-            avoid: Those on which it has failed; picked only where no other has room.
+            avoid: Those on which it has failed; picked only where no other is in service.
             now: Seconds.
 
         Raises:
@@ -63,8 +68,8 @@ class Router:
         """
         self._ejector.tick(self.members, now)
         free = [member for member in self.members if member.room > 0]
-        if avoid:
-            free = [member for member in free if member not in avoid] or free
+        if avoid and any(member.phase is Phase.READY and member not in avoid for member in self.members):
+            free = [member for member in free if member not in avoid]
         if self._ejector.probing:  # one request decides whether it is in service again, whatever the policy says
             for member in free:
                 if member.phase is Phase.PROBING:

@@ -305,6 +305,7 @@ class ModelReplicaPool(RequestServer[T, R]):
             return
         now = self._clock.time()
         line = self._line
+        elsewhere: list[Entry] = []  # they have failed on those that are free, and wait for others
         while line.count:
             entry = line.peek(line.buckets()[0])
             if entry.deadline is not None and entry.deadline <= now:
@@ -316,9 +317,12 @@ class ModelReplicaPool(RequestServer[T, R]):
             except Exception as e:  # the caller's policy may raise anything: the request ends in that
                 self._fail(entry, deliverable(e))
                 continue
-            if member is None:
+            if member is None and not (job.avoid and self._router.has_room):
                 break
             line.remove(entry)
+            if member is None:
+                elsewhere.append(entry)
+                continue
             line.admit_blocked()
             entry.state = State.RUNNING
             entry.started = now
@@ -329,6 +333,7 @@ class ModelReplicaPool(RequestServer[T, R]):
             if self._hedger is not None:
                 self._hedger.started(job, now)
             self._begin(job, member, now, hedge=False)
+        line.restore(elsewhere)
         if not self._router.usable:
             for waiting in [entry for entry in self._open.values() if entry.state is not State.RUNNING]:
                 self._fail(waiting, self._no_replica())

@@ -1,0 +1,573 @@
+"""The replica pool in virtual time: binding, failures, retries, hedges, and the life of replicas."""
+
+import asyncio
+import contextvars
+import threading
+from typing import Any
+
+import pytest
+from batching_lab import outcome, turns
+from pool_lab import Copy, pool_lab
+
+import callboard as cb
+from callboard.actors import ManualClock
+from callboard.patterns.replicas.ejection import Ejection
+from callboard.patterns.replicas.errors import NoReplica
+from callboard.patterns.replicas.hedging import Hedging
+from callboard.patterns.replicas.member import Phase
+from callboard.patterns.replicas.replica import Replica
+from callboard.patterns.replicas.server import ModelReplicaPool
+
+LIMIT = 30.0
+
+
+async def test_alone_in_a_few_lines() -> None:
+    async def double(item: int) -> int:
+        return 2 * item
+
+    async with ModelReplicaPool([double, double]) as pool:
+        assert await asyncio.gather(*(pool.submit(n) for n in range(50))) == [2 * n for n in range(50)]
+    assert [each.completed for each in pool.stats().replicas] == [25, 25]
+
+
+async def test_a_request_is_bound_when_a_slot_is_free(clock: ManualClock) -> None:
+    """None waits behind a slow replica while another is free."""
+    slow, fast = Copy(), Copy()
+    async with pool_lab([slow, fast], clock, policy="round_robin", ejection=None) as pool:
+        futures = [pool.submit_nowait(item) for item in "abcd"]
+        await turns()
+        assert (slow.running, fast.running, pool.stats().queued) == (["a"], ["b"], 2)
+        await fast.release()
+        await fast.release()
+        assert fast.items == ["b", "c", "d"]
+        await fast.release()
+        assert [future.done() for future in futures] == [False, True, True, True]
+        await slow.release()
+        assert [await future for future in futures] == ["<a>", "<b>", "<c>", "<d>"]
+
+
+async def test_max_ongoing(clock: ManualClock) -> None:
+    copies = [Copy(), Copy()]
+    async with pool_lab(copies, clock, max_ongoing=2, policy="least_outstanding") as pool:
+        for item in "abcde":
+            pool.submit_nowait(item)
+        await turns()
+        assert [copy.running for copy in copies] == [["a", "c"], ["b", "d"]]
+
+
+async def test_priorities_and_deadlines_hold_in_the_queue(clock: ManualClock) -> None:
+    copy = Copy()
+    async with pool_lab([copy], clock) as pool:
+        first = pool.submit_nowait("a")
+        await turns()
+        late = pool.submit_nowait("late", timeout=1.0)
+        low, high = pool.submit_nowait("low"), pool.submit_nowait("high", priority=5)
+        clock.advance(1.0)
+        error = await outcome(late)
+        assert isinstance(error, cb.DeadlineExceeded)
+        assert error.stage == "queue"
+        for _ in range(3):
+            await copy.release()
+        assert [await future for future in (first, low, high)] == ["<a>", "<low>", "<high>"]
+        assert copy.items == ["a", "high", "low"]
+
+
+@pytest.mark.parametrize("how", ["cancel", "expire"])
+async def test_who_leaves_frees_the_slot_at_once(clock: ManualClock, how: str) -> None:
+    copy = Copy()
+    async with pool_lab([copy], clock) as pool:
+        first = pool.submit_nowait("a", timeout=1.0)
+        second = pool.submit_nowait("b")
+        await turns()
+        if how == "cancel":
+            first.cancel()
+        else:
+            clock.advance(1.0)
+        await turns()
+        assert (copy.cancelled, copy.running) == (1, ["b"])
+        assert isinstance(await outcome(first), asyncio.CancelledError if how == "cancel" else cb.DeadlineExceeded)
+        await copy.release()
+        assert await second == "<b>"
+
+
+async def test_a_call_on_a_thread_keeps_its_slot_until_it_returns(clock: ManualClock) -> None:
+    gate, ran = threading.Event(), []
+
+    def blocking(item: str) -> str:
+        ran.append(item)
+        assert item == "b" or gate.wait(LIMIT)
+        return item
+
+    async with pool_lab([blocking], clock) as pool:
+        first, second = pool.submit_nowait("a"), pool.submit_nowait("b")
+        await turns()
+        first.cancel()
+        await turns()
+        assert pool.stats().replicas[0].ongoing == 1
+        gate.set()
+        async with asyncio.timeout(LIMIT):
+            assert await second == "b"
+        assert ran == ["a", "b"]
+
+
+async def test_a_full_queue_says_when_there_is_room(clock: ManualClock) -> None:
+    copy = Copy()
+    async with pool_lab([copy], clock, max_queue=1) as pool:
+        pool.submit_nowait("a")
+        await turns()
+        clock.advance(0.5)
+        await copy.release()
+        for item in "bc":
+            pool.submit_nowait(item)
+            await turns()
+        with pytest.raises(cb.QueueFull) as caught:
+            pool.submit_nowait("d")
+        assert (caught.value.limit, caught.value.depth, caught.value.retry_after) == (1, 1, 0.5)
+
+
+async def test_a_full_queue_may_block_or_drop(clock: ManualClock) -> None:
+    for overflow in ("block", "drop_oldest"):
+        copy = Copy()
+        async with pool_lab([copy], clock, max_queue=1, overflow=overflow) as pool:
+            tasks = []
+            for item in "abc":
+                tasks.append(asyncio.create_task(pool.submit(item)))
+                await turns()
+            for _ in range(3 if overflow == "block" else 2):
+                await copy.release()
+            found = [await outcome(task) for task in tasks]
+            assert [found[0], found[2]] == ["<a>", "<c>"]
+            assert found[1] == "<b>" if overflow == "block" else isinstance(found[1], cb.QueueFull)
+
+
+async def test_a_run_has_the_context_of_its_caller(clock: ManualClock) -> None:
+    who: contextvars.ContextVar[str] = contextvars.ContextVar("who")
+
+    async def tell(item: int) -> str:
+        return who.get()
+
+    async with pool_lab([tell], clock, max_ongoing=4) as pool:
+
+        async def caller(name: str) -> str:
+            who.set(name)
+            return str(await pool.submit(0))
+
+        assert await asyncio.gather(caller("a"), caller("b")) == ["a", "b"]
+
+
+async def test_a_policy_that_fails_fails_its_request_only(clock: ManualClock) -> None:
+    def picky(item: str, loads: list[Any]) -> Any:
+        if item == "bad":
+            raise KeyError(item)
+        return loads[0].name if item == "name" else None
+
+    copy = Copy()
+    async with pool_lab([copy], clock, policy=picky, max_ongoing=3) as pool:
+        futures = [pool.submit_nowait(item) for item in ("bad", "none", "name")]
+        found = [await outcome(future) for future in futures[:2]]
+        assert [type(each) for each in found] == [KeyError, TypeError]
+        await turns()
+        await copy.release()
+        assert await futures[2] == "<name>"
+
+
+async def test_sessions_stay_where_they_are(clock: ManualClock) -> None:
+    copies = [Copy() for _ in range(3)]
+    async with pool_lab(copies, clock, policy="consistent_hash", key=lambda item: item[0], max_ongoing=8) as pool:
+        for step in range(5):
+            for user in "xyz":
+                future = pool.submit_nowait((user, step))
+                await turns()
+                copy = next(copy for copy in copies if copy.running)
+                await copy.release()
+                await future
+        homes = {user: {n for n, copy in enumerate(copies) for item in copy.items if item[0] == user} for user in "xyz"}
+        assert {len(home) for home in homes.values()} == {1}
+
+
+# -- failures ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("idempotent", [True, False])
+async def test_a_fault_of_a_replica_is_retried_elsewhere_in_the_old_place(clock: ManualClock, idempotent: bool) -> None:
+    bad, good = Copy(), Copy()
+    async with pool_lab([bad, good], clock, policy="round_robin", idempotent=idempotent) as pool:
+        futures = [pool.submit_nowait(item) for item in "abcd"]
+        await turns()
+        await bad.release(OSError("broken"))
+        await good.release()
+        if idempotent:
+            assert good.items == ["b", "a"]  # before those that were submitted later
+            assert (bad.items, pool.stats().repeated) == (["a", "c"], 1)
+            await good.release()
+            assert await futures[0] == "<a>"
+        else:
+            assert isinstance(await outcome(futures[0]), OSError)
+            assert (bad.items, good.items) == (["a", "c"], ["b", "d"])
+
+
+async def test_attempts_are_bounded_and_items_errors_are_not_retried(clock: ManualClock) -> None:
+    copies = [Copy(), Copy()]
+    async with pool_lab(copies, clock, policy="round_robin", idempotent=True, ejection=None) as pool:
+        broken, wrong = pool.submit_nowait("a"), pool.submit_nowait("b")
+        await turns()
+        await copies[1].release(ValueError("item"))
+        assert isinstance(await outcome(wrong), ValueError)
+        await copies[0].release(OSError("first"))
+        await copies[1].release(OSError("second"))
+        assert str(await outcome(broken)) == "second"
+        assert [copy.items for copy in copies] == [["a"], ["b", "a"]]
+
+
+async def test_what_is_a_fault_is_up_to_the_caller(clock: ManualClock) -> None:
+    copies = [Copy(), Copy()]
+
+    def fault(error: Exception) -> bool:
+        if "hook" in str(error):
+            raise RuntimeError
+        return isinstance(error, ValueError)
+
+    async with pool_lab(copies, clock, policy="round_robin", idempotent=True, fault=fault) as pool:
+        futures = [pool.submit_nowait(item) for item in "ab"]
+        await turns()
+        await copies[1].release(OSError("hook"))
+        assert isinstance(await outcome(futures[1]), OSError)
+        await copies[0].release(ValueError("not this one"))
+        await copies[1].release()
+        assert await futures[0] == "<a>"
+
+
+async def test_a_failing_replica_is_ejected_and_probed(clock: ManualClock) -> None:
+    bad, good = Copy(), Copy()
+    async with pool_lab([bad, good], clock, policy="round_robin", ejection=Ejection(errors=2, backoff=1.0)) as pool:
+        for _ in range(2):
+            failed, other = pool.submit_nowait("x"), pool.submit_nowait("y")
+            await turns()
+            await bad.release(OSError("broken"))
+            await good.release()
+            assert isinstance(await outcome(failed), OSError)
+            assert await other == "<y>"
+        assert pool.stats().replicas[0].phase is Phase.EJECTED
+        waiting = [pool.submit_nowait(item) for item in "pqr"]
+        await turns()
+        assert (bad.running, good.running) == ([], ["p"])
+        clock.advance(1.0)  # the timer, since requests wait
+        await turns()
+        assert (bad.running, good.running) == (["q"], ["p"])
+        await bad.release()
+        assert pool.stats().replicas[0].phase is Phase.READY
+        assert bad.running == ["r"]
+        await bad.release()
+        await good.release()
+        assert [await future for future in waiting] == ["<p>", "<q>", "<r>"]
+
+
+async def test_a_lost_context_counts_as_a_fault_where_the_device_is_unknown(clock: ManualClock) -> None:
+    bad, good = Copy(), Copy()
+    async with pool_lab([bad, good], clock, policy="round_robin", idempotent=True) as pool:
+        future = pool.submit_nowait("a")
+        await turns()
+        await bad.release(cb.ContextPoisoned("lost"))
+        await good.release()
+        assert await future == "<a>"
+        assert [each.failed for each in pool.stats().replicas] == [1, 0]
+
+
+# -- hedging -----------------------------------------------------------------------------------------------------------
+
+
+TICK = 1 / 128
+"""Seconds; exact in binary. A request that ran for two of them is hedged."""
+
+
+async def warm(pool: Any, copies: list[Copy], clock: ManualClock) -> None:
+    """Answer requests after two ticks, and most of them after one, so that the pool knows how long one takes."""
+    for item in range(40):
+        future = pool.submit_nowait(item)
+        await turns()
+        clock.advance(TICK * (2 if item < 4 else 1))
+        await next(copy for copy in copies if copy.running).release()
+        await future
+
+
+async def hedged(clock: ManualClock) -> tuple[Any, list[Copy], Any]:
+    copies = [Copy(), Copy()]
+    hedging = Hedging(samples=10)
+    lab = pool_lab(copies, clock, idempotent=True, hedging=hedging, ejection=None, policy="least_outstanding")
+    pool = await lab.__aenter__()
+    await warm(pool, copies, clock)
+    return pool, copies, lab
+
+
+@pytest.mark.parametrize("winner", [0, 1])
+async def test_a_long_request_runs_twice_and_the_loser_is_cancelled(clock: ManualClock, winner: int) -> None:
+    pool, copies, lab = await hedged(clock)
+    future = pool.submit_nowait("slow")
+    await turns()
+    first = next(copy for copy in copies if copy.running)
+    other = copies[1 - copies.index(first)]
+    clock.advance(TICK)
+    await turns()
+    assert other.running == []
+    clock.advance(TICK)
+    await turns()
+    assert other.running == ["slow"]
+    await (first, other)[winner].release()
+    assert await future == "<slow>"
+    assert (first.cancelled, other.cancelled) == ((0, 1) if winner == 0 else (1, 0))
+    stats = pool.stats()
+    assert (stats.hedged, stats.hedges_won, stats.completed, stats.running) == (1, winner, 41, 0)
+    await lab.__aexit__(None, None, None)
+
+
+@pytest.mark.parametrize("first_fails", [True, False])
+async def test_when_one_run_fails_the_other_counts(clock: ManualClock, first_fails: bool) -> None:
+    pool, copies, lab = await hedged(clock)
+    future = pool.submit_nowait("slow")
+    await turns()
+    first = next(copy for copy in copies if copy.running)
+    other = copies[1 - copies.index(first)]
+    clock.advance(2 * TICK)
+    await turns()
+    failing, answering = (first, other) if first_fails else (other, first)
+    await failing.release(OSError("broken"))
+    assert not future.done()
+    await answering.release()
+    assert await future == "<slow>"
+    await lab.__aexit__(None, None, None)
+
+
+async def test_no_hedge_takes_the_slot_of_a_request_that_waits(clock: ManualClock) -> None:
+    pool, copies, lab = await hedged(clock)
+    for item in "abc":
+        pool.submit_nowait(item)
+    await turns()
+    clock.advance(1.0)
+    await turns()
+    running = sorted(item for copy in copies for item in copy.running)
+    assert (running, pool.stats().hedged) == (["a", "b"], 0)
+    await copies[0].release()
+    assert [len(copy.running) for copy in copies] == [1, 1]
+    assert pool.stats().hedged == 0
+    await lab.__aexit__(None, None, None)
+
+
+# -- replicas come and go ----------------------------------------------------------------------------------------------
+
+
+class Made:
+    """Makes copies by name, and sees them closed."""
+
+    def __init__(self) -> None:
+        self.made: list[tuple[str, Copy]] = []
+        self.closed: list[str] = []
+        self.error: Exception | None = None
+
+    async def __call__(self, name: str) -> Replica:
+        if self.error is not None:
+            raise self.error
+        copy = Copy()
+        self.made.append((name, copy))
+
+        async def close() -> None:
+            self.closed.append(name)
+
+        return Replica(copy, close=close)
+
+
+async def test_scale_makes_more_and_drains_the_last_ones(clock: ManualClock) -> None:
+    make = Made()
+    async with pool_lab(1, clock, make=make) as pool:
+        futures = [pool.submit_nowait(item) for item in "abc"]
+        await turns()
+        await pool.scale(3)
+        await turns()
+        assert [copy.running for _, copy in make.made] == [["a"], ["b"], ["c"]]
+        shrinking = asyncio.create_task(pool.scale(1))
+        await turns()
+        assert not shrinking.done()
+        later = pool.submit_nowait("d")
+        for _, copy in reversed(make.made):
+            await copy.release()
+        await shrinking
+        assert [await future for future in futures] == ["<a>", "<b>", "<c>"]
+        assert make.closed == ["replica-1", "replica-2"]
+        await make.made[0][1].release()
+        assert await later == "<d>"
+        assert [each.name for each in pool.stats().replicas] == ["replica-0"]
+        with pytest.raises(ValueError, match="at least one"):
+            await pool.scale(0)
+    assert make.closed == ["replica-1", "replica-2", "replica-0"]
+
+
+async def test_drain_one_and_resume(clock: ManualClock) -> None:
+    copies = [Copy(), Copy()]
+    async with pool_lab([Replica(copies[0], "left"), Replica(copies[1], "right")], clock, policy="round_robin") as pool:
+        pool.submit_nowait("a")
+        await turns()
+        draining = asyncio.create_task(pool.drain_replica("left"))
+        assert await pool.drain_replica("right") is True
+        future = pool.submit_nowait("b")
+        await turns()
+        assert not draining.done()
+        await copies[0].release()
+        assert await draining is True
+        assert pool.stats().queued == 1
+        pool.resume("right")
+        await turns()
+        await copies[1].release()
+        assert await future == "<b>"
+        with pytest.raises(KeyError, match=r"nobody.*left, right"):
+            pool.resume("nobody")
+
+
+async def test_draining_one_gives_up_in_time(clock: ManualClock) -> None:
+    async with pool_lab([Replica(Copy(), "only")], clock) as pool:
+        pool.submit_nowait("a")
+        await turns()
+        draining = asyncio.create_task(pool.drain_replica("only", timeout=1.0))
+        await turns()
+        clock.advance(1.0)
+        assert await draining is False
+
+
+@pytest.mark.parametrize("idempotent", [True, False])
+async def test_restart_in_place(clock: ManualClock, idempotent: bool) -> None:
+    make = Made()
+    async with pool_lab(2, clock, make=make, idempotent=idempotent, policy="round_robin") as pool:
+        hung = pool.submit_nowait("a")
+        await turns()
+        restarting = asyncio.create_task(pool.restart("replica-0", timeout=1.0))
+        await turns()
+        clock.advance(1.0)
+        await restarting
+        assert make.made[0][1].cancelled == 1
+        assert [name for name, _ in make.made] == ["replica-0", "replica-1", "replica-0"]
+        assert [each.name for each in pool.stats().replicas] == ["replica-0", "replica-1"]
+        await turns()
+        if idempotent:
+            await make.made[1][1].release()
+            assert await hung == "<a>"
+        else:
+            assert isinstance(await outcome(hung), NoReplica)
+        for item in "bc":
+            pool.submit_nowait(item)
+        await turns()
+        assert len(make.made[2][1].running) == 1
+
+
+async def test_a_replica_that_cannot_be_made_again_has_stopped(clock: ManualClock) -> None:
+    make = Made()
+    async with pool_lab(1, clock, make=make) as pool:
+        make.error = OSError("no device")
+        waiting = asyncio.create_task(pool.submit("a"))
+        await turns()
+        await make.made[0][1].release()
+        assert await waiting == "<a>"
+        with pytest.raises(OSError, match="no device"):
+            await pool.restart("replica-0")
+        with pytest.raises(NoReplica, match="all 1 replicas have stopped"):
+            await pool.submit("b")
+        make.error = None
+        await pool.restart("replica-0")
+        future = pool.submit_nowait("c")
+        await turns()
+        await make.made[1][1].release()
+        assert await future == "<c>"
+
+
+async def test_a_pool_whose_replicas_cannot_be_made_does_not_start(clock: ManualClock) -> None:
+    make = Made()
+    make.error = OSError("no device")
+    pool: ModelReplicaPool[str, str] = ModelReplicaPool(2, make=make, clock=clock)
+    with pytest.raises(OSError, match="no device"):
+        await pool.start()
+    with pytest.raises(cb.ServerStopped):
+        await pool.submit("a")
+
+
+async def test_stopped_while_a_replica_is_made(clock: ManualClock) -> None:
+    gate = asyncio.get_running_loop().create_future()
+    closed = []
+
+    async def make(name: str) -> Replica:
+        if name == "replica-1":
+            await gate
+        return Replica(Copy(), close=lambda: closed.append(name))
+
+    pool: ModelReplicaPool[str, str] = ModelReplicaPool(1, make=make, clock=clock)
+    await pool.start()
+    growing = asyncio.create_task(pool.scale(2))
+    await turns()
+    await pool.stop()
+    assert closed == ["replica-0"]
+    gate.set_result(None)
+    assert isinstance(await outcome(growing), cb.ServerStopped)
+    assert closed == ["replica-0", "replica-1"]
+
+
+async def test_stop_ends_everything(clock: ManualClock) -> None:
+    copy = Copy()
+    async with pool_lab([copy], clock) as pool:
+        futures = [pool.submit_nowait(item) for item in "ab"]
+        await turns()
+        await pool.stop()
+        assert [type(await outcome(future)) for future in futures] == [cb.ServerStopped] * 2
+        assert copy.cancelled == 1
+        assert clock.pending == 0
+
+
+async def test_a_function_that_resists_its_cancellation_does_not_hold_up_stop(
+    clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    gate = asyncio.get_running_loop().create_future()
+
+    async def stubborn(item: str) -> str:
+        while not gate.done():
+            try:
+                await asyncio.shield(gate)
+            except asyncio.CancelledError:
+                continue
+        return item
+
+    pool: ModelReplicaPool[str, str] = await ModelReplicaPool([stubborn], clock=clock).start()
+    future = pool.submit_nowait("a")
+    await turns()
+    stopping = asyncio.create_task(pool.stop())
+    await turns()
+    assert isinstance(await outcome(future), cb.ServerStopped)
+    assert not stopping.done()
+    clock.advance(5.0)
+    await turns()
+    assert stopping.done()
+    assert "1 requests still run" in caplog.text
+    gate.set_result(None)
+    await turns()
+
+
+@pytest.mark.parametrize(
+    "wrong, text",
+    [
+        ({"replicas": []}, "empty"),
+        ({"replicas": 2}, "make="),
+        ({"replicas": [Replica(print, "a"), Replica(print, "a")]}, "'a'"),
+        ({"policy": "best"}, "best"),
+        ({"policy": "consistent_hash"}, "key="),
+        ({"max_ongoing": 0}, "max_ongoing"),
+        ({"attempts": 0}, "attempts"),
+        ({"hedging": Hedging()}, "idempotent"),
+        ({"block_timeout": 0.0}, "block_timeout"),
+        ({"overflow": "explode"}, "explode"),
+    ],
+)
+def test_settings_are_checked_when_it_is_made(wrong: dict[str, Any], text: str) -> None:
+    with pytest.raises(ValueError, match=text):
+        ModelReplicaPool(**{"replicas": [print], **wrong})
+
+
+async def test_without_make_there_are_only_those_that_were_given(clock: ManualClock) -> None:
+    async with pool_lab([Copy()], clock) as pool:
+        with pytest.raises(ValueError, match="make="):
+            await pool.scale(2)
+        with pytest.raises(ValueError, match="make="):
+            await pool.restart("replica-0")
