@@ -453,7 +453,7 @@ class ModelReplicaPool(RequestServer[T, R]):
     def _again_or_fail(self, job: Job, member: Member, error: Exception, *, may_repeat: bool, fault: bool) -> None:
         """A run of a request gives no value: leave it to the other run, queue it again, or end it."""
         entry = job.entry
-        if entry.state is not State.RUNNING or (job.runs and fault):
+        if entry.state is not State.RUNNING or (job.runs and (fault or may_repeat)):
             return
         if may_repeat and not job.runs and job.attempts < self._attempts and self._stopping is None:
             job.avoid |= {member}
