@@ -1,6 +1,9 @@
 """``cb.sync.serving``: a serving blueprint in a program without asyncio."""
 
 import concurrent.futures
+import os
+import subprocess
+import sys
 import threading
 from typing import Any
 
@@ -59,6 +62,25 @@ def test_an_exception_stops_it_at_once() -> None:
     with pytest.raises(ZeroDivisionError):
         body()
     assert [type(future.exception(LIMIT)) for future in futures][1] is cb.ServerStopped
+
+
+def test_a_server_that_is_in_use_is_left_alone() -> None:
+    with cb.sync.serving(cb.DynamicBatchingServer(lambda items: items)) as server:
+        with pytest.raises(RuntimeError, match="started before"), cb.sync.serving(server):
+            pass
+        assert server.ask(1) == 1
+
+
+def test_a_program_that_leaves_no_block_ends() -> None:
+    code = """
+import callboard as cb
+serving = cb.sync.serving(cb.DynamicBatchingServer(lambda items: items))
+print(serving.__enter__().ask(1))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=LIMIT, env={**os.environ}, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "1\n", "")
 
 
 def test_the_loop_ends_with_its_last_user() -> None:

@@ -150,18 +150,28 @@ def serving(server: S) -> Iterator[S]:
     Raises:
         RuntimeError: The server was started before.
     """
-    unused = threading.Event()  # one more user of the loop, by which it is known
-    background = open_loop(unused.set)
+    ended = False
+
+    def end() -> None:  # when the interpreter exits, at the latest
+        nonlocal ended
+        if not ended:
+            ended = True
+            try:
+                background.run(server.stop())
+            finally:
+                background.leave(end)
+
+    background = open_loop(end)
     try:
         background.run(server.start())
-        try:
-            yield server
-        except BaseException:  # Ctrl-C, too
-            background.run(server.stop())
-            raise
+    except BaseException:  # nothing was started here that would have to be stopped
+        background.leave(end)
+        raise
+    try:
+        yield server
         background.run(_drained(server))
     finally:
-        background.leave(unused.set)
+        end()
 
 
 async def _drained(server: RequestServer[Any, Any]) -> None:

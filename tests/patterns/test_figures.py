@@ -91,7 +91,8 @@ def test_the_gap_does_not_depend_on_bursts(burst: int) -> None:
 
 
 def entry(number: int, deadline: float | None, admit_by: float | None = None) -> Entry:
-    made = Entry(number, None, 0.0, deadline=deadline, admit_by=admit_by)
+    made = Entry(number, None, 0.0, deadline=deadline)
+    made.admit_by = admit_by
     made.state = State.QUEUED
     return made
 
