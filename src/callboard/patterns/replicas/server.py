@@ -11,7 +11,7 @@ from callboard.actors.clock import Cancellable, Clock
 from callboard.core.errors import ContextLost, Withdrawn
 from callboard.patterns.calling import Executor, deliverable
 from callboard.patterns.entries import Entry, State
-from callboard.patterns.errors import QueueFull, ServerStopped
+from callboard.patterns.errors import QueueFull
 from callboard.patterns.replicas.ejection import Ejection, Outcome
 from callboard.patterns.replicas.errors import NoReplica
 from callboard.patterns.replicas.hedging import Hedger, Hedging
@@ -278,17 +278,20 @@ class ModelReplicaPool(RequestServer[T, R]):
         return NoReplica(f"{self.name}: all {len(self._router.members)} replicas have stopped; restart() or scale() it")
 
     def _leave(self, entry: Entry) -> None:
-        job = self._jobs.pop(entry.number)
-        if entry.state is State.RUNNING:
+        self._line.remove(entry)
+        if self._line.admit_blocked():
+            self._wake()
+
+    def _close_entry(self, entry: Entry, reason: str) -> Any:
+        future = super()._close_entry(entry, reason)
+        if future is not None:
+            job = self._jobs.pop(entry.number)
             if self._hedger is not None:
                 self._hedger.ended(job)
-            for run in job.runs:
+            for run in job.runs:  # whose value would be dropped
                 if not run.seat.call.on_thread:
                     run.task.cancel()
-        else:
-            self._line.remove(entry)
-            if self._line.admit_blocked():
-                self._wake()
+        return future
 
     # -- routing -------------------------------------------------------------------------------------------------------
 
@@ -406,7 +409,7 @@ class ModelReplicaPool(RequestServer[T, R]):
             job.runs.remove(run)
             self._router.end(member, Outcome.UNKNOWN, seconds, now)
             if job.entry.state is State.RUNNING and not job.runs:  # with its loop, not by this pool
-                self._fail(job.entry, ServerStopped(f"{self.name} stopped before the request was done"), "stopped")
+                self._fail(job.entry, self._stopped(), "stopped")
         else:
             job.runs.remove(run)
             error = task.exception()
@@ -418,7 +421,7 @@ class ModelReplicaPool(RequestServer[T, R]):
                 self._failed(run, error, seconds, now)
             else:  # Ctrl-C: the loop ends
                 self._router.end(member, Outcome.UNKNOWN, seconds, now)
-                self._fail(job.entry, ServerStopped(f"{self.name} stopped before the request was done"), "stopped")
+                self._fail(job.entry, self._stopped(), "stopped")
         self._seats.ended(member)
         self._pump()
 
@@ -428,7 +431,7 @@ class ModelReplicaPool(RequestServer[T, R]):
         if self._hedger is not None:
             self._hedger.finished(now - job.began)
         self._hedges_won += run.hedge
-        self._succeed(job.entry, value)
+        self._succeed(job.entry, value, now)
 
     def _failed(self, run: Run, error: Exception, seconds: float, now: float) -> None:
         member, began = run.member, True
