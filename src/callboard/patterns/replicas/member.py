@@ -8,6 +8,8 @@ __all__ = ["TAU", "Member", "Phase"]
 TAU = 10.0
 """Seconds in which a latency that was seen loses all but 1/e of its weight."""
 
+_exp = math.exp
+
 WEIGHT = 1 / 8
 """Of the last request in the mean that finds outliers."""
 
@@ -88,7 +90,7 @@ class Member:
         if seconds >= self._peak:
             self._peak = seconds
         else:
-            weight = math.exp((self._seen - now) / TAU)
+            weight = _exp((self._seen - now) / TAU)
             self._peak = self._peak * weight + seconds * (1 - weight)
         self._seen = now
         seconds = min(seconds, clip)
@@ -104,4 +106,4 @@ class Member:
         """
         if self.mean is None:
             return self.ongoing * 1e9
-        return self._peak * math.exp((self._seen - now) / TAU) * (self.ongoing + 1)
+        return self._peak * _exp((self._seen - now) / TAU) * (self.ongoing + 1)

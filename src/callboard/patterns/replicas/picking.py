@@ -79,7 +79,11 @@ class RoundRobin(Picker):
 
     def pick(self, free: list[Member], item: Any, key: Hashable, now: float) -> Member:
         """The first behind the last one."""
-        found = next((member for member in free if member.number > self._last), free[0])
+        last, found = self._last, free[0]
+        for member in free:
+            if member.number > last:
+                found = member
+                break
         self._last = found.number
         return found
 
@@ -89,11 +93,11 @@ class LeastOutstanding(Picker):
 
     def pick(self, free: list[Member], item: Any, key: Hashable, now: float) -> Member:
         """Counts are exact: they fall when a request ends, however it ends."""
-        return min(free, key=_outstanding)
-
-
-def _outstanding(member: Member) -> tuple[int, int]:
-    return member.ongoing, member.picked
+        best = free[0]
+        for member in free:
+            if member.ongoing < best.ongoing or (member.ongoing == best.ongoing and member.picked < best.picked):
+                best = member
+        return best
 
 
 class PeakEwmaChoices(Picker):
@@ -119,8 +123,8 @@ class PeakEwmaChoices(Picker):
             del free[self._choices :]
         best = free[0]
         if len(free) > 1:
-            least = best.cost(now)
-            for member in free[1:]:
+            least = math.inf
+            for member in free:
                 cost = member.cost(now)
                 if cost < least or (cost == least and member.picked < best.picked):
                     best, least = member, cost
@@ -158,14 +162,18 @@ class ConsistentHash(Picker):
 
     def pick(self, free: list[Member], item: Any, key: Hashable, now: float) -> Member:
         """The first on the ring that has room below the bound; without one, the first that has room."""
-        able = {id(member) for member in free}
-        serving = [member for member in self._members if member.phase is Phase.READY] or free
-        most = math.ceil(self._bound * (sum(member.ongoing for member in serving) + 1) / len(serving))
+        total, serving = 1, 0
+        for member in self._members:
+            if member.phase is Phase.READY:
+                total += member.ongoing
+                serving += 1
+        most = math.ceil(self._bound * total / max(1, serving))
+        owners = self._owners
         start = bisect.bisect_right(self._points, stable_hash(key))
         first: Member | None = None
-        for index in range(start, start + len(self._owners)):
-            member = self._owners[index % len(self._owners)]
-            if id(member) in able:
+        for index in range(start - len(owners), start):  # negative ones are behind the key
+            member = owners[index]
+            if member in free:
                 if member.ongoing < most:
                     return member
                 first = first or member

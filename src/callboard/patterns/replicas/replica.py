@@ -59,7 +59,7 @@ class Seat:
 
     def __init__(self, member: Member, replica: Replica, executor: Executor) -> None:
         self.member = member
-        self._executor = executor
+        self._executor: Executor = executor
         self.sit(replica)
 
     def sit(self, replica: Replica) -> None:

@@ -46,7 +46,7 @@ class Seats:
         self._router = router
         self._make = make
         self._max_ongoing = max_ongoing
-        self._executor = executor
+        self._executor: Executor = executor
         self._changed = changed
         self._seats: dict[Member, Seat] = {}
         self._count = 0  # names given
@@ -183,7 +183,7 @@ class Seats:
             try:
                 given = await self._made(seat.member.name)
                 seat.sit(given if isinstance(given, Replica) else Replica(given))
-            except BaseException:
+            except BaseException:  # a cancellation, too
                 seat.member.enter(Phase.STOPPED)
                 self._changed()
                 raise

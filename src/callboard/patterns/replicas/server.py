@@ -153,7 +153,7 @@ class ModelReplicaPool(RequestServer[T, R]):
         if self._first:
             try:
                 await self._seats.scale(self._first)
-            except BaseException:
+            except BaseException:  # a cancellation, too
                 await self.stop()
                 raise
         return self
@@ -215,7 +215,7 @@ class ModelReplicaPool(RequestServer[T, R]):
 
     def stats(self) -> PoolStats:
         """Figures since the start. It reads counters only; on the pool's loop."""
-        line = self._line
+        line, latency = self._line, self._latency
         return PoolStats(
             submitted=sum(self._ends.values()) + len(self._open),
             **self._ends,
@@ -228,20 +228,7 @@ class ModelReplicaPool(RequestServer[T, R]):
             repeated=self._repeated,
             hedged=self._hedged,
             hedges_won=self._hedges_won,
-            replicas=tuple(self._stats_of(member) for member in self._router.members),
-        )
-
-    def _stats_of(self, member: Member) -> ReplicaStats:
-        return ReplicaStats(
-            name=member.name,
-            phase=member.phase,
-            ongoing=member.ongoing,
-            max_ongoing=member.limit,
-            started=member.started,
-            completed=member.completed,
-            failed=member.failed,
-            ejections=member.ejections,
-            latency=self._latency.get(member, Histogram()).snapshot(),
+            replicas=tuple(ReplicaStats.of(each, latency.get(each, Histogram())) for each in self._router.members),
         )
 
     # -- requests ------------------------------------------------------------------------------------------------------

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from callboard.patterns.replicas.member import Phase
-from callboard.patterns.stats import Distribution, ServerStats
+from callboard.patterns.replicas.member import Member, Phase
+from callboard.patterns.stats import Distribution, Histogram, ServerStats
 
 __all__ = ["PoolStats", "ReplicaStats"]
 
@@ -33,6 +33,21 @@ class ReplicaStats:
     failed: int
     ejections: int
     latency: Distribution
+
+    @classmethod
+    def of(cls, member: Member, latency: Histogram) -> "ReplicaStats":
+        """Those of a member now."""
+        return cls(
+            name=member.name,
+            phase=member.phase,
+            ongoing=member.ongoing,
+            max_ongoing=member.limit,
+            started=member.started,
+            completed=member.completed,
+            failed=member.failed,
+            ejections=member.ejections,
+            latency=latency.snapshot(),
+        )
 
 
 @dataclass(frozen=True)
