@@ -218,8 +218,9 @@ def picker_of(policy: Any, choices: int | None, bound: float) -> Picker:
     Raises:
         ValueError: No such policy, or a setting out of range.
     """
-    if callable(policy):
-        return UserPolicy(policy)
+    function: Any = policy
+    if callable(function):
+        return UserPolicy(function)
     match ReplicaPolicy(policy):
         case ReplicaPolicy.ROUND_ROBIN:
             return RoundRobin()
