@@ -5,7 +5,7 @@ import functools
 from typing import Any
 
 import pytest
-from batching_lab import Model, lab, outcome, turns
+from batching_lab import Model, lab, outcome, set_done, turns
 
 from callboard.actors import ManualClock
 from callboard.patterns.batching.server import DynamicBatchingServer
@@ -44,7 +44,7 @@ async def test_thirty_requests_onto_a_slow_model_take_three_batches(clock: Manua
 
     async def slow(items: list[int]) -> list[int]:
         done = asyncio.get_running_loop().create_future()
-        clock.call_later(0.100, lambda: done.done() or done.set_result(None))
+        clock.call_later(0.100, set_done, done)
         await done
         return items
 

@@ -38,9 +38,11 @@ def test_the_fit_finds_the_line(per_item: float, fixed: float, sizes: list[int])
     for n in sizes:
         times.add(n, per_item * n + fixed)
     if len(set(sizes)) > 1:
-        assert times.fit == (pytest.approx(per_item, rel=1e-3), pytest.approx(fixed, rel=1e-3, abs=1e-4 * per_item))
+        assert times.fit[0] == pytest.approx(per_item, rel=1e-3)
+        assert times.fit[1] == pytest.approx(fixed, rel=1e-3, abs=1e-4 * per_item)
     else:
-        assert times.fit == (pytest.approx(per_item + fixed / sizes[0]), 0.0)
+        assert times.fit[0] == pytest.approx(per_item + fixed / sizes[0])
+        assert times.fit[1] == 0.0
     assert times.seconds(sizes[0]) == pytest.approx(per_item * sizes[0] + fixed, rel=1e-3)
 
 
