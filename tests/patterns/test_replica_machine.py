@@ -8,6 +8,7 @@ from batching_lab import turns
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+from pool_lab import no_broken_callback
 
 import callboard as cb
 from callboard.actors import ManualClock
@@ -36,6 +37,8 @@ class PoolMachine(RuleBasedStateMachine):
         self.loop = asyncio.new_event_loop()
         self.clock = ManualClock()
         self.pool: ModelReplicaPool[int, int] | None = None
+        self.stack = contextlib.ExitStack()
+        self.stack.enter_context(no_broken_callback(self.loop))
 
     @initialize(
         policy=st.sampled_from(["round_robin", "least_outstanding", "p2c", "consistent_hash"]),
@@ -212,7 +215,9 @@ class PoolMachine(RuleBasedStateMachine):
             assert all(each.ongoing == 0 for each in stats.replicas)
             assert self.calls == []
             assert self.clock.pending == 0
+        self.loop.run_until_complete(turns())
         self.loop.close()
+        self.stack.close()
 
     async def over(self, other: asyncio.Task[Any]) -> None:
         """Wait for what an operator has begun; it may have been overtaken by the end of the pool, or by another."""
