@@ -28,6 +28,13 @@ async def test_alone_in_a_few_lines() -> None:
     assert [each.completed for each in pool.stats().replicas] == [25, 25]
 
 
+def test_without_asyncio() -> None:
+    with cb.sync.serving(cb.ModelReplicaPool([lambda item: item + 1] * 2)) as pool:
+        assert [pool.ask(n, timeout=LIMIT) for n in range(5)] == [1, 2, 3, 4, 5]
+    with pytest.raises(cb.ServerStopped):
+        pool.ask(1)
+
+
 async def test_a_request_is_bound_when_a_slot_is_free(clock: ManualClock) -> None:
     """None waits behind a slow replica while another is free."""
     slow, fast = Copy(), Copy()

@@ -3,6 +3,8 @@
 import math
 from enum import StrEnum
 
+from callboard.patterns.stats import Histogram
+
 __all__ = ["TAU", "Member", "Phase"]
 
 TAU = 10.0
@@ -47,11 +49,12 @@ class Member:
         until: When an ejected one is probed.
         picked: The number of the last choice that fell on it.
         started, completed, failed, ejections: Counters.
+        latency: Seconds of the runs that gave a value.
     """
 
     __slots__ = (
-        *("_peak", "_seen", "completed", "ejections", "failed", "faults", "level", "limit", "mean", "name", "number"),
-        *("ongoing", "phase", "picked", "room", "samples", "started", "until"),
+        *("_peak", "_seen", "completed", "ejections", "failed", "faults", "latency", "level", "limit", "mean", "name"),
+        *("number", "ongoing", "phase", "picked", "room", "samples", "started", "until"),
     )
 
     def __init__(self, name: str, number: int, limit: int) -> None:
@@ -60,6 +63,7 @@ class Member:
         self.limit = limit
         self.ongoing = 0
         self.started = self.completed = self.failed = self.ejections = 0
+        self.latency = Histogram()
         self.picked = -1
         self.forget()
 

@@ -93,6 +93,7 @@ class Router:
         member.count(-1)
         if outcome is Outcome.OK:
             member.completed += 1
+            member.latency.add(seconds)
         elif outcome is Outcome.FAULT:
             member.failed += 1
         self._ejector.ended(member, outcome, seconds, self.members, now)

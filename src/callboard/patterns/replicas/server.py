@@ -58,8 +58,9 @@ class ModelReplicaPool(RequestServer[T, R]):
         bound: For ``"consistent_hash"``: load of a replica relative to the mean at most.
         max_ongoing: Requests that a replica runs at once. With two, the next one can be on its way meanwhile.
         ejection: When a replica is taken out of service and tried again; None: never.
-        hedging: When a request that takes long is run on a second replica too; the other run is cancelled when one has
-            ended. Needs ``idempotent``. None: never.
+        hedging: When a request that takes long is run on a second replica too. When one run has given the value, the
+            other is cancelled; on a thread it goes on, and keeps its place until it has ended. Needs ``idempotent``.
+            None: never.
         idempotent: A request may run more than once. One whose run fails because of its replica is then queued again,
             in its old place, and preferably runs on another.
         attempts: Runs of a request at most, without hedges. Also a call that a resident actor has refused, so that
@@ -136,7 +137,6 @@ class ModelReplicaPool(RequestServer[T, R]):
         self._timer: tuple[float, Cancellable] | None = None
         self._repeated = self._hedged = self._hedges_won = 0
         self._queue_time = Histogram()
-        self._latency: dict[Member, Histogram] = {}
         for given in [] if isinstance(replicas, int) else replicas:
             self._seats.add(given)
 
@@ -215,7 +215,7 @@ class ModelReplicaPool(RequestServer[T, R]):
 
     def stats(self) -> PoolStats:
         """Figures since the start. It reads counters only; on the pool's loop."""
-        line, latency = self._line, self._latency
+        line = self._line
         return PoolStats(
             submitted=sum(self._ends.values()) + len(self._open),
             **self._ends,
@@ -228,7 +228,7 @@ class ModelReplicaPool(RequestServer[T, R]):
             repeated=self._repeated,
             hedged=self._hedged,
             hedges_won=self._hedges_won,
-            replicas=tuple(ReplicaStats.of(each, latency.get(each, Histogram())) for each in self._router.members),
+            replicas=tuple(ReplicaStats.of(each) for each in self._router.members),
         )
 
     # -- requests ------------------------------------------------------------------------------------------------------
@@ -402,7 +402,6 @@ class ModelReplicaPool(RequestServer[T, R]):
             error = task.exception()
             if error is None:
                 self._router.end(member, Outcome.OK, seconds, now)
-                self._latency.setdefault(member, Histogram()).add(seconds)
                 self._done(job, run, task.result(), now)
             elif isinstance(error, Exception):
                 self._failed(run, error, seconds, now)

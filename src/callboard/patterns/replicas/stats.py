@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from callboard.patterns.replicas.member import Member, Phase
-from callboard.patterns.stats import Distribution, Histogram, ServerStats
+from callboard.patterns.stats import Distribution, ServerStats
 
 __all__ = ["PoolStats", "ReplicaStats"]
 
@@ -35,7 +35,7 @@ class ReplicaStats:
     latency: Distribution
 
     @classmethod
-    def of(cls, member: Member, latency: Histogram) -> "ReplicaStats":
+    def of(cls, member: Member) -> "ReplicaStats":
         """Those of a member now."""
         return cls(
             name=member.name,
@@ -46,7 +46,7 @@ class ReplicaStats:
             completed=member.completed,
             failed=member.failed,
             ejections=member.ejections,
-            latency=latency.snapshot(),
+            latency=member.latency.snapshot(),
         )
 
 
