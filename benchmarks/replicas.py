@@ -34,6 +34,8 @@ ONGOING = 4
 LOAD = 0.7
 POLICIES = ("round_robin", "least_outstanding", "p2c", "consistent_hash")
 SIZES = (4, 16, 64)
+SESSIONS = 1000
+"""Keys, for consistent hashing."""
 STEP = 0.0005
 """Seconds by which the virtual time moves."""
 TURNS = 8
@@ -131,7 +133,7 @@ def routing(policy: str, replicas: int, count: int) -> float:
     begun = time.process_time()
     for n in range(count):
         now = n * 1e-4
-        member = router.pick(None, n, none, now)
+        member = router.pick(None, n % SESSIONS, none, now)
         assert member is not None
         router.begin(member)
         place = next(slot)

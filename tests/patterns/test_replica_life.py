@@ -126,6 +126,8 @@ async def test_a_replica_that_cannot_be_made_again_has_stopped(clock: ManualCloc
         assert await waiting == "<a>"
         with pytest.raises(OSError, match="no device"):
             await pool.restart("replica-0")
+        assert await pool.drain_replica("replica-0") is True
+        pool.resume("replica-0")  # it has stopped all the same
         with pytest.raises(NoReplica, match="all 1 replicas have stopped"):
             await pool.submit("b")
         make.error = None

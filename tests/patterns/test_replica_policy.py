@@ -158,6 +158,23 @@ def test_a_replica_that_goes_moves_its_own_keys_only(n: int) -> None:
     assert 0.3 / n < len(moved) / 500 < 2.5 / n
 
 
+def test_places_of_keys_are_remembered_within_a_bound_and_forgotten_with_the_ring(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("callboard.patterns.replicas.picking.KEYS", 8)
+    keys = [*range(20), "1", b"1", (1,), True, 1.0]
+    router, fresh = router_of(ConsistentHash(1000.0), 3, 99), router_of(ConsistentHash(1000.0), 3, 99)
+    for _ in range(2):
+        fresh.remove(fresh.members[0])  # so that nothing is remembered
+        fresh.add(Member("replica-0", 0, 99))
+        fresh.members.sort(key=lambda each: each.number)
+        for key in keys:
+            found, want = router.pick(None, key, NONE, 0.0), fresh.pick(None, key, NONE, 0.0)
+            assert found is not None
+            assert want is not None
+            assert found.name == want.name
+
+
 def test_one_hot_key_is_spread_within_the_bound() -> None:
     router = router_of(ConsistentHash(1.25), n=4, limit=100)
     for _ in range(100):

@@ -27,6 +27,9 @@ __all__ = [
 POINTS = 64
 """Places of each replica on the ring."""
 
+KEYS = 1 << 14
+"""Keys whose place on the ring is remembered."""
+
 MOST_CHOICES = 8
 """Replicas that are compared for a request where the caller gives no number."""
 
@@ -148,6 +151,7 @@ class ConsistentHash(Picker):
         self._members: list[Member] = []
         self._points: list[int] = []
         self._owners: list[Member] = []
+        self._starts: dict[Hashable, int] = {}  # where on the ring the walk for a key begins
 
     def changed(self, members: Sequence[Member]) -> None:
         """Place them on the ring, by name."""
@@ -159,6 +163,7 @@ class ConsistentHash(Picker):
         self._members = list(members)
         self._points = [point for point, _, _ in ring]
         self._owners = [member for _, _, member in ring]
+        self._starts.clear()
 
     def pick(self, free: list[Member], item: Any, key: Hashable, now: float) -> Member:
         """The first on the ring that has room below the bound; without one, the first that has room."""
@@ -169,7 +174,7 @@ class ConsistentHash(Picker):
                 serving += 1
         most = math.ceil(self._bound * total / max(1, serving))
         owners = self._owners
-        start = bisect.bisect_right(self._points, stable_hash(key))
+        start = self._start(key)
         first: Member | None = None
         for index in range(start - len(owners), start):  # negative ones are behind the key
             member = owners[index]
@@ -178,6 +183,16 @@ class ConsistentHash(Picker):
                     return member
                 first = first or member
         return first or free[0]
+
+    def _start(self, key: Hashable) -> int:
+        if type(key) not in (str, bytes, int):  # equal keys of other types may differ in their text
+            return bisect.bisect_right(self._points, stable_hash(key))
+        start = self._starts.get(key)
+        if start is None:
+            if len(self._starts) >= KEYS:
+                self._starts.clear()
+            start = self._starts[key] = bisect.bisect_right(self._points, stable_hash(key))
+        return start
 
 
 class UserPolicy(Picker):

@@ -106,7 +106,8 @@ class Seats:
             _log.warning("%s: replica %s has stopped: %s", self._pool, member.name, e)
             phase = Phase.STOPPED
         finally:
-            self._watching.pop(member, None)
+            if self._watching.get(member) is asyncio.current_task():
+                del self._watching[member]
         if member.phase is Phase.AWAY:
             member.faults = 0
             member.enter(phase)
@@ -134,10 +135,11 @@ class Seats:
         raise KeyError(f"{self._pool} has no replica {name!r}; there are {names}")
 
     def drained(self, seat: Seat) -> "asyncio.Future[None]":
-        """Give it no more requests; the future is done when it runs none."""
+        """Give it no more requests; the future is done when it runs none. One that has stopped stays so."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         member = seat.member
-        member.enter(Phase.DRAINING)
+        if member.phase is not Phase.STOPPED:
+            member.enter(Phase.DRAINING)
         if member.ongoing:
             self._idle.setdefault(member, []).append(future)
         else:
@@ -176,11 +178,10 @@ class Seats:
             if self._make is None:
                 raise ValueError(f"{self._pool}: to restart a replica, it needs `make=`, which makes one")
             await idle(self.drained(seat))
-            await self._close(seat)
-            watching = self._watching.pop(seat.member, None)
-            if watching is not None:
-                watching.cancel()
+            seat.member.enter(Phase.DRAINING)  # also one that had stopped: requests wait for it from now on
             try:
+                await self._close(seat)
+                self._unwatch(seat.member)
                 given = await self._made(seat.member.name)
                 seat.sit(given if isinstance(given, Replica) else Replica(given))
             except BaseException:  # a cancellation, too
@@ -210,7 +211,10 @@ class Seats:
     def _forget(self, seat: Seat) -> None:
         del self._seats[seat.member]
         self._router.remove(seat.member)
-        watching = self._watching.pop(seat.member, None)
+        self._unwatch(seat.member)
+
+    def _unwatch(self, member: Member) -> None:
+        watching = self._watching.pop(member, None)
         if watching is not None:
             watching.cancel()
 
