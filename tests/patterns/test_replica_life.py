@@ -103,6 +103,7 @@ async def test_restart_in_place(clock: ManualClock, idempotent: bool) -> None:
         await restarting
         assert make.made[0][1].cancelled == 1
         assert [name for name, _ in make.made] == ["replica-0", "replica-1", "replica-0"]
+        assert make.closed == ["replica-0"]
         assert [each.name for each in pool.stats().replicas] == ["replica-0", "replica-1"]
         await turns()
         if idempotent:

@@ -355,3 +355,29 @@ async def test_no_hedge_takes_the_slot_of_a_request_that_waits(clock: ManualCloc
     assert [len(copy.running) for copy in copies] == [1, 1]
     assert pool.stats().hedged == 0
     await lab.__aexit__(None, None, None)
+
+
+async def test_hedges_keep_to_the_budget(clock: ManualClock) -> None:
+    pool, copies, lab = await hedged(clock)  # 40 requests, of which each earned a twentieth of a hedge
+    for item in range(10):
+        future = pool.submit_nowait(f"slow {item}")
+        await turns()
+        clock.advance(4 * TICK)
+        await turns()
+        await next(copy for copy in copies if copy.running).release()
+        await future
+    assert pool.stats().hedged == 2
+    await lab.__aexit__(None, None, None)
+
+
+async def test_a_second_run_needs_another_replica(clock: ManualClock) -> None:
+    copy = Copy()
+    async with pool_lab([copy], clock, max_ongoing=2, idempotent=True, hedging=Hedging(samples=10)) as pool:
+        await warm(pool, [copy], clock)
+        future = pool.submit_nowait("slow")
+        await turns()
+        clock.advance(1.0)
+        await turns()
+        assert (copy.running, pool.stats().hedged) == (["slow"], 0)
+        await copy.release()
+        assert await future == "<slow>"
