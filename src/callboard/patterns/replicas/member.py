@@ -32,6 +32,9 @@ class Phase(StrEnum):
     """It will take no more requests: its actor or device has stopped, or making it has failed."""
 
 
+_READY = Phase.READY  # a global is found faster than a member of an enum
+
+
 class Member:
     """One place in the pool. Changed by the router only.
 
@@ -84,7 +87,7 @@ class Member:
     def count(self, change: int) -> None:
         """More or fewer requests run on it."""
         self.ongoing += change
-        if self.phase is Phase.READY:
+        if self.phase is _READY:
             self.room = self.limit - self.ongoing
         else:
             self.room = int(self.phase is Phase.PROBING and not self.ongoing)

@@ -167,9 +167,9 @@ class ConsistentHash(Picker):
 
     def pick(self, free: list[Member], item: Any, key: Hashable, now: float) -> Member:
         """The first on the ring that has room below the bound; without one, the first that has room."""
-        total, serving = 1, 0
+        total, serving, ready = 1, 0, Phase.READY
         for member in self._members:
-            if member.phase is Phase.READY:
+            if member.phase is ready:
                 total += member.ongoing
                 serving += 1
         most = math.ceil(self._bound * total / max(1, serving))
