@@ -199,6 +199,8 @@ def test_a_policy_of_the_callers() -> None:
     assert [member.name for member in (pick(router), pick(router)) if member] == ["replica-1", "replica-0"]
     assert pick(router) is None
     assert seen[0] == [ReplicaLoad("replica-0", 0, 1, None), ReplicaLoad("replica-1", 0, 1, None)]
+    with pytest.raises(TypeError, match="policy is 5"):
+        picker_of(5, None, 2.0)
     wrong = router_of(UserPolicy(lambda item, loads: "nobody"), n=2)
     with pytest.raises(TypeError, match=r"'nobody'.*replica-0, replica-1"):
         pick(wrong)

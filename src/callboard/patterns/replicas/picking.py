@@ -200,9 +200,15 @@ class UserPolicy(Picker):
 
     Args:
         function: ``function(item, loads)`` returns one of the loads, or its name.
+
+    Raises:
+        TypeError: It cannot be called.
     """
 
     def __init__(self, function: Callable[[Any, list[ReplicaLoad]], ReplicaLoad | str]) -> None:
+        given: Any = function
+        if not callable(given):
+            raise TypeError(f"policy is {given!r}; it must be a name of ReplicaPolicy or a function")
         self._function = function
 
     def pick(self, free: list[Member], item: Any, key: Hashable, now: float) -> Member:
@@ -232,10 +238,10 @@ def picker_of(policy: Any, choices: int | None, bound: float) -> Picker:
 
     Raises:
         ValueError: No such policy, or a setting out of range.
+        TypeError: Neither a name nor callable.
     """
-    function: Any = policy
-    if callable(function):
-        return UserPolicy(function)
+    if not isinstance(policy, str):
+        return UserPolicy(policy)
     match ReplicaPolicy(policy):
         case ReplicaPolicy.ROUND_ROBIN:
             return RoundRobin()

@@ -79,7 +79,7 @@ class ModelReplicaPool(RequestServer[T, R]):
 
     Raises:
         ValueError: A setting out of range, or settings that contradict each other; two replicas of one name.
-        TypeError: A replica that cannot be called.
+        TypeError: A replica or a policy that cannot be called.
     """
 
     def __init__(
