@@ -154,6 +154,17 @@ def test_batching(tmp_path: Path) -> None:
     assert 0.25 < thirty < 1.0  # three batches of 100 ms; formed ahead of the executor, they are thirty
 
 
+def test_replicas(tmp_path: Path) -> None:
+    record = run(tmp_path, "replicas")
+    for size in (4, 16, 64):
+        figures = record["results"][f"routing among {size}"]
+        assert set(figures) == {"round_robin", "least_outstanding", "p2c", "consistent_hash"}
+        assert all(0 < one["median"] < 1e-3 for one in figures.values())
+    tails = record["results"]["p99"]
+    assert tails["in turn, one slow"]["median"] > tails["pool, one slow"]["median"]
+    assert {bar["held"] for bar in record["bars"] if bar["what"].startswith("p99")} == {None}  # too few requests
+
+
 def test_rounds_take_turns_in_both_directions(harness: ModuleType) -> None:
     order: list[str] = []
 

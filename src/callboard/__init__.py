@@ -75,6 +75,13 @@ if TYPE_CHECKING:
     from callboard.patterns.batching.server import BatchingStats, DynamicBatchingServer
     from callboard.patterns.batching.settings import Dispatch, pow2_length
     from callboard.patterns.errors import BadBatchResult, DeadlineExceeded, ItemTooLarge, QueueFull, ServerStopped
+    from callboard.patterns.replicas.ejection import Ejection
+    from callboard.patterns.replicas.errors import NoReplica
+    from callboard.patterns.replicas.hedging import Hedging
+    from callboard.patterns.replicas.picking import ReplicaLoad, ReplicaPolicy
+    from callboard.patterns.replicas.replica import Replica
+    from callboard.patterns.replicas.server import ModelReplicaPool
+    from callboard.patterns.replicas.stats import PoolStats, ReplicaStats
     from callboard.patterns.waiting import OverflowPolicy
     from callboard.retry import request_key, retrying
     from callboard.support import supports
@@ -141,6 +148,13 @@ _NAMES = {
         "QueueFull",
         "ServerStopped",
     ),
+    "callboard.patterns.replicas.ejection": ("Ejection",),
+    "callboard.patterns.replicas.errors": ("NoReplica",),
+    "callboard.patterns.replicas.hedging": ("Hedging",),
+    "callboard.patterns.replicas.picking": ("ReplicaLoad", "ReplicaPolicy"),
+    "callboard.patterns.replicas.replica": ("Replica",),
+    "callboard.patterns.replicas.server": ("ModelReplicaPool",),
+    "callboard.patterns.replicas.stats": ("PoolStats", "ReplicaStats"),
     "callboard.patterns.waiting": ("OverflowPolicy",),
     "callboard.retry": ("request_key", "retrying"),
     "callboard.support": ("supports",),
@@ -174,9 +188,11 @@ __all__ = [
     "Dispatch",
     "DriverError",
     "DynamicBatchingServer",
+    "Ejection",
     "GpuRef",
     "GpuRefStale",
     "GpuToken",
+    "Hedging",
     "HostConfig",
     "HostContext",
     "In",
@@ -186,17 +202,24 @@ __all__ = [
     "Lost",
     "Mailbox",
     "MailboxFull",
+    "ModelReplicaPool",
     "Msg",
+    "NoReplica",
     "NumericalError",
     "OneForOne",
     "Op",
     "Out",
     "OutOfMemory",
     "OverflowPolicy",
+    "PoolStats",
     "Props",
     "QueueFull",
     "Recovered",
     "RemoteError",
+    "Replica",
+    "ReplicaLoad",
+    "ReplicaPolicy",
+    "ReplicaStats",
     "Reply",
     "ReplyError",
     "Request",

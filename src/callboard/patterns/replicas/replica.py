@@ -1,0 +1,138 @@
+"""``Replica``: one copy of a model, as the caller gives it to a pool; ``Seat``: that copy in its place in the pool."""
+
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from callboard.actors.errors import ActorStopped, MailboxFull
+from callboard.core.errors import DeviceStopped
+from callboard.device.client.handle import Device
+from callboard.device.client.line.status import ResidentState
+from callboard.device.client.residents.ref import ResidentRef
+from callboard.patterns.calling import Executor, UserCall
+from callboard.patterns.replicas.member import Member, Phase
+
+__all__ = ["NotSent", "Replica", "Seat", "fault_of_replica"]
+
+
+@dataclass(frozen=True)
+class Replica:
+    """One copy of a model.
+
+    Attributes:
+        call: Gets an item, returns its value or something to await: a function, an async one, a chain of device ops, or
+            ``functools.partial(model.call, Model.predict)`` of a resident actor.
+        name: Unique in the pool; None: the pool numbers it. Consistent hashing goes by it.
+        device: On which it runs; it gets no requests while that is being rebuilt. Of a resident actor's method this is
+            known without.
+        close: Called, and awaited if it can be, when the pool has done with it.
+    """
+
+    call: Callable[[Any], Any]
+    name: str | None = None
+    device: Device | None = None
+    close: Callable[[], Any] | None = None
+
+
+class NotSent(Exception):
+    """A resident actor refused a call, so that the item was not run.
+
+    Attributes:
+        error: With which.
+    """
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+class Seat:
+    """A member of the pool with what it calls.
+
+    Args:
+        member: For the routing.
+        replica: That takes this place now.
+        executor: Where its function is called.
+    """
+
+    def __init__(self, member: Member, replica: Replica, executor: Executor) -> None:
+        self.member = member
+        self._executor: Executor = executor
+        self.sit(replica)
+
+    def sit(self, replica: Replica) -> None:
+        """Another replica takes the place."""
+        self._replica = replica
+        self._actor = _resident(replica.call)
+        self._device = replica.device
+        call = replica.call if self._actor is None else functools.partial(_sent, replica.call)
+        self.call = UserCall(call, "loop" if self._actor is not None else self._executor, self.member.limit)
+
+    @property
+    def watched(self) -> bool:
+        """Whether a lost context shows in :attr:`state`."""
+        return self._actor is not None or self._device is not None
+
+    @property
+    def state(self) -> Phase:
+        """``READY``, ``AWAY`` while its actor or device is rebuilt, or ``STOPPED``."""
+        if self._actor is not None:
+            state = self._actor.state
+            if state is ResidentState.READY:
+                return Phase.READY
+            return Phase.STOPPED if state is ResidentState.STOPPED else Phase.AWAY
+        device = self._device
+        if device is None:
+            return Phase.READY
+        if device.stopped:
+            return Phase.STOPPED
+        return Phase.READY if device.watch_generation().value == device.generation else Phase.AWAY
+
+    async def back(self) -> None:
+        """Wait until its actor or device is ready.
+
+        Raises:
+            ActorStopped, DeviceStopped, BackendUnavailable: It will not be.
+        """
+        if self._actor is not None:
+            await self._actor.ready()
+        elif self._device is not None:
+            await self._device.ready()
+
+    async def close(self) -> None:
+        """The pool has done with the replica.
+
+        Raises:
+            Exception: Of its ``close``.
+        """
+        self.call.close()
+        if self._replica.close is not None:
+            found = self._replica.close()
+            if inspect.isawaitable(found):
+                await found
+
+
+def _resident(function: Any) -> "ResidentRef[Any] | None":
+    """The actor whose method this calls."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    owner = getattr(function, "__self__", None)
+    return owner if isinstance(owner, ResidentRef) else None
+
+
+def _sent(call: Callable[[Any], Any], item: Any) -> Any:
+    try:
+        return call(item)
+    except (ActorStopped, DeviceStopped, MailboxFull) as e:
+        raise NotSent(e) from e
+
+
+def fault_of_replica(error: Exception) -> bool:
+    """Whether an error says more of the replica than of the item.
+
+    Of the item are ``ValueError``, ``TypeError``, ``LookupError``, ``ArithmeticError`` and ``NotImplementedError``,
+    with what is derived from them (``ShapeError``, ``NumericalError``, ``UnsupportedOp``).
+    """
+    return not isinstance(error, ValueError | TypeError | LookupError | ArithmeticError | NotImplementedError)

@@ -1,0 +1,99 @@
+"""``Router``: the members of a pool, which of them gets a request, and what is learned from the end of a run. Pure."""
+
+from collections.abc import Hashable
+from typing import Any
+
+from callboard.patterns.replicas.ejection import Ejection, Ejector, Outcome
+from callboard.patterns.replicas.member import Member, Phase
+from callboard.patterns.replicas.picking import Picker
+
+__all__ = ["Router"]
+
+
+class Router:
+    """Decides about the replicas of one pool. Time is an argument, and never goes back.
+
+    Args:
+        picker: The policy.
+        ejection: When a replica is taken out of service; None never.
+    """
+
+    def __init__(self, picker: Picker, ejection: Ejection | None) -> None:
+        self.members: list[Member] = []
+        self._picker = picker
+        self._ejector = Ejector(ejection)
+        self._picks = 0
+
+    def add(self, member: Member) -> None:
+        """Another replica, behind the others."""
+        self.members.append(member)
+        self._picker.changed(self.members)
+
+    def remove(self, member: Member) -> None:
+        """It is gone for good."""
+        self.members.remove(member)
+        self._picker.changed(self.members)
+
+    @property
+    def usable(self) -> bool:
+        """Whether any replica may take a request again; so it is while there is none yet."""
+        return not self.members or any(member.phase is not Phase.STOPPED for member in self.members)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether any replica would be given a request now."""
+        return any(member.room > 0 for member in self.members)
+
+    @property
+    def pace(self) -> float | None:
+        """Seconds from one request that ends to the next while all in service are busy; None: nothing was measured."""
+        rate = sum(each.limit / each.mean for each in self.members if each.phase is Phase.READY and each.mean)
+        return 1 / rate if rate else None
+
+    @property
+    def next_probe(self) -> float | None:
+        """When an ejected replica may be tried again."""
+        return self._ejector.next_probe
+
+    def pick(self, item: Any, key: Hashable, avoid: frozenset[Member], now: float) -> Member | None:
+        """The replica for a request; None while none has room for it.
+
+        Args:
+            item, key: Of the request.
+            avoid: Those on which it has failed; picked only where no other is in service.
+            now: Seconds.
+
+        Raises:
+            Exception: Of a policy of the caller's.
+        """
+        self._ejector.tick(self.members, now)
+        free = [member for member in self.members if member.room > 0]
+        if avoid and any(member.phase is Phase.READY and member not in avoid for member in self.members):
+            free = [member for member in free if member not in avoid]
+        if self._ejector.probing:  # one request decides whether it is in service again, whatever the policy says
+            for member in free:
+                if member.phase is Phase.PROBING:
+                    return member
+        return self._picker.pick(free, item, key, now) if free else None
+
+    def other(self, busy: Member, item: Any, key: Hashable, now: float) -> Member | None:
+        """The replica for the second run of a request that runs on another one; never one that is being probed."""
+        free = [each for each in self.members if each.room > 0 and each is not busy and each.phase is Phase.READY]
+        return self._picker.pick(free, item, key, now) if free else None
+
+    def begin(self, member: Member) -> None:
+        """It runs a request."""
+        self._picks += 1
+        member.picked = self._picks
+        member.started += 1
+        member.count(1)
+
+    def end(self, member: Member, outcome: Outcome, seconds: float, now: float) -> None:
+        """A run on it has ended."""
+        member.count(-1)
+        if outcome is Outcome.OK:
+            member.completed += 1
+            member.latency.add(seconds)
+        elif outcome is Outcome.FAULT:
+            member.failed += 1
+        self._ejector.ended(member, outcome, seconds, self.members, now)

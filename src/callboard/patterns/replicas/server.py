@@ -1,0 +1,487 @@
+"""``ModelReplicaPool``: one queue in front of several copies of a model."""
+
+import asyncio
+import contextvars
+import logging
+from collections.abc import Callable, Hashable, Sequence
+from functools import partial
+from typing import Any, Literal, Self, TypeVar
+
+from callboard.actors.clock import Cancellable, Clock
+from callboard.core.errors import ContextLost, Withdrawn
+from callboard.patterns.calling import Executor, deliverable
+from callboard.patterns.entries import Entry, State
+from callboard.patterns.errors import QueueFull
+from callboard.patterns.replicas.ejection import Ejection, Outcome
+from callboard.patterns.replicas.errors import NoReplica
+from callboard.patterns.replicas.hedging import Hedger, Hedging
+from callboard.patterns.replicas.job import Job, Run
+from callboard.patterns.replicas.member import Member
+from callboard.patterns.replicas.picking import ReplicaLoad, ReplicaPolicy, picker_of
+from callboard.patterns.replicas.replica import NotSent, fault_of_replica
+from callboard.patterns.replicas.router import Router
+from callboard.patterns.replicas.seats import Given, Make, Seats
+from callboard.patterns.replicas.stats import PoolStats, ReplicaStats
+from callboard.patterns.server import STOP_TIMEOUT, RequestServer
+from callboard.patterns.stats import Histogram
+from callboard.patterns.waiting import Limits, OverflowPolicy, WaitingLine
+
+__all__ = ["ModelReplicaPool"]
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+_log = logging.getLogger(__name__)
+
+
+class ModelReplicaPool(RequestServer[T, R]):
+    """Runs each request on one of several replicas of a model.
+
+    ::
+
+        models = [gpu.actor_of(cb.Props(Model)) for gpu in gpus]
+        async with cb.ModelReplicaPool([functools.partial(m.call, Model.predict) for m in models]) as pool:
+            y = await pool.submit(x)
+
+    There is one queue. A request is bound to a replica when that has room for it, never earlier, so that none waits
+    behind a slow replica while another is free. A replica gets no requests while its device or resident actor is being
+    rebuilt, after it has failed or was much slower than the others (:class:`Ejection`), and while it is drained.
+
+    Args:
+        replicas: What runs a request: each a :class:`Replica`, or its ``call`` alone; or a number, with ``make``.
+        make: ``make(name)`` returns a replica, or is awaited for it; for a number of replicas, :meth:`scale` and
+            :meth:`restart`.
+        policy: Which replica gets a request: see :class:`ReplicaPolicy`; or ``policy(item, loads)``, which returns one
+            of the :class:`ReplicaLoad` s that it is given. The request that probes an ejected replica is not asked for.
+        choices: Replicas that ``"p2c"`` compares for a request; None: all up to eight.
+        key: The key of an item, for ``"consistent_hash"``: a session, a prefix. Its ``repr`` counts.
+        bound: For ``"consistent_hash"``: load of a replica relative to the mean at most.
+        max_ongoing: Requests that a replica runs at once. With two, the next one can be on its way meanwhile.
+        ejection: When a replica is taken out of service and tried again; None: never.
+        hedging: When a request that takes long is run on a second replica too. When one run has given the value, the
+            other is cancelled; on a thread it goes on, and keeps its place until it has ended. Needs ``idempotent``.
+            None: never.
+        idempotent: A request may run more than once. One whose run fails because of its replica is then queued again,
+            in its old place, and preferably runs on another.
+        attempts: Runs of a request at most, without hedges. Also a call that a resident actor has refused, so that
+            nothing ran, counts as one; such a request is queued again whether ``idempotent`` or not.
+        fault: Whether an error is the replica's and not the item's; otherwise, all but ``ValueError``, ``TypeError``,
+            ``LookupError``, ``ArithmeticError`` and ``NotImplementedError`` are.
+        cost: What an item costs, called once, in ``submit``.
+        max_queue: Requests that wait at most.
+        max_queue_cost: Their summed cost at most.
+        overflow: What happens beyond that; see :class:`OverflowPolicy`.
+        block_timeout: Seconds that ``"block"`` waits at most; None waits for ever.
+        ageing: Seconds of waiting that count as much as one level of priority; None: priorities are strict.
+        executor: Where plain functions are called; see :class:`UserCall`.
+        name: For errors and logs.
+        clock: Tells the time; for tests.
+
+    Raises:
+        ValueError: A setting out of range, or settings that contradict each other; two replicas of one name.
+        TypeError: A replica or a policy that cannot be called.
+    """
+
+    def __init__(
+        self,
+        replicas: Sequence[Given] | int,
+        *,
+        make: Make | None = None,
+        policy: ReplicaPolicy
+        | Literal["round_robin", "least_outstanding", "p2c", "consistent_hash"]
+        | Callable[[T, list[ReplicaLoad]], ReplicaLoad | str] = ReplicaPolicy.P2C,
+        choices: int | None = None,
+        key: Callable[[T], Hashable] | None = None,
+        bound: float = 1.25,
+        max_ongoing: int = 1,
+        ejection: Ejection | None = Ejection(),  # noqa: B008 -- frozen
+        hedging: Hedging | None = None,
+        idempotent: bool = False,
+        attempts: int = 2,
+        fault: Callable[[Exception], bool] = fault_of_replica,
+        cost: Callable[[T], float] | None = None,
+        max_queue: int = 1024,
+        max_queue_cost: float | None = None,
+        overflow: OverflowPolicy
+        | Literal["reject", "block", "drop_oldest", "drop_lowest_priority"] = OverflowPolicy.REJECT,
+        block_timeout: float | None = None,
+        ageing: float | None = 1.0,
+        executor: Executor = "auto",
+        name: str = "replicas",
+        clock: Clock | None = None,
+    ) -> None:
+        super().__init__(name, clock)
+        if max_ongoing < 1 or attempts < 1:
+            raise ValueError(f"max_ongoing and attempts must be at least 1, but are {max_ongoing} and {attempts}")
+        if hedging is not None and not idempotent:
+            raise ValueError("hedging runs requests twice: it needs idempotent=True")
+        if block_timeout is not None and not block_timeout > 0:
+            raise ValueError(f"block_timeout must be positive seconds or None, but is {block_timeout}")
+        if isinstance(replicas, int) and (replicas < 1 or make is None):
+            raise ValueError(f"{replicas} replicas: at least one is needed, and `make=`, which makes them")
+        if not replicas:
+            raise ValueError("replicas is empty: give at least one, or a number and `make=`")
+        if policy == ReplicaPolicy.CONSISTENT_HASH and key is None:
+            raise ValueError('policy="consistent_hash" needs `key=`, which gives the key of an item')
+        self._router = Router(picker_of(policy, choices, bound), ejection)
+        self._seats = Seats(name, self._router, make, max_ongoing, executor, self._wake)
+        self._line = WaitingLine(Limits(max_queue, max_queue_cost, OverflowPolicy(overflow)), ageing)
+        self._hedger: Hedger[Job] | None = None if hedging is None else Hedger(hedging)
+        self._idempotent, self._attempts, self._fault = idempotent, attempts, fault
+        self._key_of, self._cost_of = key, cost
+        self._block_timeout = block_timeout
+        self._first = replicas if isinstance(replicas, int) else 0
+        self._jobs: dict[int, Job] = {}
+        self._runs: set[Run] = set()
+        self._woken = False
+        self._timer: tuple[float, Cancellable] | None = None
+        self._repeated = self._hedged = self._hedges_won = 0
+        self._queue_time = Histogram()
+        for given in [] if isinstance(replicas, int) else replicas:
+            self._seats.add(given)
+
+    # -- for users -----------------------------------------------------------------------------------------------------
+
+    async def start(self) -> Self:
+        """Take requests from now on, on this loop, after the replicas have been made; ``async with`` does this.
+
+        Raises:
+            RuntimeError: It was started before.
+            Exception: What ``make`` raised; the pool has stopped then.
+        """
+        await super().start()
+        if self._first:
+            try:
+                await self._seats.scale(self._first)
+            except BaseException:  # a cancellation, too
+                await self.stop()
+                raise
+        return self
+
+    async def scale(self, n: int) -> None:
+        """Have ``n`` replicas from now on: more are made, the last ones drained and closed. Returns when that is done.
+
+        Raises:
+            ValueError: ``n`` is below 1; more are wanted, and there is no ``make``.
+            Exception: What ``make`` raised; those made before stay.
+        """
+        if n < 1:
+            raise ValueError(f"a pool needs at least one replica, not {n}; to end it, use drain() or stop()")
+        await self._seats.scale(n)
+
+    async def drain_replica(self, name: str, timeout: float | None = None) -> bool:
+        """Give a replica no more requests and wait until it runs none; the others go on. :meth:`resume` undoes it.
+
+        Args:
+            name: Of the replica.
+            timeout: Seconds to wait at most; None: as long as it takes.
+
+        Returns:
+            Whether it runs none.
+
+        Raises:
+            KeyError: No replica has this name.
+        """
+        return await self._within(self._seats.drained(self._seats.find(name)), timeout)
+
+    def resume(self, name: str) -> None:
+        """Give a replica that was drained requests again. On the pool's loop.
+
+        Raises:
+            KeyError: No replica has this name.
+        """
+        self._seats.resume(self._seats.find(name))
+
+    async def restart(self, name: str, timeout: float | None = None) -> None:
+        """Drain a replica, close it, and put another that ``make`` gives in its place, under the same name.
+
+        Args:
+            name: Of the replica.
+            timeout: Seconds for which its requests may still run. Those that run then are queued again where that is
+                allowed, else they fail with :class:`NoReplica`. None: as long as they take.
+
+        Raises:
+            KeyError: No replica has this name.
+            ValueError: There is no ``make``.
+            Exception: What ``make`` raised; the replica has stopped then, and may be restarted again.
+        """
+        seat = self._seats.find(name)
+
+        async def idle(future: "asyncio.Future[None]") -> None:
+            if not await self._within(future, timeout):
+                self._take_away(seat.member)
+
+        await self._seats.restart(seat, idle)
+
+    def stats(self) -> PoolStats:
+        """Figures since the start. It reads counters only; on the pool's loop."""
+        line = self._line
+        return PoolStats(
+            submitted=sum(self._ends.values()) + len(self._open),
+            **self._ends,
+            queued=line.count,
+            blocked=line.blocked,
+            running=len(self._open) - line.count - line.blocked,
+            queued_cost=line.cost,
+            queue_time=self._queue_time.snapshot(),
+            total_time=self._total_time.snapshot(),
+            repeated=self._repeated,
+            hedged=self._hedged,
+            hedges_won=self._hedges_won,
+            replicas=tuple(ReplicaStats.of(each) for each in self._router.members),
+        )
+
+    # -- requests ------------------------------------------------------------------------------------------------------
+
+    def _key(self, item: T) -> Hashable:
+        return None if self._key_of is None else self._key_of(item)
+
+    def _cost(self, item: T) -> float:
+        return 1 if self._cost_of is None else self._cost_of(item)
+
+    def _admit(self, entry: Entry, now: float, *, may_block: bool) -> None:
+        if not self._router.usable:
+            raise self._no_replica()
+        job = Job(entry, entry.key, contextvars.copy_context())
+        entry.key = None  # the queue is not divided by it
+        try:
+            victims = self._line.add(entry, may_block=may_block)
+        except QueueFull as e:
+            e.retry_after = self._router.pace
+            raise
+        for dropped in victims:
+            self._fail(dropped, self._no_room(dropped), "dropped")
+        if entry.state is State.BLOCKED and self._block_timeout is not None:
+            entry.admit_by = now + self._block_timeout
+        self._jobs[entry.number] = job
+        self._wake()
+
+    def _no_room(self, entry: Entry) -> Exception:
+        error = self._line.full(entry)
+        error.retry_after = self._router.pace
+        return error
+
+    def _no_replica(self) -> NoReplica:
+        return NoReplica(f"{self.name}: all {len(self._router.members)} replicas have stopped; restart() or scale() it")
+
+    def _leave(self, entry: Entry) -> None:
+        self._line.remove(entry)
+        if self._line.admit_blocked():
+            self._wake()
+
+    def _close_entry(self, entry: Entry, reason: str) -> Any:
+        future = super()._close_entry(entry, reason)
+        if future is not None:
+            job = self._jobs.pop(entry.number)
+            if self._hedger is not None:
+                self._hedger.ended(job)
+            for run in job.runs:  # whose value would be dropped
+                if not run.seat.call.on_thread:
+                    run.task.cancel()
+        return future
+
+    # -- routing -------------------------------------------------------------------------------------------------------
+
+    def _wake(self) -> None:
+        """Look at the queue in the next iteration of the loop."""
+        if not self._woken and self._loop is not None and self._stopping is None:
+            self._woken = True
+            self._loop.call_soon(self._pump)
+
+    def _pump(self) -> None:
+        """Bind requests to replicas as long as there are both."""
+        self._woken = False
+        if self._stopping is not None:
+            return
+        now = self._clock.time()
+        line = self._line
+        elsewhere: list[Entry] = []  # they have failed on those that are free, and wait for others
+        while line.count:
+            entry = line.peek(line.buckets()[0])
+            if entry.deadline is not None and entry.deadline <= now:
+                self._fail(entry, self._expired(entry, "queue", now), "expired")
+                continue
+            job = self._jobs[entry.number]
+            try:
+                member = self._ready(partial(self._router.pick, entry.item, job.key, job.avoid, now))
+            except Exception as e:  # the caller's policy may raise anything: the request ends in that
+                self._fail(entry, deliverable(e))
+                continue
+            if member is None and not (job.avoid and self._router.has_room):
+                break
+            line.remove(entry)
+            if member is None:
+                elsewhere.append(entry)
+                continue
+            line.admit_blocked()
+            entry.state = State.RUNNING
+            entry.started = now
+            if not job.attempts:
+                job.began = now
+                self._queue_time.add(now - entry.arrived)
+            job.attempts += 1
+            if self._hedger is not None:
+                self._hedger.started(job, now)
+            self._begin(job, member, now, hedge=False)
+        line.restore(elsewhere)
+        if not self._router.usable:
+            for waiting in [entry for entry in self._open.values() if entry.state is not State.RUNNING]:
+                self._fail(waiting, self._no_replica())
+        if self._hedger is not None and not line.count:
+            self._hedge(self._hedger, now)
+        self._set_timer(now)
+
+    def _ready(self, find: Callable[[], Member | None]) -> Member | None:
+        """The replica that is found, unless its device is being rebuilt: then another."""
+        while True:
+            member = find()
+            if member is None or self._seats.check(member):
+                return member
+
+    def _hedge(self, hedger: Hedger[Job], now: float) -> None:
+        """Run requests that take long a second time, on replicas that are free."""
+        while (job := hedger.oldest()) is not None and hedger.due is not None and hedger.due <= now:
+            if len(job.runs) != 1 or not hedger.affordable:
+                hedger.ended(job)
+                continue
+            busy = job.runs[0].member
+            try:
+                member = self._ready(partial(self._router.other, busy, job.entry.item, job.key, now))
+            except Exception:  # of the caller's policy: the first run goes on
+                _log.exception("%s: the policy failed for a second run", self.name)
+                hedger.ended(job)
+                continue
+            if member is None:
+                return
+            hedger.ended(job)
+            hedger.spend()
+            self._hedged += 1
+            self._begin(job, member, now, hedge=True)
+
+    def _set_timer(self, now: float) -> None:
+        """Look again when an ejected replica may be probed, or a request hedged."""
+        whens = [self._router.next_probe if self._line.count else None, self._hedger.due if self._hedger else None]
+        when = min((each for each in whens if each is not None and each > now), default=None)
+        if when is not None and (self._timer is None or when < self._timer[0]):
+            if self._timer is not None:
+                self._timer[1].cancel()
+            self._timer = when, self._clock.call_later(when - now, self._timed)
+
+    def _timed(self) -> None:
+        self._timer = None
+        self._pump()
+
+    # -- runs ----------------------------------------------------------------------------------------------------------
+
+    def _begin(self, job: Job, member: Member, now: float, *, hedge: bool) -> None:
+        assert self._loop is not None
+        self._router.begin(member)
+        seat = self._seats[member]
+        task = self._loop.create_task(
+            seat.call(job.entry.item), name=f"{self.name}: {member.name}", context=job.context
+        )
+        run = Run(job, seat, task, now, hedge)
+        job.runs.append(run)
+        self._runs.add(run)
+        task.add_done_callback(partial(self._ended, run))
+
+    def _ended(self, run: Run, task: "asyncio.Task[Any]") -> None:
+        """A run has ended, however that was."""
+        self._runs.discard(run)
+        job, member, now = run.job, run.member, self._clock.time()
+        seconds = now - run.started
+        if run.taken_away:
+            self._router.end(member, Outcome.UNKNOWN, 0.0, now)
+        elif task.cancelled():
+            job.runs.remove(run)
+            self._router.end(member, Outcome.UNKNOWN, seconds, now)
+            if job.entry.state is State.RUNNING and not job.runs:  # with its loop, not by this pool
+                self._fail(job.entry, self._stopped(), "stopped")
+        else:
+            job.runs.remove(run)
+            error = task.exception()
+            if error is None:
+                self._router.end(member, Outcome.OK, seconds, now)
+                self._done(job, run, task.result(), now)
+            elif isinstance(error, Exception):
+                self._failed(run, error, seconds, now)
+            else:  # Ctrl-C: the loop ends
+                self._router.end(member, Outcome.UNKNOWN, seconds, now)
+                self._fail(job.entry, self._stopped(), "stopped")
+        self._seats.ended(member)
+        self._pump()
+
+    def _done(self, job: Job, run: Run, value: Any, now: float) -> None:
+        if job.entry.state is not State.RUNNING:
+            return
+        if self._hedger is not None:
+            self._hedger.finished(now - job.began)
+        self._hedges_won += run.hedge
+        self._succeed(job.entry, value, now)
+
+    def _failed(self, run: Run, error: Exception, seconds: float, now: float) -> None:
+        member, began = run.member, True
+        if isinstance(error, NotSent):
+            error, began = error.error, False
+        elif isinstance(error, Withdrawn):
+            began = False
+        lost = isinstance(error, ContextLost) and run.seat.watched  # it is known when that is over
+        fault = began and self._is_fault(error)
+        outcome = Outcome.FAULT if fault and not lost else Outcome.UNKNOWN
+        self._router.end(member, outcome, seconds if began and not lost else 0.0, now)
+        self._seats.check(member)
+        self._again_or_fail(run.job, member, error, may_repeat=not began or (fault and self._idempotent), fault=fault)
+
+    def _is_fault(self, error: Exception) -> bool:
+        try:
+            return bool(self._fault(error))
+        except Exception:  # of the caller's hook: the request ends in its own error
+            _log.exception("%s: `fault` failed for %r", self.name, error)
+            return False
+
+    def _again_or_fail(self, job: Job, member: Member, error: Exception, *, may_repeat: bool, fault: bool) -> None:
+        """A run of a request gives no value: leave it to the other run, queue it again, or end it."""
+        entry = job.entry
+        if entry.state is not State.RUNNING or (job.runs and (fault or may_repeat)):
+            return
+        if may_repeat and not job.runs and job.attempts < self._attempts and self._stopping is None:
+            job.avoid |= {member}
+            if self._hedger is not None:
+                self._hedger.ended(job)
+            self._repeated += 1
+            self._line.restore([entry])
+        else:
+            self._fail(entry, deliverable(error))
+
+    def _take_away(self, member: Member) -> None:
+        """What runs on a replica does not count any more."""
+        for run in [run for run in self._runs if run.member is member and not run.taken_away]:
+            run.taken_away = True
+            if run in run.job.runs:
+                run.job.runs.remove(run)
+            error = NoReplica(f"{self.name}: replica {member.name} was restarted before the request was done")
+            self._again_or_fail(run.job, member, error, may_repeat=self._idempotent, fault=True)
+            if not run.seat.call.on_thread:
+                run.task.cancel()
+        self._wake()
+
+    # -- life ----------------------------------------------------------------------------------------------------------
+
+    def _drain(self) -> None:
+        self._wake()
+
+    async def _end_work(self) -> None:
+        if self._timer is not None:
+            self._timer[1].cancel()
+            self._timer = None
+        tasks = {run.task for run in self._runs}
+        if tasks:
+            ended = asyncio.ensure_future(_all(tasks))
+            if not await self._within(ended, STOP_TIMEOUT):
+                _log.warning("%s: %d requests still run %g s after stop()", self.name, len(self._runs), STOP_TIMEOUT)
+                ended.cancel()
+        await self._seats.close()
+
+
+async def _all(tasks: "set[asyncio.Task[Any]]") -> None:
+    await asyncio.wait(tasks)
