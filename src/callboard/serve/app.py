@@ -107,8 +107,8 @@ class App:
             model: A function, plain or async, or ``functools.partial(actor.call, Class.method)`` of a resident actor,
                 which gets the arrays in the order of ``inputs``. Or a ``DynamicBatchingServer``, whose items are the
                 array of a request, or the tuple of them where there are several inputs; it is started and drained with
-                the app. It returns the outputs as a dict, as a tuple in the order of ``outputs``, or the only one by itself.
-                Arrays are NumPy's or ``GpuRef``.
+                the app. It returns the outputs as a dict, as a tuple in the order of ``outputs``, or the only one by
+                itself. Arrays are NumPy's or ``GpuRef``.
             inputs, outputs: Names, datatypes and shapes; requests that do not fit get 400.
             version: In the URL.
             device: Where it computes: while that opens, or is replaced, the model is not ready.
@@ -229,8 +229,8 @@ class App:
 
     # -- ASGI ----------------------------------------------------------------------------------------------------------
 
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """Answer a request; for ASGI servers.
+    def load(self) -> Any:
+        """Make the Starlette application that answers, if it is not there yet, and return it.
 
         Raises:
             BackendUnavailable: Starlette is not installed.
@@ -239,7 +239,11 @@ class App:
             with needs_extra():
                 from callboard.serve.routes import asgi
             self._asgi = asgi(self)
-        await self._asgi(scope, receive, send)
+        return self._asgi
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Answer a request; for ASGI servers. Raises as :meth:`load`."""
+        await self.load()(scope, receive, send)
 
 
 def _words(text: Any) -> int:

@@ -70,6 +70,7 @@ class CallServer(RequestServer[tuple[Any, ...], Any]):
         self._call = UserCall(function, executor, concurrency)
         self._concurrency = concurrency
         self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._interruptible: set[int] = set()  # those whose function has not returned
         self._queue_time, self._run_time = Histogram(), Histogram()
 
     def stats(self) -> CallStats:
@@ -103,9 +104,8 @@ class CallServer(RequestServer[tuple[Any, ...], Any]):
         if entry.state is not State.RUNNING:
             self._line.remove(entry)
             return
-        task = self._tasks.get(entry.number)
-        if task is not None and task is not asyncio.current_task() and not self._call.on_thread:
-            task.cancel()
+        if entry.number in self._interruptible:
+            self._tasks[entry.number].cancel()
 
     def _pump(self) -> None:
         """Start calls as long as there is room for them."""
@@ -120,11 +120,18 @@ class CallServer(RequestServer[tuple[Any, ...], Any]):
             self._queue_time.add(entry.started - entry.arrived)
             task = self._loop.create_task(self._run(entry, entry.item), context=self._context.copy())
             self._tasks[entry.number] = task
+            if not self._call.on_thread:
+                self._interruptible.add(entry.number)
             task.add_done_callback(functools.partial(self._ended, entry.number))
 
     async def _run(self, entry: Entry, arguments: tuple[Any, ...]) -> None:
+        if entry.state is State.ENDED:  # before the function was called
+            return
         try:
-            value = await self._call(*arguments)
+            try:
+                value = await self._call(*arguments)
+            finally:
+                self._interruptible.discard(entry.number)
         except Exception as e:  # of the user's function, which may raise anything
             self._fail(entry, deliverable(e))
         except BaseException:
@@ -136,6 +143,7 @@ class CallServer(RequestServer[tuple[Any, ...], Any]):
 
     def _ended(self, number: int, _: asyncio.Task[None]) -> None:
         del self._tasks[number]
+        self._interruptible.discard(number)
         self._pump()
 
     def _drain(self) -> None:

@@ -1,6 +1,7 @@
 """gzip and deflate, both ways. Large bodies are worked on by a thread, so that the event loop goes on."""
 
 import asyncio
+import re
 import zlib
 from collections.abc import Callable
 from typing import TypeVar
@@ -18,6 +19,7 @@ SMALL = 1024
 LARGE = 64 * 1024
 """Bytes from which on a thread does the work."""
 FAST = 1
+REFUSED = re.compile(r"\s*[qQ]\s*=\s*0(\.0*)?\s*")
 
 
 async def decompressed(body: bytearray, encoding: str, limit: int) -> bytearray:
@@ -64,8 +66,7 @@ async def compressed(body: bytes, accepted: str) -> tuple[bytes, str | None]:
 def _preferred(accepted: str) -> str | None:
     for choice in accepted.split(","):
         name, _, weight = choice.partition(";")
-        refused = weight.replace(" ", "").lower().rstrip("0").rstrip(".") in ("q=", "q")
-        if name.strip().lower() in WBITS and not refused:
+        if name.strip().lower() in WBITS and not REFUSED.fullmatch(weight):
             return name.strip().lower()
     return None
 

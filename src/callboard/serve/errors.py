@@ -101,8 +101,9 @@ def needs_extra() -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as e:
-        if (e.name or "").partition(".")[0] not in EXTRA:
+        package = (e.name or "").partition(".")[0]
+        if package not in EXTRA:
             raise
         raise BackendUnavailable(
-            f"serving over HTTP needs the package {e.name!r}; install it with: pip install 'callboard[serve]'"
+            f"serving over HTTP needs the package {package!r}; install it with: pip install 'callboard[serve]'"
         ) from e

@@ -42,9 +42,7 @@ async def run_inside(app: App, host: str, port: int, max_connections: int) -> As
     accepting, over = asyncio.Event(), asyncio.Event()
     running = asyncio.create_task(_run(app, server, over, accepting))
     try:
-        entering = asyncio.create_task(accepting.wait())
-        await asyncio.wait({running, entering}, return_when=asyncio.FIRST_COMPLETED)
-        entering.cancel()
+        await _first(running, accepting)
         if not running.done():
             yield server.url
     finally:
@@ -56,14 +54,13 @@ async def _run(app: App, server: "_Server", over: asyncio.Event, accepting: asyn
     """Serve until ``over`` is set; the app's life is entered and left by this task."""
     http = asyncio.create_task(server.serve([server.listener]))
     try:
+        await _first(http, server.up)
         async with _cancelled_if(over) as entering, app.running():
             entering.cancel()
             _log.info("%s accepts requests at %s: %s", app.name, server.url, ", ".join(app.models) or "no models")
             if accepting is not None:
                 accepting.set()
-            ending = asyncio.create_task(over.wait())
-            await asyncio.wait({http, ending}, return_when=asyncio.FIRST_COMPLETED)
-            ending.cancel()
+            await _first(http, over)
             _log.info("%s drains: %d requests are open", app.name, app.figures.open)
             server.stop()
             await app.drain()
@@ -72,6 +69,15 @@ async def _run(app: App, server: "_Server", over: asyncio.Event, accepting: asyn
         server.stop()
         await http
     _log.info("%s has stopped", app.name)
+
+
+async def _first(task: "asyncio.Task[None]", event: asyncio.Event) -> None:
+    """Wait until the event is set, or the task has ended."""
+    waiting = asyncio.create_task(event.wait())
+    try:
+        await asyncio.wait({task, waiting}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        waiting.cancel()
 
 
 @asynccontextmanager
@@ -120,6 +126,7 @@ class _Server(uvicorn.Server):
                 app,
                 lifespan="off",
                 log_config=None,
+                log_level=logging.WARNING,
                 access_log=False,
                 limit_concurrency=max_connections,
                 timeout_keep_alive=KEEP_ALIVE,
@@ -129,6 +136,7 @@ class _Server(uvicorn.Server):
             )
         )
         self.listener = listener
+        self.up = asyncio.Event()
         self.stopping = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._signals = signals
@@ -142,6 +150,10 @@ class _Server(uvicorn.Server):
     def stop(self) -> None:
         """Accept no more connections and wait for what is open."""
         self.should_exit = True
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.up.set()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -31,7 +31,7 @@ def from_json(tensor: Tensor, shape: Sequence[int], data: Any) -> Array:
         raise BadRequest(
             f"input {tensor.name!r} has {array.size} values, but its shape {list(shape)} has {math.prod(shape)}"
         )
-    if array.ndim != 1 and array.shape != tuple(shape):
+    if array.size and array.ndim != 1 and array.shape != tuple(shape):
         raise BadRequest(
             f"input {tensor.name!r}: data is nested as {list(array.shape)}, but its shape is {list(shape)}"
         )

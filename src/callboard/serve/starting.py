@@ -33,6 +33,7 @@ def serve(app: App, *, host: str = LOOPBACK, port: int = PORT, max_connections: 
     """
     with needs_extra():
         from callboard.serve.listening import run_until_signal
+    app.load()
     run_until_signal(app, host, port, max_connections)
 
 
@@ -52,5 +53,6 @@ async def listening(
     """
     with needs_extra():
         from callboard.serve.listening import run_inside
+    app.load()
     async with run_inside(app, host, port, max_connections) as url:
         yield url
