@@ -11,6 +11,12 @@ from callboard.patterns.batching.server import DynamicBatchingServer
 TURNS = 30
 
 
+def set_done(future: "asyncio.Future[None]") -> None:
+    """As a callback of a timer."""
+    if not future.done():
+        future.set_result(None)
+
+
 async def turns(n: int = TURNS) -> None:
     """Let the event loop run."""
     for _ in range(n):
@@ -20,9 +26,9 @@ async def turns(n: int = TURNS) -> None:
 class Model:
     """A batch function that answers when the test says so; ``batches`` are the items that it was given."""
 
-    def __init__(self, answer: Callable[[list[Any]], Any] = lambda items: [f"<{item}>" for item in items]) -> None:
+    def __init__(self, answer: Callable[[list[Any]], Any] | None = None) -> None:
         self.batches: list[list[Any]] = []
-        self._answer = answer
+        self._answer = answer or (lambda items: [f"<{item}>" for item in items])
         self._gates: list[asyncio.Future[Any]] = []
 
     async def __call__(self, items: list[Any]) -> Any:

@@ -101,11 +101,13 @@ class CallServer(RequestServer[tuple[Any, ...], Any]):
         return self._line.full(entry)
 
     def _leave(self, entry: Entry) -> None:
-        if entry.state is not State.RUNNING:
-            self._line.remove(entry)
-            return
+        self._line.remove(entry)
+
+    def _close_entry(self, entry: Entry, reason: str) -> Any:
+        future = super()._close_entry(entry, reason)
         if entry.number in self._interruptible:
             self._tasks[entry.number].cancel()
+        return future
 
     def _pump(self) -> None:
         """Start calls as long as there is room for them."""

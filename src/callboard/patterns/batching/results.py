@@ -2,11 +2,21 @@
 
 import copy
 from collections.abc import Mapping, Set
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from callboard.patterns.errors import BadBatchResult
 
-__all__ = ["copies", "rows_of"]
+__all__ = ["Rows", "copies", "rows_of"]
+
+R_co = TypeVar("R_co", covariant=True)
+
+
+class Rows(Protocol[R_co]):
+    """What a batch function returns: a list, a tuple, an array, a ``GpuRef``."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int, /) -> R_co: ...
 
 
 def rows_of(result: Any, expected: int) -> list[Any]:
