@@ -10,7 +10,7 @@ from typing import Any
 from callboard.actors.clock import Clock
 from callboard.patterns.calling import Executor, UserCall, deliverable
 from callboard.patterns.entries import Entry, State
-from callboard.patterns.errors import ServerStopped
+from callboard.patterns.errors import QueueFull
 from callboard.patterns.server import STOP_TIMEOUT, RequestServer
 from callboard.patterns.stats import Distribution, Histogram, ServerStats
 from callboard.patterns.waiting import Limits, WaitingLine
@@ -89,12 +89,12 @@ class CallServer(RequestServer[tuple[Any, ...], Any]):
         )
 
     def _admit(self, entry: Entry, now: float, *, may_block: bool) -> None:
-        run_time = self._run_time.snapshot() if self._line.count >= self._line.limits.count else None
-        self._line.add(
-            entry,
-            may_block=may_block,
-            retry_after=None if not run_time or not run_time.count else run_time.mean / self._concurrency,
-        )
+        try:
+            self._line.add(entry, may_block=may_block)
+        except QueueFull as e:
+            run_time = self._run_time.snapshot()
+            e.retry_after = run_time.mean / self._concurrency if run_time.count else None
+            raise
         self._pump()
 
     def _no_room(self, entry: Entry) -> Exception:
@@ -136,12 +136,13 @@ class CallServer(RequestServer[tuple[Any, ...], Any]):
                 self._interruptible.discard(entry.number)
         except Exception as e:  # of the user's function, which may raise anything
             self._fail(entry, deliverable(e))
-        except BaseException:
-            self._fail(entry, ServerStopped(f"{self.name} stopped before the request was done"), "stopped")
+        except BaseException:  # the task was cancelled, by stop() or with its loop, or Ctrl-C came
+            self._fail(entry, self._stopped(), "stopped")
             raise
         else:
-            self._run_time.add(self._clock.time() - entry.started)
-            self._succeed(entry, value)
+            now = self._clock.time()
+            self._run_time.add(now - entry.started)
+            self._succeed(entry, value, now)
 
     def _ended(self, number: int, _: asyncio.Task[None]) -> None:
         del self._tasks[number]
