@@ -1,5 +1,6 @@
 """The Open Inference Protocol, request by request."""
 
+import functools
 import json
 from typing import Any
 
@@ -8,7 +9,7 @@ import pytest
 from serve_lab import client_of, request_of, small_app, tensor
 
 import callboard as cb
-from callboard.serve import App, Tensor
+from callboard.serve import App, BadRequest, Tensor
 
 INFER = "/v2/models/double/infer"
 
@@ -195,6 +196,25 @@ async def test_a_model_behind_a_batching_server() -> None:
     assert (stats["inference_count"], stats["execution_count"]) == (1, 2)
     assert stats["inference_stats"]["fail"]["count"] == 1
     assert [each["batch_size"] for each in stats["batch_stats"]] == [1]
+
+
+class Doubling(cb.ResidentActor):
+    def double(self, x: np.ndarray) -> np.ndarray:
+        if x[0] < 0:
+            raise BadRequest("x must not be negative")
+        return 2 * x
+
+
+async def test_a_method_of_a_resident_actor() -> None:
+    async with cb.device("cpu") as gpu:
+        actor = gpu.actor_of(cb.Props(Doubling))
+        app = App()
+        x, y = [Tensor("x", "FP32", [-1])], [Tensor("y", "FP32", [-1])]
+        app.add_model("double", functools.partial(actor.call, Doubling.double), inputs=x, outputs=y, device=gpu)
+        async with client_of(app) as http:
+            good, bad = [await http.post(INFER, json=request_of([value])) for value in (3.0, -3.0)]
+    assert good.json()["outputs"][0]["data"] == [6.0]
+    assert (bad.status_code, bad.json()["error"]) == (400, "x must not be negative")
 
 
 async def test_the_index_lists_models_that_are_ready() -> None:
