@@ -198,6 +198,21 @@ async def test_a_model_behind_a_batching_server() -> None:
     assert [each["batch_size"] for each in stats["batch_stats"]] == [1]
 
 
+@pytest.mark.parametrize("name", ["x", "xx", "xxx", "xxxx", "xxxxx"])
+async def test_raw_data_are_not_copied_to_be_aligned(name: str) -> None:
+    owners: list[Any] = []
+    app = App()
+    tensors = [Tensor(name, "FP64", [-1])]
+    app.add_model("double", lambda x: owners.append(x.base) or x[::2], inputs=tensors, outputs=tensors)
+    parameters = {"binary_data_size": 32}
+    head = json.dumps({"inputs": [{**tensor(name, "FP64", [4], None), "parameters": parameters}]}).encode()
+    headers = {"Inference-Header-Content-Length": str(len(head))}
+    async with client_of(app) as http:
+        found = await http.post(INFER, content=head + np.arange(4.0).tobytes(), headers=headers)
+    assert found.json()["outputs"][0]["data"] == [0, 2]
+    assert owners[0] is not None  # it is part of the body
+
+
 class Doubling(cb.ResidentActor):
     def double(self, x: np.ndarray) -> np.ndarray:
         if x[0] < 0:

@@ -22,7 +22,7 @@ FAST = 1
 REFUSED = re.compile(r"\s*[qQ]\s*=\s*0(\.0*)?\s*")
 
 
-async def decompressed(body: bytearray, encoding: str, limit: int) -> bytearray:
+async def decompressed(body: memoryview, encoding: str, limit: int) -> memoryview:
     """The body as it was before its ``Content-Encoding``.
 
     Raises:
@@ -37,7 +37,7 @@ async def decompressed(body: bytearray, encoding: str, limit: int) -> bytearray:
     return await _off_loop(len(body), lambda: _inflated(body, encoding, limit))
 
 
-def _inflated(body: bytearray, encoding: str, limit: int) -> bytearray:
+def _inflated(body: memoryview, encoding: str, limit: int) -> memoryview:
     machine = zlib.decompressobj(WBITS[encoding])
     try:
         found = machine.decompress(body, limit + 1)
@@ -47,7 +47,7 @@ def _inflated(body: bytearray, encoding: str, limit: int) -> bytearray:
         raise HttpError(f"the body is longer than {limit} bytes after decompression", 413)
     if not machine.eof or machine.unused_data:
         raise BadRequest(f"the body's {encoding} data end too early, or something follows them")
-    return bytearray(found)
+    return memoryview(bytearray(found))
 
 
 async def compressed(body: bytes, accepted: str) -> tuple[bytes, str | None]:

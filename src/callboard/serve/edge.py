@@ -15,10 +15,13 @@ from starlette.types import Receive, Scope, Send
 from callboard.serve.app import App
 from callboard.serve.compression import compressed, decompressed
 from callboard.serve.errors import BadRequest, HttpError, Refusal, refusal_of
+from callboard.serve.messages import HEADER_LENGTH
 
 __all__ = ["Body", "Endpoint", "Handler", "decode_json", "error_response"]
 
 CLIENT_LEFT = 499
+ALIGNMENT = 16
+"""Bytes: as Python aligns a ``bytearray``."""
 
 _log = logging.getLogger("callboard.serve")
 
@@ -83,7 +86,7 @@ class Endpoint:
         try:
             if not self._public:
                 _check_token(self._app.token, request)
-            body = memoryview(await self._body(request))
+            body = await self._body(request)
             work = self._handler(self._app, request, body)
             found = await (_unless_left(work, request.receive) if self._watched else work)
             content, encoding = await compressed(found.bytes, request.headers.get("accept-encoding", ""))
@@ -100,12 +103,14 @@ class Endpoint:
         headers = found.headers if encoding is None else {**found.headers, "content-encoding": encoding}
         return Response(content, found.status, headers)
 
-    async def _body(self, request: Request) -> bytearray:
+    async def _body(self, request: Request) -> memoryview:
+        """The body, in memory where raw data that follow its JSON are aligned."""
         limits = self._app.limits
         declared = request.headers.get("content-length", "0")
         if declared.isdigit() and int(declared) > limits.max_body:
             raise _too_long(limits.max_body)
-        body = bytearray()
+        ahead = _padding(request.headers.get(HEADER_LENGTH, ""))
+        body = bytearray(ahead)
         try:
             async with asyncio.timeout(limits.body_timeout):
                 more = True
@@ -114,12 +119,18 @@ class Endpoint:
                     if message["type"] == "http.disconnect":
                         raise _ClientLeft
                     body += message.get("body", b"")
-                    if len(body) > limits.max_body:
+                    if len(body) - ahead > limits.max_body:
                         raise _too_long(limits.max_body)
                     more = message.get("more_body", False)
         except TimeoutError as e:
             raise HttpError(f"the body did not come within {limits.body_timeout:g} s", 408) from e
-        return await decompressed(body, request.headers.get("content-encoding", "identity"), limits.max_body)
+        came = memoryview(body)[ahead:]
+        return await decompressed(came, request.headers.get("content-encoding", "identity"), limits.max_body)
+
+
+def _padding(header_length: str) -> int:
+    """Bytes to put in front of a body, so that what follows so many bytes of it is aligned."""
+    return -int(header_length) % ALIGNMENT if header_length.isascii() and header_length.isdigit() else 0
 
 
 def _too_long(limit: int) -> HttpError:

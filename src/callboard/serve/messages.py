@@ -154,14 +154,14 @@ def _number(parameters: dict[str, Any], name: str, default: int | None = 0) -> i
 
 def encoded(
     name: str, version: str, request: InferRequest, results: dict[str, Array]
-) -> tuple[list[bytes], dict[str, str]]:
+) -> tuple[list[bytes | memoryview], dict[str, str]]:
     """The response: the parts of its body, and its headers.
 
     Raises:
         BadRequest: An output was asked for as JSON that only raw bytes can hold.
     """
     outputs: list[dict[str, Any]] = []
-    parts: list[bytes] = []
+    parts: list[bytes | memoryview] = []
     for tensor, binary in request.outputs:
         array = results[tensor.name]
         output: dict[str, Any] = {"name": tensor.name, "shape": array.shape, "datatype": tensor.datatype}
