@@ -37,7 +37,18 @@ async def lifespan(app):
     print("closed", flush=True)
 
 
+@asynccontextmanager
+async def opening(app):
+    try:
+        print("opening", flush=True)
+        await asyncio.Event().wait()
+        yield
+    finally:
+        print("given up", flush=True)
+
+
 server = App("demo", lifespan=lifespan)
+starting = App("starting", lifespan=opening)
 other = 5
 """
 
@@ -102,6 +113,25 @@ body = b'{"inputs": [{"name": "x", "shape": [1], "datatype": "FP32", "data": [1]
 with urllib.request.urlopen(sys.argv[1] + "/v2/models/slow/infer", body, timeout=30) as response:
     print(response.status)
 """
+
+
+@pytest.mark.fault
+def test_a_signal_ends_an_app_that_still_starts(tmp_path: Path) -> None:
+    pytest.importorskip("uvicorn", reason="for the extra serve")
+    (tmp_path / "served_app.py").write_text(APP)
+    command = [sys.executable, "-m", "callboard", "serve", "served_app:starting", "--port", "0"]
+    with subprocess.Popen(
+        command, cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "opening\n"
+            process.send_signal(signal.SIGTERM)
+            out, log = process.communicate(timeout=LIMIT)
+        finally:
+            process.kill()
+    assert (process.returncode, out) == (0, "given up\n"), log
+    assert "Traceback" not in log
 
 
 def test_a_token_of_a_file(tmp_path: Path) -> None:

@@ -146,6 +146,27 @@ def free_port() -> int:
     return port
 
 
+async def test_another_server_enters_the_life_of_the_app() -> None:
+    """By the lifespan protocol of ASGI."""
+    held = Held()
+    app = app_of(held)
+    say: asyncio.Queue[str] = asyncio.Queue()
+    said: asyncio.Queue[Any] = asyncio.Queue()
+
+    async def receive() -> Any:
+        return {"type": await say.get()}
+
+    async with asyncio.timeout(TIMEOUT):
+        life = asyncio.create_task(app({"type": "lifespan", "state": {}}, receive, said.put))
+        say.put_nowait("lifespan.startup")
+        assert await said.get() == {"type": "lifespan.startup.complete"}
+        assert app.accepting
+        say.put_nowait("lifespan.shutdown")
+        assert await said.get() == {"type": "lifespan.shutdown.complete"}
+        await life
+    assert not app.accepting
+
+
 async def test_a_lifespan_that_fails_is_the_callers_error() -> None:
     @asynccontextmanager
     async def lifespan(app: App) -> AsyncIterator[None]:
