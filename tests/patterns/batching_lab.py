@@ -1,8 +1,9 @@
 """What the tests of the batching server share: a function that is let go by the test, and virtual time."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+import logging
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 from callboard.actors import ManualClock
@@ -55,13 +56,37 @@ class Model:
             await self.release()
 
 
+class InternalErrors(logging.Handler):
+    """Collects what a server logs as an error of its own."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.texts: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.texts.append(f"{record.getMessage()}: {record.exc_info and record.exc_info[1]!r}")
+
+
+@contextmanager
+def no_internal_error() -> Iterator[None]:
+    """In the block no server logs an error of its own."""
+    logger, found = logging.getLogger("callboard.patterns"), InternalErrors()
+    logger.addHandler(found)
+    try:
+        yield
+    finally:
+        logger.removeHandler(found)
+    assert found.texts == []
+
+
 @asynccontextmanager
 async def lab(model: Any, clock: ManualClock, **options: Any) -> AsyncIterator[DynamicBatchingServer[Any, Any]]:
     """A server in virtual time; stopped at the end, whatever the test left."""
     server: DynamicBatchingServer[Any, Any] = DynamicBatchingServer(model, clock=clock, **options)
     await server.start()
     try:
-        yield server
+        with no_internal_error():
+            yield server
     finally:
         await server.stop()
 

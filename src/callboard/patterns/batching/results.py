@@ -44,8 +44,8 @@ def rows_of(result: Any, expected: int) -> list[Any]:
 
 def copies(error: Exception, count: int) -> list[Exception]:
     """The error itself and copies of it: one that is raised in several tasks would mix up their tracebacks."""
-    found = [error]
-    for _ in range(count - 1):
+    found = [error][:count]
+    while len(found) < count:
         try:
             again = copy.copy(error)
         except Exception:  # a class whose constructor takes something else than its args

@@ -289,6 +289,8 @@ class DynamicBatchingServer(RequestServer[T, R]):
         self._workers.discard(worker)
         if worker.cancelled():
             self._starting = False  # it may not have begun
+        elif isinstance(error := worker.exception(), Exception):
+            _log.error("%s: an internal error ended a batch; its requests have failed", self.name, exc_info=error)
         self._pump()
 
     def _fail_late(self, batch: Batch) -> None:
