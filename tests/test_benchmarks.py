@@ -144,6 +144,17 @@ def test_resident(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_serving(tmp_path: Path) -> None:
+    pytest.importorskip("uvicorn", reason="for the extra serve")
+    record = run(tmp_path, "serving")
+    for title in ("echo of JSON, 1 clients", "echo of JSON, 32 clients"):
+        assert set(record["results"][title]) == {"callboard", "bare ASGI"}
+        assert all(one["median"] > 0 for one in record["results"][title].values())
+    assert set(record["results"]["1 MB as raw bytes"]) == {"callboard", "bare ASGI", "copy"}
+    assert all(bar["held"] is not None for bar in record["bars"])
+
+
+@pytest.mark.slow
 def test_batching(tmp_path: Path) -> None:
     record = run(tmp_path, "batching")
     for figures in record["results"].values():

@@ -27,7 +27,7 @@ VENDORS = {
     "triton",
     "warp",
 }
-HEAVY = {"cloudpickle", "hypothesis", "multiprocessing", "psutil", "pytest", "scipy", "uvloop"}
+HEAVY = {"cloudpickle", "hypothesis", "multiprocessing", "psutil", "pytest", "scipy", "starlette", "uvicorn", "uvloop"}
 
 # Events of sys.audit that show a side effect. `open` is one only where the mode or the flags ask for writing.
 FORBIDDEN_EVENTS = {

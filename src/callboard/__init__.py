@@ -84,6 +84,7 @@ if TYPE_CHECKING:
     from callboard.patterns.replicas.stats import PoolStats, ReplicaStats
     from callboard.patterns.waiting import OverflowPolicy
     from callboard.retry import request_key, retrying
+    from callboard.serve.starting import serve
     from callboard.support import supports
     from callboard.system import System, device
 
@@ -157,6 +158,7 @@ _NAMES = {
     "callboard.patterns.replicas.stats": ("PoolStats", "ReplicaStats"),
     "callboard.patterns.waiting": ("OverflowPolicy",),
     "callboard.retry": ("request_key", "retrying"),
+    "callboard.serve.starting": ("serve",),
     "callboard.support": ("supports",),
     "callboard.system": ("System", "device"),
 }
@@ -243,6 +245,7 @@ __all__ = [
     "pow2_length",
     "request_key",
     "retrying",
+    "serve",
     "supports",
     "sync",
 ]
@@ -278,10 +281,10 @@ def __dir__() -> list[str]:
 
 
 class _Package(types.ModuleType):
-    """Keeps ``cb.device`` the function: importing the package of that name would bind the module in its place."""
+    """Keeps ``cb.device`` and ``cb.serve`` functions: importing the packages of these names would bind the modules."""
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name != "device" or not isinstance(value, types.ModuleType):
+        if name not in ("device", "serve") or not isinstance(value, types.ModuleType):
             super().__setattr__(name, value)
 
 

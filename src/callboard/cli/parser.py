@@ -11,6 +11,7 @@ from callboard.cli.api.command import add_api
 from callboard.cli.bench import add_bench
 from callboard.cli.demo.command import add_demo
 from callboard.cli.doctor.command import add_doctor
+from callboard.cli.serve import add_serve
 from callboard.device.configure import check_environment
 
 __all__ = ["run"]
@@ -26,6 +27,7 @@ def _parser() -> argparse.ArgumentParser:
     add_demo(commands)
     add_doctor(commands)
     add_bench(commands)
+    add_serve(commands)
     add_api(commands)
     return parser
 

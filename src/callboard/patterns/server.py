@@ -329,6 +329,11 @@ class RequestServer(ABC, Generic[T, R]):
 
     # -- life ----------------------------------------------------------------------------------------------------------
 
+    @property
+    def started(self) -> bool:
+        """Whether it was started, be it stopped since or not."""
+        return self._loop is not None
+
     async def start(self) -> Self:
         """Take requests from now on, on this loop; ``async with`` does this.
 

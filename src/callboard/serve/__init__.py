@@ -1,0 +1,22 @@
+"""Serving over HTTP: models under the Open Inference Protocol v2, and embeddings under OpenAI's API.
+
+It needs the extra ``serve`` (Starlette and uvicorn) to answer requests; apps can be defined without.
+"""
+
+from callboard.serve.app import App, EdgeLimits
+from callboard.serve.errors import BadModelResult, BadRequest, HttpError, NotReady
+from callboard.serve.starting import listening, serve
+from callboard.serve.tensors import DATATYPES, Tensor
+
+__all__ = [
+    "DATATYPES",
+    "App",
+    "BadModelResult",
+    "BadRequest",
+    "EdgeLimits",
+    "HttpError",
+    "NotReady",
+    "Tensor",
+    "listening",
+    "serve",
+]

@@ -1,0 +1,250 @@
+"""``App``: models behind HTTP. It is an ASGI application; ``callboard serve`` and ``cb.serve`` run it."""
+
+import asyncio
+import math
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from callboard.device.client.handle import Device
+from callboard.patterns.server import RequestServer
+from callboard.serve.errors import HttpError, NotReady, needs_extra
+from callboard.serve.figures import Figures
+from callboard.serve.models import EmbeddingModel, Model, TensorModel, server_of
+from callboard.serve.tensors import Tensor
+
+__all__ = ["App", "EdgeLimits"]
+
+MIB = 1 << 20
+
+
+class _State(Enum):
+    NEW = "not started"
+    STARTING = "starting"
+    OPEN = "open"
+    DRAINING = "draining"
+
+
+@dataclass(frozen=True)
+class EdgeLimits:
+    """Bounds that hold before a model sees a request.
+
+    Attributes:
+        max_body: Bytes of a body, also after it was decompressed; beyond that the status is 413.
+        body_timeout: Seconds in which a body must have come; else 408.
+        request_timeout: Seconds from the body's end until the response at most; else 504. None: as the client asks.
+        drain_timeout: Seconds that requests in progress have at the end; what is left then ends in 503.
+    """
+
+    max_body: int = 64 * MIB
+    body_timeout: float = 30.0
+    request_timeout: float | None = None
+    drain_timeout: float = 30.0
+
+    def __post_init__(self) -> None:
+        for name in ("max_body", "body_timeout", "request_timeout", "drain_timeout"):
+            value = getattr(self, name)
+            if value is not None and not (value > 0 and math.isfinite(value)):
+                raise ValueError(f"{name} must be positive, but is {value}")
+
+
+class App:
+    """Models that are asked over HTTP: the Open Inference Protocol v2, OpenAI's ``/v1/embeddings``, ``/metrics``.
+
+    ::
+
+        app = App()
+        app.add_model(
+            "double", lambda x: 2 * x, inputs=[Tensor("x", "FP32", [-1])], outputs=[Tensor("y", "FP32", [-1])]
+        )
+
+    Args:
+        name: In ``/v2``.
+        lifespan: ``lifespan(app)`` is entered before requests are accepted and left after the last one: an
+            ``asynccontextmanager`` that opens devices and adds models. Until then ``/v2/health/ready`` says 503, and
+            ``/v2/health/live`` 200.
+        token: Clients must send ``Authorization: Bearer <token>``, else they get 401; not for ``/v2/health``.
+        limits: See :class:`EdgeLimits`.
+    """
+
+    def __init__(
+        self,
+        name: str = "callboard",
+        *,
+        lifespan: "Callable[[App], AbstractAsyncContextManager[Any]] | None" = None,
+        token: str | None = None,
+        limits: EdgeLimits | None = None,
+    ) -> None:
+        self.name = name
+        self.token = token
+        self.limits = limits or EdgeLimits()
+        self.models: dict[str, Model] = {}
+        self.figures = Figures()
+        self._lifespan = lifespan
+        self._state = _State.NEW
+        self._asgi: Any = None
+
+    # -- models --------------------------------------------------------------------------------------------------------
+
+    def add_model(
+        self,
+        name: str,
+        model: Callable[..., Any] | RequestServer[Any, Any],
+        *,
+        inputs: Sequence[Tensor],
+        outputs: Sequence[Tensor],
+        version: str = "1",
+        device: Device | None = None,
+        concurrency: int = 1,
+        max_queue: int = 1024,
+    ) -> None:
+        """Serve a model under ``/v2/models/<name>``.
+
+        Args:
+            name: In the URL.
+            model: A function, plain or async, or ``functools.partial(actor.call, Class.method)`` of a resident actor,
+                which gets the arrays in the order of ``inputs``. Or a ``DynamicBatchingServer``, whose items are the
+                array of a request, or the tuple of them where there are several inputs; it is started and drained with
+                the app. It returns the outputs as a dict, as a tuple in the order of ``outputs``, or the only one by
+                itself. Arrays are NumPy's or ``GpuRef``.
+            inputs, outputs: Names, datatypes and shapes; requests that do not fit get 400.
+            version: In the URL.
+            device: Where it computes: while that opens, or is replaced, the model is not ready.
+            concurrency: Calls of a function that run at once. Plain functions run on threads.
+            max_queue: Requests that wait for a function at most; beyond that the status is 429.
+
+        Raises:
+            ValueError: The name is taken, or an argument is out of range.
+            TypeError: ``model`` cannot be called.
+            RuntimeError: The app accepts requests already.
+        """
+        server = server_of(model, name, concurrency, max_queue)
+        self._add(TensorModel(name, version, server, device, inputs, outputs))
+
+    def add_embeddings(
+        self,
+        name: str,
+        model: Callable[[list[Any]], Any] | RequestServer[Any, Any],
+        *,
+        version: str = "1",
+        device: Device | None = None,
+        concurrency: int = 1,
+        max_queue: int = 1024,
+        count_tokens: Callable[[Any], int] | None = None,
+    ) -> None:
+        """Serve a model under ``/v1/embeddings``.
+
+        Args:
+            name: In the request's ``model``.
+            model: A function that gets the list of a request's inputs and returns a vector for each: texts, or lists of
+                tokens where the client sends these. Or a ``DynamicBatchingServer`` whose items are single inputs.
+            version, device, concurrency, max_queue: As for :meth:`add_model`.
+            count_tokens: Tokens of an input, for the usage in responses. Without it, the length of a list of tokens,
+                and the number of words of a text.
+
+        Raises:
+            ValueError, TypeError, RuntimeError: As :meth:`add_model`.
+        """
+        server = server_of(model, name, concurrency, max_queue)
+        self._add(EmbeddingModel(name, version, server, device, count_tokens or _words))
+
+    def _add(self, model: Model) -> None:
+        if self._state not in (_State.NEW, _State.STARTING):
+            raise RuntimeError(
+                f"model {model.name!r}: models are added before the app accepts requests, or in lifespan"
+            )
+        if model.name in self.models:
+            raise ValueError(f"there is a model {model.name!r} already")
+        self.models[model.name] = model
+
+    def find(self, name: str, version: str | None = None) -> Model:
+        """A model by its name.
+
+        Raises:
+            HttpError: There is none, or not of this version: status 404.
+        """
+        model = self.models.get(name)
+        if model is None:
+            raise HttpError(f"there is no model {name!r}", 404)
+        if version is not None and version != model.version:
+            raise HttpError(f"model {name!r} has version {model.version!r}, but no {version!r}", 404)
+        return model
+
+    # -- life ----------------------------------------------------------------------------------------------------------
+
+    @property
+    def accepting(self) -> bool:
+        """Whether requests are accepted, as far as the app decides about it."""
+        return self._state is _State.OPEN
+
+    def why_not_ready(self) -> str | None:
+        """Why ``/v2/health/ready`` says 503; None if it says 200."""
+        if not self.accepting:
+            return f"{self.name} is {self._state.value}"
+        return next((why for model in self.models.values() if (why := model.why_not_ready()) is not None), None)
+
+    def check_accepting(self) -> None:
+        """Raise unless requests are accepted.
+
+        Raises:
+            NotReady: The app starts or drains.
+        """
+        if not self.accepting:
+            raise NotReady(f"{self.name} is {self._state.value}")
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Enter ``lifespan``, start the models, and accept requests; at the end drain and leave it.
+
+        Raises:
+            RuntimeError: The app ran before.
+        """
+        if self._state is not _State.NEW:
+            raise RuntimeError(f"{self.name} ran before: make another App")
+        self._state = _State.STARTING
+        if self._lifespan is None:
+            async with self._open_models():
+                yield
+        else:
+            async with self._lifespan(self), self._open_models():
+                yield
+
+    @asynccontextmanager
+    async def _open_models(self) -> AsyncIterator[None]:
+        try:
+            for model in self.models.values():
+                if not model.server.started:
+                    await model.server.start()
+            self._state = _State.OPEN
+            yield
+        finally:
+            await self.drain()
+
+    async def drain(self) -> None:
+        """Accept nothing more and finish what was accepted, within ``limits.drain_timeout`` seconds."""
+        self._state = _State.DRAINING
+        await asyncio.gather(*(model.server.drain(self.limits.drain_timeout) for model in self.models.values()))
+
+    # -- ASGI ----------------------------------------------------------------------------------------------------------
+
+    def load(self) -> Any:
+        """Make the Starlette application that answers, if it is not there yet, and return it.
+
+        Raises:
+            BackendUnavailable: Starlette is not installed.
+        """
+        if self._asgi is None:
+            with needs_extra():
+                from callboard.serve.routes import asgi
+            self._asgi = asgi(self)
+        return self._asgi
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Answer a request; for ASGI servers. Raises as :meth:`load`."""
+        await self.load()(scope, receive, send)
+
+
+def _words(text: Any) -> int:
+    return len(text.split()) if isinstance(text, str) else len(text)

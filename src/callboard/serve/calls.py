@@ -1,0 +1,170 @@
+"""``CallServer``: requests that each are one call of a function, a bounded number of them at once."""
+
+import asyncio
+import functools
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from callboard.actors.clock import Clock
+from callboard.patterns.calling import Executor, UserCall, deliverable
+from callboard.patterns.entries import Entry, State
+from callboard.patterns.errors import QueueFull
+from callboard.patterns.server import STOP_TIMEOUT, RequestServer
+from callboard.patterns.stats import Distribution, Histogram, ServerStats
+from callboard.patterns.waiting import Limits, WaitingLine
+
+__all__ = ["CallServer", "CallStats"]
+
+AGEING = 1.0
+"""Seconds of waiting that count as much as one level of priority."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class CallStats(ServerStats):
+    """Figures of a server of single calls.
+
+    Attributes:
+        run_time: Seconds per call of the function, of those that ended by themselves.
+    """
+
+    run_time: Distribution
+
+
+class CallServer(RequestServer[tuple[Any, ...], Any]):
+    """Calls a function once for each request; an item is the tuple of its arguments.
+
+    A request that is cancelled, or expires, while it runs cancels the call, if the function is asynchronous. A call on
+    a thread goes on and keeps its place among those that run.
+
+    Args:
+        function: As for :class:`UserCall`.
+        concurrency: Calls that run at once.
+        max_queue: Requests that wait at most.
+        executor: Where the function is called; see :class:`UserCall`.
+        name: For errors.
+        clock: Tells the time; for tests.
+
+    Raises:
+        ValueError: ``concurrency`` or ``max_queue`` is below 1.
+        TypeError: ``function`` cannot be called.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        *,
+        concurrency: int = 1,
+        max_queue: int = 1024,
+        executor: Executor = "auto",
+        name: str = "calls",
+        clock: Clock | None = None,
+    ) -> None:
+        super().__init__(name, clock)
+        if concurrency < 1:
+            raise ValueError(f"concurrency must be at least 1, but is {concurrency}")
+        self._line = WaitingLine(Limits(max_queue), AGEING)
+        self._call = UserCall(function, executor, concurrency)
+        self._concurrency = concurrency
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._interruptible: set[int] = set()  # those whose function has not returned
+        self._queue_time, self._run_time = Histogram(), Histogram()
+
+    def stats(self) -> CallStats:
+        """Figures since the start. It reads counters only; on the server's loop."""
+        line = self._line
+        return CallStats(
+            submitted=sum(self._ends.values()) + len(self._open),
+            **self._ends,
+            queued=line.count,
+            blocked=line.blocked,
+            running=len(self._open) - line.count,
+            queued_cost=line.cost,
+            queue_time=self._queue_time.snapshot(),
+            total_time=self._total_time.snapshot(),
+            run_time=self._run_time.snapshot(),
+        )
+
+    def _admit(self, entry: Entry, now: float, *, may_block: bool) -> None:
+        try:
+            self._line.add(entry, may_block=may_block)
+        except QueueFull as e:
+            run_time = self._run_time.snapshot()
+            e.retry_after = run_time.mean / self._concurrency if run_time.count else None
+            raise
+        self._pump()
+
+    def _no_room(self, entry: Entry) -> Exception:
+        return self._line.full(entry)
+
+    def _leave(self, entry: Entry) -> None:
+        self._line.remove(entry)
+
+    def _close_entry(self, entry: Entry, reason: str) -> Any:
+        future = super()._close_entry(entry, reason)
+        if entry.number in self._interruptible:
+            self._tasks[entry.number].cancel()
+        return future
+
+    def _pump(self) -> None:
+        """Start calls as long as there is room for them."""
+        while self._line.count and len(self._tasks) < self._concurrency and self._stopping is None:
+            assert self._loop is not None
+            entry = self._line.pop(self._line.buckets()[0])
+            entry.state = State.RUNNING
+            entry.started = self._clock.time()
+            if entry.deadline is not None and entry.deadline <= entry.started:
+                self._fail(entry, self._expired(entry, "queue", entry.started), "expired")
+                continue
+            self._queue_time.add(entry.started - entry.arrived)
+            task = self._loop.create_task(self._run(entry, entry.item), context=self._context.copy())
+            self._tasks[entry.number] = task
+            if not self._call.on_thread:
+                self._interruptible.add(entry.number)
+            task.add_done_callback(functools.partial(self._ended, entry.number))
+
+    async def _run(self, entry: Entry, arguments: tuple[Any, ...]) -> None:
+        if entry.state is State.ENDED:  # before the function was called
+            return
+        try:
+            try:
+                value = await self._call(*arguments)
+            finally:
+                self._interruptible.discard(entry.number)
+        except Exception as e:  # of the user's function, which may raise anything
+            self._fail(entry, deliverable(e))
+        except BaseException:  # the task was cancelled, by stop() or with its loop, or Ctrl-C came
+            self._fail(entry, self._stopped(), "stopped")
+            raise
+        else:
+            now = self._clock.time()
+            self._run_time.add(now - entry.started)
+            self._succeed(entry, value, now)
+
+    def _ended(self, number: int, _: asyncio.Task[None]) -> None:
+        del self._tasks[number]
+        self._interruptible.discard(number)
+        self._pump()
+
+    def _drain(self) -> None:
+        """Nothing waits for others here."""
+
+    async def _end_work(self) -> None:
+        self._call.close()
+        tasks = set(self._tasks.values()) - {asyncio.current_task()}
+        if not tasks:
+            return
+        if not self._call.on_thread:
+            for task in tasks:
+                task.cancel()
+        ended = asyncio.ensure_future(_all(tasks))
+        if not await self._within(ended, STOP_TIMEOUT):
+            _log.warning("%s: the function still runs %g s after stop()", self.name, STOP_TIMEOUT)
+            ended.cancel()
+
+
+async def _all(tasks: set[Any]) -> None:
+    await asyncio.wait(tasks)

@@ -1,0 +1,75 @@
+"""gzip and deflate, both ways. Large bodies are worked on by a thread, so that the event loop goes on."""
+
+import asyncio
+import re
+import zlib
+from collections.abc import Callable
+from typing import TypeVar
+
+from callboard.serve.errors import BadRequest, HttpError
+
+__all__ = ["compressed", "decompressed"]
+
+T = TypeVar("T")
+
+WBITS = {"gzip": 31, "deflate": 15}
+"""Window sizes as zlib takes them: with gzip's header, and with zlib's, which HTTP calls deflate."""
+SMALL = 1024
+"""Bytes of a response that is not worth compressing."""
+LARGE = 64 * 1024
+"""Bytes from which on a thread does the work."""
+FAST = 1
+REFUSED = re.compile(r"\s*[qQ]\s*=\s*0(\.0*)?\s*")
+
+
+async def decompressed(body: memoryview, encoding: str, limit: int) -> memoryview:
+    """The body as it was before its ``Content-Encoding``.
+
+    Raises:
+        HttpError: It becomes longer than ``limit`` bytes (413), or the encoding is another one (415).
+        BadRequest: It is damaged.
+    """
+    encoding = encoding.strip().lower()
+    if encoding in ("", "identity"):
+        return body
+    if encoding not in WBITS:
+        raise HttpError(f"Content-Encoding is {encoding!r}; use gzip, deflate or identity", 415)
+    return await _off_loop(len(body), lambda: _inflated(body, encoding, limit))
+
+
+def _inflated(body: memoryview, encoding: str, limit: int) -> memoryview:
+    machine = zlib.decompressobj(WBITS[encoding])
+    try:
+        found = machine.decompress(body, limit + 1)
+    except zlib.error as e:
+        raise BadRequest(f"the body is no {encoding} data: {e}") from e
+    if len(found) > limit:
+        raise HttpError(f"the body is longer than {limit} bytes after decompression", 413)
+    if not machine.eof or machine.unused_data:
+        raise BadRequest(f"the body's {encoding} data end too early, or something follows them")
+    return memoryview(bytearray(found))
+
+
+async def compressed(body: bytes, accepted: str) -> tuple[bytes, str | None]:
+    """The body as a client with this ``Accept-Encoding`` takes it, and the encoding; None where it is left as it is."""
+    encoding = _preferred(accepted)
+    if encoding is None or len(body) < SMALL:
+        return body, None
+
+    def deflate() -> bytes:
+        machine = zlib.compressobj(FAST, wbits=WBITS[encoding])
+        return machine.compress(body) + machine.flush()
+
+    return await _off_loop(len(body), deflate), encoding
+
+
+def _preferred(accepted: str) -> str | None:
+    for choice in accepted.split(","):
+        name, _, weight = choice.partition(";")
+        if name.strip().lower() in WBITS and not REFUSED.fullmatch(weight):
+            return name.strip().lower()
+    return None
+
+
+async def _off_loop(size: int, work: Callable[[], T]) -> T:
+    return work() if size < LARGE else await asyncio.to_thread(work)

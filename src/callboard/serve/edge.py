@@ -1,0 +1,203 @@
+"""``Endpoint``: what each route does around its handler: token, body, limits, clients that leave, errors, figures."""
+
+import asyncio
+import hmac
+import logging
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from callboard.serve.app import App
+from callboard.serve.compression import compressed, decompressed
+from callboard.serve.errors import BadRequest, HttpError, Refusal, refusal_of
+from callboard.serve.messages import HEADER_LENGTH
+
+__all__ = ["Body", "Endpoint", "Handler", "decode_json", "error_response"]
+
+CLIENT_LEFT = 499
+ALIGNMENT = 16
+"""Bytes: as Python aligns a ``bytearray``."""
+
+_log = logging.getLogger("callboard.serve")
+
+
+class Body:
+    """A response: its bytes and headers.
+
+    Args:
+        content: Parts that are joined, or a value to encode as JSON.
+        headers: Beside the content type, which is JSON's unless they say so.
+        status: Of HTTP.
+    """
+
+    def __init__(self, content: Any, headers: Mapping[str, str] | None = None, status: int = 200) -> None:
+        self.bytes = b"".join(content) if headers is not None else msgspec.json.encode(content)
+        self.headers = {"content-type": "application/json"} if headers is None else dict(headers)
+        self.status = status
+
+
+Handler = Callable[[App, Request, memoryview], Awaitable[Body]]
+
+
+class _ClientLeft(Exception):
+    pass
+
+
+class Endpoint:
+    """A route's ASGI application.
+
+    Args:
+        app: Whose route it is.
+        route: The pattern of its URL, for the figures.
+        handler: Makes the response; errors that it raises become responses.
+        watched: The handler may take long: a client that leaves cancels it.
+        public: No token is asked for.
+    """
+
+    def __init__(self, app: App, route: str, handler: Handler, *, watched: bool = False, public: bool = False) -> None:
+        self._app = app
+        self._route = route
+        self._handler = handler
+        self._watched = watched
+        self._public = public
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        figures = self._app.figures
+        started = time.perf_counter()
+        figures.open += 1
+        status = 500
+        try:
+            response = await self._response(Request(scope, receive))
+            status = response.status_code
+            await response(scope, receive, send)
+        except _ClientLeft:
+            status = CLIENT_LEFT
+            _log.info("%s: %d the client left", scope["path"], status)
+        finally:
+            figures.open -= 1
+            figures.responded(self._route, status, time.perf_counter() - started)
+
+    async def _response(self, request: Request) -> Response:
+        try:
+            if not self._public:
+                _check_token(self._app.token, request)
+            body = await self._body(request)
+            work = self._handler(self._app, request, body)
+            found = await (_unless_left(work, request.receive) if self._watched else work)
+            content, encoding = await compressed(found.bytes, request.headers.get("accept-encoding", ""))
+        except _ClientLeft:
+            raise
+        except Exception as e:  # whatever a model raises, its client is told
+            refusal = refusal_of(e)
+            unforeseen = refusal.status == 500
+            level = logging.WARNING if refusal.status >= 500 else logging.DEBUG
+            _log.log(
+                level, "%s: %d %s", request.url.path, refusal.status, refusal.reason, exc_info=e if unforeseen else None
+            )
+            return error_response(request.url.path, refusal)
+        headers = found.headers if encoding is None else {**found.headers, "content-encoding": encoding}
+        return Response(content, found.status, headers)
+
+    async def _body(self, request: Request) -> memoryview:
+        """The body, in memory where raw data that follow its JSON are aligned."""
+        limits = self._app.limits
+        declared = request.headers.get("content-length", "0")
+        if declared.isdigit() and int(declared) > limits.max_body:
+            raise _too_long(limits.max_body)
+        ahead = _padding(request.headers.get(HEADER_LENGTH, ""))
+        body = bytearray(ahead)
+        try:
+            async with asyncio.timeout(limits.body_timeout):
+                more = True
+                while more:
+                    message = await request.receive()
+                    if message["type"] == "http.disconnect":
+                        raise _ClientLeft
+                    body += message.get("body", b"")
+                    if len(body) - ahead > limits.max_body:
+                        raise _too_long(limits.max_body)
+                    more = message.get("more_body", False)
+        except TimeoutError as e:
+            raise HttpError(f"the body did not come within {limits.body_timeout:g} s", 408) from e
+        came = memoryview(body)[ahead:]
+        return await decompressed(came, request.headers.get("content-encoding", "identity"), limits.max_body)
+
+
+def _padding(header_length: str) -> int:
+    """Bytes to put in front of a body, so that what follows so many bytes of it is aligned."""
+    return -int(header_length) % ALIGNMENT if header_length.isascii() and header_length.isdigit() else 0
+
+
+def _too_long(limit: int) -> HttpError:
+    return HttpError(f"the body is longer than {limit} bytes", 413)
+
+
+def _check_token(token: str | None, request: Request) -> None:
+    if token is None:
+        return
+    scheme, _, given = request.headers.get("authorization", "").partition(" ")
+    if scheme.lower() != "bearer" or not hmac.compare_digest(given.encode(), token.encode()):
+        raise HttpError("a bearer token is needed, and this is not the one", 401)
+
+
+async def _unless_left(work: Awaitable[Body], receive: Receive) -> Body:
+    """Do the work; cancel it when the client leaves.
+
+    Raises:
+        _ClientLeft: It has left.
+    """
+    task = asyncio.current_task()
+    assert task is not None
+    left = False
+
+    async def watch() -> None:
+        nonlocal left
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        left = True
+        task.cancel()
+
+    watcher = asyncio.create_task(watch())
+    try:
+        return await work
+    except asyncio.CancelledError:
+        if left and task.cancelling() == 1:  # by the watcher alone
+            raise _ClientLeft from None
+        raise
+    finally:
+        watcher.cancel()
+        if left:
+            task.uncancel()
+
+
+def error_response(path: str, refusal: Refusal) -> Response:
+    """The response of an error, in the words of the protocol that the path belongs to."""
+    headers = {"content-type": "application/json"}
+    if refusal.retry_after is not None:
+        headers["retry-after"] = str(refusal.retry_after)
+    if refusal.status == 401:
+        headers["www-authenticate"] = "Bearer"
+    if refusal.status in (408, 413):  # what is left of the body is not read
+        headers["connection"] = "close"
+    content: Any = refusal.reason
+    if path.startswith("/v1/"):
+        kind = "invalid_request_error" if refusal.status < 500 else "server_error"
+        content = {"message": refusal.reason, "type": kind, "param": None, "code": None}
+    return Response(msgspec.json.encode({"error": content}), refusal.status, headers)
+
+
+def decode_json(body: memoryview, kind: Any) -> Any:
+    """A body as a value of this type.
+
+    Raises:
+        BadRequest: It is not.
+    """
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as e:
+        raise BadRequest(f"the body cannot be read: {e}") from e

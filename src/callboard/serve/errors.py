@@ -1,0 +1,109 @@
+"""Errors of the serving edge, and the HTTP status that each way to fail has."""
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from callboard.core.errors import (
+    AccelError,
+    AskTimeout,
+    BackendUnavailable,
+    DeviceStopped,
+    MailboxFull,
+    ShapeError,
+    Unrecoverable,
+)
+from callboard.patterns.errors import DeadlineExceeded, ItemTooLarge, QueueFull, ServerStopped
+
+__all__ = ["BadModelResult", "BadRequest", "HttpError", "NotReady", "Refusal", "needs_extra", "refusal_of"]
+
+RETRY_AFTER = 1
+"""Seconds that ``Retry-After`` says where nothing better is known."""
+EXTRA = {"anyio", "click", "h11", "starlette", "uvicorn"}
+
+
+class BadRequest(AccelError, ValueError):
+    """The request is malformed. A model may raise it for input that it cannot use: the client gets status 400."""
+
+
+class BadModelResult(AccelError):
+    """A model returned something else than it declares: status 500."""
+
+
+class NotReady(AccelError):
+    """The application or the model's device is opening, or the application ends: status 503."""
+
+    retryable = True
+
+
+class HttpError(AccelError):
+    """An answer of the edge itself, such as 413 for a body that is too long.
+
+    Attributes:
+        status: The HTTP status.
+    """
+
+    def __init__(self, message: str = "", status: int = 400) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """What a client is told.
+
+    Attributes:
+        status: The HTTP status.
+        reason: One sentence.
+        retry_after: Whole seconds; None where repeating the request would not help.
+    """
+
+    status: int
+    reason: str
+    retry_after: int | None = None
+
+
+def refusal_of(error: BaseException) -> Refusal:
+    """The status of an error: 4xx where the request is at fault, 429 and 503 where it may be repeated later.
+
+    A lost context is 500, not 503: the request may be what causes the losses, so a client is not told to repeat it.
+    """
+    text = str(error) or type(error).__name__
+    match error:
+        case HttpError():
+            return Refusal(error.status, text)
+        case BadRequest() | ShapeError():
+            return Refusal(400, text)
+        case ItemTooLarge():
+            return Refusal(413, text)
+        case QueueFull():
+            seconds = RETRY_AFTER if error.retry_after is None else max(1, math.ceil(error.retry_after))
+            return Refusal(429, text, seconds)
+        case MailboxFull():
+            return Refusal(429, text, RETRY_AFTER)
+        case NotReady() | ServerStopped():
+            return Refusal(503, text, RETRY_AFTER)
+        case DeviceStopped() | Unrecoverable():
+            return Refusal(503, text)
+        case DeadlineExceeded() | AskTimeout():
+            return Refusal(504, text)
+    return Refusal(500, text if isinstance(error, AccelError) else f"{type(error).__name__}: {text}")
+
+
+@contextmanager
+def needs_extra() -> Iterator[None]:
+    """Around imports of Starlette and uvicorn.
+
+    Raises:
+        BackendUnavailable: One of them, or what they need, is not installed.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as e:
+        package = (e.name or "").partition(".")[0]
+        if package not in EXTRA:
+            raise
+        raise BackendUnavailable(
+            f"serving over HTTP needs the package {package!r}; install it with: pip install 'callboard[serve]'"
+        ) from e

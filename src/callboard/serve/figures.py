@@ -1,0 +1,102 @@
+"""What the edge counts, and its text form for Prometheus."""
+
+from collections.abc import Iterable, Iterator
+
+from callboard.patterns.stats import Histogram
+from callboard.serve.models import Model
+
+__all__ = ["Figures", "exposition"]
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+ENDS = ("completed", "failed", "cancelled", "expired", "rejected", "dropped", "stopped")
+
+
+class Figures:
+    """Counts of HTTP responses, and seconds that models took."""
+
+    def __init__(self) -> None:
+        self.responses: dict[tuple[str, int], int] = {}
+        self.seconds: dict[str, Histogram] = {}
+        self.open = 0
+
+    def responded(self, route: str, status: int, seconds: float) -> None:
+        """Count a response.
+
+        Args:
+            route: The pattern that the URL matched.
+            status: Of HTTP; 499 where the client had left.
+            seconds: From the request's head until the response.
+        """
+        key = route, status
+        self.responses[key] = self.responses.get(key, 0) + 1
+        if route not in self.seconds:
+            self.seconds[route] = Histogram()
+        self.seconds[route].add(seconds)
+
+
+def exposition(figures: Figures, models: Iterable[Model], ready: bool) -> str:
+    """The figures in Prometheus' text format 0.0.4."""
+    return "\n".join([*_edge(figures, ready), *_models(list(models))]) + "\n"
+
+
+def _edge(figures: Figures, ready: bool) -> Iterator[str]:
+    yield from _head("callboard_ready", "gauge", "Whether requests are accepted.")
+    yield f"callboard_ready {int(ready)}"
+    yield from _head("callboard_http_requests_open", "gauge", "Requests that have no response yet.")
+    yield f"callboard_http_requests_open {figures.open}"
+    yield from _head(
+        "callboard_http_responses_total", "counter", "Responses by route and status; 499: the client left."
+    )
+    for (route, status), count in sorted(figures.responses.items()):
+        yield f'callboard_http_responses_total{{route="{_quoted(route)}",status="{status}"}} {count}'
+    yield from _head("callboard_http_request_seconds", "summary", "Seconds from a request's head to its response.")
+    for route, histogram in sorted(figures.seconds.items()):
+        found = histogram.snapshot()
+        label = f'route="{_quoted(route)}"'
+        for quantile, value in (("0.5", found.p50), ("0.9", found.p90), ("0.99", found.p99)):
+            yield f'callboard_http_request_seconds{{{label},quantile="{quantile}"}} {value!r}'
+        yield f"callboard_http_request_seconds_sum{{{label}}} {found.mean * found.count!r}"
+        yield f"callboard_http_request_seconds_count{{{label}}} {found.count}"
+
+
+def _models(models: list[Model]) -> Iterator[str]:
+    labels = {id(model): f'model="{_quoted(model.name)}",version="{_quoted(model.version)}"' for model in models}
+    stats = {id(model): model.stats() for model in models}
+    yield from _head("callboard_model_ready", "gauge", "Whether the model's device is ready.")
+    for model in models:
+        yield f"callboard_model_ready{{{labels[id(model)]}}} {int(model.why_not_ready() is None)}"
+    yield from _head("callboard_model_requests_total", "counter", "Requests to the model by how they ended.")
+    for key, found in stats.items():
+        for end in ENDS:
+            yield f'callboard_model_requests_total{{{labels[key]},end="{end}"}} {getattr(found, end)}'
+    for name, what in (("queued", "Requests that wait to run."), ("running", "Requests that run.")):
+        yield from _head(f"callboard_model_{name}", "gauge", what)
+        for key, found in stats.items():
+            yield f"callboard_model_{name}{{{labels[key]}}} {getattr(found, name)}"
+    for name, what in (
+        ("queue_time", "Seconds from a request's submission until it ran."),
+        ("total_time", "Seconds from a request's submission to its value."),
+    ):
+        metric = f"callboard_model_{name.replace('time', 'seconds')}"
+        yield from _head(metric, "summary", what)
+        for key, found in stats.items():
+            distribution = getattr(found, name)
+            yield f"{metric}_sum{{{labels[key]}}} {distribution.mean * distribution.count!r}"
+            yield f"{metric}_count{{{labels[key]}}} {distribution.count}"
+    generations = {id(model): model.device.health() for model in models if model.device is not None}
+    yield from _head("callboard_device_generation", "gauge", "Ordinal of the context that the model's device has.")
+    for key, health in generations.items():
+        yield f"callboard_device_generation{{{labels[key]}}} {health.ordinal}"
+    yield from _head("callboard_device_restarts_total", "counter", "Contexts that the model's device has lost.")
+    for key, health in generations.items():
+        yield f"callboard_device_restarts_total{{{labels[key]}}} {health.restarts}"
+
+
+def _head(name: str, kind: str, what: str) -> Iterator[str]:
+    yield f"# HELP {name} {what}"
+    yield f"# TYPE {name} {kind}"
+
+
+def _quoted(label: str) -> str:
+    return label.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")

@@ -1,0 +1,149 @@
+"""Handlers of the Open Inference Protocol v2, under ``/v2``."""
+
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+
+import callboard
+from callboard.serve.app import App
+from callboard.serve.edge import Body, decode_json
+from callboard.serve.errors import BadRequest, HttpError, NotReady
+from callboard.serve.messages import HEADER_LENGTH, encoded, parsed
+from callboard.serve.models import Model, TensorModel
+from callboard.serve.statistics import statistics_of
+
+__all__ = [
+    "config",
+    "index",
+    "infer",
+    "live",
+    "model_metadata",
+    "model_ready",
+    "model_statistics",
+    "ready",
+    "server_metadata",
+    "statistics",
+    "unchangeable",
+]
+
+EXTENSIONS = ["binary_tensor_data", "model_configuration", "schedule_policy", "statistics"]
+PLATFORM = "callboard"
+
+
+async def live(app: App, request: Request, body: memoryview) -> Body:
+    """The process answers."""
+    return Body({"live": True})
+
+
+async def ready(app: App, request: Request, body: memoryview) -> Body:
+    """Requests are accepted, and the devices of all models are ready."""
+    why = app.why_not_ready()
+    if why is not None:
+        raise NotReady(why)
+    return Body({"ready": True})
+
+
+async def server_metadata(app: App, request: Request, body: memoryview) -> Body:
+    """Name, version and extensions of the server."""
+    return Body({"name": app.name, "version": callboard.__version__, "extensions": EXTENSIONS})
+
+
+async def model_metadata(app: App, request: Request, body: memoryview) -> Body:
+    """Inputs and outputs of a model."""
+    model = _model(app, request)
+    return Body(
+        {
+            "name": model.name,
+            "versions": [model.version],
+            "platform": PLATFORM,
+            "inputs": [_described(tensor) for tensor in model.inputs],
+            "outputs": [_described(tensor) for tensor in model.outputs],
+        }
+    )
+
+
+async def model_ready(app: App, request: Request, body: memoryview) -> Body:
+    """A model can be asked."""
+    model = _model(app, request)
+    app.check_accepting()
+    model.check_ready()
+    return Body({"name": model.name, "ready": True})
+
+
+async def config(app: App, request: Request, body: memoryview) -> Body:
+    """A model as Triton's configurations describe one. Batches are no part of its shapes: ``max_batch_size`` is 0."""
+    model = _model(app, request)
+    return Body(
+        {
+            "name": model.name,
+            "platform": PLATFORM,
+            "backend": PLATFORM,
+            "max_batch_size": 0,
+            "input": [_configured(tensor) for tensor in model.inputs],
+            "output": [_configured(tensor) for tensor in model.outputs],
+        }
+    )
+
+
+async def infer(app: App, request: Request, body: memoryview) -> Body:
+    """Run a model."""
+    app.check_accepting()
+    model = _model(app, request)
+    model.check_ready()
+    asked = parsed(body, request.headers.get(HEADER_LENGTH), model.inputs, model.outputs)
+    limits = [seconds for seconds in (asked.timeout, app.limits.request_timeout) if seconds is not None]
+    results = await model.infer(asked.arrays, timeout=min(limits, default=None), priority=asked.priority)
+    return Body(*encoded(model.name, model.version, asked, results))
+
+
+async def statistics(app: App, request: Request, body: memoryview) -> Body:
+    """Figures of all models."""
+    return Body({"model_stats": [statistics_of(model) for model in app.models.values()]})
+
+
+async def model_statistics(app: App, request: Request, body: memoryview) -> Body:
+    """Figures of one model."""
+    return Body({"model_stats": [statistics_of(_any_model(app, request))]})
+
+
+class _IndexRequest(msgspec.Struct):
+    ready: bool = False
+
+
+async def index(app: App, request: Request, body: memoryview) -> Body:
+    """All models, or those that are ready."""
+    only_ready = bool(body) and decode_json(body, _IndexRequest).ready
+    found: list[dict[str, str]] = []
+    for model in app.models.values():
+        why = app.why_not_ready() if not app.accepting else model.why_not_ready()
+        if why is None or not only_ready:
+            state = "READY" if why is None else "UNAVAILABLE"
+            found.append({"name": model.name, "version": model.version, "state": state, "reason": why or ""})
+    return Body(found)
+
+
+async def unchangeable(app: App, request: Request, body: memoryview) -> Body:
+    """Models are neither loaded nor unloaded over HTTP."""
+    app.find(request.path_params["model"])
+    raise BadRequest("models are added in Python, when the app starts: they are neither loaded nor unloaded over HTTP")
+
+
+def _any_model(app: App, request: Request) -> Model:
+    return app.find(request.path_params["model"], request.path_params.get("version"))
+
+
+def _model(app: App, request: Request) -> TensorModel:
+    model = _any_model(app, request)
+    if not isinstance(model, TensorModel):
+        raise HttpError(f"model {model.name!r} has no tensors: ask it under /v1/embeddings", 404)
+    return model
+
+
+def _described(tensor: Any) -> dict[str, Any]:
+    return {"name": tensor.name, "datatype": tensor.datatype, "shape": tensor.shape}
+
+
+def _configured(tensor: Any) -> dict[str, Any]:
+    datatype = "STRING" if tensor.datatype == "BYTES" else tensor.datatype
+    return {"name": tensor.name, "data_type": f"TYPE_{datatype}", "dims": tensor.shape}

@@ -1,0 +1,82 @@
+"""Handlers of OpenAI's API: ``/v1/embeddings`` and ``/v1/models``."""
+
+import base64
+from typing import Any, Literal
+
+import msgspec
+import numpy as np
+from starlette.requests import Request
+
+from callboard.serve.app import App
+from callboard.serve.edge import Body, decode_json
+from callboard.serve.errors import BadRequest, HttpError
+from callboard.serve.models import EmbeddingModel, Model
+
+__all__ = ["embeddings", "model", "models"]
+
+
+class _EmbeddingRequest(msgspec.Struct):
+    model: str
+    input: str | list[str | int | list[int]]
+    encoding_format: Literal["float", "base64"] = "float"
+    dimensions: int | None = None
+
+
+async def embeddings(app: App, request: Request, body: memoryview) -> Body:
+    """Vectors of texts, or of lists of tokens."""
+    app.check_accepting()
+    asked: _EmbeddingRequest = decode_json(body, _EmbeddingRequest)
+    found = app.find(asked.model)
+    if not isinstance(found, EmbeddingModel):
+        raise HttpError(f"model {found.name!r} is no embedding model: ask it under /v2/models/{found.name}/infer", 404)
+    found.check_ready()
+    inputs = _inputs(asked.input)
+    vectors = await found.embed(inputs, timeout=app.limits.request_timeout)
+    if asked.dimensions not in (None, vectors.shape[1]):
+        raise BadRequest(f"dimensions is {asked.dimensions}, but vectors of {found.name!r} have {vectors.shape[1]}")
+    tokens = sum(found.count_tokens(each) for each in inputs)
+    return Body(
+        {
+            "object": "list",
+            "model": found.name,
+            "data": [
+                {"object": "embedding", "index": index, "embedding": _encoded(row, asked.encoding_format)}
+                for index, row in enumerate(vectors)
+            ],
+            "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
+        }
+    )
+
+
+def _inputs(given: Any) -> list[Any]:
+    """The single inputs: a text, texts, a list of tokens, or lists of tokens."""
+    inputs: list[Any] = [given] if isinstance(given, str) else given
+    if inputs and all(isinstance(each, int) for each in inputs):
+        inputs = [inputs]
+    if not inputs or any(each == "" or each == [] for each in inputs):
+        raise BadRequest("input must not be empty")
+    if len({type(each) for each in inputs}) > 1:
+        raise BadRequest("input must be a text, texts, a list of tokens, or lists of tokens, but mixes them")
+    return inputs
+
+
+def _encoded(row: np.ndarray[Any, Any], how: str) -> Any:
+    if how == "base64":
+        return base64.b64encode(row.astype("<f4").tobytes()).decode()
+    if not np.isfinite(row).all():
+        raise BadRequest("the vector has NaN or infinities, which JSON lacks: ask for encoding_format base64")
+    return row.tolist()
+
+
+async def models(app: App, request: Request, body: memoryview) -> Body:
+    """All models."""
+    return Body({"object": "list", "data": [_described(each) for each in app.models.values()]})
+
+
+async def model(app: App, request: Request, body: memoryview) -> Body:
+    """One model."""
+    return Body(_described(app.find(request.path_params["model"])))
+
+
+def _described(found: Model) -> dict[str, Any]:
+    return {"id": found.name, "object": "model", "created": int(found.created), "owned_by": "callboard"}

@@ -1,0 +1,75 @@
+"""The URLs of an app, and the Starlette application that has them."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from callboard.serve import inference, openai
+from callboard.serve.app import App
+from callboard.serve.edge import Body, Endpoint, Handler, error_response
+from callboard.serve.errors import Refusal
+from callboard.serve.figures import CONTENT_TYPE, exposition
+
+__all__ = ["asgi"]
+
+GETS: dict[str, Handler] = {
+    "/v2": inference.server_metadata,
+    "/v2/models/stats": inference.statistics,
+    "/v2/models/{model}": inference.model_metadata,
+    "/v2/models/{model}/versions/{version}": inference.model_metadata,
+    "/v2/models/{model}/ready": inference.model_ready,
+    "/v2/models/{model}/versions/{version}/ready": inference.model_ready,
+    "/v2/models/{model}/config": inference.config,
+    "/v2/models/{model}/versions/{version}/config": inference.config,
+    "/v2/models/{model}/stats": inference.model_statistics,
+    "/v2/models/{model}/versions/{version}/stats": inference.model_statistics,
+    "/v1/models": openai.models,
+    "/v1/models/{model}": openai.model,
+}
+POSTS: dict[str, Handler] = {
+    "/v2/models/{model}/infer": inference.infer,
+    "/v2/models/{model}/versions/{version}/infer": inference.infer,
+    "/v2/repository/index": inference.index,
+    "/v2/repository/models/{model}/load": inference.unchangeable,
+    "/v2/repository/models/{model}/unload": inference.unchangeable,
+    "/v1/embeddings": openai.embeddings,
+}
+PUBLIC: dict[str, Handler] = {"/v2/health/live": inference.live, "/v2/health/ready": inference.ready}
+
+
+async def metrics(app: App, request: Request, body: memoryview) -> Body:
+    """The figures for Prometheus."""
+    text = exposition(app.figures, app.models.values(), app.why_not_ready() is None)
+    return Body([text.encode()], {"content-type": CONTENT_TYPE})
+
+
+def asgi(app: App) -> Starlette:
+    """The ASGI application of an app."""
+    routes = [
+        *(Route(path, Endpoint(app, path, handler, public=True), methods=["GET"]) for path, handler in PUBLIC.items()),
+        *(
+            Route(path, Endpoint(app, path, handler), methods=["GET"])
+            for path, handler in {**GETS, "/metrics": metrics}.items()
+        ),
+        *(Route(path, Endpoint(app, path, handler, watched=True), methods=["POST"]) for path, handler in POSTS.items()),
+    ]
+
+    @asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        async with app.running():
+            yield
+
+    return Starlette(routes=routes, lifespan=lifespan, exception_handlers={HTTPException: _not_found})
+
+
+async def _not_found(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    reason = f"{request.method} {request.url.path}: {error.detail}"
+    response = error_response(request.url.path, Refusal(error.status_code, reason))
+    response.headers.update(error.headers or {})
+    return response

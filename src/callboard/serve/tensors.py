@@ -1,0 +1,101 @@
+"""``Tensor``: what a model takes or gives under one name, in the words of the Open Inference Protocol."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from callboard.serve.errors import BadModelResult, BadRequest
+
+__all__ = ["DATATYPES", "Array", "Tensor"]
+
+Array = np.ndarray[Any, Any]
+
+DATATYPES: dict[str, np.dtype[Any]] = {
+    "BOOL": np.dtype("?"),
+    "UINT8": np.dtype("u1"),
+    "UINT16": np.dtype("<u2"),
+    "UINT32": np.dtype("<u4"),
+    "UINT64": np.dtype("<u8"),
+    "INT8": np.dtype("i1"),
+    "INT16": np.dtype("<i2"),
+    "INT32": np.dtype("<i4"),
+    "INT64": np.dtype("<i8"),
+    "FP16": np.dtype("<f2"),
+    "BF16": np.dtype(ml_dtypes.bfloat16),
+    "FP32": np.dtype("<f4"),
+    "FP64": np.dtype("<f8"),
+    "BYTES": np.dtype(object),
+}
+"""NumPy's dtype of each datatype of the protocol. An array of BYTES holds ``bytes`` objects."""
+
+
+class Tensor:
+    """Name, datatype and shape of an input or an output.
+
+    Args:
+        name: Its name in requests and responses.
+        datatype: ``"FP32"``, ``"INT64"``, ``"BYTES"`` …: a key of :data:`DATATYPES`.
+        shape: Extents; -1 where any is taken.
+
+    Raises:
+        ValueError: An unknown datatype, or an extent below -1.
+    """
+
+    def __init__(self, name: str, datatype: str, shape: Sequence[int]) -> None:
+        if datatype not in DATATYPES:
+            raise ValueError(f"tensor {name!r}: datatype is {datatype!r}; use one of {', '.join(DATATYPES)}")
+        if any(extent < -1 for extent in shape):
+            raise ValueError(f"tensor {name!r}: shape is {list(shape)}; extents are at least 0, or -1 for any")
+        self.name = name
+        self.datatype = datatype
+        self.shape = tuple(shape)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """NumPy's dtype of its arrays."""
+        return DATATYPES[self.datatype]
+
+    def fits(self, shape: Sequence[int]) -> bool:
+        """Whether an array may have this shape."""
+        return len(shape) == len(self.shape) and all(
+            mine in (-1, other) for mine, other in zip(self.shape, shape, strict=True)
+        )
+
+    def check_request(self, datatype: str, shape: Sequence[int]) -> None:
+        """Refuse a request's input that does not fit.
+
+        Raises:
+            BadRequest: Another datatype, or a shape that does not fit.
+        """
+        if datatype != self.datatype:
+            raise BadRequest(f"input {self.name!r} is {datatype}, but the model takes {self.datatype}")
+        if any(extent < 0 for extent in shape) or not self.fits(shape):
+            raise BadRequest(f"input {self.name!r} has shape {list(shape)}, but the model takes {list(self.shape)}")
+
+    def check_result(self, value: Any) -> Array:
+        """The array that a model gave for this output.
+
+        Raises:
+            BadModelResult: It does not fit what the model declares.
+        """
+        array = np.asarray(value)
+        if self.datatype == "BYTES":
+            if array.dtype.kind in "SU" or array.dtype.hasobject:
+                array = array.astype(object)
+            else:
+                raise BadModelResult(f"output {self.name!r} is {array.dtype}, but declared as BYTES: give bytes or str")
+        elif array.dtype.newbyteorder("<") != self.dtype:
+            raise BadModelResult(
+                f"output {self.name!r} is {array.dtype}, but declared as {self.datatype}: "
+                f"convert it, or declare another datatype"
+            )
+        if not self.fits(array.shape):
+            raise BadModelResult(
+                f"output {self.name!r} has shape {list(array.shape)}, but is declared as {list(self.shape)}"
+            )
+        return array
+
+    def __repr__(self) -> str:
+        return f"Tensor({self.name!r}, {self.datatype!r}, {list(self.shape)})"

@@ -1,0 +1,210 @@
+"""``callboard serve`` as a user runs it."""
+
+import os
+import signal
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from callboard.cli import main
+from callboard.cli.serve import find_app
+
+SOURCE = Path(__file__).resolve().parents[2] / "src"
+LIMIT = 40.0
+
+APP = """
+import asyncio, sys
+from contextlib import asynccontextmanager
+from callboard.serve import App, Tensor
+
+
+async def slow(x):
+    print("begun", flush=True)
+    await asyncio.sleep(0.3)  # while it drains
+    return x
+
+
+@asynccontextmanager
+async def lifespan(app):
+    app.add_model("slow", slow, inputs=[Tensor("x", "FP32", [-1])], outputs=[Tensor("y", "FP32", [-1])])
+    yield
+    print("closed", flush=True)
+
+
+@asynccontextmanager
+async def opening(app):
+    try:
+        print("opening", flush=True)
+        await asyncio.Event().wait()
+        yield
+    finally:
+        print("given up", flush=True)
+
+
+server = App("demo", lifespan=lifespan)
+starting = App("starting", lifespan=opening)
+other = 5
+"""
+
+
+def environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(SOURCE), os.environ.get("PYTHONPATH", "")])}
+
+
+@contextmanager
+def served(folder: Path, *arguments: str) -> "Iterator[tuple[subprocess.Popen[str], str]]":
+    """The command in a process, and the URL that it logs."""
+    pytest.importorskip("uvicorn", reason="for the extra serve")
+    pytest.importorskip("starlette", reason="for the extra serve")
+    (folder / "served_app.py").write_text(APP)
+    command = [sys.executable, "-m", "callboard", "serve", "served_app:server", "--port", "0", *arguments]
+    process = subprocess.Popen(
+        command, cwd=folder, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stderr is not None
+        line = process.stderr.readline()
+        assert "INFO callboard.serve: demo accepts requests at http://127.0.0.1:" in line, line
+        yield process, line.split(" at ")[1].split(": slow")[0]
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def ask(url: str, headers: dict[str, str] | None = None) -> int:
+    body = b'{"inputs": [{"name": "x", "shape": [1], "datatype": "FP32", "data": [1]}]}'
+    try:
+        with urllib.request.urlopen(urllib.request.Request(url, body, headers or {}), timeout=LIMIT) as response:
+            return int(response.status)
+    except urllib.error.HTTPError as e:
+        with e:
+            return e.code
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_drains(tmp_path: Path, number: signal.Signals) -> None:
+    with served(tmp_path) as (process, url):
+        client = subprocess.Popen(
+            [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n{ASK}", url],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert process.stdout is not None
+        assert process.stdout.readline() == "begun\n"
+        process.send_signal(number)
+        assert client.communicate(timeout=LIMIT)[0] == "200\n"
+        out, log = process.communicate(timeout=LIMIT)
+    assert (process.returncode, out) == (0, "closed\n")
+    assert "demo drains: 1 requests are open" in log
+    assert "demo has stopped" in log
+    assert "Traceback" not in log
+
+
+ASK = """
+import urllib.request
+body = b'{"inputs": [{"name": "x", "shape": [1], "datatype": "FP32", "data": [1]}]}'
+with urllib.request.urlopen(sys.argv[1] + "/v2/models/slow/infer", body, timeout=30) as response:
+    print(response.status)
+"""
+
+
+@pytest.mark.fault
+def test_a_signal_ends_an_app_that_still_starts(tmp_path: Path) -> None:
+    pytest.importorskip("uvicorn", reason="for the extra serve")
+    (tmp_path / "served_app.py").write_text(APP)
+    command = [sys.executable, "-m", "callboard", "serve", "served_app:starting", "--port", "0"]
+    with subprocess.Popen(
+        command, cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "opening\n"
+            process.send_signal(signal.SIGTERM)
+            out, log = process.communicate(timeout=LIMIT)
+        finally:
+            process.kill()
+    assert (process.returncode, out) == (0, "given up\n"), log
+    assert "Traceback" not in log
+
+
+def test_a_token_of_a_file(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("secret\n")
+    with served(tmp_path, "--token-file", "token") as (_, url):
+        infer = f"{url}/v2/models/slow/infer"
+        assert ask(infer) == 401
+        assert ask(infer, {"Authorization": "Bearer secret"}) == 200
+
+
+def test_help_names_the_defaults(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["serve", "--help"])
+    assert end.value.code == 0
+    assert "127.0.0.1" in capsys.readouterr().out
+
+
+WITHOUT = """
+import sys
+sys.modules["{name}"] = None  # an import of it fails
+from callboard.cli import main
+sys.exit(main({arguments!r}))
+"""
+
+
+@pytest.mark.parametrize("name", ["starlette", "uvicorn"])
+def test_without_the_extra_it_says_what_to_install(tmp_path: Path, name: str) -> None:
+    (tmp_path / "served_app.py").write_text(APP)
+    for arguments, code in ((["serve", "--help"], 0), (["serve", "served_app:server", "--port", "0"], 2)):
+        done = subprocess.run(
+            [sys.executable, "-c", WITHOUT.format(name=name, arguments=arguments)],
+            cwd=tmp_path,
+            env=environment(),
+            capture_output=True,
+            text=True,
+            timeout=LIMIT,
+            check=False,
+        )
+        assert done.returncode == code, done.stderr
+    assert done.stderr == (
+        f"callboard serve: serving over HTTP needs the package {name!r}; "
+        "install it with: pip install 'callboard[serve]'\n"
+    )
+
+
+@pytest.mark.parametrize(
+    "where, says",
+    [
+        ("served_app", "give MODULE:NAME"),
+        (":server", "give MODULE:NAME"),
+        ("no_such_module:server", "there is no module 'no_such_module' here"),
+        ("served_app:other", "'other' of served_app is int; it must be a callboard.serve.App"),
+        ("served_app:none", "'none' of served_app is NoneType"),
+    ],
+)
+def test_an_app_that_is_not_there(where: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "served_app.py").write_text(APP)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.delitem(sys.modules, "served_app", raising=False)
+    with pytest.raises(ValueError, match=says):
+        find_app(where)
+    sys.modules.pop("served_app", None)
+    sys.modules.pop("no_such_module", None)
+
+
+def test_an_empty_token_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "served_app.py").write_text(APP)
+    (tmp_path / "token").write_text("\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    assert main(["serve", "served_app:server", "--token-file", "token"]) == 2
+    sys.modules.pop("served_app", None)
+    assert "token is empty: it must hold the bearer token" in capsys.readouterr().err

@@ -1,0 +1,202 @@
+"""A client that leaves cancels its request; an app that ends finishes what it accepted."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx
+import pytest
+from serve_lab import TIMEOUT, Held, X, Y, request_of, until
+
+import callboard as cb
+from callboard.serve import App, EdgeLimits, listening
+
+INFER = "/v2/models/double/infer"
+
+
+def app_of(model: Any, **options: Any) -> App:
+    app = App("leaving", **options)
+    app.add_model("double", model, inputs=X, outputs=Y)
+    return app
+
+
+async def until_responded(app: App, status: int) -> None:
+    """Wait for a response of this status, which may have no reader."""
+    await until(lambda: any(key[1] == status for key in app.figures.responses))
+
+
+async def test_a_client_that_leaves_cancels_a_call_that_runs() -> None:
+    held = Held()
+    app = app_of(held)
+    async with listening(app, port=0) as url, httpx.AsyncClient(base_url=url) as http, asyncio.timeout(TIMEOUT):
+        asking = asyncio.create_task(http.post(INFER, json=request_of([1])))
+        await held.begun.get()
+        asking.cancel()
+        assert await held.ended.get() == "cancelled"
+        await until_responded(app, 499)
+    assert app.models["double"].stats().cancelled == 1
+
+
+async def test_a_client_that_leaves_gives_its_place_in_the_queue_back() -> None:
+    held = Held()
+    app = App()
+    server = cb.DynamicBatchingServer(lambda items: held_batch(held, items), max_batch=1, max_queue=1, executor="loop")
+    app.add_model("double", server, inputs=X, outputs=Y)
+    async with listening(app, port=0) as url, httpx.AsyncClient(base_url=url) as http, asyncio.timeout(TIMEOUT):
+        first = asyncio.create_task(http.post(INFER, json=request_of([1])))
+        await held.begun.get()
+        second = asyncio.create_task(http.post(INFER, json=request_of([1, 1])))
+        await until(lambda: server.stats().queued)
+        second.cancel()
+        await until_responded(app, 499)
+        assert server.stats().queued == 0
+        third = asyncio.create_task(http.post(INFER, json=request_of([1, 1, 1])))
+        await until(lambda: server.stats().queued)
+        held.go.set()
+        assert [(await each).status_code for each in (first, third)] == [200, 200]
+    stats = server.stats()
+    assert (stats.completed, stats.cancelled, stats.submitted) == (2, 1, 3)
+
+
+async def held_batch(held: Held, items: list[Any]) -> list[Any]:
+    return [await held(item) for item in items]
+
+
+async def test_a_client_that_leaves_in_the_middle_of_its_body() -> None:
+    app = app_of(lambda x: x)
+    async with listening(app, port=0) as url:
+        host, port = url.removeprefix("http://").split(":")
+        _, writer = await asyncio.open_connection(host, int(port))
+        writer.write(f"POST {INFER} HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\nabc".encode())
+        await writer.drain()
+        await until(lambda: app.figures.open)
+        writer.close()
+        await until_responded(app, 499)
+    assert app.models["double"].stats().submitted == 0
+
+
+async def test_the_end_waits_for_what_was_accepted() -> None:
+    held = Held()
+    app = app_of(held)
+    async with httpx.AsyncClient() as http, asyncio.timeout(TIMEOUT):
+        async with listening(app, port=0) as url:
+            asking = asyncio.create_task(http.post(url + INFER, json=request_of([1])))
+            await held.begun.get()
+            letting = asyncio.create_task(let_go_when_draining(app, held))
+        await letting
+        assert (await asking).status_code == 200
+        assert await held.ended.get() == "done"
+        with pytest.raises(httpx.ConnectError):
+            await http.get(url)
+
+
+async def let_go_when_draining(app: App, held: Held) -> None:
+    await until(lambda: not app.accepting)
+    held.go.set()
+
+
+async def test_what_is_not_done_in_time_ends_in_503() -> None:
+    held = Held()
+    app = app_of(held, limits=EdgeLimits(drain_timeout=0.01))
+    async with httpx.AsyncClient() as http, asyncio.timeout(TIMEOUT):
+        async with listening(app, port=0) as url:
+            asking = asyncio.create_task(http.post(url + INFER, json=request_of([1])))
+            await held.begun.get()
+        found = await asking
+    assert found.status_code == 503
+    assert "stopped before the request was done" in found.json()["error"]
+    assert await held.ended.get() == "cancelled"
+
+
+async def test_the_port_is_open_while_the_app_starts() -> None:
+    statuses: list[int] = []
+    order: list[str] = []
+
+    @asynccontextmanager
+    async def lifespan(app: App) -> AsyncIterator[None]:
+        app.add_model("double", lambda x: 2 * x, inputs=X, outputs=Y)
+        async with httpx.AsyncClient() as http:
+            paths = ("/v2/health/live", "/v2/health/ready", "/v2/models/double/ready")
+            statuses.extend([(await http.get(address[0] + path)).status_code for path in paths])
+            statuses.append((await http.post(address[0] + INFER, json=request_of([1]))).status_code)
+        task = asyncio.current_task()
+        order.append("opened")
+        yield
+        assert asyncio.current_task() is task  # so that task groups and timeouts may span it
+        order.append("closed")
+
+    address = [f"http://127.0.0.1:{free_port()}"]
+    app = App(lifespan=lifespan)
+    async with listening(app, port=int(address[0].rpartition(":")[2])) as url:
+        assert url == address[0]
+        async with httpx.AsyncClient() as http:
+            assert (await http.get(url + "/v2/health/ready")).status_code == 200
+        order.append("asked")
+    assert statuses == [200, 503, 503, 503]
+    assert order == ["opened", "asked", "closed"]
+
+
+def free_port() -> int:
+    import socket
+
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port: int = found.getsockname()[1]
+    return port
+
+
+async def test_another_server_enters_the_life_of_the_app() -> None:
+    """By the lifespan protocol of ASGI."""
+    held = Held()
+    app = app_of(held)
+    say: asyncio.Queue[str] = asyncio.Queue()
+    said: asyncio.Queue[Any] = asyncio.Queue()
+
+    async def receive() -> Any:
+        return {"type": await say.get()}
+
+    async with asyncio.timeout(TIMEOUT):
+        life = asyncio.create_task(app({"type": "lifespan", "state": {}}, receive, said.put))
+        say.put_nowait("lifespan.startup")
+        assert await said.get() == {"type": "lifespan.startup.complete"}
+        assert app.accepting
+        say.put_nowait("lifespan.shutdown")
+        assert await said.get() == {"type": "lifespan.shutdown.complete"}
+        await life
+    assert not app.accepting
+
+
+async def test_a_lifespan_that_fails_is_the_callers_error() -> None:
+    @asynccontextmanager
+    async def lifespan(app: App) -> AsyncIterator[None]:
+        raise KeyError("no weights")
+        yield
+
+    with pytest.raises(KeyError, match="no weights"):
+        async with listening(App(lifespan=lifespan), port=0):
+            raise AssertionError
+
+
+async def test_a_block_that_fails_ends_the_app() -> None:
+    app = app_of(lambda x: x)
+    with pytest.raises(KeyError):
+        async with listening(app, port=0):
+            raise KeyError
+    assert not app.accepting
+
+
+async def test_a_port_that_is_taken() -> None:
+    async with listening(app_of(lambda x: x), port=0) as url:
+        port = int(url.rpartition(":")[2])
+        with pytest.raises(OSError, match=rf"cannot listen on 127.0.0.1:{port}"):
+            async with listening(app_of(lambda x: x), port=port):
+                raise AssertionError
+
+
+async def test_too_many_connections() -> None:
+    app = app_of(lambda x: x)
+    async with listening(app, port=0, max_connections=2) as url:
+        async with httpx.AsyncClient() as one, httpx.AsyncClient() as two:
+            statuses = [(await http.get(url + "/v2/health/live")).status_code for http in (one, two)]
+    assert statuses == [200, 503]

@@ -1,0 +1,142 @@
+"""OpenAI's API, request by request; its own client is in ``test_clients.py``."""
+
+import asyncio
+import base64
+from typing import Any
+
+import numpy as np
+import pytest
+from serve_lab import TIMEOUT, client_of, small_app, until
+
+import callboard as cb
+from callboard.serve import App
+
+
+def lengths(texts: list[Any]) -> list[list[float]]:
+    return [[len(text), 1.0] for text in texts]
+
+
+def letters(**options: Any) -> App:
+    app = small_app()
+    app.add_embeddings("letters", options.pop("model", lengths), **options)
+    return app
+
+
+@pytest.mark.parametrize(
+    "given, vectors, tokens",
+    [
+        ("two words", [[9, 1]], 2),
+        (["a", "b c d"], [[1, 1], [5, 1]], 4),
+        ([1, 2, 3], [[3, 1]], 3),
+        ([[1, 2], [3]], [[2, 1], [1, 1]], 3),
+    ],
+)
+async def test_embeddings(given: Any, vectors: Any, tokens: int) -> None:
+    async with client_of(letters()) as http:
+        found = (await http.post("/v1/embeddings", json={"model": "letters", "input": given})).json()
+    assert [each["embedding"] for each in found["data"]] == vectors
+    assert [each["index"] for each in found["data"]] == list(range(len(vectors)))
+    assert found["usage"] == {"prompt_tokens": tokens, "total_tokens": tokens}
+    assert (found["object"], found["model"]) == ("list", "letters")
+
+
+async def test_vectors_as_base64_and_tokens_that_are_counted() -> None:
+    body = {"model": "letters", "input": "abc", "encoding_format": "base64", "dimensions": 2}
+    async with client_of(letters(model=lambda _: np.array([[np.nan, 2]]), count_tokens=len)) as http:
+        found = (await http.post("/v1/embeddings", json=body)).json()
+        refused = await http.post("/v1/embeddings", json={"model": "letters", "input": "abc"})
+    vector = np.frombuffer(base64.b64decode(found["data"][0]["embedding"]), "<f4")
+    assert np.array_equal(vector, [np.nan, 2], equal_nan=True)
+    assert found["usage"]["prompt_tokens"] == 3
+    assert (refused.status_code, "ask for encoding_format base64" in refused.text) == (400, True)
+
+
+@pytest.mark.parametrize(
+    "body, status, says",
+    [
+        ({"model": "none", "input": "a"}, 404, "there is no model 'none'"),
+        ({"model": "double", "input": "a"}, 404, "is no embedding model: ask it under /v2/models/double/infer"),
+        ({"model": "letters"}, 400, "missing required field `input`"),
+        ({"model": "letters", "input": ""}, 400, "input must not be empty"),
+        ({"model": "letters", "input": []}, 400, "input must not be empty"),
+        ({"model": "letters", "input": [[]]}, 400, "input must not be empty"),
+        ({"model": "letters", "input": ["a", [1]]}, 400, "mixes them"),
+        ({"model": "letters", "input": ["a", 1]}, 400, "mixes them"),
+        ({"model": "letters", "input": 5}, 400, "cannot be read"),
+        ({"model": "letters", "input": "a", "dimensions": 3}, 400, "dimensions is 3, but vectors of 'letters' have 2"),
+        ({"model": "letters", "input": "a", "encoding_format": "hex"}, 400, "Invalid enum value 'hex'"),
+    ],
+)
+async def test_requests_that_are_refused(body: Any, status: int, says: str) -> None:
+    async with client_of(letters()) as http:
+        found = await http.post("/v1/embeddings", json=body)
+    assert found.status_code == status
+    assert says in found.json()["error"]["message"]
+    assert found.json()["error"]["type"] == "invalid_request_error"
+
+
+@pytest.mark.parametrize(
+    "value, says",
+    [
+        ([[1.0]] * 3, "gave shape [3, 1] for 2 inputs"),
+        ([[1.0], [1.0, 2.0]], "vectors that are no array of numbers"),
+        (["a", "b"], "vectors that are no array of numbers"),
+        ([1.0, 2.0], "gave shape [2] for 2 inputs"),
+    ],
+)
+async def test_vectors_that_do_not_fit(value: Any, says: str) -> None:
+    async with client_of(letters(model=lambda _: value)) as http:
+        found = await http.post("/v1/embeddings", json={"model": "letters", "input": ["a", "b"]})
+    assert found.status_code == 500
+    assert says in found.json()["error"]["message"]
+    assert found.json()["error"]["type"] == "server_error"
+
+
+async def test_texts_of_several_requests_share_batches() -> None:
+    batches: list[int] = []
+    go = asyncio.Event()
+
+    async def embed(texts: list[str]) -> list[list[float]]:
+        batches.append(len(texts))
+        await go.wait()
+        return lengths(texts)
+
+    server = cb.DynamicBatchingServer(embed, max_batch=8, dispatch="idle")
+    async with client_of(letters(model=server)) as http, asyncio.timeout(TIMEOUT):
+        asking = [asyncio.create_task(http.post("/v1/embeddings", json={"model": "letters", "input": "a"}))]
+        await until(lambda: batches)
+        for texts in (["aa", "b"], ["ccc"]):
+            body = {"model": "letters", "input": texts}
+            asking.append(asyncio.create_task(http.post("/v1/embeddings", json=body)))
+        await until(lambda: server.stats().queued == 3)
+        go.set()
+        found = [[each["embedding"][0] for each in (await reply).json()["data"]] for reply in asking]
+    assert found == [[1], [2, 1], [3]]
+    assert batches == [1, 3]
+
+
+async def test_one_text_that_finds_no_room_cancels_the_others() -> None:
+    go = asyncio.Event()
+
+    async def embed(texts: list[str]) -> list[list[float]]:
+        await go.wait()
+        return lengths(texts)
+
+    server = cb.DynamicBatchingServer(embed, max_batch=1, max_queue=1)
+    async with client_of(letters(model=server)) as http, asyncio.timeout(TIMEOUT):
+        refused = await http.post("/v1/embeddings", json={"model": "letters", "input": ["a", "b", "c"]})
+        go.set()
+    stats = server.stats()
+    assert refused.status_code == 429
+    assert (stats.queued, stats.submitted, stats.completed) == (0, 3, 0)
+    assert stats.cancelled + stats.rejected == 3
+
+
+async def test_models() -> None:
+    async with client_of(letters()) as http:
+        found = (await http.get("/v1/models")).json()
+        one = (await http.get("/v1/models/letters")).json()
+        none = await http.get("/v1/models/none")
+    assert one in found["data"]
+    assert {each["id"] for each in found["data"]} >= {"letters", "double"}
+    assert (none.status_code, none.json()["error"]["message"]) == (404, "there is no model 'none'")
