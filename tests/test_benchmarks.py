@@ -48,7 +48,7 @@ def run(tmp_path: Path, name: str, *arguments: str) -> dict[str, Any]:
 
 def test_ops(tmp_path: Path) -> None:
     for figures in run(tmp_path, "ops", "--large", "96")["results"].values():
-        assert set(figures) == {"process", "thread", "loop", "scipy", "numpy"}
+        assert set(figures) == {"process", "thread", "loop", "inside", "scipy", "numpy"}
         assert all(0 < one["median"] < 1 for one in figures.values())
         assert figures["process"]["ratio"]["median"] == pytest.approx(
             figures["process"]["median"] / figures["scipy"]["median"]
