@@ -81,8 +81,8 @@ def test_two_that_wait_are_served_alike_whoever_comes_and_goes(
     """|S_f / w_f - S_m / w_m| <= max_f / w_f + max_m / w_m while both have requests waiting."""
     bench = Bench({name: Tenant(weight=weight) for name, weight in enumerate(weights)})
     waiting: dict[int, list[Any]] = defaultdict(list)
-    largest = {name: 0 for name in range(len(weights))}
-    since = {pair: (0.0, 0.0) for pair in combinations(range(len(weights)), 2)}  # served when both began to wait
+    largest = dict.fromkeys(range(len(weights)), 0)
+    since = dict.fromkeys(combinations(range(len(weights)), 2), (0.0, 0.0))  # served when both began to wait
     both: set[tuple[int, int]] = set()
 
     def look() -> None:

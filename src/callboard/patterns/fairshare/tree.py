@@ -82,6 +82,8 @@ class FairTree:
                 node.configure(settings, now)
                 node.pinned = True
                 self._look(node, now)
+                for flow in node.flows.values():  # its caps may be hard now, or not any more
+                    self._changed(flow)
 
     def settings_of(self, path: Path) -> Tenant:
         """The settings that hold for a tenant or group.
