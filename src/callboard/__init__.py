@@ -72,6 +72,10 @@ if TYPE_CHECKING:
     from callboard.device.protocol.residents.actor import HostContext, ResidentActor
     from callboard.device.supervision.supervisor import DeviceSupervisor
     from callboard.device.supervision.watch import Lost, Recovered, Stopped
+    from callboard.patterns.batching.server import BatchingStats, DynamicBatchingServer
+    from callboard.patterns.batching.settings import Dispatch, pow2_length
+    from callboard.patterns.errors import BadBatchResult, DeadlineExceeded, ItemTooLarge, QueueFull, ServerStopped
+    from callboard.patterns.waiting import OverflowPolicy
     from callboard.retry import request_key, retrying
     from callboard.support import supports
     from callboard.system import System, device
@@ -128,6 +132,16 @@ _NAMES = {
     "callboard.device.client.residents.stream": ("Stream",),
     "callboard.device.supervision.supervisor": ("DeviceSupervisor",),
     "callboard.device.supervision.watch": ("Lost", "Recovered", "Stopped"),
+    "callboard.patterns.batching.server": ("BatchingStats", "DynamicBatchingServer"),
+    "callboard.patterns.batching.settings": ("Dispatch", "pow2_length"),
+    "callboard.patterns.errors": (
+        "BadBatchResult",
+        "DeadlineExceeded",
+        "ItemTooLarge",
+        "QueueFull",
+        "ServerStopped",
+    ),
+    "callboard.patterns.waiting": ("OverflowPolicy",),
     "callboard.retry": ("request_key", "retrying"),
     "callboard.support": ("supports",),
     "callboard.system": ("System", "device"),
@@ -144,17 +158,22 @@ __all__ = [
     "AskTimeout",
     "BackendUnavailable",
     "Backoff",
+    "BadBatchResult",
+    "BatchingStats",
     "ContextLost",
     "ContextPoisoned",
     "DType",
     "DTypeLike",
+    "DeadlineExceeded",
     "Device",
     "DeviceConfig",
     "DeviceMismatch",
     "DeviceStopped",
     "DeviceSupervisor",
     "Directive",
+    "Dispatch",
     "DriverError",
+    "DynamicBatchingServer",
     "GpuRef",
     "GpuRefStale",
     "GpuToken",
@@ -162,6 +181,7 @@ __all__ = [
     "HostContext",
     "In",
     "InOut",
+    "ItemTooLarge",
     "LibraryError",
     "Lost",
     "Mailbox",
@@ -172,7 +192,9 @@ __all__ = [
     "Op",
     "Out",
     "OutOfMemory",
+    "OverflowPolicy",
     "Props",
+    "QueueFull",
     "Recovered",
     "RemoteError",
     "Reply",
@@ -182,6 +204,7 @@ __all__ = [
     "ResidentRef",
     "ResidentState",
     "Scalar",
+    "ServerStopped",
     "ShapeError",
     "Stopped",
     "Stream",
@@ -194,6 +217,7 @@ __all__ = [
     "__version__",
     "as_dtype",
     "device",
+    "pow2_length",
     "request_key",
     "retrying",
     "supports",

@@ -15,9 +15,11 @@ for room. Devices that are still open when the interpreter exits are closed then
 thread of its own, so it does not mind a loop that runs already.
 """
 
+import contextlib
 import threading
+from collections.abc import Iterator
 from types import TracebackType
-from typing import Self, Unpack
+from typing import Any, Self, TypeVar, Unpack
 
 from callboard._background import BackgroundLoop, interrupted, open_loop
 from callboard._blocking import PerGeneration, ResidentRef
@@ -28,9 +30,12 @@ from callboard.device.config import DeviceConfig, DeviceOptions
 from callboard.device.protocol.residents.importing import note_importing
 from callboard.device.supervision.actor import INTERRUPTED
 from callboard.device.supervision.supervisor import DeviceSupervisor
+from callboard.patterns.server import RequestServer
 from callboard.system import System as AsyncSystem
 
-__all__ = ["Device", "PerGeneration", "Ref", "ResidentRef", "Stream", "System", "device"]
+__all__ = ["Device", "PerGeneration", "Ref", "ResidentRef", "Stream", "System", "device", "serving"]
+
+S = TypeVar("S", bound=RequestServer[Any, Any])
 
 
 class System:
@@ -131,6 +136,46 @@ def device(
     Arguments and errors as :meth:`callboard.System.device`. The same device gives the same handle while it is open.
     """
     return _default.device(which, supervisor=supervisor, config=config, wait=wait, **options)
+
+
+@contextlib.contextmanager
+def serving(server: S) -> Iterator[S]:
+    """Run a serving blueprint in a program without asyncio.
+
+    ``with cb.sync.serving(cb.DynamicBatchingServer(embed_many)) as server: server.ask("hello")``. It runs on the thread
+    of the loop behind this module; ``ask`` and ``submit_threadsafe`` are for every other thread. The batch function is
+    called on a thread of its own, so it may use a blocking device. When the block ends the server is drained, or
+    stopped at once if an exception ended it.
+
+    Raises:
+        RuntimeError: The server was started before.
+    """
+    ended = False
+
+    def end() -> None:  # when the interpreter exits, at the latest
+        nonlocal ended
+        if not ended:
+            ended = True
+            try:
+                background.run(server.stop())
+            finally:
+                background.leave(end)
+
+    background = open_loop(end)
+    try:
+        background.run(server.start())
+    except BaseException:  # nothing was started here that would have to be stopped
+        background.leave(end)
+        raise
+    try:
+        yield server
+        background.run(_drained(server))
+    finally:
+        end()
+
+
+async def _drained(server: RequestServer[Any, Any]) -> None:
+    await server.drain()
 
 
 _default = System()

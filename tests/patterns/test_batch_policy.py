@@ -180,11 +180,13 @@ def test_draining_waits_for_nothing() -> None:
 def adaptive(gap: float, fixed: float, waiting: int) -> tuple[BatchPolicy, float]:
     """A policy that has measured this gap and fixed cost, with so many requests in the queue; and the time."""
     policy = policy_of(dispatch=Dispatch.ADAPTIVE, max_batch=16, max_wait=0.050)
-    learn(policy, 0.1 * MS, fixed)
     now = 0.0
     for number in range(200):
-        policy.line.remove(add(policy, number, now=now))
+        add(policy, number, now=now)
+        assert policy.take(now) is not None  # nothing is known of the function, so nothing waits
         now += gap
+    learn(policy, 0.1 * MS, fixed)
+    last = now
     for number in range(200, 200 + waiting):
         add(policy, number, now=now)
         last, now = now, now + gap
@@ -194,10 +196,12 @@ def adaptive(gap: float, fixed: float, waiting: int) -> tuple[BatchPolicy, float
 @pytest.mark.parametrize(
     "gap, fixed, waiting, waits",
     [
-        (0.5 * MS, 1.0 * MS, 1, True),  # one gap costs less than the batch that it saves
-        (0.5 * MS, 1.0 * MS, 3, False),  # three requests would wait for it
-        (3.3 * MS, 1.0 * MS, 1, False),  # light load
-        (0.1 * MS, 1.0 * MS, 8, True),
+        (2.0 * MS, 10.0 * MS, 1, True),  # the others end 2.1 ms later, and one ends 8 ms earlier
+        (2.0 * MS, 10.0 * MS, 3, True),
+        (2.0 * MS, 10.0 * MS, 4, False),  # 4 * 2.1 ms against 8 ms
+        (6.0 * MS, 10.0 * MS, 1, False),
+        (0.2 * MS, 1.8 * MS, 1, True),  # too short for a timer, but the next one is all but certain
+        (0.5 * MS, 1.8 * MS, 1, False),
         (0.1 * MS, 0.0, 1, False),  # nothing is saved
     ],
 )
@@ -208,8 +212,39 @@ def test_waiting_must_cost_less_than_it_saves(gap: float, fixed: float, waiting:
     assert (at > now) is waits
     assert (policy.take(now) is None) is waits
     if waits:  # an arrival that does not come is not waited for any longer
-        assert at == pytest.approx(now + fixed / waiting)
+        assert at == pytest.approx(now + (fixed - waiting * 0.1 * MS) / (waiting + 1))
         assert len(numbers(policy.take(at))) == waiting
+
+
+@pytest.mark.parametrize("clients", [1, 2, 8, 15])
+def test_clients_in_a_closed_loop_are_never_waited_for(clients: int) -> None:
+    """When all of them are in the queue, none can come: whatever the function costs, the batch goes."""
+    policy = policy_of(dispatch=Dispatch.ADAPTIVE, max_batch=16, max_wait=1.0)
+    learn(policy, 0.1 * MS, 5 * MS)
+    now, number = 0.0, 0
+    for _ in range(40):
+        for _ in range(clients):
+            add(policy, number, now=now)
+            number += 1
+        batch = policy.take(now)
+        if number > 2 * clients:
+            assert batch is not None
+            assert len(batch.entries) == clients
+        now += 0.1 * MS * clients + 5 * MS
+
+
+@pytest.mark.parametrize("dispatch", [Dispatch.ADAPTIVE, Dispatch.WINDOW])
+def test_none_waits_for_others_beyond_what_its_deadline_allows(dispatch: Dispatch) -> None:
+    policy, now = adaptive(0.1 * MS, 20 * MS, 0)
+    policy.settings = replace(policy.settings, dispatch=dispatch)
+    now += 0.1 * MS
+    add(policy, 1000, now=now)
+    assert policy.ready_at(now) == pytest.approx(now + (9.95 * MS if dispatch is Dispatch.ADAPTIVE else 50 * MS))
+    add(policy, 1001, now=now, deadline=now + 47 * MS)
+    at = policy.ready_at(now)
+    assert at == pytest.approx(now + 47 * MS - 2 * 20.2 * MS - 2 * MS)  # 20.2 ms for two, and a timer may be late
+    assert at is not None
+    assert len(numbers(policy.take(at))) == 2
 
 
 def test_before_anything_is_measured_nothing_waits() -> None:

@@ -49,13 +49,13 @@ def test_a_level_of_priority_is_worth_so_many_seconds(later: float, order: list[
     assert drain(line) == order
 
 
-def test_a_full_queue_says_how_full_and_when_to_come_back() -> None:
+def test_a_full_queue_says_how_full_it_is() -> None:
     line = line_of(2)
     line.add(entry(0), may_block=False)
     line.add(entry(1), may_block=False)
     with pytest.raises(QueueFull, match="2 of 2 requests") as caught:
-        line.add(entry(2), may_block=True, retry_after=0.5)
-    assert (caught.value.limit, caught.value.depth, caught.value.retry_after) == (2, 2, 0.5)
+        line.add(entry(2), may_block=True)
+    assert (caught.value.limit, caught.value.depth) == (2, 2)
     assert drain(line) == [0, 1]
 
 
@@ -113,6 +113,16 @@ def test_who_waits_for_room_gets_it_in_order() -> None:
     assert (line.count, line.blocked) == (2, 1)
     assert drain(line) == [1, 2]
     assert line.admit_blocked() == [entries[4]]
+
+
+def test_a_small_item_does_not_overtake_a_large_one_that_waits_for_room() -> None:
+    line = line_of(9, cost=4.0, overflow="block")
+    entries = [entry(number, cost=cost) for number, cost in enumerate([3, 3, 1])]
+    for each in entries:
+        line.add(each, may_block=True)
+    assert [each.state for each in entries] == [State.QUEUED, State.BLOCKED, State.BLOCKED]
+    line.remove(entries[0])
+    assert line.admit_blocked() == entries[1:]
 
 
 def test_restored_entries_stand_where_they_stood() -> None:

@@ -64,7 +64,7 @@ class RequestServer(ABC, Generic[T, R]):
 
     @abstractmethod
     def _leave(self, entry: Entry) -> None:
-        """An entry ends that waits, or runs; the blueprint forgets it, in O(1)."""
+        """An entry ends before it runs; the blueprint forgets it, in O(1)."""
 
     @abstractmethod
     def _drain(self) -> None:
@@ -204,20 +204,22 @@ class RequestServer(ABC, Generic[T, R]):
             self._count("rejected")
             raise self._refusal()
         try:
-            priority = operator.index(priority)
+            if type(priority) is not int:
+                priority = operator.index(priority)
             if timeout is not None:
                 deadline = now + timeout if deadline is None else min(deadline, now + timeout)
             if deadline is not None and math.isnan(deadline):
                 raise ValueError("a deadline and a timeout must be numbers, not NaN")
-            cost = float(self._cost(item) if cost is None else cost)
-            if not (cost >= 0 and math.isfinite(cost)):
+            if cost is None:
+                cost = self._cost(item)
+            if not 0 <= cost < math.inf:
                 raise ValueError(f"a cost must be a finite number of at least 0, but is {cost!r}")
             key = self._key(item)
             hash(key)
         except Exception:  # of a hook or an argument: it fails this request alone
             self._count("failed")
             raise
-        entry = Entry(next(self._numbers), item, now, deadline=deadline, priority=priority, cost=cost, key=key)
+        entry = Entry(next(self._numbers), item, now, deadline, priority, cost, key)
         if deadline is not None and deadline <= now:
             self._count("expired")
             raise self._expired(entry, "submit", now)
@@ -243,11 +245,11 @@ class RequestServer(ABC, Generic[T, R]):
 
     # -- ends ----------------------------------------------------------------------------------------------------------
 
-    def _succeed(self, entry: Entry, value: Any) -> None:
-        """The entry's value is there; dropped if the entry has ended."""
+    def _succeed(self, entry: Entry, value: Any, now: float) -> None:
+        """The entry's value is there, since now; dropped if the entry has ended."""
         future = self._close_entry(entry, "completed")
         if future is not None:
-            self._total_time.add(self._clock.time() - entry.arrived)
+            self._total_time.add(now - entry.arrived)
             future.set_result(value)
 
     def _fail(self, entry: Entry, error: Exception, reason: str = "failed") -> None:
@@ -264,11 +266,12 @@ class RequestServer(ABC, Generic[T, R]):
         """Forget an entry; gives its future, None if it had ended before."""
         if self._open.pop(entry.number, None) is None:
             return None
-        self._leave(entry)
+        if entry.state is not State.RUNNING:
+            self._leave(entry)
         entry.state = State.ENDED
         future, entry.future, entry.item = entry.future, None, None  # no cycle, and no item kept by a stale deadline
         self._deadlines.ended(entry)
-        self._count(reason)
+        self._ends[reason] += 1
         if self._all_ended is not None and not self._open and not self._all_ended.done():
             self._all_ended.set_result(None)
         return future

@@ -1,5 +1,6 @@
 """``WaitingLine``: the bounded queue of a server, by bucket and priority. No clock, no I/O."""
 
+import heapq
 import math
 from collections import OrderedDict
 from collections.abc import Hashable, Iterable, Iterator
@@ -49,15 +50,21 @@ class Limits:
 
 
 class Bucket:
-    """The waiting entries of one key: a lane for each priority."""
+    """The waiting entries of one key: a lane for each priority.
 
-    __slots__ = ("cost", "count", "key", "lanes")
+    Attributes:
+        earliest: No deadline of its entries is before this. It may be that of an entry that has left: it is forgotten
+            when the bucket is empty.
+    """
+
+    __slots__ = ("cost", "count", "earliest", "key", "lanes")
 
     def __init__(self, key: Hashable) -> None:
         self.key = key
         self.lanes: dict[int, Lane] = {}
         self.count = 0
         self.cost: float = 0
+        self.earliest = math.inf
 
     def heads(self) -> Iterator[Entry]:
         """The oldest entry of each lane."""
@@ -84,7 +91,6 @@ class WaitingLine:
         self.limits = limits
         self._ageing = ageing
         self._buckets: dict[Hashable, Bucket] = {}
-        self._levels: dict[int, Lane] = {}  # all entries again, by priority alone
         self._blocked: Lane = OrderedDict()
         self.count = 0
         self.cost: float = 0
@@ -102,13 +108,12 @@ class WaitingLine:
 
     # -- in ------------------------------------------------------------------------------------------------------------
 
-    def add(self, entry: Entry, *, may_block: bool, retry_after: float | None = None) -> list[Entry]:
+    def add(self, entry: Entry, *, may_block: bool) -> list[Entry]:
         """Queue an entry; returns those that were dropped to make room for it.
 
         Args:
             entry: A new one.
             may_block: Whether its caller can wait for room, where the policy is ``block``.
-            retry_after: For the error.
 
         Raises:
             QueueFull: There is no room, and none can be made; nothing was dropped.
@@ -120,21 +125,20 @@ class WaitingLine:
         if self._fits(entry) and not self._blocked:
             self._put(entry)
             return []
-        victims: list[Entry] = []
         if self.limits.overflow is OverflowPolicy.BLOCK and may_block:
             entry.state = State.BLOCKED
             self._blocked[entry.number] = entry
             return []
-        if self.limits.overflow in (OverflowPolicy.DROP_OLDEST, OverflowPolicy.DROP_LOWEST_PRIORITY):
-            victims = self._victims(entry)
+        drops = self.limits.overflow in (OverflowPolicy.DROP_OLDEST, OverflowPolicy.DROP_LOWEST_PRIORITY)
+        victims = self._victims(entry) if drops else []
         if not victims:
-            raise self.full(entry, retry_after)
+            raise self.full(entry)
         for victim in victims:
             self.remove(victim)
         self._put(entry)
         return victims
 
-    def full(self, entry: Entry, retry_after: float | None = None) -> QueueFull:
+    def full(self, entry: Entry) -> QueueFull:
         """The error for an entry that finds no room, or was dropped."""
         by_cost = self.limits.cost is not None and self.cost + entry.cost > self.limits.cost
         limit = self.limits.cost if by_cost and self.limits.cost is not None else self.limits.count
@@ -144,16 +148,16 @@ class WaitingLine:
             f"the queue is full: {depth:g} of {limit:g} {what} ({self.limits.overflow.value})",
             limit=limit,
             depth=depth,
-            retry_after=retry_after,
         )
 
     def restore(self, entries: Iterable[Entry]) -> None:
         """Put back entries that had been taken, in their old places. They were admitted, so no bound refuses them."""
-        lanes: list[Lane] = []
+        lanes: dict[int, Lane] = {}
         for entry in entries:
             self._put(entry)
-            lanes += [self._buckets[entry.key].lanes[entry.priority], self._levels[entry.priority]]
-        for lane in {id(lane): lane for lane in lanes}.values():
+            lane = self._buckets[entry.key].lanes[entry.priority]
+            lanes[id(lane)] = lane
+        for lane in lanes.values():
             for number in sorted(lane):
                 lane.move_to_end(number)
 
@@ -178,10 +182,14 @@ class WaitingLine:
         bucket = self._buckets.get(entry.key)
         if bucket is None:
             bucket = self._buckets[entry.key] = Bucket(entry.key)
-        bucket.lanes.setdefault(entry.priority, OrderedDict())[entry.number] = entry
-        self._levels.setdefault(entry.priority, OrderedDict())[entry.number] = entry
+        lane = bucket.lanes.get(entry.priority)
+        if lane is None:
+            lane = bucket.lanes[entry.priority] = OrderedDict()
+        lane[entry.number] = entry
         bucket.count += 1
         bucket.cost += entry.cost
+        if entry.deadline is not None and entry.deadline < bucket.earliest:
+            bucket.earliest = entry.deadline
         self.count += 1
         self.cost += entry.cost
 
@@ -199,20 +207,13 @@ class WaitingLine:
         return found if count <= 0 and cost <= 0 else []
 
     def _droppable(self, entry: Entry) -> Iterator[Entry]:
+        lanes = [(priority, lane) for bucket in self._buckets.values() for priority, lane in bucket.lanes.items()]
         if self.limits.overflow is OverflowPolicy.DROP_OLDEST:
-            lanes = [iter(lane.values()) for lane in self._levels.values()]
-            heads = {index: next(lane) for index, lane in enumerate(lanes)}
-            while heads:
-                index, oldest = min(heads.items(), key=lambda pair: pair[1].number)
-                yield oldest
-                following = next(lanes[index], None)
-                if following is None:
-                    del heads[index]
-                else:
-                    heads[index] = following
+            yield from heapq.merge(*(lane.values() for _, lane in lanes), key=lambda each: each.number)
         else:
-            for priority in sorted(level for level in self._levels if level < entry.priority):
-                yield from reversed(self._levels[priority].values())
+            for level in sorted({priority for priority, _ in lanes if priority < entry.priority}):
+                youngest = [reversed(lane.values()) for priority, lane in lanes if priority == level]
+                yield from heapq.merge(*youngest, key=lambda each: -each.number)
 
     # -- out -----------------------------------------------------------------------------------------------------------
 
@@ -224,8 +225,10 @@ class WaitingLine:
         elif entry.state is State.QUEUED:
             entry.state = State.NEW
             bucket = self._buckets[entry.key]
-            _discard(bucket.lanes, entry)
-            _discard(self._levels, entry)
+            lane = bucket.lanes[entry.priority]
+            del lane[entry.number]
+            if not lane:
+                del bucket.lanes[entry.priority]
             bucket.count -= 1
             bucket.cost -= entry.cost
             self.count -= 1
@@ -250,17 +253,13 @@ class WaitingLine:
 
     def peek(self, bucket: Bucket) -> Entry:
         """The most urgent entry of a bucket."""
-        heads = list(bucket.heads())
-        return heads[0] if len(heads) == 1 else min(heads, key=self.rank)
+        if len(bucket.lanes) == 1:
+            (lane,) = bucket.lanes.values()
+            return next(iter(lane.values()))
+        return min(bucket.heads(), key=self.rank)
 
     def entries(self) -> Iterator[Entry]:
         """All that are queued, in no order."""
-        for lane in self._levels.values():
-            yield from lane.values()
-
-
-def _discard(lanes: dict[int, Lane], entry: Entry) -> None:
-    lane = lanes[entry.priority]
-    del lane[entry.number]
-    if not lane:
-        del lanes[entry.priority]
+        for bucket in self._buckets.values():
+            for lane in bucket.lanes.values():
+                yield from lane.values()

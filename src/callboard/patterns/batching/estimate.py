@@ -5,7 +5,8 @@ __all__ = ["ArrivalGap", "BatchTimes"]
 FORGET = 0.98
 """Weight of a batch relative to the one after it: about the last 50 count."""
 
-SMOOTHING = 1 / 16
+FADE = 0.9
+"""Weight of a batch relative to the one after it, where arrivals are counted."""
 
 
 class BatchTimes:
@@ -53,20 +54,32 @@ class BatchTimes:
 
 
 class ArrivalGap:
-    """Mean time between two arrivals, smoothed, and when the last one was."""
+    """Mean time between two arrivals, over the last batches.
+
+    It is measured from batch to batch, not from one arrival to the next: clients that submit when they are answered
+    arrive in bursts, whose gaps tell nothing about when the next one comes.
+    """
 
     def __init__(self) -> None:
-        self._gap: float | None = None
         self.last: float | None = None
+        self._arrivals = 0  # since the last batch was taken
+        self._taken: float | None = None
+        self._seconds = self._count = 0.0
 
     def arrived(self, now: float) -> None:
         """A request has arrived."""
-        if self.last is not None:
-            gap = now - self.last
-            self._gap = gap if self._gap is None else self._gap + (gap - self._gap) * SMOOTHING
         self.last = now
+        self._arrivals += 1
+
+    def taken(self, now: float) -> None:
+        """A batch was taken out of the queue."""
+        if self._taken is not None:
+            self._seconds = self._seconds * FADE + now - self._taken
+            self._count = self._count * FADE + self._arrivals
+        self._taken = now
+        self._arrivals = 0
 
     @property
     def seconds(self) -> float | None:
-        """None before the second arrival."""
-        return self._gap
+        """None while there is no batch, or no arrival, to go by."""
+        return self._seconds / self._count if self._count else None

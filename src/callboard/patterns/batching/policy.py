@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from callboard.patterns.batching.estimate import ArrivalGap, BatchTimes
 from callboard.patterns.batching.settings import BatchSettings, Dispatch
 from callboard.patterns.entries import Entry, State
-from callboard.patterns.errors import ItemTooLarge
+from callboard.patterns.errors import ItemTooLarge, QueueFull
 from callboard.patterns.waiting import Bucket, WaitingLine
 
 __all__ = ["SETTLE", "Batch", "BatchPolicy"]
@@ -13,6 +13,9 @@ __all__ = ["SETTLE", "Batch", "BatchPolicy"]
 SETTLE = 2
 """Iterations of the event loop: in the first, the callers that were answered go on; in the second, what they have
 submitted through another task arrives."""
+
+TIMER = 0.002
+"""Seconds that a timer of an event loop may be late: with epoll, it counts in whole milliseconds."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +66,11 @@ class BatchPolicy:
         most = self.settings.max_batch_cost
         if most is not None and entry.cost > most:
             raise ItemTooLarge(f"the item costs {entry.cost:g}, and max_batch_cost is {most:g}")
-        dropped = self.line.add(entry, may_block=may_block, retry_after=self.retry_after())
+        try:
+            dropped = self.line.add(entry, may_block=may_block)
+        except QueueFull as e:
+            e.retry_after = self.retry_after()
+            raise
         self._last = entry.number
         self._gap.arrived(now)
         return dropped
@@ -79,6 +86,12 @@ class BatchPolicy:
         full, rest = divmod(self.line.count, self.settings.max_batch)
         before = full * self.times.seconds(self.settings.max_batch) / self.settings.max_concurrent_batches
         return now + before + self.times.seconds(rest + 1) > entry.deadline
+
+    def no_room(self, entry: Entry) -> QueueFull:
+        """The error of an entry that was dropped, or has waited for room in vain."""
+        error = self.line.full(entry)
+        error.retry_after = self.retry_after()
+        return error
 
     def retry_after(self) -> float | None:
         """Seconds until a full batch will have left the queue; None while nothing is known."""
@@ -125,7 +138,8 @@ class BatchPolicy:
             return now
         if settings.dispatch is Dispatch.IDLE:
             return now
-        latest = min(head.arrived for head in heads) + settings.max_wait
+        in_time = bucket.earliest - 2 * self.times.seconds(bucket.count) - TIMER  # to be done by the first deadline
+        latest = min(min(head.arrived for head in heads) + settings.max_wait, in_time)
         if settings.dispatch is Dispatch.WINDOW:
             return latest
         return min(latest, self._worth_waiting_until(bucket.count))
@@ -133,15 +147,17 @@ class BatchPolicy:
     def _worth_waiting_until(self, n: int) -> float:
         """Until when ``n`` entries wait for one more.
 
-        Each mean gap that they wait costs ``n * gap`` seconds of their time and saves the fixed cost of a batch. A gap
-        that is overdue is longer than the mean: so the wait ends where ``n`` times the time since the last arrival
-        reaches that cost, too.
+        If they do not wait, one that comes a gap later waits for their batch, and ends ``fixed - gap`` later than in
+        theirs. If they wait, each of them ends ``gap + per_item`` later. So waiting pays off for gaps up to
+        ``(fixed - n * per_item) / (n + 1)``: where the mean gap is longer than that they do not wait, else that long.
+        A wait too short for a timer ends late unless an arrival ends it, which must be all but certain then.
         """
         last, gap = self._gap.last, self._gap.seconds
-        _, fixed = self.times.fit
-        if last is None or gap is None or n * gap >= fixed:
+        per_item, fixed = self.times.fit
+        longest = (fixed - n * per_item) / (n + 1)
+        if last is None or gap is None or gap >= longest or (longest < TIMER and 3 * gap > longest):
             return float("-inf")
-        return last + fixed / n
+        return last + longest
 
     def _form(self, bucket: Bucket, now: float) -> Batch:
         settings = self.settings
@@ -169,6 +185,7 @@ class BatchPolicy:
         if size < len(taken):
             self.line.restore(taken[size:])
             del taken[size:]
+        self._gap.taken(now)
         for entry in taken:
             entry.state = State.RUNNING
             entry.started = now

@@ -216,13 +216,12 @@ class DynamicBatchingServer(RequestServer[T, R]):
         self._pump()
 
     def _no_room(self, entry: Entry) -> Exception:
-        return self._policy.line.full(entry, self._policy.retry_after())
+        return self._policy.no_room(entry)
 
     def _leave(self, entry: Entry) -> None:
-        if entry.state is not State.RUNNING:
-            self._policy.line.remove(entry)
-            if self._policy.line.admit_blocked():
-                self._pump()
+        self._policy.line.remove(entry)
+        if self._policy.line.admit_blocked():
+            self._pump()
 
     # -- batches -------------------------------------------------------------------------------------------------------
 
@@ -310,8 +309,7 @@ class DynamicBatchingServer(RequestServer[T, R]):
                         self._fail_all(entries, e)
                 else:
                     self._deliver(entries, rows)
-        except BaseException:
-            # The task was cancelled, by stop() or with its loop, or Ctrl-C came: what it ran has no other end.
+        except BaseException:  # cancelled, by stop() or with its loop, or Ctrl-C: what it ran has no other end
             error = ServerStopped(f"{self.name} stopped before the request was done")
             for entry in [each for group in [batch.entries, *groups] for each in group]:
                 if entry.state is State.RUNNING:
@@ -341,13 +339,14 @@ class DynamicBatchingServer(RequestServer[T, R]):
 
     def _deliver(self, entries: list[Entry], rows: list[Any]) -> None:
         given: set[int] = set()
+        now = self._clock.time()
         for entry, row in zip(entries, rows, strict=False):  # the rest is padding
             if isinstance(row, BaseException):
                 error = deliverable(row)
                 self._fail(entry, copies(error, 2)[1] if id(row) in given else error)
                 given.add(id(row))
             else:
-                self._succeed(entry, row)
+                self._succeed(entry, row, now)
 
     def _splits(self, error: Exception, entries: list[Entry]) -> bool:
         """Whether one of the entries may be what the batch failed from."""
