@@ -261,10 +261,9 @@ class FairShareScheduler(RequestServer[T, R]):
         return self._policy.full(entry, self._retry_after())
 
     def _leave(self, entry: Entry) -> None:
-        if entry.state is not State.RUNNING:
-            self._policy.remove(entry, self._clock.time())
-            if self._policy.blocked and self._policy.admit_blocked():
-                self._pump()
+        self._policy.remove(entry, self._clock.time())
+        if self._policy.blocked and self._policy.admit_blocked():
+            self._pump()
 
     # -- calls ---------------------------------------------------------------------------------------------------------
 
@@ -357,7 +356,7 @@ class FairShareScheduler(RequestServer[T, R]):
             error = deliverable(e)
         self._policy.finish(entry, cost, ended)
         if error is None:
-            self._succeed(entry, value)
+            self._succeed(entry, value, ended)
         else:
             self._fail(entry, error)
 
