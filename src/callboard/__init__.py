@@ -75,6 +75,9 @@ if TYPE_CHECKING:
     from callboard.patterns.batching.server import BatchingStats, DynamicBatchingServer
     from callboard.patterns.batching.settings import Dispatch, pow2_length
     from callboard.patterns.errors import BadBatchResult, DeadlineExceeded, ItemTooLarge, QueueFull, ServerStopped
+    from callboard.patterns.fairshare.server import FairShareScheduler
+    from callboard.patterns.fairshare.settings import FairOverflow, Tenant, UnknownTenant
+    from callboard.patterns.fairshare.stats import FairShareStats, TenantStats
     from callboard.patterns.waiting import OverflowPolicy
     from callboard.retry import request_key, retrying
     from callboard.support import supports
@@ -141,6 +144,9 @@ _NAMES = {
         "QueueFull",
         "ServerStopped",
     ),
+    "callboard.patterns.fairshare.server": ("FairShareScheduler",),
+    "callboard.patterns.fairshare.settings": ("FairOverflow", "Tenant", "UnknownTenant"),
+    "callboard.patterns.fairshare.stats": ("FairShareStats", "TenantStats"),
     "callboard.patterns.waiting": ("OverflowPolicy",),
     "callboard.retry": ("request_key", "retrying"),
     "callboard.support": ("supports",),
@@ -174,6 +180,9 @@ __all__ = [
     "Dispatch",
     "DriverError",
     "DynamicBatchingServer",
+    "FairOverflow",
+    "FairShareScheduler",
+    "FairShareStats",
     "GpuRef",
     "GpuRefStale",
     "GpuToken",
@@ -209,8 +218,11 @@ __all__ = [
     "Stopped",
     "Stream",
     "System",
+    "Tenant",
+    "TenantStats",
     "Terminated",
     "TraceRecord",
+    "UnknownTenant",
     "Unrecoverable",
     "UnsupportedOp",
     "Withdrawn",

@@ -56,7 +56,7 @@ class FairPolicy:
         entry.key = leaf
         try:
             return self._add(leaf, entry, now, may_block, retry_after)
-        except Exception:
+        except (QueueFull, ItemTooLarge):
             self.tree.forget(leaf, now)  # it may have been made for this one
             raise
 

@@ -334,8 +334,7 @@ class FairShareScheduler(RequestServer[T, R]):
             value = await self._call(item)
         except Exception as e:  # the user's function may raise anything: its request ends in that
             error = deliverable(e)
-        except BaseException:
-            # The task was cancelled, by stop() or with its loop, or Ctrl-C came: what it ran has no other end.
+        except BaseException:  # cancelled, by stop() or with its loop, or Ctrl-C: what it ran has no other end
             self._policy.finish(entry, entry.cost, self._clock.time())
             self._fail(entry, ServerStopped(f"{self.name} stopped before the request was done"), "stopped")
             raise
