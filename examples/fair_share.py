@@ -18,7 +18,8 @@ async def main(name: str) -> None:
         async def embed(text: str) -> np.ndarray:
             order.append(text[0])
             rows = np.full((len(text), WIDTH), 1 / len(text), "f4")  # a token for each character
-            return (await gpu.blas.gemm(gpu.put(rows), weights).get()).sum(0)
+            vector: np.ndarray = (await gpu.blas.gemm(gpu.put(rows), weights).get()).sum(0)
+            return vector
 
         tenants: dict[object, cb.Tenant | float] = {
             "flood": cb.Tenant(weight=1, max_queue=200),
@@ -26,8 +27,9 @@ async def main(name: str) -> None:
             ("acme", "ann"): 1,  # ann and bob share what the group acme gets
             ("acme", "bob"): cb.Tenant(max_in_flight=1, hard=True),
         }
-        scheduler = cb.FairShareScheduler(embed, tenants=tenants, max_in_flight=2, cost=len)
-        async with scheduler:
+        async with cb.FairShareScheduler[str, np.ndarray](
+            embed, tenants=tenants, max_in_flight=2, cost=len
+        ) as scheduler:
             work = [scheduler.submit("f" * 40, tenant="flood") for _ in range(100)]  # 4,000 tokens
             work += [scheduler.submit("p" * 10, tenant="paid") for _ in range(200)]  # 2,000 tokens
             work += [scheduler.submit("b" * 20, tenant=("acme", "bob")) for _ in range(5)]

@@ -3,7 +3,7 @@
 import asyncio
 import concurrent.futures
 import logging
-from collections.abc import Awaitable, Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import replace
 from typing import Any, Literal, NamedTuple, TypeVar
 
@@ -39,7 +39,7 @@ class FairShareScheduler(RequestServer[T, R]):
 
     ::
 
-        async with cb.FairShareScheduler(generate, tenants={"free": 1, "paid": 3}) as scheduler:
+        async with cb.FairShareScheduler[str, str](generate, tenants={"free": 1, "paid": 3}) as scheduler:
             text = await scheduler.submit(prompt, tenant="paid", cost=len(prompt))
 
     While tenants have requests waiting, what they are served is proportional to their weights, in cost, whatever the
@@ -78,7 +78,7 @@ class FairShareScheduler(RequestServer[T, R]):
 
     def __init__(
         self,
-        dispatcher: Callable[[T], Awaitable[R] | R | Any],
+        dispatcher: Callable[[T], Any],
         *,
         tenants: Mapping[Any, Tenant | float] | None = None,
         default: Tenant | None = Tenant(),  # noqa: B008 -- frozen
@@ -363,7 +363,7 @@ class FairShareScheduler(RequestServer[T, R]):
         """What a request did cost."""
         if self._charge == "seconds":
             return seconds
-        if self._charge is None or error is not None:
+        if not callable(self._charge) or error is not None:
             return entry.cost
         cost = float(self._charge(item, value, seconds))
         if not 0 <= cost < float("inf"):
