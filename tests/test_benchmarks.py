@@ -154,6 +154,14 @@ def test_batching(tmp_path: Path) -> None:
     assert 0.25 < thirty < 1.0  # three batches of 100 ms; formed ahead of the executor, they are thirty
 
 
+@pytest.mark.slow
+def test_fair_share(tmp_path: Path) -> None:
+    record = run(tmp_path, "fair_share")
+    assert set(record["results"]["throughput"]) == {"callboard", "queue"}
+    assert 0.6 < record["results"]["share of time"]["weight 3"]["median"] < 0.9
+    assert {bar["held"] for bar in record["bars"]} <= {True, False}
+
+
 def test_rounds_take_turns_in_both_directions(harness: ModuleType) -> None:
     order: list[str] = []
 
