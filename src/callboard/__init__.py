@@ -74,6 +74,9 @@ if TYPE_CHECKING:
     from callboard.device.supervision.watch import Lost, Recovered, Stopped
     from callboard.patterns.batching.server import BatchingStats, DynamicBatchingServer
     from callboard.patterns.batching.settings import Dispatch, pow2_length
+    from callboard.patterns.cascade.calibration import Calibration
+    from callboard.patterns.cascade.server import CascadeReply, CascadeStats, InferenceCascade
+    from callboard.patterns.cascade.stages import CascadeStage
     from callboard.patterns.errors import BadBatchResult, DeadlineExceeded, ItemTooLarge, QueueFull, ServerStopped
     from callboard.patterns.fairshare.server import FairShareScheduler
     from callboard.patterns.fairshare.settings import FairOverflow, Tenant, UnknownTenant
@@ -137,6 +140,9 @@ _NAMES = {
     "callboard.device.supervision.watch": ("Lost", "Recovered", "Stopped"),
     "callboard.patterns.batching.server": ("BatchingStats", "DynamicBatchingServer"),
     "callboard.patterns.batching.settings": ("Dispatch", "pow2_length"),
+    "callboard.patterns.cascade.calibration": ("Calibration",),
+    "callboard.patterns.cascade.server": ("CascadeReply", "CascadeStats", "InferenceCascade"),
+    "callboard.patterns.cascade.stages": ("CascadeStage",),
     "callboard.patterns.errors": (
         "BadBatchResult",
         "DeadlineExceeded",
@@ -166,6 +172,10 @@ __all__ = [
     "Backoff",
     "BadBatchResult",
     "BatchingStats",
+    "Calibration",
+    "CascadeReply",
+    "CascadeStage",
+    "CascadeStats",
     "ContextLost",
     "ContextPoisoned",
     "DType",
@@ -190,6 +200,7 @@ __all__ = [
     "HostContext",
     "In",
     "InOut",
+    "InferenceCascade",
     "ItemTooLarge",
     "LibraryError",
     "Lost",

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from callboard.cli.demo.digits import load_digits
 from callboard.patterns.cascade.calibration import calibrate
 from callboard.patterns.cascade.confidence import margin, max_probability, negative_entropy
-from callboard.patterns.cascade.stages import OnError, Stage, clears, on_failure
+from callboard.patterns.cascade.stages import CascadeStage, OnError, clears, on_failure
 
 LOGITS = st.lists(st.floats(-30, 30), min_size=2, max_size=6)
 
@@ -66,10 +66,10 @@ def test_what_follows_a_failure(policy: OnError, last: bool, answered: bool, lat
 
 
 def test_what_a_stage_answers() -> None:
-    assert Stage(len).answer(("x", 1)) == ("x", 1.0)
-    assert Stage(len, confidence=max).answer([1, 3]) == ([1, 3], 3.0)
+    assert CascadeStage(len).answer(("x", 1)) == ("x", 1.0)
+    assert CascadeStage(len, confidence=max).answer([1, 3]) == ([1, 3], 3.0)
     with pytest.raises(TypeError, match="must give pairs of answer and confidence, but gave a str"):
-        Stage(len).answer("xy")
+        CascadeStage(len).answer("xy")
 
 
 @pytest.mark.parametrize(
@@ -79,14 +79,17 @@ def test_what_a_stage_answers() -> None:
         ({"timeout": 0}, "timeout must be positive"),
         ({"cost": -1}, "cost must be a finite"),
         ({"on_error": "retry"}, "retry"),
+        ({"confidence": "logits"}, "confidence must be a function or one of margin, max_probability, negative_entropy"),
     ],
 )
 def test_stages_are_checked(wrong: dict[str, Any], says: str) -> None:
     with pytest.raises(ValueError, match=says):
-        Stage(len, **wrong)
+        CascadeStage(len, **wrong)
 
 
-def outcome(row: list[float], right: list[bool], costs: list[float], thresholds: tuple[float, ...]) -> tuple[bool, float]:
+def outcome(
+    row: list[float], right: list[bool], costs: list[float], thresholds: tuple[float, ...]
+) -> tuple[bool, float]:
     paid = 0.0
     for stage, cost in enumerate(costs):
         paid += cost
@@ -140,13 +143,15 @@ def test_calibration_checks_its_arguments(arguments: Any, options: Any, says: st
 
 
 def logistic(x: np.ndarray, y: np.ndarray) -> Any:
-    """A linear classifier of ten classes, by gradient descent; gives its logits."""
+    """A linear classifier of ten classes, by gradient descent with momentum; gives its logits."""
     x = np.c_[x, np.ones(len(x))]
     weights = np.zeros((x.shape[1], 10))
+    step = np.zeros_like(weights)
     target = np.eye(10)[y]
-    for _ in range(300):
+    for _ in range(400):
         powers = np.exp(x @ weights)
-        weights -= 0.5 * x.T @ (powers / powers.sum(axis=1, keepdims=True) - target) / len(x)
+        step = 0.9 * step - x.T @ (powers / powers.sum(axis=1, keepdims=True) - target) / len(x)
+        weights = weights + step
     return lambda rows: np.c_[rows, np.ones(len(rows))] @ weights
 
 
@@ -165,16 +170,15 @@ def test_real_digits_by_two_models() -> None:
     digits = load_digits()
     x, y = digits.images / digits.images.max(), digits.labels
     losses, shares = [], []
-    for seed in range(3):
+    for seed in range(5):
         train, held, test = np.split(np.random.default_rng(seed).permutation(len(x)), [900, 1350])
         small, large = logistic(x[train], y[train]), kernel(x[train], y[train])
         sure = [[margin(row)] for row in small(x[held])]
         right = np.stack([model(x[held]).argmax(1) == y[held] for model in (small, large)], axis=1)
-        (threshold,) = calibrate(sure, right, [1, 20], max_loss=0.001).thresholds
+        (threshold,) = calibrate(sure, right, [1, 20], max_loss=0.005).thresholds
         keeps = np.array([margin(row) for row in small(x[test])]) >= threshold
         answers = np.where(keeps, small(x[test]).argmax(1), large(x[test]).argmax(1))
         losses.append((large(x[test]).argmax(1) == y[test]).mean() - (answers == y[test]).mean())
         shares.append(1 - keeps.mean())
-    print(losses, shares)
     assert np.mean(losses) <= 0.005
     assert np.mean(shares) <= 0.15

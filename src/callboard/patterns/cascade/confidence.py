@@ -1,4 +1,4 @@
-"""How sure a classifier is of one row of logits: for ``Stage(confidence=...)``. All are larger for surer answers."""
+"""How sure a classifier is of a row of logits, for ``CascadeStage(confidence=...)``: larger is surer."""
 
 import numpy as np
 from numpy.typing import ArrayLike

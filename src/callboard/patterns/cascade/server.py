@@ -10,7 +10,7 @@ from callboard.actors.clock import Clock
 from callboard.patterns.batching.server import BatchingStats, DynamicBatchingServer
 from callboard.patterns.calling import deliverable
 from callboard.patterns.cascade.calibration import Calibration, calibrate
-from callboard.patterns.cascade.stages import OnError, Stage, clears, on_failure
+from callboard.patterns.cascade.stages import CascadeStage, OnError, clears, on_failure
 from callboard.patterns.entries import Entry, State
 from callboard.patterns.errors import DeadlineExceeded, QueueFull
 from callboard.patterns.server import RequestServer
@@ -90,7 +90,7 @@ class InferenceCascade(RequestServer[T, CascadeReply[R]]):
 
     ::
 
-        stages = [cb.Stage(small, threshold=0.9), cb.Stage(large)]
+        stages = [cb.CascadeStage(small, threshold=0.9), cb.CascadeStage(large)]
         async with cb.InferenceCascade[str, str](stages) as cascade:
             reply = await cascade.submit("hello")
 
@@ -113,7 +113,7 @@ class InferenceCascade(RequestServer[T, CascadeReply[R]]):
 
     def __init__(
         self,
-        stages: Sequence[Stage],
+        stages: Sequence[CascadeStage],
         *,
         shadow: float = 0.0,
         agree: Callable[[Any, Any], bool] = lambda a, b: bool(a == b),
@@ -288,7 +288,7 @@ class InferenceCascade(RequestServer[T, CascadeReply[R]]):
         self._failures[flight.index] += 1
         late = isinstance(error, DeadlineExceeded | QueueFull)
         stage, last = self._stages[flight.index], flight.index == len(self._stages) - 1
-        follows = on_failure(stage.on_error, last=last, answered=flight.reply is not None, late=late)
+        follows = on_failure(OnError(stage.on_error), last=last, answered=flight.reply is not None, late=late)
         over = flight.deadline is not None and flight.deadline <= self._clock.time()
         if isinstance(error, QueueFull) and flight.reply is None:  # no reason to ask a larger model
             self._fail(entry, error, "dropped")
