@@ -15,7 +15,8 @@ TARGET = np.eye(10, dtype="f4")[DIGITS.labels[TRAIN]]
 
 
 def gram(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    return np.exp(-0.3 * ((a**2).sum(1)[:, None] + (b**2).sum(1) - 2 * a @ b.T), dtype="f4")
+    found: np.ndarray = np.exp(-0.3 * ((a**2).sum(1)[:, None] + (b**2).sum(1) - 2 * a @ b.T), dtype="f4")
+    return found
 
 
 async def main(name: str) -> None:

@@ -162,6 +162,13 @@ def test_fair_share(tmp_path: Path) -> None:
     assert {bar["held"] for bar in record["bars"]} <= {True, False}
 
 
+@pytest.mark.slow
+def test_cascade(tmp_path: Path) -> None:
+    found = run(tmp_path, "cascade")["results"]["throughput"]
+    assert found["ideal"]["median"] == pytest.approx(1000)
+    assert found["large model alone"]["median"] < found["cascade"]["median"] < 1.05 * found["ideal"]["median"]
+
+
 def test_rounds_take_turns_in_both_directions(harness: ModuleType) -> None:
     order: list[str] = []
 

@@ -322,10 +322,11 @@ class CascadeMachine(RuleBasedStateMachine):
         self.run(go())
 
     @precondition(lambda self: any(model.waiting for model in self.models))
-    @rule(data=st.data(), how=st.sampled_from([None, None, ValueError("no"), cb.ContextPoisoned("lost"), []]))
-    def answer(self, data: st.DataObject, how: Any) -> None:
+    @rule(data=st.data(), how=st.sampled_from(["value", "value", "raise", "lose", "short"]))
+    def answer(self, data: st.DataObject, how: str) -> None:
         model = data.draw(st.sampled_from([model for model in self.models if model.waiting]))
-        self.run(model.release(how))
+        ends = {"raise": ValueError("no"), "lose": cb.ContextPoisoned("lost"), "short": []}
+        self.run(model.release(ends.get(how)))
 
     @rule(seconds=st.sampled_from([0.02, 0.6, 3.0]))
     def wait(self, seconds: float) -> None:
