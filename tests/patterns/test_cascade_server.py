@@ -179,6 +179,20 @@ async def test_full_stages(clock: ManualClock) -> None:
         assert (stats.rejected, stats.submitted, stats.completed) == (1, 6, 5)
 
 
+async def test_one_that_the_first_stage_drops_does_not_go_on(clock: ManualClock) -> None:
+    small, large = sure_of(9), sure_of(9)
+    tight = {"max_batch": 1, "max_queue": 1, "overflow": "drop_oldest"}
+    async with lab([CascadeStage(small, 0.5, batching=tight), CascadeStage(large)], clock) as cascade:
+        futures = [cascade.submit_nowait(0)]
+        await turns()
+        futures += [cascade.submit_nowait(n) for n in (1, 2)]
+        assert isinstance(await outcome(futures[1]), QueueFull)
+        await small.release_all()
+        assert large.batches == []
+        assert [(await futures[n]).response for n in (0, 2)] == [0, 20]
+        assert cascade.stats().dropped == 1
+
+
 async def test_cancelling_takes_the_request_out_of_its_stage(clock: ManualClock) -> None:
     small, large = sure_of(0), sure_of(9)
     async with lab([CascadeStage(small, 0.5), CascadeStage(large, batching={"max_batch": 1})], clock) as cascade:

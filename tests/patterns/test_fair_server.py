@@ -244,6 +244,21 @@ async def test_deadlines_and_cancellations(clock: ManualClock) -> None:
         assert (stats.expired, stats.cancelled, stats.completed, stats.in_flight) == (2, 1, 1, 0)
 
 
+async def test_what_has_expired_is_not_run_though_its_timer_is_late(clock: ManualClock) -> None:
+    """A loop that was busy: a slot is free before the timer of the deadline has fired."""
+    model = Model()
+    async with lab(model, clock) as scheduler:
+        scheduler.submit_nowait(0, tenant="a")
+        await turns()
+        late = scheduler.submit_nowait(1, tenant="a", timeout=1)
+        scheduler.submit_nowait(2, tenant="a")
+        clock._now += 2.0
+        await model.release()
+        assert model.items == [0, 2]
+        assert isinstance(await outcome(late), DeadlineExceeded)
+        await model.release_all()
+
+
 async def test_blocked_callers_wait_for_their_tenants_room(clock: ManualClock) -> None:
     model = Model()
     options = {"tenants": {"a": Tenant(max_queue=1)}, "overflow": "block", "block_timeout": 1.0}

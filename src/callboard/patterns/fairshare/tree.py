@@ -277,8 +277,7 @@ class FairTree:
             vt, _, flow = heapq.heappop(group.idle)
             if flow.shelved == vt:  # else there is a later record
                 flow.shelved = None
-                if not flow.load and flow.vt <= floor:
-                    self._drop(flow, now)
+                self._drop(flow, now)
 
     def _drop(self, flow: Flow, now: float) -> None:
         if not flow.load and flow.node.flows.get(flow.priority) is flow:
