@@ -13,6 +13,7 @@ once.
 import argparse
 import asyncio
 import concurrent.futures
+import functools
 import gc
 import itertools
 import time
@@ -162,14 +163,19 @@ def main() -> None:
             return model_on(await system.device(given.device))
 
         def compare(title: str, show: Callable[[float], str], measure: Callable[[Any], Any]) -> Figures:
-            subjects = {name: lambda make=make: runner.run(measure(make)) for name, make in SUBJECTS.items()}
+            def once(make: Any) -> float:
+                return float(runner.run(measure(make)))
+
+            subjects: dict[str, Callable[[], float]] = {
+                name: functools.partial(once, make) for name, make in SUBJECTS.items()
+            }
             found = interleave(subjects, given.rounds, title)
             record[title] = table(title, found, show, "idle dispatch")
             return found
 
         def bar(what: str, found: Figures, to: str, limit: float, at_least: bool) -> None:
             ratio = ratios(found, "callboard", to)
-            bars.append(Bar(f"{what}, to {to}", ratio and ratio["median"], limit, at_least))
+            bars.append(Bar(f"{what}, to {to}", ratio["median"] if ratio else None, limit, at_least))
 
         system = cb.System("batching")
         function = runner.run(opened())
@@ -179,10 +185,9 @@ def main() -> None:
         slow = compare("30 requests in 150 ms", millis, thirty)
         bars.append(Bar("30 requests in 150 ms, s", spread(slow["callboard"])["median"], 0.35, at_least=False))
         for clients, limits in ((1, {"idle dispatch": 0.95}), (16, {"idle dispatch": 1.3, "Cork": 1.0}), (128, {})):
+            load = functools.partial(closed, clients=clients, seconds=given.seconds)
             found = compare(
-                f"closed, {clients} clients",
-                per_second,
-                lambda make, clients=clients: loaded(make, function, lambda s: closed(s, clients, given.seconds)),
+                f"closed, {clients} clients", per_second, functools.partial(loaded, function=function, load=load)
             )
             for to, limit in (limits or {"idle dispatch": 0.97, "Cork": 0.97}).items():
                 bar(f"closed, {clients} clients", found, to, limit, at_least=True)

@@ -247,6 +247,18 @@ def test_none_waits_for_others_beyond_what_its_deadline_allows(dispatch: Dispatc
     assert len(numbers(policy.take(at))) == 2
 
 
+def test_one_slow_batch_makes_a_lone_client_wait_for_nothing() -> None:
+    policy = policy_of(dispatch=Dispatch.ADAPTIVE, max_batch=16, max_wait=1.0)
+    learn(policy, 0.05 * MS, 1 * MS)
+    now = 0.0
+    for number in range(100):
+        add(policy, number, now=now)
+        assert policy.take(now) is not None
+        took = 500 * MS if number == 50 else 1.05 * MS  # a pause of the machine
+        policy.finished(1, took)
+        now += took
+
+
 def test_before_anything_is_measured_nothing_waits() -> None:
     policy = policy_of(dispatch=Dispatch.ADAPTIVE)
     add(policy, 0)

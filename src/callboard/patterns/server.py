@@ -7,7 +7,7 @@ import itertools
 import math
 import operator
 from abc import ABC, abstractmethod
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
@@ -243,6 +243,19 @@ class RequestServer(ABC, Generic[T, R]):
         how = "was not started" if self._loop is None else "is draining" if self._stopping is None else "has stopped"
         return ServerStopped(f"{self.name} {how} and takes no requests")
 
+    def _stopped(self) -> ServerStopped:
+        return ServerStopped(f"{self.name} stopped before the request was done")
+
+    def _on_loop(self, work: Callable[[], None]) -> None:
+        """Do this on the server's loop: now, or soon where this is another thread; not at all once it has stopped."""
+        loop = self._loop
+        if loop is None or self._stopping is not None:
+            return
+        if asyncio._get_running_loop() is loop:
+            work()
+        else:
+            loop.call_soon_threadsafe(work)
+
     # -- ends ----------------------------------------------------------------------------------------------------------
 
     def _succeed(self, entry: Entry, value: Any, now: float) -> None:
@@ -362,7 +375,7 @@ class RequestServer(ABC, Generic[T, R]):
         self._stopping = self._loop.create_future()
         try:
             for entry in list(self._open.values()):
-                self._fail(entry, ServerStopped(f"{self.name} stopped before the request was done"), "stopped")
+                self._fail(entry, self._stopped(), "stopped")
             if self._alarm is not None:
                 self._alarm[1].cancel()
                 self._alarm = None

@@ -35,9 +35,9 @@ class BatchPolicy:
     """Decides about the batches of one server.
 
     A batch is formed by :meth:`take`, which is called when an executor is free and never earlier, so that requests
-    join until the last moment. After a batch of several requests has been answered, the caller of :meth:`take` should
-    let the event loop run :data:`SETTLE` more iterations: clients that submit their next request when they get an
-    answer then find themselves in one batch.
+    join until the last moment. After a batch of several requests has been answered, and while no batch is
+    :attr:`full`, the caller of :meth:`take` should let the event loop run :data:`SETTLE` more iterations. Clients that
+    submit their next request when they get an answer then find themselves in one batch.
 
     Args:
         settings: May be replaced by ones of other sizes and waits at any time; the bounds of the queue and the ageing
@@ -128,10 +128,19 @@ class BatchPolicy:
         """A batch of ``n`` items has run without an error."""
         self.times.add(n, seconds)
 
+    @property
+    def full(self) -> bool:
+        """Whether a batch waits that cannot become larger."""
+        return self.line.count > 0 and any(self._is_full(bucket) for bucket in self.line.buckets())
+
+    def _is_full(self, bucket: Bucket) -> bool:
+        settings = self.settings
+        most = settings.max_batch_cost
+        return bucket.count >= settings.max_batch or (most is not None and bucket.cost >= most)
+
     def _ready_at(self, bucket: Bucket, now: float) -> float:
         settings = self.settings
-        full = bucket.count >= settings.max_batch
-        if full or (settings.max_batch_cost is not None and bucket.cost >= settings.max_batch_cost):
+        if self._is_full(bucket):
             return now
         heads = list(bucket.heads())
         if self.draining or min(head.number for head in heads) <= self._flushed:
