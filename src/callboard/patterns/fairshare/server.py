@@ -12,7 +12,6 @@ from callboard.core.errors import ContextLost
 from callboard.patterns.batching.policy import SETTLE
 from callboard.patterns.calling import Executor, UserCall, deliverable
 from callboard.patterns.entries import Entry, State
-from callboard.patterns.errors import ServerStopped
 from callboard.patterns.fairshare.policy import FairPolicy
 from callboard.patterns.fairshare.settings import FairOverflow, Tenant, path_of
 from callboard.patterns.fairshare.stats import FairShareStats, TenantStats, jain
@@ -336,7 +335,7 @@ class FairShareScheduler(RequestServer[T, R]):
             error = deliverable(e)
         except BaseException:  # cancelled, by stop() or with its loop, or Ctrl-C: what it ran has no other end
             self._policy.finish(entry, entry.cost, self._clock.time())
-            self._fail(entry, ServerStopped(f"{self.name} stopped before the request was done"), "stopped")
+            self._fail(entry, self._stopped(), "stopped")
             raise
         ended = self._clock.time()
         self._busy += ended - now
