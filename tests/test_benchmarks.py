@@ -176,6 +176,21 @@ def test_replicas(tmp_path: Path) -> None:
     assert {bar["held"] for bar in record["bars"] if bar["what"].startswith("p99")} == {None}  # too few requests
 
 
+@pytest.mark.slow
+def test_fair_share(tmp_path: Path) -> None:
+    record = run(tmp_path, "fair_share")
+    assert set(record["results"]["throughput"]) == {"callboard", "queue"}
+    assert 0.6 < record["results"]["share of time"]["weight 3"]["median"] < 0.9
+    assert {bar["held"] for bar in record["bars"]} <= {True, False}
+
+
+@pytest.mark.slow
+def test_cascade(tmp_path: Path) -> None:
+    found = run(tmp_path, "cascade")["results"]["throughput"]
+    assert found["ideal"]["median"] == pytest.approx(1000)
+    assert found["large model alone"]["median"] < found["cascade"]["median"] < 1.05 * found["ideal"]["median"]
+
+
 def test_rounds_take_turns_in_both_directions(harness: ModuleType) -> None:
     order: list[str] = []
 

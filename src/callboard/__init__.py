@@ -74,7 +74,13 @@ if TYPE_CHECKING:
     from callboard.device.supervision.watch import Lost, Recovered, Stopped
     from callboard.patterns.batching.server import BatchingStats, DynamicBatchingServer
     from callboard.patterns.batching.settings import Dispatch, pow2_length
+    from callboard.patterns.cascade.calibration import Calibration
+    from callboard.patterns.cascade.server import CascadeReply, CascadeStats, InferenceCascade
+    from callboard.patterns.cascade.stages import CascadeStage
     from callboard.patterns.errors import BadBatchResult, DeadlineExceeded, ItemTooLarge, QueueFull, ServerStopped
+    from callboard.patterns.fairshare.server import FairShareScheduler
+    from callboard.patterns.fairshare.settings import FairOverflow, Tenant, UnknownTenant
+    from callboard.patterns.fairshare.stats import FairShareStats, TenantStats
     from callboard.patterns.replicas.ejection import Ejection
     from callboard.patterns.replicas.errors import NoReplica
     from callboard.patterns.replicas.hedging import Hedging
@@ -142,6 +148,9 @@ _NAMES = {
     "callboard.device.supervision.watch": ("Lost", "Recovered", "Stopped"),
     "callboard.patterns.batching.server": ("BatchingStats", "DynamicBatchingServer"),
     "callboard.patterns.batching.settings": ("Dispatch", "pow2_length"),
+    "callboard.patterns.cascade.calibration": ("Calibration",),
+    "callboard.patterns.cascade.server": ("CascadeReply", "CascadeStats", "InferenceCascade"),
+    "callboard.patterns.cascade.stages": ("CascadeStage",),
     "callboard.patterns.errors": (
         "BadBatchResult",
         "DeadlineExceeded",
@@ -156,6 +165,9 @@ _NAMES = {
     "callboard.patterns.replicas.replica": ("Replica",),
     "callboard.patterns.replicas.server": ("ModelReplicaPool",),
     "callboard.patterns.replicas.stats": ("PoolStats", "ReplicaStats"),
+    "callboard.patterns.fairshare.server": ("FairShareScheduler",),
+    "callboard.patterns.fairshare.settings": ("FairOverflow", "Tenant", "UnknownTenant"),
+    "callboard.patterns.fairshare.stats": ("FairShareStats", "TenantStats"),
     "callboard.patterns.waiting": ("OverflowPolicy",),
     "callboard.retry": ("request_key", "retrying"),
     "callboard.serve.starting": ("serve",),
@@ -176,6 +188,10 @@ __all__ = [
     "Backoff",
     "BadBatchResult",
     "BatchingStats",
+    "Calibration",
+    "CascadeReply",
+    "CascadeStage",
+    "CascadeStats",
     "ContextLost",
     "ContextPoisoned",
     "DType",
@@ -191,6 +207,9 @@ __all__ = [
     "DriverError",
     "DynamicBatchingServer",
     "Ejection",
+    "FairOverflow",
+    "FairShareScheduler",
+    "FairShareStats",
     "GpuRef",
     "GpuRefStale",
     "GpuToken",
@@ -199,6 +218,7 @@ __all__ = [
     "HostContext",
     "In",
     "InOut",
+    "InferenceCascade",
     "ItemTooLarge",
     "LibraryError",
     "Lost",
@@ -234,8 +254,11 @@ __all__ = [
     "Stopped",
     "Stream",
     "System",
+    "Tenant",
+    "TenantStats",
     "Terminated",
     "TraceRecord",
+    "UnknownTenant",
     "Unrecoverable",
     "UnsupportedOp",
     "Withdrawn",

@@ -1,0 +1,1 @@
+"""Cascades: a small model answers what it is sure of, a larger one the rest."""

@@ -1,0 +1,344 @@
+"""``InferenceCascade``: each request runs through models of rising cost until one is sure of its answer."""
+
+import asyncio
+import random
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Generic, Self, TypeVar
+
+from callboard.actors.clock import Clock
+from callboard.patterns.batching.server import BatchingStats, DynamicBatchingServer
+from callboard.patterns.calling import deliverable
+from callboard.patterns.cascade.calibration import Calibration, calibrate
+from callboard.patterns.cascade.stages import CascadeStage, OnError, clears, on_failure
+from callboard.patterns.entries import Entry, State
+from callboard.patterns.errors import DeadlineExceeded, QueueFull
+from callboard.patterns.server import RequestServer
+from callboard.patterns.stats import ServerStats
+
+__all__ = ["CascadeReply", "CascadeStats", "InferenceCascade", "StageStats"]
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True)
+class CascadeReply(Generic[R]):
+    """What a cascade answers.
+
+    Attributes:
+        response: The answer of a stage.
+        stage_index: Which one, from 0.
+        confidence: Its confidence in the answer.
+        degraded: A further stage was to answer, but failed, was full, or was too late.
+    """
+
+    response: R
+    stage_index: int
+    confidence: float
+    degraded: bool = False
+
+
+@dataclass(frozen=True)
+class StageStats:
+    """Figures of one stage.
+
+    Attributes:
+        answered: Requests that got its answer, also degraded ones.
+        escalated: Answers of its own that did not clear its threshold.
+        failed: Requests that it failed for, or was full or too late for.
+        batching: Of its server, where shadow runs and calibrations count too.
+    """
+
+    answered: int
+    escalated: int
+    failed: int
+    batching: BatchingStats
+
+
+@dataclass(frozen=True)
+class CascadeStats(ServerStats):
+    """Figures of a cascade. ``running`` has all open requests; those of each stage have its queue.
+
+    Attributes:
+        degraded: Requests that ended in a degraded answer.
+        shadowed: Answers of earlier stages that were compared with the last stage's.
+        agreed: Those of them that were equal.
+        stages: Of each stage.
+    """
+
+    degraded: int
+    shadowed: int
+    agreed: int
+    stages: tuple[StageStats, ...]
+
+
+class _Flight:
+    """Where a request is: its stage, the last answer, the future of the stage's server."""
+
+    __slots__ = ("deadline", "future", "index", "reply")
+
+    def __init__(self, deadline: float | None) -> None:
+        self.deadline = deadline
+        self.index = 0
+        self.reply: CascadeReply[Any] | None = None
+        self.future: asyncio.Future[Any] | None = None
+
+
+class InferenceCascade(RequestServer[T, CascadeReply[R]]):
+    """Answers what a small model is sure of by the small model, and the rest by larger ones.
+
+    ::
+
+        stages = [cb.CascadeStage(small, threshold=0.9), cb.CascadeStage(large)]
+        async with cb.InferenceCascade[str, str](stages) as cascade:
+            reply = await cascade.submit("hello")
+
+    Each stage is a ``DynamicBatchingServer``, so what is escalated is batched anew. The first stage whose confidence
+    is at least its threshold answers, else the last one. A request that has an answer when its deadline comes ends in
+    that answer, marked as degraded.
+
+    Args:
+        stages: From the cheapest on.
+        shadow: Share of the requests that an earlier stage has answered for which the last stage runs as well, behind
+            their answers, to be compared; 0 to 1.
+        agree: Whether two answers are equal, for ``shadow``.
+        seed: Of the choice of requests for ``shadow``.
+        name: For errors and logs.
+        clock: Tells the time; for tests.
+
+    Raises:
+        ValueError: There are no stages, or a setting is out of range.
+    """
+
+    def __init__(
+        self,
+        stages: Sequence[CascadeStage],
+        *,
+        shadow: float = 0.0,
+        agree: Callable[[Any, Any], bool] = lambda a, b: bool(a == b),
+        seed: int = 0,
+        name: str = "cascade",
+        clock: Clock | None = None,
+    ) -> None:
+        super().__init__(name, clock)
+        if not stages:
+            raise ValueError("a cascade needs at least one stage")
+        if not 0 <= shadow <= 1:
+            raise ValueError(f"shadow must be a share from 0 to 1, but is {shadow}")
+        self._stages = tuple(stages)
+        self._servers: list[DynamicBatchingServer[Any, Any]] = [
+            DynamicBatchingServer(stage.function, name=f"{name}, stage {n}", clock=self._clock, **stage.batching)
+            for n, stage in enumerate(stages)
+        ]
+        self._shadow = shadow
+        self._agree = agree
+        self._random = random.Random(seed)
+        self._answered, self._escalated, self._failures = ([0] * len(stages) for _ in range(3))
+        self._degraded = self._shadowed = self._agreed = 0
+
+    # -- for users -----------------------------------------------------------------------------------------------------
+
+    @property
+    def thresholds(self) -> tuple[float, ...]:
+        """Of all stages but the last."""
+        return tuple(stage.threshold for stage in self._stages[:-1])
+
+    def set(self, thresholds: Iterable[float]) -> None:
+        """Use other thresholds from now on. On the cascade's loop.
+
+        Raises:
+            ValueError: There is not one for each stage but the last, or one is NaN; nothing is changed.
+        """
+        found = [float(threshold) for threshold in thresholds]
+        if len(found) != len(self._stages) - 1:
+            raise ValueError(f"{len(found)} thresholds for {len(self._stages)} stages; all but the last have one")
+        changed = [replace(stage, threshold=new) for stage, new in zip(self._stages, found, strict=False)]
+        self._stages = (*changed, self._stages[-1])
+
+    async def calibrate(
+        self,
+        items: Iterable[T],
+        labels: Iterable[Any],
+        *,
+        max_loss: float | None = None,
+        budget: float | None = None,
+        right: Callable[[Any, Any], bool] = lambda answer, label: bool(answer == label),
+    ) -> Calibration:
+        """Run every stage on every item, choose thresholds by the result, and use them.
+
+        Args:
+            items, labels: Ones that the models were not trained on and the cascade is not judged by.
+            max_loss, budget: As for :func:`calibrate`; costs are those of the stages.
+            right: Whether an answer is right for a label.
+
+        Raises:
+            ValueError: As :func:`calibrate`.
+            Exception: What a stage raised.
+        """
+        given = list(items)
+        truth = list(labels)
+        if len(given) != len(truth):
+            raise ValueError(f"{len(given)} items, but {len(truth)} labels")
+        columns: list[list[tuple[Any, float]]] = []
+        drafts: list[Any] = [None] * len(given)
+        for stage, server in zip(self._stages, self._servers, strict=True):
+            found = []
+            width = server._policy.settings.max_batch
+            for start in range(0, len(given), width):
+                part = zip(given[start : start + width], drafts[start : start + width], strict=True)
+                work = [server.submit(pair if stage.draft else pair[0]) for pair in part]
+                found += [stage.answer(result) for result in await asyncio.gather(*work)]
+            columns.append(found)
+            drafts = [answer for answer, _ in found]
+        chosen = calibrate(
+            [[sure for _, sure in row] for row in zip(*columns[:-1], strict=True)],
+            [
+                [right(answer, label) for answer, _ in row]
+                for row, label in zip(zip(*columns, strict=True), truth, strict=True)
+            ],
+            [stage.cost for stage in self._stages],
+            max_loss=max_loss,
+            budget=budget,
+        )
+        self.set(chosen.thresholds)
+        return chosen
+
+    def stats(self) -> CascadeStats:
+        """Figures since the start. It reads counters only; on the cascade's loop."""
+        batching = [server.stats() for server in self._servers]
+        return CascadeStats(
+            submitted=sum(self._ends.values()) + len(self._open),
+            **self._ends,
+            queued=0,
+            blocked=0,
+            running=len(self._open),
+            queued_cost=sum(each.queued_cost for each in batching),
+            queue_time=batching[0].queue_time,
+            total_time=self._total_time.snapshot(),
+            degraded=self._degraded,
+            shadowed=self._shadowed,
+            agreed=self._agreed,
+            stages=tuple(
+                StageStats(*each)
+                for each in zip(self._answered, self._escalated, self._failures, batching, strict=True)
+            ),
+        )
+
+    # -- requests ------------------------------------------------------------------------------------------------------
+
+    def _admit(self, entry: Entry, now: float, *, may_block: bool) -> None:
+        flight = _Flight(entry.deadline)
+        entry.deadline = None  # the stages look after it, since an answer may be there when it comes
+        entry.key = flight
+        self._enter_stage(entry, flight)
+        entry.state = State.QUEUED
+
+    def _enter_stage(self, entry: Entry, flight: _Flight) -> None:
+        stage = self._stages[flight.index]
+        draft = None if flight.reply is None else flight.reply.response
+        flight.future = self._servers[flight.index].submit_nowait(
+            (entry.item, draft) if stage.draft else entry.item,
+            deadline=flight.deadline,
+            timeout=stage.timeout,
+            priority=entry.priority,
+            cost=entry.cost,
+        )
+        flight.future.add_done_callback(lambda future: self._stage_ended(entry, flight, future), context=self._context)
+
+    def _leave(self, entry: Entry) -> None:
+        flight = entry.key
+        if isinstance(flight, _Flight) and flight.future is not None:
+            flight.future.cancel()
+
+    def _no_room(self, entry: Entry) -> Exception:
+        return QueueFull(f"{self.name}: the first stage has no room")
+
+    # -- stages --------------------------------------------------------------------------------------------------------
+
+    def _stage_ended(self, entry: Entry, flight: _Flight, future: "asyncio.Future[Any]") -> None:
+        error = None if future.cancelled() else future.exception()
+        if entry.state is State.ENDED or future.cancelled():
+            return
+        index = flight.index
+        stage, last = self._stages[index], index == len(self._stages) - 1
+        if error is None:
+            try:
+                answer, confidence = stage.answer(future.result())
+            except Exception as e:  # of a hook: this stage has failed for this request
+                error = e
+            else:
+                flight.reply = CascadeReply(answer, index, confidence)
+                if clears(confidence, stage.threshold, last=last):
+                    self._answer(entry, flight, flight.reply)
+                else:
+                    self._escalated[index] += 1
+                    self._escalate(entry, flight)
+                return
+        self._stage_failed(entry, flight, deliverable(error))
+
+    def _escalate(self, entry: Entry, flight: _Flight) -> None:
+        flight.index += 1
+        try:
+            self._enter_stage(entry, flight)
+        except Exception as e:  # full, too late, or a hook of the stage's server
+            self._stage_failed(entry, flight, e)
+
+    def _stage_failed(self, entry: Entry, flight: _Flight, error: Exception) -> None:
+        self._failures[flight.index] += 1
+        late = isinstance(error, DeadlineExceeded | QueueFull)
+        stage, last = self._stages[flight.index], flight.index == len(self._stages) - 1
+        follows = on_failure(OnError(stage.on_error), last=last, answered=flight.reply is not None, late=late)
+        over = flight.deadline is not None and flight.deadline <= self._clock.time()
+        if isinstance(error, QueueFull) and flight.reply is None:  # no reason to ask a larger model
+            self._fail(entry, error, "dropped")
+        elif follows is OnError.ESCALATE and not over:
+            self._escalate(entry, flight)
+        elif follows is OnError.FALLBACK and flight.reply is not None:
+            self._degraded += 1
+            self._answer(entry, flight, replace(flight.reply, degraded=True))
+        else:
+            self._fail(entry, error, "expired" if isinstance(error, DeadlineExceeded) else "failed")
+
+    def _answer(self, entry: Entry, flight: _Flight, reply: CascadeReply[Any]) -> None:
+        self._answered[reply.stage_index] += 1
+        item, flight.future = entry.item, None
+        early = not reply.degraded and reply.stage_index < len(self._stages) - 1
+        self._succeed(entry, reply, self._clock.time())
+        if early and not self._closing and self._random.random() < self._shadow:
+            self._run_shadow(item, reply)
+
+    def _run_shadow(self, item: Any, reply: CascadeReply[Any]) -> None:
+        """Run the last stage as well, at the lowest priority, and compare."""
+        stage = self._stages[-1]
+
+        def compare(future: "asyncio.Future[Any]") -> None:
+            if future.cancelled() or future.exception() is not None:
+                return
+            agreed = self._agree(reply.response, stage.answer(future.result())[0])
+            self._shadowed += 1
+            self._agreed += agreed
+
+        try:
+            work = (item, reply.response) if stage.draft else item
+            self._servers[-1].submit_nowait(work, priority=-1).add_done_callback(compare, context=self._context)
+        except Exception:  # no room for what nobody waits for
+            return
+
+    # -- life ----------------------------------------------------------------------------------------------------------
+
+    async def start(self) -> Self:
+        await super().start()
+        for server in self._servers:
+            await server.start()
+        return self
+
+    def _key(self, item: T) -> Hashable:
+        return None
+
+    def _drain(self) -> None:
+        for server in self._servers:
+            server.flush_now()
+
+    async def _end_work(self) -> None:
+        await asyncio.gather(*(server.stop() for server in self._servers))

@@ -1,0 +1,104 @@
+"""``CascadeStage``: one model of a cascade; and what is decided when it has answered or failed."""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Literal
+
+from callboard.patterns.cascade.confidence import margin, max_probability, negative_entropy
+
+__all__ = ["CascadeStage", "OnError", "clears", "on_failure"]
+
+
+CONFIDENCES: dict[str, Callable[[Any], float]] = {
+    function.__name__: function for function in (margin, max_probability, negative_entropy)
+}
+"""By name, as ``CascadeStage.confidence`` takes them."""
+
+
+class OnError(StrEnum):
+    """What happens to a request for which a stage fails. Members equal their texts."""
+
+    ESCALATE = "escalate"
+    """It goes to the next stage; after the last one, as with ``fallback``."""
+    FALLBACK = "fallback"
+    """It gets the answer of the last stage that has given one, marked as degraded; without one, the error."""
+    FAIL = "fail"
+    """It gets the error."""
+
+
+@dataclass(frozen=True)
+class CascadeStage:
+    """One model of a cascade.
+
+    Attributes:
+        function: Gets a list of items, returns (or is awaited for) one result for each, in order: a pair of answer and
+            confidence, or the answer alone where there is ``confidence``. As for ``DynamicBatchingServer``.
+        threshold: The smallest confidence at which its answer is given. Not used of the last stage.
+        confidence: Finds the confidence of an answer: a function, or the name of one of a row of logits, ``"margin"``,
+            ``"max_probability"`` or ``"negative_entropy"``. A NaN clears no threshold.
+        draft: Whether the function gets pairs of an item and the last answer of the stages before, None without one.
+        timeout: Seconds that a request spends in this stage at most; None is no limit.
+        on_error: What happens when it fails, or takes longer than ``timeout`` and no stage has answered yet.
+        cost: What it costs relative to other stages, for :meth:`InferenceCascade.calibrate`.
+        batching: Further arguments of its ``DynamicBatchingServer``, such as ``max_batch``.
+    """
+
+    function: Callable[[list[Any]], Any]
+    threshold: float = 0.0
+    confidence: Callable[[Any], float] | str | None = None
+    draft: bool = False
+    timeout: float | None = None
+    on_error: OnError | Literal["escalate", "fallback", "fail"] = OnError.ESCALATE
+    cost: float = 1.0
+    batching: Mapping[str, Any] = field(default_factory=dict)
+    _confidence: Any = field(default=None, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "on_error", OnError(self.on_error))
+        found = CONFIDENCES.get(self.confidence) if isinstance(self.confidence, str) else self.confidence
+        object.__setattr__(self, "_confidence", found)
+        if self.confidence is not None and not callable(self._confidence):
+            names = ", ".join(CONFIDENCES)
+            raise ValueError(f"confidence must be a function or one of {names}, but is {self.confidence!r}")
+        if math.isnan(self.threshold):
+            raise ValueError("threshold is NaN; no confidence would clear it")
+        if self.timeout is not None and not self.timeout > 0:
+            raise ValueError(f"timeout must be positive seconds, but is {self.timeout}")
+        if not 0 <= self.cost < math.inf:
+            raise ValueError(f"cost must be a finite number of at least 0, but is {self.cost}")
+
+    def answer(self, result: Any) -> tuple[Any, float]:
+        """Answer and confidence of a result of the function.
+
+        Raises:
+            TypeError: It is no pair, and there is no ``confidence``.
+        """
+        if self._confidence is not None:
+            return result, float(self._confidence(result))
+        if not (isinstance(result, tuple) and len(result) == 2):
+            kind = type(result).__name__
+            raise TypeError(f"a stage without confidence= must give pairs of answer and confidence, but gave a {kind}")
+        return result[0], float(result[1])
+
+
+def clears(confidence: float, threshold: float, *, last: bool) -> bool:
+    """Whether an answer is given: the last stage's always, another's from its threshold on, NaN never."""
+    return last or confidence >= threshold
+
+
+def on_failure(on_error: OnError, *, last: bool, answered: bool, late: bool) -> OnError:
+    """What follows a stage that failed, or was too late.
+
+    Args:
+        on_error: The stage's policy.
+        last: There is no further stage.
+        answered: An earlier stage has given an answer.
+        late: It was too late: an answer that is there is given, whatever the policy.
+    """
+    if late and answered:
+        return OnError.FALLBACK
+    if on_error is OnError.ESCALATE and not last:
+        return OnError.ESCALATE
+    return OnError.FALLBACK if answered and on_error is not OnError.FAIL else OnError.FAIL

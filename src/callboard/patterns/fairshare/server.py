@@ -1,0 +1,400 @@
+"""``FairShareScheduler``: tenants share a function by weight, whatever each of them sends."""
+
+import asyncio
+import concurrent.futures
+import logging
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import replace
+from typing import Any, Literal, NamedTuple, TypeVar
+
+from callboard.actors.clock import Cancellable, Clock
+from callboard.core.errors import ContextLost
+from callboard.patterns.batching.policy import SETTLE
+from callboard.patterns.calling import Executor, UserCall, deliverable
+from callboard.patterns.entries import Entry, State
+from callboard.patterns.fairshare.policy import FairPolicy
+from callboard.patterns.fairshare.settings import FairOverflow, Tenant, path_of
+from callboard.patterns.fairshare.stats import FairShareStats, TenantStats, jain
+from callboard.patterns.server import STOP_TIMEOUT, RequestServer
+from callboard.patterns.stats import Histogram
+
+__all__ = ["FairShareScheduler"]
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+_log = logging.getLogger(__name__)
+
+
+class _Work(NamedTuple):
+    """An item and whose it is, on their way through the calls that all servers have."""
+
+    tenant: Hashable
+    item: Any
+
+
+class FairShareScheduler(RequestServer[T, R]):
+    """Runs the requests of many tenants so that each gets its share, by weight, of what the function can do.
+
+    ::
+
+        async with cb.FairShareScheduler[str, str](generate, tenants={"free": 1, "paid": 3}) as scheduler:
+            text = await scheduler.submit(prompt, tenant="paid", cost=len(prompt))
+
+    While tenants have requests waiting, what they are served is proportional to their weights, in cost, whatever the
+    number and the size of their requests. Nothing idles for it: a tenant that is alone gets everything. One that comes
+    back after a pause has saved nothing up. See :class:`FairTree` for the algorithm and its bound.
+
+    Higher priorities come first, of all tenants. Within a tenant and a priority, the request with the earliest deadline
+    comes first, then the one that was submitted first.
+
+    Args:
+        dispatcher: Gets one item; its result, awaited if it can be, is the request's value. It may be a plain function,
+            an async one, ``functools.partial(model.call, Model.predict)`` of a resident actor, or call device ops.
+        tenants: Weights or settings, by name. The name ``("acme", "bob")`` is of the tenant ``"bob"`` in the group
+            ``"acme"``: groups share first, then the members of each. ``("acme",)`` or ``"acme"`` names the group.
+        default: Settings of each tenant that ``tenants`` does not name, which is forgotten when it is idle. None: the
+            requests of such a tenant fail with :class:`UnknownTenant`.
+        max_in_flight: Calls of ``dispatcher`` that run at once.
+        cost: What an item costs, such as its tokens; called once, in ``submit``. 1 by default.
+        charge: What a request did cost when it has ended, which replaces its cost: ``"seconds"`` for the time that the
+            call took, or a function of the item, the value and the seconds. By default its cost stays what it was. A
+            call that failed is charged its seconds, or else its cost.
+        max_queue: Requests that wait at most, of all tenants; ``Tenant.max_queue`` bounds each of them.
+        overflow: What happens beyond that: ``"reject"``, ``"block"`` or ``"drop_newest_of_largest"``; see
+            :class:`FairOverflow`.
+        block_timeout: Seconds that ``"block"`` waits at most; None waits for ever.
+        idempotent: ``dispatcher`` may run twice for the same item: a request that fails with ``ContextLost`` is then
+            queued again, once, at no charge.
+        executor: Where ``dispatcher`` is called; see :class:`UserCall`.
+        name: For errors and logs.
+        clock: Tells the time; for tests.
+
+    Raises:
+        ValueError: A setting out of range.
+        TypeError: ``dispatcher`` cannot be called.
+    """
+
+    def __init__(
+        self,
+        dispatcher: Callable[[T], Any],
+        *,
+        tenants: Mapping[Any, Tenant | float] | None = None,
+        default: Tenant | None = Tenant(),  # noqa: B008 -- frozen
+        max_in_flight: int = 1,
+        cost: Callable[[T], float] | None = None,
+        charge: Literal["seconds"] | Callable[[T, R, float], float] | None = None,
+        max_queue: int = 4096,
+        overflow: FairOverflow | Literal["reject", "block", "drop_newest_of_largest"] = FairOverflow.REJECT,
+        block_timeout: float | None = None,
+        idempotent: bool = False,
+        executor: Executor = "auto",
+        name: str = "fair share",
+        clock: Clock | None = None,
+    ) -> None:
+        super().__init__(name, clock)
+        if max_in_flight < 1:
+            raise ValueError(f"max_in_flight must be at least 1, but is {max_in_flight}")
+        if block_timeout is not None and not block_timeout > 0:
+            raise ValueError(f"block_timeout must be positive seconds, but is {block_timeout}")
+        if not (charge is None or charge == "seconds" or callable(charge)):
+            raise ValueError(f'charge must be "seconds", a function or None, but is {charge!r}')
+        settings = {
+            path_of(tenant): given if isinstance(given, Tenant) else Tenant(given)
+            for tenant, given in (tenants or {}).items()
+        }
+        self._policy = FairPolicy(settings, default, max_queue, FairOverflow(overflow))
+        self._max_in_flight = max_in_flight
+        self._call = UserCall(dispatcher, executor, max_in_flight)
+        self._cost_of = cost
+        self._charge = charge
+        self._block_timeout = block_timeout
+        self._idempotent = idempotent
+        self._workers: set[asyncio.Task[None]] = set()
+        self._starting = False  # a worker was made and has not looked at the queue
+        self._timer: tuple[float, Cancellable] | None = None
+        self._dispatched = self._repeated = self._ended_calls = 0
+        self._busy = 0.0
+        self._queue_time = Histogram()
+
+    # -- for users -----------------------------------------------------------------------------------------------------
+
+    async def submit(
+        self,
+        item: T,
+        *,
+        tenant: Hashable = None,
+        deadline: float | None = None,
+        timeout: float | None = None,
+        priority: int = 0,
+        cost: float | None = None,
+    ) -> R:
+        """Give the scheduler an item of a tenant's and wait for its value; see :meth:`RequestServer.submit`.
+
+        Args:
+            tenant: Its name, or a tuple of the names of its groups and its own. None is a tenant like any other.
+            item, deadline, timeout, priority, cost: As for all servers.
+
+        Raises:
+            UnknownTenant: The tenant has no settings, and there is no ``default``.
+            Exception: As for all servers.
+        """
+        work: Any = _work(item, tenant)
+        return await super().submit(work, deadline=deadline, timeout=timeout, priority=priority, cost=cost)
+
+    def submit_nowait(
+        self,
+        item: T,
+        *,
+        tenant: Hashable = None,
+        deadline: float | None = None,
+        timeout: float | None = None,
+        priority: int = 0,
+        cost: float | None = None,
+    ) -> "asyncio.Future[R]":
+        """The same without waiting, on the scheduler's loop; see :meth:`RequestServer.submit_nowait`."""
+        work: Any = _work(item, tenant)
+        return super().submit_nowait(work, deadline=deadline, timeout=timeout, priority=priority, cost=cost)
+
+    def submit_threadsafe(
+        self,
+        item: T,
+        *,
+        tenant: Hashable = None,
+        deadline: float | None = None,
+        timeout: float | None = None,
+        priority: int = 0,
+        cost: float | None = None,
+    ) -> "concurrent.futures.Future[R]":
+        """The same from any thread; see :meth:`RequestServer.submit_threadsafe`."""
+        work: Any = _work(item, tenant)
+        return super().submit_threadsafe(work, deadline=deadline, timeout=timeout, priority=priority, cost=cost)
+
+    def ask(
+        self,
+        item: T,
+        timeout: float | None = None,
+        *,
+        tenant: Hashable = None,
+        priority: int = 0,
+        cost: float | None = None,
+    ) -> R:
+        """The same, blocking, for threads and synchronous programs; see :meth:`RequestServer.ask`."""
+        work: Any = _work(item, tenant)
+        return super().ask(work, timeout, priority=priority, cost=cost)
+
+    def set(self, tenant: Hashable, **changes: Any) -> Tenant:
+        """Change settings of a tenant or a group while it runs; gives all of them. On the scheduler's loop.
+
+        What was served before counts as it was charged. A tenant that had no settings has them from now on.
+
+        Args:
+            tenant: As for :meth:`submit`.
+            changes: Fields of :class:`Tenant`.
+
+        Raises:
+            ValueError: Out of range; nothing is changed.
+            UnknownTenant: It has no settings that could be changed, and there is no ``default``.
+        """
+        path = path_of(tenant)
+        settings = replace(self._policy.tree.settings_of(path), **changes)
+        self._policy.tree.configure(path, settings, self._clock.time())
+        self._pump()
+        return settings
+
+    def stats(self) -> FairShareStats:
+        """Figures since the start. It reads counters only, a few for each tenant; on the scheduler's loop."""
+        tree = self._policy.tree
+        leaves = list(tree.leaves())
+        return FairShareStats(
+            submitted=sum(self._ends.values()) + len(self._open),
+            **self._ends,
+            queued=tree.queued,
+            blocked=self._policy.blocked,
+            running=len(self._open) - tree.queued - self._policy.blocked,
+            queued_cost=sum(leaf.cost for leaf in leaves),
+            queue_time=self._queue_time.snapshot(),
+            total_time=self._total_time.snapshot(),
+            in_flight=tree.running,
+            total_dispatched=self._dispatched,
+            repeated=self._repeated,
+            served=tree.served,
+            jain=jain(leaf.served * leaf.per_cost for leaf in leaves),
+            tenants={
+                leaf.path[0] if len(leaf.path) == 1 else leaf.path: TenantStats(
+                    weight=leaf.settings.weight,
+                    queued=len(leaf.waiting),
+                    blocked=len(leaf.blocked),
+                    running=leaf.running,
+                    started=leaf.started,
+                    served=leaf.served,
+                    share=leaf.served / tree.served if tree.served else 0.0,
+                    lag=tree.lag(leaf),
+                    capped=leaf.capped,
+                )
+                for leaf in leaves
+            },
+        )
+
+    # -- requests ------------------------------------------------------------------------------------------------------
+
+    def _key(self, item: Any) -> Hashable:
+        return path_of(item.tenant)
+
+    def _cost(self, item: Any) -> float:
+        return 1 if self._cost_of is None else self._cost_of(item.item)
+
+    def _admit(self, entry: Entry, now: float, *, may_block: bool) -> None:
+        entry.item = entry.item.item
+        for dropped in self._policy.add(entry, entry.key, now, may_block=may_block, retry_after=self._retry_after()):
+            self._fail(dropped, self._no_room(dropped), "dropped")
+        if entry.state is State.BLOCKED and self._block_timeout is not None:
+            entry.admit_by = now + self._block_timeout
+        self._pump()
+
+    def _retry_after(self) -> float | None:
+        """Seconds until a call is expected to end; None where none has ended yet."""
+        return self._busy / self._ended_calls / self._max_in_flight if self._ended_calls else None
+
+    def _no_room(self, entry: Entry) -> Exception:
+        return self._policy.full(entry, self._retry_after())
+
+    def _leave(self, entry: Entry) -> None:
+        self._policy.remove(entry, self._clock.time())
+        if self._policy.blocked and self._policy.admit_blocked():
+            self._pump()
+
+    # -- calls ---------------------------------------------------------------------------------------------------------
+
+    def _pump(self) -> None:
+        """Start a worker, or set the timer for when one will be needed."""
+        free = self._max_in_flight - len(self._workers)
+        # Each worker starts the next one if there is more to run.
+        if free <= 0 or self._starting or self._loop is None or self._stopping is not None:
+            return
+        now = self._clock.time()
+        at = self._policy.tree.ready_at(now)
+        if at is None:
+            return
+        if at <= now:
+            self._starting = True
+            # In the server's context: what belongs to one request, such as its key, is not to mark the others.
+            context = self._context.copy()
+            task = self._loop.create_task(self._work(), name=f"{self.name}: calls", context=context)
+            self._workers.add(task)
+            task.add_done_callback(self._worker_ended)
+        elif self._timer is None or at < self._timer[0]:
+            self._cancel_timer()
+            self._timer = at, self._clock.call_later(at - now, self._timer_over)
+
+    def _timer_over(self) -> None:
+        self._timer = None
+        self._pump()
+
+    def _cancel_timer(self) -> None:
+        if self._timer is not None:
+            self._timer[1].cancel()
+            self._timer = None
+
+    async def _work(self) -> None:
+        """Run requests as long as there are any."""
+        self._starting = False
+        while self._stopping is None:
+            now = self._clock.time()
+            due = self._deadlines.next
+            if due is not None and due <= now:
+                self._alarmed()  # what has expired is not run
+            entry = self._policy.take(now)
+            if entry is None:
+                break
+            if self._policy.blocked:
+                self._policy.admit_blocked()
+            self._pump()  # there may be more, and slots
+            await self._run(entry, now)
+            if self._policy.tree.queued and not self._policy.waiting(entry):
+                # Its caller may submit the next request now that it is answered, and it may be its tenant's turn.
+                for _ in range(SETTLE):
+                    await asyncio.sleep(0)
+
+    def _worker_ended(self, worker: asyncio.Task[None]) -> None:
+        self._workers.discard(worker)
+        if worker.cancelled():
+            self._starting = False  # it may not have begun
+        self._pump()
+
+    async def _run(self, entry: Entry, now: float) -> None:
+        """Call the function for one request, to its end or back into the queue."""
+        entry.started = now
+        self._queue_time.add(now - entry.arrived)
+        self._dispatched += 1
+        item, value = entry.item, None
+        error: Exception | None = None
+        try:
+            value = await self._call(item)
+        except Exception as e:  # the user's function may raise anything: its request ends in that
+            error = deliverable(e)
+        except BaseException:  # cancelled, by stop() or with its loop, or Ctrl-C: what it ran has no other end
+            self._policy.finish(entry, entry.cost, self._clock.time())
+            self._fail(entry, self._stopped(), "stopped")
+            raise
+        ended = self._clock.time()
+        self._busy += ended - now
+        self._ended_calls += 1
+        running = entry.state is State.RUNNING
+        again = self._idempotent and isinstance(error, ContextLost) and running and not entry.repeated
+        if again and self._stopping is None:
+            entry.repeated = True
+            self._repeated += 1
+            self._policy.restore(entry, ended)
+            return
+        cost = entry.cost
+        try:
+            cost = self._actual(entry, item, value, error, ended - now)
+        except Exception as e:  # of a hook: it fails this request alone
+            error = deliverable(e)
+        self._policy.finish(entry, cost, ended)
+        if error is None:
+            self._succeed(entry, value, ended)
+        else:
+            self._fail(entry, error)
+
+    def _actual(self, entry: Entry, item: Any, value: Any, error: Exception | None, seconds: float) -> float:
+        """What a request did cost."""
+        if self._charge == "seconds":
+            return seconds
+        if not callable(self._charge) or error is not None:
+            return entry.cost
+        cost = float(self._charge(item, value, seconds))
+        if not 0 <= cost < float("inf"):
+            raise ValueError(f"charge must give a finite number of at least 0, but gave {cost!r}")
+        return cost
+
+    # -- life ----------------------------------------------------------------------------------------------------------
+
+    def _drain(self) -> None:
+        self._pump()
+
+    async def _end_work(self) -> None:
+        self._cancel_timer()
+        self._call.close()
+        workers = self._workers - {asyncio.current_task()}
+        if not workers:
+            return
+        if not self._call.on_thread:
+            for worker in workers:
+                worker.cancel()
+        ended = asyncio.ensure_future(_all(workers))
+        if not await self._within(ended, STOP_TIMEOUT):
+            _log.warning("%s: the function still runs %g s after stop()", self.name, STOP_TIMEOUT)
+            for worker in workers:
+                worker.cancel()
+            ended.cancel()
+
+
+async def _all(tasks: set[asyncio.Task[None]]) -> None:
+    await asyncio.wait(tasks)
+
+
+def _work(item: Any, tenant: Hashable) -> _Work:
+    """The calls of a server lead to one another: it is wrapped by the first of them."""
+    return item if type(item) is _Work else _Work(tenant, item)

@@ -1,0 +1,64 @@
+"""Figures of a fair scheduler, for each tenant and for all."""
+
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass
+
+from callboard.patterns.stats import ServerStats
+
+__all__ = ["FairShareStats", "TenantStats", "jain"]
+
+
+@dataclass(frozen=True)
+class TenantStats:
+    """Figures of one tenant, since it is remembered: without settings of its own it is forgotten when idle.
+
+    Attributes:
+        weight: Its present one.
+        queued: Requests that wait to run.
+        blocked: Requests that wait for room.
+        running: Requests that run.
+        started: Requests that were started.
+        served: Their summed cost, corrected by what they did cost.
+        share: ``served`` relative to that of all tenants.
+        lag: The cost by which it is behind its group's clock, where it has requests waiting; negative: ahead.
+        capped: Whether it uses as much as it may.
+    """
+
+    weight: float
+    queued: int
+    blocked: int
+    running: int
+    started: int
+    served: float
+    share: float
+    lag: float
+    capped: bool
+
+
+@dataclass(frozen=True)
+class FairShareStats(ServerStats):
+    """Figures of a fair scheduler.
+
+    Attributes:
+        in_flight: Calls of the function that have not ended, also of requests whose callers have left.
+        total_dispatched: Calls that were started.
+        repeated: Requests that were put back into the queue after a lost context.
+        served: Summed cost of all requests that were started.
+        jain: Jain's index of ``served / weight`` over the tenants that are remembered: 1 where all had the same,
+            1/n where one of n had everything. Tenants that ask for little lower it, which is no unfairness.
+        tenants: Those that are remembered, by name.
+    """
+
+    in_flight: int
+    total_dispatched: int
+    repeated: int
+    served: float
+    jain: float
+    tenants: dict[Hashable, TenantStats]
+
+
+def jain(values: Iterable[float]) -> float:
+    """Jain's fairness index, ``(sum x)^2 / (n * sum x^2)`` (Jain, Chiu and Hawe, 1984); 1 where all are 0."""
+    found = list(values)
+    squares = sum(value * value for value in found)
+    return sum(found) ** 2 / (len(found) * squares) if squares else 1.0
