@@ -75,6 +75,11 @@ if TYPE_CHECKING:
     from callboard.patterns.batching.server import BatchingStats, DynamicBatchingServer
     from callboard.patterns.batching.settings import Dispatch, pow2_length
     from callboard.patterns.errors import BadBatchResult, DeadlineExceeded, ItemTooLarge, QueueFull, ServerStopped
+    from callboard.patterns.moe.dispatch import CapacityPolicy
+    from callboard.patterns.moe.errors import BadExpertResult, BadGate
+    from callboard.patterns.moe.gate import Score, TopK
+    from callboard.patterns.moe.results import MoeResult, MoeStats
+    from callboard.patterns.moe.server import MoeRouter
     from callboard.patterns.waiting import OverflowPolicy
     from callboard.retry import request_key, retrying
     from callboard.support import supports
@@ -141,6 +146,11 @@ _NAMES = {
         "QueueFull",
         "ServerStopped",
     ),
+    "callboard.patterns.moe.dispatch": ("CapacityPolicy",),
+    "callboard.patterns.moe.errors": ("BadExpertResult", "BadGate"),
+    "callboard.patterns.moe.gate": ("Score", "TopK"),
+    "callboard.patterns.moe.results": ("MoeResult", "MoeStats"),
+    "callboard.patterns.moe.server": ("MoeRouter",),
     "callboard.patterns.waiting": ("OverflowPolicy",),
     "callboard.retry": ("request_key", "retrying"),
     "callboard.support": ("supports",),
@@ -159,7 +169,10 @@ __all__ = [
     "BackendUnavailable",
     "Backoff",
     "BadBatchResult",
+    "BadExpertResult",
+    "BadGate",
     "BatchingStats",
+    "CapacityPolicy",
     "ContextLost",
     "ContextPoisoned",
     "DType",
@@ -186,6 +199,9 @@ __all__ = [
     "Lost",
     "Mailbox",
     "MailboxFull",
+    "MoeResult",
+    "MoeRouter",
+    "MoeStats",
     "Msg",
     "NumericalError",
     "OneForOne",
@@ -204,12 +220,14 @@ __all__ = [
     "ResidentRef",
     "ResidentState",
     "Scalar",
+    "Score",
     "ServerStopped",
     "ShapeError",
     "Stopped",
     "Stream",
     "System",
     "Terminated",
+    "TopK",
     "TraceRecord",
     "Unrecoverable",
     "UnsupportedOp",
