@@ -15,7 +15,7 @@ def array_of(value: Any, what: str) -> Array:
     """The value as a NumPy array on the same memory: of an array, a CPU tensor, or what else has DLPack; or of a list.
 
     Raises:
-        TypeError: It is none of these, or cannot be shared: it is on a device, has a gradient, or a dtype that NumPy lacks.
+        TypeError: It is none of these, or cannot be shared: it is on a device, or has a gradient or an odd dtype.
     """
     if isinstance(value, np.ndarray):
         return value

@@ -152,7 +152,7 @@ def without(plan: Dispatch, failed: list[int]) -> tuple[Dispatch, Indices]:
     before = np.bincount(plan.tokens, plan.weights, plan.count)
     after = np.bincount(plan.tokens, plan.weights * alive, plan.count)
     bereft = np.flatnonzero(touched & ~(after > 0))
-    factors = np.ones_like(before)
+    factors = np.ones(plan.count)
     np.divide(before, after, out=factors, where=touched & (after > 0))
     weights = (plan.weights * factors[plan.tokens]).astype(plan.weights.dtype)
     return Dispatch(plan.tokens, weights, plan.offsets, plan.count, plan.dropped, plan.rerouted), bereft
