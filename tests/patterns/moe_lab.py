@@ -57,6 +57,7 @@ class Held:
     def __init__(self, experts: int = 2) -> None:
         self.calls: list[tuple[int, np.ndarray, asyncio.Future[Any]]] = []
         self.started = 0
+        self._changed = asyncio.Condition()
         self.experts = [self._expert(number) for number in range(experts)]
 
     def _expert(self, number: int) -> Any:
@@ -64,12 +65,19 @@ class Held:
             self.started += 1
             call = (number, rows, asyncio.get_running_loop().create_future())
             self.calls.append(call)
+            async with self._changed:
+                self._changed.notify_all()
             try:
                 return await call[2]
             finally:
                 self.calls.remove(call)
 
         return expert
+
+    async def called(self, count: int = 1) -> None:
+        """Wait until so many calls have no answer."""
+        async with asyncio.timeout(LIMIT), self._changed:
+            await self._changed.wait_for(lambda: len(self.calls) >= count)
 
     async def release(self, expert: int | None = None, outcome: Any = None) -> None:
         """Answer the oldest call, of an expert or of any."""

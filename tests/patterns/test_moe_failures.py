@@ -72,18 +72,11 @@ async def test_of_several_errors_the_lowest_number_counts() -> None:
     held = Held(2)
     async with lab(by_sign, held.experts) as router:
         future = router.submit_nowait(X)
-        await turns()
-        await until(lambda: len(held.calls) == 2)
+        await held.called(2)
         await held.release(1, ValueError("one"))
         assert not future.done()
         await held.release(0, ValueError("zero"))
         assert str(await outcome(future)) == "zero"
-
-
-async def until(true: Any) -> None:
-    async with asyncio.timeout(LIMIT):
-        while not true():
-            await asyncio.sleep(0.001)
 
 
 @pytest.mark.parametrize("bad", [fails, lambda r: r[:, 0]])
@@ -215,7 +208,7 @@ async def test_drain_finishes_and_stop_does_not() -> None:
         futures = [router.submit_nowait(X) for _ in range(2)]
         drained = asyncio.ensure_future(router.drain())
         for _ in futures:
-            await until(lambda: held.calls)
+            await held.called()
             await held.release()
         assert await drained
         assert [(await future).output.tolist() for future in futures] == [(2 * X).tolist()] * 2

@@ -166,8 +166,7 @@ async def test_experts_are_called_at_once_and_summed_in_order() -> None:
     async with lab(lambda x: x, held.experts, top_k=3, executor="loop") as router:
         for order in ((0, 1, 2), (2, 0, 1)):
             future = router.submit_nowait(x)
-            while len(held.calls) < 3:
-                await asyncio.sleep(0)
+            await held.called(3)
             for number in order:
                 await held.release(number, np.float32(10.0 ** (4 * number)) * x)
             outputs.append((await future).output)
@@ -266,8 +265,8 @@ async def test_a_call_goes_to_the_replica_with_the_fewest_rows() -> None:
     held, second = Held(1), Held(1)
     async with lab(lambda x: x[:, :1], [[held.experts[0], second.experts[0]]], top_k=1, max_concurrent=3) as router:
         futures = [router.submit_nowait(np.ones((n, 1))) for n in (3, 1, 1)]
-        while len(held.calls) + len(second.calls) < 3:
-            await asyncio.sleep(0.001)
+        await held.called(1)
+        await second.called(2)
         assert [len(rows) for _, rows, _ in held.calls] == [3]
         assert [len(rows) for _, rows, _ in second.calls] == [1, 1]
         await held.release_all()
