@@ -3,9 +3,9 @@
     OPENBLAS_NUM_THREADS=1 python benchmarks/moe.py --json moe.json
     OPENBLAS_NUM_THREADS=1 python benchmarks/moe.py --quick --device cpu
 
-A block as in Mixtral: a linear gate, 8 experts of SwiGLU, 2 for each token, on the host. The router calls its experts as
-plain functions, on threads or on the loop, or sends each of them a message. Plain NumPy sorts the tokens by expert and
-calls one expert after the other. Products take one thread each, in all of them.
+A block as in Mixtral: a linear gate, 8 experts of SwiGLU, 2 for each token, on the host. The router calls its experts
+as plain functions, on threads or on the loop, or sends each of them a message. Plain NumPy sorts the tokens by expert
+and calls one expert after the other. Products take one thread each, in all of them.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 from _harness import Bar, arguments, interleave, ratios, table, tell_bars
-from _moe_rivals import K, Block, Messages, grouped, per_token, torch_block
+from _moe_rivals import Block, K, Messages, grouped, per_token, torch_block
 from _record import Record
 
 import callboard as cb
@@ -45,10 +45,12 @@ def main() -> None:
 
         async def timed(name: str, run: Callable[[np.ndarray], Awaitable[np.ndarray]], repeat: int) -> float:
             error[name] = float(np.abs(await run(x) - expected).max())
-            start = time.perf_counter()
+            times = []
             for _ in range(repeat):
+                start = time.perf_counter()
                 await run(x)
-            return (time.perf_counter() - start) / repeat
+                times.append(time.perf_counter() - start)
+            return float(np.median(times))
 
         def plainly(name: str, function: Callable[[np.ndarray], np.ndarray]) -> Callable[[], float]:
             async def run(x: np.ndarray) -> np.ndarray:
