@@ -3,6 +3,7 @@
 import asyncio
 import functools
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -241,6 +242,25 @@ async def test_stop_waits_for_an_expert_on_a_thread() -> None:
         go.set()
         await stopping
         assert over.is_set()
+
+
+@pytest.mark.parametrize("own", [True, False])
+async def test_stop_cancels_an_async_expert_beside_a_plain_gate(own: bool) -> None:
+    clock, held = ManualClock(), Held(1)
+    with ThreadPoolExecutor(1) as pool:
+        executor: Any = pool if own else "auto"
+        async with lab(lambda x: x, held.experts, top_k=1, executor=executor, clock=clock) as router:
+            future = router.submit_nowait(X)
+            await held.called()
+            stopping = asyncio.ensure_future(router.stop())
+            assert isinstance(await outcome(future), cb.ServerStopped)
+            await turns()
+            if own:  # what it runs cannot be told apart: it has time to end
+                assert held.calls
+                clock.advance(5.0)
+            await stopping
+            await turns()
+            assert not held.calls
 
 
 def test_without_asyncio() -> None:

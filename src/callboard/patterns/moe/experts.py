@@ -3,7 +3,9 @@
 import asyncio
 import concurrent.futures
 import os
+import threading
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
 from typing import Any
 
 from callboard.core.ref import GpuRef
@@ -56,7 +58,7 @@ class Experts:
             raise ValueError(f"threads must be at least 1, but is {threads}")
         count = threads or min(len(experts) + len(shared), os.cpu_count() or 1)
         self._pool = concurrent.futures.ThreadPoolExecutor(count, thread_name_prefix="callboard-experts")
-        self._executor = executor
+        self._executor: Executor = executor
         self._replicas: list[list[_Replica]] = []
         for number, given in enumerate(experts):
             several = given if isinstance(given, Sequence) else [given]
@@ -69,14 +71,15 @@ class Experts:
         return len(self._replicas)
 
     @property
-    def on_thread(self) -> bool:
-        """Whether there is a call that cannot be interrupted."""
-        return any(call.on_thread for call in [*self._shared, *(r.call for each in self._replicas for r in each)])
+    def elsewhere(self) -> bool:
+        """Whether they are called by an executor of the caller's, whose threads :meth:`close` does not wait for."""
+        return isinstance(self._executor, concurrent.futures.Executor)
 
     def caller(self, function: Callable[..., Any]) -> UserCall:
         """A callable that is called where the experts are."""
-        pooled = self._executor == "thread" or (self._executor == "auto" and not is_quick(function))
-        return UserCall(function, self._pool if pooled else self._executor, 1)
+        if self._executor == "thread" or (self._executor == "auto" and not is_quick(function)):
+            return UserCall(function, self._pool, 1)
+        return UserCall(function, self._executor, 1)
 
     async def compute(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Call a function of ours that takes long on a thread of the pool."""
@@ -126,9 +129,18 @@ class Experts:
         finally:
             replica.rows -= len(rows)
 
-    def close(self) -> None:
-        """Take no more calls; those that run on threads go on."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
+    def close(self) -> "asyncio.Future[None]":
+        """Take no more calls; the future is done when those that run on threads of the pool have ended."""
+        loop = asyncio.get_running_loop()
+        ended = loop.create_future()
+
+        def join() -> None:
+            self._pool.shutdown(cancel_futures=True)
+            with suppress(RuntimeError):  # the loop was closed meanwhile
+                loop.call_soon_threadsafe(_set, ended)
+
+        threading.Thread(target=join, name="callboard-experts-end", daemon=True).start()
+        return ended
 
 
 async def _result(call: UserCall, rows: Array, name: str, number: int | None) -> Array:
@@ -143,6 +155,11 @@ async def _result(call: UserCall, rows: Array, name: str, number: int | None) ->
         if note not in getattr(error, "__notes__", ()):
             error.add_note(note)
         raise error from error.__cause__
+
+
+def _set(future: "asyncio.Future[None]") -> None:
+    if not future.done():
+        future.set_result(None)
 
 
 async def _caught(call: Coroutine[Any, Any, Array]) -> Array | Exception:

@@ -67,7 +67,7 @@ class TopK:
             bias = floats_of(self.bias, "bias")
             if bias.ndim != 1 or not np.isfinite(bias).all():
                 raise ValueError(f"bias must be one finite number for each expert, but is {bias}")
-            object.__setattr__(self, "bias", bias)
+            object.__setattr__(self, "bias", bias.copy())
 
     def check(self, experts: int) -> None:
         """Raises ValueError unless it can choose among so many experts."""

@@ -48,7 +48,7 @@ class MoeRouter(RequestServer[Any, MoeResult]):
     or what converts to it without a copy, such as a CPU tensor of torch's. Its tokens are sorted by expert, each expert
     that has any is called once with a contiguous view of its rows, all of them at once, and the results are weighted
     and summed in the order of the experts' numbers: equal results give equal bits, whichever came first. A request
-    costs as much as it has tokens.
+    costs as much as it has tokens, which must not be changed before it ends.
 
     Args:
         gate: Gets the tokens, ``[tokens, width]``, and returns (or is awaited for) their logits, ``[tokens, experts]``.
@@ -311,14 +311,11 @@ class MoeRouter(RequestServer[Any, MoeResult]):
         self._pump()
 
     async def _end_work(self) -> None:
-        self._experts.close()
         workers = self._workers - {asyncio.current_task()}
-        if not workers:
-            return
-        if not self._experts.on_thread:
+        if not self._experts.elsewhere:  # what runs on the loop is cancelled, what runs on our threads is waited for
             for worker in workers:
                 worker.cancel()
-        ended = asyncio.ensure_future(_all(workers))
+        ended = asyncio.ensure_future(_all(workers, self._experts.close()))
         if not await self._within(ended, STOP_TIMEOUT):
             _log.warning("%s: experts still run %g s after stop()", self.name, STOP_TIMEOUT)
             for worker in workers:
@@ -346,5 +343,5 @@ def _prepared(
     return choice, plan, np.take(tokens, plan.tokens, axis=0)
 
 
-async def _all(tasks: set[asyncio.Task[None]]) -> None:
-    await asyncio.wait(tasks)
+async def _all(workers: set[asyncio.Task[None]], pool: "asyncio.Future[None]") -> None:
+    await asyncio.wait({*workers, pool})
