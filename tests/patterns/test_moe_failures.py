@@ -184,6 +184,48 @@ async def test_a_full_queue_counts_requests_and_tokens() -> None:
         assert router.stats().rejected == 3
 
 
+async def test_blocked_requests_get_room_in_order_or_are_refused_in_time() -> None:
+    clock, held = ManualClock(), Held(1)
+    options: Any = {"max_queue": 1, "overflow": "block", "block_timeout": 1.0, "clock": clock, "executor": "loop"}
+    async with lab(lambda x: x, held.experts, top_k=1, **options) as router:
+        tasks = []
+        for n in range(5):
+            tasks.append(asyncio.create_task(router.submit(np.full((1, 1), float(n)))))
+            await turns()
+        assert (router.stats().running, router.stats().queued, router.stats().blocked) == (1, 1, 3)
+        await held.release()  # 1 runs, 2 waits in the queue
+        assert (router.stats().queued, router.stats().blocked) == (1, 2)
+        tasks[2].cancel()
+        await turns()
+        assert (router.stats().queued, router.stats().blocked) == (1, 1)  # 3 has its place
+        clock.advance(1.0)
+        assert isinstance(await outcome(tasks[4]), cb.QueueFull)
+        await held.release()
+        await held.release()
+        assert [(await tasks[n]).output.tolist() for n in (0, 1, 3)] == [[[0.0]], [[2.0]], [[6.0]]]
+        assert router.stats().rejected == 1
+
+
+async def test_a_dropped_request_is_told_when_to_come_back() -> None:
+    clock, held = ManualClock(), Held(1)
+    options: Any = {"max_queue": 1, "overflow": "drop_oldest", "clock": clock, "executor": "loop"}
+    async with lab(lambda x: x, held.experts, top_k=1, **options) as router:
+        first = router.submit_nowait(X)
+        await turns()
+        clock.advance(0.5)
+        await held.release()
+        await first
+        running = router.submit_nowait(X)
+        await turns()
+        dropped, waiting = router.submit_nowait(X), router.submit_nowait(X)
+        error = await outcome(dropped)
+        assert isinstance(error, cb.QueueFull)
+        assert error.retry_after == 0.5
+        await held.release_all()
+        await asyncio.gather(running, waiting)
+        assert router.stats().dropped == 1
+
+
 async def test_requests_run_by_priority_and_as_many_at_once_as_allowed() -> None:
     held = Held(1)
     async with lab(lambda x: x, held.experts, top_k=1, max_concurrent=2, executor="loop") as router:

@@ -13,6 +13,7 @@ from moe_lab import LIMIT, Block, Held, by_sign, lab
 
 import callboard as cb
 from callboard.patterns.moe import server as moe_server
+from callboard.patterns.moe.gate import choose
 
 TOLERANCE = 1e-5
 
@@ -171,6 +172,12 @@ async def test_experts_are_called_at_once_and_summed_in_order() -> None:
                 await held.release(number, np.float32(10.0 ** (4 * number)) * x)
             outputs.append((await future).output)
     assert np.array_equal(*outputs)
+    weights = choose(x, cb.TopK(3))
+    expected = np.zeros_like(x)
+    for number in range(3):
+        weight = weights.weights[weights.experts == number]  # a row for each token, in order
+        expected += np.float32(10.0 ** (4 * number)) * x * weight[:, None]
+    assert np.array_equal(outputs[0], expected)
 
 
 async def test_shared_experts_get_all_tokens() -> None:
@@ -272,6 +279,10 @@ async def test_a_call_goes_to_the_replica_with_the_fewest_rows() -> None:
         await held.release_all()
         await second.release_all()
         assert [(await future).output.tolist() for future in futures] == [[[2.0]] * n for n in (3, 1, 1)]
+        last = router.submit_nowait(np.ones((1, 1)))
+        await held.called(1)  # no rows are in either of them: the first one
+        await held.release_all()
+        await last
 
 
 @pytest.mark.parametrize(

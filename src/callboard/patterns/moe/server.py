@@ -207,8 +207,7 @@ class MoeRouter(RequestServer[Any, MoeResult]):
     def _leave(self, entry: Entry) -> None:
         if entry.state is not State.RUNNING:
             self._line.remove(entry)
-            if self._line.admit_blocked():
-                self._pump()
+            self._line.admit_blocked()
 
     def _pump(self) -> None:
         """Start as many workers as there is work for."""
@@ -268,8 +267,6 @@ class MoeRouter(RequestServer[Any, MoeResult]):
         logits = await self._gate(seen)
         if isinstance(logits, GpuRef):
             logits = await logits.get()
-        if entry.state is not State.RUNNING:
-            return None
         prepare = (tokens, logits, rule, self._capacity, len(self._experts))
         choice, plan, rows = await self._experts.compute(_prepared, *prepare) if large else _prepared(*prepare)
         if entry.state is not State.RUNNING:
