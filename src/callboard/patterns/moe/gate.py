@@ -153,8 +153,9 @@ def jittered(tokens: Array, amount: float, seed: int, number: int) -> Array:
 
 
 def _check(logits: Array) -> None:
-    highest = logits.max(axis=1, initial=-np.inf)  # NaN where there is one
-    bad = ~np.isfinite(highest)
+    if np.isfinite(logits).all():
+        return
+    bad = ~np.isfinite(logits.max(axis=1))  # NaN where there is one
     if not bad.any():
         return
     token = int(np.argmax(bad))
