@@ -152,6 +152,17 @@ def test_resident(tmp_path: Path) -> None:
     assert {bar["held"] for bar in record["bars"]} == {None}  # they are for CUDA
 
 
+@pytest.mark.slow
+def test_batching(tmp_path: Path) -> None:
+    record = run(tmp_path, "batching")
+    for figures in record["results"].values():
+        assert set(figures) == {"callboard", "idle dispatch", "Cork"}
+    held = {bar["what"]: bar["held"] for bar in record["bars"]}
+    assert held["30 requests in 150 ms, s"] is not None
+    thirty = record["results"]["30 requests in 150 ms"]["callboard"]["median"]
+    assert 0.25 < thirty < 1.0  # three batches of 100 ms; formed ahead of the executor, they are thirty
+
+
 def test_rounds_take_turns_in_both_directions(harness: ModuleType) -> None:
     order: list[str] = []
 

@@ -15,6 +15,14 @@ import callboard as cb
 LIMIT = 30.0
 
 
+def echo(items: list[int]) -> list[int]:
+    return items
+
+
+def add_one(items: list[int]) -> list[int]:
+    return [item + 1 for item in items]
+
+
 def test_a_blocking_device_behind_a_batching_server() -> None:
     weights = np.arange(12.0).reshape(4, 3)
     rows = list(np.random.default_rng(1).standard_normal((40, 4)))
@@ -34,7 +42,7 @@ def test_a_blocking_device_behind_a_batching_server() -> None:
 
 
 def test_leaving_the_block_finishes_what_was_accepted() -> None:
-    with cb.sync.serving(cb.DynamicBatchingServer(lambda items: [item + 1 for item in items])) as server:
+    with cb.sync.serving(cb.DynamicBatchingServer(add_one)) as server:
         futures = [server.submit_threadsafe(n) for n in range(20)]
         assert futures[0].result(LIMIT) == 1
     assert [future.result(LIMIT) for future in futures] == list(range(1, 21))
@@ -50,7 +58,7 @@ def test_an_exception_stops_it_at_once() -> None:
         assert gate.wait(LIMIT)
         return items
 
-    futures = []
+    futures: list[concurrent.futures.Future[int]] = []
 
     def body() -> None:
         with cb.sync.serving(cb.DynamicBatchingServer(slow, max_batch=1)) as server:
@@ -65,7 +73,7 @@ def test_an_exception_stops_it_at_once() -> None:
 
 
 def test_a_server_that_is_in_use_is_left_alone() -> None:
-    with cb.sync.serving(cb.DynamicBatchingServer(lambda items: items)) as server:
+    with cb.sync.serving(cb.DynamicBatchingServer(echo)) as server:
         with pytest.raises(RuntimeError, match="started before"), cb.sync.serving(server):
             pass
         assert server.ask(1) == 1
@@ -84,7 +92,7 @@ print(serving.__enter__().ask(1))
 
 
 def test_the_loop_ends_with_its_last_user() -> None:
-    with cb.sync.serving(cb.DynamicBatchingServer(lambda items: items)) as server:
+    with cb.sync.serving(cb.DynamicBatchingServer(echo)) as server:
         assert server.ask(1) == 1
         assert any(thread.name == "callboard-sync" for thread in threading.enumerate())
     assert not any(thread.name == "callboard-sync" for thread in threading.enumerate())

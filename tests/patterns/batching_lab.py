@@ -1,14 +1,21 @@
 """What the tests of the batching server share: a function that is let go by the test, and virtual time."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+import logging
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 from callboard.actors import ManualClock
 from callboard.patterns.batching.server import DynamicBatchingServer
 
 TURNS = 30
+
+
+def set_done(future: "asyncio.Future[None]") -> None:
+    """As a callback of a timer."""
+    if not future.done():
+        future.set_result(None)
 
 
 async def turns(n: int = TURNS) -> None:
@@ -20,9 +27,9 @@ async def turns(n: int = TURNS) -> None:
 class Model:
     """A batch function that answers when the test says so; ``batches`` are the items that it was given."""
 
-    def __init__(self, answer: Callable[[list[Any]], Any] = lambda items: [f"<{item}>" for item in items]) -> None:
+    def __init__(self, answer: Callable[[list[Any]], Any] | None = None) -> None:
         self.batches: list[list[Any]] = []
-        self._answer = answer
+        self._answer = answer or (lambda items: [f"<{item}>" for item in items])
         self._gates: list[asyncio.Future[Any]] = []
 
     async def __call__(self, items: list[Any]) -> Any:
@@ -49,13 +56,37 @@ class Model:
             await self.release()
 
 
+class InternalErrors(logging.Handler):
+    """Collects what a server logs as an error of its own."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.texts: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.texts.append(f"{record.getMessage()}: {record.exc_info and record.exc_info[1]!r}")
+
+
+@contextmanager
+def no_internal_error() -> Iterator[None]:
+    """In the block no server logs an error of its own."""
+    logger, found = logging.getLogger("callboard.patterns"), InternalErrors()
+    logger.addHandler(found)
+    try:
+        yield
+    finally:
+        logger.removeHandler(found)
+    assert found.texts == []
+
+
 @asynccontextmanager
 async def lab(model: Any, clock: ManualClock, **options: Any) -> AsyncIterator[DynamicBatchingServer[Any, Any]]:
     """A server in virtual time; stopped at the end, whatever the test left."""
     server: DynamicBatchingServer[Any, Any] = DynamicBatchingServer(model, clock=clock, **options)
     await server.start()
     try:
-        yield server
+        with no_internal_error():
+            yield server
     finally:
         await server.stop()
 

@@ -196,10 +196,12 @@ def adaptive(gap: float, fixed: float, waiting: int) -> tuple[BatchPolicy, float
 @pytest.mark.parametrize(
     "gap, fixed, waiting, waits",
     [
-        (0.5 * MS, 1.0 * MS, 1, True),  # one gap costs less than the batch that it saves
-        (0.5 * MS, 1.0 * MS, 3, False),  # three requests would wait for it
-        (3.3 * MS, 1.0 * MS, 1, False),  # light load
-        (0.1 * MS, 1.0 * MS, 8, True),
+        (2.0 * MS, 10.0 * MS, 1, True),  # the others end 2.1 ms later, and one ends 8 ms earlier
+        (2.0 * MS, 10.0 * MS, 3, True),
+        (2.0 * MS, 10.0 * MS, 4, False),  # 4 * 2.1 ms against 8 ms
+        (6.0 * MS, 10.0 * MS, 1, False),
+        (0.2 * MS, 1.8 * MS, 1, True),  # too short for a timer, but the next one is all but certain
+        (0.5 * MS, 1.8 * MS, 1, False),
         (0.1 * MS, 0.0, 1, False),  # nothing is saved
     ],
 )
@@ -210,7 +212,7 @@ def test_waiting_must_cost_less_than_it_saves(gap: float, fixed: float, waiting:
     assert (at > now) is waits
     assert (policy.take(now) is None) is waits
     if waits:  # an arrival that does not come is not waited for any longer
-        assert at == pytest.approx(now + fixed / waiting)
+        assert at == pytest.approx(now + (fixed - waiting * 0.1 * MS) / (waiting + 1))
         assert len(numbers(policy.take(at))) == waiting
 
 
@@ -233,17 +235,28 @@ def test_clients_in_a_closed_loop_are_never_waited_for(clients: int) -> None:
 
 @pytest.mark.parametrize("dispatch", [Dispatch.ADAPTIVE, Dispatch.WINDOW])
 def test_none_waits_for_others_beyond_what_its_deadline_allows(dispatch: Dispatch) -> None:
-    policy, now = adaptive(0.1 * MS, 5 * MS, 0)
+    policy, now = adaptive(0.1 * MS, 20 * MS, 0)
     policy.settings = replace(policy.settings, dispatch=dispatch)
     now += 0.1 * MS
     add(policy, 1000, now=now)
-    assert policy.ready_at(now) == pytest.approx(now + (5 * MS if dispatch is Dispatch.ADAPTIVE else 50 * MS))
-    add(policy, 1001, now=now, deadline=now + 14 * MS)
+    assert policy.ready_at(now) == pytest.approx(now + (9.95 * MS if dispatch is Dispatch.ADAPTIVE else 50 * MS))
+    add(policy, 1001, now=now, deadline=now + 47 * MS)
     at = policy.ready_at(now)
-    expected = 14 * MS - 2 * 5.2 * MS - 2 * MS  # 5.2 ms is what two take, and a timer may be late
-    assert at == pytest.approx(now + min(expected, 2.5 * MS))
+    assert at == pytest.approx(now + 47 * MS - 2 * 20.2 * MS - 2 * MS)  # 20.2 ms for two, and a timer may be late
     assert at is not None
     assert len(numbers(policy.take(at))) == 2
+
+
+def test_one_slow_batch_makes_a_lone_client_wait_for_nothing() -> None:
+    policy = policy_of(dispatch=Dispatch.ADAPTIVE, max_batch=16, max_wait=1.0)
+    learn(policy, 0.05 * MS, 1 * MS)
+    now = 0.0
+    for number in range(100):
+        add(policy, number, now=now)
+        assert policy.take(now) is not None
+        took = 500 * MS if number == 50 else 1.05 * MS  # a pause of the machine
+        policy.finished(1, took)
+        now += took
 
 
 def test_before_anything_is_measured_nothing_waits() -> None:

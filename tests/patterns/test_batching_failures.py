@@ -102,6 +102,7 @@ async def test_an_exception_of_the_batch_reaches_each_as_its_own(clock: ManualCl
 def test_an_error_that_cannot_be_copied_is_shared() -> None:
     error = Odd(1, 2)
     assert copies(error, 2) == [error, error]
+    assert copies(error, 0) == []
 
 
 async def test_a_batch_that_failed_leaves_the_next_alone(clock: ManualClock) -> None:
@@ -114,6 +115,19 @@ async def test_a_batch_that_failed_leaves_the_next_alone(clock: ManualClock) -> 
         found = [await outcome(future) for future in futures]
         assert [type(error) for error in found[:2]] == [ValueError] * 2
         assert found[2:] == ["<c>", "<d>"]
+
+
+async def test_a_batch_whose_callers_have_all_left_may_fail_as_well(clock: ManualClock) -> None:
+    model = Model()
+    async with lab(model, clock) as server:
+        left = server.submit_nowait("a")
+        await turns()
+        left.cancel()
+        await model.release(ValueError("no"))
+        later = server.submit_nowait("b")
+        await turns()
+        await model.release_all()
+        assert await later == "<b>"
 
 
 async def test_a_function_that_is_cancelled_from_within_fails_its_batch(clock: ManualClock) -> None:

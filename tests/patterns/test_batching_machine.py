@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any
 
-from batching_lab import turns
+from batching_lab import no_internal_error, turns
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
@@ -31,6 +31,8 @@ class ServerMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.loop = asyncio.new_event_loop()
+        self.no_error = no_internal_error()
+        self.no_error.__enter__()
         self.clock = ManualClock()
         self.server: DynamicBatchingServer[int, int] | None = None
 
@@ -204,6 +206,7 @@ class ServerMachine(RuleBasedStateMachine):
             if self.in_order:
                 self.check_order()
         self.loop.close()
+        self.no_error.__exit__(None, None, None)
 
     def check_order(self) -> None:
         """Within a priority and a bucket, requests run in the order of their submission."""

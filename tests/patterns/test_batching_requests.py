@@ -6,7 +6,7 @@ import gc
 import weakref
 
 import pytest
-from batching_lab import Model, lab, outcome, turns
+from batching_lab import Model, lab, outcome, set_done, turns
 
 from callboard.actors import ManualClock
 from callboard.patterns.batching.server import DynamicBatchingServer
@@ -141,14 +141,14 @@ async def test_who_cannot_be_done_in_time_is_told_before_the_deadline(clock: Man
 async def test_overload_computes_what_can_be_done_in_time(clock: ManualClock) -> None:
     """Three times what the model can do, 100 ms for each request: the model is busy with requests that make it."""
     done = 0
-    expired = []
+    expired: list[float] = []
 
     async def model(items: list[float]) -> list[float]:
         """10 ms a batch of at most four: 400 items a second."""
         nonlocal done
         expired.extend(item for item in items if item <= clock.time())
         over = asyncio.get_running_loop().create_future()
-        clock.call_later(0.010, lambda: over.done() or over.set_result(None))
+        clock.call_later(0.010, set_done, over)
         await over
         done += sum(deadline > clock.time() for deadline in items)
         return items

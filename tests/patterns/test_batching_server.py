@@ -5,7 +5,7 @@ import functools
 from typing import Any
 
 import pytest
-from batching_lab import Model, lab, outcome, turns
+from batching_lab import Model, lab, outcome, set_done, turns
 
 from callboard.actors import ManualClock
 from callboard.patterns.batching.server import DynamicBatchingServer
@@ -44,7 +44,7 @@ async def test_thirty_requests_onto_a_slow_model_take_three_batches(clock: Manua
 
     async def slow(items: list[int]) -> list[int]:
         done = asyncio.get_running_loop().create_future()
-        clock.call_later(0.100, lambda: done.done() or done.set_result(None))
+        clock.call_later(0.100, set_done, done)
         await done
         return items
 
@@ -78,6 +78,22 @@ async def test_clients_that_answer_at_once_share_a_batch(clock: ManualClock) -> 
         await model.release_all()
         await asyncio.gather(*clients)
     assert [len(batch) for batch in model.batches] == [8, 16, 16, 16, 8]
+
+
+async def test_a_full_batch_does_not_wait_for_the_callers_of_the_last_one(clock: ManualClock) -> None:
+    model = Model()
+    order: list[str] = []
+    async with lab(model, clock, max_batch=2) as server:
+
+        async def client(item: str) -> None:
+            await server.submit(item)
+            order.append(f"{item} answered, {len(model.batches)} batches begun")
+
+        clients = [asyncio.create_task(client(item)) for item in "abcd"]
+        await turns()
+        await model.release_all()
+        await asyncio.gather(*clients)
+    assert order[0] == "a answered, 2 batches begun"
 
 
 async def test_one_timer_however_many_requests(clock: ManualClock) -> None:

@@ -186,6 +186,17 @@ def test_a_thread_that_gives_up_cancels_its_request() -> None:
         assert asyncio.run_coroutine_threadsafe(open_requests(), server._loop).result(LIMIT) == 0
 
 
+def test_threads_flush_and_change_settings() -> None:
+    with on_a_thread(double, dispatch="window", max_wait=1e6) as server:
+        for change in (server.flush_now, lambda: server.set(max_wait=0.0)):
+            future = server.submit_threadsafe(1)
+            assert server._loop is not None
+            asyncio.run_coroutine_threadsafe(turns(), server._loop).result(LIMIT)
+            assert not future.done()
+            change()
+            assert future.result(LIMIT) == 2
+
+
 def test_stop_ends_the_requests_of_threads() -> None:
     with on_a_thread(never) as server:
         future = server.submit_threadsafe(1)

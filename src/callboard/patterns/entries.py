@@ -46,26 +46,23 @@ class Entry:
         number: int,
         item: Any,
         arrived: float,
-        *,
         deadline: float | None = None,
-        admit_by: float | None = None,
         priority: int = 0,
         cost: float = 1,
         key: Hashable = None,
-        future: Any = None,
     ) -> None:
         self.number = number
         self.item = item
         self.arrived = arrived
         self.deadline = deadline
-        self.admit_by = admit_by
+        self.admit_by: float | None = None
         self.priority = priority
         self.cost = cost
         self.key = key
         self.state = State.NEW
         self.repeated = False
         self.started = arrived
-        self.future = future
+        self.future: Any = None
 
     def __repr__(self) -> str:
         return f"<Entry {self.number} {self.state.value}, priority {self.priority}, key {self.key!r}>"

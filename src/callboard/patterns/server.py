@@ -7,7 +7,7 @@ import itertools
 import math
 import operator
 from abc import ABC, abstractmethod
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
@@ -64,7 +64,7 @@ class RequestServer(ABC, Generic[T, R]):
 
     @abstractmethod
     def _leave(self, entry: Entry) -> None:
-        """An entry ends that waits, or runs; the blueprint forgets it, in O(1)."""
+        """An entry ends before it runs; the blueprint forgets it, in O(1)."""
 
     @abstractmethod
     def _drain(self) -> None:
@@ -204,20 +204,22 @@ class RequestServer(ABC, Generic[T, R]):
             self._count("rejected")
             raise self._refusal()
         try:
-            priority = operator.index(priority)
+            if type(priority) is not int:
+                priority = operator.index(priority)
             if timeout is not None:
                 deadline = now + timeout if deadline is None else min(deadline, now + timeout)
             if deadline is not None and math.isnan(deadline):
                 raise ValueError("a deadline and a timeout must be numbers, not NaN")
-            cost = float(self._cost(item) if cost is None else cost)
-            if not (cost >= 0 and math.isfinite(cost)):
+            if cost is None:
+                cost = self._cost(item)
+            if not 0 <= cost < math.inf:
                 raise ValueError(f"a cost must be a finite number of at least 0, but is {cost!r}")
             key = self._key(item)
             hash(key)
         except Exception:  # of a hook or an argument: it fails this request alone
             self._count("failed")
             raise
-        entry = Entry(next(self._numbers), item, now, deadline=deadline, priority=priority, cost=cost, key=key)
+        entry = Entry(next(self._numbers), item, now, deadline, priority, cost, key)
         if deadline is not None and deadline <= now:
             self._count("expired")
             raise self._expired(entry, "submit", now)
@@ -241,13 +243,26 @@ class RequestServer(ABC, Generic[T, R]):
         how = "was not started" if self._loop is None else "is draining" if self._stopping is None else "has stopped"
         return ServerStopped(f"{self.name} {how} and takes no requests")
 
+    def _stopped(self) -> ServerStopped:
+        return ServerStopped(f"{self.name} stopped before the request was done")
+
+    def _on_loop(self, work: Callable[[], None]) -> None:
+        """Do this on the server's loop: now, or soon where this is another thread; not at all once it has stopped."""
+        loop = self._loop
+        if loop is None or self._stopping is not None:
+            return
+        if asyncio._get_running_loop() is loop:
+            work()
+        else:
+            loop.call_soon_threadsafe(work)
+
     # -- ends ----------------------------------------------------------------------------------------------------------
 
-    def _succeed(self, entry: Entry, value: Any) -> None:
-        """The entry's value is there; dropped if the entry has ended."""
+    def _succeed(self, entry: Entry, value: Any, now: float) -> None:
+        """The entry's value is there, since now; dropped if the entry has ended."""
         future = self._close_entry(entry, "completed")
         if future is not None:
-            self._total_time.add(self._clock.time() - entry.arrived)
+            self._total_time.add(now - entry.arrived)
             future.set_result(value)
 
     def _fail(self, entry: Entry, error: Exception, reason: str = "failed") -> None:
@@ -264,11 +279,12 @@ class RequestServer(ABC, Generic[T, R]):
         """Forget an entry; gives its future, None if it had ended before."""
         if self._open.pop(entry.number, None) is None:
             return None
-        self._leave(entry)
+        if entry.state is not State.RUNNING:
+            self._leave(entry)
         entry.state = State.ENDED
         future, entry.future, entry.item = entry.future, None, None  # no cycle, and no item kept by a stale deadline
         self._deadlines.ended(entry)
-        self._count(reason)
+        self._ends[reason] += 1
         if self._all_ended is not None and not self._open and not self._all_ended.done():
             self._all_ended.set_result(None)
         return future
@@ -359,7 +375,7 @@ class RequestServer(ABC, Generic[T, R]):
         self._stopping = self._loop.create_future()
         try:
             for entry in list(self._open.values()):
-                self._fail(entry, ServerStopped(f"{self.name} stopped before the request was done"), "stopped")
+                self._fail(entry, self._stopped(), "stopped")
             if self._alarm is not None:
                 self._alarm[1].cancel()
                 self._alarm = None

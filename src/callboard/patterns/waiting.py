@@ -1,5 +1,6 @@
 """``WaitingLine``: the bounded queue of a server, by bucket and priority. No clock, no I/O."""
 
+import heapq
 import math
 from collections import OrderedDict
 from collections.abc import Hashable, Iterable, Iterator
@@ -90,7 +91,6 @@ class WaitingLine:
         self.limits = limits
         self._ageing = ageing
         self._buckets: dict[Hashable, Bucket] = {}
-        self._levels: dict[int, Lane] = {}  # all entries again, by priority alone
         self._blocked: Lane = OrderedDict()
         self.count = 0
         self.cost: float = 0
@@ -152,11 +152,12 @@ class WaitingLine:
 
     def restore(self, entries: Iterable[Entry]) -> None:
         """Put back entries that had been taken, in their old places. They were admitted, so no bound refuses them."""
-        lanes: list[Lane] = []
+        lanes: dict[int, Lane] = {}
         for entry in entries:
             self._put(entry)
-            lanes += [self._buckets[entry.key].lanes[entry.priority], self._levels[entry.priority]]
-        for lane in {id(lane): lane for lane in lanes}.values():
+            lane = self._buckets[entry.key].lanes[entry.priority]
+            lanes[id(lane)] = lane
+        for lane in lanes.values():
             for number in sorted(lane):
                 lane.move_to_end(number)
 
@@ -181,8 +182,10 @@ class WaitingLine:
         bucket = self._buckets.get(entry.key)
         if bucket is None:
             bucket = self._buckets[entry.key] = Bucket(entry.key)
-        bucket.lanes.setdefault(entry.priority, OrderedDict())[entry.number] = entry
-        self._levels.setdefault(entry.priority, OrderedDict())[entry.number] = entry
+        lane = bucket.lanes.get(entry.priority)
+        if lane is None:
+            lane = bucket.lanes[entry.priority] = OrderedDict()
+        lane[entry.number] = entry
         bucket.count += 1
         bucket.cost += entry.cost
         if entry.deadline is not None and entry.deadline < bucket.earliest:
@@ -204,20 +207,13 @@ class WaitingLine:
         return found if count <= 0 and cost <= 0 else []
 
     def _droppable(self, entry: Entry) -> Iterator[Entry]:
+        lanes = [(priority, lane) for bucket in self._buckets.values() for priority, lane in bucket.lanes.items()]
         if self.limits.overflow is OverflowPolicy.DROP_OLDEST:
-            lanes = [iter(lane.values()) for lane in self._levels.values()]
-            heads = {index: next(lane) for index, lane in enumerate(lanes)}
-            while heads:
-                index, oldest = min(heads.items(), key=lambda pair: pair[1].number)
-                yield oldest
-                following = next(lanes[index], None)
-                if following is None:
-                    del heads[index]
-                else:
-                    heads[index] = following
+            yield from heapq.merge(*(lane.values() for _, lane in lanes), key=lambda each: each.number)
         else:
-            for priority in sorted(level for level in self._levels if level < entry.priority):
-                yield from reversed(self._levels[priority].values())
+            for level in sorted({priority for priority, _ in lanes if priority < entry.priority}):
+                youngest = [reversed(lane.values()) for priority, lane in lanes if priority == level]
+                yield from heapq.merge(*youngest, key=lambda each: -each.number)
 
     # -- out -----------------------------------------------------------------------------------------------------------
 
@@ -229,8 +225,10 @@ class WaitingLine:
         elif entry.state is State.QUEUED:
             entry.state = State.NEW
             bucket = self._buckets[entry.key]
-            _discard(bucket.lanes, entry)
-            _discard(self._levels, entry)
+            lane = bucket.lanes[entry.priority]
+            del lane[entry.number]
+            if not lane:
+                del bucket.lanes[entry.priority]
             bucket.count -= 1
             bucket.cost -= entry.cost
             self.count -= 1
@@ -255,16 +253,13 @@ class WaitingLine:
 
     def peek(self, bucket: Bucket) -> Entry:
         """The most urgent entry of a bucket."""
-        return next(bucket.heads()) if len(bucket.lanes) == 1 else min(bucket.heads(), key=self.rank)
+        if len(bucket.lanes) == 1:
+            (lane,) = bucket.lanes.values()
+            return next(iter(lane.values()))
+        return min(bucket.heads(), key=self.rank)
 
     def entries(self) -> Iterator[Entry]:
         """All that are queued, in no order."""
-        for lane in self._levels.values():
-            yield from lane.values()
-
-
-def _discard(lanes: dict[int, Lane], entry: Entry) -> None:
-    lane = lanes[entry.priority]
-    del lane[entry.number]
-    if not lane:
-        del lanes[entry.priority]
+        for bucket in self._buckets.values():
+            for lane in bucket.lanes.values():
+                yield from lane.values()

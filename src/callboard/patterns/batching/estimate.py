@@ -3,10 +3,15 @@
 __all__ = ["ArrivalGap", "BatchTimes"]
 
 FORGET = 0.98
-"""Weight of a batch relative to the one after it: about the last 50 count."""
+"""Weight of a batch relative to the one after it: about the last 50 count. Both figures have the same memory, so that a
+slow batch does not raise the one and leave the other as it is."""
 
-FADE = 0.9
-"""Weight of a batch relative to the one after it, where arrivals are counted."""
+FEW = 8
+OUTLIER, SMALL = 3.0, 1e-3
+"""A batch counts as having taken at most so many times what was expected, or so many seconds."""
+
+PAUSE = 1.0
+"""Seconds between two batches that count at most: a longer pause tells no more."""
 
 
 class BatchTimes:
@@ -17,6 +22,8 @@ class BatchTimes:
 
     def add(self, n: int, seconds: float) -> None:
         """A batch of ``n`` items took so long."""
+        if self._w > FEW:
+            seconds = min(seconds, max(OUTLIER * self.seconds(n), SMALL))
         self._w = self._w * FORGET + 1
         self._n = self._n * FORGET + n
         self._t = self._t * FORGET + seconds
@@ -74,8 +81,8 @@ class ArrivalGap:
     def taken(self, now: float) -> None:
         """A batch was taken out of the queue."""
         if self._taken is not None:
-            self._seconds = self._seconds * FADE + now - self._taken
-            self._count = self._count * FADE + self._arrivals
+            self._seconds = self._seconds * FORGET + min(now - self._taken, PAUSE)
+            self._count = self._count * FORGET + self._arrivals
         self._taken = now
         self._arrivals = 0
 

@@ -15,7 +15,7 @@ SETTLE = 2
 submitted through another task arrives."""
 
 TIMER = 0.002
-"""Seconds that a timer of an event loop may be late."""
+"""Seconds that a timer of an event loop may be late: with epoll, it counts in whole milliseconds."""
 
 
 @dataclass(frozen=True)
@@ -35,9 +35,9 @@ class BatchPolicy:
     """Decides about the batches of one server.
 
     A batch is formed by :meth:`take`, which is called when an executor is free and never earlier, so that requests
-    join until the last moment. After a batch of several requests has been answered, the caller of :meth:`take` should
-    let the event loop run :data:`SETTLE` more iterations: clients that submit their next request when they get an
-    answer then find themselves in one batch.
+    join until the last moment. After a batch of several requests has been answered, and while no batch is
+    :attr:`full`, the caller of :meth:`take` should let the event loop run :data:`SETTLE` more iterations. Clients that
+    submit their next request when they get an answer then find themselves in one batch.
 
     Args:
         settings: May be replaced by ones of other sizes and waits at any time; the bounds of the queue and the ageing
@@ -128,10 +128,19 @@ class BatchPolicy:
         """A batch of ``n`` items has run without an error."""
         self.times.add(n, seconds)
 
+    @property
+    def full(self) -> bool:
+        """Whether a batch waits that cannot become larger."""
+        return self.line.count > 0 and any(self._is_full(bucket) for bucket in self.line.buckets())
+
+    def _is_full(self, bucket: Bucket) -> bool:
+        settings = self.settings
+        most = settings.max_batch_cost
+        return bucket.count >= settings.max_batch or (most is not None and bucket.cost >= most)
+
     def _ready_at(self, bucket: Bucket, now: float) -> float:
         settings = self.settings
-        full = bucket.count >= settings.max_batch
-        if full or (settings.max_batch_cost is not None and bucket.cost >= settings.max_batch_cost):
+        if self._is_full(bucket):
             return now
         heads = list(bucket.heads())
         if self.draining or min(head.number for head in heads) <= self._flushed:
@@ -147,15 +156,17 @@ class BatchPolicy:
     def _worth_waiting_until(self, n: int) -> float:
         """Until when ``n`` entries wait for one more.
 
-        Each mean gap that they wait costs ``n * gap`` seconds of their time and saves the fixed cost of a batch. A gap
-        that is overdue is longer than the mean: so the wait ends where ``n`` times the time since the last arrival
-        reaches that cost, too.
+        If they do not wait, one that comes a gap later waits for their batch, and ends ``fixed - gap`` later than in
+        theirs. If they wait, each of them ends ``gap + per_item`` later. So waiting pays off for gaps up to
+        ``(fixed - n * per_item) / (n + 1)``: where the mean gap is longer than that they do not wait, else that long.
+        A wait too short for a timer ends late unless an arrival ends it, which must be all but certain then.
         """
         last, gap = self._gap.last, self._gap.seconds
-        _, fixed = self.times.fit
-        if last is None or gap is None or n * gap >= fixed:
+        per_item, fixed = self.times.fit
+        longest = (fixed - n * per_item) / (n + 1)
+        if last is None or gap is None or gap >= longest or (longest < TIMER and 3 * gap > longest):
             return float("-inf")
-        return last + fixed / n
+        return last + longest
 
     def _form(self, bucket: Bucket, now: float) -> Batch:
         settings = self.settings

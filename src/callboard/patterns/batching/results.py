@@ -2,11 +2,21 @@
 
 import copy
 from collections.abc import Mapping, Set
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from callboard.patterns.errors import BadBatchResult
 
-__all__ = ["copies", "rows_of"]
+__all__ = ["Rows", "copies", "rows_of"]
+
+R_co = TypeVar("R_co", covariant=True)
+
+
+class Rows(Protocol[R_co]):
+    """What a batch function returns: a list, a tuple, an array, a ``GpuRef``."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int, /) -> R_co: ...
 
 
 def rows_of(result: Any, expected: int) -> list[Any]:
@@ -34,8 +44,8 @@ def rows_of(result: Any, expected: int) -> list[Any]:
 
 def copies(error: Exception, count: int) -> list[Exception]:
     """The error itself and copies of it: one that is raised in several tasks would mix up their tracebacks."""
-    found = [error]
-    for _ in range(count - 1):
+    found = [error][:count]
+    while len(found) < count:
         try:
             again = copy.copy(error)
         except Exception:  # a class whose constructor takes something else than its args

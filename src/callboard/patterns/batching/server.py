@@ -9,11 +9,11 @@ from typing import Any, Literal, TypeVar
 from callboard.actors.clock import Cancellable, Clock
 from callboard.core.errors import ContextLost, Unrecoverable
 from callboard.patterns.batching.policy import SETTLE, Batch, BatchPolicy
-from callboard.patterns.batching.results import copies, rows_of
+from callboard.patterns.batching.results import Rows, copies, rows_of
 from callboard.patterns.batching.settings import BatchSettings, Dispatch
 from callboard.patterns.calling import Executor, UserCall, deliverable
 from callboard.patterns.entries import Entry, State
-from callboard.patterns.errors import BadBatchResult, ServerStopped
+from callboard.patterns.errors import BadBatchResult
 from callboard.patterns.server import STOP_TIMEOUT, RequestServer
 from callboard.patterns.stats import Distribution, Histogram, ServerStats
 from callboard.patterns.waiting import Limits, OverflowPolicy
@@ -98,7 +98,7 @@ class DynamicBatchingServer(RequestServer[T, R]):
 
     def __init__(
         self,
-        batch_fn: Callable[[list[T]], Awaitable[Sequence[R | Exception]] | Sequence[R | Exception] | Any],
+        batch_fn: Callable[[list[T]], Awaitable[Rows[R]] | Rows[R]],
         *,
         max_batch: int = 32,
         max_wait: float = 0.01,
@@ -158,12 +158,11 @@ class DynamicBatchingServer(RequestServer[T, R]):
     # -- for users -----------------------------------------------------------------------------------------------------
 
     def flush_now(self) -> None:
-        """Let what waits now run as soon as an executor is free, without waiting for more. On the server's loop."""
-        self._policy.flush_now()
-        self._pump()
+        """Let what waits now run as soon as an executor is free, without waiting for more. From any thread."""
+        self._on_loop(self._flush)
 
     def set(self, *, max_batch: int | None = None, max_wait: float | None = None) -> None:
-        """Change settings while it runs, both or neither; for the batches formed from now on. On the server's loop.
+        """Change settings while it runs, both or neither; for the batches formed from now on. From any thread.
 
         Raises:
             ValueError: As for the constructor; nothing is changed.
@@ -174,10 +173,10 @@ class DynamicBatchingServer(RequestServer[T, R]):
             max_batch=now.max_batch if max_batch is None else max_batch,
             max_wait=now.max_wait if max_wait is None else max_wait,
         )
-        self._pump()
+        self._on_loop(self._pump)
 
     def stats(self) -> BatchingStats:
-        """Figures since the start. It reads counters only; on the server's loop."""
+        """Figures since the start. It only reads counters; on another thread they may be of different moments."""
         line = self._policy.line
         run_time = self._run_time.snapshot()
         return BatchingStats(
@@ -219,10 +218,9 @@ class DynamicBatchingServer(RequestServer[T, R]):
         return self._policy.no_room(entry)
 
     def _leave(self, entry: Entry) -> None:
-        if entry.state is not State.RUNNING:
-            self._policy.line.remove(entry)
-            if self._policy.line.admit_blocked():
-                self._pump()
+        self._policy.line.remove(entry)
+        if self._policy.line.admit_blocked():
+            self._pump()
 
     # -- batches -------------------------------------------------------------------------------------------------------
 
@@ -248,6 +246,10 @@ class DynamicBatchingServer(RequestServer[T, R]):
             self._cancel_timer()
             self._timer = at, self._clock.call_later(at - now, self._timer_flush)
 
+    def _flush(self) -> None:
+        self._policy.flush_now()
+        self._pump()
+
     def _timer_flush(self) -> None:
         self._timer = None
         self._pump()
@@ -270,17 +272,25 @@ class DynamicBatchingServer(RequestServer[T, R]):
                 continue
             self._pump()  # another executor may be free, and there may be more
             if await self._run(batch) > 1:
-                self._settling += 1
-                try:
-                    for _ in range(SETTLE):
-                        await asyncio.sleep(0)
-                finally:
-                    self._settling -= 1
+                await self._settle()
+
+    async def _settle(self) -> None:
+        """Let the callers that were answered submit their next requests, unless a full batch waits already."""
+        self._settling += 1
+        try:
+            for _ in range(SETTLE):
+                if self._policy.full:
+                    break
+                await asyncio.sleep(0)
+        finally:
+            self._settling -= 1
 
     def _worker_ended(self, worker: asyncio.Task[None]) -> None:
         self._workers.discard(worker)
         if worker.cancelled():
             self._starting = False  # it may not have begun
+        elif isinstance(error := worker.exception(), Exception):
+            _log.error("%s: an internal error ended a batch; its requests have failed", self.name, exc_info=error)
         self._pump()
 
     def _fail_late(self, batch: Batch) -> None:
@@ -311,10 +321,9 @@ class DynamicBatchingServer(RequestServer[T, R]):
                 else:
                     self._deliver(entries, rows)
         except BaseException:  # cancelled, by stop() or with its loop, or Ctrl-C: what it ran has no other end
-            error = ServerStopped(f"{self.name} stopped before the request was done")
-            for entry in [each for group in [batch.entries, *groups] for each in group]:
+            for entry in batch.entries:
                 if entry.state is State.RUNNING:
-                    self._fail(entry, error, "stopped")
+                    self._fail(entry, self._stopped(), "stopped")
             raise
         finally:
             self._policy.running -= 1
@@ -340,13 +349,14 @@ class DynamicBatchingServer(RequestServer[T, R]):
 
     def _deliver(self, entries: list[Entry], rows: list[Any]) -> None:
         given: set[int] = set()
+        now = self._clock.time()
         for entry, row in zip(entries, rows, strict=False):  # the rest is padding
             if isinstance(row, BaseException):
                 error = deliverable(row)
                 self._fail(entry, copies(error, 2)[1] if id(row) in given else error)
                 given.add(id(row))
             else:
-                self._succeed(entry, row)
+                self._succeed(entry, row, now)
 
     def _splits(self, error: Exception, entries: list[Entry]) -> bool:
         """Whether one of the entries may be what the batch failed from."""
