@@ -13,7 +13,7 @@ from callboard.actors.clock import Clock
 from callboard.core.ref import GpuRef
 from callboard.patterns.calling import Executor, deliverable
 from callboard.patterns.entries import Entry, State
-from callboard.patterns.errors import QueueFull, ServerStopped
+from callboard.patterns.errors import QueueFull
 from callboard.patterns.moe.arrays import Array, array_of
 from callboard.patterns.moe.balance import entropy, load_of, updated_bias
 from callboard.patterns.moe.dispatch import Capacity, CapacityPolicy, Dispatch, combine, dispatch, without
@@ -205,9 +205,8 @@ class MoeRouter(RequestServer[Any, MoeResult]):
         return None if self._seconds is None else self._seconds / self._max_concurrent
 
     def _leave(self, entry: Entry) -> None:
-        if entry.state is not State.RUNNING:
-            self._line.remove(entry)
-            self._line.admit_blocked()
+        self._line.remove(entry)
+        self._line.admit_blocked()
 
     def _pump(self) -> None:
         """Start as many workers as there is work for."""
@@ -248,15 +247,16 @@ class MoeRouter(RequestServer[Any, MoeResult]):
         except Exception as e:  # of the gate or of an expert, which may raise anything: the request ends in that
             self._fail(entry, deliverable(e))
         except BaseException:  # cancelled, by stop() or with its loop, or Ctrl-C: it has no other end
-            self._fail(entry, ServerStopped(f"{self.name} stopped before the request was done"), "stopped")
+            self._fail(entry, self._stopped(), "stopped")
             raise
         else:
             if result is None:
                 return
-            seconds = self._clock.time() - entry.started
+            now = self._clock.time()
+            seconds = now - entry.started
             self._run_time.add(seconds)
             self._seconds = seconds if self._seconds is None else FORGET * self._seconds + (1 - FORGET) * seconds
-            self._succeed(entry, result)
+            self._succeed(entry, result, now)
 
     async def _result(self, entry: Entry) -> MoeResult | None:
         """The value of a request; None if it has ended meanwhile, and what was left to do would have been in vain."""
