@@ -244,19 +244,20 @@ class MoeRouter(RequestServer[Any, MoeResult]):
         """Run a request to its end."""
         try:
             result = await self._result(entry)
+            if result is not None:
+                self._finish(entry, result)
         except Exception as e:  # of the gate or of an expert, which may raise anything: the request ends in that
             self._fail(entry, deliverable(e))
         except BaseException:  # cancelled, by stop() or with its loop, or Ctrl-C: it has no other end
             self._fail(entry, self._stopped(), "stopped")
             raise
-        else:
-            if result is None:
-                return
-            now = self._clock.time()
-            seconds = now - entry.started
-            self._run_time.add(seconds)
-            self._seconds = seconds if self._seconds is None else FORGET * self._seconds + (1 - FORGET) * seconds
-            self._succeed(entry, result, now)
+
+    def _finish(self, entry: Entry, result: MoeResult) -> None:
+        now = self._clock.time()
+        seconds = now - entry.started
+        self._run_time.add(seconds)
+        self._seconds = seconds if self._seconds is None else FORGET * self._seconds + (1 - FORGET) * seconds
+        self._succeed(entry, result, now)
 
     async def _result(self, entry: Entry) -> MoeResult | None:
         """The value of a request; None if it has ended meanwhile, and what was left to do would have been in vain."""
