@@ -55,6 +55,15 @@ def test_ops(tmp_path: Path) -> None:
         )
 
 
+def test_moe(tmp_path: Path) -> None:
+    results = run(tmp_path, "moe", "--tokens", "32", "--width", "16")["results"]
+    figures = results["32 tokens, 8 experts, top 2, width 16"]
+    assert {"NumPy", "router", "router, on the loop", "router, by message", "message per token"} <= set(figures)
+    assert all(0 < one["median"] < 10 for one in figures.values())
+    assert set(results["difference"]) == set(figures)
+    assert max(results["difference"].values()) <= 1e-5
+
+
 @pytest.mark.slow
 def test_copies(tmp_path: Path) -> None:
     results = run(tmp_path, "copies", "--gib", "0.01")["results"]

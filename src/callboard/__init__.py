@@ -81,6 +81,11 @@ if TYPE_CHECKING:
     from callboard.patterns.fairshare.server import FairShareScheduler
     from callboard.patterns.fairshare.settings import FairOverflow, Tenant, UnknownTenant
     from callboard.patterns.fairshare.stats import FairShareStats, TenantStats
+    from callboard.patterns.moe.dispatch import CapacityPolicy
+    from callboard.patterns.moe.errors import BadExpertResult, BadGate
+    from callboard.patterns.moe.gate import Score, TopK
+    from callboard.patterns.moe.results import MoeResult, MoeStats
+    from callboard.patterns.moe.server import MoeRouter
     from callboard.patterns.replicas.ejection import Ejection
     from callboard.patterns.replicas.errors import NoReplica
     from callboard.patterns.replicas.hedging import Hedging
@@ -168,6 +173,11 @@ _NAMES = {
     "callboard.patterns.fairshare.server": ("FairShareScheduler",),
     "callboard.patterns.fairshare.settings": ("FairOverflow", "Tenant", "UnknownTenant"),
     "callboard.patterns.fairshare.stats": ("FairShareStats", "TenantStats"),
+    "callboard.patterns.moe.dispatch": ("CapacityPolicy",),
+    "callboard.patterns.moe.errors": ("BadExpertResult", "BadGate"),
+    "callboard.patterns.moe.gate": ("Score", "TopK"),
+    "callboard.patterns.moe.results": ("MoeResult", "MoeStats"),
+    "callboard.patterns.moe.server": ("MoeRouter",),
     "callboard.patterns.waiting": ("OverflowPolicy",),
     "callboard.retry": ("request_key", "retrying"),
     "callboard.serve.starting": ("serve",),
@@ -187,8 +197,11 @@ __all__ = [
     "BackendUnavailable",
     "Backoff",
     "BadBatchResult",
+    "BadExpertResult",
+    "BadGate",
     "BatchingStats",
     "Calibration",
+    "CapacityPolicy",
     "CascadeReply",
     "CascadeStage",
     "CascadeStats",
@@ -225,6 +238,9 @@ __all__ = [
     "Mailbox",
     "MailboxFull",
     "ModelReplicaPool",
+    "MoeResult",
+    "MoeRouter",
+    "MoeStats",
     "Msg",
     "NoReplica",
     "NumericalError",
@@ -249,6 +265,7 @@ __all__ = [
     "ResidentRef",
     "ResidentState",
     "Scalar",
+    "Score",
     "ServerStopped",
     "ShapeError",
     "Stopped",
@@ -257,6 +274,7 @@ __all__ = [
     "Tenant",
     "TenantStats",
     "Terminated",
+    "TopK",
     "TraceRecord",
     "UnknownTenant",
     "Unrecoverable",

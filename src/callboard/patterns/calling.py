@@ -10,7 +10,7 @@ from typing import Any, Literal
 from callboard.actors.errors import HandlerCancelled
 from callboard.device.client.residents.ref import ResidentRef
 
-__all__ = ["Executor", "UserCall", "deliverable"]
+__all__ = ["Executor", "UserCall", "deliverable", "is_quick"]
 
 Executor = Literal["auto", "loop", "thread"] | concurrent.futures.Executor
 
@@ -40,7 +40,7 @@ class UserCall:
         self._pool: concurrent.futures.Executor | None = None
         if isinstance(executor, concurrent.futures.Executor):
             self._pool = executor
-        elif executor == "thread" or (executor == "auto" and not _is_quick(function)):
+        elif executor == "thread" or (executor == "auto" and not is_quick(function)):
             self._own = concurrent.futures.ThreadPoolExecutor(threads, thread_name_prefix="callboard-server")
             self._pool = self._own
         elif executor not in ("auto", "loop"):
@@ -101,7 +101,7 @@ def deliverable(error: BaseException) -> Exception:
     return wrapped
 
 
-def _is_quick(function: Any) -> bool:
+def is_quick(function: Any) -> bool:
     """Whether a call returns at once, with something to await."""
     while isinstance(function, functools.partial):
         function = function.func

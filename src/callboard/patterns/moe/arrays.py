@@ -1,0 +1,36 @@
+"""Arrays of other libraries as NumPy arrays, without a copy."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Array", "Indices", "array_of", "floats_of"]
+
+Array = NDArray[Any]
+Indices = NDArray[np.int64]
+
+
+def array_of(value: Any, what: str) -> Array:
+    """The value as a NumPy array on the same memory: of an array, a CPU tensor, or what else has DLPack; or of a list.
+
+    Raises:
+        TypeError: It is none of these, or cannot be shared: it is on a device, or has a gradient or an odd dtype.
+    """
+    if isinstance(value, np.ndarray):
+        return value
+    try:
+        found = np.from_dlpack(value) if hasattr(value, "__dlpack__") else np.asarray(value)
+    except Exception as e:  # each library refuses in a class of its own
+        raise TypeError(f"{what}: {type(value).__name__} does not convert to a NumPy array: {e}") from e
+    if found.dtype == object:
+        raise TypeError(f"{what} must be an array of numbers, but is {value!r}")
+    return found
+
+
+def floats_of(value: Any, what: str) -> Array:
+    """The same, of f64 where it is f64 and of f32 otherwise; that copies unless it is one of them."""
+    found = array_of(value, what)
+    if found.dtype.kind not in "biuf":
+        raise TypeError(f"{what} must be real numbers, but is of dtype {found.dtype}")
+    return found if found.dtype in (np.float32, np.float64) else found.astype(np.float32)

@@ -1,0 +1,31 @@
+"""What can be wrong with the answers of a gate and of experts."""
+
+from callboard.actors.errors import AccelError
+
+__all__ = ["BadExpertResult", "BadGate"]
+
+
+class BadGate(AccelError, ValueError):
+    """The logits of a gate are of the wrong shape, NaN, +inf, or -inf for every expert of a token.
+
+    Attributes:
+        token: The first token for which they are; None where the shape is wrong.
+        expert: The expert whose logit it is; None where that is not one of them.
+    """
+
+    def __init__(self, message: str = "", token: int | None = None, expert: int | None = None) -> None:
+        super().__init__(message)
+        self.token = token
+        self.expert = expert
+
+
+class BadExpertResult(AccelError):
+    """An expert returned something else than one row for each row that it was given, or rows of another width.
+
+    Attributes:
+        expert: Its number; None for a shared expert.
+    """
+
+    def __init__(self, message: str = "", expert: int | None = None) -> None:
+        super().__init__(message)
+        self.expert = expert

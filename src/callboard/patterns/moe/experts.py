@@ -1,0 +1,169 @@
+"""``Experts``: calls the experts of a dispatch, all at once."""
+
+import asyncio
+import concurrent.futures
+import os
+import threading
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
+from typing import Any
+
+from callboard.core.ref import GpuRef
+from callboard.patterns.calling import Executor, UserCall, deliverable, is_quick
+from callboard.patterns.moe.arrays import Array
+from callboard.patterns.moe.dispatch import Dispatch, row_result
+
+__all__ = ["Expert", "Experts"]
+
+Expert = Callable[[Any], Any]
+
+
+class _Replica:
+    """One callable of an expert. ``rows`` are in it now."""
+
+    __slots__ = ("call", "rows")
+
+    def __init__(self, call: UserCall) -> None:
+        self.call = call
+        self.rows = 0
+
+
+class Experts:
+    """The callables of a router.
+
+    Those that are called on threads share one pool.
+
+    Args:
+        experts: One for each number: a callable, or several that do the same. A call goes to the one that has the
+            fewest rows to work on.
+        shared: Called with all tokens.
+        executor: Where all of them are called; see ``UserCall``.
+        threads: Threads at most; None: as many as there are cores, and no more than experts.
+
+    Raises:
+        ValueError: There is no expert, or none for one of the numbers.
+        TypeError: One cannot be called.
+    """
+
+    def __init__(
+        self,
+        experts: Sequence[Expert | Sequence[Expert]],
+        shared: Sequence[Expert],
+        executor: Executor,
+        threads: int | None,
+    ) -> None:
+        if not experts:
+            raise ValueError("a router needs at least one expert")
+        if threads is not None and threads < 1:
+            raise ValueError(f"threads must be at least 1, but is {threads}")
+        count = threads or min(len(experts) + len(shared), os.cpu_count() or 1)
+        self._pool = concurrent.futures.ThreadPoolExecutor(count, thread_name_prefix="callboard-experts")
+        self._executor: Executor = executor
+        self._replicas: list[list[_Replica]] = []
+        for number, given in enumerate(experts):
+            several = given if isinstance(given, Sequence) else [given]
+            if not several:
+                raise ValueError(f"expert {number} has no callable")
+            self._replicas.append([_Replica(self.caller(each)) for each in several])
+        self._shared = [self.caller(each) for each in shared]
+
+    def __len__(self) -> int:
+        return len(self._replicas)
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether they are called by an executor of the caller's, whose threads :meth:`close` does not wait for."""
+        return isinstance(self._executor, concurrent.futures.Executor)
+
+    def caller(self, function: Callable[..., Any]) -> UserCall:
+        """A callable that is called where the experts are."""
+        if self._executor == "thread" or (self._executor == "auto" and not is_quick(function)):
+            return UserCall(function, self._pool, 1)
+        return UserCall(function, self._executor, 1)
+
+    async def compute(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Call a function of ours that takes long on a thread of the pool."""
+        return await asyncio.get_running_loop().run_in_executor(self._pool, function, *arguments)
+
+    async def run(
+        self, plan: Dispatch, rows: Array, tokens: Array
+    ) -> tuple[dict[int, Array], dict[int, Exception], list[Array]]:
+        """Call each expert that has rows, and the shared ones, and wait for all.
+
+        Args:
+            plan: Which rows belong to which expert.
+            rows: Of all experts; each gets a view of its own.
+            tokens: For the shared experts.
+
+        Returns:
+            Results and errors by number, and the results of the shared experts.
+
+        Raises:
+            Exception: Of the first shared expert that failed.
+        """
+        numbers = [number for number, load in enumerate(plan.load.tolist()) if load]
+        calls: list[Coroutine[Any, Any, Array]] = [self._one(number, rows[plan.of(number)]) for number in numbers]
+        calls += [_result(call, tokens, f"shared expert {n}", None) for n, call in enumerate(self._shared)]
+        # One call needs no task of its own.
+        found = [await _caught(calls[0])] if len(calls) == 1 else await asyncio.gather(*map(_caught, calls))
+        results: dict[int, Array] = {}
+        errors: dict[int, Exception] = {}
+        for number, each in zip(numbers, found, strict=False):
+            if isinstance(each, Exception):
+                errors[number] = each
+            else:
+                results[number] = each
+        shared: list[Array] = []
+        for each in found[len(numbers) :]:
+            if isinstance(each, Exception):
+                raise each
+            shared.append(each)
+        return results, errors, shared
+
+    async def _one(self, number: int, rows: Array) -> Array:
+        replicas = self._replicas[number]
+        replica = replicas[0] if len(replicas) == 1 else min(replicas, key=lambda each: each.rows)
+        replica.rows += len(rows)
+        try:
+            return await _result(replica.call, rows, f"expert {number}", number)
+        finally:
+            replica.rows -= len(rows)
+
+    def close(self) -> "asyncio.Future[None]":
+        """Take no more calls; the future is done when those that run on threads of the pool have ended."""
+        loop = asyncio.get_running_loop()
+        ended = loop.create_future()
+
+        def join() -> None:
+            self._pool.shutdown(cancel_futures=True)
+            with suppress(RuntimeError):  # the loop was closed meanwhile
+                loop.call_soon_threadsafe(_set, ended)
+
+        threading.Thread(target=join, name="callboard-experts-end", daemon=True).start()
+        return ended
+
+
+async def _result(call: UserCall, rows: Array, name: str, number: int | None) -> Array:
+    try:
+        found = await call(rows)
+        if isinstance(found, GpuRef):
+            found = await found.get()
+        return row_result(found, len(rows), name, number)
+    except Exception as e:  # the expert may raise anything: the error says whose it is
+        error = deliverable(e)
+        note = f"raised by {name}"
+        if note not in getattr(error, "__notes__", ()):
+            error.add_note(note)
+        raise error from error.__cause__
+
+
+def _set(future: "asyncio.Future[None]") -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+async def _caught(call: Coroutine[Any, Any, Array]) -> Array | Exception:
+    try:
+        return await call
+    except Exception as e:  # to be told apart by the caller
+        return e
