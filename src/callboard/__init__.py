@@ -75,6 +75,14 @@ if TYPE_CHECKING:
     from callboard.patterns.batching.server import BatchingStats, DynamicBatchingServer
     from callboard.patterns.batching.settings import Dispatch, pow2_length
     from callboard.patterns.errors import BadBatchResult, DeadlineExceeded, ItemTooLarge, QueueFull, ServerStopped
+    from callboard.patterns.speculative.drafts import Draft, Proposal
+    from callboard.patterns.speculative.figures import SpeculativeStats
+    from callboard.patterns.speculative.modeldraft import ModelDraft
+    from callboard.patterns.speculative.models import Cacheless, KvState, LanguageModel, Model
+    from callboard.patterns.speculative.ngram import NGramDraft
+    from callboard.patterns.speculative.requests import Decode, Decoded
+    from callboard.patterns.speculative.sampling import Acceptance
+    from callboard.patterns.speculative.server import SpeculativeDecoder
     from callboard.patterns.waiting import OverflowPolicy
     from callboard.retry import request_key, retrying
     from callboard.support import supports
@@ -141,6 +149,14 @@ _NAMES = {
         "QueueFull",
         "ServerStopped",
     ),
+    "callboard.patterns.speculative.drafts": ("Draft", "Proposal"),
+    "callboard.patterns.speculative.figures": ("SpeculativeStats",),
+    "callboard.patterns.speculative.modeldraft": ("ModelDraft",),
+    "callboard.patterns.speculative.models": ("Cacheless", "KvState", "LanguageModel", "Model"),
+    "callboard.patterns.speculative.ngram": ("NGramDraft",),
+    "callboard.patterns.speculative.requests": ("Decode", "Decoded"),
+    "callboard.patterns.speculative.sampling": ("Acceptance",),
+    "callboard.patterns.speculative.server": ("SpeculativeDecoder",),
     "callboard.patterns.waiting": ("OverflowPolicy",),
     "callboard.retry": ("request_key", "retrying"),
     "callboard.support": ("supports",),
@@ -151,6 +167,7 @@ _WHERE = {name: module for module, names in _NAMES.items() for name in names}
 __all__ = [
     "AccelError",
     "AccelRef",
+    "Acceptance",
     "Actor",
     "ActorRef",
     "ActorStopped",
@@ -160,11 +177,14 @@ __all__ = [
     "Backoff",
     "BadBatchResult",
     "BatchingStats",
+    "Cacheless",
     "ContextLost",
     "ContextPoisoned",
     "DType",
     "DTypeLike",
     "DeadlineExceeded",
+    "Decode",
+    "Decoded",
     "Device",
     "DeviceConfig",
     "DeviceMismatch",
@@ -172,6 +192,7 @@ __all__ = [
     "DeviceSupervisor",
     "Directive",
     "Dispatch",
+    "Draft",
     "DriverError",
     "DynamicBatchingServer",
     "GpuRef",
@@ -182,17 +203,23 @@ __all__ = [
     "In",
     "InOut",
     "ItemTooLarge",
+    "KvState",
+    "LanguageModel",
     "LibraryError",
     "Lost",
     "Mailbox",
     "MailboxFull",
+    "Model",
+    "ModelDraft",
     "Msg",
+    "NGramDraft",
     "NumericalError",
     "OneForOne",
     "Op",
     "Out",
     "OutOfMemory",
     "OverflowPolicy",
+    "Proposal",
     "Props",
     "QueueFull",
     "Recovered",
@@ -206,6 +233,8 @@ __all__ = [
     "Scalar",
     "ServerStopped",
     "ShapeError",
+    "SpeculativeDecoder",
+    "SpeculativeStats",
     "Stopped",
     "Stream",
     "System",

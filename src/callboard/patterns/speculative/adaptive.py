@@ -1,0 +1,114 @@
+"""``KPolicy``: how many tokens are proposed for each sequence in the next pass. Pure: no clock, no I/O."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from callboard.patterns.speculative.rates import CostLine, KeptRates, SizeCosts
+
+__all__ = ["KPolicy", "Room"]
+
+MARGIN = 1.02
+"""By how much speculation must be expected to be faster than none."""
+
+PROBE_FIRST, PROBE_LAST = 8, 256
+"""Passes without speculation until one token is proposed to see whether it pays again: doubled while it does not."""
+
+
+@dataclass(frozen=True)
+class Room:
+    """One sequence of the next pass.
+
+    Attributes:
+        rates: How often its proposed tokens were kept.
+        most: Tokens that may be proposed for it.
+    """
+
+    rates: KeptRates
+    most: int
+
+
+class KPolicy:
+    """Maximises the goodput of a pass: expected tokens per second, over all its sequences together.
+
+    A pass over ``b`` sequences with proposals of ``k_1 … k_b`` tokens is expected to give ``b`` tokens and those that
+    are kept. It costs what a pass over ``b + k_1 + … + k_b`` tokens takes, and what a draft takes for the largest
+    ``k``. Both are measured. Tokens are added in the order of the probability that they are kept, so the best of these
+    selections is the best of all for given costs. Where none is best, speculation is off (k = 0), and tried again with
+    one token after 8 passes, 16, up to 256. Liu et al. 2024, "Optimizing Speculative Decoding for Serving Large
+    Language Models Using Goodput", for the model.
+
+    Args:
+        k: Tokens proposed for a sequence at most.
+        adaptive: Otherwise always ``k``.
+    """
+
+    def __init__(self, k: int, *, adaptive: bool = True) -> None:
+        if k < 0:
+            raise ValueError(f"k must be at least 0, but is {k}")
+        self.k = k
+        self.adaptive = adaptive
+        self._pool = KeptRates(k, forget=0.99, weight=2)
+        self._verify, self._draft = SizeCosts(), SizeCosts()
+        self._draft.add(0, 0.0)
+        self._quiet = 0
+        self._interval = PROBE_FIRST
+
+    def rates(self) -> KeptRates:
+        """For a new sequence: it starts from what is known of all."""
+        return KeptRates(self.k, forget=0.95, weight=4, pool=self._pool)
+
+    def choose(self, rooms: Sequence[Room]) -> list[int]:
+        """How many tokens to propose for each sequence."""
+        if not self.adaptive:
+            return [room.most for room in rooms]
+        chosen = [0] * len(rooms)
+        verify = self._verify.line()
+        if not verify or not any(room.most for room in rooms):  # the first pass tells what none costs
+            return chosen
+        best = _best(rooms, verify, self._draft.line())
+        if best:
+            self._quiet, self._interval = 0, PROBE_FIRST
+            for index in best:
+                chosen[index] += 1
+            return chosen
+        self._quiet += 1
+        if self._quiet >= self._interval:
+            self._quiet, self._interval = 0, min(2 * self._interval, PROBE_LAST)
+            able = [index for index, room in enumerate(rooms) if room.most]
+            chosen[min(able, key=lambda index: rooms[index].rates.tried[0])] = 1
+        return chosen
+
+    def verified(self, rates: KeptRates, proposed: int, kept: int) -> None:
+        """What became of a proposal."""
+        rates.add(proposed, kept)
+        self._pool.add(proposed, kept)
+
+    def measured(self, tokens: int, verify: float, largest_k: int, draft: float) -> None:
+        """A pass over so many tokens took so many seconds, and the draft before it for at most ``largest_k`` each."""
+        self._verify.add(tokens, verify)
+        if largest_k:
+            self._draft.add(largest_k, draft)
+
+    def plain_seconds(self, sequences: int) -> float:
+        """What a pass without speculation is expected to take; 0 while nothing is known."""
+        return self._verify.line().at(sequences)
+
+
+def _best(rooms: Sequence[Room], verify: CostLine, draft: CostLine) -> list[int]:
+    """The sequences that get a token each, as often as they occur; none where that is best."""
+    tokens = [
+        (-probability, place, index)
+        for index, room in enumerate(rooms)
+        for place, probability in enumerate(room.rates.survival(room.most), 1)
+    ]
+    tokens.sort()
+    sequences = len(rooms)
+    most = MARGIN * sequences / verify.at(sequences) if verify.at(sequences) else 0.0
+    taken, expected, largest = 0, float(sequences), 0
+    for count, (negative, place, _) in enumerate(tokens, 1):
+        expected -= negative
+        largest = max(largest, place)
+        seconds = verify.at(sequences + count) + draft.at(largest)
+        if seconds and expected / seconds > most:
+            most, taken = expected / seconds, count
+    return [index for _, _, index in tokens[:taken]]
