@@ -3,6 +3,7 @@
 import itertools
 import math
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
@@ -29,11 +30,14 @@ CELLS = 12
 
 MIDDLES = [(cell + 0.5) / CELLS for cell in range(CELLS)]
 
+Row = tuple[int, ...]
+Chain = list[Row]
+
 quarters = st.sampled_from([c for c in itertools.product(range(PARTS + 1), repeat=V) if sum(c) == PARTS])
 chains = st.lists(quarters, min_size=V + 1, max_size=V + 1)  # a distribution after each token, and one at the start
 
 
-def law(chain: list[tuple[int, ...]], text: tuple[int, ...]) -> Fraction:
+def law(chain: Chain, text: tuple[int, ...]) -> Fraction:
     """The probability of a text in a chain."""
     probability, last = Fraction(1), V
     for token in text:
@@ -42,14 +46,14 @@ def law(chain: list[tuple[int, ...]], text: tuple[int, ...]) -> Fraction:
     return probability
 
 
-def rows(chain: list[tuple[int, ...]], text: tuple[int, ...], n: int) -> np.ndarray:
+def rows(chain: Chain, text: tuple[int, ...], n: int) -> Any:
     return np.array([chain[last] for last in (V, *text)][:n], float) / PARTS
 
 
 @settings(max_examples=12, deadline=None)
 @given(target=chains, draft=chains, certain=st.booleans())
-def test_rejection_gives_the_law_of_the_target(target: list, draft: list, certain: bool) -> None:
-    """All drafts, all uniforms: the first two tokens of a pass with k = 1, and what plain decoding adds, have p's law."""
+def test_rejection_gives_the_law_of_the_target(target: Chain, draft: Chain, certain: bool) -> None:
+    """All drafts, all uniforms: the first two tokens, of a pass with k = 1 and of plain decoding after it."""
     found: dict[tuple[int, ...], Fraction] = dict.fromkeys(itertools.product(range(V), repeat=2), Fraction(0))
     for token in range(V):
         # A certain draft proposes one token, whatever the model is.
@@ -88,7 +92,7 @@ def test_rejection_with_two_proposed_tokens(seed: int) -> None:
 
 
 @given(p=quarters, q=quarters)
-def test_a_token_is_kept_with_the_largest_probability_that_is_exact(p: tuple, q: tuple) -> None:
+def test_a_token_is_kept_with_the_largest_probability_that_is_exact(p: Row, q: Row) -> None:
     p_row, q_row = np.array(p) / PARTS, np.array(q) / PARTS
     kept = sum(q_row[x] * accept_probability(x, q_row, p_row) for x in range(V) if q[x])
     assert kept == pytest.approx(1 - abs(p_row - q_row).sum() / 2)  # 1 minus the distance in total variation

@@ -32,8 +32,8 @@ class KPolicy:
 
     A pass over ``b`` sequences with proposals of ``k_1 … k_b`` tokens is expected to give ``b`` tokens and those that
     are kept. It costs what a pass over ``b + k_1 + … + k_b`` tokens takes, and what a draft takes for the largest
-    ``k``. Both are measured. Tokens are added in the order of the probability that they are kept, so the best of these
-    selections is the best of all for given costs. Where none is best, speculation is off (k = 0), and tried again with
+    ``k``. Both are measured. For a given largest ``k``, tokens are added in the order of the probability that they are
+    kept, so no other selection is better. Where none is best, speculation is off (k = 0), and tried again with
     one token after 8 passes, 16, up to 256. Liu et al. 2024, "Optimizing Speculative Decoding for Serving Large
     Language Models Using Goodput", for the model.
 
@@ -96,19 +96,22 @@ class KPolicy:
 
 def _best(rooms: Sequence[Room], verify: CostLine, draft: CostLine) -> list[int]:
     """The sequences that get a token each, as often as they occur; none where that is best."""
-    tokens = [
+    tokens = sorted(
         (-probability, place, index)
         for index, room in enumerate(rooms)
         for place, probability in enumerate(room.rates.survival(room.most), 1)
-    ]
-    tokens.sort()
-    sequences = len(rooms)
-    most = MARGIN * sequences / verify.at(sequences) if verify.at(sequences) else 0.0
-    taken, expected, largest = 0, float(sequences), 0
-    for count, (negative, place, _) in enumerate(tokens, 1):
-        expected -= negative
-        largest = max(largest, place)
-        seconds = verify.at(sequences + count) + draft.at(largest)
-        if seconds and expected / seconds > most:
-            most, taken = expected / seconds, count
-    return [index for _, _, index in tokens[:taken]]
+    )
+    costs = [verify.at(len(rooms) + count) for count in range(len(tokens) + 1)]
+    most = MARGIN * len(rooms) / costs[0] if costs[0] else 0.0
+    best: list[int] = []
+    for largest in range(1, 1 + max(room.most for room in rooms)):  # the draft costs by its longest proposal
+        taken = [token for token in tokens if token[1] <= largest]
+        expected, drafting, count = float(len(rooms)), draft.at(largest), 0
+        for i, token in enumerate(taken, 1):
+            expected -= token[0]
+            seconds = costs[i] + drafting
+            if seconds and expected / seconds > most:
+                most, count = expected / seconds, i
+        if count:
+            best = [index for _, _, index in taken[:count]]
+    return best

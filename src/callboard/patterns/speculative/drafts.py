@@ -99,7 +99,7 @@ class FunctionDraft(Draft):
         self._call.close()
 
 
-def checked(proposal: Proposal, k: int, vocabulary: int | None) -> Proposal:
+def checked(proposal: Proposal, k: int, vocabulary: int) -> Proposal:
     """The proposal with at most ``k`` tokens, which are plain numbers.
 
     Raises:
@@ -107,13 +107,14 @@ def checked(proposal: Proposal, k: int, vocabulary: int | None) -> Proposal:
             do not fit them.
     """
     tokens = [int(token) for token in list(proposal.tokens)[:k]]
-    if tokens and (min(tokens) < 0 or (vocabulary is not None and max(tokens) >= vocabulary)):
-        raise ValueError(f"the draft proposed {tokens}, and tokens are from 0 to {vocabulary and vocabulary - 1}")
+    if tokens and (min(tokens) < 0 or max(tokens) >= vocabulary):
+        raise ValueError(f"the draft proposed {tokens}, and tokens are from 0 to {vocabulary - 1}")
     if proposal.probs is None or not tokens:
         return Proposal(tokens)
-    probs = np.asarray(proposal.probs, np.float64)[:k]
-    if probs.ndim != 2 or len(probs) != len(tokens) or (vocabulary is not None and probs.shape[1] != vocabulary):
+    probs = np.asarray(proposal.probs, np.float64)
+    if probs.ndim != 2 or len(probs) < len(tokens) or probs.shape[1] != vocabulary:
         raise ValueError(f"the draft's probs have shape {probs.shape}, not ({len(tokens)}, {vocabulary})")
+    probs = probs[: len(tokens)]
     if not (probs >= 0).all() or not np.allclose(probs.sum(axis=1), 1.0, atol=1e-3):
         raise ValueError("the draft's probs are no distributions: each row must be at least 0 and sum to 1")
     if not all(probs[i, token] > 0 for i, token in enumerate(tokens)):

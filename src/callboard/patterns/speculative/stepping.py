@@ -121,7 +121,7 @@ class Stepper:
 
     async def _propose(self, sequences: list[Sequence]) -> list[Proposal]:
         found = [NOTHING] * len(sequences)
-        if self._draft is None:
+        if self._draft is None or self._vocabulary is None:  # the first pass tells which tokens there are
             return found
         ks = self._policy.choose([Room(each.rates, self._most(each)) for each in sequences])
         some = [(index, k) for index, k in enumerate(ks) if k]
