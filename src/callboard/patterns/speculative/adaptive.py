@@ -3,15 +3,18 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from callboard.patterns.speculative.rates import CostLine, KeptRates, SizeCosts
+from callboard.patterns.speculative.rates import TRUSTED, CostLine, KeptRates, SizeCosts
 
 __all__ = ["KPolicy", "Room"]
 
 MARGIN = 1.02
 """By how much speculation must be expected to be faster than none."""
 
-PROBE_FIRST, PROBE_LAST = 8, 256
-"""Passes without speculation until one token is proposed to see whether it pays again: doubled while it does not."""
+PROBE_FIRST, PROBE_LAST = 16, 256
+"""Passes without speculation until it is tried whether it pays again, for one sequence: doubled while it does not."""
+
+RETHINK = 8
+"""While speculation is off, it is considered before every so many passes: this takes tens of microseconds."""
 
 
 @dataclass(frozen=True)
@@ -33,9 +36,9 @@ class KPolicy:
     A pass over ``b`` sequences with proposals of ``k_1 … k_b`` tokens is expected to give ``b`` tokens and those that
     are kept. It costs what a pass over ``b + k_1 + … + k_b`` tokens takes, and what a draft takes for the largest
     ``k``. Both are measured. For a given largest ``k``, tokens are added in the order of the probability that they are
-    kept, so no other selection is better. Where none is best, speculation is off (k = 0), and tried again with
-    one token after 8 passes, 16, up to 256. Liu et al. 2024, "Optimizing Speculative Decoding for Serving Large
-    Language Models Using Goodput", for the model.
+    kept, so no other selection is better. Where none is best, speculation is off (k = 0), and tried again for one
+    sequence after 16 passes, 32, up to 256: with one token, and the next time with ``k``. Liu et al. 2024, "Optimizing
+    Speculative Decoding for Serving Large Language Models Using Goodput", for the model.
 
     Args:
         k: Tokens proposed for a sequence at most.
@@ -49,8 +52,10 @@ class KPolicy:
         self.adaptive = adaptive
         self._pool = KeptRates(k, forget=0.99, weight=2)
         self._verify, self._draft = SizeCosts(), SizeCosts()
-        self._draft.add(0, 0.0)
-        self._quiet = 0
+        for _ in range(TRUSTED):
+            self._draft.add(0, 0.0)
+        self._quiet = self._probes = 0
+        self._considered = 0  # sequences, the last time
         self._interval = PROBE_FIRST
 
     def rates(self) -> KeptRates:
@@ -62,20 +67,23 @@ class KPolicy:
         if not self.adaptive:
             return [room.most for room in rooms]
         chosen = [0] * len(rooms)
-        verify = self._verify.line()
-        if not verify or not any(room.most for room in rooms):  # the first pass tells what none costs
+        if not self._verify.known or not any(room.most for room in rooms):  # the first passes tell what none costs
             return chosen
-        best = _best(rooms, verify, self._draft.line())
-        if best:
-            self._quiet, self._interval = 0, PROBE_FIRST
-            for index in best:
-                chosen[index] += 1
-            return chosen
+        if self._quiet % RETHINK == 0 or len(rooms) != self._considered:
+            self._considered = len(rooms)
+            best = _best(rooms, self._verify.line(), self._draft.line())
+            if best:
+                self._quiet, self._interval = 0, PROBE_FIRST
+                for index in best:
+                    chosen[index] += 1
+                return chosen
         self._quiet += 1
-        if self._quiet >= self._interval:
+        if self._quiet > self._interval:
             self._quiet, self._interval = 0, min(2 * self._interval, PROBE_LAST)
             able = [index for index, room in enumerate(rooms) if room.most]
-            chosen[min(able, key=lambda index: rooms[index].rates.tried[0])] = 1
+            index = min(able, key=lambda index: rooms[index].rates.tried[0])
+            chosen[index] = rooms[index].most if self._probes % 2 else 1
+            self._probes += 1
         return chosen
 
     def verified(self, rates: KeptRates, proposed: int, kept: int) -> None:
@@ -89,9 +97,9 @@ class KPolicy:
         if largest_k:
             self._draft.add(largest_k, draft)
 
-    def plain_seconds(self, sequences: int) -> float:
-        """What a pass without speculation is expected to take; 0 while nothing is known."""
-        return self._verify.line().at(sequences)
+    def seconds(self, tokens: int, largest_k: int) -> float:
+        """What a pass like this is expected to take, with its draft; 0 while nothing is known."""
+        return self._verify.line().at(tokens) + (self._draft.line().at(largest_k) if largest_k else 0.0)
 
 
 def _best(rooms: Sequence[Room], verify: CostLine, draft: CostLine) -> list[int]:

@@ -21,7 +21,7 @@ class SpeculativeStats(ServerStats):
         mean_accepted_length: Tokens that a verification of a proposal gave, with the one that the target adds; 0.0
             where there was no proposal.
         speedup: Estimate: the time that passes without speculation would have taken for the same tokens, divided by
-            the time spent in draft and target. 1.0 while nothing is known.
+            that of the passes and drafts that were run, both from the times measured. 1.0 while nothing is known.
         draft_failures: Sequences that went on without the draft.
         step_time: Seconds of a pass, with the draft's.
     """
@@ -62,7 +62,7 @@ class Figures:
             self._kept[i] += i < kept
 
     def compared(self, plain: float, spent: float) -> None:
-        """Seconds that the tokens of a pass would have taken without speculation; and seconds that they took."""
+        """Seconds that the tokens of a pass take without speculation, and as they came; by the costs that are known."""
         self._plain += plain
         self._spent += spent
 

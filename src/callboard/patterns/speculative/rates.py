@@ -14,6 +14,9 @@ SLOWER = 0.1
 FASTER = 0.5
 """Weight of a new time that is below."""
 
+TRUSTED = 3
+"""Times until a size is taken to be known: the first ones often hold what is done once only."""
+
 
 class KeptRates:
     """How often the token at each place is kept, where those before it were.
@@ -63,18 +66,26 @@ class SizeCosts:
 
     def __init__(self) -> None:
         self._seconds: dict[int, float] = {}
-        self._sizes: list[int] = []
+        self._times: dict[int, int] = {}
+        self._sizes: list[int] = []  # that are known, ascending
 
     def add(self, size: int, seconds: float) -> None:
         """Something of this size took so long."""
         known = self._seconds.get(size)
-        if known is None:
+        times = self._times[size] = self._times.get(size, 0) + 1
+        if times == TRUSTED:
             insort(self._sizes, size)
-            self._seconds[size] = seconds
+        if known is None or times <= TRUSTED:
+            self._seconds[size] = seconds if known is None else min(seconds, known)
         elif seconds < known:
             self._seconds[size] = known + FASTER * (seconds - known)
         else:
             self._seconds[size] = known + SLOWER * (min(seconds, 2 * known) - known)
+
+    @property
+    def known(self) -> bool:
+        """Whether any size is."""
+        return bool(self._sizes)
 
     def line(self) -> "CostLine":
         """The costs as they are known now."""
@@ -96,9 +107,6 @@ class CostLine:
     def __init__(self, sizes: Sequence[int], seconds: Sequence[float]) -> None:
         self._sizes = sizes
         self._seconds = seconds
-
-    def __bool__(self) -> bool:
-        return bool(self._sizes)
 
     def at(self, size: int) -> float:
         """Seconds; 0 where nothing is known."""

@@ -92,9 +92,8 @@ class Stepper:
                 but the states of the target are of no more use.
         """
         fresh = any(sequence.pending > 1 for sequence in sequences)
+        proposals, drafting = await self._propose(sequences)
         started = self._clock.time()
-        proposals = await self._propose(sequences)
-        drafted = self._clock.time()
         left = [(each, found) for each, found in zip(sequences, proposals, strict=True) if _runs(each)]
         if not left:
             return
@@ -102,7 +101,7 @@ class Stepper:
         rows = [len(found.tokens) + 1 for _, found in left]
         found = logits_of(await self._call([each.state for each, _ in left], inputs, rows), rows)
         self._vocabulary = found[0].shape[1]
-        seconds = self._clock.time() - drafted
+        seconds = self._clock.time() - started
         new = 0
         for (sequence, proposal), logits in zip(left, found, strict=True):
             if _runs(sequence):
@@ -111,29 +110,32 @@ class Stepper:
                 except Exception as e:  # of a hook or a state of this sequence, or logits that are no numbers
                     self._failed(sequence, deliverable(e))
         if not fresh:
-            self._policy.measured(sum(rows), seconds, max(rows) - 1, drafted - started)
-            plain = self._policy.plain_seconds(len(left))
-            self.figures.compared(new * plain / len(left), drafted - started + seconds)
+            self._policy.measured(sum(rows), seconds, max(rows) - 1, drafting)
+            plain = self._policy.seconds(len(left), 0)
+            self.figures.compared(new * plain / len(left), self._policy.seconds(sum(rows), max(rows) - 1))
         self.figures.iterations += 1
-        self.figures.step_time.add(drafted - started + seconds)
+        self.figures.step_time.add(drafting + seconds)
 
     # -- propose -------------------------------------------------------------------------------------------------------
 
-    async def _propose(self, sequences: list[Sequence]) -> list[Proposal]:
+    async def _propose(self, sequences: list[Sequence]) -> tuple[list[Proposal], float]:
+        """A proposal for each sequence, and the seconds that the draft took."""
         found = [NOTHING] * len(sequences)
         if self._draft is None or self._vocabulary is None:  # the first pass tells which tokens there are
-            return found
+            return found, 0.0
         ks = self._policy.choose([Room(each.rates, self._most(each)) for each in sequences])
         some = [(index, k) for index, k in enumerate(ks) if k]
         if not some:
-            return found
+            return found, 0.0
         asks = [Ask(sequences[i].draft, sequences[i].tokens, k, sequences[i].sampler) for i, k in some]
+        started = self._clock.time()
         try:
             given: Any = await self._draft.propose(asks)
             if len(given) != len(some):
                 raise ValueError(f"the draft gave {len(given)} proposals for {len(some)} sequences")
         except Exception as e:  # of the user's draft: these sequences go on without it
             given = [e] * len(some)
+        seconds = self._clock.time() - started
         for (index, k), proposal in zip(some, given, strict=True):
             try:
                 if isinstance(proposal, Exception):
@@ -141,7 +143,7 @@ class Stepper:
                 found[index] = checked(proposal, k, self._vocabulary)
             except Exception as e:  # the draft's, or what it gave is no proposal
                 self._without_draft(sequences[index], e)
-        return found
+        return found, seconds
 
     def _most(self, sequence: Sequence) -> int:
         """A pass gives one more token than are proposed, so the last one needs no proposal."""
