@@ -103,7 +103,9 @@ class Table:
 
 def plain(network: Network, prefix: list[int], new: int) -> list[int]:
     """Greedy decoding by the shortest loop."""
-    tokens = [0] * SEEN + prefix
+    state, tokens, given = network.begin(), list(prefix), prefix
     for _ in range(new):
-        tokens.append(int(network.logits(np.array([tokens[-SEEN:]]))[0].argmax()))
-    return tokens[SEEN:]
+        (logits,) = network.forward([state], [given], [1])
+        given = [int(logits[0].argmax())]
+        tokens += given
+    return tokens

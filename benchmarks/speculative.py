@@ -4,9 +4,9 @@
     python benchmarks/speculative.py --quick
 
 The target is a deep network in NumPy over the documentation of Python, made in the run. "loop" is greedy decoding by
-the shortest loop around it. The others are servers, each new for every round, so that what they learn about their draft is
-in their time. All give the same tokens. The good draft is a table of what the target says most often; the useless one
-proposes something else at the same cost. Figures are tokens per second of processor time: all runs on one thread.
+the shortest loop around it. The others are servers, each new for every round, so that what they learn about their draft
+is in their time. All give the same tokens. The good draft is a table of what the target says most often; the useless
+one proposes something else at the same cost. Figures are tokens per second of processor time: all runs on one thread.
 """
 
 import argparse
@@ -25,7 +25,7 @@ FIXED = (2, 4, 8)
 
 
 def _extend(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--depth", type=int, default=96, help="layers of the network (default 96)")
+    parser.add_argument("--depth", type=int, default=192, help="layers of the network (default 192)")
     parser.add_argument("--tokens", type=int, default=128, help="new ones of each text (default 128)")
     parser.add_argument("--texts", type=int, default=4, help="one after the other, and at once (default 4)")
 
@@ -94,7 +94,7 @@ def main() -> None:
     record["at once"] = table(f"{given.texts} texts at once, tokens per second", at_once, per_second, "none, at once")
     record["acceptance"] = {name: each.acceptance_by_position for name, each in told.items()}
     record["speedup, estimated"] = {name: each.speedup for name, each in told.items()}
-    record["passes that gave the tokens of the loop"] = [sum(same), len(same)]
+    record["runs that gave the tokens of the loop"] = [sum(same), len(same)]
     for name, each in told.items():
         print(f"{name:28} kept {each.mean_accepted_length:.2f} a proposal, estimated speedup {each.speedup:.2f}")
 

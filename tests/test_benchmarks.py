@@ -143,6 +143,14 @@ def test_resident(tmp_path: Path) -> None:
     assert {bar["held"] for bar in record["bars"]} == {None}  # they are for CUDA
 
 
+@pytest.mark.slow
+def test_speculative(tmp_path: Path) -> None:
+    results = run(tmp_path, "speculative")["results"]
+    gave, runs = results["runs that gave the tokens of the loop"]
+    assert gave == runs > 0
+    assert {"loop", "none", "good draft", "useless draft"} <= set(results["one text at a time"])
+
+
 def test_rounds_take_turns_in_both_directions(harness: ModuleType) -> None:
     order: list[str] = []
 

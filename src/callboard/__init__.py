@@ -78,7 +78,7 @@ if TYPE_CHECKING:
     from callboard.patterns.speculative.drafts import Draft, Proposal
     from callboard.patterns.speculative.figures import SpeculativeStats
     from callboard.patterns.speculative.modeldraft import ModelDraft
-    from callboard.patterns.speculative.models import Cacheless, KvState, LanguageModel, Model
+    from callboard.patterns.speculative.models import Cacheless, KvState, LanguageModel, Model, TokenState
     from callboard.patterns.speculative.ngram import NGramDraft
     from callboard.patterns.speculative.requests import Decode, Decoded
     from callboard.patterns.speculative.sampling import Acceptance
@@ -152,7 +152,7 @@ _NAMES = {
     "callboard.patterns.speculative.drafts": ("Draft", "Proposal"),
     "callboard.patterns.speculative.figures": ("SpeculativeStats",),
     "callboard.patterns.speculative.modeldraft": ("ModelDraft",),
-    "callboard.patterns.speculative.models": ("Cacheless", "KvState", "LanguageModel", "Model"),
+    "callboard.patterns.speculative.models": ("Cacheless", "KvState", "LanguageModel", "Model", "TokenState"),
     "callboard.patterns.speculative.ngram": ("NGramDraft",),
     "callboard.patterns.speculative.requests": ("Decode", "Decoded"),
     "callboard.patterns.speculative.sampling": ("Acceptance",),
@@ -239,6 +239,7 @@ __all__ = [
     "Stream",
     "System",
     "Terminated",
+    "TokenState",
     "TraceRecord",
     "Unrecoverable",
     "UnsupportedOp",
