@@ -33,19 +33,19 @@ class Network:
         rng = np.random.default_rng(1)
         decay = 0.8 ** np.arange(SEEN)[::-1]  # what is near counts more
         self._embedding = rng.standard_normal((SEEN, vocabulary, WIDTH)) * decay[:, None, None]
-        self._embedding = self._embedding.astype("f4")
-        self._layers = [(rng.standard_normal((WIDTH, WIDTH)) / WIDTH**0.5).astype("f4") for _ in range(depth)]
+        # Doubles, and small steps: rounding that depends on the number of rows is not to change a token.
+        self._layers = rng.standard_normal((depth, WIDTH, WIDTH)) * 2 / (WIDTH * depth) ** 0.5
         windows = np.lib.stride_tricks.sliding_window_view(ids, SEEN)[:-1]
         hidden = self._hidden(windows)
-        wanted = np.eye(vocabulary, dtype="f4")[ids[SEEN:]]
-        gram = hidden.T @ hidden + RIDGE * np.eye(hidden.shape[1], dtype="f4")
-        self._readout = 20 * np.linalg.solve(gram, hidden.T @ wanted).astype("f4")
+        wanted = np.eye(vocabulary)[ids[SEEN:]]
+        gram = hidden.T @ hidden + RIDGE * np.eye(hidden.shape[1])
+        self._readout = 20 * np.linalg.solve(gram, hidden.T @ wanted)
 
     def _hidden(self, windows: np.ndarray) -> np.ndarray:
         x = self._embedding[range(SEEN), windows].sum(axis=1)
         found = []
         for i, layer in enumerate(self._layers):
-            x = 0.9 * x + np.maximum(x @ layer, 0)
+            x = x + np.maximum(x @ layer, 0)
             x -= x.mean(axis=1, keepdims=True)
             if i % 8 == 0:
                 found.append(x)

@@ -12,14 +12,15 @@ SEEN = 12
 
 
 class TextModel(cb.ResidentActor):
-    """Scores the next byte by how well what came before agrees with each place of a text; a torch model would be here."""
+    """Scores the next byte by how well the last ones agree with each place of a text; a torch model would be here."""
 
     def setup(self, ctx: cb.HostContext) -> None:
         self.text = np.frombuffer(b"\n" * SEEN + TEXT, np.uint8)
         self.places = np.lib.stride_tricks.sliding_window_view(self.text, SEEN)[:-1]
 
     def forward(self, sequences: list[list[int]], rows: list[int]) -> list[np.ndarray]:
-        return [np.stack([self.after(s[: len(s) - i]) for i in reversed(range(n))]) for s, n in zip(sequences, rows)]
+        ends = [range(len(s) - n + 1, len(s) + 1) for s, n in zip(sequences, rows, strict=True)]
+        return [np.stack([self.after(s[:i]) for i in end]) for s, end in zip(sequences, ends, strict=True)]
 
     def after(self, tokens: list[int]) -> np.ndarray:
         last = np.array([10] * SEEN + tokens)[-SEEN:]

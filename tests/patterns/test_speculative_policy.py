@@ -125,10 +125,11 @@ def test_rates_are_conditional_and_start_from_those_of_all() -> None:
 def test_costs_lie_on_lines_between_what_was_measured_and_never_fall() -> None:
     costs = SizeCosts()
     assert not costs.known
-    for seconds in (9.0, 4.0, 5.0):  # the first pass is slow
+    for seconds in (9.0, 4.0):  # the first pass is slow
         assert costs.line().at(4) == 0.0
         costs.add(4, seconds)
     assert costs.known
+    assert [costs.covers(n) for n in (3, 4, 5)] == [False, True, True]
     assert [costs.line().at(n) for n in (1, 4, 9)] == [4.0, 4.0, 4.0]
     for _ in range(TRUSTED):
         costs.add(1, 9.0)

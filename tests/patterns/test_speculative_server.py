@@ -300,9 +300,9 @@ async def test_the_speedup_is_what_plain_passes_would_have_taken() -> None:
     async with decoder(cb.Model(slow, target.begin), draft, k=3, clock=clock) as server:
         found = await server.submit(cb.Decode([1, 2], max_new_tokens=41))
         speedup = server.stats().speedup
-    # The first pass takes the prefix, the next three measure: 37 tokens come in 10 passes with a draft.
-    assert found.iterations == 14
-    assert speedup == pytest.approx(38 / (1 + 10 * 1.25), rel=0.06)
+    # The first pass takes the prefix, the next two measure: 38 tokens come in 10 passes with a draft.
+    assert found.iterations == 13
+    assert speedup == pytest.approx(39 / (1 + 10 * 1.25), rel=0.06)
 
 
 async def test_a_useless_draft_is_not_asked_for_long() -> None:

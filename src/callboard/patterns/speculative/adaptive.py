@@ -98,7 +98,9 @@ class KPolicy:
             self._draft.add(largest_k, draft)
 
     def seconds(self, tokens: int, largest_k: int) -> float:
-        """What a pass like this is expected to take, with its draft; 0 while nothing is known."""
+        """What a pass like this is expected to take, with its draft; 0 while nothing as small was measured."""
+        if not self._verify.covers(tokens):
+            return 0.0
         return self._verify.line().at(tokens) + (self._draft.line().at(largest_k) if largest_k else 0.0)
 
 

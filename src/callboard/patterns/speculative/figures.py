@@ -21,7 +21,8 @@ class SpeculativeStats(ServerStats):
         mean_accepted_length: Tokens that a verification of a proposal gave, with the one that the target adds; 0.0
             where there was no proposal.
         speedup: Estimate: the time that passes without speculation would have taken for the same tokens, divided by
-            that of the passes and drafts that were run, both from the times measured. 1.0 while nothing is known.
+            that of the passes and drafts that were run, both from the times measured. 1.0 while no pass
+            without speculation was measured.
         draft_failures: Sequences that went on without the draft.
         step_time: Seconds of a pass, with the draft's.
     """

@@ -14,8 +14,8 @@ SLOWER = 0.1
 FASTER = 0.5
 """Weight of a new time that is below."""
 
-TRUSTED = 3
-"""Times until a size is taken to be known: the first ones often hold what is done once only."""
+TRUSTED = 2
+"""Times until a size is taken to be known: the first one often holds what is done once only."""
 
 
 class KeptRates:
@@ -86,6 +86,10 @@ class SizeCosts:
     def known(self) -> bool:
         """Whether any size is."""
         return bool(self._sizes)
+
+    def covers(self, size: int) -> bool:
+        """Whether this size, or a smaller one, is known."""
+        return bool(self._sizes) and self._sizes[0] <= size
 
     def line(self) -> "CostLine":
         """The costs as they are known now."""

@@ -112,7 +112,8 @@ class Stepper:
         if not fresh:
             self._policy.measured(sum(rows), seconds, max(rows) - 1, drafting)
             plain = self._policy.seconds(len(left), 0)
-            self.figures.compared(new * plain / len(left), self._policy.seconds(sum(rows), max(rows) - 1))
+            if plain:
+                self.figures.compared(new * plain / len(left), self._policy.seconds(sum(rows), max(rows) - 1))
         self.figures.iterations += 1
         self.figures.step_time.add(drafting + seconds)
 
