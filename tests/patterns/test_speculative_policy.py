@@ -69,11 +69,11 @@ def test_a_useless_draft_is_switched_off_and_tried_ever_less_often() -> None:
     off = ks.index(0, 10)
     assert sum(k > 0 for k in ks[:off]) <= 8
     probes = [i for i, k in enumerate(ks) if k and i > off]
-    assert [ks[i] for i in probes] == [1, 4] * (len(probes) // 2) + [1] * (len(probes) % 2)
+    assert {ks[i] for i in probes} == {1}
     gaps = [b - a for a, b in itertools.pairwise(probes)]
     assert gaps == sorted(gaps)
     assert gaps[-1] == PROBE_LAST + 1
-    assert len(probes) < 13
+    assert len(probes) < 14
     assert run(policy, 0.0, PROBE_FIRST) == [0] * PROBE_FIRST  # a new sequence starts from what is known of all
 
 
@@ -81,6 +81,21 @@ def test_a_draft_that_becomes_good_is_switched_on_again() -> None:
     policy = KPolicy(4)
     run(policy, 0.0, 300)
     assert run(policy, 1.0, 1200)[-100:] == [4] * 100
+
+
+def test_a_slow_first_measurement_does_not_switch_a_good_draft_off_for_long() -> None:
+    """A neighbour on the machine slows the first passes with proposals tenfold."""
+    policy, ks = KPolicy(4), []
+    rates = policy.rates()
+    for _ in range(60):
+        (k,) = policy.choose([Room(rates, 4)])
+        ks.append(k)
+        if k:
+            policy.verified(rates, k, k)
+        slow = 10.0 if k and sum(each > 0 for each in ks) <= TRUSTED else 1.0
+        policy.measured(1 + k, slow, k, 0.1)
+    assert ks[3:12].count(0) >= 8  # off, after two slow passes
+    assert ks[-30:] == [4] * 30
 
 
 def test_a_good_draft_is_used_to_the_full() -> None:

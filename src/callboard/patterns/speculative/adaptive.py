@@ -10,7 +10,7 @@ __all__ = ["KPolicy", "Room"]
 MARGIN = 1.02
 """By how much speculation must be expected to be faster than none."""
 
-PROBE_FIRST, PROBE_LAST = 16, 256
+PROBE_FIRST, PROBE_LAST = 8, 256
 """Passes without speculation until it is tried whether it pays again, for one sequence: doubled while it does not."""
 
 RETHINK = 8
@@ -37,8 +37,9 @@ class KPolicy:
     are kept. It costs what a pass over ``b + k_1 + … + k_b`` tokens takes, and what a draft takes for the largest
     ``k``. Both are measured. For a given largest ``k``, tokens are added in the order of the probability that they are
     kept, so no other selection is better. Where none is best, speculation is off (k = 0), and tried again for one
-    sequence after 16 passes, 32, up to 256: with one token, and the next time with ``k``. Liu et al. 2024, "Optimizing
-    Speculative Decoding for Serving Large Language Models Using Goodput", for the model.
+    sequence after 8 passes, 16, up to 256: with one token, or with ``k`` where tokens are mostly kept and only the
+    costs speak against it. Liu et al. 2024, "Optimizing Speculative Decoding for Serving Large Language Models Using
+    Goodput", for the model.
 
     Args:
         k: Tokens proposed for a sequence at most.
@@ -54,7 +55,7 @@ class KPolicy:
         self._verify, self._draft = SizeCosts(), SizeCosts()
         for _ in range(TRUSTED):
             self._draft.add(0, 0.0)
-        self._quiet = self._probes = 0
+        self._quiet = 0
         self._considered = 0  # sequences, the last time
         self._interval = PROBE_FIRST
 
@@ -82,12 +83,13 @@ class KPolicy:
             self._quiet, self._interval = 0, min(2 * self._interval, PROBE_LAST)
             able = [index for index, room in enumerate(rooms) if room.most]
             index = min(able, key=lambda index: rooms[index].rates.tried[0])
-            chosen[index] = rooms[index].most if self._probes % 2 else 1
-            self._probes += 1
+            chosen[index] = rooms[index].most if self._pool.rates()[0] > 0.5 else 1
         return chosen
 
     def verified(self, rates: KeptRates, proposed: int, kept: int) -> None:
         """What became of a proposal."""
+        if proposed == kept == 1:  # a trial that went well; the next one comes earlier
+            self._interval = max(PROBE_FIRST, self._interval // 4)
         rates.add(proposed, kept)
         self._pool.add(proposed, kept)
 

@@ -11,7 +11,7 @@ OPTIMISM = 0.7
 SLOWER = 0.1
 """Weight of a new time that is above the one known: most of what is above is noise of the machine."""
 
-FASTER = 0.5
+FASTER = 0.8
 """Weight of a new time that is below."""
 
 TRUSTED = 2
