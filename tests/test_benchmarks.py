@@ -200,6 +200,13 @@ def test_cascade(tmp_path: Path) -> None:
     assert found["large model alone"]["median"] < found["cascade"]["median"] < 1.05 * found["ideal"]["median"]
 
 
+def test_speculative(tmp_path: Path) -> None:
+    results = run(tmp_path, "speculative")["results"]
+    gave, runs = results["runs that gave the tokens of the loop"]
+    assert gave == runs > 0
+    assert {"loop", "none", "good draft", "useless draft"} <= set(results["one text at a time"])
+
+
 def test_rounds_take_turns_in_both_directions(harness: ModuleType) -> None:
     order: list[str] = []
 

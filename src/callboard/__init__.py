@@ -93,6 +93,14 @@ if TYPE_CHECKING:
     from callboard.patterns.replicas.replica import Replica
     from callboard.patterns.replicas.server import ModelReplicaPool
     from callboard.patterns.replicas.stats import PoolStats, ReplicaStats
+    from callboard.patterns.speculative.drafts import Draft, Proposal
+    from callboard.patterns.speculative.figures import SpeculativeStats
+    from callboard.patterns.speculative.modeldraft import ModelDraft
+    from callboard.patterns.speculative.models import Cacheless, KvState, LanguageModel, Model, TokenState
+    from callboard.patterns.speculative.ngram import NGramDraft
+    from callboard.patterns.speculative.requests import Decode, Decoded
+    from callboard.patterns.speculative.sampling import Acceptance
+    from callboard.patterns.speculative.server import SpeculativeDecoder
     from callboard.patterns.waiting import OverflowPolicy
     from callboard.retry import request_key, retrying
     from callboard.serve.starting import serve
@@ -178,6 +186,14 @@ _NAMES = {
     "callboard.patterns.moe.gate": ("Score", "TopK"),
     "callboard.patterns.moe.results": ("MoeResult", "MoeStats"),
     "callboard.patterns.moe.server": ("MoeRouter",),
+    "callboard.patterns.speculative.drafts": ("Draft", "Proposal"),
+    "callboard.patterns.speculative.figures": ("SpeculativeStats",),
+    "callboard.patterns.speculative.modeldraft": ("ModelDraft",),
+    "callboard.patterns.speculative.models": ("Cacheless", "KvState", "LanguageModel", "Model", "TokenState"),
+    "callboard.patterns.speculative.ngram": ("NGramDraft",),
+    "callboard.patterns.speculative.requests": ("Decode", "Decoded"),
+    "callboard.patterns.speculative.sampling": ("Acceptance",),
+    "callboard.patterns.speculative.server": ("SpeculativeDecoder",),
     "callboard.patterns.waiting": ("OverflowPolicy",),
     "callboard.retry": ("request_key", "retrying"),
     "callboard.serve.starting": ("serve",),
@@ -189,6 +205,7 @@ _WHERE = {name: module for module, names in _NAMES.items() for name in names}
 __all__ = [
     "AccelError",
     "AccelRef",
+    "Acceptance",
     "Actor",
     "ActorRef",
     "ActorStopped",
@@ -200,6 +217,7 @@ __all__ = [
     "BadExpertResult",
     "BadGate",
     "BatchingStats",
+    "Cacheless",
     "Calibration",
     "CapacityPolicy",
     "CascadeReply",
@@ -210,6 +228,8 @@ __all__ = [
     "DType",
     "DTypeLike",
     "DeadlineExceeded",
+    "Decode",
+    "Decoded",
     "Device",
     "DeviceConfig",
     "DeviceMismatch",
@@ -217,6 +237,7 @@ __all__ = [
     "DeviceSupervisor",
     "Directive",
     "Dispatch",
+    "Draft",
     "DriverError",
     "DynamicBatchingServer",
     "Ejection",
@@ -233,15 +254,20 @@ __all__ = [
     "InOut",
     "InferenceCascade",
     "ItemTooLarge",
+    "KvState",
+    "LanguageModel",
     "LibraryError",
     "Lost",
     "Mailbox",
     "MailboxFull",
+    "Model",
+    "ModelDraft",
     "ModelReplicaPool",
     "MoeResult",
     "MoeRouter",
     "MoeStats",
     "Msg",
+    "NGramDraft",
     "NoReplica",
     "NumericalError",
     "OneForOne",
@@ -250,6 +276,7 @@ __all__ = [
     "OutOfMemory",
     "OverflowPolicy",
     "PoolStats",
+    "Proposal",
     "Props",
     "QueueFull",
     "Recovered",
@@ -268,12 +295,15 @@ __all__ = [
     "Score",
     "ServerStopped",
     "ShapeError",
+    "SpeculativeDecoder",
+    "SpeculativeStats",
     "Stopped",
     "Stream",
     "System",
     "Tenant",
     "TenantStats",
     "Terminated",
+    "TokenState",
     "TopK",
     "TraceRecord",
     "UnknownTenant",

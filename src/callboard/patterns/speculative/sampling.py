@@ -1,0 +1,83 @@
+"""``Sampler``: how the tokens of one request are chosen, and where its chance comes from."""
+
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from callboard.patterns.speculative.acceptance import (
+    Floats,
+    Outcome,
+    coupled,
+    draw,
+    greedy,
+    race,
+    rejection,
+    typical,
+)
+
+__all__ = ["Acceptance", "Sampler"]
+
+
+class Acceptance(StrEnum):
+    """When a proposed token is kept at a temperature above 0. Members equal their texts."""
+
+    REJECTION = "rejection"
+    """Exact; keeps the most. The tokens of a seed depend on what was proposed, and so on ``k``."""
+    COUPLED = "coupled"
+    """Exact; keeps a little less with a draft that samples. The tokens of a seed are the same with any draft and k."""
+    TYPICAL = "typical"
+    """LOSSY: what is not unlikely is kept, so the tokens do not have the target's distribution."""
+
+
+class Sampler:
+    """Chooses the tokens of one request.
+
+    Args:
+        temperature: Divides the logits; 0 is greedy.
+        seed: Equal seeds give equal tokens; None takes one from the operating system.
+        acceptance: For temperatures above 0.
+    """
+
+    def __init__(self, temperature: float, seed: int | None, acceptance: Acceptance) -> None:
+        self.temperature = temperature
+        self.acceptance = acceptance
+        if temperature:
+            root = np.random.SeedSequence(seed)
+            self._key = root.generate_state(2, np.uint64)
+            self._verifying, self._drafting = (np.random.default_rng(each) for each in root.spawn(2))
+
+    def distribution(self, logits: NDArray[Any]) -> Floats:
+        """Softmax along the last axis, at the temperature."""
+        scaled = logits.astype(np.float64) / self.temperature
+        scaled -= scaled.max(axis=-1, keepdims=True)
+        np.exp(scaled, out=scaled)
+        scaled /= scaled.sum(axis=-1, keepdims=True)
+        return scaled
+
+    def propose(self, logits: NDArray[Any], position: int) -> tuple[int, Floats | None]:
+        """A draft's token from its logits, and the distribution that it was drawn from; None: it was certain."""
+        if not self.temperature:
+            return int(logits.argmax()), None
+        p = self.distribution(logits)
+        if self.acceptance is Acceptance.COUPLED:
+            return race(p, self._noise(position, len(p))), p
+        return draw(p, self._drafting.random()), p
+
+    def accept(self, proposed: Sequence[int], draft: Floats | None, logits: NDArray[Any], position: int) -> Outcome:
+        """Verify a proposal whose first token is for this position of the text, against the target's logits."""
+        if not self.temperature:
+            return greedy(proposed, logits)
+        target = self.distribution(logits)
+        if self.acceptance is Acceptance.COUPLED:
+            noise = np.stack([self._noise(position + i, target.shape[1]) for i in range(len(proposed) + 1)])
+            return coupled(proposed, target, noise)
+        if self.acceptance is Acceptance.TYPICAL:
+            return typical(proposed, target, self._verifying.random())
+        return rejection(proposed, draft, target, self._verifying.random(len(proposed) + 1).tolist())
+
+    def _noise(self, position: int, size: int) -> Floats:
+        generator = np.random.Generator(np.random.Philox(key=self._key, counter=[0, 0, 0, position]))
+        return generator.standard_exponential(size)

@@ -1,0 +1,318 @@
+"""``SpeculativeDecoder``: decodes several texts at once, with tokens proposed by a draft and verified by a target."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncGenerator, Callable, Hashable, Iterable
+from dataclasses import replace
+from typing import Any, Literal
+
+from callboard.actors.clock import Clock
+from callboard.core.errors import ContextLost
+from callboard.patterns.batching.results import copies
+from callboard.patterns.calling import Executor, deliverable
+from callboard.patterns.entries import Entry, State
+from callboard.patterns.errors import ServerStopped
+from callboard.patterns.server import STOP_TIMEOUT, RequestServer
+from callboard.patterns.speculative.adaptive import KPolicy
+from callboard.patterns.speculative.drafts import Draft, FunctionDraft
+from callboard.patterns.speculative.figures import SpeculativeStats
+from callboard.patterns.speculative.models import LanguageModel
+from callboard.patterns.speculative.requests import Decode, Decoded
+from callboard.patterns.speculative.sequence import Sequence
+from callboard.patterns.speculative.stepping import Stepper
+from callboard.patterns.stats import Histogram
+from callboard.patterns.waiting import Limits, OverflowPolicy, WaitingLine
+
+__all__ = ["SpeculativeDecoder"]
+
+_log = logging.getLogger(__name__)
+
+
+class SpeculativeDecoder(RequestServer[Decode, Decoded]):
+    """Continues texts with a language model; several tokens per pass where a draft can guess them.
+
+    ::
+
+        async with cb.SpeculativeDecoder(model, cb.NGramDraft(), k=4, max_total_tokens=512, eos=2) as decoder:
+            answer = await decoder.submit(cb.Decode([1, 306, 4658]))
+            async for token in decoder.stream(cb.Decode([1, 306], temperature=0.8, seed=7)):
+                ...
+
+    The tokens are those of plain decoding: equal at temperature 0, and equal in distribution above (unless
+    ``acceptance="typical"`` is asked for). Up to ``max_batch`` texts share each pass; a text joins when another one
+    ends. How many tokens are proposed follows from what they gain and cost, both measured, down to none.
+
+    Args:
+        target: The model; see :class:`LanguageModel`.
+        draft: A :class:`Draft` (:class:`NGramDraft`, :class:`ModelDraft`), or a function ``draft(prefix, k)`` that
+            returns tokens or a :class:`Proposal`; None: plain decoding. A text whose draft fails goes on without it.
+        k: Tokens proposed for a text at most.
+        max_total_tokens: Length of a text at most, with its prefix.
+        eos: Tokens that end a text, and are part of it.
+        adaptive: Otherwise ``k`` tokens are always proposed.
+        max_batch: Texts that are decoded at once.
+        max_queue: Texts that wait at most.
+        max_queue_cost: Their summed cost at most; a text costs the tokens of its prefix unless its caller says so.
+        overflow: What happens beyond that: ``"reject"``, ``"block"``, ``"drop_oldest"`` or ``"drop_lowest_priority"``.
+        block_timeout: Seconds that ``"block"`` waits at most; None waits for ever.
+        ageing: Seconds of waiting that count as much as one level of priority; None: priorities are strict.
+        executor: Where the target's ``forward`` is called; see :class:`UserCall`.
+        name: For errors and logs.
+        clock: Tells the time; for tests.
+
+    Errors of a request, beside those of :meth:`submit`: what ``forward`` raised, for all texts of that pass
+    (``BadBatchResult`` where it gave something else than their logits); what ``stop_when``, ``adjust`` or
+    ``on_tokens`` raised, for its own. After a ``ContextLost`` the texts are computed again, once each, from the tokens
+    that they have.
+
+    Raises:
+        ValueError: A setting out of range.
+        TypeError: ``target`` has no ``forward`` and ``begin``, or ``draft`` cannot be called.
+    """
+
+    def __init__(
+        self,
+        target: LanguageModel,
+        draft: Draft | Callable[[list[int], int], Any] | None = None,
+        *,
+        k: int = 4,
+        max_total_tokens: int = 2048,
+        eos: int | Iterable[int] = (),
+        adaptive: bool = True,
+        max_batch: int = 32,
+        max_queue: int = 1024,
+        max_queue_cost: float | None = None,
+        overflow: OverflowPolicy
+        | Literal["reject", "block", "drop_oldest", "drop_lowest_priority"] = OverflowPolicy.REJECT,
+        block_timeout: float | None = None,
+        ageing: float | None = 1.0,
+        executor: Executor = "auto",
+        name: str = "decoder",
+        clock: Clock | None = None,
+    ) -> None:
+        super().__init__(name, clock)
+        if max_total_tokens < 2:
+            raise ValueError(f"max_total_tokens must be at least 2, but is {max_total_tokens}")
+        if max_batch < 1:
+            raise ValueError(f"max_batch must be at least 1, but is {max_batch}")
+        if block_timeout is not None and not block_timeout > 0:
+            raise ValueError(f"block_timeout must be positive seconds, but is {block_timeout}")
+        if not callable(getattr(target, "forward", None)) or not callable(getattr(target, "begin", None)):
+            raise TypeError(f"target is {target!r}; it must have forward(states, tokens, rows) and begin()")
+        self._begin = target.begin
+        self._most_tokens = max_total_tokens
+        self._eos = frozenset([eos] if isinstance(eos, int) else eos)
+        self._max_batch = max_batch
+        self._block_timeout = block_timeout
+        self._line = WaitingLine(Limits(max_queue, max_queue_cost, OverflowPolicy(overflow)), ageing)
+        self._policy = KPolicy(k, adaptive=adaptive)
+        used = draft if draft is None or isinstance(draft, Draft) else FunctionDraft(draft)
+        self._stepper = Stepper(target, used, self._policy, executor, self._clock, self._sequence_failed)
+        self._running: list[Sequence] = []
+        self._worker: asyncio.Task[None] | None = None
+        self._queue_time = Histogram()
+
+    # -- for users -----------------------------------------------------------------------------------------------------
+
+    async def stream(
+        self, request: Decode, *, deadline: float | None = None, timeout: float | None = None, priority: int = 0
+    ) -> AsyncGenerator[int, None]:
+        """The new tokens of a text, as soon as they are certain. Leaving the loop cancels the request.
+
+        Args:
+            request, deadline, timeout, priority: As for :meth:`submit`.
+
+        Raises:
+            Exception: As :meth:`submit`, after the tokens that were decoded until then.
+        """
+        here = asyncio.get_running_loop()
+        tokens: asyncio.Queue[int | None] = asyncio.Queue()
+
+        def arrived(run: list[int]) -> None:
+            if request.on_tokens is not None:
+                request.on_tokens(run)
+            for token in run:
+                here.call_soon_threadsafe(tokens.put_nowait, token)
+
+        work = self.submit(replace(request, on_tokens=arrived), deadline=deadline, timeout=timeout, priority=priority)
+        task = asyncio.ensure_future(work)
+        task.add_done_callback(lambda _: here.call_soon(tokens.put_nowait, None))
+        try:
+            while (token := await tokens.get()) is not None:
+                yield token
+            await task
+        finally:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError, Exception):  # its end was told above, or is not wanted
+                await task
+
+    def stats(self) -> SpeculativeStats:
+        """Figures since the start. It reads counters only; on the server's loop."""
+        figures = self._stepper.figures
+        return SpeculativeStats(
+            submitted=sum(self._ends.values()) + len(self._open),
+            **self._ends,
+            queued=self._line.count,
+            blocked=self._line.blocked,
+            running=len(self._open) - self._line.count - self._line.blocked,
+            queued_cost=self._line.cost,
+            queue_time=self._queue_time.snapshot(),
+            total_time=self._total_time.snapshot(),
+            iterations=figures.iterations,
+            new_tokens=figures.new_tokens,
+            draft_tokens=figures.draft_tokens,
+            accepted_tokens=figures.accepted_tokens,
+            acceptance_by_position=figures.acceptance_by_position,
+            mean_accepted_length=figures.mean_accepted_length,
+            speedup=figures.speedup,
+            draft_failures=figures.draft_failures,
+            step_time=figures.step_time.snapshot(),
+        )
+
+    # -- requests ------------------------------------------------------------------------------------------------------
+
+    def _key(self, item: Decode) -> Hashable:
+        given: Any = item
+        if not isinstance(given, Decode):
+            raise TypeError(f"{self.name} decodes a Decode, but was given {item!r}")
+        if len(item.prefix) >= self._most_tokens:
+            raise ValueError(
+                f"the prefix has {len(item.prefix)} tokens, and max_total_tokens is {self._most_tokens}: no token fits"
+            )
+        return None
+
+    def _cost(self, item: Decode) -> float:
+        given: Any = item
+        return len(item.prefix) if isinstance(given, Decode) else 1  # _key refuses what is none
+
+    def _admit(self, entry: Entry, now: float, *, may_block: bool) -> None:
+        for dropped in self._line.add(entry, may_block=may_block):
+            self._fail(dropped, self._no_room(dropped), "dropped")
+        if entry.state is State.BLOCKED and self._block_timeout is not None:
+            entry.admit_by = now + self._block_timeout
+        self._pump()
+
+    def _no_room(self, entry: Entry) -> Exception:
+        return self._line.full(entry)
+
+    def _leave(self, entry: Entry) -> None:
+        if entry.state is not State.RUNNING:  # one that runs is dropped after the pass
+            self._line.remove(entry)
+            self._line.admit_blocked()
+            self._pump()
+
+    # -- passes --------------------------------------------------------------------------------------------------------
+
+    def _pump(self) -> None:
+        """Start the worker, if there is anything to do."""
+        if self._worker is None and self._loop is not None and self._stopping is None and self._line.count:
+            # It takes requests when it runs: what is submitted in this iteration of the loop is in the first pass.
+            work = self._loop.create_task(self._work(), name=f"{self.name}: passes", context=self._context.copy())
+            self._worker = work
+            work.add_done_callback(self._worker_ended)
+
+    def _worker_ended(self, _: asyncio.Task[None]) -> None:
+        self._worker = None
+        self._pump()
+
+    async def _work(self) -> None:
+        """Run passes as long as there is a text."""
+        try:
+            while self._stopping is None:
+                self._take()
+                if not self._running:
+                    break
+                try:
+                    await self._stepper.step(self._running)
+                except Exception as e:  # the user's model may raise anything: its requests end in that
+                    self._pass_failed(deliverable(e))
+                self._end_texts()
+                await asyncio.sleep(0)  # a model that is called on the loop may never suspend
+        except BaseException:  # cancelled, by stop() or with its loop, or Ctrl-C: the texts have no other end
+            error = ServerStopped(f"{self.name} stopped before the request was done")
+            for sequence in self._running:
+                self._fail(sequence.entry, error, "stopped")
+            raise
+        finally:
+            for sequence in self._running:
+                self._stepper.end(sequence)
+            self._running = []
+
+    def _take(self) -> None:
+        """Let texts that wait join, in the order of urgency."""
+        now = self._clock.time()
+        while self._line.count and len(self._running) < self._max_batch:
+            entry = self._line.pop(self._line.buckets()[0])
+            entry.state = State.RUNNING
+            entry.started = now
+            if entry.deadline is not None and entry.deadline <= now:
+                self._fail(entry, self._expired(entry, "queue", now), "expired")
+                continue
+            self._queue_time.add(now - entry.arrived)
+            self._line.admit_blocked()
+            try:
+                rates = self._policy.rates()
+                state = self._begin()
+                sequence = Sequence(entry, entry.item, state, rates, self._most_tokens, self._eos)
+            except Exception as e:  # of the user's model, or of a prefix that is none: this request ends in it
+                self._fail(entry, deliverable(e))
+                continue
+            self._running.append(sequence)
+            self._stepper.open(sequence)
+
+    def _end_texts(self) -> None:
+        """Answer the texts that are done, and let go of those that have ended otherwise."""
+        left: list[Sequence] = []
+        for sequence in self._running:
+            if sequence.finish is not None:
+                self._succeed(sequence.entry, sequence.decoded())
+            if sequence.entry.state is State.RUNNING:
+                left.append(sequence)
+            else:
+                self._stepper.end(sequence)
+        self._running = left
+
+    def _sequence_failed(self, sequence: Sequence, error: Exception) -> None:
+        sequence.finish = None
+        self._fail(sequence.entry, error)
+
+    def _pass_failed(self, error: Exception) -> None:
+        """The states that took part are of no more use."""
+        failed: list[Sequence] = []
+        for sequence in self._running:
+            again = isinstance(error, ContextLost) and not sequence.entry.repeated
+            if again and sequence.entry.state is State.RUNNING and self._stopping is None:
+                sequence.entry.repeated = True
+                self._stepper.close_state(sequence)
+                try:
+                    sequence.state = self._begin()
+                    sequence.pending = len(sequence.tokens)
+                except Exception as e:  # of the user's model: this request ends in it
+                    self._fail(sequence.entry, deliverable(e))
+            else:
+                failed.append(sequence)
+        for sequence, each in zip(failed, copies(error, len(failed)), strict=False):
+            self._fail(sequence.entry, each)
+
+    # -- life ----------------------------------------------------------------------------------------------------------
+
+    def _drain(self) -> None:
+        self._pump()
+
+    async def _end_work(self) -> None:
+        self._stepper.close()
+        worker = self._worker
+        if worker is None or worker is asyncio.current_task():
+            return
+        if not self._stepper.on_thread:
+            worker.cancel()
+        ended = asyncio.ensure_future(_end_of(worker))
+        if not await self._within(ended, STOP_TIMEOUT):
+            _log.warning("%s: a model still runs %g s after stop()", self.name, STOP_TIMEOUT)
+            worker.cancel()
+            ended.cancel()
+
+
+async def _end_of(task: asyncio.Task[None]) -> None:
+    await asyncio.wait({task})

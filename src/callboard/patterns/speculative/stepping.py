@@ -1,0 +1,206 @@
+"""``Stepper``: one pass over the sequences that run: propose, verify, keep."""
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from callboard.actors.clock import Clock
+from callboard.patterns.calling import Executor, UserCall, deliverable
+from callboard.patterns.entries import State
+from callboard.patterns.speculative.adaptive import KPolicy, Room
+from callboard.patterns.speculative.drafts import Ask, Draft, Proposal, checked
+from callboard.patterns.speculative.figures import Figures
+from callboard.patterns.speculative.models import LanguageModel
+from callboard.patterns.speculative.sequence import Sequence
+from callboard.patterns.speculative.verify import logits_of
+
+__all__ = ["Stepper"]
+
+_log = logging.getLogger(__name__)
+
+NOTHING = Proposal([])
+
+
+class Stepper:
+    """Runs passes.
+
+    Args:
+        target: The model whose tokens are wanted.
+        draft: Proposes; None: plain decoding.
+        policy: How many.
+        executor: Where the target's ``forward`` is called.
+        clock: Tells the time.
+        failed: Told of a sequence that ends in an error.
+    """
+
+    def __init__(
+        self,
+        target: LanguageModel,
+        draft: Draft | None,
+        policy: KPolicy,
+        executor: Executor,
+        clock: Clock,
+        failed: Callable[[Sequence, Exception], None],
+    ) -> None:
+        self._call = UserCall(target.forward, executor, 1)
+        self._draft = draft
+        self._policy = policy
+        self._clock = clock
+        self._failed = failed
+        self._vocabulary: int | None = None
+        self.figures = Figures(policy.k)
+        self.on_thread = self._call.on_thread or (draft is not None and draft.on_thread)
+
+    def close(self) -> None:
+        """No more passes will come."""
+        self._call.close()
+        if self._draft is not None:
+            self._draft.close()
+
+    def open(self, sequence: Sequence) -> None:
+        """A sequence is about to run."""
+        k = self._policy.k if sequence.request.k is None else min(sequence.request.k, self._policy.k)
+        if self._draft is None or not k:
+            return
+        try:
+            sequence.draft = self._draft.begin()
+            sequence.speculates = True
+        except Exception as e:  # of the user's draft: the sequence runs without it
+            self._without_draft(sequence, e)
+
+    def end(self, sequence: Sequence) -> None:
+        """A sequence runs no more: its states are closed, once."""
+        if sequence.speculates:
+            self._end_draft(sequence)
+        self.close_state(sequence)
+
+    def close_state(self, sequence: Sequence) -> None:
+        """The target's state of a sequence is of no more use."""
+        try:
+            sequence.state.close()
+        except Exception:  # of the user's model: nothing depends on it
+            _log.exception("close() of a model's state failed")
+
+    async def step(self, sequences: list[Sequence]) -> None:
+        """One pass over these sequences, which run.
+
+        Raises:
+            Exception: What the target's ``forward`` raised, or :class:`BadBatchResult`; no sequence has changed then,
+                but the states of the target are of no more use.
+        """
+        fresh = any(sequence.pending > 1 for sequence in sequences)
+        proposals, drafting = await self._propose(sequences)
+        started = self._clock.time()
+        left = [(each, found) for each, found in zip(sequences, proposals, strict=True) if _runs(each)]
+        if not left:
+            return
+        inputs = [each.tokens[-each.pending :] + list(found.tokens) for each, found in left]
+        rows = [len(found.tokens) + 1 for _, found in left]
+        found = logits_of(await self._call([each.state for each, _ in left], inputs, rows), rows)
+        self._vocabulary = found[0].shape[1]
+        seconds = self._clock.time() - started
+        new = 0
+        for (sequence, proposal), logits in zip(left, found, strict=True):
+            if _runs(sequence):
+                try:
+                    new += self._keep(sequence, proposal, logits)
+                except Exception as e:  # of a hook or a state of this sequence, or logits that are no numbers
+                    self._failed(sequence, deliverable(e))
+        if not fresh:
+            self._policy.measured(sum(rows), seconds, max(rows) - 1, drafting)
+            plain = self._policy.seconds(len(left), 0)
+            if plain:
+                self.figures.compared(new * plain / len(left), self._policy.seconds(sum(rows), max(rows) - 1))
+        self.figures.iterations += 1
+        self.figures.step_time.add(drafting + seconds)
+
+    # -- propose -------------------------------------------------------------------------------------------------------
+
+    async def _propose(self, sequences: list[Sequence]) -> tuple[list[Proposal], float]:
+        """A proposal for each sequence, and the seconds that the draft took."""
+        found = [NOTHING] * len(sequences)
+        if self._draft is None or self._vocabulary is None:  # the first pass tells which tokens there are
+            return found, 0.0
+        ks = self._policy.choose([Room(each.rates, self._most(each)) for each in sequences])
+        some = [(index, k) for index, k in enumerate(ks) if k]
+        if not some:
+            return found, 0.0
+        asks = [Ask(sequences[i].draft, sequences[i].tokens, k, sequences[i].sampler) for i, k in some]
+        started = self._clock.time()
+        try:
+            given: Any = await self._draft.propose(asks)
+            if len(given) != len(some):
+                raise ValueError(f"the draft gave {len(given)} proposals for {len(some)} sequences")
+        except Exception as e:  # of the user's draft: these sequences go on without it
+            given = [e] * len(some)
+        seconds = self._clock.time() - started
+        for (index, k), proposal in zip(some, given, strict=True):
+            try:
+                if isinstance(proposal, Exception):
+                    raise proposal
+                found[index] = checked(proposal, k, self._vocabulary)
+            except Exception as e:  # the draft's, or what it gave is no proposal
+                self._without_draft(sequences[index], e)
+        return found, seconds
+
+    def _most(self, sequence: Sequence) -> int:
+        """A pass gives one more token than are proposed, so the last one needs no proposal."""
+        if not sequence.speculates:
+            return 0
+        k = self._policy.k if sequence.request.k is None else min(sequence.request.k, self._policy.k)
+        return max(0, min(k, sequence.room - 1))
+
+    def _without_draft(self, sequence: Sequence, error: Exception) -> None:
+        self.figures.draft_failures += 1
+        _log.warning("a draft failed; its sequence goes on without one: %r", error)
+        if sequence.speculates:
+            self._end_draft(sequence)
+
+    def _end_draft(self, sequence: Sequence) -> None:
+        assert self._draft is not None
+        sequence.speculates = False
+        try:
+            self._draft.end(sequence.draft)
+        except Exception:  # of the user's draft, which is given up
+            _log.exception("end() of a draft failed")
+        sequence.draft = None
+
+    # -- keep ----------------------------------------------------------------------------------------------------------
+
+    def _keep(self, sequence: Sequence, proposal: Proposal, logits: NDArray[Any]) -> int:
+        """Append what is kept of a proposal, and a token; returns how many tokens that are."""
+        k = len(proposal.tokens)
+        if sequence.request.adjust is not None:
+            logits = _adjusted(sequence, proposal, logits)
+        if not np.isfinite(logits.max(axis=1)).all():
+            raise ValueError("the logits of a token have NaN or infinity as their largest value; check the model's")
+        outcome = sequence.sampler.accept(proposal.tokens, proposal.probs, logits, len(sequence.tokens))
+        if outcome.accepted < k:
+            sequence.state.rollback(k - outcome.accepted)
+        sequence.pending = 1
+        sequence.iterations += 1
+        sequence.draft_tokens += k
+        run = sequence.extend([*proposal.tokens[: outcome.accepted], outcome.token])
+        kept = min(outcome.accepted, len(run))
+        sequence.accepted_tokens += kept
+        self.figures.kept(k, kept, len(run))
+        if k:
+            self._policy.verified(sequence.rates, k, outcome.accepted)
+        if sequence.request.on_tokens is not None:
+            sequence.request.on_tokens(run)
+        return len(run)
+
+
+def _runs(sequence: Sequence) -> bool:
+    return sequence.entry.state is State.RUNNING
+
+
+def _adjusted(sequence: Sequence, proposal: Proposal, logits: NDArray[Any]) -> NDArray[Any]:
+    adjust = sequence.request.adjust
+    assert adjust is not None
+    tokens = [*sequence.tokens, *proposal.tokens]
+    before = len(sequence.tokens)
+    return np.stack([np.asarray(adjust(tokens[: before + i], row)) for i, row in enumerate(logits)])

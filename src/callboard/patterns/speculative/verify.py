@@ -1,0 +1,30 @@
+"""What a pass of a model returned, taken apart and checked."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from callboard.patterns.batching.results import rows_of
+from callboard.patterns.errors import BadBatchResult
+
+__all__ = ["logits_of"]
+
+
+def logits_of(result: Any, rows: list[int]) -> list[NDArray[Any]]:
+    """The logits of each sequence, ``(rows[i], vocabulary)``.
+
+    Raises:
+        BadBatchResult: Another number of sequences, or of rows.
+    """
+    found: list[NDArray[Any]] = []
+    for i, (given, expected) in enumerate(zip(rows_of(result, len(rows)), rows, strict=True)):
+        logits = np.asarray(given)
+        if logits.ndim != 2 or len(logits) != expected:
+            raise BadBatchResult(
+                f"forward returned logits of shape {logits.shape} for sequence {i}; expected ({expected}, vocabulary)",
+                expected,
+                len(logits) if logits.ndim else None,
+            )
+        found.append(logits)
+    return found
