@@ -200,6 +200,7 @@ def test_cascade(tmp_path: Path) -> None:
     assert found["large model alone"]["median"] < found["cascade"]["median"] < 1.05 * found["ideal"]["median"]
 
 
+@pytest.mark.slow
 def test_speculative(tmp_path: Path) -> None:
     results = run(tmp_path, "speculative")["results"]
     gave, runs = results["runs that gave the tokens of the loop"]

@@ -197,10 +197,9 @@ class SpeculativeDecoder(RequestServer[Decode, Decoded]):
         return self._line.full(entry)
 
     def _leave(self, entry: Entry) -> None:
-        if entry.state is not State.RUNNING:  # one that runs is dropped after the pass
-            self._line.remove(entry)
-            self._line.admit_blocked()
-            self._pump()
+        self._line.remove(entry)
+        self._line.admit_blocked()
+        self._pump()
 
     # -- passes --------------------------------------------------------------------------------------------------------
 
@@ -264,9 +263,10 @@ class SpeculativeDecoder(RequestServer[Decode, Decoded]):
     def _end_texts(self) -> None:
         """Answer the texts that are done, and let go of those that have ended otherwise."""
         left: list[Sequence] = []
+        now = self._clock.time()
         for sequence in self._running:
             if sequence.finish is not None:
-                self._succeed(sequence.entry, sequence.decoded())
+                self._succeed(sequence.entry, sequence.decoded(), now)
             if sequence.entry.state is State.RUNNING:
                 left.append(sequence)
             else:
