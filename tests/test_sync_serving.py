@@ -64,7 +64,7 @@ def test_an_exception_stops_it_at_once() -> None:
         with cb.sync.serving(cb.DynamicBatchingServer(slow, max_batch=1)) as server:
             futures.extend(server.submit_threadsafe(n) for n in range(2))
             assert begun.wait(LIMIT)
-            threading.Timer(0, gate.set).start()
+            futures[1].add_done_callback(lambda _: gate.set())  # not before: the second item would run
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):

@@ -103,7 +103,7 @@ def mixed(gpu: cb.sync.Device, other: cb.Device, a: cb.sync.Ref, b: cb.GpuRef) -
 
 CHECKERS = {
     "mypy": ["--strict", "--no-error-summary", "--hide-error-context"],
-    "pyright": [],
+    "pyright": ["--pythonpath", sys.executable],
 }
 
 

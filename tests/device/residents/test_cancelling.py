@@ -101,6 +101,7 @@ async def test_the_call_of_a_cancelled_task_is_cancelled(dev: cb.Device, gate: G
         cancelled.cancel()
         with pytest.raises(asyncio.CancelledError):
             await cancelled
+    await dev.stats()  # the host has heard of it
     await gate.let_through()
     await running
     assert await other == 5  # somebody else awaited it; the first was not run
