@@ -1,4 +1,4 @@
-"""``Quarantine``: runs calls by their keys, tries again after a loss, and refuses the request that causes the losses."""
+"""``Quarantine``: runs calls by their keys, again after a loss, and refuses the one that causes the losses."""
 
 import asyncio
 import logging
