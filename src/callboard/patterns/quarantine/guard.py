@@ -3,9 +3,9 @@
 import asyncio
 import logging
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from callboard.actors.clock import Clock, LoopClock
 from callboard.core.errors import ContextLost, ContextPoisoned, GpuRefStale
@@ -28,7 +28,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class QuarantineStats:
-    """Figures of a quarantine. ``submitted`` is the sum of all ends and of what runs and waits.
+    """Figures of a quarantine. ``submitted`` is the sum of all ends and of what runs and waits, less ``abandoned``.
 
     Attributes:
         submitted: Requests that were given to it.
@@ -37,6 +37,7 @@ class QuarantineStats:
         cancelled: Cancelled by their callers.
         quarantined: Ended in ``Quarantined``: those that lost a context alone, and those that were refused.
         running, waiting: Run now, and wait for their turn now.
+        abandoned: Of those that run: their callers have left.
         retries: Runs after the first, of all requests.
         suspects: Keys that were in flight at a loss and have not succeeded since.
         held: Keys that are refused now, and for how many seconds yet.
@@ -49,6 +50,7 @@ class QuarantineStats:
     quarantined: int
     running: int
     waiting: int
+    abandoned: int
     retries: int
     suspects: int
     held: dict[str, float]
@@ -102,12 +104,15 @@ class Quarantine(Generic[T]):
         self._clock = clock or LoopClock()
         self._blame = Blame(hold, max_keys)
         self._gate = Gate(spare=spare is not None)
+        self._abandoned: set[asyncio.Task[Any]] = set()
         self._counts = dict.fromkeys(("submitted", "completed", "failed", "cancelled", "quarantined", "retries"), 0)
 
     async def run(self, key: str, call: Callable[[T], Awaitable[R]]) -> R:
         """Call ``call(target)`` and wait for its value; again after a loss.
 
-        Device calls inside carry the key, as inside :func:`callboard.request_key`.
+        Device calls inside carry the key, as inside :func:`callboard.request_key`. Cancelling the task that waits
+        cancels the call, but not that of a suspect: that goes on in a task of its own, its value is dropped, and its
+        turn lasts until it ends.
 
         Args:
             key: Of the request: equal for requests that would kill alike, such as a hash of the input or its id.
@@ -148,6 +153,7 @@ class Quarantine(Generic[T]):
             **self._counts,
             running=self._gate.running,
             waiting=self._gate.waiting,
+            abandoned=len(self._abandoned),
             suspects=len(self._blame),
             held=self._blame.held(self._clock.time()),
         )
@@ -158,26 +164,55 @@ class Quarantine(Generic[T]):
         for number in range(1, RUNS + 1):
             self._counts["retries"] += number > 1
             ticket = await self._turn(key, again=number > 1)
-            alone = ticket.standing is Standing.ALONE
-            target = self._spare if alone and self._spare is not None else self._target
-            token = request_key.set(key)
+            run = self._run(key, call, ticket)
             try:
-                value = await call(target)
-                self._blame.forget(key)
-                return value
+                return await (run if ticket.standing is Standing.CLEAR else self._outliving(run))
             except ContextLost as e:
-                self._note(key, e, alone=alone)
-                if alone or number == RUNS:
+                if isinstance(e, GpuRefStale) and e.reason != "context rebuilt":
+                    raise  # freed, or the device is gone: a mistake, or the end
+                if ticket.standing is Standing.ALONE or number == RUNS:
                     raise
-            finally:
-                request_key.reset(token)
-                self._leave(ticket)
         raise AssertionError("unreachable")
+
+    async def _run(self, key: str, call: Callable[[T], Awaitable[R]], ticket: Ticket) -> R:
+        alone = ticket.standing is Standing.ALONE
+        target = self._spare if alone and self._spare is not None else self._target
+        token = request_key.set(key)
+        try:
+            value = await call(target)
+            self._blame.forget(key)
+            return value
+        except ContextLost as e:
+            self._note(key, e, alone=alone)
+            raise
+        finally:
+            request_key.reset(token)
+            self._leave(ticket)
+
+    async def _outliving(self, run: Coroutine[Any, Any, R]) -> R:
+        """Wait for a run that goes on when its caller leaves.
+
+        The operation of a caller that leaves stays in flight. If another suspect had its turn then, it would be blamed
+        for what this one does.
+        """
+        task = asyncio.create_task(run)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if not task.done():
+                self._abandoned.add(task)
+                task.add_done_callback(self._ended)
+            raise
+
+    def _ended(self, task: "asyncio.Task[Any]") -> None:
+        self._abandoned.discard(task)
+        if not task.cancelled():
+            task.exception()  # a conviction is in the log
 
     def _note(self, key: str, error: ContextLost, *, alone: bool) -> None:
         """Blame those that were in flight; raises for the one that was alone."""
         if isinstance(error, GpuRefStale) and error.reason != "context rebuilt":
-            raise error  # freed, or the device is gone: a mistake, or the end
+            return
         loss = Loss(error.device, error.generation)
         new = self._blame.lost(key, loss)
         if not isinstance(error, ContextPoisoned):
