@@ -86,6 +86,8 @@ if TYPE_CHECKING:
     from callboard.patterns.moe.gate import Score, TopK
     from callboard.patterns.moe.results import MoeResult, MoeStats
     from callboard.patterns.moe.server import MoeRouter
+    from callboard.patterns.quarantine.errors import Quarantined
+    from callboard.patterns.quarantine.guard import Quarantine, QuarantineStats
     from callboard.patterns.replicas.ejection import Ejection
     from callboard.patterns.replicas.errors import NoReplica
     from callboard.patterns.replicas.hedging import Hedging
@@ -171,6 +173,8 @@ _NAMES = {
         "QueueFull",
         "ServerStopped",
     ),
+    "callboard.patterns.quarantine.errors": ("Quarantined",),
+    "callboard.patterns.quarantine.guard": ("Quarantine", "QuarantineStats"),
     "callboard.patterns.replicas.ejection": ("Ejection",),
     "callboard.patterns.replicas.errors": ("NoReplica",),
     "callboard.patterns.replicas.hedging": ("Hedging",),
@@ -278,6 +282,9 @@ __all__ = [
     "PoolStats",
     "Proposal",
     "Props",
+    "Quarantine",
+    "QuarantineStats",
+    "Quarantined",
     "QueueFull",
     "Recovered",
     "RemoteError",

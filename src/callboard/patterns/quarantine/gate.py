@@ -1,0 +1,83 @@
+"""``Gate``: which requests may run at the same time, by their standing. No clock, no I/O."""
+
+import asyncio
+from collections import OrderedDict
+
+from callboard.patterns.quarantine.blame import Standing
+
+__all__ = ["Gate", "Ticket"]
+
+
+class Ticket:
+    """A request that waits or runs.
+
+    Attributes:
+        standing: What it had when it entered.
+        running: Whether it may run.
+        turn: Told when it may; left alone by the gate.
+    """
+
+    __slots__ = ("running", "standing", "turn")
+
+    def __init__(self, standing: Standing) -> None:
+        self.standing = standing
+        self.running = False
+        self.turn: asyncio.Future[None] | None = None
+
+
+class Gate:
+    """Lets requests run: all that are clear together, beside them one suspect at most, and others alone.
+
+    While a request waits to run alone, none is let in before it. Each step is O(1) per request let in.
+
+    Args:
+        spare: Whether those that run alone do so elsewhere: then they wait for each other only, and hold up none.
+    """
+
+    def __init__(self, *, spare: bool) -> None:
+        self._spare = spare
+        self._lanes: dict[Standing, OrderedDict[Ticket, None]] = {standing: OrderedDict() for standing in Standing}
+        self._running = dict.fromkeys(Standing, 0)
+
+    @property
+    def running(self) -> int:
+        """How many requests run."""
+        return sum(self._running.values())
+
+    @property
+    def waiting(self) -> int:
+        """How many requests wait for their turn."""
+        return sum(map(len, self._lanes.values()))
+
+    def enter(self, ticket: Ticket) -> list[Ticket]:
+        """A request wants to run; returns those that may now, with it or without."""
+        self._lanes[ticket.standing][ticket] = None
+        return self._let_in()
+
+    def leave(self, ticket: Ticket) -> list[Ticket]:
+        """A request has ended, or waits no more; returns those that may run now."""
+        if ticket.running:
+            ticket.running = False
+            self._running[ticket.standing] -= 1
+        else:
+            del self._lanes[ticket.standing][ticket]
+        return self._let_in()
+
+    def _let_in(self) -> list[Ticket]:
+        found: list[Ticket] = []
+        alone, suspects, clear = (self._lanes[each] for each in (Standing.ALONE, Standing.SUSPECT, Standing.CLEAR))
+        if alone and not self._running[Standing.ALONE] and (self._spare or not self.running):
+            self._start(alone, found)
+        if (alone or self._running[Standing.ALONE]) and not self._spare:
+            return found
+        if suspects and not self._running[Standing.SUSPECT]:
+            self._start(suspects, found)
+        while clear:
+            self._start(clear, found)
+        return found
+
+    def _start(self, lane: OrderedDict[Ticket, None], found: list[Ticket]) -> None:
+        ticket, _ = lane.popitem(last=False)
+        ticket.running = True
+        self._running[ticket.standing] += 1
+        found.append(ticket)

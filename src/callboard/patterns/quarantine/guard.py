@@ -1,0 +1,293 @@
+"""``Quarantine``: runs calls by their keys, again after a loss, and refuses the one that causes the losses."""
+
+import asyncio
+import logging
+import math
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from callboard.actors.clock import Clock, LoopClock
+from callboard.core.errors import ContextLost, ContextPoisoned, GpuRefStale
+from callboard.device.client.line.port import request_key
+from callboard.patterns.errors import DeadlineExceeded, QueueFull
+from callboard.patterns.quarantine.blame import Blame, Loss, Standing
+from callboard.patterns.quarantine.errors import Quarantined
+from callboard.patterns.quarantine.gate import Gate, Ticket
+
+__all__ = ["Quarantine", "QuarantineStats"]
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+RUNS = 3
+"""Of a request at most: with the others, as a suspect, alone."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class QuarantineStats:
+    """Figures of a quarantine. ``submitted`` is the sum of all ends and of what runs and waits, less ``abandoned``.
+
+    Attributes:
+        submitted: Requests that were given to it.
+        completed: Ended in their value.
+        failed: Ended in another error than ``Quarantined``.
+        cancelled: Cancelled by their callers.
+        quarantined: Ended in ``Quarantined``: those that lost a context alone, and those that were refused.
+        running, waiting: Run now, and wait for their turn now.
+        abandoned: Of those that run: their callers have left.
+        retries: Runs after the first, of all requests.
+        suspects: Keys that were in flight at a loss and have not succeeded since.
+        held: Keys that are refused now, and for how many seconds yet.
+    """
+
+    submitted: int
+    completed: int
+    failed: int
+    cancelled: int
+    quarantined: int
+    running: int
+    waiting: int
+    abandoned: int
+    retries: int
+    suspects: int
+    held: dict[str, float]
+
+
+class Quarantine(Generic[T]):
+    """Runs requests on a device or an actor, and finds the one that kills its context.
+
+    Requests run together. One that was in flight at a loss (:class:`ContextPoisoned`, or a ref that became stale by it)
+    is run again, with no other such request beside it. One that was in flight at two losses runs alone. If the context
+    is lost then, too, the request is the cause: it ends in :class:`Quarantined`, and so does each request of its key
+    for ``hold`` seconds, without a call. After that, it may try again, alone. A success clears its key.
+
+    So a request that kills each time costs three contexts at most, then one per ``hold``. Every other request is run
+    twice at most, as long as one key kills. Runs are repeated: guard only calls that may run twice.
+
+    It belongs to one event loop. It sees only calls that go through it: what else uses the same context should not.
+
+    Args:
+        target: What calls are given: a device, a resident actor, or anything that has a context behind it.
+        spare: Another one, with a context of its own: requests that have to run alone run there, and hold up none.
+        hold: Seconds for which a key is refused.
+        wait: Seconds that a request waits for its turn at most.
+        max_waiting: New requests that wait for their turn at most. Those that are run again are not counted out.
+        max_keys: Keys remembered at most.
+        clock: Tells the time; for tests.
+
+    Raises:
+        ValueError: A number is not positive, or not finite.
+    """
+
+    def __init__(
+        self,
+        target: T,
+        *,
+        spare: T | None = None,
+        hold: float = 600.0,
+        wait: float = 60.0,
+        max_waiting: int = 1024,
+        max_keys: int = 4096,
+        clock: Clock | None = None,
+    ) -> None:
+        if not 0 < wait < math.inf:
+            raise ValueError(f"wait must be positive seconds, but is {wait}")
+        if max_waiting < 1:
+            raise ValueError(f"max_waiting must be at least 1, but is {max_waiting}")
+        self._target = target
+        self._spare = spare
+        self._wait = wait
+        self._max_waiting = max_waiting
+        self._clock = clock or LoopClock()
+        self._blame = Blame(hold, max_keys)
+        self._gate = Gate(spare=spare is not None)
+        self._abandoned: set[asyncio.Task[Any]] = set()
+        self._counts = dict.fromkeys(("submitted", "completed", "failed", "cancelled", "quarantined", "retries"), 0)
+
+    async def run(self, key: str, call: Callable[[T], Awaitable[R]]) -> R:
+        """Call ``call(target)`` and wait for its value; again after a loss.
+
+        Device calls inside carry the key, as inside :func:`callboard.request_key`. Cancelling the task that waits
+        cancels the call, but not that of a suspect: that goes on in a task of its own, its value is dropped, and its
+        turn lasts until it ends.
+
+        Args:
+            key: Of the request: equal for requests that would kill alike, such as a hash of the input or its id.
+            call: Given the target, or the spare; it has to make its own refs. What it returns is awaited.
+
+        Raises:
+            Quarantined: The request has lost a context alone, now or less than ``hold`` seconds ago.
+            DeadlineExceeded: Its turn has not come within ``wait`` seconds.
+            QueueFull: It would have to wait, and ``max_waiting`` requests do.
+            TypeError: ``key`` is no str.
+            Exception: What ``call`` raised.
+        """
+        given: object = key
+        if not isinstance(given, str):
+            raise TypeError(f"run: key is {given!r}; it must be a str, as it stands in errors and in the log")
+        self._counts["submitted"] += 1
+        end = "failed"
+        try:
+            value = await self._runs(key, call)
+            end = "completed"
+            return value
+        except asyncio.CancelledError:
+            end = "cancelled"
+            raise
+        except Quarantined:
+            end = "quarantined"
+            raise
+        finally:
+            self._counts[end] += 1
+
+    def pardon(self, key: str) -> bool:
+        """Forget what is held against a key; returns whether there was anything."""
+        return self._blame.forget(key)
+
+    def stats(self) -> QuarantineStats:
+        """Figures until now."""
+        return QuarantineStats(
+            **self._counts,
+            running=self._gate.running,
+            waiting=self._gate.waiting,
+            abandoned=len(self._abandoned),
+            suspects=len(self._blame),
+            held=self._blame.held(self._clock.time()),
+        )
+
+    # -- runs ----------------------------------------------------------------------------------------------------------
+
+    async def _runs(self, key: str, call: Callable[[T], Awaitable[R]]) -> R:
+        for number in range(1, RUNS + 1):
+            self._counts["retries"] += number > 1
+            ticket = await self._turn(key, again=number > 1)
+            run = self._run(key, call, ticket)
+            try:
+                return await (run if ticket.standing is Standing.CLEAR else self._outliving(run))
+            except ContextLost as e:
+                if isinstance(e, GpuRefStale) and e.reason != "context rebuilt":
+                    raise  # freed, or the device is gone: a mistake, or the end
+                if ticket.standing is Standing.ALONE or number == RUNS:
+                    raise
+        raise AssertionError("unreachable")
+
+    async def _run(self, key: str, call: Callable[[T], Awaitable[R]], ticket: Ticket) -> R:
+        alone = ticket.standing is Standing.ALONE
+        target = self._spare if alone and self._spare is not None else self._target
+        token = request_key.set(key)
+        try:
+            value = await call(target)
+            self._blame.forget(key)
+            return value
+        except ContextLost as e:
+            self._note(key, e, alone=alone)
+            raise
+        finally:
+            request_key.reset(token)
+            self._leave(ticket)
+
+    async def _outliving(self, run: Coroutine[Any, Any, R]) -> R:
+        """Wait for a run that goes on when its caller leaves.
+
+        The operation of a caller that leaves stays in flight. If another suspect had its turn then, it would be blamed
+        for what this one does.
+        """
+        task = asyncio.create_task(run)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if not task.done():
+                self._abandoned.add(task)
+                task.add_done_callback(self._ended)
+            raise
+
+    def _ended(self, task: "asyncio.Task[Any]") -> None:
+        self._abandoned.discard(task)
+        if not task.cancelled():
+            task.exception()  # a conviction is in the log
+
+    def _note(self, key: str, error: ContextLost, *, alone: bool) -> None:
+        """Blame those that were in flight; raises for the one that was alone."""
+        if isinstance(error, GpuRefStale) and error.reason != "context rebuilt":
+            return
+        loss = Loss(error.device, error.generation)
+        new = self._blame.lost(key, loss)
+        if not isinstance(error, ContextPoisoned):
+            return
+        for other in {suspect.request_key for suspect in error.suspects} - {None, key}:
+            self._blame.lost(str(other), loss)
+        if alone and new:
+            self._blame.convict(key, self._clock.time())
+            refusal = self._refusal(key)
+            _log.error("%s", refusal)
+            raise refusal from error
+
+    def _refusal(self, key: str) -> Quarantined:
+        """The error of a request that is held."""
+        until = self._blame.until(key)
+        left = max(0.0, until - self._clock.time())
+        losses = self._blame.losses(key)
+        return Quarantined(
+            f"request {key!r} was in flight at {len(losses)} losses of a context, and at the last it ran alone; it is "
+            f"refused for {left:.0f} s. Look at its input; pardon({key!r}) lets it try again",
+            key,
+            tuple((loss.device, loss.generation) for loss in losses),
+            until,
+            left,
+        )
+
+    def _is_held(self, key: str) -> bool:
+        return self._blame.until(key) > self._clock.time()
+
+    # -- turns ---------------------------------------------------------------------------------------------------------
+
+    async def _turn(self, key: str, *, again: bool) -> Ticket:
+        """Wait until the request may run, by the standing that it has then."""
+        since = self._clock.time()
+        while True:
+            if self._is_held(key):
+                raise self._refusal(key)
+            ticket = Ticket(self._blame.standing(key))
+            self._tell(self._gate.enter(ticket))
+            if ticket.running:
+                return ticket
+            try:
+                if not again and self._gate.waiting > self._max_waiting:
+                    raise QueueFull(
+                        f"request {key!r} has to wait for its turn, as {self._max_waiting} do (max_waiting)",
+                        limit=self._max_waiting,
+                        depth=self._max_waiting,
+                    )
+                await self._told(key, ticket, since)
+            except BaseException:  # also a cancellation: nothing of the request is left behind
+                self._leave(ticket)
+                raise
+            if self._blame.standing(key) is ticket.standing and not self._is_held(key):
+                return ticket
+            self._leave(ticket)  # another request of this key has changed it meanwhile
+
+    async def _told(self, key: str, ticket: Ticket, since: float) -> None:
+        turn = ticket.turn = asyncio.get_running_loop().create_future()
+
+        def expire() -> None:
+            if not turn.done():
+                waited = self._clock.time() - since
+                text = f"request {key!r} has waited {waited:.3g} s for its turn ({ticket.standing.name.lower()})"
+                turn.set_exception(DeadlineExceeded(text, "queue", waited))
+
+        timer = self._clock.call_later(max(0.0, since + self._wait - self._clock.time()), expire)
+        try:
+            await turn
+        finally:
+            timer.cancel()
+
+    def _leave(self, ticket: Ticket) -> None:
+        self._tell(self._gate.leave(ticket))
+
+    def _tell(self, tickets: list[Ticket]) -> None:
+        for ticket in tickets:
+            if ticket.turn is not None and not ticket.turn.done():
+                ticket.turn.set_result(None)
