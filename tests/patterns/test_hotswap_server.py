@@ -91,6 +91,37 @@ async def test_the_report_has_the_seconds_of_each_step() -> None:
         assert (report.flip_seconds, report.drain_seconds, report.unload_seconds) == (0.0, 8.0, 16.0)
 
 
+@pytest.mark.parametrize("concurrent", [1, 4])
+async def test_callers_see_no_failure_and_never_an_older_version(concurrent: int) -> None:
+    def version(n: int) -> cb.ModelVersion:
+        async def model(item: int) -> int:
+            await turns(1 + (item + n) % 5)
+            return n
+
+        return cb.ModelVersion(str(n), lambda: model, warmup=[0, 1])
+
+    async def caller(n: int) -> list[int]:
+        seen = []
+        while not ended:
+            reply = await server.submit(n)
+            assert reply.response == int(reply.version)
+            seen.append(reply.response)
+        return seen
+
+    ended = False
+    async with cb.ModelHotSwapServer[int, int](version(0), max_concurrent=concurrent) as server:
+        callers = [asyncio.create_task(caller(n)) for n in range(8)]
+        for n in range(1, 20):
+            await bounded(server.swap(version(n)))
+        ended = True
+        for seen in await bounded(asyncio.gather(*callers)):
+            assert seen == sorted(seen)
+            assert seen[-1] == 19
+        stats = server.stats()
+        assert stats.submitted == stats.completed
+        assert stats.swaps == 19
+
+
 # -- swaps that fail ---------------------------------------------------------------------------------------------------
 
 

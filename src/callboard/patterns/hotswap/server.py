@@ -326,7 +326,7 @@ class ModelHotSwapServer(RequestServer[T, HotSwapReply[R]]):
         await super().start()
         try:
             await self.swap(self._first)
-        except BaseException:
+        except BaseException:  # also cancelled: nothing else would stop what has begun
             await self.stop()
             raise
         return self
