@@ -25,8 +25,12 @@ class LoadedModel:
 
     def __init__(self, made: Any, executor: Executor, threads: int) -> None:
         self._made = made
-        self.server: RequestServer[Any, Any] | None = made if isinstance(made, RequestServer) else None
-        self._call = None if self.server is not None else UserCall(made, executor, threads)
+        self.server: RequestServer[Any, Any] | None = None
+        self._call: UserCall | None = None
+        if isinstance(made, RequestServer):
+            self.server = made
+        else:
+            self._call = UserCall(made, executor, threads)
 
     @property
     def on_thread(self) -> bool:

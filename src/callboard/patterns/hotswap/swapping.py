@@ -36,7 +36,8 @@ class Swapper:
         self, book: VersionBook, clock: Clock, executor: Executor, threads: int, changed: Callable[[], None]
     ) -> None:
         self._book, self._clock = book, clock
-        self._executor, self._threads = executor, threads
+        self._executor: Executor = executor
+        self._threads = threads
         self._changed = changed
         self._decided: asyncio.Future[None] | None = None
         self._seconds: dict[str, Any] = {}
