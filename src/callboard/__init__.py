@@ -81,6 +81,11 @@ if TYPE_CHECKING:
     from callboard.patterns.fairshare.server import FairShareScheduler
     from callboard.patterns.fairshare.settings import FairOverflow, Tenant, UnknownTenant
     from callboard.patterns.fairshare.stats import FairShareStats, TenantStats
+    from callboard.patterns.hotswap.canary import Canary
+    from callboard.patterns.hotswap.errors import SwapFailed, SwapInProgress, UnknownVersion
+    from callboard.patterns.hotswap.results import HotSwapReply, HotSwapStats, SwapReport
+    from callboard.patterns.hotswap.server import ModelHotSwapServer
+    from callboard.patterns.hotswap.versions import ModelVersion, VersionState, VersionStats
     from callboard.patterns.moe.dispatch import CapacityPolicy
     from callboard.patterns.moe.errors import BadExpertResult, BadGate
     from callboard.patterns.moe.gate import Score, TopK
@@ -185,6 +190,11 @@ _NAMES = {
     "callboard.patterns.fairshare.server": ("FairShareScheduler",),
     "callboard.patterns.fairshare.settings": ("FairOverflow", "Tenant", "UnknownTenant"),
     "callboard.patterns.fairshare.stats": ("FairShareStats", "TenantStats"),
+    "callboard.patterns.hotswap.canary": ("Canary",),
+    "callboard.patterns.hotswap.errors": ("SwapFailed", "SwapInProgress", "UnknownVersion"),
+    "callboard.patterns.hotswap.results": ("HotSwapReply", "HotSwapStats", "SwapReport"),
+    "callboard.patterns.hotswap.server": ("ModelHotSwapServer",),
+    "callboard.patterns.hotswap.versions": ("ModelVersion", "VersionState", "VersionStats"),
     "callboard.patterns.moe.dispatch": ("CapacityPolicy",),
     "callboard.patterns.moe.errors": ("BadExpertResult", "BadGate"),
     "callboard.patterns.moe.gate": ("Score", "TopK"),
@@ -223,6 +233,7 @@ __all__ = [
     "BatchingStats",
     "Cacheless",
     "Calibration",
+    "Canary",
     "CapacityPolicy",
     "CascadeReply",
     "CascadeStage",
@@ -254,6 +265,8 @@ __all__ = [
     "Hedging",
     "HostConfig",
     "HostContext",
+    "HotSwapReply",
+    "HotSwapStats",
     "In",
     "InOut",
     "InferenceCascade",
@@ -266,7 +279,9 @@ __all__ = [
     "MailboxFull",
     "Model",
     "ModelDraft",
+    "ModelHotSwapServer",
     "ModelReplicaPool",
+    "ModelVersion",
     "MoeResult",
     "MoeRouter",
     "MoeStats",
@@ -306,6 +321,9 @@ __all__ = [
     "SpeculativeStats",
     "Stopped",
     "Stream",
+    "SwapFailed",
+    "SwapInProgress",
+    "SwapReport",
     "System",
     "Tenant",
     "TenantStats",
@@ -314,8 +332,11 @@ __all__ = [
     "TopK",
     "TraceRecord",
     "UnknownTenant",
+    "UnknownVersion",
     "Unrecoverable",
     "UnsupportedOp",
+    "VersionState",
+    "VersionStats",
     "Withdrawn",
     "__version__",
     "as_dtype",

@@ -1,0 +1,1 @@
+"""Hot swap: a model is replaced by another one while requests run."""

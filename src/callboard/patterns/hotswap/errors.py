@@ -1,0 +1,38 @@
+"""Why a swap did not happen."""
+
+from typing import Literal
+
+from callboard.actors.errors import AccelError
+
+__all__ = ["Phase", "SwapFailed", "SwapInProgress", "UnknownVersion"]
+
+Phase = Literal["load", "warm", "check", "canary"]
+
+
+class SwapFailed(AccelError):
+    """A new version was not activated. The version that was active is still active; the new one was unloaded.
+
+    Attributes:
+        version: The new version.
+        phase: ``"load"``: ``load`` raised, or what it returned cannot be called. ``"warm"``: a warm-up call raised.
+            ``"check"``: a golden item gave a wrong response, or raised. ``"canary"``: too many of its requests failed.
+        unload_error: What unloading it raised; None where that went well, or nothing was loaded.
+    """
+
+    def __init__(
+        self, message: str = "", version: str = "", phase: Phase = "load", unload_error: Exception | None = None
+    ) -> None:
+        super().__init__(message)
+        self.version = version
+        self.phase: Phase = phase
+        self.unload_error = unload_error
+
+
+class SwapInProgress(AccelError):
+    """Another swap is running, and the server was made with ``concurrent_swaps="refuse"``. Raised at the call."""
+
+    retryable = True
+
+
+class UnknownVersion(AccelError, LookupError):
+    """There is no version of that name, or none to roll back to. Raised when it is the swap's turn."""

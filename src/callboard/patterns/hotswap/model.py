@@ -1,0 +1,98 @@
+"""``LoadedModel``: what ``load`` of a version made, whichever kind of callable or server it is."""
+
+import asyncio
+from typing import Any
+
+from callboard.core.ref import GpuRef
+from callboard.patterns.calling import Executor, UserCall
+from callboard.patterns.hotswap.versions import ModelVersion
+from callboard.patterns.server import RequestServer
+
+__all__ = ["LoadedModel", "made_by", "unload"]
+
+
+class LoadedModel:
+    """A model that can be called and unloaded.
+
+    Args:
+        made: What ``load`` returned.
+        executor: Where it is called; see :class:`UserCall`.
+        threads: Threads at most.
+
+    Raises:
+        TypeError: It cannot be called, and is no server.
+    """
+
+    def __init__(self, made: Any, executor: Executor, threads: int) -> None:
+        self._made = made
+        self.server: RequestServer[Any, Any] | None = None
+        self._call: UserCall | None = None
+        if isinstance(made, RequestServer):
+            self.server = made
+        else:
+            self._call = UserCall(made, executor, threads)
+
+    @property
+    def on_thread(self) -> bool:
+        """Whether a call cannot be interrupted."""
+        return self._call is not None and self._call.on_thread
+
+    async def start(self) -> None:
+        """Start it, if it is a server that was not started."""
+        if self.server is not None and not self.server.started:
+            await self.server.start()
+
+    async def __call__(self, item: Any) -> Any:
+        """Its response to an item."""
+        if self._call is not None:
+            return await self._call(item)
+        assert self.server is not None
+        return await self.server.submit(item)
+
+    async def host(self, item: Any) -> Any:
+        """Its response to an item, copied to the host if it is an array on a device."""
+        found = await self(item)
+        return await found.get() if isinstance(found, GpuRef) else found
+
+    async def unload(self, settings: ModelVersion) -> None:
+        """Unload it: no request runs on it any more.
+
+        Raises:
+            Exception: Of ``unload``.
+        """
+        if self._call is not None:
+            self._call.close()
+        await unload(self._made, settings)
+
+
+async def made_by(settings: ModelVersion) -> Any:
+    """What ``load`` returns. Cancelled while it runs on a thread, this waits for its end and unloads what it made."""
+    call = UserCall(settings.load, "auto", 1)
+    work = asyncio.ensure_future(call())
+    try:
+        return await asyncio.shield(work)
+    except asyncio.CancelledError:
+        if not call.on_thread:
+            work.cancel()
+        await asyncio.wait({work})
+        if not work.cancelled() and work.exception() is None:
+            await unload(work.result(), settings)
+        raise
+    finally:
+        call.close()
+
+
+async def unload(made: Any, settings: ModelVersion) -> None:
+    """Unload what ``load`` of these settings made.
+
+    Raises:
+        Exception: Of ``unload``.
+    """
+    if settings.unload is not None:
+        call = UserCall(settings.unload, "auto", 1)
+        try:
+            await call(made)
+        finally:
+            call.close()
+    elif isinstance(made, RequestServer):
+        await made.stop()

@@ -1,0 +1,75 @@
+"""What a ``ModelHotSwapServer`` gives: a reply, the report of a swap, figures."""
+
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from callboard.patterns.hotswap.versions import VersionStats
+from callboard.patterns.stats import ServerStats
+
+__all__ = ["HotSwapReply", "HotSwapStats", "SwapReport"]
+
+R = TypeVar("R")
+
+
+@dataclass(frozen=True)
+class HotSwapReply(Generic[R]):
+    """What the server answers.
+
+    Attributes:
+        response: Of the model.
+        version: Which version of it ran.
+    """
+
+    response: R
+    version: str
+
+
+@dataclass(frozen=True)
+class SwapReport:
+    """What a swap did, in seconds of the server's clock.
+
+    Attributes:
+        version: The active one since.
+        previous: The one that was active before; None at the start.
+        generation: How many versions have been activated, this one included.
+        load_seconds, warm_seconds, check_seconds: Of loading, warm-up calls and golden items; 0 for a version that was
+            still loaded.
+        canary_seconds: From the first request that could go to it as a canary to the decision.
+        flip_seconds: During which neither version could start a request.
+        drain_seconds: From the flip until no request ran on the previous version.
+        unload_seconds: Of unloading.
+        unloaded: Versions that were unloaded.
+        unload_errors: What that raised, by version. Such a version counts as unloaded all the same.
+    """
+
+    version: str
+    previous: str | None
+    generation: int
+    load_seconds: float = 0.0
+    warm_seconds: float = 0.0
+    check_seconds: float = 0.0
+    canary_seconds: float = 0.0
+    flip_seconds: float = 0.0
+    drain_seconds: float = 0.0
+    unload_seconds: float = 0.0
+    unloaded: tuple[str, ...] = ()
+    unload_errors: tuple[tuple[str, Exception], ...] = ()
+
+
+@dataclass(frozen=True)
+class HotSwapStats(ServerStats):
+    """Figures of the server.
+
+    Attributes:
+        active: The version that requests go to; None before the first one is loaded.
+        generation: How many versions have been activated, the first one included.
+        swaps: Versions that were activated in the place of another one.
+        failed_swaps: Swaps that ended in ``SwapFailed``.
+        versions: Of each version that is remembered, by name.
+    """
+
+    active: str | None
+    generation: int
+    swaps: int
+    failed_swaps: int
+    versions: dict[str, VersionStats]

@@ -1,0 +1,357 @@
+"""``ModelHotSwapServer``: replaces the model behind a queue of requests without failing or delaying one of them."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Hashable
+from typing import Any, Literal, Self, TypeVar
+
+from callboard.actors.clock import Clock
+from callboard.patterns.calling import Executor, deliverable
+from callboard.patterns.entries import Entry, State
+from callboard.patterns.errors import DeadlineExceeded, QueueFull, ServerStopped
+from callboard.patterns.hotswap.canary import Canary
+from callboard.patterns.hotswap.errors import SwapInProgress
+from callboard.patterns.hotswap.results import HotSwapReply, HotSwapStats, SwapReport
+from callboard.patterns.hotswap.swapping import Swapper
+from callboard.patterns.hotswap.versions import ModelVersion, Version, VersionBook, VersionState, VersionStats
+from callboard.patterns.server import STOP_TIMEOUT, RequestServer
+from callboard.patterns.stats import Histogram
+from callboard.patterns.waiting import Limits, OverflowPolicy, WaitingLine
+
+__all__ = ["ModelHotSwapServer"]
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+_log = logging.getLogger(__name__)
+
+
+class ModelHotSwapServer(RequestServer[T, HotSwapReply[R]]):
+    """Serves a model that can be replaced by another version while requests run (a blue/green deployment).
+
+    ::
+
+        async with cb.ModelHotSwapServer[str, str](cb.ModelVersion("1", load_old)) as server:
+            reply = await server.submit("hello")
+            report = await server.swap(cb.ModelVersion("2", load_new, warmup=["hello"]))
+
+    A swap loads the new version beside the old one, makes its warm-up calls and checks its golden items, while requests
+    go on. Then it flips: requests that start from then on run on the new version, those that run end on the old one.
+    When none runs on it any more, the old version is unloaded. A swap that fails before the flip leaves the old version
+    as it was. The first version is loaded by ``start``; requests wait until it is there.
+
+    Args:
+        first: The version that is loaded by ``start``.
+        keep: Versions that stay loaded beside the active one, so that going back to them takes no loading.
+        history: Versions that are remembered when they are not loaded, so that they can be activated again.
+        concurrent_swaps: What happens to a swap while another one runs: ``"wait"``: it waits for its turn, in the order
+            of the calls. ``"refuse"``: it fails with :class:`SwapInProgress`.
+        key: Finds the key of an item. With a canary, requests of equal keys all go to it, or none of them does.
+        max_concurrent: Requests that run at once on one version. None: 1, and no bound on a version that is a server,
+            which has a queue of its own.
+        max_queue: Requests that wait at most.
+        overflow: What happens beyond that; see :class:`OverflowPolicy`.
+        block_timeout: Seconds that ``"block"`` waits at most; None waits for ever.
+        ageing: Seconds of waiting that count as much as one level of priority; None: priorities are strict.
+        executor: Where models are called: ``"auto"``: async functions and methods of a ``ResidentRef`` on the loop,
+            others on threads. Or ``"loop"``, ``"thread"``, or an executor of the caller's.
+        name: For errors and logs.
+        clock: Tells the time; for tests.
+
+    Raises:
+        ValueError: A setting out of range.
+    """
+
+    def __init__(
+        self,
+        first: ModelVersion,
+        *,
+        keep: int = 0,
+        history: int = 8,
+        concurrent_swaps: Literal["wait", "refuse"] = "wait",
+        key: Callable[[T], Hashable] | None = None,
+        max_concurrent: int | None = None,
+        max_queue: int = 1024,
+        overflow: OverflowPolicy
+        | Literal["reject", "block", "drop_oldest", "drop_lowest_priority"] = OverflowPolicy.REJECT,
+        block_timeout: float | None = None,
+        ageing: float | None = 1.0,
+        executor: Executor = "auto",
+        name: str = "hot swap",
+        clock: Clock | None = None,
+    ) -> None:
+        super().__init__(name, clock)
+        if concurrent_swaps not in ("wait", "refuse"):
+            raise ValueError(f'concurrent_swaps must be "wait" or "refuse", but is {concurrent_swaps!r}')
+        if max_concurrent is not None and max_concurrent < 1:
+            raise ValueError(f"max_concurrent must be at least 1 or None, but is {max_concurrent}")
+        if block_timeout is not None and not block_timeout > 0:
+            raise ValueError(f"block_timeout must be positive seconds, but is {block_timeout}")
+        self._first = first
+        self._refuses = concurrent_swaps == "refuse"
+        self._key_of = key
+        self._max_concurrent = max_concurrent
+        self._block_timeout = block_timeout
+        self._line = WaitingLine(Limits(max_queue, None, OverflowPolicy(overflow)), ageing)
+        self._book = VersionBook(keep, history)
+        self._swapper = Swapper(self._book, self._clock, executor, max_concurrent or 1, self._pump)
+        self._turn = asyncio.Lock()
+        self._swaps: set[asyncio.Task[SwapReport]] = set()
+        self._calls: dict[asyncio.Task[None], Version] = {}
+        self._passed_on: dict[int, asyncio.Future[Any]] = {}  # requests in the queue of a version that is a server
+        self._queue_time = Histogram()
+
+    # -- for users -----------------------------------------------------------------------------------------------------
+
+    async def swap(self, version: ModelVersion, *, canary: Canary | None = None) -> SwapReport:
+        """Make a new version the active one; returns when the old one was drained and unloaded.
+
+        Cancelled before the flip, the swap is undone. Cancelled after it, it goes on without its caller.
+
+        Args:
+            version: The new one. Its name may be that of a version that is not loaded any more.
+            canary: Try it on a share of the requests before the flip; too many errors withdraw it.
+
+        Raises:
+            SwapFailed: Before the flip; the old version is still active.
+            SwapInProgress: Another swap runs, and ``concurrent_swaps`` is ``"refuse"``.
+            ValueError: A version of that name is loaded.
+            ServerStopped: The server has stopped, is draining, or stopped before the swap was done.
+            RuntimeError: Called on another loop than the server's.
+        """
+        return await self._swap(lambda: self._book.add(version), canary)
+
+    async def activate(self, version: str, *, canary: Canary | None = None) -> SwapReport:
+        """The same with a version that was loaded before: at once if it still is, else it is loaded again.
+
+        Raises:
+            UnknownVersion: There is no such version, or it was forgotten.
+            SwapFailed, SwapInProgress, ServerStopped, RuntimeError: As :meth:`swap`.
+        """
+        return await self._swap(lambda: self._book.find(version), canary)
+
+    async def rollback(self) -> SwapReport:
+        """Activate the version that was active before the active one; doing so again goes back further.
+
+        Raises:
+            UnknownVersion: There is none, or it was forgotten.
+            SwapFailed, SwapInProgress, ServerStopped, RuntimeError: As :meth:`swap`.
+        """
+        return await self._swap(lambda: self._book.previous, None, back=True)
+
+    def versions(self) -> tuple[VersionStats, ...]:
+        """All versions that are remembered; the last one is the newest, or was active last. On the server's loop."""
+        return tuple(version.stats() for version in self._book.all())
+
+    def stats(self) -> HotSwapStats:
+        """Figures since the start. It reads counters only; on the server's loop."""
+        book, line = self._book, self._line
+        return HotSwapStats(
+            submitted=sum(self._ends.values()) + len(self._open),
+            **self._ends,
+            queued=line.count,
+            blocked=line.blocked,
+            running=len(self._open) - line.count - line.blocked,
+            queued_cost=line.cost,
+            queue_time=self._queue_time.snapshot(),
+            total_time=self._total_time.snapshot(),
+            active=None if book.active is None else book.active.name,
+            generation=book.generation,
+            swaps=max(0, book.generation - 1),
+            failed_swaps=self._swapper.failures,
+            versions={version.name: version.stats() for version in book.all()},
+        )
+
+    # -- swaps ---------------------------------------------------------------------------------------------------------
+
+    async def _swap(self, find: Callable[[], Version], canary: Canary | None, *, back: bool = False) -> SwapReport:
+        if self._closing or self._loop is None:
+            raise self._refusal()
+        if asyncio.get_running_loop() is not self._loop:
+            raise RuntimeError(f"{self.name}: swaps are for the loop of the server; use run_coroutine_threadsafe")
+        if self._refuses and self._swaps:
+            raise SwapInProgress(f"{self.name}: another swap is running; wait for it, or set concurrent_swaps")
+        flipped = False
+
+        def flip() -> None:
+            nonlocal flipped
+            flipped = True
+
+        async def take_turn() -> SwapReport:
+            async with self._turn:
+                version = find()
+                if version is self._book.active:
+                    return SwapReport(version.name, version.name, self._book.generation)
+                return await self._swapper.swap(version, canary=canary, back=back, flipped=flip)
+
+        task = self._loop.create_task(take_turn(), name=f"{self.name}: swap", context=self._context.copy())
+        self._swaps.add(task)
+        task.add_done_callback(self._swaps.discard)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if task.cancelled():  # by stop()
+                raise ServerStopped(f"{self.name} stopped before the swap was done") from None
+            if not flipped:
+                task.cancel()
+                await asyncio.wait({task})
+            raise
+
+    # -- requests ------------------------------------------------------------------------------------------------------
+
+    def _key(self, item: T) -> Hashable:
+        """The version that it was drawn for: None for the active one."""
+        key = None if self._key_of is None else self._key_of(item)
+        if self._swapper.canary is None:
+            return None
+        version, trial = self._swapper.canary
+        return version if trial.draws(key) else None
+
+    def _cost(self, item: T) -> float:
+        model = None if self._book.active is None else self._book.active.model
+        return 1 if model is None or model.server is None else model.server._cost(item)
+
+    def _admit(self, entry: Entry, now: float, *, may_block: bool) -> None:
+        for each in self._line.add(entry, may_block=may_block):
+            self._fail(each, self._no_room(each), "dropped")
+        if entry.state is State.BLOCKED and self._block_timeout is not None:
+            entry.admit_by = now + self._block_timeout
+        self._pump()
+
+    def _no_room(self, entry: Entry) -> Exception:
+        return self._line.full(entry)
+
+    def _leave(self, entry: Entry) -> None:
+        self._line.remove(entry)
+        if self._line.blocked and self._line.admit_blocked():
+            self._pump()
+
+    def _close_entry(self, entry: Entry, reason: str) -> Any:
+        passed_on = self._passed_on.pop(entry.number, None)
+        if passed_on is not None:
+            passed_on.cancel()
+        return super()._close_entry(entry, reason)
+
+    def _pump(self) -> None:
+        """Start the requests that can start, and let those in that wait for room in the queue."""
+        if self._loop is None or self._stopping is not None or self._book.active is None:
+            return
+        while self._start_next() or self._line.admit_blocked():
+            pass
+
+    def _start_next(self) -> bool:
+        """Start the most urgent request whose version has room, if there is one."""
+        canary = None if self._swapper.canary is None else self._swapper.canary[0]
+        for bucket in self._line.buckets():
+            version = canary if canary is not None and bucket.key is canary else self._book.active
+            assert version is not None
+            if self._has_room(version):
+                self._start(self._line.pop(bucket), version)
+                return True
+        return False
+
+    def _has_room(self, version: Version) -> bool:
+        unbounded = self._max_concurrent is None and version.model.server is not None
+        return unbounded or version.running < (self._max_concurrent or 1)
+
+    def _start(self, entry: Entry, version: Version) -> None:
+        """The request runs on this version, and on no other."""
+        assert self._loop is not None
+        now = self._clock.time()
+        entry.state, entry.started = State.RUNNING, now
+        if entry.deadline is not None and entry.deadline <= now:
+            self._fail(entry, self._expired(entry, "queue", now), "expired")
+            return
+        self._queue_time.add(now - entry.arrived)
+        version.running += 1
+        # In the server's context: what belongs to one request is not to mark what its call leaves behind.
+        task = self._loop.create_task(self._run(entry, version), name=self.name, context=self._context.copy())
+        self._calls[task] = version
+        task.add_done_callback(self._call_ended)
+
+    async def _run(self, entry: Entry, version: Version) -> None:
+        item = entry.item
+        failed = False
+        try:
+            if entry.state is State.ENDED:
+                return
+            response = await self._respond(entry, item, version)
+            now = self._clock.time()
+            version.completed += 1
+            version.run_time.add(now - entry.started)
+            self._succeed(entry, HotSwapReply(response, version.name), now)
+        except asyncio.CancelledError:  # with its request, by stop(), or with its loop
+            self._fail(entry, self._stopped(), "stopped")
+            return
+        except (DeadlineExceeded, QueueFull) as e:
+            version.failed += 1
+            self._fail(entry, e, "expired" if isinstance(e, DeadlineExceeded) else "dropped")
+            return
+        except Exception as e:  # of the user's model: its request ends in that
+            failed = True
+            version.failed += 1
+            self._fail(entry, deliverable(e))
+        except BaseException:  # Ctrl-C
+            self._fail(entry, self._stopped(), "stopped")
+            raise
+        self._swapper.ended(version, failed=failed)
+
+    async def _respond(self, entry: Entry, item: Any, version: Version) -> Any:
+        server = version.model.server
+        if server is None:
+            return await version.model(item)
+        future = server.submit_nowait(item, deadline=entry.deadline, priority=entry.priority, cost=entry.cost)
+        self._passed_on[entry.number] = future
+        try:
+            return await future
+        finally:
+            self._passed_on.pop(entry.number, None)
+
+    def _call_ended(self, task: asyncio.Task[None]) -> None:
+        version = self._calls.pop(task)
+        version.running -= 1
+        if not version.running and version.idle is not None and not version.idle.done():
+            version.idle.set_result(None)
+        self._pump()
+
+    # -- life ----------------------------------------------------------------------------------------------------------
+
+    async def start(self) -> Self:
+        """Load the first version and take requests from now on, on this loop; ``async with`` does this.
+
+        Raises:
+            SwapFailed: The first version could not be loaded, or was refused; the server has stopped.
+            RuntimeError: It was started before.
+        """
+        await super().start()
+        try:
+            await self.swap(self._first)
+        except BaseException:  # also cancelled: nothing else would stop what has begun
+            await self.stop()
+            raise
+        return self
+
+    def _drain(self) -> None:
+        self._pump()
+
+    async def _end_work(self) -> None:
+        """End swaps and calls, then unload every version on which none runs any more."""
+        rest: set[asyncio.Task[Any]] = {*self._swaps, *self._calls}
+        rest.discard(asyncio.current_task())
+        for task in rest:
+            if task not in self._calls or not self._calls[task].model.on_thread:
+                task.cancel()
+        work = asyncio.ensure_future(self._unload_all(rest))
+        if not await self._within(work, STOP_TIMEOUT):
+            _log.warning("%s: calls still run %g s after stop(), and their models stay loaded", self.name, STOP_TIMEOUT)
+            for task in {work, *rest}:
+                task.cancel()
+
+    async def _unload_all(self, rest: set[asyncio.Task[Any]]) -> None:
+        """Unload what is loaded once these tasks have ended."""
+        if rest:
+            await asyncio.wait(rest)
+        for version in self._book.all():
+            error = await self._swapper.unload(version, VersionState.UNLOADED) if version.model is not None else None
+            if error is not None:
+                _log.warning("%s: unloading version %s failed: %r", self.name, version.name, error)
