@@ -130,6 +130,7 @@ class Failing(Exception):
         (ValueError("bad"), 500, "ValueError: bad"),
         (cb.DeviceStopped("closed"), 503, "closed"),
         (cb.MailboxFull("8 calls"), 429, "8 calls"),
+        (cb.Quarantined("it kills its context"), 422, "it kills its context"),
         (cb.AskTimeout("late"), 504, "late"),
         (SystemExit(3), 500, "the function raised SystemExit(3)"),
     ],

@@ -4,6 +4,7 @@ import asyncio
 import concurrent.futures
 import contextvars
 import itertools
+import logging
 import math
 import operator
 from abc import ABC, abstractmethod
@@ -14,6 +15,7 @@ from typing import Any, Generic, Self, TypeVar
 from callboard.actors.blocking import wait
 from callboard.actors.clock import Cancellable, Clock, LoopClock
 from callboard.actors.errors import AskTimeout
+from callboard.patterns.calling import UserCall
 from callboard.patterns.deadlines import Deadlines
 from callboard.patterns.entries import Entry, State
 from callboard.patterns.errors import DeadlineExceeded, ServerStopped, Stage
@@ -23,6 +25,8 @@ __all__ = ["STOP_TIMEOUT", "RequestServer"]
 
 T = TypeVar("T")
 R = TypeVar("R")
+
+_log = logging.getLogger(__name__)
 
 STOP_TIMEOUT = 5.0
 """Seconds that ``stop`` waits for functions that run."""
@@ -388,6 +392,25 @@ class RequestServer(ABC, Generic[T, R]):
         finally:
             self._stopping.set_result(None)
 
+    async def _end_workers(self, call: UserCall, workers: "set[asyncio.Task[None]]") -> None:
+        """End the tasks that call the user's function; what cannot be interrupted is waited for.
+
+        It is given up after :data:`STOP_TIMEOUT` seconds, with a warning.
+        """
+        call.close()
+        workers = workers - {asyncio.current_task()}
+        if not workers:
+            return
+        if not call.on_thread:
+            for worker in workers:
+                worker.cancel()
+        ended = asyncio.ensure_future(_all(workers))
+        if not await self._within(ended, STOP_TIMEOUT):
+            _log.warning("%s: the function still runs %g s after stop()", self.name, STOP_TIMEOUT)
+            for worker in workers:
+                worker.cancel()
+            ended.cancel()
+
     async def _within(self, future: "asyncio.Future[None]", timeout: float | None) -> bool:
         """Wait for a future, by the server's clock; whether it was done in time. It is not cancelled."""
         loop = asyncio.get_running_loop()
@@ -436,3 +459,7 @@ class _RequestFuture(asyncio.Future[R]):
 def _set(future: "asyncio.Future[None]") -> None:
     if not future.done():
         future.set_result(None)
+
+
+async def _all(tasks: "set[asyncio.Task[None]]") -> None:
+    await asyncio.wait(tasks)

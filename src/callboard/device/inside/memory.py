@@ -21,7 +21,7 @@ class LocalMemory:
         limit: Most bytes in blocks; None for no limit.
 
     Attributes:
-        released: Ids of arrays that nobody names any more. Any thread appends.
+        released: Ids of arrays without a ref. Any thread appends.
     """
 
     def __init__(self, device: AccelDevice, limit: int | None) -> None:
@@ -61,7 +61,7 @@ class LocalMemory:
         self._pool.trim()
 
     def close(self) -> None:
-        """Give everything back that nobody names; the stream is idle."""
+        """Give everything back that has no ref; the stream is idle."""
         self.trim()
         self._borrowed.clear()
 

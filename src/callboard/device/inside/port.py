@@ -84,7 +84,7 @@ class LocalPort:
         self.uuid = device.info.uuid
         self.stopped: str | None = None
         self.services: RefServices
-        self.loop: Any = object()  # no loop, and nobody runs on it
+        self.loop: Any = object()  # stands for a loop: none runs here
         self.memory = memory
         self.stream = timeline.stream
         self.on_host = device.info.compute_capability == (0, 0)

@@ -14,7 +14,7 @@ from callboard.patterns.batching.settings import BatchSettings, Dispatch
 from callboard.patterns.calling import Executor, UserCall, deliverable
 from callboard.patterns.entries import Entry, State
 from callboard.patterns.errors import BadBatchResult
-from callboard.patterns.server import STOP_TIMEOUT, RequestServer
+from callboard.patterns.server import RequestServer
 from callboard.patterns.stats import Distribution, Histogram, ServerStats
 from callboard.patterns.waiting import Limits, OverflowPolicy
 
@@ -384,20 +384,4 @@ class DynamicBatchingServer(RequestServer[T, R]):
 
     async def _end_work(self) -> None:
         self._cancel_timer()
-        self._call.close()
-        workers = self._workers - {asyncio.current_task()}
-        if not workers:
-            return
-        if not self._call.on_thread:
-            for worker in workers:
-                worker.cancel()
-        ended = asyncio.ensure_future(_all(workers))
-        if not await self._within(ended, STOP_TIMEOUT):
-            _log.warning("%s: the batch function still runs %g s after stop()", self.name, STOP_TIMEOUT)
-            for worker in workers:
-                worker.cancel()
-            ended.cancel()
-
-
-async def _all(tasks: set[asyncio.Task[None]]) -> None:
-    await asyncio.wait(tasks)
+        await self._end_workers(self._call, self._workers)

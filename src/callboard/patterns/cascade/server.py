@@ -322,7 +322,7 @@ class InferenceCascade(RequestServer[T, CascadeReply[R]]):
         try:
             work = (item, reply.response) if stage.draft else item
             self._servers[-1].submit_nowait(work, priority=-1).add_done_callback(compare, context=self._context)
-        except Exception:  # no room for what nobody waits for
+        except Exception:  # no room for a run whose result is not awaited
             return
 
     # -- life ----------------------------------------------------------------------------------------------------------

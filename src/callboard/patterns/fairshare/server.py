@@ -2,7 +2,6 @@
 
 import asyncio
 import concurrent.futures
-import logging
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import replace
 from typing import Any, Literal, NamedTuple, TypeVar
@@ -15,15 +14,13 @@ from callboard.patterns.entries import Entry, State
 from callboard.patterns.fairshare.policy import FairPolicy
 from callboard.patterns.fairshare.settings import FairOverflow, Tenant, path_of
 from callboard.patterns.fairshare.stats import FairShareStats, TenantStats, jain
-from callboard.patterns.server import STOP_TIMEOUT, RequestServer
+from callboard.patterns.server import RequestServer
 from callboard.patterns.stats import Histogram
 
 __all__ = ["FairShareScheduler"]
 
 T = TypeVar("T")
 R = TypeVar("R")
-
-_log = logging.getLogger(__name__)
 
 
 class _Work(NamedTuple):
@@ -376,23 +373,7 @@ class FairShareScheduler(RequestServer[T, R]):
 
     async def _end_work(self) -> None:
         self._cancel_timer()
-        self._call.close()
-        workers = self._workers - {asyncio.current_task()}
-        if not workers:
-            return
-        if not self._call.on_thread:
-            for worker in workers:
-                worker.cancel()
-        ended = asyncio.ensure_future(_all(workers))
-        if not await self._within(ended, STOP_TIMEOUT):
-            _log.warning("%s: the function still runs %g s after stop()", self.name, STOP_TIMEOUT)
-            for worker in workers:
-                worker.cancel()
-            ended.cancel()
-
-
-async def _all(tasks: set[asyncio.Task[None]]) -> None:
-    await asyncio.wait(tasks)
+        await self._end_workers(self._call, self._workers)
 
 
 def _work(item: Any, tenant: Hashable) -> _Work:

@@ -82,7 +82,7 @@ class Experts:
         return UserCall(function, self._executor, 1)
 
     async def compute(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Call a function of ours that takes long on a thread of the pool."""
+        """Call a function that takes long, and is not the user's, on a thread of the pool."""
         return await asyncio.get_running_loop().run_in_executor(self._pool, function, *arguments)
 
     async def run(

@@ -93,7 +93,7 @@ class Holder:
         """The application releases what it does not want any more."""
 
     def give_room(self, room: object) -> None:
-        """It has results for nobody."""
+        """Its calls have no results."""
 
     def decide(self, own: bool) -> None:
         """It does not ask whose a failure was."""
