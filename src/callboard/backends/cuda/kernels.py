@@ -20,7 +20,7 @@ from callboard.backends.cuda.driver import Driver
 from callboard.core.errors import BackendUnavailable, LibraryError
 from callboard.core.library import WouldBlock
 
-__all__ = ["Kernels", "compiled"]
+__all__ = ["Kernels", "cache_folder", "compiled", "keep", "text_of"]
 
 _log = logging.getLogger("callboard.cuda")
 
@@ -135,7 +135,7 @@ def compiled(source: str, capability: tuple[int, int], cache: Path | None = None
         LibraryError: It refuses the source.
     """
     lib, _, part = source.partition("-")
-    text = _text(f"{lib}.cu")
+    text = text_of(f"{lib}.cu")
     if part:
         text = f"#define FOR_{part}\n#line 1\n".encode() + text
     nvrtc = load_nvrtc()
@@ -153,14 +153,14 @@ def _kept(nvrtc: Any, source: str, text: bytes, architecture: str, form: str, ca
     except OSError:
         pass
     image = _compile(nvrtc, source, text, architecture, form)
-    _keep(kept, image)
+    keep(kept, image)
     return image
 
 
-def _text(name: str) -> bytes:
+def text_of(name: str) -> bytes:
     """A file of ``data/`` with the files that it includes put in their places."""
     text = (resources.files("callboard.backends.cuda") / "data" / name).read_bytes()
-    return re.sub(rb'^#include "(.+)"$', lambda found: _text(found[1].decode()), text, flags=re.MULTILINE)
+    return re.sub(rb'^#include "(.+)"$', lambda found: text_of(found[1].decode()), text, flags=re.MULTILINE)
 
 
 def cache_folder() -> Path:
@@ -229,7 +229,7 @@ def _checked(nvrtc: Any, answer: tuple[Any, ...], call: str) -> tuple[Any, ...]:
     return tuple(values)
 
 
-def _keep(path: Path, image: bytes) -> None:
+def keep(path: Path, image: bytes) -> None:
     """Write it whole or not at all: other processes read."""
     partial = path.with_suffix(f".{os.getpid()}.{threading.get_ident()}")
     try:
