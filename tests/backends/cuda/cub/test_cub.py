@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from host_backend import HostSession
 from host_cccl import HostCompute
@@ -14,8 +13,6 @@ from host_cub import CubDriver, compiled
 from host_driver import HostKernels
 
 from callboard.backends.cuda.cub import cccl
-from callboard.core.errors import BackendUnavailable, LibraryError
-from callboard.kernel import cub
 
 SUITES = Path(__file__).parents[3] / "conformance"
 sys.path.insert(0, str(SUITES))
