@@ -64,8 +64,7 @@ def test_a_custom_predicate(session: Any, dtype: str) -> None:
 def runs(seed: int, n: int, dtype: str) -> Any:
     """Numbers that are often repeated."""
     rng = np.random.default_rng(seed)
-    x = np.repeat(drawn(seed, n, dtype, few=True), rng.integers(1, 5, n))[:n]
-    return x
+    return np.repeat(drawn(seed, n, dtype, few=True), rng.integers(1, 5, n))[:n]
 
 
 def begins(x: Any) -> Any:
@@ -114,8 +113,8 @@ def test_run_length_decode(session: Any, n: int, index: str, dtype: str, seed: i
 
 @SHARED
 @given(
-    n=lengths, density=densities, second=st.none() | densities, dtype=st.sampled_from(["u8", "f16", "f32", "c64", "c128"]),
-    seed=seeds,
+    n=lengths, density=densities, second=st.none() | densities,
+    dtype=st.sampled_from(["u8", "f16", "f32", "c64", "c128"]), seed=seeds,
 )  # fmt: skip
 def test_partition(session: Any, n: int, density: float, second: float | None, dtype: str, seed: int) -> None:
     x = np.arange(n).astype(DTYPES[dtype].np)

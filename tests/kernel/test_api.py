@@ -24,6 +24,7 @@ from callboard.kernel.api import Api
 from callboard.kernel.blas import GemmGrouped
 from callboard.kernel.blas.api import BlasApi
 from callboard.kernel.blas_lt.api import BlasLtApi
+from callboard.kernel.cub.api import CubApi
 from callboard.kernel.memory import Empty
 from callboard.kernel.solver.api import SolverApi
 from callboard.kernel.sparse import BsrRef, CsrRef
@@ -35,6 +36,7 @@ from callboard.kernel.tensor.api import TensorApi
 APIS: dict[str, type[Api]] = {
     "blas": BlasApi,
     "blas_lt": BlasLtApi,
+    "cub": CubApi,
     "solver": SolverApi,
     "sparse": SparseApi,
     "sparse_lt": SparseLtApi,
@@ -67,6 +69,18 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "blas_lt.matmul": {"epilogue": "relu"},
     "blas_lt.matmul_aux": {"epilogue": "relu_aux"},
     "blas_lt.matmul_bgrad": {"epilogue": "bgrad_a"},
+    "cub": {
+        "operation": "max",
+        "dtype": "f64",
+        "cuda": "return a;",
+        "python": "a",
+        "determinism": "not_guaranteed",
+        "comparison": "less",
+        "bins": 7,
+        "channels": 2,
+        "k": 2,
+    },
+    "cub.arg_reduce": {"operation": "min"},
     "solver": {
         "columns": 2,
         "high": 2.0,

@@ -24,8 +24,17 @@ ORDERS: dict[str, Callable[[Any, Any], Any]] = {
 PREDICATES: dict[str, Callable[[Any], Any]] = {"return a > 0 && a < 3;": lambda a: (a > 0) & (a < 3)}
 COMPARISONS = (np.less, np.less_equal, np.equal, np.not_equal, np.greater, np.greater_equal)
 STORED = {
-    "Half": np.float16, "float": np.float32, "double": np.float64, "signed char": np.int8, "short": np.int16,
-    "int": np.int32, "i64": np.int64, "u8": np.uint8, "u16": np.uint16, "u32": np.uint32, "u64": np.uint64,
+    "Half": np.float16,
+    "float": np.float32,
+    "double": np.float64,
+    "signed char": np.int8,
+    "short": np.int16,
+    "int": np.int32,
+    "i64": np.int64,
+    "u8": np.uint8,
+    "u16": np.uint16,
+    "u32": np.uint32,
+    "u64": np.uint64,
 }
 
 
@@ -207,8 +216,8 @@ class Algorithm:
         self._at(d_num_selected_out, 2)[...] = found.size, 0
 
     def three_way_partition(
-        self, *, d_in: Any, d_first_part_out: Any, d_second_part_out: Any, d_unselected_out: Any, d_num_selected_out: Any,
-        select_first_part_op: Any, select_second_part_op: Any, num_items: int,
+        self, *, d_in: Any, d_first_part_out: Any, d_second_part_out: Any, d_unselected_out: Any,
+        d_num_selected_out: Any, select_first_part_op: Any, select_second_part_op: Any, num_items: int,
     ) -> None:  # fmt: skip
         first = self._kept(self._made["select_first_part_op"], select_first_part_op.get_state(), num_items)
         second = self._kept(self._made["select_second_part_op"], select_second_part_op.get_state(), num_items) & ~first

@@ -72,9 +72,15 @@ def test_chosen_tests_are_noted_since_they_prove_no_library(sections: list[Any],
 def test_only_what_changed_runs(
     changed: list[str], wanted: list[Any], sections: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Beside the tests of libraries that have not passed on a GPU yet, which run always."""
+    monkeypatch.setattr(program, "changed_since", lambda commit: [])
+    run(tmp_path, "--changed")
+    always = {file for _, files in sections for file in files}
+    sections.clear()
     monkeypatch.setattr(program, "changed_since", lambda commit: changed)
     assert run(tmp_path, "--changed") == 0
-    assert sections == wanted
+    left = [(name, [file for file in files if file not in always]) for name, files in sections]
+    assert [one for one, (_, files) in zip(left, sections, strict=True) if one[1] or not files] == wanted
 
 
 def test_after_a_change_of_the_core_all_suites_run(
@@ -83,7 +89,7 @@ def test_after_a_change_of_the_core_all_suites_run(
     monkeypatch.setattr(program, "changed_since", lambda commit: ["src/callboard/core/op.py"])
     assert run(tmp_path, "--changed", "--list") == 0
     assert sections == []
-    assert "blas, blas_lt, fft, memory" in capsys.readouterr().out
+    assert {"blas", "blas_lt", "fft", "memory"} <= set(capsys.readouterr().out.strip().partition(": ")[2].split(", "))
     assert run(tmp_path, "--changed") == 0
     assert [name for name, _ in sections] == ["conformance", "faults"]
     assert {"tests/conformance/test_blas.py", "tests/test_examples.py"} <= set(sections[0][1])

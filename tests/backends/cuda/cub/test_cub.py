@@ -1,4 +1,4 @@
-"""``CudaCub`` over stand-ins for driver, kernels and ``cuda.compute``: the conformance suite, and what is CUDA's own."""
+"""``CudaCub`` over stand-ins for driver, kernels and ``cuda.compute``: the conformance suite, and what is its own."""
 
 import importlib.util
 import sys
