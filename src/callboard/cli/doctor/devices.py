@@ -65,7 +65,7 @@ async def _try_solver(device: Device) -> str | None:
 
 async def _try_cub(device: Device) -> None:
     x = np.array([3, 1, 2, 1], np.float32)
-    found = await device.cub.unique(device.cub.sort(device.put(x))).get()
+    found = await (await device.cub.unique(device.cub.sort(device.put(x)))).get()
     if found.tolist() != [1, 2, 3]:
         raise ValueError(f"sorted numbers came back as {found.tolist()}")
 
