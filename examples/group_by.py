@@ -17,7 +17,7 @@ SALES, CUSTOMERS, BINS = 200_000, 5_000, 12
 
 def sales(seed: int = 1) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(seed)
-    customers = (CUSTOMERS * rng.random(SALES) ** 2).astype(np.int32)  # a few buy often
+    customers = (CUSTOMERS * rng.random(SALES) ** 1.2).astype(np.int32)  # a few buy often
     return customers, rng.lognormal(3, 1, SALES).astype(np.float32)
 
 
