@@ -150,11 +150,29 @@ def test_select_into_given_arrays(session: Any, n: int, density: float, spare: i
             session.submit(op)
     else:
         session.submit(op)
-        np.testing.assert_array_equal(session.get(out)[:found], x[flags])
+        np.testing.assert_array_equal(session.get(out), np.append(x[flags], [-1] * (room - found)))
         assert int(session.get(count)) == found
     around = session.get(whole)
     beyond = around[room:] if strided else around.reshape(-1)[room:]
     assert (beyond == -1).all(), "nothing is written beyond the given array"
+
+
+@pytest.mark.parametrize("room", [0, 3, 250, 300])
+@pytest.mark.parametrize("strided", [False, True])
+def test_select_if_into_given_arrays(session: Any, room: int, strided: bool) -> None:
+    x = np.arange(300, dtype=np.float32)
+    whole, count = session.put(np.full((room + 8, 2), -1, np.float32)), session.empty((), "i64")
+    out = whole[:room, 0] if strided else whole.reshape(-1)[:room]
+    op = cub.SelectIf(x=session.put(x), comparison="greater_equal", number=60, out=out, count=count)
+    if room < 240:
+        with pytest.raises(ShapeError, match=f"cub.select_if: 240 elements, and out has room for {room}; give larger"):
+            session.submit(op)
+    else:
+        session.submit(op)
+        assert int(session.get(count)) == 240
+        np.testing.assert_array_equal(session.get(out), np.append(x[60:], [-1] * (room - 240)))
+    around = session.get(whole)
+    assert ((around[room:] if strided else around.reshape(-1)[room:]) == -1).all()
 
 
 @pytest.mark.parametrize("room", [2, 3, 9])

@@ -175,6 +175,10 @@ class CubDriver(HostDriver):
         source = self._of(p.a, f"V{size}", int(at.max(initial=-1)) + 1)
         self._of(p.out, f"V{size}", last)[...] = source[at]
 
+    def cub_head(self, p: CubArgs, size: str, index: str) -> None:
+        last = self._items(p)
+        self._of(p.out, f"V{size}", last)[...] = self._of(p.a, f"V{size}", last)
+
     def cub_top(self, p: CubArgs, size: str, index: str) -> None:
         rows = p.n // p.k
         at = self._of(p.b, KINDS[index], rows * p.m).reshape(rows, p.m)[:, : p.k].reshape(-1)
