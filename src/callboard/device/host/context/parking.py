@@ -54,15 +54,11 @@ class Parked:
         number: Its place in program order.
         message, again: Called as ``again(message)`` when it can go on.
         reads, writes, lib, own: As :meth:`Parking.park` takes them.
-        leads: Later messages of the same library park behind it.
-        yields: It leads no more once a held buffer is all that it waits for.
         ahead: Number of earlier parked messages that it conflicts with.
         behind: Later parked messages that count it in their ``ahead``.
     """
 
-    __slots__ = (
-        *("again", "ahead", "behind", "leads", "lib", "message", "number", "own", "reads", "writes", "yields"),
-    )
+    __slots__ = ("again", "ahead", "behind", "leads", "lib", "message", "number", "own", "reads", "writes")
 
     def __init__(
         self,
@@ -73,7 +69,6 @@ class Parked:
         lib: str | None,
         own: Holds,
         leads: bool,
-        yields: bool,
     ) -> None:
         self.number = number
         self.message = message
@@ -83,15 +78,8 @@ class Parked:
         self.lib = lib
         self.own = own
         self.leads = leads
-        self.yields = yields
         self.ahead = 0
         self.behind: list[Parked] = []
-
-    def conflicts(self, later: "Parked") -> bool:
-        """Whether a later message must stay behind this one because of a buffer."""
-        return any(b in self.writes for b in (*later.reads, *later.writes)) or any(
-            b in self.reads for b in later.writes
-        )
 
     def __lt__(self, other: "Parked") -> bool:
         return self.number < other.number
@@ -167,7 +155,6 @@ class Parking:
         own: Holds = NOTHING,
         until: object = None,
         leads: bool = True,
-        yields: bool = False,
     ) -> None:
         """Keep a message until nothing blocks it; then ``again(message)`` admits it, or parks it once more.
 
@@ -178,11 +165,10 @@ class Parking:
             until: What it waits for once no message is ahead of it; :meth:`come` is called with the same object. None:
                 it is blocked, or the parking is closed.
             leads: Later messages of the same library park behind it.
-            yields: They do so only until a held buffer is all that it waits for.
         """
         parked = self._current
         if parked is None:
-            parked = self._enter(Parked(self._number, message, reads, writes, lib, own, leads, yields))
+            parked = self._enter(Parked(self._number, message, reads, writes, lib, own, leads))
         else:
             self._current = None  # it keeps its place
         parked.again = again
@@ -299,24 +285,10 @@ class Parking:
         b = self._held(parked.reads, parked.writes, parked.own)
         if b is None:
             heapq.heappush(self._ready_frees if parked.lib is None else self._ready, parked)
-            return
-        if b in parked.writes:
+        elif b in parked.writes:
             self._held_from_writer[b] = parked
         else:
             self._held_from_readers.setdefault(b, []).append(parked)
-        if parked.leads and parked.yields:
-            self._yield(parked)
-
-    def _yield(self, parked: Parked) -> None:
-        """Let the messages go on that were behind this one only because they are of its library."""
-        parked.leads = False
-        if parked.lib and self._last.get(parked.lib) is parked:
-            del self._last[parked.lib]
-        for other in [other for other in parked.behind if not parked.conflicts(other)]:
-            parked.behind.remove(other)
-            other.ahead -= 1
-            if not other.ahead:
-                self._go(other)
 
     def _held(self, reads: Iterable[int], writes: Iterable[int], own: Holds) -> int | None:
         """A buffer that another actor's call holds and that these uses conflict with; None if there is none."""

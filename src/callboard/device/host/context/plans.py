@@ -191,12 +191,8 @@ class Plan:
     @property
     def leads(self) -> bool:
         """Whether later calls of its library park behind a parked call of this plan."""
-        return self.launch is None or not self.stateless
-
-    @property
-    def stateless(self) -> bool:
-        """Whether calls of its library may be launched in any order: a get of one array must not delay the others."""
-        return self.tag.startswith("memory.")
+        # `memory` has no state: a get of one array must not delay the gets of others, nor must a copy that is prepared.
+        return not self.tag.startswith("memory.")
 
     def named(self, call: Call) -> tuple[list[int], list[int]]:
         """Buffers that a call only reads, and buffers that it writes or makes."""

@@ -151,8 +151,7 @@ class Admission:
             plan.pins -= 1
             self._again(message)
 
-        named = plan.named(call)
-        self._parking.park(call, again, *named, plan.lib, until=until, leads=plan.leads, yields=plan.stateless)
+        self._parking.park(call, again, *plan.named(call), plan.lib, until=until, leads=plan.leads)
 
     def _again(self, message: Plain) -> None:
         assert isinstance(message, Call)
