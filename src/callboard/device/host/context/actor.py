@@ -49,6 +49,14 @@ class ContextActor:
         self._channel = channel
         self.config = config
         self.device: AccelDevice = backend.open(info)
+        try:
+            self._make(channel, backend, config)
+        except BaseException:  # the process may live on, as with thread isolation
+            self.device.close()
+            raise
+
+    def _make(self, channel: Channel, backend: AccelBackend, config: HostConfig) -> None:
+        """What works on the open device."""
         self.parking = Parking()
         self.ledger = Ledger()
         self.shares = Shares(self.device)
