@@ -107,6 +107,7 @@ OF(sqrt) {  // W. Kahan, "Branch cuts for complex elementary functions", 1987
 OF(sinh) { return {sinh(x.re) * cos(x.im), cosh(x.re) * sin(x.im)}; }
 OF(cosh) { return {cosh(x.re) * cos(x.im), sinh(x.re) * sin(x.im)}; }
 OF(tanh) {  // W. Kahan, as above
+    if (f_isinf(x.re)) return {copysign(R(1), x.re), copysign(R(0), x.im)};
     if (fabs(x.re) > R(sizeof(R) == 4 ? 11 : 22)) {
         const R far = exp(-fabs(x.re));
         return {copysign(R(1), x.re), R(4) * sin(x.im) * cos(x.im) * far * far};
@@ -120,6 +121,8 @@ OF(sin) { const C y = f_sinh(C{-x.im, x.re}); return {y.im, -y.re}; }
 OF(cos) { return f_cosh(C{-x.im, x.re}); }
 OF(tan) { const C y = f_tanh(C{-x.im, x.re}); return {y.im, -y.re}; }
 OF(asinh) {  // W. Kahan, as above
+    if (f_isinf(x.im)) return {copysign(x.im, x.re), copysign(R(f_isinf(x.re) ? 0.7853981633974483 : 1.5707963267948966), x.im)};
+    if (f_isinf(x.re)) return {x.re, copysign(x.im == x.im ? R(0) : x.im, x.im)};
     const C s = f_sqrt(C{R(1) + x.im, -x.re}), t = f_sqrt(C{R(1) - x.im, x.re});
     return {asinh(s.re * t.im - s.im * t.re), atan2(x.im, s.re * t.re - s.im * t.im)};
 }
@@ -133,10 +136,10 @@ OF(acos) {
 }
 OF(asin) { const C y = f_asinh(C{-x.im, x.re}); return {y.im, -y.re}; }
 OF(atanh) {
-    const R above = (R(1) + x.re) * (R(1) + x.re) + x.im * x.im, below = (R(1) - x.re) * (R(1) - x.re) + x.im * x.im;
-    const R re = R(0.25) * log1p(R(4) * x.re / below);
-    return {fabs(x.re) < R(1) ? re : R(0.25) * (log(above) - log(below)),
-            R(0.5) * atan2(R(2) * x.im, (R(1) - x.re) * (R(1) + x.re) - x.im * x.im)};
+    if (f_isinf(x.re) || f_isinf(x.im)) return {copysign(R(0), x.re), copysign(R(1.5707963267948966), x.im)};
+    const R size = fabs(x.re), apart = R(1) - size;
+    const R re = R(0.25) * log1p(R(4) * size / (apart * apart + x.im * x.im));
+    return {copysign(re, x.re), R(0.5) * atan2(R(2) * x.im, apart * (R(1) + size) - x.im * x.im)};
 }
 OF(atan) { const C y = f_atanh(C{-x.im, x.re}); return {y.im, -y.re}; }
 
