@@ -132,13 +132,13 @@ class ReducePlan:
         if self._direct:
             array = arrays[reduction.each.steps[0].value]
             for block in self._walk.blocks:
-                yield block, array[block]
+                yield block, array[(*block, ...)]
             return
         numbers = numbers_as_held(reduction.each, scalars)
         held = computed_in(reduction.accumulator)
         rooms: dict[tuple[int, ...], tuple[Array, list[Array]]] = {}
         for block in self._walk.blocks:
-            inputs = [array[block] for array in arrays]
+            inputs = [array[(*block, ...)] for array in arrays]
             shape = inputs[0].shape
             if shape not in rooms:
                 rooms[shape] = np.empty(shape, held), [np.empty(shape, dtype) for dtype in machine.buffers]
