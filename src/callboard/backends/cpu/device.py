@@ -27,6 +27,7 @@ LIBRARIES = LibraryTable(
     "callboard.backends.cpu",
     blas="CpuBlas",
     blas_lt="CpuBlasLt",
+    elementwise="CpuElementwise",
     fft="CpuFft",
     memory="CpuMemory",
     rng="CpuRng",

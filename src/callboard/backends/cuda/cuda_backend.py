@@ -19,6 +19,7 @@ LIBRARIES = LibraryTable(
     "callboard.backends.cuda",
     blas="CudaBlas",
     blas_lt="CudaBlasLt",
+    elementwise="CudaElementwise",
     fft="CudaFft",
     memory="CudaMemory",
     rng="CudaRng",

@@ -20,7 +20,7 @@ from callboard.backends.cuda.driver import Driver
 from callboard.core.errors import BackendUnavailable, LibraryError
 from callboard.core.library import WouldBlock
 
-__all__ = ["Kernels", "compiled"]
+__all__ = ["Kernels", "compiled", "data_text"]
 
 _log = logging.getLogger("callboard.cuda")
 
@@ -135,7 +135,7 @@ def compiled(source: str, capability: tuple[int, int], cache: Path | None = None
         LibraryError: It refuses the source.
     """
     lib, _, part = source.partition("-")
-    text = _text(f"{lib}.cu")
+    text = data_text(f"{lib}.cu")
     if part:
         text = f"#define FOR_{part}\n#line 1\n".encode() + text
     nvrtc = load_nvrtc()
@@ -157,10 +157,10 @@ def _kept(nvrtc: Any, source: str, text: bytes, architecture: str, form: str, ca
     return image
 
 
-def _text(name: str) -> bytes:
+def data_text(name: str) -> bytes:
     """A file of ``data/`` with the files that it includes put in their places."""
     text = (resources.files("callboard.backends.cuda") / "data" / name).read_bytes()
-    return re.sub(rb'^#include "(.+)"$', lambda found: _text(found[1].decode()), text, flags=re.MULTILINE)
+    return re.sub(rb'^#include "(.+)"$', lambda found: data_text(found[1].decode()), text, flags=re.MULTILINE)
 
 
 def cache_folder() -> Path:

@@ -21,6 +21,7 @@ from callboard.kernel.memory import Copy, Empty, Fill
 if TYPE_CHECKING:
     from callboard.kernel.blas.api import BlasApi
     from callboard.kernel.blas_lt.api import BlasLtApi
+    from callboard.kernel.elementwise.api import ElementwiseApi
     from callboard.kernel.fft.api import FftApi
     from callboard.kernel.rng.api import RngApi
     from callboard.kernel.solver.api import SolverApi
@@ -48,6 +49,7 @@ class DeviceApi(Generic[Mode]):
     Attributes:
         blas: BLAS ops.
         blas_lt: Fused matrix products, fp8.
+        elementwise: Expressions on elements, and reductions of them.
         fft: Fourier transforms.
         rng: Random numbers.
         solver: Linear algebra.
@@ -59,6 +61,7 @@ class DeviceApi(Generic[Mode]):
     if TYPE_CHECKING:
         blas: BlasApi[Mode]
         blas_lt: BlasLtApi[Mode]
+        elementwise: ElementwiseApi[Mode]
         fft: FftApi[Mode]
         rng: RngApi[Mode]
         solver: SolverApi[Mode]
