@@ -25,6 +25,7 @@ ends the process when it is touched."""
 
 LIBRARIES = LibraryTable(
     "callboard.backends.cpu",
+    array="CpuArray",
     blas="CpuBlas",
     blas_lt="CpuBlasLt",
     fft="CpuFft",

@@ -17,6 +17,7 @@ __all__ = ["CudaBackend"]
 
 LIBRARIES = LibraryTable(
     "callboard.backends.cuda",
+    array="CudaArray",
     blas="CudaBlas",
     blas_lt="CudaBlasLt",
     fft="CudaFft",

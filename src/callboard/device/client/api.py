@@ -19,6 +19,7 @@ from callboard.kernel.api import Submit
 from callboard.kernel.memory import Copy, Empty, Fill
 
 if TYPE_CHECKING:
+    from callboard.kernel.array.api import ArrayApi
     from callboard.kernel.blas.api import BlasApi
     from callboard.kernel.blas_lt.api import BlasLtApi
     from callboard.kernel.fft.api import FftApi
@@ -46,6 +47,7 @@ class DeviceApi(Generic[Mode]):
     (:mod:`callboard.core.plugins`).
 
     Attributes:
+        array: Arrays of host values; elements converted, gathered, scattered.
         blas: BLAS ops.
         blas_lt: Fused matrix products, fp8.
         fft: Fourier transforms.
@@ -57,6 +59,7 @@ class DeviceApi(Generic[Mode]):
     """
 
     if TYPE_CHECKING:
+        array: ArrayApi[Mode]
         blas: BlasApi[Mode]
         blas_lt: BlasLtApi[Mode]
         fft: FftApi[Mode]
