@@ -48,7 +48,8 @@ class Kernels:
         """The ``CUfunction`` of kernel ``name`` in ``data/<source>.cu``.
 
         The first call for a source may compile: not for a launch. A long file is compiled in parts: of the source
-        ``"tensor_elements-f32"``, what ``data/tensor_elements.cu`` has for ``FOR_f32``.
+        ``"tensor_elements-f32"``, what ``data/tensor_elements.cu`` has for ``FOR_f32``; of ``"array_cast-FROM=F32"``,
+        with ``FROM`` defined as ``F32``.
 
         Raises:
             BackendUnavailable: NVRTC is not installed.
@@ -126,7 +127,7 @@ def compiled(source: str, capability: tuple[int, int], cache: Path | None = None
     """The binary (a cubin; PTX where NVRTC is older than the device) of ``data/<source>.cu``.
 
     Args:
-        source: Stem of the file, and the part of it after a dash.
+        source: Stem of the file, and after a dash each, parts of it or what is defined.
         capability: Of the device.
         cache: Folder of the binaries; :func:`cache_folder` when None.
 
@@ -134,10 +135,11 @@ def compiled(source: str, capability: tuple[int, int], cache: Path | None = None
         BackendUnavailable: NVRTC is not installed.
         LibraryError: It refuses the source.
     """
-    lib, _, part = source.partition("-")
+    lib, *parts = source.split("-")
     text = _text(f"{lib}.cu")
-    if part:
-        text = f"#define FOR_{part}\n#line 1\n".encode() + text
+    if parts:
+        defined = [part.replace("=", " ") if "=" in part else f"FOR_{part}" for part in parts]
+        text = "".join(f"#define {one}\n" for one in defined).encode() + b"#line 1\n" + text
     nvrtc = load_nvrtc()
     architecture, form = _architecture(nvrtc, capability)
     return _kept(nvrtc, source, text, architecture, form, cache)

@@ -45,10 +45,7 @@ def broadcast(layout: Layout, shape: tuple[int, ...]) -> Layout:
     missing = len(shape) - layout.ndim
     strides = (
         *(0,) * missing,
-        *(
-            0 if n == 1 and m != 1 else s
-            for n, m, s in zip(layout.shape, shape[missing:], layout.strides, strict=True)
-        ),
+        *(0 if n == 1 and m != 1 else s for n, m, s in zip(layout.shape, shape[missing:], layout.strides, strict=True)),
     )
     return layout_of(layout.dtype, shape, None if strides == c_strides(shape) else strides)
 

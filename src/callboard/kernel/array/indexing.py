@@ -51,7 +51,9 @@ class TakeAlong(Op[ArrayActor, GpuRef], tag="array.take_along"):
         if indices.dtype not in INDEX_DTYPES:
             raise refuse(self, f"indices is {indices.layout!r}; indices are integers (convert it with cast)")
         if src.ndim == 0 or indices.ndim != src.ndim:
-            raise refuse(self, f"src is {src.layout!r} and indices is {indices.layout!r}: both have the same axes, >= 1")
+            raise refuse(
+                self, f"src is {src.layout!r} and indices is {indices.layout!r}: both have the same axes, >= 1"
+            )
         if not -src.ndim <= self.axis < src.ndim:
             raise refuse(self, f"axis is {self.axis}; src is {src.layout!r}, with {src.ndim} axes")
         axis = self.axis % src.ndim
