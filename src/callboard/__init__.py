@@ -72,6 +72,7 @@ if TYPE_CHECKING:
     from callboard.device.protocol.residents.actor import HostContext, ResidentActor
     from callboard.device.supervision.supervisor import DeviceSupervisor
     from callboard.device.supervision.watch import Lost, Recovered, Stopped
+    from callboard.kernel.elementwise.calls import Elementwise, ElementwiseMany, elementwise
     from callboard.patterns.batching.server import BatchingStats, DynamicBatchingServer
     from callboard.patterns.batching.settings import Dispatch, pow2_length
     from callboard.patterns.cascade.calibration import Calibration
@@ -166,6 +167,7 @@ _NAMES = {
     "callboard.device.client.residents.stream": ("Stream",),
     "callboard.device.supervision.supervisor": ("DeviceSupervisor",),
     "callboard.device.supervision.watch": ("Lost", "Recovered", "Stopped"),
+    "callboard.kernel.elementwise.calls": ("Elementwise", "ElementwiseMany", "elementwise"),
     "callboard.patterns.batching.server": ("BatchingStats", "DynamicBatchingServer"),
     "callboard.patterns.batching.settings": ("Dispatch", "pow2_length"),
     "callboard.patterns.cascade.calibration": ("Calibration",),
@@ -256,6 +258,8 @@ __all__ = [
     "DriverError",
     "DynamicBatchingServer",
     "Ejection",
+    "Elementwise",
+    "ElementwiseMany",
     "FairOverflow",
     "FairShareScheduler",
     "FairShareStats",
@@ -341,6 +345,7 @@ __all__ = [
     "__version__",
     "as_dtype",
     "device",
+    "elementwise",
     "pow2_length",
     "request_key",
     "retrying",

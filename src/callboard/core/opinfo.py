@@ -32,7 +32,7 @@ class OpField(NamedTuple):
     role: Role
     optional: bool
     many: bool
-    """``tuple[In, ...]``"""
+    """``tuple[In, ...]``, ``tuple[Number, ...]``"""
     structs: tuple[type[StructOperand], ...] = ()
     """The classes that it may have; its operands have their own roles if ``role`` is ``IN``, else this one."""
     takes: frozenset[Any] = frozenset()
@@ -154,8 +154,18 @@ class OpInfo:
                 skeleton.append(COMPLEX)
                 numbers += (value.real, value.imag)
             elif kind is tuple:
-                skeleton.append([v.layout.raw for v in value])
-                operands += value
+                marks: list[Any] = []
+                for one in value:
+                    if isinstance(one, Operand):
+                        marks.append(one.layout.raw)
+                        operands.append(one)
+                    elif type(one) is complex:
+                        marks.append(COMPLEX)
+                        numbers += (one.real, one.imag)
+                    else:
+                        marks.append(INTEGER if type(one) is int else REAL)
+                        numbers.append(one)
+                skeleton.append(marks)
             elif isinstance(value, StructOperand):
                 parts = parts_of(type(value))
                 own = [getattr(value, name) for name, _ in parts.operands]
@@ -290,7 +300,7 @@ def _getter(names: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:
 
 
 def _dynamic(name: str, hint: Any) -> OpField | None:
-    """The field's role if its annotation has one: ``In``, ``In | None``, ``tuple[In, ...]``, a struct operand."""
+    """The field's role if its annotation has one: ``In``, ``In | None``, ``tuple[In, ...]``, a struct operand …"""
     if isinstance(hint, type) and issubclass(hint, StructOperand):
         parts_of(hint)
         return OpField(name, Role.IN, optional=False, many=False, structs=(hint,))
@@ -318,7 +328,8 @@ def _dynamic(name: str, hint: Any) -> OpField | None:
 def _checked_operand(tag: str, field: OpField, value: Any) -> Any:
     if field.many:
         if not isinstance(value, tuple | list):
-            raise TypeError(f"{tag}: {field.name} is {type(value).__name__}; pass a tuple of GpuRefs")
+            what = "numbers" if field.role is Role.SCALAR else "GpuRefs"
+            raise TypeError(f"{tag}: {field.name} is {type(value).__name__}; pass a tuple of {what}")
         return tuple(
             [
                 v

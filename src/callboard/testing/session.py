@@ -363,5 +363,5 @@ def _output(op: Op[Any, Any], field: str, made: dict[str, SessionArray]) -> Any:
 
 def _argument(value: Any) -> Any:
     if isinstance(value, tuple):
-        return tuple(v.address for v in value)
+        return tuple(map(_argument, value))
     return value.address if isinstance(value, Operand) else value  # type: ignore[attr-defined]

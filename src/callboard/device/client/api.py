@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from callboard.kernel.array.api import ArrayApi
     from callboard.kernel.blas.api import BlasApi
     from callboard.kernel.blas_lt.api import BlasLtApi
+    from callboard.kernel.elementwise.api import ElementwiseApi
     from callboard.kernel.fft.api import FftApi
     from callboard.kernel.rng.api import RngApi
     from callboard.kernel.solver.api import SolverApi
@@ -50,6 +51,7 @@ class DeviceApi(Generic[Mode]):
         array: Arrays of host values; elements converted, gathered, scattered.
         blas: BLAS ops.
         blas_lt: Fused matrix products, fp8.
+        elementwise: Expressions on elements, and reductions of them.
         fft: Fourier transforms.
         rng: Random numbers.
         solver: Linear algebra.
@@ -62,6 +64,7 @@ class DeviceApi(Generic[Mode]):
         array: ArrayApi[Mode]
         blas: BlasApi[Mode]
         blas_lt: BlasLtApi[Mode]
+        elementwise: ElementwiseApi[Mode]
         fft: FftApi[Mode]
         rng: RngApi[Mode]
         solver: SolverApi[Mode]

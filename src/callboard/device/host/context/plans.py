@@ -60,7 +60,7 @@ class Plan:
     Attributes:
         op: The message, with placeholders.
         bindings: One for each operand that a call passes.
-        numbers: ``(position, complex)`` of the scalars that are passed by value.
+        numbers: ``(position, position in a tuple or -1, complex)`` of the scalars that are passed by value.
         reals: Their positions as a slice, if all are real and adjacent.
         makes: ``(position, position in a struct operand or -1, layout)`` of the outputs to allocate; there are
             ``fresh`` of them.
@@ -112,12 +112,12 @@ class Plan:
         made = outputs_of(op)
         self.blank: list[Any] = [None] * len(info.dynamic)
         bindings: list[Binding] = []
-        numbers: list[tuple[int, bool]] = []
+        numbers: list[tuple[int, int, bool]] = []
         for at, item, name, role, value in info.leaves(op):
             if isinstance(value, Operand):
                 bindings.append(_binding(at, item, role, value, name))
             else:
-                numbers.append((at, isinstance(value, complex)))
+                numbers.append((at, item, isinstance(value, complex)))
         at_of = {field.name: at for at, field in enumerate(info.dynamic)}
         makes: list[tuple[int, int, Layout]] = []
         for name, layout in made.items():
@@ -144,8 +144,14 @@ class Plan:
     def fill(self, values: list[Any], numbers: Sequence[int | float]) -> None:
         """Put a call's numbers into the arguments of the launch."""
         given = iter(numbers)
-        for at, is_complex in self.numbers:
-            values[at] = complex(next(given), next(given)) if is_complex else next(given)
+        for at, item, is_complex in self.numbers:
+            number = complex(next(given), next(given)) if is_complex else next(given)
+            if item < 0:
+                values[at] = number
+            elif item == 0:
+                values[at] = [number]
+            else:
+                values[at].append(number)
 
     def refuse(self, error: AccelError) -> None:
         """Make every call of this signature fail with this error."""
@@ -384,9 +390,9 @@ def _binding(at: int, item: int, role: Role, operand: Operand, name: str) -> Bin
     )
 
 
-def _row(numbers: Sequence[tuple[int, bool]]) -> slice | None:
-    """The positions of numbers as a slice, if all are real and adjacent; otherwise None."""
-    if not numbers or any(is_complex for _, is_complex in numbers):
+def _row(numbers: Sequence[tuple[int, int, bool]]) -> slice | None:
+    """The positions of numbers as a slice, if all are real, adjacent and in no tuple; otherwise None."""
+    if not numbers or any(is_complex or item >= 0 for _, item, is_complex in numbers):
         return None
     first, count = numbers[0][0], len(numbers)
-    return slice(first, first + count) if [at for at, _ in numbers] == list(range(first, first + count)) else None
+    return slice(first, first + count) if [at for at, _, _ in numbers] == list(range(first, first + count)) else None
