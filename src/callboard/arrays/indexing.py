@@ -237,3 +237,11 @@ def _integers(function: str, indices: Any, x: Ref) -> Ref:
 def _check_mask(x: Ref, mask: Ref) -> None:
     if mask.shape != x.shape[: mask.ndim]:
         raise IndexError(f"a mask is {mask.layout!r}, and the array is {x.layout!r}: its first axes must have that shape")
+
+
+def _where_true(x: Ref, mask: Ref) -> Ref:
+    raise NotImplementedError
+
+
+def _fill_where(x: Ref, mask: Ref, value: Any) -> None:
+    raise NotImplementedError

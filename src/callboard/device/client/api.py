@@ -5,13 +5,14 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 import numpy as np
 
+from callboard.arrays.namespace import Namespace
 from callboard.core import plugins
 from callboard.core.dtype import DTypeLike, as_dtype
 from callboard.core.layout import shape_of
 from callboard.core.mode import Asynchronous, Mode
 from callboard.core.op import Op
 from callboard.core.operand import StructOperand
-from callboard.core.ref import GpuRef
+from callboard.core.ref import GpuRef, RefPort
 from callboard.core.reply import Reply
 from callboard.device.client.line.interop import Interop, is_foreign
 from callboard.device.client.line.transfers import Transfers
@@ -72,6 +73,8 @@ class DeviceApi(Generic[Mode]):
         sparse_lt: SparseLtApi[Mode]
         tensor: TensorApi[Mode]
 
+    _port: RefPort
+
     def __init__(self, submit: Submit, transfers: Transfers, interop: Interop) -> None:
         self._submit = submit
         self._transfers = transfers
@@ -89,6 +92,12 @@ class DeviceApi(Generic[Mode]):
             raise AttributeError(f"a device has no {name!r}; its libraries are {there}", name=name, obj=self) from None
         made = self.__dict__[name] = self.library(api)
         return made
+
+    @property
+    def xp(self) -> Namespace[Mode]:
+        """The array API's functions on this device, in the version 2024.12: ``xp.exp(x)``, ``xp.mean(x, axis=0)`` …"""
+        namespace: Namespace[Mode] = self._port.services.xp
+        return namespace
 
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *plugins.library_names()})
