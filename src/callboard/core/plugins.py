@@ -16,6 +16,7 @@ BUILT_IN = {
     "array": "callboard.kernel.array.api:ArrayApi",
     "blas": "callboard.kernel.blas.api:BlasApi",
     "blas_lt": "callboard.kernel.blas_lt.api:BlasLtApi",
+    "cub": "callboard.kernel.cub.api:CubApi",
     "elementwise": "callboard.kernel.elementwise.api:ElementwiseApi",
     "fft": "callboard.kernel.fft.api:FftApi",
     "rng": "callboard.kernel.rng.api:RngApi",

@@ -28,6 +28,7 @@ LIBRARIES = LibraryTable(
     array="CpuArray",
     blas="CpuBlas",
     blas_lt="CpuBlasLt",
+    cub="CpuCub",
     elementwise="CpuElementwise",
     fft="CpuFft",
     memory="CpuMemory",

@@ -20,6 +20,7 @@ LIBRARIES = LibraryTable(
     array="CudaArray",
     blas="CudaBlas",
     blas_lt="CudaBlasLt",
+    cub="CudaCub",
     fft="CudaFft",
     memory="CudaMemory",
     rng="CudaRng",

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from callboard.kernel.array.api import ArrayApi
     from callboard.kernel.blas.api import BlasApi
     from callboard.kernel.blas_lt.api import BlasLtApi
+    from callboard.kernel.cub.api import CubApi
     from callboard.kernel.elementwise.api import ElementwiseApi
     from callboard.kernel.fft.api import FftApi
     from callboard.kernel.rng.api import RngApi
@@ -52,6 +53,7 @@ class DeviceApi(Generic[Mode]):
         array: Arrays of host values; elements converted, gathered, scattered.
         blas: BLAS ops.
         blas_lt: Fused matrix products, fp8.
+        cub: Reductions, scans, sorts, selections, histograms.
         elementwise: Expressions on elements, and reductions of them.
         fft: Fourier transforms.
         rng: Random numbers.
@@ -65,6 +67,7 @@ class DeviceApi(Generic[Mode]):
         array: ArrayApi[Mode]
         blas: BlasApi[Mode]
         blas_lt: BlasLtApi[Mode]
+        cub: CubApi[Mode]
         elementwise: ElementwiseApi[Mode]
         fft: FftApi[Mode]
         rng: RngApi[Mode]
