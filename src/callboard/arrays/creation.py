@@ -58,7 +58,9 @@ class Creation(Generic[Mode]):
         if isinstance(obj, GpuRef):
             if to is not None and obj.dtype is not to:
                 if copy is False:
-                    raise ValueError(f"xp.asarray: obj is {obj.layout!r}, and in {to} it is a copy; leave out copy=False")
+                    raise ValueError(
+                        f"xp.asarray: obj is {obj.layout!r}, and in {to} it is a copy; leave out copy=False"
+                    )
                 return cast(obj, to)
             copied: GpuRef[Mode] = self._submit(Copy(src=obj)) if copy else obj
             return copied
@@ -104,7 +106,12 @@ class Creation(Generic[Mode]):
         return self.full(shape, 1, dtype=_float(dtype), device=device)
 
     def full(
-        self, shape: Shape, fill_value: complex | GpuRef[Mode], *, dtype: DTypeLike | None = None, device: str | None = None
+        self,
+        shape: Shape,
+        fill_value: complex | GpuRef[Mode],
+        *,
+        dtype: DTypeLike | None = None,
+        device: str | None = None,
     ) -> GpuRef[Mode]:
         """An array of one number; its dtype is that of the number when ``dtype`` is None.
 

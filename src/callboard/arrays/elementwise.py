@@ -161,9 +161,7 @@ BINARY: Mapping[str, str] = {
 }
 
 
-def where(
-    condition: GpuRef[Mode], x1: GpuRef[Mode] | Scalar, x2: GpuRef[Mode] | Scalar, /
-) -> GpuRef[Mode]:
+def where(condition: GpuRef[Mode], x1: GpuRef[Mode] | Scalar, x2: GpuRef[Mode] | Scalar, /) -> GpuRef[Mode]:
     """``x1`` where the condition holds, else ``x2``; all three broadcast."""
     check_array("where", "condition", condition)
     for which, x in (("x1", x1), ("x2", x2)):

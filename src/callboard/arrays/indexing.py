@@ -5,14 +5,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from callboard.arrays import manipulation
+from callboard.arrays import elementwise, manipulation, reducing
 from callboard.arrays.handles import Ref, axis_of, cast, check_array, device_of, is_scalar, submit, view
+from callboard.core.dtype import DTYPES
 from callboard.core.errors import ShapeError
 from callboard.core.mode import Mode
 from callboard.core.ref import GpuRef
 from callboard.core.views import indexed
 from callboard.kernel.array import Cast, Gather, Scatter, TakeAlong
 from callboard.kernel.array.checks import INDEX_DTYPES, broadcast_shape
+from callboard.kernel.cub import Select
 from callboard.kernel.memory import Copy, Fill
 
 __all__ = ["assign", "by_arrays", "take", "take_along_axis"]
@@ -34,9 +36,7 @@ def take(x: GpuRef[Mode], indices: Ref, /, *, axis: int | None = None) -> GpuRef
         axis = 0
     along = axis_of("take", x, axis)
     picked = _integers("take", indices, x)
-    taken: GpuRef[Mode] = submit(
-        x, Gather(src=manipulation.moveaxis(x, along, 0), indices=(picked,), place=along)
-    )
+    taken: GpuRef[Mode] = submit(x, Gather(src=manipulation.moveaxis(x, along, 0), indices=(picked,), place=along))
     return taken
 
 
@@ -44,9 +44,7 @@ def take_along_axis(x: GpuRef[Mode], indices: Ref, /, *, axis: int = -1) -> GpuR
     """For each line along an axis the elements at its own places: ``indices`` has as many axes as ``x``."""
     check_array("take_along_axis", "x", x)
     along = axis_of("take_along_axis", x, axis)
-    taken: GpuRef[Mode] = submit(
-        x, TakeAlong(src=x, indices=_integers("take_along_axis", indices, x), axis=along)
-    )
+    taken: GpuRef[Mode] = submit(x, TakeAlong(src=x, indices=_integers("take_along_axis", indices, x), axis=along))
     return taken
 
 
@@ -236,12 +234,53 @@ def _integers(function: str, indices: Any, x: Ref) -> Ref:
 
 def _check_mask(x: Ref, mask: Ref) -> None:
     if mask.shape != x.shape[: mask.ndim]:
-        raise IndexError(f"a mask is {mask.layout!r}, and the array is {x.layout!r}: its first axes must have that shape")
+        raise IndexError(
+            f"a mask is {mask.layout!r}, and the array is {x.layout!r}: its first axes must have that shape"
+        )
 
 
 def _where_true(x: Ref, mask: Ref) -> Ref:
-    raise NotImplementedError
+    """The elements (the lines) where the mask holds, row by row; how many depends on the data."""
+    _check_mask(x, mask)
+    if mask.ndim == x.ndim:
+        flat, flags = (manipulation.reshape(one, (x.size,)) for one in (x, mask))
+        kept: Ref = submit(x, Select(x=flat, flags=flags))
+        return kept
+    if not x._port.services.blocking:
+        raise ShapeError(
+            f"a mask is {mask.layout!r}, and the array is {x.layout!r}: the shape of these lines depends on the data; "
+            "take them in two steps, `i, = xp.nonzero(mask); x[await i]`"
+        )
+    return by_arrays(x, device_of(x).nonzero(mask))
 
 
 def _fill_where(x: Ref, mask: Ref, value: Any) -> None:
-    raise NotImplementedError
+    """Write where the mask holds: a number, or the values (the lines) of an array one after the other."""
+    _check_mask(x, mask)
+    missing = x.ndim - mask.ndim
+    over = mask.reshape((*mask.shape, *(1,) * missing)) if missing else mask
+    if is_scalar(value):
+        elementwise.apply("where(c, v, x)", x, c=over, v=_typed(x, value), x=x)
+        return
+    values = cast(value, x.dtype)
+    if values.ndim and values.ndim > missing and values.shape[0] != 1:
+        values = _one_for_each(x, mask, values)
+    elementwise.apply("where(c, v, x)", x, c=over, v=_without_ones(values, x.ndim), x=x)
+
+
+def _typed(x: Ref, value: Any) -> Any:
+    number = _number(x, value)
+    return bool(number) if x.dtype.kind == "bool" else number
+
+
+def _one_for_each(x: Ref, mask: Ref, values: Ref) -> Ref:
+    """The values spread over the places where the mask holds, in their order."""
+    if values.shape[1:] != x.shape[mask.ndim :]:
+        raise ShapeError(
+            f"the value is {values.layout!r}; behind its first axis it must have the shape {x.shape[mask.ndim :]}"
+        )
+    if not values.size:
+        return device_of(x).zeros((1,) * x.ndim, dtype=x.dtype)  # there is no place, or the lines have no elements
+    counted = reducing.scanned("indexing", manipulation.reshape(mask, (mask.size,)), 0, "sum", DTYPES["i64"])
+    places = elementwise.apply("maximum(n - 1, 0)", n=counted)
+    return take(values, places.reshape(mask.shape), axis=0)

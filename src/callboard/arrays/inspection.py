@@ -32,9 +32,7 @@ class Info:
         """The device of this namespace: each device has its own."""
         return [self._device]
 
-    def dtypes(
-        self, *, device: str | None = None, kind: str | tuple[str, ...] | None = None
-    ) -> dict[str, DType]:
+    def dtypes(self, *, device: str | None = None, kind: str | tuple[str, ...] | None = None) -> dict[str, DType]:
         """The standard's dtypes by name; those of one kind or of several.
 
         Raises:

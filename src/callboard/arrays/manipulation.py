@@ -77,9 +77,7 @@ def matrix_transpose(x: GpuRef[Mode], /) -> GpuRef[Mode]:
     return permute_dims(x, (*range(x.ndim - 2), x.ndim - 1, x.ndim - 2))
 
 
-def moveaxis(
-    x: GpuRef[Mode], source: int | tuple[int, ...], destination: int | tuple[int, ...], /
-) -> GpuRef[Mode]:
+def moveaxis(x: GpuRef[Mode], source: int | tuple[int, ...], destination: int | tuple[int, ...], /) -> GpuRef[Mode]:
     """The view with some axes at other places; the others keep their order."""
     check_array("moveaxis", "x", x)
     here, there = axes_of("moveaxis", x, source), axes_of("moveaxis", x, destination)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from callboard.arrays import creation, dtypes, elementwise, indexing, manipulation
+from callboard.arrays import creation, dtypes, elementwise, indexing, manipulation, searching, sorting, statistics
 from callboard.arrays.creation import Creation
 from callboard.arrays.handles import check_array, check_device
 from callboard.arrays.inspection import Info
@@ -151,6 +151,35 @@ class Namespace(Creation[Mode]):
     tanh = staticmethod(elementwise.tanh)
     trunc = staticmethod(elementwise.trunc)
     where = staticmethod(elementwise.where)
+
+    # statistics
+    all = staticmethod(statistics.all)
+    any = staticmethod(statistics.any)
+    count_nonzero = staticmethod(statistics.count_nonzero)
+    cumulative_prod = staticmethod(statistics.cumulative_prod)
+    cumulative_sum = staticmethod(statistics.cumulative_sum)
+    diff = staticmethod(statistics.diff)
+    max = staticmethod(statistics.max)
+    mean = staticmethod(statistics.mean)
+    min = staticmethod(statistics.min)
+    prod = staticmethod(statistics.prod)
+    std = staticmethod(statistics.std)
+    sum = staticmethod(statistics.sum)
+    var = staticmethod(statistics.var)
+
+    # searching
+    argmax = staticmethod(searching.argmax)
+    argmin = staticmethod(searching.argmin)
+    nonzero = staticmethod(searching.nonzero)
+    searchsorted = staticmethod(searching.searchsorted)
+
+    # sorting and sets
+    argsort = staticmethod(sorting.argsort)
+    sort = staticmethod(sorting.sort)
+    unique_all = staticmethod(sorting.unique_all)
+    unique_counts = staticmethod(sorting.unique_counts)
+    unique_inverse = staticmethod(sorting.unique_inverse)
+    unique_values = staticmethod(sorting.unique_values)
 
     def __array_namespace_info__(self) -> Info:
         """What this device has of the standard: dtypes, defaults, capabilities."""
