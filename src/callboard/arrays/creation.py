@@ -7,6 +7,7 @@ from typing import Any, Generic
 import numpy as np
 
 from callboard.arrays.dtypes import DEFAULTS, NAMES
+from callboard.arrays.elementwise import apply
 from callboard.arrays.handles import cast, check_array, check_device, is_scalar, submit, view
 from callboard.arrays.manipulation import broadcast_to
 from callboard.core.dtype import DType, DTypeLike, as_dtype
@@ -18,7 +19,7 @@ from callboard.core.ref import GpuRef
 from callboard.kernel.array import Arange, Cast
 from callboard.kernel.memory import Copy, Empty, Fill
 
-__all__ = ["Creation", "Shape", "empty_like", "full_like", "meshgrid", "ones_like", "zeros_like"]
+__all__ = ["Creation", "Shape", "empty_like", "full_like", "meshgrid", "ones_like", "tril", "triu", "zeros_like"]
 
 Shape = int | tuple[int, ...]
 
@@ -287,3 +288,24 @@ def meshgrid(*arrays: GpuRef[Mode], indexing: str = "xy") -> tuple[GpuRef[Mode],
         own = tuple(x.size if one == i else 1 for one in order)
         grid.append(broadcast_to(x.reshape(own), shape))
     return tuple(grid)
+
+
+def tril(x: GpuRef[Mode], /, *, k: int = 0) -> GpuRef[Mode]:
+    """The lower triangles of matrices, zeros above their ``k``-th diagonals."""
+    return _triangle("tril", x, "j - i <= k", k)
+
+
+def triu(x: GpuRef[Mode], /, *, k: int = 0) -> GpuRef[Mode]:
+    """The upper triangles of matrices, zeros below their ``k``-th diagonals."""
+    return _triangle("triu", x, "j - i >= k", k)
+
+
+def _triangle(function: str, x: GpuRef[Mode], inside: str, k: int) -> GpuRef[Mode]:
+    check_array(function, "x", x)
+    if x.ndim < 2:
+        raise ShapeError(f"xp.{function}: x is {x.layout!r}; it must have 2 axes or more")
+    xp = x._port.services.xp
+    i, j = xp.arange(x.shape[-2]).reshape(-1, 1), xp.arange(x.shape[-1])
+    text = f"({inside}) & x" if x.dtype.kind == "bool" else f"where({inside}, x, 0)"
+    found: GpuRef[Mode] = apply(text, j=j, i=i, k=k, x=x)
+    return found

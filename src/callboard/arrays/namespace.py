@@ -1,9 +1,22 @@
 """``Namespace``: the Python array API standard 2024.12 over the refs of one device (``dev.xp``)."""
 
+import functools
 from typing import Any
 
-from callboard.arrays import creation, dtypes, elementwise, indexing, manipulation, searching, sorting, statistics
+from callboard.arrays import (
+    creation,
+    dtypes,
+    elementwise,
+    indexing,
+    linalg,
+    manipulation,
+    products,
+    searching,
+    sorting,
+    statistics,
+)
 from callboard.arrays.creation import Creation
+from callboard.arrays.fourier import Fourier
 from callboard.arrays.handles import check_array, check_device
 from callboard.arrays.inspection import Info
 from callboard.core.dtype import DTYPES
@@ -58,6 +71,8 @@ class Namespace(Creation[Mode]):
     full_like = staticmethod(creation.full_like)
     meshgrid = staticmethod(creation.meshgrid)
     ones_like = staticmethod(creation.ones_like)
+    tril = staticmethod(creation.tril)
+    triu = staticmethod(creation.triu)
     zeros_like = staticmethod(creation.zeros_like)
 
     # manipulation
@@ -167,6 +182,11 @@ class Namespace(Creation[Mode]):
     sum = staticmethod(statistics.sum)
     var = staticmethod(statistics.var)
 
+    # products
+    matmul = staticmethod(products.matmul)
+    tensordot = staticmethod(products.tensordot)
+    vecdot = staticmethod(products.vecdot)
+
     # searching
     argmax = staticmethod(searching.argmax)
     argmin = staticmethod(searching.argmin)
@@ -180,6 +200,13 @@ class Namespace(Creation[Mode]):
     unique_counts = staticmethod(sorting.unique_counts)
     unique_inverse = staticmethod(sorting.unique_inverse)
     unique_values = staticmethod(sorting.unique_values)
+
+    linalg = linalg
+
+    @functools.cached_property
+    def fft(self) -> Fourier[Mode]:
+        """Fourier transforms."""
+        return Fourier(self)
 
     def __array_namespace_info__(self) -> Info:
         """What this device has of the standard: dtypes, defaults, capabilities."""
