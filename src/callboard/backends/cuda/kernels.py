@@ -135,14 +135,9 @@ def compiled(source: str, capability: tuple[int, int], cache: Path | None = None
         BackendUnavailable: NVRTC is not installed.
         LibraryError: It refuses the source.
     """
-    lib, *parts = source.split("-")
-    text = _text(f"{lib}.cu")
-    if parts:
-        defined = [part.replace("=", " ") if "=" in part else f"FOR_{part}" for part in parts]
-        text = "".join(f"#define {one}\n" for one in defined).encode() + b"#line 1\n" + text
     nvrtc = load_nvrtc()
     architecture, form = _architecture(nvrtc, capability)
-    return _kept(nvrtc, source, text, architecture, form, cache)
+    return _kept(nvrtc, source, source_text(source), architecture, form, cache)
 
 
 def _kept(nvrtc: Any, source: str, text: bytes, architecture: str, form: str, cache: Path | None = None) -> bytes:
@@ -157,6 +152,16 @@ def _kept(nvrtc: Any, source: str, text: bytes, architecture: str, form: str, ca
     image = _compile(nvrtc, source, text, architecture, form)
     _keep(kept, image)
     return image
+
+
+def source_text(source: str) -> bytes:
+    """The text of ``data/<source>.cu``, with what is defined before it."""
+    lib, *parts = source.split("-")
+    text = _text(f"{lib}.cu")
+    if parts:
+        defined = [part.replace("=", " ") if "=" in part else f"FOR_{part}" for part in parts]
+        text = "".join(f"#define {one}\n" for one in defined).encode() + b"#line 1\n" + text
+    return text
 
 
 def _text(name: str) -> bytes:
