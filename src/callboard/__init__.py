@@ -72,7 +72,7 @@ if TYPE_CHECKING:
     from callboard.device.protocol.residents.actor import HostContext, ResidentActor
     from callboard.device.supervision.supervisor import DeviceSupervisor
     from callboard.device.supervision.watch import Lost, Recovered, Stopped
-    from callboard.kernel.elementwise.calls import Elementwise, ElementwiseMany, elementwise
+    from callboard.kernel.elementwise.calls import Elementwise, ElementwiseMany, elementwise, reduction
     from callboard.patterns.batching.server import BatchingStats, DynamicBatchingServer
     from callboard.patterns.batching.settings import Dispatch, pow2_length
     from callboard.patterns.cascade.calibration import Calibration
@@ -167,7 +167,7 @@ _NAMES = {
     "callboard.device.client.residents.stream": ("Stream",),
     "callboard.device.supervision.supervisor": ("DeviceSupervisor",),
     "callboard.device.supervision.watch": ("Lost", "Recovered", "Stopped"),
-    "callboard.kernel.elementwise.calls": ("Elementwise", "ElementwiseMany", "elementwise"),
+    "callboard.kernel.elementwise.calls": ("Elementwise", "ElementwiseMany", "elementwise", "reduction"),
     "callboard.patterns.batching.server": ("BatchingStats", "DynamicBatchingServer"),
     "callboard.patterns.batching.settings": ("Dispatch", "pow2_length"),
     "callboard.patterns.cascade.calibration": ("Calibration",),
@@ -347,6 +347,7 @@ __all__ = [
     "device",
     "elementwise",
     "pow2_length",
+    "reduction",
     "request_key",
     "retrying",
     "serve",

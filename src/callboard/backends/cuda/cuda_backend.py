@@ -21,6 +21,7 @@ LIBRARIES = LibraryTable(
     blas="CudaBlas",
     blas_lt="CudaBlasLt",
     cub="CudaCub",
+    elementwise="CudaElementwise",
     fft="CudaFft",
     memory="CudaMemory",
     rng="CudaRng",

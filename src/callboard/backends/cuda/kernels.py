@@ -20,7 +20,7 @@ from callboard.backends.cuda.driver import Driver
 from callboard.core.errors import BackendUnavailable, LibraryError
 from callboard.core.library import WouldBlock
 
-__all__ = ["Kernels", "compiled"]
+__all__ = ["Kernels", "compiled", "data_text"]
 
 _log = logging.getLogger("callboard.cuda")
 
@@ -157,17 +157,17 @@ def _kept(nvrtc: Any, source: str, text: bytes, architecture: str, form: str, ca
 def source_text(source: str) -> bytes:
     """The text of ``data/<source>.cu``, with what is defined before it."""
     lib, *parts = source.split("-")
-    text = _text(f"{lib}.cu")
+    text = data_text(f"{lib}.cu")
     if parts:
         defined = [part.replace("=", " ") if "=" in part else f"FOR_{part}" for part in parts]
         text = "".join(f"#define {one}\n" for one in defined).encode() + b"#line 1\n" + text
     return text
 
 
-def _text(name: str) -> bytes:
+def data_text(name: str) -> bytes:
     """A file of ``data/`` with the files that it includes put in their places."""
     text = (resources.files("callboard.backends.cuda") / "data" / name).read_bytes()
-    return re.sub(rb'^#include "(.+)"$', lambda found: _text(found[1].decode()), text, flags=re.MULTILINE)
+    return re.sub(rb'^#include "(.+)"$', lambda found: data_text(found[1].decode()), text, flags=re.MULTILINE)
 
 
 def cache_folder() -> Path:

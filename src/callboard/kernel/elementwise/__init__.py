@@ -5,5 +5,6 @@ An expression is text (:mod:`callboard.kernel.elementwise.language`); each backe
 
 from callboard.kernel.elementwise.actor import ElementwiseActor
 from callboard.kernel.elementwise.map import Map, MapMany
+from callboard.kernel.elementwise.reduce import Reduce
 
-__all__ = ["ElementwiseActor", "Map", "MapMany"]
+__all__ = ["ElementwiseActor", "Map", "MapMany", "Reduce"]

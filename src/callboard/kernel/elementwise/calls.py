@@ -1,19 +1,33 @@
 """``cb.elementwise``: an expression as a function of arrays and numbers."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Generic, TypeVar, overload
 
 import numpy as np
 
+from callboard.core.dtype import DTypeLike
 from callboard.core.errors import ShapeError
 from callboard.core.mode import Mode
 from callboard.core.op import Op
 from callboard.core.ref import GpuRef
 from callboard.kernel.elementwise.language import Expression, read
 from callboard.kernel.elementwise.map import Map, MapMany, program_of, shape_of_operands
+from callboard.kernel.elementwise.reduce import Reduce, as_axes
+from callboard.kernel.elementwise.reduction import check_reduction
 from callboard.kernel.memory import Empty
 
-__all__ = ["Argument", "Elementwise", "ElementwiseMany", "bound", "elementwise", "submit_map", "submit_many"]
+__all__ = [
+    "Argument",
+    "Elementwise",
+    "ElementwiseMany",
+    "Reduced",
+    "bound",
+    "elementwise",
+    "reduction",
+    "submit_many",
+    "submit_map",
+    "submit_reduce",
+]
 
 Submit = Callable[[Op[Any, Any]], Any]
 Argument = GpuRef[Mode] | complex | np.number[Any] | np.bool_
@@ -132,6 +146,64 @@ def elementwise(expression: str, *, results: Sequence[str] | None = None) -> "El
     return ElementwiseMany(read_, names)
 
 
+class Reduced(Called[Any]):
+    """A reduction of an expression; calling it computes it. See :func:`reduction`."""
+
+    __slots__ = ("_settings",)
+
+    def __init__(
+        self, expression: Expression, axes: tuple[int, ...] | None, keepdims: bool, dtype: DTypeLike | None
+    ) -> None:
+        super().__init__(expression)
+        self._settings = {"axes": axes, "keepdims": keepdims, "dtype": dtype}
+
+    def __call__(
+        self, *operands: Argument[Mode], out: GpuRef[Mode] | None = None, **named: Argument[Mode]
+    ) -> GpuRef[Mode]:
+        """Enqueue it, on the device of its arrays.
+
+        Args:
+            operands: The inputs in order; arrays of shapes that broadcast, or numbers.
+            out: Of the result's dtype and shape; a new row-major array when None.
+            named: The other inputs by name.
+
+        Raises:
+            TypeError, ShapeError: As :meth:`Elementwise.__call__`; also where an axis is out of range, and where there
+                is no element of which to take the largest.
+        """
+        given = bound(self._expression, operands, named)
+        submit = submit_of(self._expression, given)
+        return submit_reduce(submit, self._expression, given, {**self._settings, "out": out})  # type: ignore[no-any-return]
+
+
+def reduction(
+    expression: str,
+    *,
+    axis: int | Iterable[int] | None = None,
+    keepdims: bool = False,
+    dtype: DTypeLike | None = None,
+) -> Reduced:
+    """An expression, reduced along axes as one kernel: ``dots = cb.reduction("sum(x * y)", axis=1)``.
+
+    ``dots(x, y)`` computes it on the device of the arrays. The last statement holds one call of ``sum``, ``prod``,
+    ``mean``, ``min``, ``max``, ``any``, ``all``, ``argmin`` or ``argmax``; around it may stand what is computed of its
+    result with numbers alone, as in ``"sqrt(sum(x * x))"``. :class:`~callboard.kernel.elementwise.Reduce` says how
+    elements are joined.
+
+    Args:
+        expression: As of :func:`elementwise`.
+        axis: Of the shape that the arrays have together: one, several, or None for all.
+        keepdims: Keep the axes, with an extent of 1.
+        dtype: In which a sum, product or mean is accumulated and given.
+
+    Raises:
+        ShapeError: The text is no such expression; quotes the place.
+    """
+    text = read(expression)
+    check_reduction(text)
+    return Reduced(text, as_axes(axis), keepdims, dtype)
+
+
 # -- messages ----------------------------------------------------------------------------------------------------------
 
 
@@ -200,6 +272,11 @@ def submit_map(submit: Submit, expression: Expression, given: Mapping[str, Any],
     if out is None:
         out = _in_place(given.get(expression.target))
     return submit(Map(out=out, **fields_of(expression, given)))
+
+
+def submit_reduce(submit: Submit, expression: Expression, given: Mapping[str, Any], settings: Mapping[str, Any]) -> Any:
+    """Submit a reduction."""
+    return submit(Reduce(**settings, **fields_of(expression, given)))
 
 
 def submit_many(

@@ -22,7 +22,7 @@ from callboard.kernel.elementwise.promotion import ELEMENTS
 from callboard.kernel.elementwise.shorthands import SHORTHANDS
 from callboard.kernel.elementwise.tree import Apply, Literal, Name, Number, Tree
 
-__all__ = ["Expression", "read"]
+__all__ = ["REDUCTIONS", "Expression", "read"]
 
 MAX_CHARACTERS = 65536
 MAX_NODES = 4096
@@ -167,6 +167,8 @@ class _Reader:
         if name == "astype" and len(given) == 2 and isinstance(given[1], ast.Name):
             name, given = given[1].id, given[:1]
         arguments = tuple(map(self._tree, given))
+        if name in REDUCTIONS and len(arguments) == 1:
+            return Apply(f"reduce:{name}", arguments)
         name = ALIASES.get(name, name)
         if name in CASTS:
             self._counted(node, name, 1, arguments)
@@ -202,5 +204,7 @@ def _shown(text: str) -> str:
     return repr(text if len(text) <= 200 else f"{text[:200]}…")
 
 
+REDUCTIONS = ("sum", "prod", "mean", "min", "max", "any", "all", "argmin", "argmax")
+"""Functions of all elements along some axes, each of one argument; ``cb.reduction`` takes them."""
 FOLDS = frozenset({"maximum", "minimum", "fmax", "fmin"})
 """Functions that take more than two arguments, one after the other."""

@@ -12,7 +12,17 @@ from callboard.kernel.elementwise.program import Program, compiled
 from callboard.kernel.elementwise.promotion import ELEMENTS, Weak
 from callboard.kernel.elementwise.shapes import broadcast
 
-__all__ = ["Map", "MapMany", "PlainNumber", "check_operands", "program_of", "shape_of_operands"]
+__all__ = [
+    "Expressed",
+    "Map",
+    "MapMany",
+    "PlainNumber",
+    "check_operands",
+    "kinds_of",
+    "program_of",
+    "refuse",
+    "shape_of_operands",
+]
 
 PlainNumber = Annotated[int | float | complex, Role.SCALAR]
 """A number of the call; no array."""
@@ -41,7 +51,11 @@ class Expressed(Op[ElementwiseActor, Any]):
     def __post_init__(self) -> None:
         super().__post_init__()
         if any(type(value) is int for value in self.scalars):
-            program_of(self).values(self.scalars)  # an integer must fit the dtype beside it
+            self._check_integers()
+
+    def _check_integers(self) -> None:
+        """An integer must fit the dtype beside it."""
+        program_of(self).values(self.scalars)
 
 
 class Map(Expressed, tag="elementwise.map"):
@@ -75,6 +89,9 @@ class MapMany(Expressed, tag="elementwise.map_many"):
     outs: tuple[Out, ...] = ()
     keep: tuple[str, ...] = ()
 
+    def _check_integers(self) -> None:
+        program_of(self, self.keep).values(self.scalars)
+
     def infer(self) -> Outputs:
         program = program_of(self, self.keep)
         shape = shape_of_operands(self)
@@ -99,12 +116,16 @@ def program_of(op: Expressed, results: tuple[str, ...] = ()) -> Program:
         ShapeError: See :func:`compiled`; or the message has another number of arrays or numbers than the text names.
     """
     check_operands(op, results)
+    return compiled(op.expression, tuple(operand.dtype for operand in op.operands), kinds_of(op), results)
+
+
+def kinds_of(op: Expressed) -> tuple[tuple[str, Weak], ...]:
+    """The numbers of a message, and their kinds."""
     bools = op.bools
-    kinds = tuple(
+    return tuple(
         (name, "bool" if name in bools else _KINDS[type(value)])
         for name, value in zip(op.numbers, op.scalars, strict=True)
     )
-    return compiled(op.expression, tuple(operand.dtype for operand in op.operands), kinds, results)
 
 
 def check_operands(op: Expressed, results: tuple[str, ...] = ()) -> None:

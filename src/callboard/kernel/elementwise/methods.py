@@ -1,12 +1,14 @@
 """The methods of ``dev.elementwise``."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
+from callboard.core.dtype import DTypeLike
 from callboard.core.mode import Mode
 from callboard.core.ref import GpuRef
 from callboard.kernel.api import Api
-from callboard.kernel.elementwise.calls import Argument, bound, submit_map, submit_many
+from callboard.kernel.elementwise.calls import Argument, bound, submit_many, submit_map, submit_reduce
 from callboard.kernel.elementwise.language import read
+from callboard.kernel.elementwise.reduce import as_axes
 
 __all__ = ["Methods"]
 
@@ -16,7 +18,7 @@ class Methods(Api[Mode]):
 
     __slots__ = ()
 
-    covers = frozenset({"map", "map_many"})
+    covers = frozenset({"map", "map_many", "reduce"})
 
     def map(
         self, expression: str, *operands: Argument[Mode], out: GpuRef[Mode] | None = None, **named: Argument[Mode]
@@ -50,4 +52,26 @@ class Methods(Api[Mode]):
         answer: tuple[GpuRef[Mode], ...] = submit_many(
             self._submit, text, tuple(results), bound(text, operands, named), outs
         )
+        return answer
+
+    def reduce(
+        self,
+        expression: str,
+        *operands: Argument[Mode],
+        axis: int | Iterable[int] | None = None,
+        keepdims: bool = False,
+        dtype: DTypeLike | None = None,
+        out: GpuRef[Mode] | None = None,
+        **named: Argument[Mode],
+    ) -> GpuRef[Mode]:
+        """A reduction of an expression along axes; see :func:`callboard.reduction`.
+
+        Args:
+            expression: Assignments, the last of which holds one call of a reduction: ``"sum(x * y)"``.
+            axis, keepdims, dtype: As of ``cb.reduction``.
+            operands, out, named: As of ``cb.reduction(expression)(…)``.
+        """
+        text = read(expression)
+        settings = {"axes": as_axes(axis), "keepdims": keepdims, "dtype": dtype, "out": out}
+        answer: GpuRef[Mode] = submit_reduce(self._submit, text, bound(text, operands, named), settings)
         return answer

@@ -12,7 +12,7 @@ from callboard.kernel.elementwise.promotion import WEAK_DEFAULTS, WEAK_KINDS, We
 from callboard.kernel.elementwise.tree import Apply, Literal, Name, Number, Tree
 from callboard.kernel.elementwise.weak import as_number, evaluate, kind_of, names_in
 
-__all__ = ["Program", "Step", "compiled"]
+__all__ = ["Builder", "Loose", "Program", "Step", "Value", "compiled"]
 
 
 class Step(NamedTuple):
@@ -94,25 +94,38 @@ def compiled(
         ShapeError: It is no expression, or these dtypes have not the functions that it calls; quotes the place.
     """
     expression = read(text)
-    weak = dict(numbers)
-    arrays = [name for name in expression.inputs if name not in weak]
-    builder = _Builder(text)
-    known: dict[str, Value] = {name: Loose(kind, Name(name)) for name, kind in numbers}
-    for at, (name, dtype) in enumerate(zip(arrays, dtypes, strict=True)):
-        known[name] = builder.step(Step("operand", (), dtype, at))
+    builder = Builder(text)
+    known = builder.inputs(expression.inputs, dtypes, numbers)
     for target, tree in expression.statements:
         known[target] = builder.value(tree, known)
     stored = [builder.strong(known[name], None) for name in results or (expression.target,)]
-    return builder.program(stored, tuple(weak), frozenset(n for n, k in numbers if k == "bool"))
+    return builder.program(stored, numbers)
 
 
-class _Builder:
+class Builder:
+    """Makes the steps of a program from trees.
+
+    Args:
+        text: Of the expression, for errors.
+    """
+
     def __init__(self, text: str) -> None:
         self.text = text
         self.steps: list[Step] = []
         self._known: dict[Step, int] = {}
 
-    def program(self, stored: Sequence[int], names: tuple[str, ...], bools: frozenset[str]) -> Program:
+    def inputs(
+        self, names: Sequence[str], dtypes: Sequence[DType], numbers: Sequence[tuple[str, Weak]]
+    ) -> dict[str, Value]:
+        """The inputs of an expression: numbers by their names, the others arrays of these dtypes."""
+        known: dict[str, Value] = {name: Loose(kind, Name(name)) for name, kind in numbers}
+        arrays = [name for name in names if name not in known]
+        for at, (name, dtype) in enumerate(zip(arrays, dtypes, strict=True)):
+            known[name] = self.step(Step("operand", (), dtype, at))
+        return known
+
+    def program(self, stored: Sequence[int], numbers: Sequence[tuple[str, Weak]]) -> Program:
+        """What these steps need, with these numbers of a call."""
         needed = set(stored)
         for at in reversed(range(len(self.steps))):
             if at in needed:
@@ -122,10 +135,12 @@ class _Builder:
         steps = tuple(
             self.steps[old]._replace(arguments=tuple(place[a] for a in self.steps[old].arguments)) for old in kept
         )
-        numbers = tuple(at for at, step in enumerate(steps) if step.function == "number")
-        return Program(steps, tuple(place[old] for old in stored), numbers, names, bools)
+        values = tuple(at for at, step in enumerate(steps) if step.function == "number")
+        names, bools = tuple(name for name, _ in numbers), frozenset(n for n, kind in numbers if kind == "bool")
+        return Program(steps, tuple(place[old] for old in stored), values, names, bools)
 
     def step(self, step: Step) -> int:
+        """The number of this step, which is made once."""
         # 0.0 and -0.0 are equal, and so are True and 1: what a constant is, its text tells
         key = step._replace(value=(type(step.value), repr(step.value)))
         at = self._known.get(key)
@@ -137,10 +152,13 @@ class _Builder:
     # -- values --------------------------------------------------------------------------------------------------------
 
     def value(self, tree: Tree, known: Mapping[str, Value]) -> Value:
+        """What a tree gives, where these names have these values."""
         if isinstance(tree, Literal):
             return Loose(kind_of(tree.value), tree)
         if isinstance(tree, Name):
             return known[tree.name]
+        if tree.function.startswith("reduce:"):
+            raise ShapeError(f"expression {self.text!r}: {tree.function[7:]} of one argument is for cb.reduction, once")
         arguments = [self.value(one, known) for one in tree.arguments]
         if all(isinstance(one, Loose) for one in arguments):
             return _loose(tree.function, arguments)
@@ -160,6 +178,7 @@ class _Builder:
         return self.step(Step("number", (), dtype, value.tree))
 
     def cast(self, at: int, dtype: DType) -> int:
+        """A step converted to a dtype."""
         old = self.steps[at].dtype
         if old is dtype:
             return at
@@ -170,6 +189,7 @@ class _Builder:
         return self.step(Step("cast", (at,), dtype))
 
     def apply(self, name: str, arguments: Sequence[Value]) -> int:
+        """A function of values, of which one at least is a step."""
         own = [self.steps[one].dtype if isinstance(one, int) else None for one in arguments]
         beside = own[1:] if name == "where" else own
         strong = [dtype for dtype in beside if dtype is not None]
@@ -208,13 +228,10 @@ def _short_power(name: str, exponent: Value, dtype: DType) -> str | None:
 
 
 _TRUTHS = frozenset(
-    "equal not_equal less less_equal greater greater_equal isnan isinf isfinite signbit "
-    "logical_and logical_or logical_xor logical_not".split()
+    ["equal", "not_equal", "less", "less_equal", "greater", "greater_equal", "isnan", "isinf", "isfinite", "signbit", "logical_and", "logical_or", "logical_xor", "logical_not"]
 )
 _INTEGERS = frozenset(
-    "add subtract multiply floor_divide remainder fmod pow negative positive abs sign square maximum minimum fmax fmin "
-    "bitwise_and bitwise_or bitwise_xor bitwise_invert bitwise_left_shift bitwise_right_shift bitwise_count "
-    "floor ceil trunc round real imag conj where".split()
+    ["add", "subtract", "multiply", "floor_divide", "remainder", "fmod", "pow", "negative", "positive", "abs", "sign", "square", "maximum", "minimum", "fmax", "fmin", "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_invert", "bitwise_left_shift", "bitwise_right_shift", "bitwise_count", "floor", "ceil", "trunc", "round", "real", "imag", "conj", "where"]
 )
 
 

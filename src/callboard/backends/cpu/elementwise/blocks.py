@@ -20,40 +20,50 @@ class Walk(NamedTuple):
         shape: Extents of the axes, the one with the longest steps first.
         steps: For each array, its steps along them, in elements.
         blocks: Slices of the axes.
+        groups: What each axis belongs to.
     """
 
     shape: tuple[int, ...]
     steps: tuple[tuple[int, ...], ...]
-    blocks: "tuple[tuple[slice, ...], ...]"
+    blocks: tuple[tuple[slice, ...], ...]
+    groups: tuple[object, ...]
 
 
-def walk_of(shape: Sequence[int], steps: Sequence[Sequence[int]], per_element: int) -> Walk:
+def walk_of(
+    shape: Sequence[int],
+    steps: Sequence[Sequence[int]],
+    per_element: int,
+    order: Sequence[int] | None = None,
+    groups: Sequence[object] | None = None,
+) -> Walk:
     """A walk over a shape that is not empty.
 
     Args:
         shape: Extents that the arrays have together.
-        steps: Of each array along them, in elements; the last is the array that is written, in whose order they go.
+        steps: Of each array along them, in elements.
         per_element: Bytes that an element takes in all arrays and buffers; 0 for one block.
+        order: Axes, the one whose steps are walked last at first; None: in the order of the last array's memory.
+        groups: What each axis belongs to: those of different groups are not merged.
     """
     leading = steps[-1]
-    axes = sorted((i for i, n in enumerate(shape) if n > 1), key=lambda i: -abs(leading[i]))
+    order = sorted(range(len(shape)), key=lambda i: -abs(leading[i])) if order is None else order
     extents: list[int] = []
     joined: list[tuple[int, ...]] = []
-    for axis in axes:
+    kinds: list[object] = []
+    for axis in (i for i in order if shape[i] > 1):
         step = tuple(s[axis] for s in steps)
-        extent = shape[axis]
-        if extents and all(wide == own * extent for wide, own in zip(joined[-1], step, strict=True)):
+        extent, kind = shape[axis], None if groups is None else groups[axis]
+        near = bool(extents) and kinds[-1] == kind
+        if near and all(wide == own * extent for wide, own in zip(joined[-1], step, strict=True)):
             extents[-1] *= extent
             joined[-1] = step
         else:
             extents.append(extent)
             joined.append(step)
+            kinds.append(kind)
     per_array = tuple(tuple(step[i] for step in joined) for i in range(len(steps)))
-    return Walk(
-        tuple(extents),
-        per_array,
-        tuple(_blocks(extents, max(LEAST, BYTES // per_element) if per_element else math.prod(extents))),
-    )
+    most = max(LEAST, BYTES // per_element) if per_element else math.prod(extents)
+    return Walk(tuple(extents), per_array, tuple(_blocks(extents, most)), tuple(kinds))
 
 
 def _blocks(extents: Sequence[int], most: int) -> Iterator[tuple[slice, ...]]:

@@ -3,12 +3,12 @@
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
-from callboard.backends.cpu.elementwise import mapping
+from callboard.backends.cpu.elementwise import mapping, reducing
 from callboard.backends.cpu.stream import CpuStream
 from callboard.core.backend import Status
 from callboard.core.library import Entry, Library
 from callboard.core.op import Op
-from callboard.kernel.elementwise import Map, MapMany
+from callboard.kernel.elementwise import Map, MapMany, Reduce
 
 __all__ = ["CpuElementwise"]
 
@@ -17,6 +17,7 @@ Plan = Callable[..., None]
 PLANS: Mapping[type[Op[Any, Any]], Callable[[Any], Plan]] = {
     Map: mapping.map_one,
     MapMany: mapping.map_many,
+    Reduce: reducing.reduce,
 }
 """From the message, with placeholders for operands, to the work: a function of what its launch is given."""
 
