@@ -176,8 +176,8 @@ def test_the_cache_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
 
 def test_a_folder_that_cannot_be_written_is_no_failure(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    kernels._keep(tmp_path / "file" / "x.bin", b"image")
-    kernels._keep(tmp_path / "new" / "x.bin", b"image")
+    kernels.keep(tmp_path / "file" / "x.bin", b"image")
+    kernels.keep(tmp_path / "new" / "x.bin", b"image")
     assert [p.name for p in (tmp_path / "new").iterdir()] == ["x.bin"]
 
 

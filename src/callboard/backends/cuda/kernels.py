@@ -20,7 +20,7 @@ from callboard.backends.cuda.driver import Driver
 from callboard.core.errors import BackendUnavailable, LibraryError
 from callboard.core.library import WouldBlock
 
-__all__ = ["Kernels", "compiled", "data_text"]
+__all__ = ["Kernels", "cache_folder", "compiled", "data_text", "keep", "source_text"]
 
 _log = logging.getLogger("callboard.cuda")
 
@@ -150,7 +150,7 @@ def _kept(nvrtc: Any, source: str, text: bytes, architecture: str, form: str, ca
     except OSError:
         pass
     image = _compile(nvrtc, source, text, architecture, form)
-    _keep(kept, image)
+    keep(kept, image)
     return image
 
 
@@ -236,7 +236,7 @@ def _checked(nvrtc: Any, answer: tuple[Any, ...], call: str) -> tuple[Any, ...]:
     return tuple(values)
 
 
-def _keep(path: Path, image: bytes) -> None:
+def keep(path: Path, image: bytes) -> None:
     """Write it whole or not at all: other processes read."""
     partial = path.with_suffix(f".{os.getpid()}.{threading.get_ident()}")
     try:

@@ -62,7 +62,7 @@ class CubApi(Api[Mode]):
         dtype: Result | None = None,
         cuda: str | None = None,
         python: str | None = None,
-        determinism: Literal["run_to_run", "gpu_to_gpu", "not_guaranteed"] = "run_to_run",
+        determinism: Literal["run_to_run", "not_guaranteed"] = "run_to_run",
     ) -> GpuRef[Mode]:
         """Sum, product, minimum or maximum along the last axis, or what a custom operator makes of it."""
         answer: GpuRef[Mode] = self._submit(

@@ -67,8 +67,8 @@ class Reduce(Op[CubActor, GpuRef], tag="cub.reduce"):
             type ``T``: f32 for halves, else ``dtype``. It must be associative and commutative.
         python: The same as a Python expression of arrays, ``"np.maximum(a, b)"``, for the CPU. A backend without its
             text answers ``UnsupportedOp``.
-        determinism: ``"run_to_run"``; ``"gpu_to_gpu"`` gives sums of f32 and f64 the same bits on every GPU,
-            ``"not_guaranteed"`` lets CUB add by atomics. The CPU's are always the same.
+        determinism: ``"run_to_run"``, or ``"not_guaranteed"``, which lets CUB sum one row of 32 or 64 bits by atomics.
+            The CPU's sums are always the same.
     """
 
     dtypes: ClassVar[tuple[DType, ...]] = ORDERED
@@ -80,20 +80,19 @@ class Reduce(Op[CubActor, GpuRef], tag="cub.reduce"):
     dtype: Result | None = None
     cuda: str | None = None
     python: str | None = None
-    determinism: Literal["run_to_run", "gpu_to_gpu", "not_guaranteed"] = "run_to_run"
+    determinism: Literal["run_to_run", "not_guaranteed"] = "run_to_run"
 
     def infer(self) -> Outputs:
         rows, n = rows_of(self, "x", self.x)
         result = _check(self, n)
         if n == 0 and self.init is None and self.operation in ("min", "max"):
             raise refuse(self, f"x is {self.x.layout!r}; the {self.operation} of nothing needs init")
-        if self.determinism == "gpu_to_gpu" and not (
-            self.operation == "sum" and result.name in ("f32", "f64") and result is self.x.dtype
-        ):
+        wide = result is self.x.dtype and result.itemsize >= 4
+        if self.determinism == "not_guaranteed" and not (self.operation == "sum" and wide and not rows):
+            what = f"the {self.operation} of {self.x.layout!r} in {result}"
             raise refuse(
-                self, f"determinism is 'gpu_to_gpu', which sums of f32 and f64 have; this is the {self.operation} "
-                f"of {self.x.dtype} in {result}",
-            )  # fmt: skip
+                self, f"determinism is {self.determinism!r}, for sums of a line of 32 or 64 bits; this is {what}"
+            )
         return {"out": layout_of(result, rows)}
 
 

@@ -88,5 +88,4 @@ def joined(op: Any) -> Any:
 
 def number(value: Any, dtype: "np.dtype[Any]") -> Any:
     """A number in a dtype; integers wrap around."""
-
     return np.array(value).astype(dtype)[()]

@@ -21,8 +21,11 @@ def _order(keys: Array, descending: bool) -> Array:
     """The indices that sort the last axis, stable either way."""
     keys = _comparable(keys)
     if not descending:
-        return np.argsort(keys, axis=-1, kind="stable")
-    return keys.shape[-1] - 1 - np.argsort(keys[..., ::-1], axis=-1, kind="stable")[..., ::-1]
+        ascending: Array = np.argsort(keys, axis=-1, kind="stable")
+        return ascending
+    backward: Array = np.argsort(keys[..., ::-1], axis=-1, kind="stable")[..., ::-1]
+    ahead: Array = keys.shape[-1] - 1 - backward
+    return ahead
 
 
 def _comparable(keys: Array) -> Array:
