@@ -16,7 +16,7 @@ from callboard.core.layout import shape_of
 from callboard.core.mode import Mode
 from callboard.core.op import Op
 from callboard.core.ref import GpuRef
-from callboard.kernel.array import Arange, Cast
+from callboard.kernel.array import Arange
 from callboard.kernel.memory import Copy, Empty, Fill
 
 __all__ = ["Creation", "Shape", "empty_like", "full_like", "meshgrid", "ones_like", "tril", "triu", "zeros_like"]

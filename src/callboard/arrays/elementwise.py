@@ -7,9 +7,7 @@ function of that name gives.
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-import numpy as np
-
-from callboard.arrays.handles import Ref, Scalar, cast, check_array, is_scalar, submit
+from callboard.arrays.handles import Ref, Scalar, cast, check_array, is_scalar, numbers_of, submit
 from callboard.core.mode import Mode
 from callboard.core.ref import GpuRef
 from callboard.kernel.elementwise import Map
@@ -32,26 +30,8 @@ class Binary(Protocol):
 
 def apply(text: str, out: Ref | None = None, /, **given: Any) -> Any:
     """The expression of these arrays and numbers, which are named in the order of their first place in the text."""
-    operands: list[Ref] = []
-    numbers: dict[str, Any] = {}
-    bools: list[str] = []
-    for name, value in given.items():
-        if isinstance(value, GpuRef):
-            operands.append(value)
-            continue
-        number = value.item() if isinstance(value, np.generic) else value
-        numbers[name] = number
-        if isinstance(number, bool):
-            bools.append(name)
-    op = Map(
-        expression=text,
-        operands=tuple(operands),
-        scalars=tuple(numbers.values()),
-        numbers=tuple(numbers),
-        bools=tuple(bools),
-        out=out,
-    )
-    return submit(operands[0], op)
+    operands, fields = numbers_of(given)
+    return submit(operands[0], Map(expression=text, operands=operands, out=out, **fields))
 
 
 def unary(name: str, does: str) -> Unary:

@@ -1,7 +1,7 @@
 """What the functions of the namespace have in common: which device an array has, and what they refuse."""
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,7 @@ __all__ = [
     "dense",
     "device_of",
     "is_scalar",
+    "numbers_of",
     "submit",
     "view",
 ]
@@ -117,11 +118,12 @@ def axes_of(function: str, x: Ref, axis: Any) -> tuple[int, ...]:
     return axes
 
 
-def checked(function: str, x: Ref, what: str, fits: Callable[[DType], bool]) -> None:
-    """The dtype of ``x`` fits.
-
-    Raises:
-        TypeError: It does not.
-    """
-    if not fits(x.dtype):
-        raise TypeError(f"xp.{function}: x is {x.layout!r}; it must be {what} (xp.astype converts)")
+def numbers_of(given: Mapping[str, Any]) -> tuple[tuple[Ref, ...], dict[str, Any]]:
+    """The arrays among the arguments of an expression, and the fields of its message that the numbers fill."""
+    numbers = {name: x.item() if isinstance(x, np.generic) else x for name, x in given.items() if is_scalar(x)}
+    fields = {
+        "scalars": tuple(numbers.values()),
+        "numbers": tuple(numbers),
+        "bools": tuple(name for name, x in numbers.items() if isinstance(x, bool)),
+    }
+    return tuple(x for name, x in given.items() if name not in numbers), fields

@@ -23,6 +23,7 @@ from callboard.arrays.manipulation import (
     unstack,
 )
 from callboard.arrays.products import matmul, outer, tensordot, vecdot
+from callboard.arrays.reducing import reduced
 from callboard.core.dtype import DTYPES, DType, DTypeLike
 from callboard.core.errors import ShapeError
 from callboard.core.mode import Mode
@@ -340,9 +341,9 @@ def vector_norm(
         return cast(statistics.count_nonzero(size, axis=axis, keepdims=keepdims), size.dtype)
     if ord == 1:
         return statistics.sum(size, axis=axis, keepdims=keepdims)
-    powers = apply("square(x)", x=size) if ord == 2 else apply("pow(x, p)", x=size, p=float(ord))
-    total = statistics.sum(powers, axis=axis, keepdims=keepdims)
-    return apply("sqrt(x)", x=total) if ord == 2 else apply("pow(x, p)", x=total, p=1.0 / ord)  # type: ignore[no-any-return]
+    text = "sqrt(sum(square(x)))" if ord == 2 else "pow(sum(pow(x, p)), q)"
+    powers = {} if ord == 2 else {"p": float(ord), "q": 1.0 / ord}
+    return reduced("linalg.vector_norm", text, axis, keepdims, x=size, **powers)  # type: ignore[no-any-return]
 
 
 def matrix_norm(

@@ -1,53 +1,38 @@
-"""How the functions of whole lines reach :mod:`callboard.kernel.cub`, which works along the last axis."""
+"""How the functions of whole lines are executed: one reduction of an expression; scans and sorts along the last axis."""
 
-import math
 from typing import Any, Literal
 
-from callboard.arrays.handles import Ref, axes_of, axis_of, cast, submit
-from callboard.arrays.manipulation import moveaxis, permute_dims, reshape
+from callboard.arrays.handles import Ref, axes_of, axis_of, cast, numbers_of, submit
+from callboard.arrays.manipulation import moveaxis
 from callboard.core.dtype import DType
-from callboard.kernel.cub import Reduce, Scan
-from callboard.kernel.tensor import Reduction
+from callboard.kernel.cub import Scan
+from callboard.kernel.elementwise import Reduce
 
-__all__ = ["last", "reduced", "rows", "scanned"]
-
-
-def rows(function: str, x: Ref, axis: Any) -> tuple[Ref, tuple[int, ...], tuple[int, ...]]:
-    """``x`` with the axes in question merged to the last one; what is left of its shape, without and with ones."""
-    axes = axes_of(function, x, axis)
-    kept = [a for a in range(x.ndim) if a not in axes]
-    shape = tuple(x.shape[a] for a in kept)
-    with_ones = tuple(1 if a in axes else n for a, n in enumerate(x.shape))
-    moved = x if (*kept, *axes) == tuple(range(x.ndim)) else permute_dims(x, (*kept, *axes))
-    return reshape(moved, (*shape, math.prod(x.shape[a] for a in axes))), shape, with_ones
+__all__ = ["last", "reduced", "scanned"]
 
 
-def reduced(
-    function: str,
-    x: Ref,
-    axis: Any,
-    keepdims: bool,
-    operation: Literal["sum", "product", "min", "max"],
-    dtype: DType,
-    init: int | None = None,
-) -> Ref:
-    """What an operation makes of the elements along some axes, computed and given in ``dtype``."""
-    if dtype.is_complex:
-        found, with_ones = _complex(function, cast(x, dtype), axis, operation)
-    else:
-        fits = x.dtype.kind == dtype.kind and x.dtype.itemsize <= dtype.itemsize
-        narrow = x if fits and not (x.dtype is not dtype and operation in ("min", "max")) else cast(x, dtype)
-        line, _, with_ones = rows(function, narrow, axis)
-        found = submit(x, Reduce(x=line, operation=operation, init=init, dtype=dtype.name))
-    return found.reshape(with_ones) if keepdims else found
+def reduced(function: str, text: str, axis: Any, keepdims: bool, dtype: DType | None = None, /, **given: Any) -> Any:
+    """A reduction of an expression along some axes of its first array, which has the shape of them all.
 
-
-def _complex(function: str, x: Ref, axis: Any, operation: str) -> tuple[Ref, tuple[int, ...]]:
-    axes = axes_of(function, x, axis)
-    out = tuple(a for a in range(x.ndim) if a not in axes)
-    join: Any = "add" if operation == "sum" else "mul"
-    found: Ref = submit(x, Reduction(a=x, modes_a=tuple(range(x.ndim)), modes_out=out, op_reduce=join))
-    return found, tuple(1 if a in axes else n for a, n in enumerate(x.shape))
+    Args:
+        function: For errors.
+        text: ``"sum(x * y)"``.
+        axis: One, several, or None for all.
+        keepdims: Keep the axes, with the extent 1.
+        dtype: In which a sum, product or mean is accumulated and given; as the engine chooses when None.
+        given: Arrays and numbers by name, in the order of their first place in the text.
+    """
+    operands, fields = numbers_of(given)
+    x = operands[0]
+    op = Reduce(
+        expression=text,
+        operands=operands,
+        axes=axes_of(function, x, axis),
+        keepdims=keepdims,
+        dtype=None if dtype is None else dtype.name,
+        **fields,
+    )
+    return submit(x, op)
 
 
 def last(function: str, x: Ref, axis: Any) -> tuple[Ref, int]:

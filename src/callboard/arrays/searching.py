@@ -6,12 +6,12 @@ from callboard.arrays import indexing
 from callboard.arrays.dtypes import together
 from callboard.arrays.handles import Ref, cast, check_array, device_of, submit
 from callboard.arrays.manipulation import broadcast_to, reshape
-from callboard.arrays.reducing import rows
+from callboard.arrays.reducing import reduced
 from callboard.core.dtype import DTYPES
 from callboard.core.errors import ShapeError
 from callboard.core.mode import Mode
 from callboard.core.ref import GpuRef
-from callboard.kernel.cub import ArgReduce, LowerBound, Select, UpperBound
+from callboard.kernel.cub import LowerBound, Select, UpperBound
 
 __all__ = ["argmax", "argmin", "nonzero", "searchsorted"]
 
@@ -24,19 +24,20 @@ def argmax(x: GpuRef[Mode], /, *, axis: int | None = None, keepdims: bool = Fals
     Raises:
         ShapeError: Of nothing there is none.
     """
-    return _extreme("argmax", x, axis, keepdims, "max")
+    return _extreme("argmax", x, axis, keepdims)
 
 
 def argmin(x: GpuRef[Mode], /, *, axis: int | None = None, keepdims: bool = False) -> GpuRef[Mode]:
     """The index of the first smallest element, as :func:`argmax`; a NaN counts as the smallest."""
-    return _extreme("argmin", x, axis, keepdims, "min")
+    return _extreme("argmin", x, axis, keepdims)
 
 
-def _extreme(function: str, x: Ref, axis: int | None, keepdims: bool, operation: Literal["min", "max"]) -> Ref:
+def _extreme(function: str, x: Ref, axis: int | None, keepdims: bool) -> Ref:
     check_array(function, "x", x)
-    line, _, with_ones = rows(function, x, axis)
-    found: Ref = submit(x, ArgReduce(x=line, operation=operation))
-    return found.reshape(with_ones) if keepdims else found
+    if x.dtype.is_complex:
+        raise TypeError(f"xp.{function}: x is {x.layout!r}; complex numbers have no order (take xp.abs, xp.real)")
+    found: Ref = reduced(function, f"{function}(x)", axis, keepdims, x=x)
+    return found
 
 
 def nonzero(x: GpuRef[Mode], /) -> tuple[GpuRef[Mode], ...]:

@@ -54,7 +54,7 @@ def sum(
         keepdims: Keep the axes with the extent 1.
     """
     check_array("sum", "x", x)
-    return reduced("sum", x, axis, keepdims, "sum", _total(x, dtype))
+    return _added("sum", x, axis, dtype, keepdims)
 
 
 def prod(
@@ -62,7 +62,14 @@ def prod(
 ) -> GpuRef[Mode]:
     """The product along some axes, as :func:`sum`; 1 of nothing."""
     check_array("prod", "x", x)
-    return reduced("prod", x, axis, keepdims, "product", _total(x, dtype))
+    return _added("prod", x, axis, dtype, keepdims)
+
+
+def _added(function: str, x: Ref, axis: Axis, dtype: DTypeLike | None, keepdims: bool) -> Any:
+    to = _total(x, dtype)
+    if x.dtype.is_complex and not to.is_complex:
+        raise TypeError(f"xp.{function}: x is {x.layout!r} and dtype is {to}; take xp.real(x) or xp.imag(x) first")
+    return reduced(function, f"{function}(x)", axis, keepdims, to, x=x)
 
 
 def max(x: GpuRef[Mode], /, *, axis: Axis = None, keepdims: bool = False) -> GpuRef[Mode]:
@@ -87,37 +94,32 @@ def _extreme(function: Literal["min", "max"], x: Ref, axis: Axis, keepdims: bool
     check_array(function, "x", x)
     if x.dtype.is_complex:
         raise TypeError(f"xp.{function}: x is {x.layout!r}; complex numbers have no order (take xp.abs, xp.real)")
-    return reduced(function, x, axis, keepdims, function, x.dtype)
+    return reduced(function, f"{function}(x)", axis, keepdims, x=x)  # type: ignore[no-any-return]
 
 
 def any(x: GpuRef[Mode], /, *, axis: Axis = None, keepdims: bool = False) -> GpuRef[Mode]:
     """Whether an element along some axes is neither 0 nor False; False of nothing."""
     check_array("any", "x", x)
-    return reduced("any", cast(x, DTYPES["bool"]), axis, keepdims, "max", DTYPES["bool"], init=0)
+    return reduced("any", "any(x)", axis, keepdims, x=x)  # type: ignore[no-any-return]
 
 
 def all(x: GpuRef[Mode], /, *, axis: Axis = None, keepdims: bool = False) -> GpuRef[Mode]:
     """Whether all elements along some axes are neither 0 nor False; True of nothing."""
     check_array("all", "x", x)
-    return reduced("all", cast(x, DTYPES["bool"]), axis, keepdims, "min", DTYPES["bool"], init=1)
+    return reduced("all", "all(x)", axis, keepdims, x=x)  # type: ignore[no-any-return]
 
 
 def count_nonzero(x: GpuRef[Mode], /, *, axis: Axis = None, keepdims: bool = False) -> GpuRef[Mode]:
     """How many elements along some axes are neither 0 nor False, int64."""
     check_array("count_nonzero", "x", x)
-    return reduced("count_nonzero", cast(x, DTYPES["bool"]), axis, keepdims, "sum", DEFAULTS["indexing"])
-
-
-def _number_along(function: str, x: Ref, axis: Axis) -> int:
-    return math.prod(x.shape[a] for a in axes_of(function, x, axis))
+    return reduced("count_nonzero", "sum(x != 0)", axis, keepdims, DEFAULTS["indexing"], x=x)  # type: ignore[no-any-return]
 
 
 def mean(x: GpuRef[Mode], /, *, axis: Axis = None, keepdims: bool = False) -> GpuRef[Mode]:
     """The mean along some axes: NaN of nothing; float64 of integers. Halves are added up in float32."""
     check_array("mean", "x", x)
     wide, to = _wide(x)
-    total = reduced("mean", x, axis, keepdims, "sum", wide)
-    return cast(apply("total / n", total=total, n=float(_number_along("mean", x, axis))), to)
+    return cast(reduced("mean", "mean(x)", axis, keepdims, wide, x=x), to)
 
 
 def _wide(x: Ref) -> tuple[DType, DType]:
@@ -132,26 +134,22 @@ def var(x: GpuRef[Mode], /, *, axis: Axis = None, correction: float = 0.0, keepd
 
     Two passes, as NumPy has it. Of complex numbers real; NaN where fewer than ``correction`` numbers are left.
     """
-    found, to = _variance("var", x, axis, correction, keepdims)
-    return cast(found, to)
+    return _variance("var", x, axis, correction, keepdims, "{} / n")
 
 
 def std(x: GpuRef[Mode], /, *, axis: Axis = None, correction: float = 0.0, keepdims: bool = False) -> GpuRef[Mode]:
     """The standard deviation along some axes: the square root of :func:`var`."""
-    found, to = _variance("std", x, axis, correction, keepdims)
-    return cast(apply("sqrt(x)", x=found), to)
+    return _variance("std", x, axis, correction, keepdims, "sqrt({} / n)")
 
 
-def _variance(function: str, x: Ref, axis: Axis, correction: float, keepdims: bool) -> tuple[Ref, DType]:
+def _variance(function: str, x: Ref, axis: Axis, correction: float, keepdims: bool, around: str) -> Any:
     check_array(function, "x", x)
     wide, to = _wide(x)
-    n = _number_along(function, x, axis)
-    total = reduced(function, x, axis, True, "sum", wide)
-    text = "real(x - t / n) ** 2 + imag(x - t / n) ** 2" if wide.is_complex else "square(x - t / n)"
-    squares = apply(text, x=cast(x, wide), t=total, n=float(n))
-    found = reduced(function, squares, axis, keepdims, "sum", wide.real)
-    left = n - correction
-    return apply("x / n", x=found, n=float(left) if left > 0 else 0.0), to.real
+    middle = reduced(function, "mean(x)", axis, True, wide, x=x)
+    left = float(math.prod(x.shape[a] for a in axes_of(function, x, axis)) - correction)
+    squares = "sum(square(real(x - m)) + square(imag(x - m)))" if wide.is_complex else "sum(square(x - m))"
+    found = reduced(function, around.format(squares), axis, keepdims, x=x, m=middle, n=left if left > 0 else 0.0)
+    return cast(found, to.real)
 
 
 # -- running -----------------------------------------------------------------------------------------------------------

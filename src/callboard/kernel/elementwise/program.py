@@ -228,10 +228,57 @@ def _short_power(name: str, exponent: Value, dtype: DType) -> str | None:
 
 
 _TRUTHS = frozenset(
-    ["equal", "not_equal", "less", "less_equal", "greater", "greater_equal", "isnan", "isinf", "isfinite", "signbit", "logical_and", "logical_or", "logical_xor", "logical_not"]
+    [
+        "equal",
+        "not_equal",
+        "less",
+        "less_equal",
+        "greater",
+        "greater_equal",
+        "isnan",
+        "isinf",
+        "isfinite",
+        "signbit",
+        "logical_and",
+        "logical_or",
+        "logical_xor",
+        "logical_not",
+    ]
 )
 _INTEGERS = frozenset(
-    ["add", "subtract", "multiply", "floor_divide", "remainder", "fmod", "pow", "negative", "positive", "abs", "sign", "square", "maximum", "minimum", "fmax", "fmin", "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_invert", "bitwise_left_shift", "bitwise_right_shift", "bitwise_count", "floor", "ceil", "trunc", "round", "real", "imag", "conj", "where"]
+    [
+        "add",
+        "subtract",
+        "multiply",
+        "floor_divide",
+        "remainder",
+        "fmod",
+        "pow",
+        "negative",
+        "positive",
+        "abs",
+        "sign",
+        "square",
+        "maximum",
+        "minimum",
+        "fmax",
+        "fmin",
+        "bitwise_and",
+        "bitwise_or",
+        "bitwise_xor",
+        "bitwise_invert",
+        "bitwise_left_shift",
+        "bitwise_right_shift",
+        "bitwise_count",
+        "floor",
+        "ceil",
+        "trunc",
+        "round",
+        "real",
+        "imag",
+        "conj",
+        "where",
+    ]
 )
 
 
