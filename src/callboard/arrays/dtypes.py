@@ -136,7 +136,7 @@ def iinfo(type: DTypeLike | Ref, /) -> Iinfo:
     return Iinfo(dtype.itemsize * 8, int(info.max), int(info.min), dtype)
 
 
-def isdtype(dtype: DTypeLike, kind: DTypeLike | str | tuple[DTypeLike | str, ...], /) -> bool:
+def isdtype(dtype: DTypeLike, kind: DTypeLike | str | tuple[DTypeLike | str, ...]) -> bool:
     """Whether ``dtype`` is of a kind (:data:`KINDS`), is a dtype, or one of several."""
     if isinstance(kind, tuple):
         return any(isdtype(dtype, one) for one in kind)

@@ -179,9 +179,9 @@ def write_into(x: Ref, name: str, other: Any) -> Ref:
         ShapeError: The result has another shape or dtype.
     """
     _check_pair(name, x, other)
-    if isinstance(other, GpuRef) and other.allocation is x.allocation:
-        if other.offset != x.offset or other.layout != x.layout:
-            other = submit(x, Copy(src=other))  # the two may overlap
+    shared = isinstance(other, GpuRef) and other.allocation is x.allocation
+    if shared and (other.offset != x.offset or other.layout != x.layout):
+        other = submit(x, Copy(src=other))  # the two may overlap
     written: Ref = apply(f"{name}(x1, x2)", x, x1=x, x2=other)
     return written
 

@@ -118,7 +118,9 @@ class CompiledKernels(HostKernels):
             path.write_text(f"{BEFORE}\n{code}\n{AFTER.replace('KERNEL', name)}")
             library = path.with_suffix(".so")
             command = [COMPILER or "g++", "-std=c++17", "-O1", "-w", "-fwrapv", "-ffp-contract=off", "-shared", "-fPIC"]
-            done = subprocess.run([*command, str(path), "-o", str(library)], capture_output=True, text=True, check=False)
+            done = subprocess.run(
+                [*command, str(path), "-o", str(library)], capture_output=True, text=True, check=False
+            )
             assert done.returncode == 0, done.stderr[:4000]
             handle = self._compiled[text] = self.get(source, f"compiled_{name}")
             driver = self._driver
