@@ -23,7 +23,7 @@ import types
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from callboard import sync
+    from callboard import sync, xp
     from callboard.actors import (
         Actor,
         ActorRef,
@@ -353,14 +353,15 @@ __all__ = [
     "serve",
     "supports",
     "sync",
+    "xp",
 ]
 
 logging.getLogger("callboard").addHandler(logging.NullHandler())
 
 
 def __getattr__(name: str) -> Any:
-    if name == "sync":
-        return importlib.import_module("callboard.sync")
+    if name in ("sync", "xp"):
+        return importlib.import_module(f"callboard.{name}")
     module = _WHERE.get(name)
     if name == "__version__":
         value = _version()

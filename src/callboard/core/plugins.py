@@ -14,8 +14,10 @@ __all__ = ["GROUP", "api_class", "import_messages", "library_names", "load", "ta
 
 GROUP = "callboard.libraries"
 BUILT_IN = {
+    "array": "callboard.kernel.array.api:ArrayApi",
     "blas": "callboard.kernel.blas.api:BlasApi",
     "blas_lt": "callboard.kernel.blas_lt.api:BlasLtApi",
+    "cub": "callboard.kernel.cub.api:CubApi",
     "elementwise": "callboard.kernel.elementwise.api:ElementwiseApi",
     "fft": "callboard.kernel.fft.api:FftApi",
     "rng": "callboard.kernel.rng.api:RngApi",

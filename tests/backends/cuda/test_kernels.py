@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from callboard.backends.cuda import kernels
+from callboard.backends.cuda.array.arguments import PickArgs, RangeArgs
 from callboard.backends.cuda.blas.addresses import AddressArgs
 from callboard.backends.cuda.blas.norms import NormArgs
 from callboard.backends.cuda.blas.products import ProductArgs
@@ -21,6 +22,8 @@ from callboard.core.errors import BackendUnavailable, LibraryError
 from callboard.core.library import WouldBlock
 
 SOURCES = (
+    "array",
+    "array_cast-FROM=C64-TO=F16",
     "memory",
     "blas",
     "fft",
@@ -58,6 +61,9 @@ def test_sources_compile(tmp_path: Path, source: str, capability: tuple[int, int
 @pytest.mark.parametrize(
     "source, structure",
     [
+        ("array", PickArgs),
+        ("array", RangeArgs),
+        ("array_cast-FROM=F32-TO=I8", CopyArgs),
         ("memory", FillArgs),
         ("memory", CopyArgs),
         ("memory", TransposeArgs),
@@ -78,7 +84,7 @@ def test_sources_compile(tmp_path: Path, source: str, capability: tuple[int, int
 )
 def test_argument_structures_have_the_size_of_the_kernels(source: str, structure: type[ctypes.Structure]) -> None:
     nvrtc = kernels.load_nvrtc()
-    text = kernels._text(f"{source}.cu")
+    text = kernels.source_text(source)
     name, size = structure.__name__, ctypes.sizeof(structure)
     text += f'\nstatic_assert(sizeof({name}) == {size}, "{name}");\n'.encode()
     for field, *_ in structure._fields_:
@@ -170,8 +176,8 @@ def test_the_cache_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
 
 def test_a_folder_that_cannot_be_written_is_no_failure(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    kernels._keep(tmp_path / "file" / "x.bin", b"image")
-    kernels._keep(tmp_path / "new" / "x.bin", b"image")
+    kernels.keep(tmp_path / "file" / "x.bin", b"image")
+    kernels.keep(tmp_path / "new" / "x.bin", b"image")
     assert [p.name for p in (tmp_path / "new").iterdir()] == ["x.bin"]
 
 

@@ -25,8 +25,10 @@ ends the process when it is touched."""
 
 LIBRARIES = LibraryTable(
     "callboard.backends.cpu",
+    array="CpuArray",
     blas="CpuBlas",
     blas_lt="CpuBlasLt",
+    cub="CpuCub",
     elementwise="CpuElementwise",
     fft="CpuFft",
     memory="CpuMemory",

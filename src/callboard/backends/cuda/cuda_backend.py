@@ -17,8 +17,10 @@ __all__ = ["CudaBackend"]
 
 LIBRARIES = LibraryTable(
     "callboard.backends.cuda",
+    array="CudaArray",
     blas="CudaBlas",
     blas_lt="CudaBlasLt",
+    cub="CudaCub",
     elementwise="CudaElementwise",
     fft="CudaFft",
     memory="CudaMemory",

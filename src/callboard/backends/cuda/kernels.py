@@ -20,7 +20,7 @@ from callboard.backends.cuda.driver import Driver
 from callboard.core.errors import BackendUnavailable, LibraryError
 from callboard.core.library import WouldBlock
 
-__all__ = ["Kernels", "compiled", "data_text"]
+__all__ = ["Kernels", "cache_folder", "compiled", "data_text", "keep", "source_text"]
 
 _log = logging.getLogger("callboard.cuda")
 
@@ -48,7 +48,8 @@ class Kernels:
         """The ``CUfunction`` of kernel ``name`` in ``data/<source>.cu``.
 
         The first call for a source may compile: not for a launch. A long file is compiled in parts: of the source
-        ``"tensor_elements-f32"``, what ``data/tensor_elements.cu`` has for ``FOR_f32``.
+        ``"tensor_elements-f32"``, what ``data/tensor_elements.cu`` has for ``FOR_f32``; of ``"array_cast-FROM=F32"``,
+        with ``FROM`` defined as ``F32``.
 
         Raises:
             BackendUnavailable: NVRTC is not installed.
@@ -126,7 +127,7 @@ def compiled(source: str, capability: tuple[int, int], cache: Path | None = None
     """The binary (a cubin; PTX where NVRTC is older than the device) of ``data/<source>.cu``.
 
     Args:
-        source: Stem of the file, and the part of it after a dash.
+        source: Stem of the file, and after a dash each, parts of it or what is defined.
         capability: Of the device.
         cache: Folder of the binaries; :func:`cache_folder` when None.
 
@@ -134,13 +135,9 @@ def compiled(source: str, capability: tuple[int, int], cache: Path | None = None
         BackendUnavailable: NVRTC is not installed.
         LibraryError: It refuses the source.
     """
-    lib, _, part = source.partition("-")
-    text = data_text(f"{lib}.cu")
-    if part:
-        text = f"#define FOR_{part}\n#line 1\n".encode() + text
     nvrtc = load_nvrtc()
     architecture, form = _architecture(nvrtc, capability)
-    return _kept(nvrtc, source, text, architecture, form, cache)
+    return _kept(nvrtc, source, source_text(source), architecture, form, cache)
 
 
 def _kept(nvrtc: Any, source: str, text: bytes, architecture: str, form: str, cache: Path | None = None) -> bytes:
@@ -153,8 +150,18 @@ def _kept(nvrtc: Any, source: str, text: bytes, architecture: str, form: str, ca
     except OSError:
         pass
     image = _compile(nvrtc, source, text, architecture, form)
-    _keep(kept, image)
+    keep(kept, image)
     return image
+
+
+def source_text(source: str) -> bytes:
+    """The text of ``data/<source>.cu``, with what is defined before it."""
+    lib, *parts = source.split("-")
+    text = data_text(f"{lib}.cu")
+    if parts:
+        defined = [part.replace("=", " ") if "=" in part else f"FOR_{part}" for part in parts]
+        text = "".join(f"#define {one}\n" for one in defined).encode() + b"#line 1\n" + text
+    return text
 
 
 def data_text(name: str) -> bytes:
@@ -229,7 +236,7 @@ def _checked(nvrtc: Any, answer: tuple[Any, ...], call: str) -> tuple[Any, ...]:
     return tuple(values)
 
 
-def _keep(path: Path, image: bytes) -> None:
+def keep(path: Path, image: bytes) -> None:
     """Write it whole or not at all: other processes read."""
     partial = path.with_suffix(f".{os.getpid()}.{threading.get_ident()}")
     try:

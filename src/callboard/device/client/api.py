@@ -5,13 +5,14 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 import numpy as np
 
+from callboard.arrays.namespace import Namespace
 from callboard.core import plugins
 from callboard.core.dtype import DTypeLike, as_dtype
 from callboard.core.layout import shape_of
 from callboard.core.mode import Asynchronous, Mode
 from callboard.core.op import Op
 from callboard.core.operand import StructOperand
-from callboard.core.ref import GpuRef
+from callboard.core.ref import GpuRef, RefPort
 from callboard.core.reply import Reply
 from callboard.device.client.line.interop import Interop, is_foreign
 from callboard.device.client.line.transfers import Transfers
@@ -19,8 +20,10 @@ from callboard.kernel.api import Submit
 from callboard.kernel.memory import Copy, Empty, Fill
 
 if TYPE_CHECKING:
+    from callboard.kernel.array.api import ArrayApi
     from callboard.kernel.blas.api import BlasApi
     from callboard.kernel.blas_lt.api import BlasLtApi
+    from callboard.kernel.cub.api import CubApi
     from callboard.kernel.elementwise.api import ElementwiseApi
     from callboard.kernel.fft.api import FftApi
     from callboard.kernel.rng.api import RngApi
@@ -47,8 +50,10 @@ class DeviceApi(Generic[Mode]):
     (:mod:`callboard.core.plugins`).
 
     Attributes:
+        array: Arrays of host values; elements converted, gathered, scattered.
         blas: BLAS ops.
         blas_lt: Fused matrix products, fp8.
+        cub: Reductions, scans, sorts, selections, histograms.
         elementwise: Expressions on elements, and reductions of them.
         fft: Fourier transforms.
         rng: Random numbers.
@@ -59,8 +64,10 @@ class DeviceApi(Generic[Mode]):
     """
 
     if TYPE_CHECKING:
+        array: ArrayApi[Mode]
         blas: BlasApi[Mode]
         blas_lt: BlasLtApi[Mode]
+        cub: CubApi[Mode]
         elementwise: ElementwiseApi[Mode]
         fft: FftApi[Mode]
         rng: RngApi[Mode]
@@ -68,6 +75,8 @@ class DeviceApi(Generic[Mode]):
         sparse: SparseApi[Mode]
         sparse_lt: SparseLtApi[Mode]
         tensor: TensorApi[Mode]
+
+    _port: RefPort
 
     def __init__(self, submit: Submit, transfers: Transfers, interop: Interop) -> None:
         self._submit = submit
@@ -86,6 +95,12 @@ class DeviceApi(Generic[Mode]):
             raise AttributeError(f"a device has no {name!r}; its libraries are {there}", name=name, obj=self) from None
         made = self.__dict__[name] = self.library(api)
         return made
+
+    @property
+    def xp(self) -> Namespace[Mode]:
+        """The array API's functions on this device, in the version 2024.12: ``xp.exp(x)``, ``xp.mean(x, axis=0)`` …"""
+        namespace: Namespace[Mode] = self._port.services.xp
+        return namespace
 
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *plugins.library_names()})
