@@ -72,6 +72,7 @@ if TYPE_CHECKING:
     from callboard.device.protocol.residents.actor import HostContext, ResidentActor
     from callboard.device.supervision.supervisor import DeviceSupervisor
     from callboard.device.supervision.watch import Lost, Recovered, Stopped
+    from callboard.kernel.nvrtc import Kernel, kernel
     from callboard.patterns.batching.server import BatchingStats, DynamicBatchingServer
     from callboard.patterns.batching.settings import Dispatch, pow2_length
     from callboard.patterns.cascade.calibration import Calibration
@@ -166,6 +167,7 @@ _NAMES = {
     "callboard.device.client.residents.stream": ("Stream",),
     "callboard.device.supervision.supervisor": ("DeviceSupervisor",),
     "callboard.device.supervision.watch": ("Lost", "Recovered", "Stopped"),
+    "callboard.kernel.nvrtc": ("Kernel",),
     "callboard.patterns.batching.server": ("BatchingStats", "DynamicBatchingServer"),
     "callboard.patterns.batching.settings": ("Dispatch", "pow2_length"),
     "callboard.patterns.cascade.calibration": ("Calibration",),
@@ -271,6 +273,7 @@ __all__ = [
     "InOut",
     "InferenceCascade",
     "ItemTooLarge",
+    "Kernel",
     "KvState",
     "LanguageModel",
     "LibraryError",
@@ -341,6 +344,7 @@ __all__ = [
     "__version__",
     "as_dtype",
     "device",
+    "kernel",
     "pow2_length",
     "request_key",
     "retrying",
@@ -353,8 +357,8 @@ logging.getLogger("callboard").addHandler(logging.NullHandler())
 
 
 def __getattr__(name: str) -> Any:
-    if name == "sync":
-        return importlib.import_module("callboard.sync")
+    if name in ("kernel", "sync"):  # modules, of which the first is a decorator, too
+        return importlib.import_module(f"callboard.{name}")
     module = _WHERE.get(name)
     if name == "__version__":
         value = _version()

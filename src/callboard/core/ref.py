@@ -71,6 +71,10 @@ class RefPort(ReplyPort, Protocol):
 
     services: RefServices
 
+    def submit(self, op: Any, /) -> Any:
+        """Accept an op; its reply at once."""
+        ...
+
     @property
     def uuid(self) -> str: ...
     @property

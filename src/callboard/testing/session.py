@@ -357,6 +357,8 @@ def _output(op: Op[Any, Any], field: str, made: dict[str, SessionArray]) -> Any:
     parts = {name.partition(".")[2]: array for name, array in made.items() if name.startswith(f"{field}.")}
     if parts:
         template: Any = op.infer()[field]
+        if isinstance(template, tuple):
+            return tuple(parts.values())
         return msgspec.structs.replace(template, **parts)
     return made.get(field, getattr(op, field))
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from callboard.kernel.blas.api import BlasApi
     from callboard.kernel.blas_lt.api import BlasLtApi
     from callboard.kernel.fft.api import FftApi
+    from callboard.kernel.nvrtc.api import NvrtcApi
     from callboard.kernel.rng.api import RngApi
     from callboard.kernel.solver.api import SolverApi
     from callboard.kernel.sparse.api import SparseApi
@@ -49,6 +50,7 @@ class DeviceApi(Generic[Mode]):
         blas: BLAS ops.
         blas_lt: Fused matrix products, fp8.
         fft: Fourier transforms.
+        nvrtc: Kernels of the user's own in CUDA C++.
         rng: Random numbers.
         solver: Linear algebra.
         sparse: Sparse matrices.
@@ -60,6 +62,7 @@ class DeviceApi(Generic[Mode]):
         blas: BlasApi[Mode]
         blas_lt: BlasLtApi[Mode]
         fft: FftApi[Mode]
+        nvrtc: NvrtcApi[Mode]
         rng: RngApi[Mode]
         solver: SolverApi[Mode]
         sparse: SparseApi[Mode]

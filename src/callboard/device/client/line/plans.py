@@ -56,14 +56,14 @@ class ClientPlan:
 
 
 class Built(NamedTuple):
-    """How a struct operand is made of made outputs.
+    """How a struct operand, or a tuple of arrays, is made of made outputs.
 
     Attributes:
-        template: The struct operand, with placeholders.
+        template: The struct operand, with placeholders; None for a tuple.
         parts: Position among the made outputs, by name.
     """
 
-    template: StructOperand
+    template: StructOperand | None
     parts: dict[str, int]
 
 
@@ -74,8 +74,7 @@ def _returned(op: Op[Any, Any], name: str, order: list[str]) -> "int | Built":
     if not parts:
         return -1
     template = op.infer()[name]
-    assert isinstance(template, StructOperand)
-    return Built(template, parts)
+    return Built(template if isinstance(template, StructOperand) else None, parts)
 
 
 def check_overlaps(op: Op[Any, Any]) -> None:

@@ -27,6 +27,8 @@ _log = logging.getLogger(__name__)
 
 MAX_PLANS = 8192
 """Plans kept per library that sets no limit; beyond that, the least recently used ones, half this many, are dropped."""
+MAX_CACHED = 32
+"""Operands of a call whose resolved bindings are kept; a tuple of thousands is seldom the same twice."""
 HOST_ROLES = (Role.HOST_IN, Role.HOST_OUT)
 
 
@@ -60,12 +62,12 @@ class Plan:
     Attributes:
         op: The message, with placeholders.
         bindings: One for each operand that a call passes.
-        numbers: ``(position, complex)`` of the scalars that are passed by value.
+        numbers: ``(position, position in a tuple or -1, complex)`` of the scalars that are passed by value.
         reals: Their positions as a slice, if all are real and adjacent.
         makes: ``(position, position in a struct operand or -1, layout)`` of the outputs to allocate; there are
             ``fresh`` of them.
         arity: Length of a call's ``bindings``.
-        binding_cache: Resolved bindings; None if operands may lie in arenas or in tuples.
+        binding_cache: Resolved bindings; None if operands may lie in arenas, or are many.
         value: Layout of the output whose value is the reply; None if the reply is not a value.
         blank: Arguments of the launch before a call fills them in.
         launch: The library's bound method; None until the plan is ready, and while outputs have to be sized first.
@@ -112,12 +114,12 @@ class Plan:
         made = outputs_of(op)
         self.blank: list[Any] = [None] * len(info.dynamic)
         bindings: list[Binding] = []
-        numbers: list[tuple[int, bool]] = []
+        numbers: list[tuple[int, int, bool]] = []
         for at, item, name, role, value in info.leaves(op):
             if isinstance(value, Operand):
                 bindings.append(_binding(at, item, role, value, name))
             else:
-                numbers.append((at, isinstance(value, complex)))
+                numbers.append((at, item, isinstance(value, complex)))
         at_of = {field.name: at for at, field in enumerate(info.dynamic)}
         makes: list[tuple[int, int, Layout]] = []
         for name, layout in made.items():
@@ -129,7 +131,8 @@ class Plan:
         self.reals = _row(numbers)
         self.makes = tuple(makes)
         self.arity = 2 * len(bindings)
-        self.binding_cache = None if any(binding.host or binding.item >= 0 for binding in bindings) else BindingCache()
+        cached = len(bindings) <= MAX_CACHED and not any(binding.host for binding in bindings)
+        self.binding_cache = BindingCache() if cached else None
         self.fresh = len(makes)
         self.open = any(isinstance(layout, OpenLayout) for layout in made.values())
         self.value: Layout | None = made.get(op.returns[0]) if op.value else None
@@ -144,8 +147,14 @@ class Plan:
     def fill(self, values: list[Any], numbers: Sequence[int | float]) -> None:
         """Put a call's numbers into the arguments of the launch."""
         given = iter(numbers)
-        for at, is_complex in self.numbers:
-            values[at] = complex(next(given), next(given)) if is_complex else next(given)
+        for at, item, is_complex in self.numbers:
+            number = complex(next(given), next(given)) if is_complex else next(given)
+            if item < 0:
+                values[at] = number
+            elif item == 0:
+                values[at] = [number]
+            else:
+                values[at].append(number)
 
     def refuse(self, error: AccelError) -> None:
         """Make every call of this signature fail with this error."""
@@ -384,9 +393,9 @@ def _binding(at: int, item: int, role: Role, operand: Operand, name: str) -> Bin
     )
 
 
-def _row(numbers: Sequence[tuple[int, bool]]) -> slice | None:
-    """The positions of numbers as a slice, if all are real and adjacent; otherwise None."""
-    if not numbers or any(is_complex for _, is_complex in numbers):
+def _row(numbers: Sequence[tuple[int, int, bool]]) -> slice | None:
+    """The positions of numbers as a slice, if all are real, adjacent and in no tuple; otherwise None."""
+    if not numbers or any(is_complex or item >= 0 for _, item, is_complex in numbers):
         return None
     first, count = numbers[0][0], len(numbers)
-    return slice(first, first + count) if [at for at, _ in numbers] == list(range(first, first + count)) else None
+    return slice(first, first + count) if [at for at, _, _ in numbers] == list(range(first, first + count)) else None
