@@ -22,8 +22,8 @@ Outputs = Mapping[str, Layout]
 An ``Out`` field that is not named has no place in this call: it is not made, and must have been left None.
 """
 StructOutputs = Mapping[str, Layout | tuple[Layout, ...] | StructOperand]
-"""Likewise, where some fields are struct operands, which are given with placeholders as operands, or tuples: an op makes
-all of a ``tuple[Out, ...]`` or none."""
+"""Likewise, where some fields are struct operands, which are given with placeholders as operands, or tuples: an op
+makes all of a ``tuple[Out, ...]`` or none."""
 
 OPS: dict[str, type["Op[Any, Any]"]] = {}
 """Every op by tag: what a context host can be sent."""
@@ -164,7 +164,7 @@ def outputs_of(op: Op[Any, Any]) -> dict[str, Layout]:
 
 
 def flattened(name: str, output: Layout | tuple[Layout, ...] | StructOperand) -> dict[str, Layout]:
-    """The layouts of an output field by the names of its operands: ``"out"``, ``"out.values"``, ``"outs.0"`` …"""
+    """The layouts of an output field by the names of its operands: ``"out"``, ``"out.values"``, ``"outs.0"``."""
     if isinstance(output, tuple):
         return {f"{name}.{item}": layout for item, layout in enumerate(output)}
     if isinstance(output, StructOperand):

@@ -32,7 +32,7 @@ class OpField(NamedTuple):
     role: Role
     optional: bool
     many: bool
-    """``tuple[In, ...]``"""
+    """``tuple[In, ...]``, ``tuple[Number, ...]``"""
     structs: tuple[type[StructOperand], ...] = ()
     """The classes that it may have; its operands have their own roles if ``role`` is ``IN``, else this one."""
     takes: frozenset[Any] = frozenset()
@@ -156,7 +156,18 @@ class OpInfo:
                 skeleton.append(COMPLEX)
                 numbers += (value.real, value.imag)
             elif kind is tuple:
-                skeleton.append([_marked(v, operands, numbers) for v in value])
+                marks: list[Any] = []
+                for one in value:
+                    if isinstance(one, Operand):
+                        marks.append(one.layout.raw)
+                        operands.append(one)
+                    elif type(one) is complex:
+                        marks.append(COMPLEX)
+                        numbers += (one.real, one.imag)
+                    else:
+                        marks.append(INTEGER if type(one) is int else REAL)
+                        numbers.append(one)
+                skeleton.append(marks)
             elif isinstance(value, StructOperand):
                 parts = parts_of(type(value))
                 own = [getattr(value, name) for name, _ in parts.operands]
@@ -256,18 +267,6 @@ def _placeholder(field: OpField, mark: Any) -> Any:
     raise ValueError(f"{field.name}: {mark!r:.80} is no operand")
 
 
-def _marked(value: Any, operands: list[Any], numbers: list[int | float]) -> Any:
-    """What stands in the signature for an item of a tuple, which is added to its kind."""
-    if isinstance(value, Operand):
-        operands.append(value)
-        return value.layout.raw
-    if type(value) is complex:
-        numbers += (value.real, value.imag)
-        return COMPLEX
-    numbers.append(value)
-    return REAL if type(value) is float else INTEGER
-
-
 def _wrong_part(info: OpInfo, op: Any, part: Any) -> str:
     name = next(leaf.name for leaf in info.leaves(op) if leaf.value is part)
     return f"{info.tag}: {name} is {type(part).__name__}; pass a GpuRef (dev.put(array) makes one)"
@@ -333,8 +332,8 @@ def _checked_operand(tag: str, field: OpField, value: Any) -> Any:
         return value
     if field.many:
         if not isinstance(value, tuple | list):
-            items = "numbers" if field.role is Role.SCALAR else "GpuRefs"
-            raise TypeError(f"{tag}: {field.name} is {type(value).__name__}; pass a tuple of {items}")
+            what = "numbers" if field.role is Role.SCALAR else "GpuRefs"
+            raise TypeError(f"{tag}: {field.name} is {type(value).__name__}; pass a tuple of {what}")
         return tuple(
             [
                 v

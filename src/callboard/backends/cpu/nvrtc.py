@@ -36,7 +36,11 @@ def launch(op: Launch) -> Plan:
     layouts = ([o.layout for o in op.ins], [o.layout for o in op.inouts], list(outs))
     numbers = [kind for kind in spec.kinds if kind in DTYPES]
     makers: list[Callable[[Any], Any]] = in_order(
-        spec, *([_reader(n) for n in layouts[0]], *map(_viewers, layouts[1:])), [DTYPES[n].np.type for n in numbers]
+        spec,
+        list(map(_reader, layouts[0])),
+        list(map(viewer, layouts[1])),
+        list(map(viewer, layouts[2])),
+        [DTYPES[n].np.type for n in numbers],
     )
     nothing = 0 in spec.geometry.grid
 
@@ -51,10 +55,6 @@ def launch(op: Launch) -> Plan:
 
     run.__name__ = spec.name
     return run
-
-
-def _viewers(layouts: Sequence[Layout]) -> list[Callable[[Any], Any]]:
-    return list(map(viewer, layouts))
 
 
 def _reader(layout: Layout) -> Callable[[Any], Any]:

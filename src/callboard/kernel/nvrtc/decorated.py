@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from callboard.core.errors import DeviceMismatch, ShapeError
+from callboard.core.errors import DeviceMismatch
 from callboard.core.layout import Layout
 from callboard.core.ref import GpuRef
 from callboard.kernel.nvrtc.arguments import assigned, number

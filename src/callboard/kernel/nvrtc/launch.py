@@ -8,7 +8,6 @@ from callboard.core.errors import ShapeError
 from callboard.core.layout import layout_of
 from callboard.core.op import Op, StructOutputs, info_of
 from callboard.core.operand import ByValue, In, InOut, Operand, Out
-from callboard.kernel.nvrtc.actor import NvrtcActor
 from callboard.kernel.nvrtc.geometry import LaunchSpec
 from callboard.kernel.nvrtc.source import Source
 

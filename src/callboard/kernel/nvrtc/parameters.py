@@ -1,10 +1,10 @@
 """What a kernel takes: ``"in u: f32[h, w], out v: f32[h, w], alpha: f32, w: i32"``.
 
 An array has a role (``in``, ``out``, ``inout``), a dtype and a shape; a number has a dtype. The names in shapes are
-extents: the first array that has one says what it is, later ones must agree, and the shape of an output may be a formula
-of them. ``[...]`` is any shape, the same wherever it stands. A number that is called like an extent, or is defined
-(``n: i64 = h * w``), is not passed by the caller: the shapes say it. A dtype that is a capital letter, with digits
-maybe, stands for any dtype, the same wherever it stands.
+extents: the first array that has one says what it is, later ones must agree, and the shape of an output may be a
+formula of them. ``[...]`` is any shape, the same wherever it stands. A number that is called like an extent, or is
+defined (``n: i64 = h * w``), is not passed by the caller: the shapes say it. A dtype that is a capital letter, with
+digits maybe, stands for any dtype, the same wherever it stands.
 """
 
 import re

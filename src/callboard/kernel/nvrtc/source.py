@@ -29,7 +29,7 @@ C_TYPES = {
     "f8_e5m2": "__nv_fp8_e5m2",
     "f4_e2m1": "__nv_fp4_e2m1",
 }
-"""What CUDA C++ calls the element types. Halves need ``#include <cuda_fp16.h>`` (or ``cuda_bf16.h``, ``cuda_fp8.h``)."""
+"""What CUDA C++ calls element types. ``cuda_fp16.h``, ``cuda_bf16.h`` and ``cuda_fp8.h`` declare the narrow ones."""
 
 CppStandard = Literal["c++14", "c++17", "c++20"]
 STANDARDS = ("c++14", "c++17", "c++20")
