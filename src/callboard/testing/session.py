@@ -282,6 +282,8 @@ class LibrarySession:
         results = type(op).results
         if results is not None:
             return results(*refs)
+        if any(isinstance(ref, tuple) for ref in refs):
+            return tuple(one for ref in refs for one in (ref if isinstance(ref, tuple) else (ref,)))
         return refs[0] if refs else None
 
     def _plan(self, signature: bytes) -> Plan:
@@ -365,5 +367,5 @@ def _output(op: Op[Any, Any], field: str, made: dict[str, SessionArray]) -> Any:
 
 def _argument(value: Any) -> Any:
     if isinstance(value, tuple):
-        return tuple(v.address for v in value)
+        return tuple(map(_argument, value))
     return value.address if isinstance(value, Operand) else value  # type: ignore[attr-defined]

@@ -11,7 +11,7 @@ from callboard.backends.cuda import compiling, kernels
 from callboard.backends.cuda.blas.addresses import AddressArgs
 from callboard.backends.cuda.blas.norms import NormArgs
 from callboard.backends.cuda.blas.products import ProductArgs
-from callboard.backends.cuda.compiling import Compiled, Job
+from callboard.backends.cuda.compiling import Job
 from callboard.backends.cuda.fft.scaling import ScaleArgs
 from callboard.backends.cuda.kernelcache import KernelCache
 from callboard.backends.cuda.kernels import compiled
@@ -22,6 +22,7 @@ from callboard.backends.cuda.sparse_lt.kernels import StructuredArgs
 from callboard.backends.cuda.tensor.arguments import ElementArgs, ReduceArgs
 from callboard.core.errors import BackendUnavailable, LibraryError
 from callboard.core.library import WouldBlock
+from callboard.kernel.nvrtc.source import Compiled
 
 SOURCES = (
     "memory",

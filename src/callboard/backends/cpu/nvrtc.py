@@ -11,7 +11,7 @@ from callboard.core.errors import LibraryError
 from callboard.core.layout import Layout
 from callboard.core.library import Entry, Library
 from callboard.core.op import outputs_of
-from callboard.kernel.nvrtc import Launch
+from callboard.kernel.nvrtc import Compile, Inspect, Launch
 from callboard.kernel.nvrtc.bodies import unpacked
 from callboard.kernel.nvrtc.launch import in_order
 
@@ -73,6 +73,9 @@ class CpuNvrtc(Library):
 
     name = "nvrtc"
     max_plans: ClassVar[int | None] = 1024
+    refused: ClassVar = dict.fromkeys(
+        (Compile, Inspect), "a CPU has no compiler for CUDA C++; @cb.kernel has a NumPy body"
+    )
     table: ClassVar = {Launch: Entry(lambda _, op: launch(op), refuses=without_body)}
 
     def launch(self, stream: CpuStream, plan: Plan, *dynamic: Any) -> Status:

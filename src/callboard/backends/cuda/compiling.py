@@ -12,27 +12,12 @@ import msgspec
 
 from callboard.backends.cuda.kernelcache import KernelCache
 from callboard.core.errors import BackendUnavailable, LibraryError
+from callboard.kernel.nvrtc.source import Compiled
 
 __all__ = ["Compiled", "Job", "architecture", "checked", "compiled", "load_nvrtc"]
 
 SPECIFIC = 90
 """From this compute capability on there are functions of one architecture only (``sm_90a``: wgmma)."""
-
-
-class Compiled(msgspec.Struct, array_like=True):
-    """What a source was compiled to.
-
-    Attributes:
-        image: The binary.
-        form: ``"CUBIN"``, ``"PTX"`` or ``"LTOIR"``.
-        lowered: Name in the binary, by name expression.
-        log: What the compiler said: warnings.
-    """
-
-    image: bytes
-    form: str
-    lowered: dict[str, str]
-    log: str
 
 
 class Job(msgspec.Struct, frozen=True, array_like=True):

@@ -21,6 +21,7 @@ LIBRARIES = LibraryTable(
     blas_lt="CudaBlasLt",
     fft="CudaFft",
     memory="CudaMemory",
+    nvrtc="CudaNvrtc",
     rng="CudaRng",
     solver="CudaSolver",
     sparse="CudaSparse",

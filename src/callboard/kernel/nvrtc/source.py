@@ -7,7 +7,7 @@ import msgspec
 
 from callboard.core.errors import ShapeError
 
-__all__ = ["C_TYPES", "CppStandard", "Source", "source_of"]
+__all__ = ["C_TYPES", "Compiled", "CppStandard", "Source", "source_of"]
 
 C_TYPES = {
     "f16": "__half",
@@ -46,6 +46,7 @@ class Source(msgspec.Struct, frozen=True, array_like=True, cache_hash=True):
         std: Language standard.
         lto: Compile to LTO-IR, link, and optimise across functions then.
         title: What the compiler's messages call the text.
+        expressions: Kernels and variables whose names in the binary are wanted: ``"axpy<float>"``.
     """
 
     text: str
@@ -55,6 +56,23 @@ class Source(msgspec.Struct, frozen=True, array_like=True, cache_hash=True):
     std: str = "c++17"
     lto: bool = False
     title: str = "kernel.cu"
+    expressions: tuple[str, ...] = ()
+
+
+class Compiled(msgspec.Struct, array_like=True):
+    """What a source was compiled to.
+
+    Attributes:
+        image: The binary, or PTX text.
+        form: ``"CUBIN"``, ``"PTX"`` or ``"LTOIR"``.
+        lowered: Name in the binary, by name expression.
+        log: What the compiler said: warnings.
+    """
+
+    image: bytes
+    form: str
+    lowered: dict[str, str]
+    log: str
 
 
 def source_of(
