@@ -28,7 +28,7 @@ makes all of a ``tuple[Out, ...]`` or none."""
 OPS: dict[str, type["Op[Any, Any]"]] = {}
 """Every op by tag: what a context host can be sent."""
 
-CLASS_ATTRIBUTES = frozenset({"returns", "results", "value", "overlaps", "variadic", "hidden", "dtypes"})
+CLASS_ATTRIBUTES = frozenset({"label", "returns", "results", "value", "overlaps", "variadic", "hidden", "dtypes"})
 
 
 class OpMeta(MessageMeta):
@@ -93,6 +93,11 @@ class Op(Request[A_contra, R_co], Generic[A_contra, R_co], metaclass=OpMeta):
         info = _INFOS.get(type(self)) or info_of(type(self))
         if info.kinds(self) not in info.accepted:
             info.check(self)
+
+    @property
+    def label(self) -> str:
+        """What errors call it: the tag, with the name of the user's kernel where it launches one."""
+        return info_of(type(self)).tag
 
     def infer(self) -> Mapping[str, Any]:
         """Layouts of all ``Out`` fields, from the operands and settings alone (``Outputs``, ``StructOutputs``).

@@ -1,6 +1,6 @@
 """``Compile`` and ``Inspect``: what a source is compiled to, and what a kernel of it needs."""
 
-from typing import ClassVar, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from callboard.core.dtype import DTYPES
 from callboard.core.errors import ShapeError
@@ -94,8 +94,6 @@ class Inspected(Op[NvrtcActor, GpuRef]):
         shared: Bytes of dynamic shared memory of a block.
         out: i64; a new array when None.
     """
-
-    dtypes: ClassVar = (DTYPES["i64"],)
 
     name: str
     threads: int = 256

@@ -38,8 +38,12 @@ class Launched(Op[Any, Any]):
     outs: tuple[Out, ...] | None = None
     numbers: tuple[ByValue, ...] = ()
 
+    @property
+    def label(self) -> str:
+        return f"{info_of(type(self)).tag}({self.spec.name})"
+
     def infer(self) -> StructOutputs:
-        tag = info_of(type(self)).tag
+        tag = self.label
         kinds = self.spec.kinds
         for kind, field in FIELDS.items():
             dtypes = [dtype for role, dtype in map(_split, kinds) if role == kind]

@@ -109,7 +109,7 @@ class Programs:
             raise WouldBlock(f"{source.title} is being compiled")
         try:
             return found.result()
-        except BaseException:
+        except BaseException:  # Ctrl-C, too
             with self._lock:  # the next launch tries again: what was missing may be there then
                 if self._compiling.get(key) is found:
                     del self._compiling[key]

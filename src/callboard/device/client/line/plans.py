@@ -17,7 +17,7 @@ class ClientPlan:
     """One signature, as the application sees it.
 
     Attributes:
-        tag: Of the op.
+        tag: Of the op, as errors call it.
         made: Layouts of the outputs to make.
         written: Positions, among the operands, of those that the caller gave to be written.
         apart: The places where operands lay when last seen not to overlap, as in a call.
@@ -34,7 +34,7 @@ class ClientPlan:
     def __init__(self, op: Op[Any, Any]) -> None:
         info = info_of(type(op))
         made = outputs_of(op)
-        self.tag = info.tag
+        self.tag = op.label
         self.outputs: tuple[Layout, ...] = tuple(made.values())
         written: list[int] = []
         places: dict[str, int] = {}
