@@ -73,6 +73,7 @@ if TYPE_CHECKING:
     from callboard.device.supervision.supervisor import DeviceSupervisor
     from callboard.device.supervision.watch import Lost, Recovered, Stopped
     from callboard.kernel.elementwise.calls import Elementwise, ElementwiseMany, elementwise, reduction
+    from callboard.kernel.nvrtc import Kernel, kernel
     from callboard.patterns.batching.server import BatchingStats, DynamicBatchingServer
     from callboard.patterns.batching.settings import Dispatch, pow2_length
     from callboard.patterns.cascade.calibration import Calibration
@@ -168,6 +169,7 @@ _NAMES = {
     "callboard.device.supervision.supervisor": ("DeviceSupervisor",),
     "callboard.device.supervision.watch": ("Lost", "Recovered", "Stopped"),
     "callboard.kernel.elementwise.calls": ("Elementwise", "ElementwiseMany", "elementwise", "reduction"),
+    "callboard.kernel.nvrtc": ("Kernel",),
     "callboard.patterns.batching.server": ("BatchingStats", "DynamicBatchingServer"),
     "callboard.patterns.batching.settings": ("Dispatch", "pow2_length"),
     "callboard.patterns.cascade.calibration": ("Calibration",),
@@ -275,6 +277,7 @@ __all__ = [
     "InOut",
     "InferenceCascade",
     "ItemTooLarge",
+    "Kernel",
     "KvState",
     "LanguageModel",
     "LibraryError",
@@ -346,6 +349,7 @@ __all__ = [
     "as_dtype",
     "device",
     "elementwise",
+    "kernel",
     "pow2_length",
     "reduction",
     "request_key",
@@ -360,7 +364,7 @@ logging.getLogger("callboard").addHandler(logging.NullHandler())
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("sync", "xp"):
+    if name in ("kernel", "sync", "xp"):  # modules, of which the first is a decorator, too
         return importlib.import_module(f"callboard.{name}")
     module = _WHERE.get(name)
     if name == "__version__":

@@ -20,6 +20,7 @@ BUILT_IN = {
     "cub": "callboard.kernel.cub.api:CubApi",
     "elementwise": "callboard.kernel.elementwise.api:ElementwiseApi",
     "fft": "callboard.kernel.fft.api:FftApi",
+    "nvrtc": "callboard.kernel.nvrtc.api:NvrtcApi",
     "rng": "callboard.kernel.rng.api:RngApi",
     "solver": "callboard.kernel.solver.api:SolverApi",
     "sparse": "callboard.kernel.sparse.api:SparseApi",

@@ -282,6 +282,8 @@ class LibrarySession:
         results = type(op).results
         if results is not None:
             return results(*refs)
+        if any(isinstance(ref, tuple) for ref in refs):
+            return tuple(one for ref in refs for one in (ref if isinstance(ref, tuple) else (ref,)))
         return refs[0] if refs else None
 
     def _plan(self, signature: bytes) -> Plan:
@@ -357,6 +359,8 @@ def _output(op: Op[Any, Any], field: str, made: dict[str, SessionArray]) -> Any:
     parts = {name.partition(".")[2]: array for name, array in made.items() if name.startswith(f"{field}.")}
     if parts:
         template: Any = op.infer()[field]
+        if isinstance(template, tuple):
+            return tuple(parts.values())
         return msgspec.structs.replace(template, **parts)
     return made.get(field, getattr(op, field))
 

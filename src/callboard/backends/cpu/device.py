@@ -32,6 +32,7 @@ LIBRARIES = LibraryTable(
     elementwise="CpuElementwise",
     fft="CpuFft",
     memory="CpuMemory",
+    nvrtc="CpuNvrtc",
     rng="CpuRng",
     solver="CpuSolver",
     sparse="CpuSparse",

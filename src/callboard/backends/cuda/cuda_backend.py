@@ -24,6 +24,7 @@ LIBRARIES = LibraryTable(
     elementwise="CudaElementwise",
     fft="CudaFft",
     memory="CudaMemory",
+    nvrtc="CudaNvrtc",
     rng="CudaRng",
     solver="CudaSolver",
     sparse="CudaSparse",

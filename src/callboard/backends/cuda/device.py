@@ -74,8 +74,8 @@ class CudaDevice(AccelDevice):
         self._set_current = driver.set_current  # it is called for every op on a loop of others
         self.use()
         capability = (
-            self._attribute(COMPUTE_CAPABILITY_MAJOR),
-            self._attribute(COMPUTE_CAPABILITY_MINOR),
+            self.attribute(COMPUTE_CAPABILITY_MAJOR),
+            self.attribute(COMPUTE_CAPABILITY_MINOR),
         )
         self.info = DeviceInfo(info.backend, info.index, info.uuid, info.name, info.total_bytes, capability)
         self.kernels = Kernels(driver, capability, lambda: self.hurried != threading.get_ident())
@@ -224,7 +224,8 @@ class CudaDevice(AccelDevice):
         self.driver.primary_release(self.native)
         self.driver.set_current(None)  # on the caller's own thread, others must not meet a context that is gone
 
-    def _attribute(self, attribute: int) -> int:
+    def attribute(self, attribute: int) -> int:
+        """A ``CUdevice_attribute``."""
         value = c_int()
         self.driver.device_attribute(ctypes.byref(value), attribute, self.native)
         return value.value

@@ -98,6 +98,17 @@ CHECKED: dict[str, tuple[str, tuple[Any, ...]]] = {
     "module_load_data": ("cuModuleLoadData", (_Handle, c_char_p)),
     "module_get_function": ("cuModuleGetFunction", (_Handle, c_void_p, c_char_p)),
     "module_unload": ("cuModuleUnload", (c_void_p,)),
+    "func_attribute": ("cuFuncGetAttribute", (POINTER(c_int), c_int, c_void_p)),
+    "func_set_attribute": ("cuFuncSetAttribute", (c_void_p, c_int, c_int)),
+    "occupancy_blocks": (
+        "cuOccupancyMaxActiveBlocksPerMultiprocessor",
+        (POINTER(c_int), c_void_p, c_int, c_size_t),
+    ),
+    "occupancy_block_size": (
+        "cuOccupancyMaxPotentialBlockSize",
+        (POINTER(c_int), POINTER(c_int), c_void_p, c_void_p, c_size_t, c_int),
+    ),
+    "occupancy_clusters": ("cuOccupancyMaxActiveClusters", (POINTER(c_int), c_void_p, c_void_p)),
 }
 # Checked, too; where the driver is older, calling them raises an error.
 NEWER: dict[str, tuple[str, tuple[Any, ...]]] = {
@@ -105,6 +116,7 @@ NEWER: dict[str, tuple[str, tuple[Any, ...]]] = {
     "resource_desc": ("cuDevResourceGenerateDesc", (_Handle, c_void_p, c_uint)),
     "green_create": ("cuGreenCtxCreate", (_Handle, c_void_p, c_int, c_uint)),
     "green_destroy": ("cuGreenCtxDestroy", (c_void_p,)),
+    "func_param_info": ("cuFuncGetParamInfo", (c_void_p, c_size_t, POINTER(c_size_t), POINTER(c_size_t))),
     "green_stream_create": ("cuGreenCtxStreamCreate", (_Handle, c_void_p, c_uint, c_int)),
 }
 HOT: dict[str, tuple[str, tuple[Any, ...]]] = {
@@ -127,6 +139,7 @@ HOT: dict[str, tuple[str, tuple[Any, ...]]] = {
     "memset_2d_16": ("cuMemsetD2D16Async", (c_void_p, c_size_t, c_ushort, c_size_t, c_size_t, c_void_p)),
     "memset_2d_32": ("cuMemsetD2D32Async", (c_void_p, c_size_t, c_uint, c_size_t, c_size_t, c_void_p)),
     "graph_launch": ("cuGraphLaunch", (c_void_p, c_void_p)),
+    "launch_kernel_ex": ("cuLaunchKernelEx", (c_void_p, c_void_p, c_void_p, c_void_p)),
     "launch_kernel": (
         "cuLaunchKernel",
         (c_void_p, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_void_p, c_void_p, c_void_p),
@@ -188,6 +201,13 @@ class Driver:
     module_load_data: Call
     module_get_function: Call
     module_unload: Call
+    func_attribute: Call
+    func_set_attribute: Call
+    func_param_info: Call
+    occupancy_blocks: Call
+    occupancy_block_size: Call
+    occupancy_clusters: Call
+    launch_kernel_ex: Call
     device_resource: Call
     resource_desc: Call
     green_create: Call

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from callboard.kernel.cub.api import CubApi
     from callboard.kernel.elementwise.api import ElementwiseApi
     from callboard.kernel.fft.api import FftApi
+    from callboard.kernel.nvrtc.api import NvrtcApi
     from callboard.kernel.rng.api import RngApi
     from callboard.kernel.solver.api import SolverApi
     from callboard.kernel.sparse.api import SparseApi
@@ -56,6 +57,7 @@ class DeviceApi(Generic[Mode]):
         cub: Reductions, scans, sorts, selections, histograms.
         elementwise: Expressions on elements, and reductions of them.
         fft: Fourier transforms.
+        nvrtc: Kernels of the user's own in CUDA C++.
         rng: Random numbers.
         solver: Linear algebra.
         sparse: Sparse matrices.
@@ -70,6 +72,7 @@ class DeviceApi(Generic[Mode]):
         cub: CubApi[Mode]
         elementwise: ElementwiseApi[Mode]
         fft: FftApi[Mode]
+        nvrtc: NvrtcApi[Mode]
         rng: RngApi[Mode]
         solver: SolverApi[Mode]
         sparse: SparseApi[Mode]

@@ -17,7 +17,7 @@ class ClientPlan:
     """One signature, as the application sees it.
 
     Attributes:
-        tag: Of the op.
+        tag: Of the op, as errors call it.
         made: Layouts of the outputs to make.
         written: Positions, among the operands, of those that the caller gave to be written.
         apart: The places where operands lay when last seen not to overlap, as in a call.
@@ -34,7 +34,7 @@ class ClientPlan:
     def __init__(self, op: Op[Any, Any]) -> None:
         info = info_of(type(op))
         made = outputs_of(op)
-        self.tag = info.tag
+        self.tag = op.label
         self.outputs: tuple[Layout, ...] = tuple(made.values())
         written: list[int] = []
         places: dict[str, int] = {}
@@ -56,14 +56,14 @@ class ClientPlan:
 
 
 class Built(NamedTuple):
-    """How a struct operand is made of made outputs.
+    """How a struct operand, or a tuple of arrays, is made of made outputs.
 
     Attributes:
-        template: The struct operand, with placeholders.
+        template: The struct operand, with placeholders; None for a tuple.
         parts: Position among the made outputs, by name.
     """
 
-    template: StructOperand
+    template: StructOperand | None
     parts: dict[str, int]
 
 
@@ -74,8 +74,7 @@ def _returned(op: Op[Any, Any], name: str, order: list[str]) -> "int | Built":
     if not parts:
         return -1
     template = op.infer()[name]
-    assert isinstance(template, StructOperand)
-    return Built(template, parts)
+    return Built(template if isinstance(template, StructOperand) else None, parts)
 
 
 def check_overlaps(op: Op[Any, Any]) -> None:

@@ -27,6 +27,8 @@ _log = logging.getLogger(__name__)
 
 MAX_PLANS = 8192
 """Plans kept per library that sets no limit; beyond that, the least recently used ones, half this many, are dropped."""
+MAX_CACHED = 32
+"""Operands of a call whose resolved bindings are kept; a tuple of thousands is seldom the same twice."""
 HOST_ROLES = (Role.HOST_IN, Role.HOST_OUT)
 
 
@@ -65,7 +67,7 @@ class Plan:
         makes: ``(position, position in a struct operand or -1, layout)`` of the outputs to allocate; there are
             ``fresh`` of them.
         arity: Length of a call's ``bindings``.
-        binding_cache: Resolved bindings; None if operands may lie in arenas or in tuples.
+        binding_cache: Resolved bindings; None if operands may lie in arenas, or are many.
         value: Layout of the output whose value is the reply; None if the reply is not a value.
         blank: Arguments of the launch before a call fills them in.
         launch: The library's bound method; None until the plan is ready, and while outputs have to be sized first.
@@ -129,7 +131,8 @@ class Plan:
         self.reals = _row(numbers)
         self.makes = tuple(makes)
         self.arity = 2 * len(bindings)
-        self.binding_cache = None if any(binding.host or binding.item >= 0 for binding in bindings) else BindingCache()
+        cached = len(bindings) <= MAX_CACHED and not any(binding.host for binding in bindings)
+        self.binding_cache = BindingCache() if cached else None
         self.fresh = len(makes)
         self.open = any(isinstance(layout, OpenLayout) for layout in made.values())
         self.value: Layout | None = made.get(op.returns[0]) if op.value else None
