@@ -19,6 +19,7 @@ LIBRARIES = LibraryTable(
     "callboard.backends.cuda",
     blas="CudaBlas",
     blas_lt="CudaBlasLt",
+    event="CudaEventLibrary",
     fft="CudaFft",
     memory="CudaMemory",
     rng="CudaRng",

@@ -21,7 +21,9 @@ from callboard.core.errors import AccelError, BackendUnavailable, UnsupportedOp
 
 __all__ = ["Driver", "IpcHandle", "Memcpy2D", "load_driver"]
 
+EVENT_BLOCKING_SYNC = 1
 EVENT_DISABLE_TIMING = 2
+EVENT_INTERPROCESS = 4
 STREAM_NON_BLOCKING = 1
 HOST_REGISTER_PORTABLE = 1
 IPC_LAZY_ENABLE_PEER_ACCESS = 1
@@ -33,7 +35,7 @@ _Handle = POINTER(c_void_p)
 
 
 class IpcHandle(ctypes.Structure):
-    """``CUipcMemHandle``."""
+    """``CUipcMemHandle`` and ``CUipcEventHandle``."""
 
     _fields_ = (("reserved", c_ubyte * 64),)
 
@@ -78,6 +80,8 @@ CHECKED: dict[str, tuple[str, tuple[Any, ...]]] = {
     "ipc_get_handle": ("cuIpcGetMemHandle", (POINTER(IpcHandle), c_void_p)),
     "ipc_open_handle": ("cuIpcOpenMemHandle_v2", (_Handle, IpcHandle, c_uint)),
     "ipc_close_handle": ("cuIpcCloseMemHandle", (c_void_p,)),
+    "ipc_get_event_handle": ("cuIpcGetEventHandle", (POINTER(IpcHandle), c_void_p)),
+    "ipc_open_event": ("cuIpcOpenEventHandle", (_Handle, IpcHandle)),
     "mem_alloc_host": ("cuMemAllocHost_v2", (_Handle, c_size_t)),
     "mem_free_host": ("cuMemFreeHost", (c_void_p,)),
     "host_register": ("cuMemHostRegister_v2", (c_void_p, c_size_t, c_uint)),
@@ -167,6 +171,8 @@ class Driver:
     ipc_get_handle: Call
     ipc_open_handle: Call
     ipc_close_handle: Call
+    ipc_get_event_handle: Call
+    ipc_open_event: Call
     mem_alloc_host: Call
     mem_free_host: Call
     host_register: Call

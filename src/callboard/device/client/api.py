@@ -16,11 +16,13 @@ from callboard.core.reply import Reply
 from callboard.device.client.line.interop import Interop, is_foreign
 from callboard.device.client.line.transfers import Transfers
 from callboard.kernel.api import Submit
+from callboard.kernel.event.handle import DeviceTime
 from callboard.kernel.memory import Copy, Empty, Fill
 
 if TYPE_CHECKING:
     from callboard.kernel.blas.api import BlasApi
     from callboard.kernel.blas_lt.api import BlasLtApi
+    from callboard.kernel.event.api import EventApi
     from callboard.kernel.fft.api import FftApi
     from callboard.kernel.rng.api import RngApi
     from callboard.kernel.solver.api import SolverApi
@@ -48,6 +50,7 @@ class DeviceApi(Generic[Mode]):
     Attributes:
         blas: BLAS ops.
         blas_lt: Fused matrix products, fp8.
+        event: Events of the caller's.
         fft: Fourier transforms.
         rng: Random numbers.
         solver: Linear algebra.
@@ -59,6 +62,7 @@ class DeviceApi(Generic[Mode]):
     if TYPE_CHECKING:
         blas: BlasApi[Mode]
         blas_lt: BlasLtApi[Mode]
+        event: EventApi[Mode]
         fft: FftApi[Mode]
         rng: RngApi[Mode]
         solver: SolverApi[Mode]
@@ -124,6 +128,27 @@ class DeviceApi(Generic[Mode]):
     def tell(self, op: Op[Any, Any]) -> None:
         """Accept an op and forget its reply; a failure goes to dead letters. Raises as :meth:`ask`."""
         self._submit(op)
+
+    # -- time ----------------------------------------------------------------------------------------------------------
+
+    def time(self) -> DeviceTime[Mode]:
+        """Measure the device's time for the ops called in a block.
+
+        ::
+
+            with dev.time() as t:
+                for _ in range(100):
+                    c = dev.blas.gemm(a, b)
+            seconds = await t  # t.result() without a loop
+
+        The block's first op begins when all ops called before are done, and the time ends when all of the block's are:
+        queues and waits inside count, the earlier work and the way there do not. Ops that others call meanwhile are
+        measured, too. Plans are made on the first call, so call what is to be measured once before.
+
+        Raises:
+            MailboxFull, DeviceStopped: When the block is entered or left.
+        """
+        return DeviceTime(self._submit)
 
     # -- memory --------------------------------------------------------------------------------------------------------
 

@@ -71,6 +71,7 @@ class ContextActor:
             self.device,
             self.pool,
             self.libraries,
+            self.streams,
             self.ledger,
             self.parking,
             self.helper,

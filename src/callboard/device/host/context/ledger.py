@@ -100,6 +100,8 @@ class Ledger:
         try:
             if op.status is not None:
                 op.status.check(b"" if op.outcome is None else op.outcome.take())
+                if op.plan is not None and op.plan.op.answers is not None:
+                    op.answer = op.status.answer()
         except (ContextPoisoned, Unrecoverable):
             raise
         except Exception as error:  # raised by a library's check: the op's own failure
