@@ -24,7 +24,7 @@ An ``Out`` field that is not named has no place in this call: it is not made, an
 StructOutputs = Mapping[str, Layout | StructOperand]
 """Likewise, where some fields are struct operands: those are given with placeholders as operands."""
 
-Fence = Literal["behind", "between"]
+Fence = Literal["behind", "between", "aside"]
 
 OPS: dict[str, type["Op[Any, Any]"]] = {}
 """Every op by tag: what a context host can be sent."""
@@ -108,9 +108,11 @@ class Op(Request[A_contra, R_co], Generic[A_contra, R_co], metaclass=OpMeta):
 
     @property
     def fence(self) -> Fence | None:
-        """How it is ordered beside its operands: ``"behind"`` all ops called before, ``"between"`` those and all later.
+        """How it is ordered: None, as nearly all ops, by its operands and its library's stream.
 
-        None, as of nearly all ops: by its operands alone. Settings and the number of operands may decide it.
+        ``"behind"``: behind all ops called before; ``"between"``: and all ops called later behind it; ``"aside"``: it
+        has no operands, enqueues nothing and is answered when it is admitted, whatever its library's stream does.
+        Settings and the number of operands may decide it.
         """
         return None
 

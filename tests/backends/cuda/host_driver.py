@@ -182,6 +182,13 @@ class HostDriver:
     def ipc_close_handle(self, address: int) -> None:
         self.opened.remove(address)
 
+    def ipc_get_event_handle(self, handle: Any, event: int) -> None:
+        handle._obj.reserved[:8] = event.to_bytes(8, "little")
+
+    def ipc_open_event(self, out: Any, handle: Any) -> None:
+        self._checked("ipc_open_event")
+        out._obj.value = int.from_bytes(bytes(handle.reserved[:8]), "little")
+
     def mem_alloc_host(self, out: Any, nbytes: int) -> None:
         out._obj.value = self._allocated(self.pinned, nbytes)
 
@@ -216,9 +223,11 @@ class HostDriver:
         self.check(801, "stream_begin_capture")  # CUDA_ERROR_NOT_SUPPORTED: what is called here is done at once
 
     def event_create(self, out: Any, flags: int) -> None:
-        assert flags in (0, 2)
+        timing, interprocess = not flags & 2, bool(flags & 4)
+        assert not flags & ~7
+        assert not (timing and interprocess)
         out._obj.value = event = next(self._ids)
-        if flags == 0:
+        if timing:
             self.timed[event] = np.nan  # until it is recorded
 
     def event_destroy(self, event: int) -> None:

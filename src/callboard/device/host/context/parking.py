@@ -20,6 +20,9 @@ from callboard.device.protocol.messages import Plain
 __all__ = ["NOTHING", "Holds", "Parking"]
 
 
+FENCES = ("behind", "between")
+
+
 class Holds:
     """How many calls read, and how many write, each buffer."""
 
@@ -93,7 +96,7 @@ class Parked:
 
     def conflicts(self, later: "Parked") -> bool:
         """Whether a later message must stay behind this one because of a buffer, or a fence."""
-        if (self.fence == "between" and later.lib is not None) or later.fence is not None:
+        if (self.fence == "between" and later.lib is not None) or later.fence in FENCES:
             return True
         return any(b in self.writes for b in (*later.reads, *later.writes)) or any(
             b in self.reads for b in later.writes
@@ -164,7 +167,7 @@ class Parking:
         """
         if self._current is not None:
             return False  # it is admitted again because nothing blocks it
-        if (self._fence is not None and lib is not None) or (fence is not None and self._parked):
+        if (self._fence is not None and lib is not None) or (fence in FENCES and self._parked):
             return True  # a free passes: what it gives back may be what the fence waits for
         if lib is not None and (self.closed or lib in self._last):
             return True
@@ -264,7 +267,7 @@ class Parking:
     def _enter(self, parked: Parked) -> Parked:
         """Put a message behind all messages that it conflicts with."""
         self._number += 1
-        ahead: set[Parked] = set(self._parked) if parked.fence is not None else set()
+        ahead: set[Parked] = set(self._parked) if parked.fence in FENCES else set()
         self._parked.add(parked)
         if self._fence is not None and parked.lib is not None:
             ahead.add(self._fence)

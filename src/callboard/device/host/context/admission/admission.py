@@ -152,7 +152,10 @@ class Admission:
 
     def _launch_fence(self, call: Call, plan: Plan) -> None:
         """Launch a call that is ordered beside more than its operands."""
-        timeline, fence = plan.timeline, plan.op.fence
+        timeline, fence = plan.timeline, plan.fence
+        if fence == "aside":
+            self._answer(call, plan)
+            return
         self._streams.behind_all(timeline)
         issued = timeline.issued
         fenced = plan.sized(())
@@ -160,6 +163,24 @@ class Admission:
         plan.used, plan.launched = fenced.used, fenced.launched
         if fence == "between" and timeline.issued > issued:
             self._streams.all_behind(timeline)
+
+    def _answer(self, call: Call, plan: Plan) -> None:
+        """Answer a call that enqueues nothing."""
+        assert plan.late is not None
+        trace = self._ledger.trace
+        began = 0.0 if trace is None else trace.clock()
+        values = plan.blank.copy()
+        try:
+            plan.fill(values, call.numbers)
+            status = plan.late(plan.timeline.stream, plan.state, *values)
+            answer = None if status is None else status.answer()
+        except Exception as e:  # of a library; what it means is classified
+            self.refusing.refuse(call, plan, self.refusing.classified(e, plan))
+            return
+        plan.launched += 1
+        if trace is not None:
+            trace.enqueued(call.id, plan.tag, plan.timeline.stream.id, began)
+        self._ledger.answer(call.id, answer)
 
     def _park(self, call: Call, plan: Plan, until: object = None) -> None:
         plan.pins += 1
