@@ -10,6 +10,7 @@ import numpy as np
 
 from callboard._background import BackgroundLoop
 from callboard._blocking import BlockingRefs, PerGeneration, ResidentRef
+from callboard._blocking_memory import PinnedBufferPool
 from callboard.actors import Props
 from callboard.actors._runtime.direct import ref_class
 from callboard.core.dtype import DTypeLike
@@ -93,6 +94,10 @@ class Device(DeviceApi[Blocking]):
     def drain(self) -> None:
         """Wait until every op called before has its completion (failures stay with their refs)."""
         self._background.run(self._device.drain())
+
+    def pinned_pool(self, max_buffers: int = 32, *, max_bytes: int | None = None) -> PinnedBufferPool:
+        """A pool of page-locked host arrays; see :meth:`callboard.Device.pinned_pool`."""
+        return PinnedBufferPool(self._background, self._device.pinned_pool(max_buffers, max_bytes=max_bytes))
 
     # -- resident actors -----------------------------------------------------------------------------------------------
 

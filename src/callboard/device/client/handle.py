@@ -16,6 +16,7 @@ from callboard.device.client.line.interop import Interop
 from callboard.device.client.line.port import OpPort
 from callboard.device.client.line.status import DeviceHealth, DeviceStats, HostStats, TraceRecord
 from callboard.device.client.line.transfers import Transfers
+from callboard.device.client.memory.pinned import PinnedBufferPool
 from callboard.device.client.refs import DeviceRefs
 from callboard.device.client.residents.ref import ResidentRef
 from callboard.device.config import DeviceConfig
@@ -149,6 +150,22 @@ class Device(DeviceApi[Asynchronous]):
         """Wait until every op called before has its completion (failures stay with their refs)."""
         await self._port.drain()
         await self._actor.own.drain()
+
+    # -- host memory ---------------------------------------------------------------------------------------------------
+
+    def pinned_pool(self, max_buffers: int = 32, *, max_bytes: int | None = None) -> PinnedBufferPool:
+        """A pool that lends page-locked host arrays, at most so many at once, to callers who wait in line.
+
+        :meth:`host_empty` does without a cap of its own, and without waiting.
+
+        Args:
+            max_buffers: Most buffers that are out at once.
+            max_bytes: Most bytes of these together; None leaves it to the device's ``max_staged_bytes``.
+
+        Raises:
+            ValueError: A cap is less than 1.
+        """
+        return self._transfers.pinned_pool(max_buffers, max_bytes)
 
     # -- what it tells -------------------------------------------------------------------------------------------------
 

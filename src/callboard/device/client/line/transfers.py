@@ -7,6 +7,7 @@ A host array is copied into shared, page-locked memory by the caller (``put``) o
 import asyncio
 import functools
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -22,6 +23,7 @@ from callboard.device.client.line.entries import Gate
 from callboard.device.client.line.hostarrays import host_array
 from callboard.device.client.line.port import OpPort
 from callboard.device.client.line.regions import HostRegion
+from callboard.device.client.memory.pinned import PinnedBufferPool
 from callboard.device.protocol.arena import ArenaPool, Slot
 from callboard.kernel.memory import Copy, Download, Empty, Upload
 
@@ -42,6 +44,7 @@ class Transfers:
         self._port = port
         self._arenas = arenas
         self._copier = Copier()
+        self._pools: weakref.WeakSet[PinnedBufferPool] = weakref.WeakSet()
 
     # -- to the device -------------------------------------------------------------------------------------------------
 
@@ -188,6 +191,12 @@ class Transfers:
             raise ShapeError(f"host_empty: shape {shape}: extents are >= 0")
         return self._arenas.lease(shape, dtype.np)
 
+    def pinned_pool(self, max_buffers: int, max_bytes: int | None) -> PinnedBufferPool:
+        """See :meth:`callboard.Device.pinned_pool`."""
+        pool = PinnedBufferPool(self._arenas, self.loop, max_buffers, max_bytes)
+        self._pools.add(pool)
+        return pool
+
     def give(self, slot: Slot) -> None:
         """A slot is free again."""
         self._arenas.give(slot)
@@ -205,7 +214,9 @@ class Transfers:
             self._copier.later(target, source, lambda: self.loop.call_soon_threadsafe(then))
 
     def close(self) -> None:
-        """End the copying thread; its copies are finished first."""
+        """End the copying thread; its copies are finished first. Who waits for a pinned buffer waits no longer."""
+        for pool in list(self._pools):
+            pool.close("this device is closed")
         self._copier.close()
 
 

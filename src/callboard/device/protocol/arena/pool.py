@@ -354,15 +354,21 @@ class ArenaPool:
 
     # -- leased arrays -------------------------------------------------------------------------------------------------
 
-    def lease(self, shape: tuple[int, ...], dtype: "np.dtype[Any]") -> "np.ndarray[Any, Any]":
+    def lease(
+        self, shape: tuple[int, ...], dtype: "np.dtype[Any]", then: Callable[[], None] | None = None
+    ) -> "np.ndarray[Any, Any]":
         """A row-major array in a slot, which comes back when the array and all views of it are gone.
+
+        Args:
+            shape, dtype: Of the array.
+            then: Called when the slot has come back, by a finalizer: on any thread, and it must not wait.
 
         Raises:
             MailboxFull, OutOfMemory, DeviceStopped, RuntimeError: As :meth:`take`.
         """
         slot = self.take(math.prod(shape) * dtype.itemsize)
         lease = _Lease(slot)
-        weakref.finalize(lease, self._returned.append, slot).atexit = False
+        weakref.finalize(lease, _return, self._returned, slot, then).atexit = False
         return np.asarray(lease).view(dtype).reshape(shape)
 
     def find(self, array: "np.ndarray[Any, Any]") -> tuple[int, int] | None:
@@ -393,6 +399,12 @@ class ArenaPool:
         self._lock = threading.Lock()
         for arena in self._arenas.values():
             arena.close_descriptor()
+
+
+def _return(returned: "deque[Slot]", slot: Slot, then: Callable[[], None] | None) -> None:
+    returned.append(slot)
+    if then is not None:
+        then()
 
 
 def _address(entry: tuple[int, int]) -> int:
