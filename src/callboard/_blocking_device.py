@@ -75,9 +75,11 @@ class Device(DeviceApi[Blocking]):
             self.drain()
             waited = True
 
-    def put(self, array: Any, *, dtype: DTypeLike | None = None, non_blocking: bool = False) -> Ref:
+    def put(
+        self, array: Any, *, dtype: DTypeLike | None = None, non_blocking: bool = False, out: Ref | None = None
+    ) -> Ref:
         put = super().put
-        return self._patiently(lambda: put(array, dtype=dtype, non_blocking=non_blocking))
+        return self._patiently(lambda: put(array, dtype=dtype, non_blocking=non_blocking, out=out))
 
     def host_empty(self, shape: Shape, dtype: DTypeLike = "f32") -> Array:
         return self._patiently(lambda: super(Device, self).host_empty(shape, dtype))

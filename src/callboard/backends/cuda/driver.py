@@ -19,7 +19,7 @@ from typing import Any
 from callboard.backends.cuda.errors import error_of
 from callboard.core.errors import AccelError, BackendUnavailable, UnsupportedOp
 
-__all__ = ["Driver", "IpcHandle", "Memcpy2D", "load_driver"]
+__all__ = ["Driver", "IpcHandle", "Memcpy2D", "Memcpy3D", "load_driver"]
 
 EVENT_BLOCKING_SYNC = 1
 EVENT_DISABLE_TIMING = 2
@@ -28,8 +28,8 @@ STREAM_NON_BLOCKING = 1
 HOST_REGISTER_PORTABLE = 1
 IPC_LAZY_ENABLE_PEER_ACCESS = 1
 """``CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS``; ``cuIpcOpenMemHandle`` requires it."""
-MEMORY_DEVICE = 2
-"""``CU_MEMORYTYPE_DEVICE``."""
+MEMORY_HOST, MEMORY_DEVICE = 1, 2
+"""``CU_MEMORYTYPE_HOST``, ``CU_MEMORYTYPE_DEVICE``."""
 
 _Handle = POINTER(c_void_p)
 
@@ -60,6 +60,38 @@ class Memcpy2D(ctypes.Structure):
         ("dst_pitch", c_size_t),
         ("width", c_size_t),
         ("height", c_size_t),
+    )
+
+
+class Memcpy3D(ctypes.Structure):
+    """``CUDA_MEMCPY3D_v2``; widths and pitches in bytes, heights in rows."""
+
+    _fields_ = (
+        ("src_x", c_size_t),
+        ("src_y", c_size_t),
+        ("src_z", c_size_t),
+        ("src_lod", c_size_t),
+        ("src_type", c_uint),
+        ("src_host", c_void_p),
+        ("src_device", c_void_p),
+        ("src_array", c_void_p),
+        ("src_reserved", c_void_p),
+        ("src_pitch", c_size_t),
+        ("src_height", c_size_t),
+        ("dst_x", c_size_t),
+        ("dst_y", c_size_t),
+        ("dst_z", c_size_t),
+        ("dst_lod", c_size_t),
+        ("dst_type", c_uint),
+        ("dst_host", c_void_p),
+        ("dst_device", c_void_p),
+        ("dst_array", c_void_p),
+        ("dst_reserved", c_void_p),
+        ("dst_pitch", c_size_t),
+        ("dst_height", c_size_t),
+        ("width", c_size_t),
+        ("height", c_size_t),
+        ("depth", c_size_t),
     )
 
 
@@ -124,6 +156,7 @@ HOT: dict[str, tuple[str, tuple[Any, ...]]] = {
     "memcpy_dtoh": ("cuMemcpyDtoHAsync_v2", (c_void_p, c_void_p, c_size_t, c_void_p)),
     "memcpy_dtod": ("cuMemcpyDtoDAsync_v2", (c_void_p, c_void_p, c_size_t, c_void_p)),
     "memcpy_2d": ("cuMemcpy2DAsync_v2", (c_void_p, c_void_p)),
+    "memcpy_3d": ("cuMemcpy3DAsync_v2", (c_void_p, c_void_p)),
     "memset_8": ("cuMemsetD8Async", (c_void_p, c_ubyte, c_size_t, c_void_p)),
     "memset_16": ("cuMemsetD16Async", (c_void_p, c_ushort, c_size_t, c_void_p)),
     "memset_32": ("cuMemsetD32Async", (c_void_p, c_uint, c_size_t, c_void_p)),
@@ -208,6 +241,7 @@ class Driver:
     memcpy_dtoh: Call
     memcpy_dtod: Call
     memcpy_2d: Call
+    memcpy_3d: Call
     memset_8: Call
     memset_16: Call
     memset_32: Call

@@ -152,7 +152,14 @@ class DeviceApi(Generic[Mode]):
 
     # -- memory --------------------------------------------------------------------------------------------------------
 
-    def put(self, array: Any, *, dtype: DTypeLike | None = None, non_blocking: bool = False) -> GpuRef[Mode]:
+    def put(
+        self,
+        array: Any,
+        *,
+        dtype: DTypeLike | None = None,
+        non_blocking: bool = False,
+        out: GpuRef[Mode] | None = None,
+    ) -> GpuRef[Mode]:
         """Copy a host array to the device.
 
         Args:
@@ -162,17 +169,23 @@ class DeviceApi(Generic[Mode]):
             dtype: Convert first.
             non_blocking: Copy off the calling thread; ``array`` must stay unchanged until the reply. Later calls queue
                 behind it.
+            out: Array or view of the device to copy to, of the same dtype and shape; a new array when None. Rows at a
+                pitch, in slices, are one transfer (``cuMemcpy2DAsync``, ``cuMemcpy3DAsync``); what has shorter rows or
+                more axes is packed on the way.
 
         Returns:
-            A row-major array of the same shape. ``array`` has been read when this returns, unless said otherwise above.
+            ``out``, or a row-major array of the same shape. ``array`` has been read when this returns, unless said
+            otherwise above.
 
         Raises:
             TypeError: A dtype that no device holds, or an array of another device under process isolation.
+            ShapeError: ``out`` does not fit.
             MailboxFull: ``max_in_flight`` ops or ``max_staged_bytes`` wait.
         """
         if is_foreign(array):
-            return self._adopted(array, dtype)
-        return self._transfers.put(array, dtype, non_blocking)
+            ref = self._adopted(array, dtype)
+            return ref if out is None else self.copy(ref, out)
+        return self._transfers.put(array, dtype, non_blocking, out)
 
     def adopt(self, array: Any) -> GpuRef[Mode]:
         """An array of others (torch, CuPy, NumPy on a CPU device …) as a ref, without a copy; thread isolation only.
@@ -214,6 +227,47 @@ class DeviceApi(Generic[Mode]):
     def copy(self, src: GpuRef[Mode], out: GpuRef[Mode] | None = None) -> GpuRef[Mode]:
         """``out = src`` on the device, any strides; a new row-major array when ``out`` is None."""
         return self._submit(Copy(src=src, out=out))  # type: ignore[no-any-return]
+
+    @overload
+    def memcpy(self, dst: GpuRef[Mode], src: GpuRef[Mode] | Array) -> GpuRef[Mode]: ...
+    @overload
+    def memcpy(self: "DeviceApi[Asynchronous]", dst: Array, src: GpuRef[Any]) -> Reply[Array]: ...
+    @overload
+    def memcpy(self, dst: Array, src: GpuRef[Mode]) -> Any: ...
+    def memcpy(self, dst: Any, src: Any) -> Any:
+        """Copy between arrays, whichever side each is on, in program order; gives ``dst``, owed by this op.
+
+        One name for :meth:`copy`, ``put(src, out=dst)`` and ``src.get(out=dst)``. Views make it two- and
+        three-dimensional: ``dev.memcpy(image[10:20, 30:50], tile)`` copies rows at a pitch. Nothing is copied on the
+        host where that side is an array of :meth:`host_empty` or of a pinned pool, which then must stay unchanged until
+        the reply.
+
+        Args:
+            dst, src: A ref or a NumPy array each, at least one of them a ref; of one dtype and shape, any strides.
+
+        Raises:
+            ShapeError: They do not fit.
+            TypeError: Neither is a ref.
+        """
+        if isinstance(dst, GpuRef):
+            return self.copy(src, dst) if isinstance(src, GpuRef) else self.put(src, out=dst)
+        if isinstance(src, GpuRef):
+            return src.get(dst)
+        raise TypeError(f"memcpy: dst is {type(dst).__name__} and src {type(src).__name__}; one of them is a GpuRef")
+
+    def memset(self, out: GpuRef[Mode], byte: int) -> GpuRef[Mode]:
+        """Set every byte of ``out`` to ``byte``; gives ``out``, owed by this op. :meth:`fill` sets elements.
+
+        Args:
+            out: Any dtype; a view of any strides whose last axis is adjacent (rows at a pitch, in slices …).
+            byte: 0 to 255.
+
+        Raises:
+            ShapeError: Another value, or another layout.
+        """
+        octets = out.reinterpret(as_dtype("u8")) if out.ndim else out.reshape(1).reinterpret(as_dtype("u8"))
+        self._submit(Fill(out=octets, fill_value=byte))
+        return out
 
     def view(self, ref: GpuRef[Mode], shape: Shape | None = None, dtype: DTypeLike | None = None) -> GpuRef[Mode]:
         """Another look at the same memory: reshaped, or its bytes taken as another dtype (last axis rescaled).

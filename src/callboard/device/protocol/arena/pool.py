@@ -377,13 +377,18 @@ class ArenaPool:
         Returns:
             Arena id and offset in bytes; None for any other array.
         """
+        return self.find_view(array) if array.flags.c_contiguous else None
+
+    def find_view(self, array: "np.ndarray[Any, Any]") -> tuple[int, int] | None:
+        """As :meth:`find`, of an array of any strides that are not negative: where its element 0 lies."""
         addresses = self._addresses
-        if not addresses or not array.flags.c_contiguous:
+        if not addresses or min(array.strides, default=0) < 0:
             return None
+        reach = sum((n - 1) * s for n, s in zip(array.shape, array.strides, strict=True)) if array.size else 0
         address: int = array.__array_interface__["data"][0]
         at = bisect_right(addresses, address, key=_address) - 1
         arena = self._arenas.get(addresses[at][1]) if at >= 0 else None
-        if arena is None or address + array.nbytes > arena.address + arena.nbytes:
+        if arena is None or address + reach + array.itemsize > arena.address + arena.nbytes:
             return None
         return arena.id, address - arena.address
 
