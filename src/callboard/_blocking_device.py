@@ -20,7 +20,7 @@ from callboard.core.op import Op
 from callboard.core.ref import GpuRef, GpuToken
 from callboard.device.client.api import DeviceApi, Shape
 from callboard.device.client.handle import Device as AsyncDevice
-from callboard.device.client.line.status import DeviceHealth, DeviceStats, TraceRecord
+from callboard.device.client.line.status import DeviceHealth, DeviceStats, PoolStats, TraceRecord
 from callboard.device.client.residents.ref import ResidentRef as AsyncResidentRef
 from callboard.device.client.residents.ref import how_to_call
 from callboard.device.config import DeviceConfig
@@ -197,9 +197,17 @@ class Device(DeviceApi[Blocking]):
         """What is known without asking the host."""
         return self._device.health()
 
-    def trim(self) -> None:
-        """Give cached device memory back to the driver."""
-        self._background.run(self._device.trim())
+    def pool_stats(self) -> PoolStats:
+        """The device memory that the context holds, block by block; errors as :meth:`callboard.Device.stats`."""
+        return self._background.run(self._device.pool_stats())
+
+    def trim(self, keep_bytes: int = 0) -> None:
+        """Give cached device memory back to the driver; see :meth:`callboard.Device.trim`."""
+        self._background.run(self._device.trim(keep_bytes))
+
+    def set_memory_limit(self, nbytes: int | None) -> None:
+        """Change ``memory_limit``; see :meth:`callboard.Device.set_memory_limit`."""
+        self._background.run(self._device.set_memory_limit(nbytes))
 
     def events(self) -> Iterator[DeviceEvent]:
         """``Lost``, ``Recovered`` and ``Stopped`` from now on, each waited for; ends after ``Stopped``."""

@@ -14,7 +14,7 @@ BOUND = 60.0
 
 
 @pytest.fixture(scope="module", params=[*CPU[1:], *HOSTS])
-def hosted(request: pytest.FixtureRequest) -> Iterator[Any]:
+def session(request: pytest.FixtureRequest) -> Iterator[Any]:
     """Sessions with a host: those of a library alone have no arenas."""
     yield from opened(request.param)
 
@@ -34,9 +34,9 @@ ROWS = {
 
 
 @pytest.mark.parametrize("views", ROWS.values(), ids=ROWS.keys())
-def test_rows_are_one_transfer_each_way(hosted: DeviceSession, views: Any) -> None:
+def test_rows_are_one_transfer_each_way(session: DeviceSession, views: Any) -> None:
     of_device, of_host = views
-    device = hosted.device
+    device = session.device
     values = np.arange(6 * 40 * 64, dtype=np.int32).reshape(6, 40, 64)
     host = device.host_empty((6, 40, 64), "i32")
     host[...] = -values
@@ -45,7 +45,7 @@ def test_rows_are_one_transfer_each_way(hosted: DeviceSession, views: Any) -> No
     assert view.layout == of_device(target).layout
     expected = values.copy()
     of_device(expected)[...] = of_host(-values)
-    np.testing.assert_array_equal(hosted.get(target), expected)
+    np.testing.assert_array_equal(session.get(target), expected)
     back = device.host_empty((6, 40, 64), "i32")
     back[...] = 7
     device.memcpy(of_host(back), view).result(BOUND)
@@ -66,8 +66,8 @@ PACKED = {
 
 @pytest.mark.parametrize("kind", ["i8", "f64", "c128"])
 @pytest.mark.parametrize("view", PACKED.values(), ids=PACKED.keys())
-def test_other_views_are_packed(hosted: DeviceSession, view: Any, kind: str) -> None:
-    device = hosted.device
+def test_other_views_are_packed(session: DeviceSession, view: Any, kind: str) -> None:
+    device = session.device
     values = (np.arange(6 * 7 * 8 * 9) % 100).reshape(6, 7, 8, 9).astype(device.empty(1, kind).dtype.np)
     for host in (np.empty_like(values), device.host_empty(values.shape, kind)):
         host[...] = -values
@@ -75,7 +75,7 @@ def test_other_views_are_packed(hosted: DeviceSession, view: Any, kind: str) -> 
         device.memcpy(view(target), view(host))
         expected = values.copy()
         view(expected)[...] = view(-values)
-        np.testing.assert_array_equal(hosted.get(target), expected)
+        np.testing.assert_array_equal(session.get(target), expected)
         host[...] = 5
         expected = np.full_like(values, 5)
         got = view(target).get(out=view(host)).result(BOUND)
@@ -84,31 +84,31 @@ def test_other_views_are_packed(hosted: DeviceSession, view: Any, kind: str) -> 
         assert np.shares_memory(got, host)
 
 
-def test_what_is_longer_than_a_chunk_goes_in_parts(hosted: DeviceSession) -> None:
-    device = hosted.device
+def test_what_is_longer_than_a_chunk_goes_in_parts(session: DeviceSession) -> None:
+    device = session.device
     values = np.arange(9_000_000, dtype=np.float64).reshape(3000, 3000)
     target = device.zeros((3000, 3100), "f64")
     view = device.put(values, out=target[:, 50:3050])
-    np.testing.assert_array_equal(hosted.get(view), values)
+    np.testing.assert_array_equal(session.get(view), values)
     again = device.put(2 * values, out=view, non_blocking=True)
-    np.testing.assert_array_equal(hosted.get(again), 2 * values)
-    assert not hosted.get(target)[:, :50].any()
+    np.testing.assert_array_equal(session.get(again), 2 * values)
+    assert not session.get(target)[:, :50].any()
 
 
-def test_bytes_are_set_in_views(hosted: DeviceSession) -> None:
-    device = hosted.device
+def test_bytes_are_set_in_views(session: DeviceSession) -> None:
+    device = session.device
     target = device.zeros((4, 6, 8), "i32")
     assert device.memset(target[1:3, ::2, 2:5], 0x81).layout == target[1:3, ::2, 2:5].layout
     expected = np.zeros((4, 6, 8), np.uint32)
     expected[1:3, ::2, 2:5] = 0x81818181
-    np.testing.assert_array_equal(hosted.get(target).view(np.uint32), expected)
+    np.testing.assert_array_equal(session.get(target).view(np.uint32), expected)
     number = device.zeros((), "f64")
     device.memset(number, 0)
-    assert hosted.get(number) == 0
+    assert session.get(number) == 0
 
 
-def test_what_does_not_fit_is_refused(hosted: DeviceSession) -> None:
-    device = hosted.device
+def test_what_does_not_fit_is_refused(session: DeviceSession) -> None:
+    device = session.device
     target, values = device.zeros((4, 6)), np.zeros((4, 5), np.float32)
     with pytest.raises(ShapeError, match=r"put: out is f32\[4, 6\], the array is f32\[4, 5\]"):
         device.memcpy(target, values)

@@ -14,7 +14,7 @@ from callboard.device.client.api import DeviceApi
 from callboard.device.client.line.answers import Answers
 from callboard.device.client.line.interop import Interop
 from callboard.device.client.line.port import OpPort
-from callboard.device.client.line.status import DeviceHealth, DeviceStats, HostStats, TraceRecord
+from callboard.device.client.line.status import DeviceHealth, DeviceStats, HostStats, PoolStats, TraceRecord
 from callboard.device.client.line.transfers import Transfers
 from callboard.device.client.memory.pinned import PinnedBufferPool
 from callboard.device.client.refs import DeviceRefs
@@ -289,10 +289,47 @@ class Device(DeviceApi[Asynchronous]):
 
         return remove
 
-    async def trim(self) -> None:
-        """Give cached device memory back to the driver."""
+    async def pool_stats(self) -> PoolStats:
+        """The device memory that the context holds, block by block, asked of the host; errors as :meth:`stats`."""
+        stats: PoolStats = await self._answers.ask("pool", timeout=CONTROL_TIMEOUT, type=PoolStats)
+        return stats
+
+    async def trim(self, keep_bytes: int = 0) -> None:
+        """Give cached device memory back to the driver, and the caches of torch and CuPy in the host.
+
+        Args:
+            keep_bytes: How much of our own cache may stay. Largest blocks go first; those that work in flight uses
+                stay in any case.
+
+        Raises:
+            ValueError: A negative number.
+            AskTimeout, ContextLost, DeviceStopped
+        """
+        if keep_bytes < 0:
+            raise ValueError(f"trim: keep_bytes is {keep_bytes}; it is at least 0")
         self._port.flush()
-        await self._actor.own.freed_shared(self._answers.ask)
+        if keep_bytes:
+            await self._answers.ask("trim", keep_bytes, timeout=CONTROL_TIMEOUT)
+        else:
+            await self._actor.own.freed_shared(self._answers.ask)
+
+    async def set_memory_limit(self, nbytes: int | None) -> None:
+        """Change ``memory_limit``, in this context and later ones.
+
+        What is in use beyond it stays: ops that need more memory fail with ``OutOfMemory`` until enough is freed.
+        Arrays that resident actors make by themselves have the configured limit still.
+
+        Args:
+            nbytes: Most bytes of device memory that arrays may take; None for no limit.
+
+        Raises:
+            ValueError: Less than 1.
+            AskTimeout, ContextLost, DeviceStopped
+        """
+        if nbytes is not None and nbytes < 1:
+            raise ValueError(f"set_memory_limit: nbytes is {nbytes}; it is at least 1, or None")
+        self._actor.set_memory_limit(nbytes)
+        await self._answers.ask("limit", nbytes, timeout=CONTROL_TIMEOUT)
 
     def per_generation(self, make: "Callable[[Device], T | Awaitable[T]]") -> "PerGeneration[T]":
         """Keep ``make(device)``, made again on first use in each generation.
