@@ -140,5 +140,5 @@ def _setting(name: str, dtype: DType) -> Any:
     kind = KINDS.get(dtype.name, "C2C")
     values = {"dtype": dtype.name, "shape": (EXTENT,), "kind": kind, "dims": (EXTENT,), "low": 0.0, "high": 1.0}
     values |= {"name": "f", "source": Source("text"), "spec": LaunchSpec("f", (), Geometry((1, 1, 1), (1, 1, 1)))}
-    values |= {"format": "csr", "equation": "ij->ji", **dict.fromkeys(("modes_a", "modes_b", "modes_out"), "ij")}
+    values |= {"handle": "", "format": "csr", "equation": "ij->ji", **dict.fromkeys(("modes_a", "modes_b", "modes_out"), "ij")}
     return values[name]

@@ -19,6 +19,7 @@ BUILT_IN = {
     "blas_lt": "callboard.kernel.blas_lt.api:BlasLtApi",
     "cub": "callboard.kernel.cub.api:CubApi",
     "elementwise": "callboard.kernel.elementwise.api:ElementwiseApi",
+    "event": "callboard.kernel.event.api:EventApi",
     "fft": "callboard.kernel.fft.api:FftApi",
     "nvrtc": "callboard.kernel.nvrtc.api:NvrtcApi",
     "rng": "callboard.kernel.rng.api:RngApi",

@@ -228,8 +228,9 @@ class GpuRef(Operand, ArrayOperators, Reply["GpuRef[Mode]"], Generic[Mode]):
         """Copy it to the host, in program order: the values after all ops called before.
 
         Args:
-            out: A C-contiguous array of the same shape and dtype to fill; a new one otherwise. An array of
-                ``dev.host_empty`` is filled by the device without a further copy.
+            out: An array of the same shape and dtype to fill, of any strides; a new one otherwise. An array of
+                ``dev.host_empty`` or of a pinned pool is filled by the device without a further copy, also rows of one
+                at a pitch, in slices (``cuMemcpy2DAsync``, ``cuMemcpy3DAsync``).
 
         Returns:
             A reply whose value is the array, which the caller owns; of a :mod:`callboard.sync` device, the array.

@@ -10,6 +10,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from callboard.backends.cpu.marks import CpuMark, ForeignMark, SharedMark
 from callboard.backends.cpu.stream import CpuStream
 from callboard.core.backend import AccelBackend, AccelDevice, AccelStream, DeviceInfo, Memory, Readback
 from callboard.core.errors import OutOfMemory
@@ -30,6 +31,7 @@ LIBRARIES = LibraryTable(
     blas_lt="CpuBlasLt",
     cub="CpuCub",
     elementwise="CpuElementwise",
+    event="CpuEventLibrary",
     fft="CpuFft",
     memory="CpuMemory",
     nvrtc="CpuNvrtc",
@@ -108,6 +110,12 @@ class CpuDevice(AccelDevice):
 
     def release(self, memory: Memory) -> None:
         memory.owner = None
+
+    def event(self, *, timing: bool, blocking: bool, interprocess: bool) -> CpuMark:
+        return SharedMark() if interprocess else CpuMark()
+
+    def open_event(self, handle: bytes) -> ForeignMark:
+        return ForeignMark(handle)
 
     def memory_info(self) -> tuple[int, int]:
         return memory()

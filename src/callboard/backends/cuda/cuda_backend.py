@@ -22,6 +22,7 @@ LIBRARIES = LibraryTable(
     blas_lt="CudaBlasLt",
     cub="CudaCub",
     elementwise="CudaElementwise",
+    event="CudaEventLibrary",
     fft="CudaFft",
     memory="CudaMemory",
     nvrtc="CudaNvrtc",

@@ -14,9 +14,13 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
+from callboard.core.op import Fence
 from callboard.device.protocol.messages import Plain
 
 __all__ = ["NOTHING", "Holds", "Parking"]
+
+
+FENCES = ("behind", "between")
 
 
 class Holds:
@@ -54,11 +58,15 @@ class Parked:
         number: Its place in program order.
         message, again: Called as ``again(message)`` when it can go on.
         reads, writes, lib, own: As :meth:`Parking.park` takes them.
+        leads: Later messages of the same library park behind it.
+        fence: As of :attr:`Op.fence`: it stays behind all parked messages; ``"between"``: later ones stay behind it.
         ahead: Number of earlier parked messages that it conflicts with.
         behind: Later parked messages that count it in their ``ahead``.
     """
 
-    __slots__ = ("again", "ahead", "behind", "leads", "lib", "message", "number", "own", "reads", "writes")
+    __slots__ = (
+        *("again", "ahead", "behind", "fence", "leads", "lib", "message", "number", "own", "reads", "writes"),
+    )
 
     def __init__(
         self,
@@ -69,6 +77,7 @@ class Parked:
         lib: str | None,
         own: Holds,
         leads: bool,
+        fence: Fence | None,
     ) -> None:
         self.number = number
         self.message = message
@@ -78,6 +87,7 @@ class Parked:
         self.lib = lib
         self.own = own
         self.leads = leads
+        self.fence = fence
         self.ahead = 0
         self.behind: list[Parked] = []
 
@@ -108,6 +118,7 @@ class Parking:
         self._number = 0
         self._users: dict[int, Users] = {}
         self._last: dict[str, Parked] = {}  # by library
+        self._fence: Parked | None = None  # the last one that all later messages stay behind
         # Messages with none ahead of them wait for one of these:
         self._until: dict[object, list[Parked]] = {}
         self._held_from_readers: dict[int, list[Parked]] = {}
@@ -126,7 +137,14 @@ class Parking:
     def __len__(self) -> int:
         return len(self._parked)
 
-    def blocks(self, reads: Iterable[int], writes: Iterable[int], lib: str | None, own: Holds = NOTHING) -> bool:
+    def blocks(
+        self,
+        reads: Iterable[int],
+        writes: Iterable[int],
+        lib: str | None,
+        own: Holds = NOTHING,
+        fence: Fence | None = None,
+    ) -> bool:
         """Whether a message that reads and writes these buffers must park.
 
         Args:
@@ -134,9 +152,12 @@ class Parking:
             lib: Its library, or resident actor. None for a free: it is ordered by its buffers only, and does not wait
                 for memory.
             own: Holds of the same resident actor: its calls do not block each other.
+            fence: Of the op; it stays behind all that is parked.
         """
         if self._current is not None:
             return False  # it is admitted again because nothing blocks it
+        if (self._fence is not None and lib is not None) or (fence in FENCES and self._parked):
+            return True  # a free passes: what it gives back may be what the fence waits for
         if lib is not None and (self.closed or lib in self._last):
             return True
         users = self._users
@@ -155,20 +176,21 @@ class Parking:
         own: Holds = NOTHING,
         until: object = None,
         leads: bool = True,
+        fence: Fence | None = None,
     ) -> None:
         """Keep a message until nothing blocks it; then ``again(message)`` admits it, or parks it once more.
 
         Args:
             message: The message.
             again: Called with the message.
-            reads, writes, lib, own: As in :meth:`blocks`.
+            reads, writes, lib, own, fence: As in :meth:`blocks`.
             until: What it waits for once no message is ahead of it; :meth:`come` is called with the same object. None:
                 it is blocked, or the parking is closed.
             leads: Later messages of the same library park behind it.
         """
         parked = self._current
         if parked is None:
-            parked = self._enter(Parked(self._number, message, reads, writes, lib, own, leads))
+            parked = self._enter(Parked(self._number, message, reads, writes, lib, own, leads, fence))
         else:
             self._current = None  # it keeps its place
         parked.again = again
@@ -232,8 +254,12 @@ class Parking:
     def _enter(self, parked: Parked) -> Parked:
         """Put a message behind all messages that it conflicts with."""
         self._number += 1
+        ahead: set[Parked] = set(self._parked) if parked.fence in FENCES else set()
         self._parked.add(parked)
-        ahead: set[Parked] = set()
+        if self._fence is not None and parked.lib is not None:
+            ahead.add(self._fence)
+        if parked.fence == "between":
+            self._fence = parked
         for b in parked.reads:
             users = self._users.get(b)
             if users is not None and users.writer is not None:
@@ -263,6 +289,8 @@ class Parking:
     def _leave(self, parked: Parked) -> None:
         """A message has been admitted: it no longer blocks the messages behind it."""
         self._parked.discard(parked)
+        if self._fence is parked:
+            self._fence = None
         for buffers in (parked.reads, parked.writes):
             for b in buffers:
                 users = self._users.get(b)

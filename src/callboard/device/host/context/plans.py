@@ -11,7 +11,7 @@ from callboard.core.backend import Status
 from callboard.core.errors import AccelError, ContextPoisoned, LibraryError, Unrecoverable, UnsupportedOp
 from callboard.core.layout import Layout, OpenLayout
 from callboard.core.library import Extents
-from callboard.core.op import OPS, Op, info_of, outputs_of
+from callboard.core.op import OPS, Fence, Op, info_of, outputs_of
 from callboard.core.operand import Operand, Role
 from callboard.core.opinfo import read_signature
 from callboard.device.host.context.blocks import BindingCache
@@ -73,7 +73,8 @@ class Plan:
         launch: The library's bound method; None until the plan is ready, and while outputs have to be sized first.
         query_size: The library's bound method to run before the launch, to size outputs or because it blocks; None if
             there is none.
-        late: The library's bound method that is launched after ``query_size``; None without one.
+        late: The library's bound method that is launched after ``query_size``, or behind other ops (:attr:`Op.fence`);
+            None without one.
         state: What the library's prepare returned; closed, if it has ``close``, when the plan is dropped.
         error: Why this signature cannot be executed.
         held: Number of inline launches in a row that took too long.
@@ -211,6 +212,11 @@ class Plan:
             if not binding.host:
                 (writes if binding.writes else reads).append(buffer)
         return reads, writes
+
+    @property
+    def fence(self) -> Fence | None:
+        """How it is ordered beside its operands (:attr:`Op.fence`)."""
+        return None if self.error is not None else self.op.fence
 
     @property
     def passed(self) -> bool:
