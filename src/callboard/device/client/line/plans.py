@@ -18,7 +18,8 @@ class ClientPlan:
 
     Attributes:
         tag: Of the op.
-        made: Layouts of the outputs to make.
+        outputs: Layouts of the outputs to make.
+        made: Their names.
         written: Positions, among the operands, of those that the caller gave to be written.
         apart: The places where operands lay when last seen not to overlap, as in a call.
         value: The reply is a value.
@@ -29,13 +30,14 @@ class ClientPlan:
         open: The extents of made outputs depend on data.
     """
 
-    __slots__ = ("apart", "one_given", "one_made", "open", "outputs", "returned", "tag", "value", "written")
+    __slots__ = ("apart", "made", "one_given", "one_made", "open", "outputs", "returned", "tag", "value", "written")
 
     def __init__(self, op: Op[Any, Any]) -> None:
         info = info_of(type(op))
         made = outputs_of(op)
         self.tag = info.tag
         self.outputs: tuple[Layout, ...] = tuple(made.values())
+        self.made = tuple(made)
         written: list[int] = []
         places: dict[str, int] = {}
         operands = [leaf for leaf in info.leaves(op) if isinstance(leaf.value, Operand)]

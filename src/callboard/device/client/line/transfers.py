@@ -39,7 +39,7 @@ class Transfers:
     """Copies between host arrays and one device."""
 
     def __init__(self, port: OpPort, arenas: ArenaPool) -> None:
-        self._port = port
+        self._port = self.port = port
         self._arenas = arenas
         self._copier = Copier()
 
@@ -57,18 +57,28 @@ class Transfers:
             done: GpuRef = self._port.submit(Upload(host=region), extra=_Keep(source), depth=depth)
             return done
         if source.nbytes <= CHUNK and not non_blocking:
-            self._port.check_room(1)
-            slot = self._arenas.take(source.nbytes)
-            try:
-                self._copier.copy(slot.as_array(layout.dtype.np, layout.shape), source)
-                lease = _Lease(self._arenas, slot)
-                region = HostRegion(self._port, slot.arena_id, slot.offset, layout, self._port.generation)
-                ref: GpuRef = self._port.submit(Upload(host=region), extra=lease, depth=depth)
-            except BaseException:  # Ctrl-C, too: nothing else gives the slot back
-                self._arenas.give(slot)
-                raise
-            return ref
+            return self._upload(source, layout, None, depth + 1)
         return self._put_chunks(source, layout, non_blocking, depth + 1)
+
+    def write(self, array: Array, out: GpuRef[Any], depth: int = 2) -> None:
+        """Give a ref new contents: those of a host array of its shape and dtype."""
+        if array.nbytes > CHUNK or not out.layout.contiguous:
+            self._port.submit(Copy(src=self.put(array, None, False, depth + 1), out=out), depth=depth)
+        elif array.nbytes:
+            self._upload(array, layout_of(out.dtype, out.shape), out, depth + 1)
+
+    def _upload(self, source: Array, layout: Layout, out: GpuRef[Any] | None, depth: int) -> GpuRef[Any]:
+        self._port.check_room(1)
+        slot = self._arenas.take(source.nbytes)
+        try:
+            self._copier.copy(slot.as_array(layout.dtype.np, layout.shape), source)
+            lease = _Lease(self._arenas, slot)
+            region = HostRegion(self._port, slot.arena_id, slot.offset, layout, self._port.generation)
+            ref: GpuRef = self._port.submit(Upload(host=region, out=out), extra=lease, depth=depth)
+        except BaseException:  # Ctrl-C, too: nothing else gives the slot back
+            self._arenas.give(slot)
+            raise
+        return ref
 
     def _put_chunks(self, source: Array, layout: Layout, non_blocking: bool, depth: int) -> GpuRef:
         parts = list(_parts(source.reshape(-1) if source.flags.c_contiguous else source))

@@ -18,6 +18,8 @@ from callboard.device.protocol.messages import Plain
 
 __all__ = ["NOTHING", "Holds", "Parking"]
 
+Libs = str | tuple[str, ...] | None
+
 
 class Holds:
     """How many calls read, and how many write, each buffer."""
@@ -54,6 +56,7 @@ class Parked:
         number: Its place in program order.
         message, again: Called as ``again(message)`` when it can go on.
         reads, writes, lib, own: As :meth:`Parking.park` takes them.
+        libs: The libraries of ``lib``.
         leads: Later messages of the same library park behind it.
         yields: It leads no more once a held buffer is all that it waits for.
         ahead: Number of earlier parked messages that it conflicts with.
@@ -61,7 +64,7 @@ class Parked:
     """
 
     __slots__ = (
-        *("again", "ahead", "behind", "leads", "lib", "message", "number", "own", "reads", "writes", "yields"),
+        *("again", "ahead", "behind", "leads", "lib", "libs", "message", "number", "own", "reads", "writes", "yields"),
     )
 
     def __init__(
@@ -70,7 +73,7 @@ class Parked:
         message: Plain,
         reads: Collection[int],
         writes: Collection[int],
-        lib: str | None,
+        lib: Libs,
         own: Holds,
         leads: bool,
         yields: bool,
@@ -81,6 +84,7 @@ class Parked:
         self.reads = reads
         self.writes = writes
         self.lib = lib
+        self.libs = (lib,) if type(lib) is str else lib or ()
         self.own = own
         self.leads = leads
         self.yields = yields
@@ -138,19 +142,23 @@ class Parking:
     def __len__(self) -> int:
         return len(self._parked)
 
-    def blocks(self, reads: Iterable[int], writes: Iterable[int], lib: str | None, own: Holds = NOTHING) -> bool:
+    def blocks(self, reads: Iterable[int], writes: Iterable[int], lib: Libs, own: Holds = NOTHING) -> bool:
         """Whether a message that reads and writes these buffers must park.
 
         Args:
             reads, writes: Buffers that it only reads; buffers that it writes, makes or frees.
-            lib: Its library, or resident actor. None for a free: it is ordered by its buffers only, and does not wait
-                for memory.
+            lib: Its library, or resident actor; of a recording, all its libraries. None for a free: it is ordered by
+                its buffers only, and does not wait for memory.
             own: Holds of the same resident actor: its calls do not block each other.
         """
         if self._current is not None:
             return False  # it is admitted again because nothing blocks it
-        if lib is not None and (self.closed or lib in self._last):
-            return True
+        if lib is not None:
+            if self.closed:
+                return True
+            last = self._last
+            if lib in last if type(lib) is str else any(one in last for one in lib):
+                return True
         users = self._users
         for b in reads:
             if b in users and users[b].writer is not None:
@@ -163,7 +171,7 @@ class Parking:
         again: Callable[[Any], None],
         reads: Collection[int],
         writes: Collection[int],
-        lib: str | None,
+        lib: Libs,
         own: Holds = NOTHING,
         until: object = None,
         leads: bool = True,
@@ -258,11 +266,11 @@ class Parking:
                 ahead |= users.readers
                 if users.writer is not None:
                     ahead.add(users.writer)
-        if parked.lib:
-            if parked.lib in self._last:
-                ahead.add(self._last[parked.lib])
+        for lib in parked.libs:
+            if lib in self._last:
+                ahead.add(self._last[lib])
             if parked.leads:
-                self._last[parked.lib] = parked
+                self._last[lib] = parked
         for b in parked.reads:
             self._users.setdefault(b, Users()).readers.add(parked)
         for b in parked.writes:
@@ -287,8 +295,7 @@ class Parking:
                     users.writer = None
                 if users.writer is None and not users.readers:
                     del self._users[b]
-        if parked.lib and self._last.get(parked.lib) is parked:
-            del self._last[parked.lib]
+        self._lead_no_more(parked)
         for other in parked.behind:
             other.ahead -= 1
             if not other.ahead:
@@ -310,13 +317,17 @@ class Parking:
     def _yield(self, parked: Parked) -> None:
         """Let the messages go on that were behind this one only because they are of its library."""
         parked.leads = False
-        if parked.lib and self._last.get(parked.lib) is parked:
-            del self._last[parked.lib]
+        self._lead_no_more(parked)
         for other in [other for other in parked.behind if not parked.conflicts(other)]:
             parked.behind.remove(other)
             other.ahead -= 1
             if not other.ahead:
                 self._go(other)
+
+    def _lead_no_more(self, parked: Parked) -> None:
+        for lib in parked.libs:
+            if self._last.get(lib) is parked:
+                del self._last[lib]
 
     def _held(self, reads: Iterable[int], writes: Iterable[int], own: Holds) -> int | None:
         """A buffer that another actor's call holds and that these uses conflict with; None if there is none."""
