@@ -90,6 +90,10 @@ CHECKED: dict[str, tuple[str, tuple[Any, ...]]] = {
     "graph_instantiate": ("cuGraphInstantiateWithFlags", (_Handle, c_void_p, c_ulonglong)),
     "graph_exec_destroy": ("cuGraphExecDestroy", (c_void_p,)),
     "graph_destroy": ("cuGraphDestroy", (c_void_p,)),
+    "graph_upload": ("cuGraphUpload", (c_void_p, c_void_p)),
+    "graph_nodes": ("cuGraphGetNodes", (c_void_p, c_void_p, POINTER(c_size_t))),
+    "graph_node_type": ("cuGraphNodeGetType", (c_void_p, POINTER(c_int))),
+    "graph_kernel_node": ("cuGraphKernelNodeGetParams_v2", (c_void_p, c_void_p)),
     "event_create": ("cuEventCreate", (_Handle, c_uint)),
     "event_destroy": ("cuEventDestroy_v2", (c_void_p,)),
     "event_synchronize": ("cuEventSynchronize", (c_void_p,)),
@@ -106,6 +110,8 @@ NEWER: dict[str, tuple[str, tuple[Any, ...]]] = {
     "green_create": ("cuGreenCtxCreate", (_Handle, c_void_p, c_int, c_uint)),
     "green_destroy": ("cuGreenCtxDestroy", (c_void_p,)),
     "green_stream_create": ("cuGreenCtxStreamCreate", (_Handle, c_void_p, c_uint, c_int)),
+    "function_name": ("cuFuncGetName", (POINTER(c_char_p), c_void_p)),
+    "kernel_name": ("cuKernelGetName", (POINTER(c_char_p), c_void_p)),
 }
 HOT: dict[str, tuple[str, tuple[Any, ...]]] = {
     "set_current": ("cuCtxSetCurrent", (c_void_p,)),
@@ -127,6 +133,7 @@ HOT: dict[str, tuple[str, tuple[Any, ...]]] = {
     "memset_2d_16": ("cuMemsetD2D16Async", (c_void_p, c_size_t, c_ushort, c_size_t, c_size_t, c_void_p)),
     "memset_2d_32": ("cuMemsetD2D32Async", (c_void_p, c_size_t, c_uint, c_size_t, c_size_t, c_void_p)),
     "graph_launch": ("cuGraphLaunch", (c_void_p, c_void_p)),
+    "graph_exec_update": ("cuGraphExecUpdate_v2", (c_void_p, c_void_p, c_void_p)),
     "launch_kernel": (
         "cuLaunchKernel",
         (c_void_p, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_void_p, c_void_p, c_void_p),
@@ -180,6 +187,11 @@ class Driver:
     graph_launch: Call
     graph_exec_destroy: Call
     graph_destroy: Call
+    graph_upload: Call
+    graph_nodes: Call
+    graph_node_type: Call
+    graph_kernel_node: Call
+    graph_exec_update: Call
     event_create: Call
     event_destroy: Call
     event_synchronize: Call
@@ -193,6 +205,8 @@ class Driver:
     green_create: Call
     green_destroy: Call
     green_stream_create: Call
+    function_name: Call
+    kernel_name: Call
     ctx_synchronize: Call
     event_query: Call
     stream_query: Call

@@ -102,7 +102,10 @@ class OpRecorder:
             check_overlaps(op)
         made = [port.mint() for _ in plan.outputs]
         answer, settles, _ = reply_to(port, port.outbox.released, plan, op, 0, made, None)
-        refs = _refs_of(settles())
+        settled = settles()
+        refs = _refs_of(settled)
+        if not refs:
+            settled._resolve()
         where = _where(plan.tag, depth + 1)
         self._note_made(made, plan.outputs, refs)
         for ref in refs:
