@@ -126,9 +126,7 @@ class Device(DeviceApi[Asynchronous]):
     # -- recordings ----------------------------------------------------------------------------------------------------
 
     async def _recording_stats(self, recording: int) -> RecordingStats:
-        known = await self._answers.ask(
-            "recording", recording, timeout=CONTROL_TIMEOUT, type=RecordingStats | None
-        )
+        known = await self._answers.ask("recording", recording, timeout=CONTROL_TIMEOUT, type=RecordingStats | None)
         return known or RecordingStats()
 
     # -- flow ----------------------------------------------------------------------------------------------------------

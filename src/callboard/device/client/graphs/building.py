@@ -126,7 +126,7 @@ def built(port: "OpPort", taken: OpRecorder, inputs: Sequence[Input], returns: S
 
 
 def _all_inputs(port: "OpPort", taken: OpRecorder, inputs: Sequence[Input]) -> list[Input]:
-    """The inputs with a name, and the other arrays that ops are given, as ``in0``, ``in1`` …"""
+    """The inputs with a name, and the other arrays that ops are given, as ``in0``, ``in1`` and so on."""
     by_buffer = {one.ref.allocation.id: one for one in inputs}
     if len(by_buffer) < len(inputs):
         raise ShapeError("record: two inputs share memory; name the array that both are part of")

@@ -1,5 +1,6 @@
 """``Recording``: a chain of ops, called once and replayed as one."""
 
+import functools
 import weakref
 from collections.abc import Callable, Coroutine, Mapping
 from contextvars import Token
@@ -214,12 +215,12 @@ class Recording(Generic[Mode]):
                 raise self._missing(made)
         send = self._services._patiently
         if not made.draws or not n:
-            numbers = [n] + [0] * (2 * sum(len(draw.at) for draw in made.draws))
+            numbers: list[int | float] = [n, *[0] * (2 * sum(len(draw.at) for draw in made.draws))]
             return send(lambda: self._send(made, numbers))
         port.check_room(1)
         answer: Any = None
         for numbers in _drawn(made, n):
-            answer = send(lambda numbers=numbers: self._send(made, numbers))  # type: ignore[misc]
+            answer = send(functools.partial(self._send, made, numbers))
         return answer
 
     def _send(self, made: Built, numbers: list[int | float]) -> Any:
@@ -253,7 +254,7 @@ class Recording(Generic[Mode]):
 
     @property
     def inputs(self) -> dict[str, Layout]:
-        """What :meth:`replay` may be given: shape and dtype by name. Arrays without a name are ``in0``, ``in1`` …"""
+        """What :meth:`replay` may be given: layouts by name. Arrays without a name are ``in0``, ``in1`` and so on."""
         return {one.name: one.layout for one in self._ready().inputs if one.layout is not None}
 
     def _give(self, values: Mapping[str, Any]) -> None:
@@ -302,12 +303,12 @@ class Recording(Generic[Mode]):
             if any(ref.allocation is owner for owner in self._owners):
                 raise ShapeError(f"replay: {made.inputs[at].name} is an array that the recording writes; pass a copy")
             for other, beside in enumerate(refs):
-                if other != at and beside.allocation is ref.allocation:
-                    if made.operands[at].writes or made.operands[other].writes:
-                        raise ShapeError(
-                            f"replay: {made.inputs[at].name} and {made.inputs[other].name} share memory, and the "
-                            "recording writes to it; pass a copy"
-                        )
+                written = made.operands[at].writes or made.operands[other].writes
+                if other != at and beside.allocation is ref.allocation and written:
+                    raise ShapeError(
+                        f"replay: {made.inputs[at].name} and {made.inputs[other].name} share memory, and the recording "
+                        "writes to it; pass a copy"
+                    )
 
     def _renew(self, made: Built) -> None:
         """Make the recording's own arrays in this generation."""

@@ -70,14 +70,14 @@ class Node(NamedTuple):
     """An op of a recording.
 
     Attributes:
-        index: Its place in the order of the calls.
+        at: Its place in the order of the calls.
         op: Tag of the op.
         reads, writes: Names of the fields and their layouts.
-        after: Indices of the ops that it has to come after, because of what it reads and writes.
+        after: Places of the ops that it has to come after, because of what it reads and writes.
         where: The line that made it.
     """
 
-    index: int
+    at: int
     op: str
     reads: tuple[str, ...]
     writes: tuple[str, ...]
@@ -195,9 +195,9 @@ def dot(nodes: Sequence[Node], title: str) -> str:
     """The nodes as a graph in the DOT language of Graphviz."""
     lines = [f"digraph {_quoted(title)} {{", "  node [shape=box, fontname=monospace];"]
     for node in nodes:
-        text = "\n".join([f"{node.index}: {node.op}", *(f"-> {written}" for written in node.writes)])
-        lines.append(f"  n{node.index} [label={_quoted(text)}, tooltip={_quoted(node.where)}];")
-    lines += [f"  n{earlier} -> n{node.index};" for node in nodes for earlier in node.after]
+        text = "\n".join([f"{node.at}: {node.op}", *(f"-> {written}" for written in node.writes)])
+        lines.append(f"  n{node.at} [label={_quoted(text)}, tooltip={_quoted(node.where)}];")
+    lines += [f"  n{earlier} -> n{node.at};" for node in nodes for earlier in node.after]
     return "\n".join([*lines, "}", ""])
 
 

@@ -7,7 +7,7 @@ from callboard.core.backend import AccelDevice, AccelStream
 from callboard.core.errors import ShapeError
 from callboard.device.host.context.plans import GRAPH, Plan, Plans, unreadable
 from callboard.device.host.context.timelines import Timeline
-from callboard.device.host.graphs.replay import Replay, RecordedStep, noted
+from callboard.device.host.graphs.replay import RecordedStep, Replay, noted
 from callboard.device.protocol.messages import ProtocolError
 from callboard.device.protocol.recording import Step, read_script
 

@@ -44,7 +44,7 @@ Addresses = tuple[int, ...]
 class RecordedStep:
     """An op of a recording, with its plan."""
 
-    __slots__ = ("drawn", "numbers", "plan", "places", "where")
+    __slots__ = ("drawn", "numbers", "places", "plan", "where")
 
     def __init__(self, plan: Plan, step: Step) -> None:
         self.plan = plan
@@ -54,12 +54,11 @@ class RecordedStep:
         operands = [(b.at, b.item) for b in plan.bindings]
         made = [(at, item) for at, item, _ in plan.makes]
         fits = len(step.bindings) == 2 * len(operands) and len(step.outputs) == 2 * len(made)
-        places = [*step.bindings, *step.outputs]
-        self.places = (
-            tuple((at, item, *where) for (at, item), *where in zip([*operands, *made], places[::2], places[1::2]))
-            if fits
-            else None
-        )
+        self.places: list[tuple[int, int, int, int]] | None = None
+        if fits:
+            places = [*step.bindings, *step.outputs]
+            rows = zip([*operands, *made], places[::2], places[1::2], strict=True)
+            self.places = [(at, item, operand, offset) for (at, item), operand, offset in rows]
 
     def unfit(self) -> AccelError | None:
         """Why it cannot be recorded, None if it can."""
@@ -145,22 +144,22 @@ class ReplayStatus(Status):
         self.replayed: list[tuple[int, Part, Replayed]] = []
 
     def check(self, outcome: bytes) -> None:
-        first: tuple[int, int, AccelError] | None = None
+        failed: list[tuple[int, int, AccelError]] = []
         for turn, part, replayed in self.replayed:
-            for status, error in replayed.failures():
+            for status, failure in replayed.failures():
                 at = next((at for at, held in part.held.items() if held is status), part.steps[0])
-                first = min(first or (turn, at, error), (turn, at, error), key=lambda f: f[:2])
+                failed.append((turn, at, failure))
         for turn, at, status, copied in self.outcomes:
             try:
                 status.check(b"" if copied is None else copied.take())
             except (ContextPoisoned, Unrecoverable):
                 raise
             except AccelError as error:
-                first = min(first or (turn, at, error), (turn, at, error), key=lambda f: f[:2])
-        if first is not None:
-            turn, at, error = first
+                failed.append((turn, at, error))
+        if failed:
+            turn, at, first = min(failed, key=lambda one: one[:2])
             which = f", replay {turn + 1} of {self.times}" if self.times > 1 else ""
-            raise noted(error, self.replay.named(at) + which)
+            raise noted(first, self.replay.named(at) + which)
 
 
 class Replay:
@@ -171,9 +170,7 @@ class Replay:
         steps: Its ops, with their plans, which it pins.
     """
 
-    def __init__(
-        self, device: AccelDevice, timeline: Timeline, recorder: AccelStream | None, script: Script
-    ) -> None:
+    def __init__(self, device: AccelDevice, timeline: Timeline, recorder: AccelStream | None, script: Script) -> None:
         self._device = device
         self._timeline = timeline
         self._recorder = recorder
@@ -228,15 +225,14 @@ class Replay:
         turn: int,
         status: ReplayStatus,
     ) -> None:
-        checks = part.checks
         if part.graph is not None:
             self._count["launches"] += 1
             replayed = part.graph.launch(stream)
             if replayed is not None:
                 status.replayed.append((turn, part, replayed))
-            for at, one in checks:
-                copied = self._device.read_back(stream, one.address, one.nbytes)
-                status.outcomes.append((turn, at, one, copied))
+            status.outcomes += [
+                (turn, at, one, self._device.read_back(stream, one.address, one.nbytes)) for at, one in part.checks
+            ]
             return
         for at in part.steps:
             self._count["single"] += 1
@@ -251,9 +247,7 @@ class Replay:
                 copied = self._device.read_back(stream, launched.address, launched.nbytes) if launched.nbytes else None
                 status.outcomes.append((turn, at, launched, copied))
 
-    def _launched(
-        self, at: int, stream: AccelStream, addresses: Addresses, numbers: Sequence[Number]
-    ) -> Status | None:
+    def _launched(self, at: int, stream: AccelStream, addresses: Addresses, numbers: Sequence[Number]) -> Status | None:
         try:
             return self.steps[at].launch(stream, addresses, numbers)
         except (ContextPoisoned, Unrecoverable):
