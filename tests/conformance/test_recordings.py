@@ -139,6 +139,34 @@ def test_transforms_sparse_products_and_copies(dev: cb.sync.Device) -> None:
     rec.close()
 
 
+def test_a_recording_inside_another(dev: cb.sync.Device) -> None:
+    """It has arrays of its own there; alone it goes on as before."""
+    w, numbers, twin = dev.put(drawn(8, 8)), dev.rng.generator(seed=2), dev.rng.generator(seed=2)
+    x = dev.put(drawn(8, 8, seed=1))
+    with dev.record(x=x) as layer:
+        layer.returns(dev.blas.gemm(dev.tensor.permutation(x, "ij", "ij", op_a="relu"), w))
+    with dev.record() as noise:
+        noise.returns(numbers.normal((8, 8)))
+    with dev.record(x=x) as whole:
+        y = layer.replay(x=layer.replay(x=layer.replay(2)))
+        total = dev.copy(noise.replay())
+        dev.blas.axpy(y.reshape(-1), total.reshape(-1))
+        whole.returns(y, total)
+        with pytest.raises(TypeError, match="while recording pass a GpuRef"):
+            layer.replay(x=drawn(8, 8))
+    assert len(whole.nodes) == 11
+    for seed in range(2):
+        new = drawn(8, 8, seed=seed)
+        want = layer.replay(x=new).get()
+        for _ in range(2):
+            want = layer.replay(x=want).get()
+        got, summed = whole.replay(x=new)
+        assert np.array_equal(got.get(), want)
+        assert np.allclose(summed.get(), want + twin.normal((8, 8)).get(), rtol=1e-5, atol=1e-5)
+    for recording in (layer, noise, whole):
+        recording.close()
+
+
 def spd(n: int, seed: int) -> Array:
     a = drawn(n, n, seed=seed, dtype="f8")
     return a @ a.T + n * np.eye(n)

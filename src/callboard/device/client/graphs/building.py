@@ -8,7 +8,7 @@ from callboard.core.layout import Layout
 from callboard.core.recording import Stream
 from callboard.core.ref import Allocation, GpuRef
 from callboard.device.client.graphs.recorder import OpRecorder
-from callboard.device.client.graphs.script import Place, packed, script_operands, steps_of
+from callboard.device.client.graphs.script import Place, RecordedOp, packed, script_operands, steps_of
 from callboard.device.protocol.recording import Script, ScriptOperand, write_script
 
 if TYPE_CHECKING:
@@ -78,6 +78,7 @@ class Built(NamedTuple):
         owners: Those of them that refs name, by operand.
         outputs: What a replay gives.
         draws: Its random numbers.
+        ops, places: What it was made of, for a recording that includes this one.
     """
 
     handle: Allocation
@@ -88,6 +89,8 @@ class Built(NamedTuple):
     owners: dict[int, Allocation]
     outputs: list[Output]
     draws: list[Draw]
+    ops: list[RecordedOp]
+    places: dict[int, Place]
 
 
 def built(port: "OpPort", taken: OpRecorder, inputs: Sequence[Input], returns: Sequence[GpuRef[Any]]) -> Built:
@@ -122,7 +125,7 @@ def built(port: "OpPort", taken: OpRecorder, inputs: Sequence[Input], returns: S
     operands = script_operands(ops, places, names, own)
     signature = write_script(Script(handle.id, operands, steps_of(ops, places)))
     outputs = [Output((p := places[r.allocation.id]).operand, r.offset + p.shift, r.layout) for r in returns]
-    return Built(handle, signature, operands, given, own, owners, outputs, _draws(taken))
+    return Built(handle, signature, operands, given, own, owners, outputs, _draws(taken), ops, places)
 
 
 def _all_inputs(port: "OpPort", taken: OpRecorder, inputs: Sequence[Input]) -> list[Input]:

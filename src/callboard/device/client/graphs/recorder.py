@@ -38,8 +38,8 @@ class Own:
 
     __slots__ = ("allocation", "nbytes")
 
-    def __init__(self, layout: Layout, allocation: Allocation) -> None:
-        self.nbytes = layout.nbytes
+    def __init__(self, nbytes: int, allocation: Allocation) -> None:
+        self.nbytes = nbytes
         self.allocation = weakref.ref(allocation)
 
 
@@ -117,22 +117,44 @@ class OpRecorder:
                 Use(buffer, 0, layout, Role.OUT, name)
                 for buffer, layout, name in zip(made, plan.outputs, plan.made, strict=True)
             ]
-            for ref in operands:
-                if ref.allocation.id not in self.own:
-                    self.given[ref.allocation.id] = ref.allocation
             drawn = [] if drawing is None else [_position_of(op)]
-            if drawing is not None:
-                stream, size = drawing
-                self.draws.setdefault(id(stream), (stream, []))[1].append((len(self.ops), *size))
-            self.ops.append(RecordedOp(plan.tag, signature, list(numbers), uses, new, drawn, where))
+            recorded = RecordedOp(plan.tag, signature, list(numbers), uses, new, drawn, where)
+            self.append(recorded, {ref.allocation.id: ref.allocation for ref in operands}, drawing)
         return answer
+
+    def usable(self, ref: GpuRef[Any]) -> bool:
+        """Whether an op of the recording may use it."""
+        if ref.allocation.id in self.own:
+            return True
+        return ref._port is self._port and not ref.is_stale
+
+    def make(self, nbytes: int) -> Allocation:
+        """An array of the recording's own."""
+        allocation = Allocation(self._port.mint(), self._port.outbox.released)
+        allocation.freed = NOT_REPLAYED
+        self.own[allocation.id] = Own(nbytes, allocation)
+        return allocation
+
+    def append(self, op: RecordedOp, uses: dict[int, Allocation], draw: tuple[Stream, tuple[int, int]] | None) -> None:
+        """Add an op.
+
+        Args:
+            op: The op.
+            uses: Owners of the arrays that it is given, by id.
+            draw: Where its random numbers come from.
+        """
+        self.given |= {buffer: owner for buffer, owner in uses.items() if buffer not in self.own}
+        if draw is not None:
+            stream, size = draw
+            self.draws.setdefault(id(stream), (stream, []))[1].append((len(self.ops), *size))
+        self.ops.append(op)
 
     def _note_made(self, made: Sequence[int], layouts: Sequence[Layout], refs: Sequence[GpuRef[Any]]) -> None:
         allocations = {ref.allocation.id: ref.allocation for ref in refs}
         for buffer, layout in zip(made, layouts, strict=True):
             allocation = allocations.get(buffer) or Allocation(buffer, self._port.outbox.released)
             allocation.freed = NOT_REPLAYED
-            self.own[buffer] = Own(layout, allocation)
+            self.own[buffer] = Own(layout.nbytes, allocation)
 
     def _check(self, op: Op[Any, Any], plan: ClientPlan) -> None:
         cls, tag = type(op), plan.tag

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar, overloa
 
 import msgspec
 
-from callboard.core.errors import DeviceMismatch, GpuRefStale, ShapeError, UnsupportedOp
+from callboard.core.errors import DeviceMismatch, GpuRefStale, ShapeError
 from callboard.core.layout import Layout
 from callboard.core.mode import Asynchronous, Blocking, Mode
 from callboard.core.op import info_of
@@ -17,6 +17,7 @@ from callboard.core.recording import Recorder, recorder
 from callboard.core.ref import Allocation, GpuRef
 from callboard.core.reply import Reply
 from callboard.device.client.graphs.building import Built, Input, built
+from callboard.device.client.graphs.including import include
 from callboard.device.client.graphs.recorder import OpRecorder
 from callboard.device.client.graphs.script import Node, dot, nodes_of
 from callboard.device.client.line.entries import Several
@@ -175,6 +176,9 @@ class Recording(Generic[Mode]):
     def replay(self, n: int = 1, /, **inputs: Any) -> Any:
         """Run the recorded ops again, ``n`` times one after the other.
 
+        While another recording of the device is open, record them there instead, on arrays of that recording, which
+        then replays both as one (a child graph). ``with dev.record() as twin: twin.returns(rec.replay())`` is a copy.
+
         Args:
             n: 1 to 10,000.
             inputs: Arrays by name (:attr:`inputs`), of the recorded shape and dtype. A ref takes the array's place,
@@ -204,7 +208,11 @@ class Recording(Generic[Mode]):
     def _replay(self, n: int, inputs: Mapping[str, Any]) -> Any:
         port, made = self._port, self._ready()
         if port.recordings and (open_ := recorder.get()) is not None and open_.owns(port):
-            raise UnsupportedOp("a replay cannot be recorded; replay it after the block")
+            assert isinstance(open_, OpRecorder)
+            outputs = include(port, open_, made, n, inputs)
+            if len(outputs) == 1:
+                return outputs[0]
+            return tuple(outputs) if outputs else _done(port)
         if inputs:
             self._give(inputs)
         generation = port.generation
@@ -385,6 +393,12 @@ class Recording(Generic[Mode]):
 
     def __repr__(self) -> str:
         return f"<Recording of {len(self.nodes)} ops on {self._port.name}{', ' + self._state if self._state else ''}>"
+
+
+def _done(port: "OpPort") -> Reply[None]:
+    reply: Reply[None] = Reply(port)
+    reply._resolve()
+    return reply
 
 
 def _drawn(made: Built, n: int) -> list[list[int | float]]:
