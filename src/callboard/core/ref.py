@@ -112,7 +112,7 @@ class Allocation:
     def __init__(self, id: int, released: Released) -> None:
         self.id = id
         self.released = released
-        self.freed = False
+        self.freed: bool | str = False  # or why it cannot be used yet
         self.pins = 0
 
     def free(self) -> None:
@@ -203,7 +203,8 @@ class GpuRef(Operand, ArrayOperators, Reply["GpuRef[Mode]"], Generic[Mode]):
             return "device shutting down"
         if self.generation != self._port.generation:
             return "context rebuilt"
-        return "freed" if self.allocation.freed else None
+        freed = self.allocation.freed
+        return freed if type(freed) is str else "freed" if freed else None
 
     def access(self) -> "GpuRef[Mode]":
         """Check that the ref can be used now, and give it: device alive, generation current, not freed, in this order.

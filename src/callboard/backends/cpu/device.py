@@ -11,6 +11,7 @@ from typing import ClassVar
 import numpy as np
 
 from callboard.backends.cpu.marks import CpuMark, ForeignMark, SharedMark
+from callboard.backends.cpu.recorded import RecordingStream
 from callboard.backends.cpu.stream import CpuStream
 from callboard.core.backend import AccelBackend, AccelDevice, AccelStream, DeviceInfo, Memory, Readback
 from callboard.core.errors import OutOfMemory
@@ -98,6 +99,9 @@ class CpuDevice(AccelDevice):
         stream = CpuStream(next(self._ids))
         self._streams.append(stream)
         return stream
+
+    def recording_stream(self) -> RecordingStream:
+        return RecordingStream(next(self._ids))
 
     def allocate(self, nbytes: int) -> Memory:
         try:

@@ -95,6 +95,12 @@ class CudaDevice(AccelDevice):
         self._streams.append(stream)
         return stream
 
+    def recording_stream(self) -> CudaStream:
+        # Of the primary context: kernels of other libraries than cuBLAS may have state of their own in a context.
+        stream = self.stream()
+        stream.describes = True
+        return stream
+
     def recorder(self) -> CudaStream:
         """A stream to record on, whatever other threads do with the context; nothing is run on it.
 

@@ -126,6 +126,10 @@ CHECKED: dict[str, tuple[str, tuple[Any, ...]]] = {
     "graph_instantiate": ("cuGraphInstantiateWithFlags", (_Handle, c_void_p, c_ulonglong)),
     "graph_exec_destroy": ("cuGraphExecDestroy", (c_void_p,)),
     "graph_destroy": ("cuGraphDestroy", (c_void_p,)),
+    "graph_upload": ("cuGraphUpload", (c_void_p, c_void_p)),
+    "graph_nodes": ("cuGraphGetNodes", (c_void_p, c_void_p, POINTER(c_size_t))),
+    "graph_node_type": ("cuGraphNodeGetType", (c_void_p, POINTER(c_int))),
+    "graph_kernel_node": ("cuGraphKernelNodeGetParams_v2", (c_void_p, c_void_p)),
     "event_create": ("cuEventCreate", (_Handle, c_uint)),
     "event_destroy": ("cuEventDestroy_v2", (c_void_p,)),
     "event_synchronize": ("cuEventSynchronize", (c_void_p,)),
@@ -154,6 +158,8 @@ NEWER: dict[str, tuple[str, tuple[Any, ...]]] = {
     "green_destroy": ("cuGreenCtxDestroy", (c_void_p,)),
     "func_param_info": ("cuFuncGetParamInfo", (c_void_p, c_size_t, POINTER(c_size_t), POINTER(c_size_t))),
     "green_stream_create": ("cuGreenCtxStreamCreate", (_Handle, c_void_p, c_uint, c_int)),
+    "function_name": ("cuFuncGetName", (POINTER(c_char_p), c_void_p)),
+    "kernel_name": ("cuKernelGetName", (POINTER(c_char_p), c_void_p)),
 }
 HOT: dict[str, tuple[str, tuple[Any, ...]]] = {
     "set_current": ("cuCtxSetCurrent", (c_void_p,)),
@@ -177,6 +183,7 @@ HOT: dict[str, tuple[str, tuple[Any, ...]]] = {
     "memset_2d_32": ("cuMemsetD2D32Async", (c_void_p, c_size_t, c_uint, c_size_t, c_size_t, c_void_p)),
     "graph_launch": ("cuGraphLaunch", (c_void_p, c_void_p)),
     "launch_kernel_ex": ("cuLaunchKernelEx", (c_void_p, c_void_p, c_void_p, c_void_p)),
+    "graph_exec_update": ("cuGraphExecUpdate_v2", (c_void_p, c_void_p, c_void_p)),
     "launch_kernel": (
         "cuLaunchKernel",
         (c_void_p, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_void_p, c_void_p, c_void_p),
@@ -232,6 +239,11 @@ class Driver:
     graph_launch: Call
     graph_exec_destroy: Call
     graph_destroy: Call
+    graph_upload: Call
+    graph_nodes: Call
+    graph_node_type: Call
+    graph_kernel_node: Call
+    graph_exec_update: Call
     event_create: Call
     event_destroy: Call
     event_synchronize: Call
@@ -252,6 +264,8 @@ class Driver:
     green_create: Call
     green_destroy: Call
     green_stream_create: Call
+    function_name: Call
+    kernel_name: Call
     ctx_synchronize: Call
     event_query: Call
     stream_query: Call

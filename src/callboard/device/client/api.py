@@ -14,6 +14,7 @@ from callboard.core.op import Op
 from callboard.core.operand import StructOperand
 from callboard.core.ref import GpuRef, RefPort
 from callboard.core.reply import Reply
+from callboard.device.client.graphs import Recording
 from callboard.device.client.line.interop import Interop, is_foreign
 from callboard.device.client.line.transfers import Transfers
 from callboard.kernel.api import Submit
@@ -170,6 +171,36 @@ class DeviceApi(Generic[Mode]):
             MailboxFull, DeviceStopped: When the block is entered or left.
         """
         return DeviceTime(self._submit)
+
+    # -- recordings ----------------------------------------------------------------------------------------------------
+
+    def record(self, *ops: Op[Any, Any], **inputs: GpuRef[Mode]) -> Recording[Mode]:
+        """A recording of ops, to be replayed as one (the seeds' ``GraphActor``; :class:`callboard.Recording`).
+
+        Args:
+            ops: Messages to record, in order; a replay gives what the last one is answered with. Without any, the
+                recording is a context manager that records the ops of this device that are called in its block, by the
+                task or thread that entered it.
+            inputs: Arrays that a replay may be given others for, by the names to give them by.
+
+        Raises:
+            TypeError, GpuRefStale, DeviceMismatch: An input is not a ref that this device can use.
+            UnsupportedOp, ShapeError: A message cannot be recorded.
+        """
+        recording: Recording[Mode] = Recording(self._transfers.port, self._transfers, self, inputs)
+        if ops:
+            with recording:
+                for op in ops:
+                    answer = self._submit(op)
+                answers = answer if isinstance(answer, tuple) else (answer,)
+                recording.returns(*(ref for ref in answers if isinstance(ref, GpuRef)))
+        return recording
+
+    def _patiently(self, call: Callable[[], A]) -> A:
+        return call()
+
+    def _recording_stats(self, recording: int) -> Any:
+        raise NotImplementedError
 
     # -- memory --------------------------------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from callboard.core.backend import AccelBackend
 from callboard.core.mode import Asynchronous
 from callboard.core.ref import GpuRef, GpuToken
 from callboard.device.client.api import DeviceApi
+from callboard.device.client.graphs import RecordingStats
 from callboard.device.client.line.answers import Answers
 from callboard.device.client.line.interop import Interop
 from callboard.device.client.line.port import OpPort
@@ -122,6 +123,12 @@ class Device(DeviceApi[Asynchronous]):
     def _start_resident(self, props: "Props[A]", name: str | None, recipe: Any, own_process: bool) -> "ResidentRef[A]":
         where = self._actor.own if own_process else self._actor.residents
         return where.start(props, name, recipe)
+
+    # -- recordings ----------------------------------------------------------------------------------------------------
+
+    async def _recording_stats(self, recording: int) -> RecordingStats:
+        known = await self._answers.ask("recording", recording, timeout=CONTROL_TIMEOUT, type=RecordingStats | None)
+        return known or RecordingStats()
 
     # -- flow ----------------------------------------------------------------------------------------------------------
 

@@ -18,7 +18,8 @@ class ClientPlan:
 
     Attributes:
         tag: Of the op, as errors call it.
-        made: Layouts of the outputs to make.
+        outputs: Layouts of the outputs to make.
+        made: Their names.
         written: Positions, among the operands, of those that the caller gave to be written.
         apart: The places where operands lay when last seen not to overlap, as in a call.
         value: The reply is a value.
@@ -30,13 +31,16 @@ class ClientPlan:
         open: The extents of made outputs depend on data.
     """
 
-    __slots__ = ("answers", "apart", "one_given", "one_made", "open", "outputs", "returned", "tag", "value", "written")
+    __slots__ = (
+        *("answers", "apart", "made", "one_given", "one_made", "open", "outputs", "returned", "tag", "value", "written"),
+    )
 
     def __init__(self, op: Op[Any, Any]) -> None:
         info = info_of(type(op))
         made = outputs_of(op)
         self.tag = op.label
         self.outputs: tuple[Layout, ...] = tuple(made.values())
+        self.made = tuple(made)
         written: list[int] = []
         places: dict[str, int] = {}
         operands = [leaf for leaf in info.leaves(op) if isinstance(leaf.value, Operand)]

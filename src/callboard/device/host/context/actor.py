@@ -102,6 +102,7 @@ class ContextActor:
             "flushed": self._flushed,
             "trim": self._trim,
             "probe": self._probe,
+            "recording": self.admission.graphs.stats,
             "trace": self._trace,
         }
 

@@ -19,6 +19,8 @@ from callboard.device.protocol.messages import Plain
 
 __all__ = ["NOTHING", "Holds", "Parking"]
 
+Libs = str | tuple[str, ...] | None
+
 
 FENCES = ("behind", "between")
 
@@ -58,6 +60,7 @@ class Parked:
         number: Its place in program order.
         message, again: Called as ``again(message)`` when it can go on.
         reads, writes, lib, own: As :meth:`Parking.park` takes them.
+        libs: The libraries of ``lib``.
         leads: Later messages of the same library park behind it.
         fence: As of :attr:`Op.fence`: it stays behind all parked messages; ``"between"``: later ones stay behind it.
         ahead: Number of earlier parked messages that it conflicts with.
@@ -65,7 +68,7 @@ class Parked:
     """
 
     __slots__ = (
-        *("again", "ahead", "behind", "fence", "leads", "lib", "message", "number", "own", "reads", "writes"),
+        *("again", "ahead", "behind", "fence", "leads", "lib", "libs", "message", "number", "own", "reads", "writes"),
     )
 
     def __init__(
@@ -74,7 +77,7 @@ class Parked:
         message: Plain,
         reads: Collection[int],
         writes: Collection[int],
-        lib: str | None,
+        lib: Libs,
         own: Holds,
         leads: bool,
         fence: Fence | None,
@@ -85,6 +88,7 @@ class Parked:
         self.reads = reads
         self.writes = writes
         self.lib = lib
+        self.libs = (lib,) if type(lib) is str else lib or ()
         self.own = own
         self.leads = leads
         self.fence = fence
@@ -141,7 +145,7 @@ class Parking:
         self,
         reads: Iterable[int],
         writes: Iterable[int],
-        lib: str | None,
+        lib: Libs,
         own: Holds = NOTHING,
         fence: Fence | None = None,
     ) -> bool:
@@ -149,8 +153,8 @@ class Parking:
 
         Args:
             reads, writes: Buffers that it only reads; buffers that it writes, makes or frees.
-            lib: Its library, or resident actor. None for a free: it is ordered by its buffers only, and does not wait
-                for memory.
+            lib: Its library, or resident actor; of a recording, all its libraries. None for a free: it is ordered by
+                its buffers only, and does not wait for memory.
             own: Holds of the same resident actor: its calls do not block each other.
             fence: Of the op; it stays behind all that is parked.
         """
@@ -158,8 +162,12 @@ class Parking:
             return False  # it is admitted again because nothing blocks it
         if (self._fence is not None and lib is not None) or (fence in FENCES and self._parked):
             return True  # a free passes: what it gives back may be what the fence waits for
-        if lib is not None and (self.closed or lib in self._last):
-            return True
+        if lib is not None:
+            if self.closed:
+                return True
+            last = self._last
+            if lib in last if type(lib) is str else any(one in last for one in lib):
+                return True
         users = self._users
         for b in reads:
             if b in users and users[b].writer is not None:
@@ -172,7 +180,7 @@ class Parking:
         again: Callable[[Any], None],
         reads: Collection[int],
         writes: Collection[int],
-        lib: str | None,
+        lib: Libs,
         own: Holds = NOTHING,
         until: object = None,
         leads: bool = True,
@@ -270,11 +278,11 @@ class Parking:
                 ahead |= users.readers
                 if users.writer is not None:
                     ahead.add(users.writer)
-        if parked.lib:
-            if parked.lib in self._last:
-                ahead.add(self._last[parked.lib])
+        for lib in parked.libs:
+            if lib in self._last:
+                ahead.add(self._last[lib])
             if parked.leads:
-                self._last[parked.lib] = parked
+                self._last[lib] = parked
         for b in parked.reads:
             self._users.setdefault(b, Users()).readers.add(parked)
         for b in parked.writes:
@@ -301,8 +309,7 @@ class Parking:
                     users.writer = None
                 if users.writer is None and not users.readers:
                     del self._users[b]
-        if parked.lib and self._last.get(parked.lib) is parked:
-            del self._last[parked.lib]
+        self._lead_no_more(parked)
         for other in parked.behind:
             other.ahead -= 1
             if not other.ahead:
@@ -317,6 +324,11 @@ class Parking:
             self._held_from_writer[b] = parked
         else:
             self._held_from_readers.setdefault(b, []).append(parked)
+
+    def _lead_no_more(self, parked: Parked) -> None:
+        for lib in parked.libs:
+            if self._last.get(lib) is parked:
+                del self._last[lib]
 
     def _held(self, reads: Iterable[int], writes: Iterable[int], own: Holds) -> int | None:
         """A buffer that another actor's call holds and that these uses conflict with; None if there is none."""
