@@ -88,10 +88,12 @@ def encoder(device: cb.Device, folder: Path, golden: Sequence[tuple[list[int], A
     return cb.ModelVersion("1", load, unload=unload, golden=golden, check=close if golden else None)
 
 
-def batched(embed: Callable[[list[list[int]]], Awaitable[Array] | Array]) -> Batcher:
+def batched(embed: Callable[[list[list[int]]], Awaitable[Array] | Array], *, idempotent: bool = True) -> Batcher:
     """Batches of texts of like lengths for ``embed``, which gets lists of tokens.
 
-    Those that a lost context had are run again, once.
+    Args:
+        embed: The function.
+        idempotent: Those that a lost context had are run again, once.
     """
     return cb.DynamicBatchingServer(
         embed,
@@ -100,6 +102,6 @@ def batched(embed: Callable[[list[list[int]]], Awaitable[Array] | Array]) -> Bat
         cost=len,
         max_batch_cost=BATCH_TOKENS,
         max_queue=MAX_QUEUE,
-        idempotent=True,
+        idempotent=idempotent,
         name=MODEL,
     )
