@@ -271,6 +271,7 @@ def test_bars(harness: ModuleType, value: float, at_least: bool, held: bool) -> 
     assert harness.Bar("x", None, 1.0, at_least).held is None
 
 
+@pytest.mark.slow
 def test_minilm(tmp_path: Path) -> None:
     pytest.importorskip("safetensors", reason="for the extra demo")
     pytest.importorskip("torch", reason="for the extra demo")
