@@ -12,7 +12,7 @@ from callboard.cli.bench import add_bench
 from callboard.cli.demo.command import add_demo
 from callboard.cli.doctor.command import add_doctor
 from callboard.cli.load.command import add_load
-from callboard.cli.serve import add_serve
+from callboard.cli.serving.command import add_serve
 from callboard.device.configure import check_environment
 
 __all__ = ["run"]

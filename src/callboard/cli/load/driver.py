@@ -100,8 +100,8 @@ async def drive_open(send: Send, samples: Samples, clock: Clock, *, rate: float,
             open_requests.add(task)
             task.add_done_callback(open_requests.discard)
     except BaseException:  # cancelled
-        for task in open_requests:
-            task.cancel()
+        for request in open_requests:
+            request.cancel()
         raise
     finally:
         await _all(list(open_requests))

@@ -1,16 +1,17 @@
 """``callboard serve``."""
 
 import argparse
-import importlib
+import functools
 import logging
 import sys
 from pathlib import Path
 
+from callboard.cli.serving.apps import demo, find_app
+from callboard.cli.serving.live import ClearingHandler, show
 from callboard.core.errors import BackendUnavailable
-from callboard.serve.app import App
-from callboard.serve.http.starting import LOOPBACK, MAX_CONNECTIONS, PORT, serve
+from callboard.serve.http.starting import LOOPBACK, MAX_CONNECTIONS, PORT, Tls, serve
 
-__all__ = ["add_serve", "find_app"]
+__all__ = ["add_serve"]
 
 
 def add_serve(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -35,50 +36,42 @@ def add_serve(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -
     parser.add_argument("--port", type=int, default=PORT, help="default: %(default)s; 0 for any free one")
     parser.add_argument("--max-connections", type=int, default=MAX_CONNECTIONS, help="default: %(default)s")
     parser.add_argument("--token-file", type=Path, help="file with the bearer token that clients must send")
+    parser.add_argument("--tls-cert", type=Path, help="file with the certificate and its chain, in PEM: serves HTTPS")
+    parser.add_argument("--tls-key", type=Path, help="file with its key, if it is not in the same file")
+    parser.add_argument("--tls-client-ca", type=Path, help="file with the authorities of the clients' certificates")
     parser.add_argument("--verbose", action="store_true", help="log refused requests too")
     parser.set_defaults(run=_run)
 
 
 def _run(given: argparse.Namespace) -> int:
-    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO)
+    handlers = [ClearingHandler(sys.stderr)] if sys.stderr.isatty() else None
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO, handlers=handlers)
     if given.verbose:
         logging.getLogger("callboard.serve").setLevel(logging.DEBUG)
     try:
-        app = _demo(given.device) if given.demo else find_app(given.app)
+        app = demo(given.device) if given.demo else find_app(given.app)
         if given.token_file is not None:
             app.token = _token(given.token_file)
-        serve(app, host=given.host, port=given.port, max_connections=given.max_connections)
+        serve(
+            app,
+            host=given.host,
+            port=given.port,
+            max_connections=given.max_connections,
+            tls=_tls(given),
+            beside=functools.partial(show, app, sys.stderr),
+        )
     except (BackendUnavailable, OSError, ValueError) as e:
         print(f"callboard serve: {e}", file=sys.stderr)
         return 2
     return 0
 
 
-def _demo(device: str) -> App:
-    from callboard.serve.bundled.demo import demo_app  # the other apps need none of it
-
-    return demo_app(device)
-
-
-def find_app(where: str) -> App:
-    """The app that ``module:name`` names.
-
-    Raises:
-        ValueError: There is no such module, or no app of that name in it.
-    """
-    module, _, name = where.partition(":")
-    if not module or not name:
-        raise ValueError(f"{where!r} does not name an app; give MODULE:NAME, such as app:server")
-    sys.path.insert(0, "")
-    try:
-        found = getattr(importlib.import_module(module), name, None)
-    except ModuleNotFoundError as e:
-        if e.name != module:
-            raise
-        raise ValueError(f"there is no module {module!r} here") from e
-    if not isinstance(found, App):
-        raise ValueError(f"{name!r} of {module} is {type(found).__name__}; it must be a callboard.serve.App")
-    return found
+def _tls(given: argparse.Namespace) -> Tls | None:
+    if given.tls_cert is None:
+        if given.tls_key is not None or given.tls_client_ca is not None:
+            raise ValueError("--tls-key and --tls-client-ca need --tls-cert")
+        return None
+    return Tls(given.tls_cert, given.tls_key, client_ca=given.tls_client_ca)
 
 
 def _token(path: Path) -> str:

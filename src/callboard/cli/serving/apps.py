@@ -1,0 +1,40 @@
+"""Which app is served: one of a module, or the demo's."""
+
+import importlib
+import sys
+
+from callboard.serve.app import App
+
+__all__ = ["demo", "find_app"]
+
+
+def demo(device: str) -> App:
+    """The demo's app.
+
+    Raises:
+        BackendUnavailable: A package of the extra ``demo`` is not installed.
+    """
+    from callboard.serve.bundled.demo import demo_app  # other apps need none of it
+
+    return demo_app(device)
+
+
+def find_app(where: str) -> App:
+    """The app that ``module:name`` names.
+
+    Raises:
+        ValueError: There is no such module, or no app of that name in it.
+    """
+    module, _, name = where.partition(":")
+    if not module or not name:
+        raise ValueError(f"{where!r} does not name an app; give MODULE:NAME, such as app:server")
+    sys.path.insert(0, "")
+    try:
+        found = getattr(importlib.import_module(module), name, None)
+    except ModuleNotFoundError as e:
+        if e.name != module:
+            raise
+        raise ValueError(f"there is no module {module!r} here") from e
+    if not isinstance(found, App):
+        raise ValueError(f"{name!r} of {module} is {type(found).__name__}; it must be a callboard.serve.App")
+    return found
