@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable, Hashable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from enum import Enum
+from pathlib import Path
 from typing import Any
 
 from callboard.device.client.handle import Device
@@ -135,6 +136,51 @@ class App:
         """
         chain = server_of(model, name, concurrency, max_queue, tenants)
         self._add(TensorModel(name, version, chain, device, inputs, outputs))
+
+    async def add_onnx(
+        self,
+        name: str,
+        path: str | Path,
+        device: Device,
+        *,
+        version: str = "1",
+        max_batch: int = 1,
+        max_queue: int = 1024,
+        threads: int = 0,
+        tenants: Tenants | None = None,
+    ) -> None:
+        """Serve an ONNX file under ``/v2/models/<name>``, by ONNX Runtime in the device's host; for ``lifespan``.
+
+        It takes and gives what the file declares; outputs that are no tensors are left out. Clients may have it loaded
+        anew, with ``model_control``.
+
+        Args:
+            name, version, max_queue, tenants: As for :meth:`add_model`.
+            path: Of the file.
+            device: Where it computes: on CUDA with the build onnxruntime-gpu, else on the CPU.
+            max_batch: Rows of a batch at most, and of a request, which is 413 beyond that. Requests are joined along
+                the first axis of all tensors, which must be open in the file. 1: each runs by itself, of any size.
+            threads: Of a call on the CPU; 0: ONNX Runtime's default.
+
+        Raises:
+            BackendUnavailable: ONNX Runtime is not installed: it comes with the extra ``onnx``.
+            ActorStopped: The file cannot be read, or is no model.
+            ValueError, RuntimeError: As :meth:`add_model`; the file's inputs are no tensors, or cannot be joined.
+        """
+        from callboard.serve.bundled.onnx import onnx_version
+
+        model, file = await onnx_version(device, Path(path), max_batch=max_batch, max_queue=max_queue, threads=threads)
+        inputs, outputs = file.tensors()
+        self.add_model(
+            name,
+            model,
+            inputs=inputs,
+            outputs=outputs,
+            version=version,
+            device=device,
+            max_queue=max_queue,
+            tenants=tenants,
+        )
 
     def add_embeddings(
         self,

@@ -1,7 +1,8 @@
-"""Which app is served: one of a module, or the demo's."""
+"""Which app is served: one of a module, one that a TOML file describes, or the demo's."""
 
 import importlib
 import sys
+from pathlib import Path
 
 from callboard.serve.app import App
 
@@ -20,14 +21,19 @@ def demo(device: str) -> App:
 
 
 def find_app(where: str) -> App:
-    """The app that ``module:name`` names.
+    """The app that ``module:name`` names, or that a TOML file describes.
 
     Raises:
-        ValueError: There is no such module, or no app of that name in it.
+        ValueError: There is no such module, or no app of that name in it; the file does not describe one.
+        OSError: The file cannot be read.
     """
+    if where.endswith(".toml"):
+        from callboard.serve.bundled.appfile import app_of  # other apps need none of it
+
+        return app_of(Path(where))
     module, _, name = where.partition(":")
     if not module or not name:
-        raise ValueError(f"{where!r} does not name an app; give MODULE:NAME, such as app:server")
+        raise ValueError(f"{where!r} does not name an app; give MODULE:NAME, such as app:server, or a TOML file")
     sys.path.insert(0, "")
     try:
         found = getattr(importlib.import_module(module), name, None)

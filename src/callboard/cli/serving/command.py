@@ -23,7 +23,9 @@ def add_serve(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -
         "and /metrics. SIGTERM and Ctrl-C drain it. It needs the extra: pip install 'callboard[serve]'.",
     )
     what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("app", metavar="MODULE:NAME", nargs="?", help="the app; modules of the current folder are found")
+    what.add_argument(
+        "app", metavar="MODULE:NAME", nargs="?", help="the app, in a module of the current folder; or APP.toml"
+    )
     what.add_argument(
         "--demo",
         action="store_true",
