@@ -279,3 +279,11 @@ def test_minilm(tmp_path: Path) -> None:
     assert set(results["closed loop of 64, mixed lengths"]) == {"by length", "by arrival", "no batching"}
     assert results["swaps"]["failed"] == results["killed host"]["failed"] == 0
     assert results["killed host"]["requests"] > 0
+
+
+@pytest.mark.slow
+def test_overload(tmp_path: Path) -> None:
+    pytest.importorskip("uvicorn", reason="for the extra serve")
+    results = run(tmp_path, "overload")["results"]
+    assert set(results["ends of the last overload"]) <= {"200", "429", "504"}
+    assert results["ends of the last overload"]["200"] > 0

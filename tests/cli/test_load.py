@@ -220,6 +220,14 @@ async def test_load_of_embeddings_and_its_text(tmp_path: Path, capsys: pytest.Ca
     assert "#" in out
 
 
+async def test_a_deadline_is_the_servers(capsys: pytest.CaptureFixture[str]) -> None:
+    async def never(x: Any) -> Any:
+        await asyncio.Event().wait()
+
+    assert await load(small(never), "--json", "--clients", "2", "--deadline", "0.01") == 1
+    assert set(json.loads(capsys.readouterr().out)["ends"]) == {"504"}
+
+
 async def test_requests_that_are_refused_are_told_by_status(capsys: pytest.CaptureFixture[str]) -> None:
     def refuse(x: Any) -> Any:
         raise ValueError("no")

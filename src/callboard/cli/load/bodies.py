@@ -13,6 +13,7 @@ from callboard.serve.tensors import Tensor
 
 __all__ = ["Post", "embedding_posts", "infer_posts", "some_texts"]
 
+MICROSECONDS = 1e6
 KINDS = 64
 """Different requests that are sent in turn."""
 WORDS = "the of a kernel context stream array batch host is lost and request model in memory for error actor".split()  # noqa: SIM905 -- to be read
@@ -49,7 +50,13 @@ def embedding_posts(model: str, texts: Sequence[str], each: int) -> list[Post]:
 
 
 def infer_posts(
-    metadata: Mapping[str, Any], shapes: Mapping[str, Sequence[int]], texts: Sequence[str], *, binary: bool, seed: int
+    metadata: Mapping[str, Any],
+    shapes: Mapping[str, Sequence[int]],
+    texts: Sequence[str],
+    *,
+    binary: bool,
+    seed: int,
+    deadline: float | None = None,
 ) -> list[Post]:
     """Requests of the Open Inference Protocol with random numbers, and with texts for BYTES.
 
@@ -59,6 +66,7 @@ def infer_posts(
         texts: Which are sent in turn.
         binary: Send and ask for raw bytes behind the JSON.
         seed: Of the numbers.
+        deadline: Seconds that the server has for a request; None: as many as it needs.
 
     Raises:
         ValueError: There is no such input, a shape does not fit, or a datatype is unknown.
@@ -70,7 +78,10 @@ def infer_posts(
     rng = np.random.default_rng(seed)
     path = f"/v2/models/{metadata['name']}/infer"
     kinds = KINDS if any(tensor.datatype == "BYTES" for tensor in tensors) else 1
-    return [_infer(path, tensors, shapes, texts, i, rng, binary=binary) for i in range(kinds)]
+    parameters: dict[str, Any] = {"binary_data_output": binary}
+    if deadline is not None:
+        parameters["timeout"] = round(deadline * MICROSECONDS)
+    return [_infer(path, tensors, shapes, texts, i, rng, parameters) for i in range(kinds)]
 
 
 def _infer(
@@ -80,10 +91,10 @@ def _infer(
     texts: Sequence[str],
     number: int,
     rng: np.random.Generator,
-    *,
-    binary: bool,
+    parameters: dict[str, Any],
 ) -> Post:
     inputs, parts = [], []
+    binary = parameters["binary_data_output"]
     for tensor in tensors:
         shape = tuple(shapes.get(tensor.name, [max(1, extent) for extent in tensor.shape]))
         if not tensor.fits(shape):
@@ -96,7 +107,7 @@ def _infer(
         else:
             described["data"] = to_json(tensor, array)
         inputs.append(described)
-    head = json.dumps({"inputs": inputs, "parameters": {"binary_data_output": binary}}).encode()
+    head = json.dumps({"inputs": inputs, "parameters": parameters}).encode()
     headers = {HEADER_LENGTH: str(len(head))} if binary else {"content-type": "application/json"}
     return Post(path, b"".join([head, *parts]), headers)
 

@@ -49,6 +49,7 @@ def add_load(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
     parser.add_argument("--seconds", type=_positive, default=10.0, help="that count; default: %(default)s")
     parser.add_argument("--warmup", type=_seconds, default=1.0, help="seconds before; default: %(default)s")
     parser.add_argument("--timeout", type=_positive, default=30.0, help="seconds of a request; default: %(default)s")
+    parser.add_argument("--deadline", type=_positive, help="seconds that the server has for a request of the protocol")
     parser.add_argument("--shape", action="append", default=[], type=_shape, metavar="INPUT=N,…", help="of an input")
     parser.add_argument("--binary", action="store_true", help="send tensors as raw bytes")
     parser.add_argument("--texts", type=Path, metavar="FILE", help="texts to send, one per line; default: made up")
@@ -141,7 +142,9 @@ async def _posts(given: argparse.Namespace, connections: Connections) -> list[Po
     if given.embeddings:
         return embedding_posts(model, texts, given.each)
     metadata = await _asked(connections, f"/v2/models/{model}")
-    return infer_posts(metadata, dict(given.shape), texts, binary=given.binary, seed=given.seed)
+    return infer_posts(
+        metadata, dict(given.shape), texts, binary=given.binary, seed=given.seed, deadline=given.deadline
+    )
 
 
 async def _only_model(connections: Connections) -> str:

@@ -137,7 +137,7 @@ async def opened(device: cb.Device, path: Path, threads: int = 0) -> tuple["cb.R
     actor = await device.actor_of(cb.Props(OnnxModel, str(path), threads), wait=True)
     try:
         return actor, await actor.call(OnnxModel.describe)
-    except BaseException:
+    except BaseException:  # cancelled, too: nothing else would stop it
         actor.stop()
         raise
 
