@@ -112,7 +112,7 @@ if TYPE_CHECKING:
     from callboard.patterns.speculative.server import SpeculativeDecoder
     from callboard.patterns.waiting import OverflowPolicy
     from callboard.retry import request_key, retrying
-    from callboard.serve.starting import serve
+    from callboard.serve.http.starting import serve
     from callboard.support import supports
     from callboard.system import System, device
 
@@ -214,7 +214,7 @@ _NAMES = {
     "callboard.patterns.speculative.server": ("SpeculativeDecoder",),
     "callboard.patterns.waiting": ("OverflowPolicy",),
     "callboard.retry": ("request_key", "retrying"),
-    "callboard.serve.starting": ("serve",),
+    "callboard.serve.http.starting": ("serve",),
     "callboard.support": ("supports",),
     "callboard.system": ("System", "device"),
 }

@@ -35,8 +35,8 @@ POSTS: dict[str, Handler] = {
     "/v2/models/{model}/infer": inference.infer,
     "/v2/models/{model}/versions/{version}/infer": inference.infer,
     "/v2/repository/index": inference.index,
-    "/v2/repository/models/{model}/load": inference.unchangeable,
-    "/v2/repository/models/{model}/unload": inference.unchangeable,
+    "/v2/repository/models/{model}/load": inference.load,
+    "/v2/repository/models/{model}/unload": inference.unload,
     "/v1/embeddings": openai.embeddings,
 }
 PUBLIC: dict[str, Handler] = {"/v2/health/live": inference.live, "/v2/health/ready": inference.ready}
