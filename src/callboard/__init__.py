@@ -77,7 +77,15 @@ if TYPE_CHECKING:
     from callboard.patterns.cascade.calibration import Calibration
     from callboard.patterns.cascade.server import CascadeReply, CascadeStats, InferenceCascade
     from callboard.patterns.cascade.stages import CascadeStage
-    from callboard.patterns.errors import BadBatchResult, DeadlineExceeded, ItemTooLarge, QueueFull, ServerStopped
+    from callboard.patterns.contract.options import RequestOptions
+    from callboard.patterns.errors import (
+        BadBatchResult,
+        DeadlineExceeded,
+        ItemTooLarge,
+        QueueFull,
+        ServerStopped,
+        SlowReader,
+    )
     from callboard.patterns.fairshare.server import FairShareScheduler
     from callboard.patterns.fairshare.settings import FairOverflow, Tenant, UnknownTenant
     from callboard.patterns.fairshare.stats import FairShareStats, TenantStats
@@ -177,6 +185,7 @@ _NAMES = {
         "ItemTooLarge",
         "QueueFull",
         "ServerStopped",
+        "SlowReader",
     ),
     "callboard.patterns.quarantine.errors": ("Quarantined",),
     "callboard.patterns.quarantine.guard": ("Quarantine", "QuarantineStats"),
@@ -208,6 +217,7 @@ _NAMES = {
     "callboard.patterns.speculative.requests": ("Decode", "Decoded"),
     "callboard.patterns.speculative.sampling": ("Acceptance",),
     "callboard.patterns.speculative.server": ("SpeculativeDecoder",),
+    "callboard.patterns.contract.options": ("RequestOptions",),
     "callboard.patterns.waiting": ("OverflowPolicy",),
     "callboard.retry": ("request_key", "retrying"),
     "callboard.serve.starting": ("serve",),
@@ -310,6 +320,7 @@ __all__ = [
     "Reply",
     "ReplyError",
     "Request",
+    "RequestOptions",
     "ResidentActor",
     "ResidentRef",
     "ResidentState",
@@ -317,6 +328,7 @@ __all__ = [
     "Score",
     "ServerStopped",
     "ShapeError",
+    "SlowReader",
     "SpeculativeDecoder",
     "SpeculativeStats",
     "Stopped",

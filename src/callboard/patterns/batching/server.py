@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Hashable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar
 
@@ -62,9 +62,10 @@ class DynamicBatchingServer(RequestServer[T, R]):
 
     Args:
         batch_fn: Gets a list of items, returns (or is awaited for) one result for each, in their order: a list, a
-            tuple, or an array or ``GpuRef`` of that many rows. A result that is an exception fails its own request. It
-            may be a plain function, an async one, ``functools.partial(model.call, Model.predict)`` of a resident actor,
-            or call device ops.
+            tuple, or an array or ``GpuRef`` of that many rows. A result that is an exception fails its own request. One
+            that is an asynchronous iterator is read to its end, as a part of the batch's run: :meth:`stream` gives its
+            parts one by one, ``submit`` the list of them. The function may be plain, async,
+            ``functools.partial(model.call, Model.predict)`` of a resident actor, or call device ops.
         max_batch: Items of a batch at most.
         max_wait: Seconds that a request waits for others at most, while an executor is free.
         dispatch: ``"adaptive"``, ``"idle"`` or ``"window"``; see :class:`Dispatch`.
@@ -319,7 +320,7 @@ class DynamicBatchingServer(RequestServer[T, R]):
                     else:
                         self._fail_all(entries, e)
                 else:
-                    self._deliver(entries, rows)
+                    await self._deliver(entries, rows)
         except BaseException:  # cancelled, by stop() or with its loop, or Ctrl-C: what it ran has no other end
             for entry in batch.entries:
                 if entry.state is State.RUNNING:
@@ -347,16 +348,31 @@ class DynamicBatchingServer(RequestServer[T, R]):
         self._by_size[size] = batches + 1, summed + seconds
         return rows
 
-    def _deliver(self, entries: list[Entry], rows: list[Any]) -> None:
+    async def _deliver(self, entries: list[Entry], rows: list[Any]) -> None:
+        """Give each entry its result; returns when those that come in parts are complete."""
         given: set[int] = set()
         now = self._clock.time()
+        streams: list[Coroutine[Any, Any, None]] = []
         for entry, row in zip(entries, rows, strict=False):  # the rest is padding
             if isinstance(row, BaseException):
                 error = deliverable(row)
                 self._fail(entry, copies(error, 2)[1] if id(row) in given else error)
                 given.add(id(row))
+            elif hasattr(type(row), "__aiter__"):
+                streams.append(self._stream_to(entry, row))
             else:
                 self._succeed(entry, row, now)
+        if streams:
+            await asyncio.gather(*streams)
+
+    async def _stream_to(self, entry: Entry, answer: Any) -> None:
+        try:
+            value = await self._feed(entry, answer)
+        except Exception as e:  # of the user's iterator: its request ends in that
+            if entry.state is State.RUNNING:
+                self._fail_all([entry], e)
+        else:
+            self._succeed(entry, value, self._clock.time())
 
     def _splits(self, error: Exception, entries: list[Entry]) -> bool:
         """Whether one of the entries may be what the batch failed from."""
@@ -367,8 +383,8 @@ class DynamicBatchingServer(RequestServer[T, R]):
         error = deliverable(error)
         failed = [entry for entry in entries if entry.state is State.RUNNING]
         if self._idempotent and isinstance(error, ContextLost) and self._stopping is None:
-            again = [entry for entry in failed if not entry.repeated]
-            failed = [entry for entry in failed if entry.repeated]
+            again = [entry for entry in failed if not (entry.repeated or _has_parts(entry))]
+            failed = [entry for entry in failed if entry.repeated or _has_parts(entry)]
             for entry in again:
                 entry.repeated = True
             self._repeated += len(again)
@@ -385,3 +401,8 @@ class DynamicBatchingServer(RequestServer[T, R]):
     async def _end_work(self) -> None:
         self._cancel_timer()
         await self._end_workers(self._call, self._workers)
+
+
+def _has_parts(entry: Entry) -> bool:
+    """Whether its reader would get some of the answer twice if it ran again."""
+    return entry.outlet is not None and bool(entry.outlet.count)

@@ -18,7 +18,7 @@ from callboard.patterns.replicas.hedging import Hedger, Hedging
 from callboard.patterns.replicas.job import Job, Run
 from callboard.patterns.replicas.member import Member
 from callboard.patterns.replicas.picking import ReplicaLoad, ReplicaPolicy, picker_of
-from callboard.patterns.replicas.replica import NotSent, fault_of_replica
+from callboard.patterns.replicas.replica import NotSent, Seat, fault_of_replica
 from callboard.patterns.replicas.router import Router
 from callboard.patterns.replicas.seats import Given, Make, Seats
 from callboard.patterns.replicas.stats import PoolStats, ReplicaStats
@@ -320,7 +320,7 @@ class ModelReplicaPool(RequestServer[T, R]):
                 job.began = now
                 self._queue_time.add(now - entry.arrived)
             job.attempts += 1
-            if self._hedger is not None:
+            if self._hedger is not None and entry.outlet is None:  # the parts of two runs would be mixed
                 self._hedger.started(job, now)
             self._begin(job, member, now, hedge=False)
         line.restore(elsewhere)
@@ -378,12 +378,15 @@ class ModelReplicaPool(RequestServer[T, R]):
         self._router.begin(member)
         seat = self._seats[member]
         task = self._loop.create_task(
-            seat.call(job.entry.item), name=f"{self.name}: {member.name}", context=job.context
+            self._answer(seat, job.entry), name=f"{self.name}: {member.name}", context=job.context
         )
         run = Run(job, seat, task, now, hedge)
         job.runs.append(run)
         self._runs.add(run)
         task.add_done_callback(partial(self._ended, run))
+
+    async def _answer(self, seat: Seat, entry: Entry) -> Any:
+        return await self._feed(entry, await seat.call(entry.item))
 
     def _ended(self, run: Run, task: "asyncio.Task[Any]") -> None:
         """A run has ended, however that was."""
@@ -444,6 +447,7 @@ class ModelReplicaPool(RequestServer[T, R]):
         entry = job.entry
         if entry.state is not State.RUNNING or (job.runs and (fault or may_repeat)):
             return
+        may_repeat = may_repeat and not (entry.outlet is not None and entry.outlet.count)
         if may_repeat and not job.runs and job.attempts < self._attempts and self._stopping is None:
             job.avoid |= {member}
             if self._hedger is not None:
