@@ -72,6 +72,9 @@ if TYPE_CHECKING:
     from callboard.device.protocol.residents.actor import HostContext, ResidentActor
     from callboard.device.supervision.supervisor import DeviceSupervisor
     from callboard.device.supervision.watch import Lost, Recovered, Stopped
+    from callboard.patterns.batching.continuous.policy import Preemption
+    from callboard.patterns.batching.continuous.server import ContinuousBatchingServer, ContinuousStats
+    from callboard.patterns.batching.continuous.steps import DONE, NOTHING, Last, Slot
     from callboard.patterns.batching.server import BatchingStats, DynamicBatchingServer
     from callboard.patterns.batching.settings import Dispatch, pow2_length
     from callboard.patterns.cascade.calibration import Calibration
@@ -218,6 +221,17 @@ _NAMES = {
     "callboard.patterns.speculative.sampling": ("Acceptance",),
     "callboard.patterns.speculative.server": ("SpeculativeDecoder",),
     "callboard.patterns.contract.options": ("RequestOptions",),
+    "callboard.patterns.batching.continuous.server": (
+        "ContinuousBatchingServer",
+        "ContinuousStats",
+    ),
+    "callboard.patterns.batching.continuous.policy": ("Preemption",),
+    "callboard.patterns.batching.continuous.steps": (
+        "DONE",
+        "Last",
+        "NOTHING",
+        "Slot",
+    ),
     "callboard.patterns.waiting": ("OverflowPolicy",),
     "callboard.retry": ("request_key", "retrying"),
     "callboard.serve.starting": ("serve",),
@@ -227,6 +241,8 @@ _NAMES = {
 _WHERE = {name: module for module, names in _NAMES.items() for name in names}
 
 __all__ = [
+    "DONE",
+    "NOTHING",
     "AccelError",
     "AccelRef",
     "Acceptance",
@@ -250,6 +266,8 @@ __all__ = [
     "CascadeStats",
     "ContextLost",
     "ContextPoisoned",
+    "ContinuousBatchingServer",
+    "ContinuousStats",
     "DType",
     "DTypeLike",
     "DeadlineExceeded",
@@ -283,6 +301,7 @@ __all__ = [
     "ItemTooLarge",
     "KvState",
     "LanguageModel",
+    "Last",
     "LibraryError",
     "Lost",
     "Mailbox",
@@ -305,6 +324,7 @@ __all__ = [
     "OutOfMemory",
     "OverflowPolicy",
     "PoolStats",
+    "Preemption",
     "Proposal",
     "Props",
     "Quarantine",
@@ -328,6 +348,7 @@ __all__ = [
     "Score",
     "ServerStopped",
     "ShapeError",
+    "Slot",
     "SlowReader",
     "SpeculativeDecoder",
     "SpeculativeStats",
