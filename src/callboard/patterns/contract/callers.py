@@ -128,7 +128,9 @@ class Callers(ABC, Generic[T, R]):
         """Give the server an item and read its answer part by part: ``async for part in server.stream(item)``.
 
         The parts are what the function's answer for this item yields; an answer that is no asynchronous iterator is the
-        only part. Leaving the loop, or cancelling the task that reads, cancels the request and closes the iterator.
+        only part. Leaving the loop, or cancelling the task that reads, cancels the request and closes the iterator. As
+        with all generators, that is when the generator itself is closed or dropped: where it has a name, read it
+        ``async with contextlib.aclosing(stream)``.
 
         Args:
             item, options: As for :meth:`submit`; a deadline is that of the last part.
