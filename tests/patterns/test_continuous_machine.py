@@ -1,4 +1,4 @@
-"""Any schedule of submissions, cancellations, slow readers, failures, losses and stops of sequences that run in steps."""
+"""Any schedule of submissions, cancellations, slow readers, failures, losses and stops: sequences in steps end once."""
 
 import asyncio
 import contextlib
