@@ -8,8 +8,8 @@ from starlette.requests import Request
 import callboard
 from callboard.serve.app import App
 from callboard.serve.edge import Body, decode_json
+from callboard.serve.encoding.messages import HEADER_LENGTH, encoded, parsed
 from callboard.serve.errors import BadRequest, HttpError, NotReady
-from callboard.serve.messages import HEADER_LENGTH, encoded, parsed
 from callboard.serve.models import Model, TensorModel
 from callboard.serve.statistics import statistics_of
 
