@@ -75,6 +75,8 @@ if TYPE_CHECKING:
     from callboard.patterns.batching.continuous.policy import Preemption
     from callboard.patterns.batching.continuous.server import ContinuousBatchingServer, ContinuousStats
     from callboard.patterns.batching.continuous.steps import DONE, NOTHING, Last, Slot
+    from callboard.patterns.batching.sequences.server import SequenceBatchingServer, SequenceStats
+    from callboard.patterns.batching.sequences.slots import SequenceLost, SequenceSlot
     from callboard.patterns.batching.server import BatchingStats, DynamicBatchingServer
     from callboard.patterns.batching.settings import Dispatch, pow2_length
     from callboard.patterns.cascade.calibration import Calibration
@@ -232,6 +234,14 @@ _NAMES = {
         "NOTHING",
         "Slot",
     ),
+    "callboard.patterns.batching.sequences.server": (
+        "SequenceBatchingServer",
+        "SequenceStats",
+    ),
+    "callboard.patterns.batching.sequences.slots": (
+        "SequenceLost",
+        "SequenceSlot",
+    ),
     "callboard.patterns.waiting": ("OverflowPolicy",),
     "callboard.retry": ("request_key", "retrying"),
     "callboard.serve.starting": ("serve",),
@@ -346,6 +356,10 @@ __all__ = [
     "ResidentState",
     "Scalar",
     "Score",
+    "SequenceBatchingServer",
+    "SequenceLost",
+    "SequenceSlot",
+    "SequenceStats",
     "ServerStopped",
     "ShapeError",
     "Slot",
