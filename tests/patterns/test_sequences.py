@@ -230,12 +230,19 @@ class SequenceMachine(RequestMachine):
     @rule(
         n=st.integers(1, 3),
         sequence=st.sampled_from("abc"),
-        start=st.sampled_from([True, False, False]),
+        start=st.booleans(),
         end=st.sampled_from([True, False, False]),
         timeout=st.sampled_from([None, None, 0.005]),
     )
-    def submit(self, n: int, **options: Any) -> None:
-        self.launch([self.request(number, **options) for number in self.numbers(n)])
+    def submit(self, n: int, start: bool, end: bool, **options: Any) -> None:
+        """Some requests of one sequence; the first may start it, and the last may end it."""
+        first, *_, last = [*self.numbers(n), *self.numbers(n)]
+        self.launch(
+            [
+                self.request(number, start=start and number == first, end=end and number == last, **options)
+                for number in self.numbers(n)
+            ]
+        )
 
     @precondition(lambda self: self.calls)
     @rule(how=st.sampled_from(["value"] * 5 + ["raise", "lose", "short", "one"]), last=st.booleans())
