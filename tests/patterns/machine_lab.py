@@ -1,6 +1,7 @@
 """What the state machines of the serving blueprints share: requests are made, cancelled, and each must end once."""
 
 import asyncio
+import contextlib
 from collections.abc import Coroutine
 from typing import Any, ClassVar
 
@@ -38,6 +39,7 @@ class RequestMachine(RuleBasedStateMachine):
 
     Attributes:
         errors: In which requests may end.
+        quiet: The server logs no error.
         streams: A caller may leave when its request is complete, and parts of it are still to be read.
         limited: Its ``drain`` is given so many seconds.
         server: Under test; None before the initialisation.
@@ -55,6 +57,7 @@ class RequestMachine(RuleBasedStateMachine):
         cb.DeadlineExceeded,
         cb.ServerStopped,
     )
+    quiet: ClassVar[bool] = True
     streams: ClassVar[bool] = False
     limited: ClassVar[float] = 0.2
 
@@ -62,7 +65,7 @@ class RequestMachine(RuleBasedStateMachine):
         super().__init__()
         self.loop = asyncio.new_event_loop()
         self.clock = ManualClock()
-        self.no_error = no_internal_error()
+        self.no_error = no_internal_error() if self.quiet else contextlib.nullcontext()
         self.no_error.__enter__()
         self.server: Any = None
         self.tasks: dict[int, asyncio.Task[Any]] = {}

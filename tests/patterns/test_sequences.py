@@ -160,6 +160,7 @@ async def test_a_sequence_that_is_started_again() -> None:
         sums.go.set()
         assert (await former[0], await anew) == (1, 7)
         assert await server.submit(1, sequence="a") == 8
+        assert server.stats().sequences == 1
 
 
 async def test_a_full_queue() -> None:
@@ -262,4 +263,4 @@ class SequenceMachine(RequestMachine):
 
 
 TestSequences = SequenceMachine.TestCase
-TestSequences.settings = machine_settings(100)
+TestSequences.settings = machine_settings(60)

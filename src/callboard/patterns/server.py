@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from callboard.actors.clock import Cancellable, Clock
+from callboard.core.errors import ContextLost
 from callboard.patterns.calling import UserCall
 from callboard.patterns.contract.callers import Callers
 from callboard.patterns.contract.options import AskOptions, RequestOptions
@@ -20,6 +21,7 @@ from callboard.patterns.contract.outlet import STREAMED, Outlet
 from callboard.patterns.deadlines import Deadlines
 from callboard.patterns.entries import Entry, State
 from callboard.patterns.errors import DeadlineExceeded, ServerStopped, Stage
+from callboard.patterns.quarantine.ward import Ward
 from callboard.patterns.stats import Histogram
 
 __all__ = ["STOP_TIMEOUT", "RequestServer"]
@@ -59,6 +61,7 @@ class RequestServer(Callers[T, R]):
         self._deadlines = Deadlines()
         self._alarm: tuple[float, Cancellable] | None = None
         self._closing = False
+        self._ward: Ward | None = None
         self._feeders: dict[int, set[asyncio.Task[None]]] = {}
         self._all_ended: asyncio.Future[None] | None = None
         self._ends: dict[str, int] = dict.fromkeys(
@@ -137,7 +140,10 @@ class RequestServer(Callers[T, R]):
             entry.outlet = outlet
             outlet.gave_up = partial(self._fail, entry)
         try:
-            self._admit(entry, now, may_block=may_block)
+            if self._ward is None:
+                self._admit(entry, now, may_block=may_block)
+            else:
+                self._ward.enter(entry, self._ward.key(entry), may_block=may_block)
         except DeadlineExceeded:
             self._count("expired")
             raise
@@ -198,9 +204,12 @@ class RequestServer(Callers[T, R]):
         """Forget an entry; gives its future, None if it had ended before."""
         if self._open.pop(entry.number, None) is None:
             return None
-        if entry.state is not State.RUNNING:
+        ran = entry.state is State.RUNNING
+        if not ran:
             self._leave(entry)
         entry.state = State.ENDED
+        if self._ward is not None:
+            self._ward.closed(entry, ran=ran)
         future, entry.future, entry.item = entry.future, None, None  # no cycle, and no item kept by a stale deadline
         for feeder in self._feeders.get(entry.number, ()):
             feeder.cancel()  # which closes its iterator
@@ -285,6 +294,45 @@ class RequestServer(Callers[T, R]):
     def _no_room(self, entry: Entry) -> Exception:
         """The error of an entry that has waited for room in vain."""
 
+    # -- a quarantine in front ---------------------------------------------------------------------------------------
+
+    def admit_warded(self, entry: Entry, *, again: bool, may_block: bool) -> None:
+        """Queue an entry whose turn has come; for :class:`Ward`."""
+        if again:
+            self._readmit(entry)
+            return
+        self._admit(entry, self._clock.time(), may_block=may_block)
+        if entry.admit_by is not None:
+            self._deadlines.add(entry)
+            self._set_alarm()
+
+    def _readmit(self, entry: Entry) -> None:
+        """Queue an entry that has run at its old place."""
+        raise NotImplementedError(type(self))
+
+    async def run_on_spare(self, entry: Entry, spare: Any) -> None:
+        """Run an entry alone, elsewhere; for :class:`Ward`."""
+        entry.state = State.RUNNING
+        entry.started = self._clock.time()
+        call = UserCall(spare, "auto", 1)
+        try:
+            value = await self._feed(entry, await self._alone(call, entry.item))
+        except ContextLost:
+            if entry.state is State.RUNNING:
+                entry.state = State.NEW
+            raise
+        finally:
+            call.close()
+        self._succeed(entry, value, self._clock.time())
+
+    async def _alone(self, call: UserCall, item: Any) -> Any:
+        """The value of one item."""
+        return await call(item)
+
+    def fail_warded(self, entry: Entry, error: Exception, reason: str) -> None:
+        """End an entry in an error; for :class:`Ward`."""
+        self._fail(entry, error, reason)
+
     # -- life ----------------------------------------------------------------------------------------------------------
 
     @property
@@ -343,6 +391,8 @@ class RequestServer(Callers[T, R]):
                 self._alarm[1].cancel()
                 self._alarm = None
             await self._end_work()
+            if self._ward is not None:
+                await self._ward.end()
         finally:
             self._stopping.set_result(None)
 

@@ -14,6 +14,8 @@ from callboard.patterns.batching.settings import BatchSettings, Dispatch
 from callboard.patterns.calling import Executor, UserCall, deliverable
 from callboard.patterns.entries import Entry, State
 from callboard.patterns.errors import BadBatchResult
+from callboard.patterns.quarantine.guard import Quarantine
+from callboard.patterns.quarantine.ward import Ward
 from callboard.patterns.server import RequestServer
 from callboard.patterns.stats import Distribution, Histogram, ServerStats
 from callboard.patterns.waiting import Limits, OverflowPolicy
@@ -88,6 +90,11 @@ class DynamicBatchingServer(RequestServer[T, R]):
             then queued again, once.
         on_error: ``"bisect"``: where a batch of several fails with an exception, its halves are run again, so that only
             the items fail that cannot be done; at most 2 log2 n more runs for one of them. Needs ``idempotent``.
+        quarantine: Finds the request that kills its context, and refuses it: see :class:`Quarantine`, which gets None
+            as its target, and as its spare a function like ``batch_fn``. Requests then run again after a lost context
+            as it says, and not as ``idempotent`` does. All refusals are the future's, also with ``submit_nowait``.
+        quarantine_key: Key of an item: equal for items that would kill alike. Otherwise it is that of the caller's
+            :func:`callboard.request_key`, or the request's own.
         executor: Where ``batch_fn`` is called; see :class:`UserCall`.
         name: For errors and logs.
         clock: Tells the time; for tests.
@@ -118,6 +125,8 @@ class DynamicBatchingServer(RequestServer[T, R]):
         max_concurrent_batches: int = 1,
         idempotent: bool = False,
         on_error: Literal["fail", "bisect"] = "fail",
+        quarantine: Quarantine[Any] | None = None,
+        quarantine_key: Callable[[T], str] | None = None,
         executor: Executor = "auto",
         name: str = "batching",
         clock: Clock | None = None,
@@ -140,6 +149,10 @@ class DynamicBatchingServer(RequestServer[T, R]):
             raise ValueError('on_error="bisect" runs items again, which needs idempotent=True')
         if block_timeout is not None and not block_timeout > 0:
             raise ValueError(f"block_timeout must be positive seconds, but is {block_timeout}")
+        if quarantine is not None:
+            self._ward = Ward(quarantine, quarantine_key, name, self)
+        elif quarantine_key is not None:
+            raise ValueError("quarantine_key needs quarantine")
         self._policy = BatchPolicy(settings)
         self._call = UserCall(batch_fn, executor, max_concurrent_batches)
         self._pad = pad
@@ -222,6 +235,16 @@ class DynamicBatchingServer(RequestServer[T, R]):
         self._policy.line.remove(entry)
         if self._policy.line.admit_blocked():
             self._pump()
+
+    def _readmit(self, entry: Entry) -> None:
+        self._policy.line.restore([entry])
+        self._pump()
+
+    async def _alone(self, call: UserCall, item: Any) -> Any:
+        (row,) = rows_of(await call([item]), 1)
+        if isinstance(row, BaseException):
+            raise deliverable(row)
+        return row
 
     # -- batches -------------------------------------------------------------------------------------------------------
 
@@ -328,6 +351,10 @@ class DynamicBatchingServer(RequestServer[T, R]):
             raise
         finally:
             self._policy.running -= 1
+            if self._ward is not None:
+                for entry in batch.entries:
+                    if entry.state is State.ENDED:  # others wait for their next run
+                        self._ward.ran(entry)
         return sum(entry.state is State.ENDED for entry in batch.entries)
 
     async def _results(self, entries: list[Entry]) -> list[Any]:
@@ -356,8 +383,10 @@ class DynamicBatchingServer(RequestServer[T, R]):
         for entry, row in zip(entries, rows, strict=False):  # the rest is padding
             if isinstance(row, BaseException):
                 error = deliverable(row)
-                self._fail(entry, copies(error, 2)[1] if id(row) in given else error)
+                error = copies(error, 2)[1] if id(row) in given else error
                 given.add(id(row))
+                if self._ward is None or not self._ward.ran(entry, error):
+                    self._fail(entry, error)
             elif hasattr(type(row), "__aiter__"):
                 streams.append(self._stream_to(entry, row))
             else:
@@ -381,6 +410,9 @@ class DynamicBatchingServer(RequestServer[T, R]):
 
     def _fail_all(self, entries: list[Entry], error: Exception) -> None:
         error = deliverable(error)
+        if (ward := self._ward) is not None:  # it hears of those whose callers have left, too
+            errors = copies(error, len(entries))
+            entries = [each for each, own in zip(entries, errors, strict=True) if not ward.ran(each, own)]
         failed = [entry for entry in entries if entry.state is State.RUNNING]
         if self._idempotent and isinstance(error, ContextLost) and self._stopping is None:
             again = [entry for entry in failed if not (entry.repeated or _has_parts(entry))]

@@ -12,6 +12,8 @@ from callboard.core.errors import ContextLost, Withdrawn
 from callboard.patterns.calling import Executor, deliverable
 from callboard.patterns.entries import Entry, State
 from callboard.patterns.errors import QueueFull
+from callboard.patterns.quarantine.guard import Quarantine
+from callboard.patterns.quarantine.ward import Ward
 from callboard.patterns.replicas.ejection import Ejection, Outcome
 from callboard.patterns.replicas.errors import NoReplica
 from callboard.patterns.replicas.hedging import Hedger, Hedging
@@ -67,6 +69,12 @@ class ModelReplicaPool(RequestServer[T, R]):
             nothing ran, counts as one; such a request is queued again whether ``idempotent`` or not.
         fault: Whether an error is the replica's and not the item's; otherwise, all but ``ValueError``, ``TypeError``,
             ``LookupError``, ``ArithmeticError`` and ``NotImplementedError`` are.
+        quarantine: Finds the request that kills its contexts, and refuses it: see :class:`Quarantine`, which gets None
+            as its target, and as its spare a function like a replica's. A request whose context was lost then runs
+            again as it says, be the pool ``idempotent`` or not. All refusals are the future's, also with
+            ``submit_nowait``.
+        quarantine_key: Key of an item: equal for items that would kill alike. Otherwise it is that of the caller's
+            :func:`callboard.request_key`, or the request's own.
         cost: What an item costs, called once, in ``submit``.
         max_queue: Requests that wait at most.
         max_queue_cost: Their summed cost at most.
@@ -99,6 +107,8 @@ class ModelReplicaPool(RequestServer[T, R]):
         idempotent: bool = False,
         attempts: int = 2,
         fault: Callable[[Exception], bool] = fault_of_replica,
+        quarantine: Quarantine[Any] | None = None,
+        quarantine_key: Callable[[T], str] | None = None,
         cost: Callable[[T], float] | None = None,
         max_queue: int = 1024,
         max_queue_cost: float | None = None,
@@ -123,6 +133,10 @@ class ModelReplicaPool(RequestServer[T, R]):
             raise ValueError("replicas is empty: give at least one, or a number and `make=`")
         if policy == ReplicaPolicy.CONSISTENT_HASH and key is None:
             raise ValueError('policy="consistent_hash" needs `key=`, which gives the key of an item')
+        if quarantine is not None:
+            self._ward = Ward(quarantine, quarantine_key, name, self)
+        elif quarantine_key is not None:
+            raise ValueError("quarantine_key needs quarantine")
         self._router = Router(picker_of(policy, choices, bound), ejection)
         self._seats = Seats(name, self._router, make, max_ongoing, executor, self._wake)
         self._line = WaitingLine(Limits(max_queue, max_queue_cost, OverflowPolicy(overflow)), ageing)
@@ -272,13 +286,19 @@ class ModelReplicaPool(RequestServer[T, R]):
     def _close_entry(self, entry: Entry, reason: str) -> Any:
         future = super()._close_entry(entry, reason)
         if future is not None:
-            job = self._jobs.pop(entry.number)
+            job = self._jobs.pop(entry.number, None)
+            if job is None:  # it waited for its turn in quarantine
+                return future
             if self._hedger is not None:
                 self._hedger.ended(job)
             for run in job.runs:  # whose value would be dropped
-                if not run.seat.call.on_thread:
+                if not run.seat.call.on_thread and self._ward is None:  # what is in flight counts for a quarantine
                     run.task.cancel()
         return future
+
+    def _readmit(self, entry: Entry) -> None:
+        self._line.restore([entry])
+        self._wake()
 
     # -- routing -------------------------------------------------------------------------------------------------------
 
@@ -411,6 +431,8 @@ class ModelReplicaPool(RequestServer[T, R]):
             else:  # Ctrl-C: the loop ends
                 self._router.end(member, Outcome.UNKNOWN, seconds, now)
                 self._fail(job.entry, self._stopped(), "stopped")
+        if self._ward is not None and job.entry.state is State.ENDED:
+            self._ward.ran(job.entry)
         self._seats.ended(member)
         self._pump()
 
@@ -433,6 +455,11 @@ class ModelReplicaPool(RequestServer[T, R]):
         outcome = Outcome.FAULT if fault and not lost else Outcome.UNKNOWN
         self._router.end(member, outcome, seconds if began and not lost else 0.0, now)
         self._seats.check(member)
+        if self._ward is not None and began and not run.job.runs and isinstance(error, ContextLost):
+            if self._hedger is not None:
+                self._hedger.ended(run.job)
+            if self._ward.ran(run.job.entry, error):
+                return
         self._again_or_fail(run.job, member, error, may_repeat=not began or (fault and self._idempotent), fault=fault)
 
     def _is_fault(self, error: Exception) -> bool:
@@ -479,6 +506,9 @@ class ModelReplicaPool(RequestServer[T, R]):
             self._timer[1].cancel()
             self._timer = None
         tasks = {run.task for run in self._runs}
+        for run in self._runs:
+            if not run.seat.call.on_thread:
+                run.task.cancel()
         if tasks:
             ended = asyncio.ensure_future(_all(tasks))
             if not await self._within(ended, STOP_TIMEOUT):
