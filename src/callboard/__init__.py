@@ -74,12 +74,25 @@ if TYPE_CHECKING:
     from callboard.device.supervision.watch import Lost, Recovered, Stopped
     from callboard.kernel.elementwise.calls import Elementwise, ElementwiseMany, elementwise, reduction
     from callboard.kernel.nvrtc import Kernel, kernel
+    from callboard.patterns.batching.continuous.policy import Preemption
+    from callboard.patterns.batching.continuous.server import ContinuousBatchingServer, ContinuousStats
+    from callboard.patterns.batching.continuous.steps import DONE, NOTHING, Last, Slot
+    from callboard.patterns.batching.sequences.server import SequenceBatchingServer, SequenceStats
+    from callboard.patterns.batching.sequences.slots import SequenceLost, SequenceSlot
     from callboard.patterns.batching.server import BatchingStats, DynamicBatchingServer
     from callboard.patterns.batching.settings import Dispatch, pow2_length
     from callboard.patterns.cascade.calibration import Calibration
     from callboard.patterns.cascade.server import CascadeReply, CascadeStats, InferenceCascade
     from callboard.patterns.cascade.stages import CascadeStage
-    from callboard.patterns.errors import BadBatchResult, DeadlineExceeded, ItemTooLarge, QueueFull, ServerStopped
+    from callboard.patterns.contract.options import RequestOptions
+    from callboard.patterns.errors import (
+        BadBatchResult,
+        DeadlineExceeded,
+        ItemTooLarge,
+        QueueFull,
+        ServerStopped,
+        SlowReader,
+    )
     from callboard.patterns.fairshare.server import FairShareScheduler
     from callboard.patterns.fairshare.settings import FairOverflow, Tenant, UnknownTenant
     from callboard.patterns.fairshare.stats import FairShareStats, TenantStats
@@ -181,6 +194,7 @@ _NAMES = {
         "ItemTooLarge",
         "QueueFull",
         "ServerStopped",
+        "SlowReader",
     ),
     "callboard.patterns.quarantine.errors": ("Quarantined",),
     "callboard.patterns.quarantine.guard": ("Quarantine", "QuarantineStats"),
@@ -212,6 +226,26 @@ _NAMES = {
     "callboard.patterns.speculative.requests": ("Decode", "Decoded"),
     "callboard.patterns.speculative.sampling": ("Acceptance",),
     "callboard.patterns.speculative.server": ("SpeculativeDecoder",),
+    "callboard.patterns.contract.options": ("RequestOptions",),
+    "callboard.patterns.batching.continuous.server": (
+        "ContinuousBatchingServer",
+        "ContinuousStats",
+    ),
+    "callboard.patterns.batching.continuous.policy": ("Preemption",),
+    "callboard.patterns.batching.continuous.steps": (
+        "DONE",
+        "Last",
+        "NOTHING",
+        "Slot",
+    ),
+    "callboard.patterns.batching.sequences.server": (
+        "SequenceBatchingServer",
+        "SequenceStats",
+    ),
+    "callboard.patterns.batching.sequences.slots": (
+        "SequenceLost",
+        "SequenceSlot",
+    ),
     "callboard.patterns.waiting": ("OverflowPolicy",),
     "callboard.retry": ("request_key", "retrying"),
     "callboard.serve.http.starting": ("serve",),
@@ -221,6 +255,8 @@ _NAMES = {
 _WHERE = {name: module for module, names in _NAMES.items() for name in names}
 
 __all__ = [
+    "DONE",
+    "NOTHING",
     "AccelError",
     "AccelRef",
     "Acceptance",
@@ -244,6 +280,8 @@ __all__ = [
     "CascadeStats",
     "ContextLost",
     "ContextPoisoned",
+    "ContinuousBatchingServer",
+    "ContinuousStats",
     "DType",
     "DTypeLike",
     "DeadlineExceeded",
@@ -280,6 +318,7 @@ __all__ = [
     "Kernel",
     "KvState",
     "LanguageModel",
+    "Last",
     "LibraryError",
     "Lost",
     "Mailbox",
@@ -302,6 +341,7 @@ __all__ = [
     "OutOfMemory",
     "OverflowPolicy",
     "PoolStats",
+    "Preemption",
     "Proposal",
     "Props",
     "Quarantine",
@@ -317,13 +357,20 @@ __all__ = [
     "Reply",
     "ReplyError",
     "Request",
+    "RequestOptions",
     "ResidentActor",
     "ResidentRef",
     "ResidentState",
     "Scalar",
     "Score",
+    "SequenceBatchingServer",
+    "SequenceLost",
+    "SequenceSlot",
+    "SequenceStats",
     "ServerStopped",
     "ShapeError",
+    "Slot",
+    "SlowReader",
     "SpeculativeDecoder",
     "SpeculativeStats",
     "Stopped",
