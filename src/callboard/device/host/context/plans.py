@@ -87,16 +87,20 @@ class Plan:
         pins: Number of reasons to keep it: calls that are parked until they can use it, recordings that name it.
         recording: Id of the recording that it replays; 0: it is a plan of an op.
         order: The library, or those of a recording, whose parked ops its calls stay behind.
+        fence: How it is ordered beside its operands (:attr:`Op.fence`); None where it is refused.
+        answers: The op is answered with what its status finds out (:attr:`Op.answers`).
         beside: Timelines of these libraries, whose workspaces its launches use; of a recording.
     """
 
     __slots__ = (
+        "answers",
         "arity",
         "beside",
         "binding_cache",
         "bindings",
         "blank",
         "error",
+        "fence",
         "fresh",
         "held",
         "late",
@@ -122,6 +126,8 @@ class Plan:
         info = info_of(type(op))
         self.op = op
         self._begin(info.tag)
+        self.fence = op.fence
+        self.answers = op.answers is not None
         made = outputs_of(op)
         self.blank: list[Any] = [None] * len(info.dynamic)
         bindings: list[Binding] = []
@@ -153,6 +159,8 @@ class Plan:
         self.tag = tag
         self.order: str | tuple[str, ...] = self.lib
         self.beside: tuple[Timeline, ...] = ()
+        self.fence: Fence | None = None
+        self.answers = False
         self.library: LibraryActor | GraphActor | None = None
         self.launch: Callable[..., Status | None] | None = None
         self.late: Callable[..., Status | None] | None = None
@@ -176,7 +184,7 @@ class Plan:
             for at, o in enumerate(script.operands)
         )
         drawn = 1 + 2 * sum(len(step.drawn) for step in script.steps)
-        plan.numbers = tuple((len(plan.bindings) + i, False) for i in range(drawn))
+        plan.numbers = tuple((len(plan.bindings) + i, -1, False) for i in range(drawn))
         plan.reals = _row(plan.numbers)
         plan.blank = [None] * (len(plan.bindings) + drawn)
         plan.arity = 2 * len(plan.bindings)
@@ -199,6 +207,7 @@ class Plan:
     def refuse(self, error: AccelError) -> None:
         """Make every call of this signature fail with this error."""
         self.error = error
+        self.fence = None
 
     @property
     def ready(self) -> bool:
@@ -251,11 +260,6 @@ class Plan:
             if not binding.host:
                 (writes if binding.writes else reads).append(buffer)
         return reads, writes
-
-    @property
-    def fence(self) -> Fence | None:
-        """How it is ordered beside its operands (:attr:`Op.fence`)."""
-        return None if self.error is not None else self.op.fence
 
     @property
     def passed(self) -> bool:
