@@ -9,7 +9,7 @@ from callboard.backends.cuda.cub.cccl import Cccl
 from callboard.backends.cuda.cub.memory import Span, storage
 from callboard.backends.cuda.cub.plan import Work, identity, number, result_layout
 from callboard.backends.cuda.cub.texts import CTYPES, STORED, join_text, operator
-from callboard.backends.cuda.kernels import text_of
+from callboard.backends.cuda.kernels import data_text
 from callboard.backends.cuda.launching import MAX_BLOCKS, THREADS, kernel_launcher
 from callboard.core.layout import Layout
 from callboard.kernel import cub
@@ -56,7 +56,7 @@ def _by_rows(cccl: Cccl, op: "cub.Scan", x: Layout, out: Layout, rows: int) -> W
     types = f"typedef {CTYPES[work.name]} A;\ntypedef {STORED[stored_name(out.dtype)]} R;\n"
     stored = STORED[stored_name(x.dtype)]
     scope = f"namespace custom {{\n{join_text(op, work)}}}\nusing custom::join;\ntypedef {stored} T;\n"
-    text = f"{text_of('cub.cuh').decode()}\n{types}{scope}#line 1\n{text_of('cub_scan.cu').decode()}"
+    text = f"{data_text('cub.cuh').decode()}\n{types}{scope}#line 1\n{data_text('cub_scan.cu').decode()}"
     function = device.kernels.compile("cub_scan", text.encode(), "scan_rows")
     args = CubArgs(n=x.shape[-1], m=rows, exclusive=op.exclusive)
     run = kernel_launcher(device.driver, function, max(1, min(rows, MAX_BLOCKS)), (THREADS, 1), args)

@@ -5,7 +5,7 @@ from typing import Any
 
 from callboard.backends.cuda.cub.arguments import stored_name
 from callboard.backends.cuda.cub.cccl import Cccl
-from callboard.backends.cuda.kernels import text_of
+from callboard.backends.cuda.kernels import data_text
 from callboard.core.dtype import DType
 from callboard.kernel.cub.checks import compute_dtype
 
@@ -55,7 +55,7 @@ def _named(stem: str, body: str) -> str:
 
 def _hidden(name: str, code: str) -> str:
     """A text whose helpers no other text meets."""
-    return f"namespace {{\n{text_of('numbers.cuh').decode()}\n}}\n{code.replace('NAME', name)}\n"
+    return f"namespace {{\n{data_text('numbers.cuh').decode()}\n}}\n{code.replace('NAME', name)}\n"
 
 
 def join_text(op: Any, work: DType) -> str:
