@@ -17,6 +17,7 @@ from host_driver import HostKernels
 
 from callboard.backends.cuda.cub import cccl
 from callboard.backends.cuda.cub.memory import Span
+from callboard.backends.cuda.kernelcache import KernelCache
 from callboard.core.errors import BackendUnavailable, LibraryError
 from callboard.kernel import cub
 
@@ -44,7 +45,7 @@ def session(folder: Path, compute: list[HostCompute]) -> Iterator[HostSession]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cccl, "load_compute", lambda: stand_in)
         patch.setattr(cccl, "versions", lambda: "1")
-        patch.setattr(cccl, "cache_folder", lambda: folder)
+        patch.setattr(cccl, "KernelCache", lambda: KernelCache(folder))
         patch.setattr(HostKernels, "compile", compiled)
         with HostSession(driver) as opened:
             yield opened
