@@ -72,6 +72,15 @@ if TYPE_CHECKING:
     from callboard.device.protocol.residents.actor import HostContext, ResidentActor
     from callboard.device.supervision.supervisor import DeviceSupervisor
     from callboard.device.supervision.watch import Lost, Recovered, Stopped
+    from callboard.multi_device.placement import (
+        Candidate,
+        DeviceChoice,
+        NoEligibleDevice,
+        PlacementActor,
+        PlacementHints,
+        PlacementPolicy,
+    )
+    from callboard.multi_device.sharding import EntityRef, PlacementShardingAdapter, RegionStopped
     from callboard.patterns.batching.server import BatchingStats, DynamicBatchingServer
     from callboard.patterns.batching.settings import Dispatch, pow2_length
     from callboard.patterns.cascade.calibration import Calibration
@@ -166,6 +175,15 @@ _NAMES = {
     "callboard.device.client.residents.stream": ("Stream",),
     "callboard.device.supervision.supervisor": ("DeviceSupervisor",),
     "callboard.device.supervision.watch": ("Lost", "Recovered", "Stopped"),
+    "callboard.multi_device.placement": (
+        "Candidate",
+        "DeviceChoice",
+        "NoEligibleDevice",
+        "PlacementActor",
+        "PlacementHints",
+        "PlacementPolicy",
+    ),
+    "callboard.multi_device.sharding": ("EntityRef", "PlacementShardingAdapter", "RegionStopped"),
     "callboard.patterns.batching.server": ("BatchingStats", "DynamicBatchingServer"),
     "callboard.patterns.batching.settings": ("Dispatch", "pow2_length"),
     "callboard.patterns.cascade.calibration": ("Calibration",),
@@ -234,6 +252,7 @@ __all__ = [
     "Cacheless",
     "Calibration",
     "Canary",
+    "Candidate",
     "CapacityPolicy",
     "CascadeReply",
     "CascadeStage",
@@ -246,6 +265,7 @@ __all__ = [
     "Decode",
     "Decoded",
     "Device",
+    "DeviceChoice",
     "DeviceConfig",
     "DeviceMismatch",
     "DeviceStopped",
@@ -256,6 +276,7 @@ __all__ = [
     "DriverError",
     "DynamicBatchingServer",
     "Ejection",
+    "EntityRef",
     "FairOverflow",
     "FairShareScheduler",
     "FairShareStats",
@@ -287,6 +308,7 @@ __all__ = [
     "MoeStats",
     "Msg",
     "NGramDraft",
+    "NoEligibleDevice",
     "NoReplica",
     "NumericalError",
     "OneForOne",
@@ -294,6 +316,10 @@ __all__ = [
     "Out",
     "OutOfMemory",
     "OverflowPolicy",
+    "PlacementActor",
+    "PlacementHints",
+    "PlacementPolicy",
+    "PlacementShardingAdapter",
     "PoolStats",
     "Proposal",
     "Props",
@@ -302,6 +328,7 @@ __all__ = [
     "Quarantined",
     "QueueFull",
     "Recovered",
+    "RegionStopped",
     "RemoteError",
     "Replica",
     "ReplicaLoad",
