@@ -14,9 +14,14 @@ __all__ = ["GROUP", "api_class", "import_messages", "library_names", "load", "ta
 
 GROUP = "callboard.libraries"
 BUILT_IN = {
+    "array": "callboard.kernel.array.api:ArrayApi",
     "blas": "callboard.kernel.blas.api:BlasApi",
     "blas_lt": "callboard.kernel.blas_lt.api:BlasLtApi",
+    "cub": "callboard.kernel.cub.api:CubApi",
+    "elementwise": "callboard.kernel.elementwise.api:ElementwiseApi",
+    "event": "callboard.kernel.event.api:EventApi",
     "fft": "callboard.kernel.fft.api:FftApi",
+    "nvrtc": "callboard.kernel.nvrtc.api:NvrtcApi",
     "rng": "callboard.kernel.rng.api:RngApi",
     "solver": "callboard.kernel.solver.api:SolverApi",
     "sparse": "callboard.kernel.sparse.api:SparseApi",

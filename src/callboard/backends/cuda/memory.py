@@ -10,6 +10,7 @@ import numpy as np
 from callboard.backends.cuda.axes import joint_axes
 from callboard.backends.cuda.copies import Copier, copier, too_many_axes
 from callboard.backends.cuda.fills import Filler, filler
+from callboard.backends.cuda.rows import Transfer, transfer
 from callboard.backends.cuda.stream import CudaStream
 from callboard.core.backend import Memory
 from callboard.core.dtype import DType
@@ -38,7 +39,7 @@ def refuse_copy(op: Copy) -> str | None:
     return too_many_axes(joint_axes(_out_of(op), op.src.strides))
 
 
-def _out_of(op: Copy) -> Layout:
+def _out_of(op: Copy | Upload) -> Layout:
     return op.infer()["out"] if op.out is None else op.out.layout
 
 
@@ -115,26 +116,20 @@ class CudaMemory(Library):
         plan(stream.native, src, out)
 
     @prepares(Upload, inline=True)
-    def plan_upload(self, op: Upload) -> int:
-        return op.host.nbytes
+    def plan_upload(self, op: Upload) -> Transfer:
+        return transfer(self._driver, op.host.layout, _out_of(op), up=True)
 
     @launches(Upload)
-    def upload(self, stream: CudaStream, plan: int, host: int, out: int) -> None:
-        if plan:
-            code = self._driver.memcpy_htod(out, host, plan, stream.native)
-            if code:
-                raise self._driver.error(code, "cuMemcpyHtoDAsync")
+    def upload(self, stream: CudaStream, plan: Transfer, host: int, out: int) -> None:
+        plan(stream.native, host, out)
 
     @prepares(Download, inline=True)
-    def plan_download(self, op: Download) -> int:
-        return op.src.nbytes
+    def plan_download(self, op: Download) -> Transfer:
+        return transfer(self._driver, op.src.layout, op.host.layout, up=False)
 
     @launches(Download)
-    def download(self, stream: CudaStream, plan: int, src: int, host: int) -> None:
-        if plan:
-            code = self._driver.memcpy_dtoh(host, src, plan, stream.native)
-            if code:
-                raise self._driver.error(code, "cuMemcpyDtoHAsync")
+    def download(self, stream: CudaStream, plan: Transfer, src: int, host: int) -> None:
+        plan(stream.native, src, host)
 
 
 def _fill_with_number(fill: Filler, dtype: DType) -> Callable[[int, int, Any], None]:
