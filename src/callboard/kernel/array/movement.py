@@ -1,6 +1,8 @@
 """Elements written from a rule: converted, or numbered."""
 
-from callboard.core.dtype import DTypeLike, as_dtype, dtypes_of
+from typing import ClassVar
+
+from callboard.core.dtype import DType, DTypeLike, as_dtype, dtypes_of
 from callboard.core.layout import layout_of
 from callboard.core.op import Op, Outputs
 from callboard.core.operand import In, Number, Operand, Out
@@ -50,6 +52,8 @@ class Arange(Op[ArrayActor, GpuRef], tag="array.arange"):
         start, step: Numbers: integers for integers, complex ones for complex arrays only.
         out: That dtype, ``[length]``, any strides; a new array when None.
     """
+
+    dtypes: ClassVar[tuple[DType, ...]] = NUMBERED
 
     length: int
     dtype: DTypeLike

@@ -4,6 +4,7 @@ from typing import Any, NoReturn, Self
 
 import numpy as np
 
+from callboard.core.dtype import DTypeLike
 from callboard.core.operand import Operand
 
 __all__ = ["ArrayOperators"]
@@ -300,7 +301,7 @@ class ArrayOperators:
         """The view with its last two axes exchanged."""
         return self._port.services.xp.matrix_transpose(self)  # type: ignore[no-any-return]
 
-    def astype(self, dtype: Any, *, copy: bool = True) -> Self:
+    def astype(self, dtype: DTypeLike, *, copy: bool = True) -> Self:
         """``xp.astype(x, dtype)``."""
         return self._port.services.xp.astype(self, dtype, copy=copy)  # type: ignore[no-any-return]
 
