@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import hypothesis
 import ml_dtypes
 import numpy as np
 import pytest
@@ -115,8 +116,8 @@ def test_any_dtypes_shapes_and_layouts(
     try:
         program = compiled(text, tuple(ref.dtype for ref in refs))
     except ShapeError as e:
-        assert "complex" in str(e) or "bools" in str(e) or "bits" in str(e)
-        return
+        hypothesis.event(str(e)[-60:])  # complex numbers have no order, floats no bits
+        hypothesis.reject()
     result = program.steps[program.results[0]].dtype
     wide = {name: x.astype(np.float32) if x.dtype == ml_dtypes.bfloat16 else x for name, x in arrays.items()}
     want = np.asarray(evaluated(PYTHON.get(text, text), wide))
