@@ -93,22 +93,26 @@ class OpInfo:
         self.roles = {f.name: f.role for f in dynamic}
         self._hints = {n: hints[n] for n in statics}
         words = {name for name in statics if _has_words(hints[name])}
-        rows = {name for name in statics if _has_rows(hints[name])}
-        wholes = {field.name for field in dynamic if int in field.takes}
+        rows = {name for name in statics if _has_rows(hints[name])} | {field.name for field in dynamic if field.many}
+        wholes = {field.name for field in dynamic if int in field.takes and not field.many}
         self.kinds = kinds_getter(self.fields, words, rows, wholes)
         self._statics = _getter(self.statics)
         self._dynamic = _getter(tuple(f.name for f in dynamic))
         # Whether the types of the fields alone tell that a message is right: then they are looked at once.
-        self._by_type = not any(f.many for f in dynamic) and all(map(_decided_by_type, self._hints.values()))
+        self._by_type = all(map(_decided_by_type, self._hints.values()))
+        # But an integer in a tuple must be looked at each time: 64 bits must hold it.
+        self._whole_rows = tuple(self.fields.index(f.name) for f in dynamic if f.many and int in f.takes)
         self.accepted: set[Kinds] = set()
         self._statics_type: Any = tuple[tuple(hints[n] for n in statics)] if statics else tuple[()]  # type: ignore[misc]
         single = (
-            not any(f.many for f in dynamic)
+            not any(f.many and (f.structs or f.optional) for f in dynamic)
             and all(map(_tellable, dynamic))
             and all(map(tellable, self._hints.values()))
         )
         self.split: Callable[[Any], Parts] = (
-            splitter([(f.name, f.takes, f.structs) for f in dynamic], statics, lambda op: self._split(op).signature)
+            splitter(
+                [(f.name, f.takes, f.structs, f.many) for f in dynamic], statics, lambda op: self._split(op).signature
+            )
             if single
             else self._split
         )
@@ -135,7 +139,8 @@ class OpInfo:
             if fixed is not value:
                 msgspec.structs.force_setattr(op, name, fixed)
         if self._by_type and len(self.accepted) < 256 and kinds == self.kinds(op):
-            self.accepted.add(kinds)
+            if not any(int in (kinds[at] or ()) for at in self._whole_rows):  # type: ignore[operator]
+                self.accepted.add(kinds)
 
     # -- apart and together --------------------------------------------------------------------------------------------
 
@@ -300,7 +305,7 @@ def _getter(names: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:
 
 
 def _dynamic(name: str, hint: Any) -> OpField | None:
-    """The field's role if its annotation has one: ``In``, ``In | None``, ``tuple[In, ...]``, a struct operand …"""
+    """The field's role if its annotation has one: ``In``, ``In | None``, ``tuple[In, ...]`` and so on."""
     if isinstance(hint, type) and issubclass(hint, StructOperand):
         parts_of(hint)
         return OpField(name, Role.IN, optional=False, many=False, structs=(hint,))

@@ -51,15 +51,15 @@ def kinds_getter(
 
 
 def splitter(
-    dynamic: Sequence[tuple[str, Collection[Any], Sequence[type[StructOperand]]]],
+    dynamic: Sequence[tuple[str, Collection[Any], Sequence[type[StructOperand]], bool]],
     statics: Sequence[str],
     signature_of: Callable[[Any], bytes],
 ) -> Callable[[Any], Parts]:
     """A function that takes a message apart: its signature, its operands and its numbers.
 
     Args:
-        dynamic: Operands, scalars (with the types that they take), struct operands (with their classes), each a single
-            one.
+        dynamic: Operands, scalars (with the types that they take), struct operands (with their classes), and whether
+            there is a tuple of them (not of struct operands).
         statics: Settings, all :func:`tellable`.
         signature_of: Works a signature out; asked once for all messages with equal settings, layouts and kinds of
             numbers.
@@ -73,9 +73,15 @@ def splitter(
         return signature
 
     lines = ["def split(op):", " operands = []", " numbers = []"]
-    listers = {cls: _lister(cls) for _, _, structs in dynamic for cls in structs}
-    for i, (name, takes, structs) in enumerate(dynamic):
+    listers = {cls: _lister(cls) for _, _, structs, _ in dynamic for cls in structs}
+    for i, (name, takes, structs, many) in enumerate(dynamic):
         lines.append(f" v{i} = op.{name}")
+        if many and takes:
+            lines.append(f" if v{i}: v{i} = tuple([kind_of(one, operands, numbers) for one in v{i}])")
+            continue
+        if many:
+            lines += [f" operands += v{i}", f" v{i} = tuple([one.layout.wire for one in v{i}])"]
+            continue
         lines.append(f" if v{i} is not None:")
         operand = [f"operands.append(v{i})", f"v{i} = v{i}.layout.wire"]
         if takes:
@@ -97,7 +103,21 @@ def splitter(
     ]
     lines.append(" return new(Parts, (signature, operands, numbers))")  # its own constructor costs twice as much
     given = {"signatures": signatures, "learn": learn, "new": tuple.__new__, "Parts": Parts, "listers": listers}
+    given["kind_of"] = _kind_of
     return _made("\n".join(lines), "split", given)
+
+
+def _kind_of(value: Any, operands: list[Any], numbers: list[int | float]) -> Any:
+    """Lists a scalar of a tuple, and gives what its part of the signature depends on."""
+    kind = type(value)
+    if kind is float or kind is int:
+        numbers.append(value)
+        return kind
+    if kind is complex:
+        numbers += (value.real, value.imag)
+        return kind
+    operands.append(value)
+    return value.layout.wire
 
 
 def _lister(cls: type[StructOperand]) -> Callable[[Any, list[Any]], Any]:

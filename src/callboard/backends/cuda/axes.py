@@ -61,18 +61,22 @@ def joint_axes(out: Layout, src: Sequence[int] | None = None) -> Axes:
     )
 
 
-def merged_axes(extents: Sequence[int], *steps: Sequence[int]) -> tuple[list[int], list[list[int]]]:
+def merged_axes(
+    extents: Sequence[int], *steps: Sequence[int], ordered: bool = False
+) -> tuple[list[int], list[list[int]]]:
     """The fewest axes that reach the same elements.
 
     Args:
         extents: Of each axis, none 0.
         steps: Of each array; the first one's memory decides the order of the axes.
+        ordered: Keep the order of the axes.
 
     Returns:
         Extents, > 1 (of one axis at least, which may have 1), and for each array its steps.
     """
     axes = [(n, step) for n, *step in zip(extents, *steps, strict=True) if n > 1]
-    axes.sort(key=lambda axis: -abs(axis[1][0]))
+    if not ordered:
+        axes.sort(key=lambda axis: -abs(axis[1][0]))
     merged: list[tuple[int, list[int]]] = []
     for n, step in axes:
         if merged and all(wide == s * n for wide, s in zip(merged[-1][1], step, strict=True)):

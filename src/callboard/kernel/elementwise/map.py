@@ -2,6 +2,7 @@
 
 from typing import Annotated, Any, ClassVar
 
+from callboard.core.dtype import DType
 from callboard.core.errors import ShapeError
 from callboard.core.layout import layout_of
 from callboard.core.op import Op, Outputs
@@ -41,6 +42,8 @@ class Expressed(Op[ElementwiseActor, Any]):
         numbers: The names of the scalars, in order. All other names of the text are operands'.
         bools: Those of the numbers that are bools.
     """
+
+    dtypes: ClassVar[tuple[DType, ...]] = ELEMENTS
 
     expression: str
     operands: tuple[In, ...]

@@ -36,8 +36,8 @@ using namespace std;
 #define __launch_bounds__(n)
 #define __shared__ static
 #define __align__(n) alignas(n)
-struct Place { unsigned x, y, z; };
-static Place threadIdx, blockIdx, blockDim, gridDim;
+struct Dim3 { unsigned x, y, z; };
+static Dim3 threadIdx, blockIdx, blockDim, gridDim;
 static ucontext_t scheduler;
 static vector<ucontext_t> contexts;
 static vector<int> arrived, ended;
@@ -104,12 +104,12 @@ class CompiledKernels(HostKernels):
     def __init__(self, driver: "CompilingDriver", folder: Path) -> None:
         super().__init__(driver)
         self._folder = folder
-        self._compiled: dict[bytes, int] = {}
+        self._compiled: dict[tuple[bytes, str], int] = {}
 
     def compile(self, source: str, text: bytes, name: str) -> int:
-        handle = self._compiled.get(text)
+        handle = self._compiled.get((text, name))
         if handle is None:
-            key = hashlib.sha256(text).hexdigest()[:16]
+            key = hashlib.sha256(text + name.encode()).hexdigest()[:16]
             code = text.decode()
             for instruction, same in PTX.items():
                 code = code.replace(instruction, same)
@@ -122,7 +122,7 @@ class CompiledKernels(HostKernels):
                 [*command, str(path), "-o", str(library)], capture_output=True, text=True, check=False
             )
             assert done.returncode == 0, done.stderr[:4000]
-            handle = self._compiled[text] = self.get(source, f"compiled_{name}")
+            handle = self._compiled[text, name] = self.get(source, f"compiled_{name}")
             driver = self._driver
             assert isinstance(driver, CompilingDriver)
             driver.libraries[handle] = ctypes.CDLL(str(library))

@@ -293,8 +293,9 @@ UNARY(atanh, atanhf, atanh)
 UNARY(erf, erff, erf)
 UNARY(erfc, erfcf, erfc)
 UNARY(gamma, tgammaf, tgamma)
-UNARY(lgamma, lgammaf, lgamma)
 #undef UNARY
+__device__ __forceinline__ float f_lgamma(float x) { return f_isinf(x) ? x : lgammaf(x); }  // as SciPy: -inf at -inf
+__device__ __forceinline__ double f_lgamma(double x) { return f_isinf(x) ? x : lgamma(x); }
 
 template <typename T>
 __device__ __forceinline__ T f_deg2rad(T x) { return x * T(0.017453292519943295); }

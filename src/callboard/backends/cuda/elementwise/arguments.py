@@ -49,9 +49,9 @@ _TYPES: dict[str, Any] = {
 }
 
 
-def number_fields(dtypes: Sequence[DType]) -> list[Field]:
+def number_fields(dtypes: Sequence[DType], prefix: str = "n") -> list[Field]:
     """Fields for the numbers of a call, which a program calls ``p.n0`` and so on."""
-    return [(f"n{i}", "u8" if dtype.kind == "bool" else HELD[dtype.name]) for i, dtype in enumerate(dtypes)]
+    return [(f"{prefix}{i}", "u8" if dtype.kind == "bool" else HELD[dtype.name]) for i, dtype in enumerate(dtypes)]
 
 
 def arguments_text(fields: Sequence[Field]) -> str:

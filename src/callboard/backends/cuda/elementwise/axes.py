@@ -43,7 +43,13 @@ class Walk(NamedTuple):
 
 
 def walk_of(
-    shape: Sequence[int], steps: Sequence[Sequence[int]], itemsizes: Sequence[int], first: int, packed: bool = True
+    shape: Sequence[int],
+    steps: Sequence[Sequence[int]],
+    itemsizes: Sequence[int],
+    first: int,
+    packed: bool = True,
+    ordered: bool = False,
+    beside: Sequence[Sequence[int]] = (),
 ) -> Walk:
     """A walk over a shape without an extent of 0.
 
@@ -53,30 +59,43 @@ def walk_of(
         itemsizes: Of each array.
         first: The array in whose memory's order elements are taken.
         packed: Whether packs of more than one element are wanted, which need aligned addresses.
+        ordered: Whether elements are taken in row-major order of the shape instead.
+        beside: Steps of each array that are added to this walk's.
 
     Raises:
         UnsupportedOp: Too many axes remain.
     """
     order = [first, *(i for i in range(len(steps)) if i != first)]
-    extents, merged = merged_axes(shape, *(steps[i] for i in order))
+    extents, merged = merged_axes(shape, *(steps[i] for i in order), ordered=ordered)
     if len(extents) > MAX_AXES:
         raise UnsupportedOp(
             f"{len(extents)} axes that cannot be merged; at most {MAX_AXES} (copy the operands first: dev.copy)"
         )
     found = [merged[order.index(i)] for i in range(len(steps))]
-    wide = is_wide(extents, *found)
-    pack = _pack(extents, found, itemsizes, first) if packed else 1
-    tail = extents[-1] % pack
-    packs = (*extents[:-1], extents[-1] // pack)
+    pack = _pack(extents, found, itemsizes, first, beside) if packed else 1
     jumps = tuple((*step[:-1], step[-1] * pack) for step in found)
-    return Walk(packs, jumps, pack, tail, wide, tuple(step[-1] == 0 for step in found))
+    return Walk(
+        (*extents[:-1], extents[-1] // pack),
+        jumps,
+        pack,
+        extents[-1] % pack,
+        is_wide(extents, *found),
+        tuple(step[-1] == 0 for step in found),
+    )
 
 
-def _pack(extents: Sequence[int], steps: Sequence[Sequence[int]], itemsizes: Sequence[int], first: int) -> int:
+def _pack(
+    extents: Sequence[int],
+    steps: Sequence[Sequence[int]],
+    itemsizes: Sequence[int],
+    first: int,
+    beside: Sequence[Sequence[int]],
+) -> int:
+    """Elements of a pack: neighbours wherever an array is not repeated, each pack at a multiple of its size."""
     if steps[first][-1] != 1 or any(step[-1] not in (0, 1) for step in steps):
         return 1
     pack = max(1, min(PACK // min(itemsizes), WIDEST // max(itemsizes)))
-    apart = [n for step in steps if step[-1] == 1 for n in step[:-1]]
+    apart = [n for i, step in enumerate(steps) if step[-1] == 1 for n in (*step[:-1], *(beside[i] if beside else ()))]
     if len(extents) > 1:
         apart.append(extents[-1])
     while pack > 1 and any(n % pack for n in apart):

@@ -3,21 +3,24 @@
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from callboard.backends.cuda.elementwise import mapping
+from callboard.backends.cuda.elementwise import mapping, reducing
+from callboard.backends.cuda.workspace import Workspace
 from callboard.core.library import Entry, Library
 from callboard.core.op import Op
-from callboard.kernel.elementwise import Map, MapMany
+from callboard.kernel.elementwise import Map, MapMany, Reduce
 
 if TYPE_CHECKING:
     from callboard.backends.cuda.device import CudaDevice
+    from callboard.backends.cuda.stream import CudaStream
 
 __all__ = ["CudaElementwise"]
 
 PLANS: Mapping[type[Op[Any, Any]], Callable[..., Any]] = {
     Map: mapping.map_one,
     MapMany: mapping.map_many,
+    Reduce: reducing.reduce,
 }
-"""From the device and the message, with placeholders for operands, to its plan."""
+"""From the library and the message, with placeholders for operands, to its plan."""
 
 
 class CudaElementwise(Library):
@@ -30,5 +33,12 @@ class CudaElementwise(Library):
 
     name = "elementwise"
     max_plans: ClassVar[int | None] = 1024
-    table: ClassVar = {op: Entry(lambda library, op: PLANS[type(op)](library.device, op)) for op in PLANS}
+    table: ClassVar = {op: Entry(lambda library, op: PLANS[type(op)](library, op)) for op in PLANS}
     device: "CudaDevice"
+
+    def __init__(self, device: "CudaDevice", stream: "CudaStream") -> None:
+        super().__init__(device, stream)
+        self.workspace = Workspace(device)
+
+    def close(self) -> None:
+        self.workspace.close()

@@ -25,6 +25,7 @@ from callboard.kernel.elementwise.shapes import spread
 
 if TYPE_CHECKING:
     from callboard.backends.cuda.device import CudaDevice
+    from callboard.backends.cuda.elementwise.library import CudaElementwise
     from callboard.backends.cuda.stream import CudaStream
 
 __all__ = ["map_many", "map_one", "map_text"]
@@ -81,7 +82,8 @@ def map_text(program: Program, dtypes: Sequence[DType], walk: Walk) -> str:
         element_text(program),
         f'extern "C" __global__ void __launch_bounds__({THREADS}) map(const Args p) {{',
         f"    const {index} stride = ({index})gridDim.x * {THREADS * together};",
-        f"    for ({index} first = ({index})blockIdx.x * {THREADS * together} + threadIdx.x; first < p.packs; first += stride) {{",
+        f"    {index} first = ({index})blockIdx.x * {THREADS * together} + threadIdx.x;",
+        "    for (; first < p.packs; first += stride) {",
     ]
     for name, kind, i in inputs:
         pack = 1 if walk.repeated[i] else walk.pack
@@ -233,17 +235,17 @@ class MapPlan:
 Plan = Callable[..., None]
 
 
-def map_one(device: "CudaDevice", op: Map) -> Plan:
+def map_one(library: "CudaElementwise", op: Map) -> Plan:
     """Called with ``(stream, operands, scalars, out)``."""
     program = program_of(op)
     shape = shape_of_operands(op)
     made = layout_of(program.steps[program.results[0]].dtype, shape)
     layout = made if op.out is None else op.out.layout
-    plan = MapPlan(device, program, shape, [operand.layout for operand in op.operands], [layout])
+    plan = MapPlan(library.device, program, shape, [operand.layout for operand in op.operands], [layout])
     return lambda stream, operands, scalars, out: plan(stream, operands, scalars, (out,))
 
 
-def map_many(device: "CudaDevice", op: MapMany) -> Plan:
+def map_many(library: "CudaElementwise", op: MapMany) -> Plan:
     """Called with ``(stream, operands, scalars, outs)``."""
     operands, outs = ([one.layout for one in many] for many in (op.operands, op.outs))
-    return MapPlan(device, program_of(op, op.keep), shape_of_operands(op), operands, outs)
+    return MapPlan(library.device, program_of(op, op.keep), shape_of_operands(op), operands, outs)

@@ -44,27 +44,33 @@ def stored(dtype: DType, value: str) -> str:
     return f"(u8){value}" if dtype.kind == "bool" else value
 
 
-def element_text(program: Program, name: str = "element") -> str:
-    """A function that computes the results of one element, as they are held, from its operands and ``p``'s numbers."""
+def element_text(program: Program, name: str = "element", numbers: str = "n") -> str:
+    """A function that computes the results of one element, as they are held, from its operands and numbers.
+
+    Args:
+        program: What to compute.
+        name: Of the function.
+        numbers: What the fields of the numbers are called in ``p``, before their position.
+    """
     operands = sorted((s.value, s.dtype) for s in program.steps if s.function == "operand")
     given = [f"const {HELD[dtype.name]} x{at}" for at, dtype in operands]
     outs = [f"{HELD[program.steps[at].dtype.name]}& y{i}" for i, at in enumerate(program.results)]
     lines = [f"__device__ __forceinline__ void {name}({', '.join(['const Args& p', *given, *outs])}) {{"]
-    lines += _statements(program)
+    lines += _statements(program, numbers)
     lines += [f"    y{i} = v{at};" for i, at in enumerate(program.results)]
     return "\n".join([*lines, "}"])
 
 
-def _statements(program: Program) -> Iterator[str]:
+def _statements(program: Program, numbers: str) -> Iterator[str]:
     for at, step in enumerate(program.steps):
-        yield f"    const {HELD[step.dtype.name]} v{at} = {_value(program, at, step)};"
+        yield f"    const {HELD[step.dtype.name]} v{at} = {_value(program, at, step, numbers)};"
 
 
-def _value(program: Program, at: int, step: Step) -> str:
+def _value(program: Program, at: int, step: Step, numbers: str) -> str:
     if step.function == "operand":
         return f"x{step.value}"
     if step.function == "number":
-        return f"p.n{program.numbers.index(at)}" + (" != 0" if step.dtype.kind == "bool" else "")
+        return f"p.{numbers}{program.numbers.index(at)}" + (" != 0" if step.dtype.kind == "bool" else "")
     if step.function == "constant":
         return literal(step.value, step.dtype)
     arguments = [f"v{argument}" for argument in step.arguments]

@@ -65,7 +65,7 @@ class Plan:
         makes: ``(position, position in a struct operand or -1, layout)`` of the outputs to allocate; there are
             ``fresh`` of them.
         arity: Length of a call's ``bindings``.
-        binding_cache: Resolved bindings; None if operands may lie in arenas or in tuples.
+        binding_cache: Resolved bindings; None if operands may lie in arenas.
         value: Layout of the output whose value is the reply; None if the reply is not a value.
         blank: Arguments of the launch before a call fills them in.
         launch: The library's bound method; None until the plan is ready, and while outputs have to be sized first.
@@ -129,7 +129,7 @@ class Plan:
         self.reals = _row(numbers)
         self.makes = tuple(makes)
         self.arity = 2 * len(bindings)
-        self.binding_cache = None if any(binding.host or binding.item >= 0 for binding in bindings) else BindingCache()
+        self.binding_cache = None if any(binding.host for binding in bindings) else BindingCache()
         self.fresh = len(makes)
         self.open = any(isinstance(layout, OpenLayout) for layout in made.values())
         self.value: Layout | None = made.get(op.returns[0]) if op.value else None
