@@ -11,6 +11,17 @@ NUMBERS = ("f16", "bf16", "f32", "f64", "i8", "i16", "i32", "i64", "u8", "u16", 
 ORDERED = (*NUMBERS, "bool")
 FLOATS = ("f16", "bf16", "f32", "f64")
 Array = np.ndarray[Any, Any]
+OPERATIONS = ("sum", "product", "min", "max")
+
+
+def operations_of(dtype: str) -> "st.SearchStrategy[str]":
+    """All of f32 and i32, two of each other dtype, a different pair for each kind: on CUDA each is a compile."""
+    if dtype in ("f32", "i32"):
+        return st.sampled_from(OPERATIONS)
+    if dtype == "bool":
+        return st.sampled_from(OPERATIONS[2:])
+    return st.sampled_from(OPERATIONS[ORDERED.index(dtype) % 2 :: 2])
+
 
 seeds = st.integers(0, 2**31)
 lengths = st.sampled_from(

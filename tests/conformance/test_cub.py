@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cub_lab import FLOATS, ORDERED, drawn, lengths, same, seeds, wide
+from cub_lab import FLOATS, ORDERED, drawn, lengths, operations_of, same, seeds, wide
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -17,7 +17,6 @@ from callboard.testing.tolerances import assert_close
 
 SHARED = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=12)  # one session for all
 FUNCTIONS: dict[str, Any] = {"sum": np.add, "product": np.multiply, "min": np.minimum, "max": np.maximum}
-operations = st.sampled_from(sorted(FUNCTIONS))
 
 
 def numbers(seed: int, shape: Any, dtype: str, operation: str) -> Any:
@@ -36,10 +35,9 @@ def reduced(x: Any, operation: str, dtype: str) -> Any:
 
 @pytest.mark.parametrize("dtype", ORDERED)
 @SHARED
-@given(n=lengths, operation=operations, seed=seeds)
-def test_reduce(session: Any, dtype: str, n: int, operation: str, seed: int) -> None:
-    if dtype == "bool" and operation in ("sum", "product"):
-        operation = "max"
+@given(n=lengths, data=st.data(), seed=seeds)
+def test_reduce(session: Any, dtype: str, n: int, data: st.DataObject, seed: int) -> None:
+    operation = data.draw(operations_of(dtype))
     x = numbers(seed, n, dtype, operation)
     if not n and operation in ("min", "max"):
         with pytest.raises(ShapeError, match=f"the {operation} of nothing needs init"):
@@ -108,14 +106,20 @@ def test_arg_reduce(session: Any, dtype: str, n: int, rows: int | None, least: b
 @pytest.mark.parametrize("dtype", ORDERED)
 @SHARED
 @given(
-    n=lengths, operation=operations, exclusive=st.booleans(), init=st.none() | st.integers(0, 3), seed=seeds,
+    n=lengths, data=st.data(), exclusive=st.booleans(), init=st.none() | st.integers(0, 3), seed=seeds,
     rows=st.sampled_from([None, 1, 3, 70]),
 )  # fmt: skip
 def test_scan(
-    session: Any, dtype: str, n: int, operation: Any, exclusive: bool, init: int | None, seed: int, rows: int | None
+    session: Any,
+    dtype: str,
+    n: int,
+    data: st.DataObject,
+    exclusive: bool,
+    init: int | None,
+    seed: int,
+    rows: int | None,
 ) -> None:
-    if dtype == "bool" and operation in ("sum", "product"):
-        operation = "max"
+    operation: Any = data.draw(operations_of(dtype))
     n = min(n, 600) if rows == 70 else n
     shape = n if rows is None else (rows, n)
     x = numbers(seed, shape, dtype, operation)
@@ -143,13 +147,13 @@ def scanned(x: Any, operation: str, exclusive: bool, init: int | None, work: Any
 @SHARED
 @given(
     sizes=st.lists(st.sampled_from([0, 0, 1, 2, 31, 33, 300, 1025]), max_size=9), index=st.sampled_from(["i32", "i64"]),
-    dtype=st.sampled_from(ORDERED), operation=operations, init=st.none() | st.integers(0, 1), seed=seeds,
+    kind=st.sampled_from([("f16", "sum"), ("f32", "min"), ("i64", "product"), ("u8", "sum"), ("bool", "max")]),
+    init=st.none() | st.integers(0, 1), seed=seeds,
 )  # fmt: skip
 def test_segmented_reduce(
-    session: Any, sizes: list[int], index: str, dtype: str, operation: Any, init: int | None, seed: int
+    session: Any, sizes: list[int], index: str, kind: tuple[str, Any], init: int | None, seed: int
 ) -> None:
-    if dtype == "bool" and operation in ("sum", "product"):
-        operation = "max"
+    dtype, operation = kind
     x = numbers(seed, sum(sizes), dtype, operation)
     offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(DTYPES[index].np)
     op = cub.SegmentedReduce(x=session.put(x), offsets=session.put(offsets), operation=operation, init=init)

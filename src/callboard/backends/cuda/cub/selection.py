@@ -170,18 +170,19 @@ class Selecting(Sized):
         if not isinstance(op, cub.SelectIf):
             return lambda address, _: struct.pack("<Q", address)
         work = compute_dtype(op.x.dtype)
+        known = 0 if op.comparison == "custom" else texts.COMPARISONS.index(op.comparison)
 
         def state(address: int, value: Any) -> bytes:
-            everything = 0
+            how = known
             if value is not None and not work.is_float:
                 limits = np.iinfo(work.np)
                 if not limits.min <= value <= limits.max:  # beyond the dtype: the same answer for all elements
                     large = value > limits.max
                     wants = {"less": large, "less_equal": large, "greater": not large, "greater_equal": not large}
-                    everything = 1 if wants.get(op.comparison, op.comparison == "not_equal") else 2
+                    how = texts.ALL if wants.get(op.comparison, op.comparison == "not_equal") else texts.NONE
                     value = 0
             bits = number(0 if value is None else value, work).tobytes().ljust(8, b"\0")
-            return struct.pack("<Q", address) + bits + struct.pack("<q", everything)
+            return struct.pack("<Q", address) + bits + struct.pack("<q", how)
 
         return state
 

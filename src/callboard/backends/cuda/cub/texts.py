@@ -9,7 +9,19 @@ from callboard.backends.cuda.kernels import data_text
 from callboard.core.dtype import DType
 from callboard.kernel.cub.checks import compute_dtype
 
-__all__ = ["CTYPES", "STORED", "comparison", "flagged", "join_text", "operator", "predicate", "starts"]
+__all__ = [
+    "ALL",
+    "COMPARISONS",
+    "CTYPES",
+    "NONE",
+    "STORED",
+    "comparison",
+    "flagged",
+    "join_text",
+    "operator",
+    "predicate",
+    "starts",
+]
 
 CTYPES = {
     "f32": "float",
@@ -29,7 +41,11 @@ JOINS = {
     "max": "return a != a ? a : b != b || b > a ? b : a;",
 }
 """NaN wins, as in NumPy; the operators of ``cuda.compute`` drop it or not, as the order of the tiles will have it."""
+ALL, NONE = 6, 7
+"""What an element is compared like where the answer is the same for all."""
 SIGNS = {"less": "<", "less_equal": "<=", "equal": "==", "not_equal": "!=", "greater": ">", "greater_equal": ">="}
+COMPARISONS = tuple(SIGNS)
+"""Their positions are what the text calls them."""
 
 
 def _named(stem: str, body: str) -> str:
@@ -112,11 +128,17 @@ def starts(cccl: Cccl, dtype: DType, index: str) -> tuple[str, Any]:
 
 
 def predicate(cccl: Cccl, op: Any, index: str) -> tuple[str, Any]:
-    """Whether the element at an index is to be kept. State: address of the elements, number, 0 or what all answer."""
+    """Whether the element at an index is to be kept. State: address of the elements, number, and :data:`COMPARISONS`.
+
+    One text serves all comparisons of a dtype: a compile costs more than a jump in the kernel.
+    """
     dtype = op.x.dtype
     work, stored = CTYPES[compute_dtype(dtype).name], STORED[stored_name(dtype)]
-    body = op.cuda if op.comparison == "custom" else f"return a {SIGNS[op.comparison]} number;"
-    helpers = f"typedef {work} T;\n__device__ bool kept(T a, T number) {{\n#line 1\n{body}\n}}"
-    kept = f"(u8)(p.all ? p.all == 1 : kept(widen<T, {stored}>(p.x[i]), p.number))"
-    fields = f"const {stored}* x; T number; alignas(8) i64 all;"
+    cases = "\n".join(f"case {how}: return a {SIGNS[name]} number;" for how, name in enumerate(COMPARISONS))
+    body = (
+        op.cuda if op.comparison == "custom" else f"switch (how) {{ {cases} case {ALL}: return true; }} return false;"
+    )
+    helpers = f"typedef {work} T;\n__device__ bool kept(T a, T number, i64 how) {{\n#line 1\n{body}\n}}"
+    kept = f"(u8)kept(widen<T, {stored}>(p.x[i]), p.number, p.how)"
+    fields = f"const {stored}* x; T number; alignas(8) i64 how;"
     return _by_index(cccl, "keep", helpers, kept, fields, index, 24)
