@@ -28,7 +28,11 @@ async def main(name: str) -> None:
     async with cb.device(name) as gpu:
         strikes = gpu.xp.linspace(60, 140, N)
         price, delta = prices(gpu.xp, strikes, 0.2 + ((strikes - SPOT) / 200) ** 2)
-        values, slopes, at = await price[:: N // 50].get(), await delta[:: N // 50].get(), await strikes[:: N // 50].get()
+        values, slopes, at = (
+            await price[:: N // 50].get(),
+            await delta[:: N // 50].get(),
+            await strikes[:: N // 50].get(),
+        )
 
     volatility = 0.2 + ((at - SPOT) / 200) ** 2
     d1 = (np.log(SPOT / at) + (RATE + volatility**2 / 2) * YEARS) / (volatility * YEARS**0.5)

@@ -31,9 +31,9 @@ async def main(name: str) -> None:
     assert share > 0.85
     assert (np.diff(fall) < 1e-9).all()
     canvas = np.full((HEIGHT, WIDTH), " ")
-    places = lambda p: ((p + 4) / 8 * [WIDTH - 1, HEIGHT - 1]).round().astype(int).clip(0, [WIDTH - 1, HEIGHT - 1]).T  # noqa: E731
     for points, mark in ((host[:500], "o"), (host[500:], "+"), (line(a, b, c), "█")):
-        across, up = places(points)
+        ends = [WIDTH - 1, HEIGHT - 1]
+        across, up = ((points + 4) / 8 * ends).round().astype(int).clip(0, ends).T
         canvas[HEIGHT - 1 - up, across] = mark
     print("\n".join("".join(row) for row in canvas))
     print(f"{share:.1%} are on the right side; loss {' '.join(f'{loss:.4f}' for loss in fall)}")

@@ -142,7 +142,7 @@ class Allocation:
             self.released.append(self.id)
 
 
-class GpuRef(Operand, ArrayOperators, Reply["GpuRef[Mode]"], Generic[Mode]):
+class GpuRef(Operand, ArrayOperators, Reply["GpuRef[Mode]"], Generic[Mode]):  # type: ignore[misc] # other than a reply, it has values
     """A handle of an array on a device: an operand at once, a reply when awaited, an array to compute with.
 
     ``await ref`` waits for the op that writes it, raises that op's error, and gives the ref itself. Slicing gives views
@@ -328,7 +328,8 @@ class GpuRef(Operand, ArrayOperators, Reply["GpuRef[Mode]"], Generic[Mode]):
         if _holds_arrays(index):
             picked: GpuRef[Mode] = self._port.services.xp._by_arrays(self, index)
             return picked
-        layout, offset = indexed(self.layout, index)
+        basic: Any = index
+        layout, offset = indexed(self.layout, basic)
         return self._view(layout, self.offset + offset)
 
     def reshape(self, *shape: int | Sequence[int]) -> "GpuRef[Mode]":

@@ -209,10 +209,10 @@ class ArrayOperators:
     __hash__ = object.__hash__
 
     def __matmul__(self, other: Self, /) -> Self:
-        return self._operate("matmul", self, other)
+        return self._operate("matmul", self, other)  # type: ignore[no-any-return]
 
     def __rmatmul__(self, other: Self, /) -> Self:
-        return self._operate("matmul", other, self)
+        return self._operate("matmul", other, self)  # type: ignore[no-any-return]
 
     def __imatmul__(self, other: Self, /) -> Self:
         self[...] = self @ other

@@ -12,7 +12,7 @@ from callboard.core.layout import shape_of
 from callboard.core.mode import Asynchronous, Mode
 from callboard.core.op import Op
 from callboard.core.operand import StructOperand
-from callboard.core.ref import GpuRef, RefPort
+from callboard.core.ref import GpuRef
 from callboard.core.reply import Reply
 from callboard.device.client.line.interop import Interop, is_foreign
 from callboard.device.client.line.transfers import Transfers
@@ -76,7 +76,7 @@ class DeviceApi(Generic[Mode]):
         sparse_lt: SparseLtApi[Mode]
         tensor: TensorApi[Mode]
 
-    _port: RefPort
+    _port: Any
 
     def __init__(self, submit: Submit, transfers: Transfers, interop: Interop) -> None:
         self._submit = submit
