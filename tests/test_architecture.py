@@ -59,6 +59,7 @@ VENDORS = {
 # File under src/callboard: (packages that it may import inside functions, why).
 LAZY_VENDOR_IMPORTS: dict[str, tuple[set[str], str]] = {
     "cli/demo/torch_pca.py": ({"torch"}, "`demo --versus torch` is that job in plain torch, in a process of its own"),
+    "serve/bundled/minilm.py": ({"torch"}, "a resident actor's model, which runs in the context host"),
 }
 
 # Public modules of kernel/ that are not compute libraries: why they need no backend module of their name.

@@ -1,12 +1,11 @@
 """Indexing by arrays: what ``x[…]`` and ``x[…] = y`` do where views are not enough, and the functions of that kind."""
 
-import operator
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from callboard.arrays import elementwise, manipulation, reducing
-from callboard.arrays.handles import Ref, axis_of, cast, check_array, device_of, is_scalar, submit, view
+from callboard.arrays.handles import Ref, axis_of, cast, check_array, device_of, is_scalar, submit
 from callboard.core.dtype import DTYPES
 from callboard.core.errors import ShapeError
 from callboard.core.mode import Mode

@@ -93,20 +93,18 @@ class OpInfo:
         self.roles = {f.name: f.role for f in dynamic}
         self._hints = {n: hints[n] for n in statics}
         words = {name for name in statics if _has_words(hints[name])}
-        rows = {name for name in statics if _has_rows(hints[name])} | {field.name for field in dynamic if field.many}
-        wholes = {field.name for field in dynamic if int in field.takes and not field.many}
+        rows = {name for name in statics if _has_rows(hints[name])}
+        wholes = {field.name for field in dynamic if int in field.takes}
         self.kinds = kinds_getter(self.fields, words, rows, wholes)
         self._statics = _getter(self.statics)
         self._dynamic = _getter(tuple(f.name for f in dynamic))
         # Whether the types of the fields alone tell that a message is right: then they are looked at once.
-        self._by_type = all(map(_decided_by_type, self._hints.values()))
-        # But an integer in a tuple must be looked at each time: 64 bits must hold it.
-        self._whole_rows = tuple(self.fields.index(f.name) for f in dynamic if f.many and int in f.takes)
+        self._by_type = not any(f.many for f in dynamic) and all(map(_decided_by_type, self._hints.values()))
         self.accepted: set[Kinds] = set()
         self._statics_type: Any = tuple[tuple(hints[n] for n in statics)] if statics else tuple[()]  # type: ignore[misc]
         single = (
-            not any(f.many and (f.structs or f.optional) for f in dynamic)
-            and all(map(_tellable, dynamic))
+            all(map(_tellable, dynamic))
+            and not any(f.many and (f.structs or Operand in f.takes) for f in dynamic)
             and all(map(tellable, self._hints.values()))
         )
         self.split: Callable[[Any], Parts] = (
@@ -139,8 +137,7 @@ class OpInfo:
             if fixed is not value:
                 msgspec.structs.force_setattr(op, name, fixed)
         if self._by_type and len(self.accepted) < 256 and kinds == self.kinds(op):
-            if not any(int in (kinds[at] or ()) for at in self._whole_rows):  # type: ignore[operator]
-                self.accepted.add(kinds)
+            self.accepted.add(kinds)
 
     # -- apart and together --------------------------------------------------------------------------------------------
 
@@ -305,7 +302,7 @@ def _getter(names: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:
 
 
 def _dynamic(name: str, hint: Any) -> OpField | None:
-    """The field's role if its annotation has one: ``In``, ``In | None``, ``tuple[In, ...]`` and so on."""
+    """The field's role if its annotation has one: ``In``, ``In | None``, ``tuple[In, ...]``, a struct operand …"""
     if isinstance(hint, type) and issubclass(hint, StructOperand):
         parts_of(hint)
         return OpField(name, Role.IN, optional=False, many=False, structs=(hint,))
@@ -331,6 +328,8 @@ def _dynamic(name: str, hint: Any) -> OpField | None:
 
 
 def _checked_operand(tag: str, field: OpField, value: Any) -> Any:
+    if value is None and field.optional:
+        return value
     if field.many:
         if not isinstance(value, tuple | list):
             what = "numbers" if field.role is Role.SCALAR else "GpuRefs"
@@ -338,13 +337,11 @@ def _checked_operand(tag: str, field: OpField, value: Any) -> Any:
         return tuple(
             [
                 v
-                if isinstance(v, Operand)
+                if isinstance(v, Operand) and field.role is not Role.SCALAR
                 else _checked_operand(tag, field._replace(name=f"{field.name}[{i}]", many=False), v)
                 for i, v in enumerate(value)
             ]
         )
-    if value is None and field.optional:
-        return value
     if field.structs:
         if isinstance(value, field.structs):
             return value
@@ -378,7 +375,8 @@ def _checked_scalar(tag: str, field: OpField, value: Any) -> Any:
             return float(value)
         except OverflowError:  # an int of more than a thousand bits
             raise OverflowError(f"{tag}: {field.name} is beyond 1.8e308, the largest number of f64") from None
-    raise TypeError(f"{tag}: {field.name} is {type(value).__name__}; pass a number or a 0-d GpuRef")
+    array = " or a 0-d GpuRef" if Operand in field.takes else ""
+    raise TypeError(f"{tag}: {field.name} is {type(value).__name__}; pass a number{array}")
 
 
 def _checked_static(tag: str, name: str, hint: Any, value: Any) -> Any:

@@ -24,8 +24,17 @@ ORDERS: dict[str, Callable[[Any, Any], Any]] = {
 PREDICATES: dict[str, Callable[[Any], Any]] = {"return a > 0 && a < 3;": lambda a: (a > 0) & (a < 3)}
 COMPARISONS = (np.less, np.less_equal, np.equal, np.not_equal, np.greater, np.greater_equal)
 STORED = {
-    "Half": np.float16, "float": np.float32, "double": np.float64, "signed char": np.int8, "short": np.int16,
-    "int": np.int32, "i64": np.int64, "u8": np.uint8, "u16": np.uint16, "u32": np.uint32, "u64": np.uint64,
+    "Half": np.float16,
+    "float": np.float32,
+    "double": np.float64,
+    "signed char": np.int8,
+    "short": np.int16,
+    "int": np.int32,
+    "i64": np.int64,
+    "u8": np.uint8,
+    "u16": np.uint16,
+    "u32": np.uint32,
+    "u64": np.uint64,
 }
 
 

@@ -20,8 +20,18 @@ JOINS: dict[str, Callable[[Any, Any], Any]] = {
 }
 KINDS = {"i32": np.int32, "i64": np.int64}
 CTYPES = {
-    "Half": "f16", "Brain": "bf16", "float": "f32", "double": "f64", "signed char": "i8", "short": "i16",
-    "int": "i32", "i64": "i64", "u8": "u8", "u16": "u16", "u32": "u32", "u64": "u64",
+    "Half": "f16",
+    "Brain": "bf16",
+    "float": "f32",
+    "double": "f64",
+    "signed char": "i8",
+    "short": "i16",
+    "int": "i32",
+    "i64": "i64",
+    "u8": "u8",
+    "u16": "u16",
+    "u32": "u32",
+    "u64": "u64",
 }
 
 

@@ -112,7 +112,7 @@ class Allocation:
     def __init__(self, id: int, released: Released) -> None:
         self.id = id
         self.released = released
-        self.freed = False
+        self.freed: bool | str = False  # or why it cannot be used yet
         self.pins = 0
 
     def free(self) -> None:
@@ -203,7 +203,8 @@ class GpuRef(Operand, ArrayOperators, Reply["GpuRef[Mode]"], Generic[Mode]):  # 
             return "device shutting down"
         if self.generation != self._port.generation:
             return "context rebuilt"
-        return "freed" if self.allocation.freed else None
+        freed = self.allocation.freed
+        return freed if type(freed) is str else "freed" if freed else None
 
     def access(self) -> "GpuRef[Mode]":
         """Check that the ref can be used now, and give it: device alive, generation current, not freed, in this order.
@@ -228,8 +229,9 @@ class GpuRef(Operand, ArrayOperators, Reply["GpuRef[Mode]"], Generic[Mode]):  # 
         """Copy it to the host, in program order: the values after all ops called before.
 
         Args:
-            out: A C-contiguous array of the same shape and dtype to fill; a new one otherwise. An array of
-                ``dev.host_empty`` is filled by the device without a further copy.
+            out: An array of the same shape and dtype to fill, of any strides; a new one otherwise. An array of
+                ``dev.host_empty`` or of a pinned pool is filled by the device without a further copy, also rows of one
+                at a pitch, in slices (``cuMemcpy2DAsync``, ``cuMemcpy3DAsync``).
 
         Returns:
             A reply whose value is the array, which the caller owns; of a :mod:`callboard.sync` device, the array.

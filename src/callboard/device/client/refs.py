@@ -8,7 +8,6 @@ from callboard.arrays.namespace import Namespace
 from callboard.core.errors import DeviceMismatch, GpuRefStale
 from callboard.core.layout import layout_from_wire
 from callboard.core.ref import Allocation, GpuRef, GpuToken
-
 from callboard.device.client.line.interop import is_foreign
 
 if TYPE_CHECKING:

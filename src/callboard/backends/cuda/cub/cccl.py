@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from callboard.backends.cuda.compiling import load_nvrtc
 from callboard.backends.cuda.cub.memory import PlanMemory, Span
-from callboard.backends.cuda.kernels import cache_folder, keep, load_nvrtc
+from callboard.backends.cuda.kernelcache import KernelCache
 from callboard.backends.cuda.workspace import Workspace
 from callboard.core.errors import AccelError, BackendUnavailable, LibraryError
 
@@ -171,17 +172,17 @@ class Cccl:
         """From disk, else compiled and kept there."""
         capability = self.device.info.compute_capability
         text = f"{key} {capability} {versions()}"
-        kept = cache_folder() / f"cub_{algorithm}-{hashlib.sha256(text.encode()).hexdigest()[:32]}.bin"
+        cache, name = KernelCache(), f"cub_{algorithm}-{hashlib.sha256(text.encode()).hexdigest()[:32]}.bin"
+        kept = cache.get(name)
         try:
-            return self.compute.deserialize(kept.read_bytes())
-        except FileNotFoundError:
-            pass
-        except Exception as e:  # a broken file is compiled again, whatever the binding says about it
-            _log.warning("%s cannot be read: %s; it is compiled again", kept.name, e)
+            if kept is not None:
+                return self.compute.deserialize(kept)
+        except Exception as e:  # of a binding that does not take what it made; whatever it says about it
+            _log.warning("%s cannot be read: %s; it is compiled again", name, e)
         try:
             made = getattr(self.compute, f"make_{algorithm}")(**arguments, compute_capability=capability)
             blob = made.serialize()
-            keep(kept, blob)
+            cache.keep(name, blob)
             return self.compute.deserialize(blob)  # one of our own: the binding hands the same out to others
         except Exception as e:  # as in a call
             raise LibraryError(f"cuda.compute make_{algorithm}: {e}", "cub") from e

@@ -5,13 +5,16 @@ import contextlib
 import logging
 import signal
 import socket
-from collections.abc import AsyncIterator, Iterator
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from types import FrameType
+from typing import Any
 
 import uvicorn
 
 from callboard.serve.app import App
+from callboard.serve.http.starting import Tls
 
 __all__ = ["run_inside", "run_until_signal"]
 
@@ -23,22 +26,27 @@ LAST_RESPONSES = 5.0
 _log = logging.getLogger("callboard.serve")
 
 
-def run_until_signal(app: App, host: str, port: int, max_connections: int) -> None:
+Beside = Callable[[], Awaitable[None]]
+
+
+def run_until_signal(
+    app: App, host: str, port: int, max_connections: int, tls: Tls | None, beside: Beside | None
+) -> None:
     """What :func:`callboard.serve` does."""
-    asyncio.run(_until_signal(app, host, port, max_connections))
+    asyncio.run(_until_signal(app, host, port, max_connections, tls, beside))
 
 
-async def _until_signal(app: App, host: str, port: int, max_connections: int) -> None:
-    listener = _listener(host, port)
-    server = _Server(app, listener, max_connections, signals=True)
-    await _run(app, server, server.stopping)
+async def _until_signal(
+    app: App, host: str, port: int, max_connections: int, tls: Tls | None, beside: Beside | None
+) -> None:
+    server = _server(app, host, port, max_connections, tls, signals=True)
+    await _run(app, server, server.stopping, beside=beside)
 
 
 @asynccontextmanager
-async def run_inside(app: App, host: str, port: int, max_connections: int) -> AsyncIterator[str]:
+async def run_inside(app: App, host: str, port: int, max_connections: int, tls: Tls | None) -> AsyncIterator[str]:
     """What :func:`callboard.serve.listening` does."""
-    listener = _listener(host, port)
-    server = _Server(app, listener, max_connections, signals=False)
+    server = _server(app, host, port, max_connections, tls, signals=False)
     accepting, over = asyncio.Event(), asyncio.Event()
     running = asyncio.create_task(_run(app, server, over, accepting))
     try:
@@ -50,7 +58,13 @@ async def run_inside(app: App, host: str, port: int, max_connections: int) -> As
         await running
 
 
-async def _run(app: App, server: "_Server", over: asyncio.Event, accepting: asyncio.Event | None = None) -> None:
+async def _run(
+    app: App,
+    server: "_Server",
+    over: asyncio.Event,
+    accepting: asyncio.Event | None = None,
+    beside: Beside | None = None,
+) -> None:
     """Serve until ``over`` is set; the app's life is entered and left by this task."""
     http = asyncio.create_task(server.serve([server.listener]))
     try:
@@ -60,7 +74,8 @@ async def _run(app: App, server: "_Server", over: asyncio.Event, accepting: asyn
             _log.info("%s accepts requests at %s: %s", app.name, server.url, ", ".join(app.models) or "no models")
             if accepting is not None:
                 accepting.set()
-            await _first(http, over)
+            async with _running(beside):
+                await _first(http, over)
             _log.info("%s drains: %d requests are open", app.name, app.figures.open)
             server.stop()
             await app.drain()
@@ -78,6 +93,22 @@ async def _first(task: "asyncio.Task[None]", event: asyncio.Event) -> None:
         await asyncio.wait({task, waiting}, return_when=asyncio.FIRST_COMPLETED)
     finally:
         waiting.cancel()
+
+
+@asynccontextmanager
+async def _running(beside: Beside | None) -> AsyncIterator[None]:
+    """Run it during the block; what it raises is logged, and ends nothing else."""
+    if beside is None:
+        yield
+        return
+    task = asyncio.ensure_future(beside())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait({task})
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("what ran beside the app has failed", exc_info=error)
 
 
 @asynccontextmanager
@@ -116,10 +147,38 @@ def _listener(host: str, port: int) -> socket.socket:
     return listener
 
 
+def _server(app: App, host: str, port: int, max_connections: int, tls: Tls | None, *, signals: bool) -> "_Server":
+    """A server whose port is open.
+
+    Raises:
+        OSError: The port cannot be listened on, or a file of ``tls`` cannot be used.
+    """
+    listener = _listener(host, port)
+    try:
+        return _Server(app, listener, max_connections, tls, signals=signals)
+    except OSError as e:  # ssl.SSLError is one
+        listener.close()
+        raise OSError(e.errno, f"TLS with {tls}: {e.strerror or e}") from e
+
+
+def _tls_options(tls: Tls) -> dict[str, Any]:
+    """The options of uvicorn."""
+    options: dict[str, Any] = {
+        "ssl_certfile": tls.certificate,
+        "ssl_keyfile": tls.key,
+        "ssl_keyfile_password": tls.password,
+    }
+    if tls.client_ca is not None:
+        options |= {"ssl_ca_certs": str(tls.client_ca), "ssl_cert_reqs": ssl.CERT_REQUIRED}
+    return options
+
+
 class _Server(uvicorn.Server):
     """uvicorn's server without its logs, its lifespan and its way to end."""
 
-    def __init__(self, app: App, listener: socket.socket, max_connections: int, *, signals: bool) -> None:
+    def __init__(
+        self, app: App, listener: socket.socket, max_connections: int, tls: Tls | None, *, signals: bool
+    ) -> None:
         drain = app.limits.drain_timeout + LAST_RESPONSES
         super().__init__(
             uvicorn.Config(
@@ -133,8 +192,10 @@ class _Server(uvicorn.Server):
                 timeout_graceful_shutdown=round(drain),
                 server_header=False,
                 ws="none",
+                **({} if tls is None else _tls_options(tls)),
             )
         )
+        self.config.load()  # with its certificates, before anything waits for it
         self.listener = listener
         self.up = asyncio.Event()
         self.stopping = asyncio.Event()
@@ -145,7 +206,8 @@ class _Server(uvicorn.Server):
     def url(self) -> str:
         """Where it listens."""
         host, port = self.listener.getsockname()[:2]
-        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+        scheme = "https" if self.config.is_ssl else "http"
+        return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
     def stop(self) -> None:
         """Accept no more connections and wait for what is open."""
