@@ -1,4 +1,4 @@
-"""Prices of a million options by the closed form of Black and Scholes, written like NumPy, and the smile of their Greeks.
+"""Prices of a million options by the closed form of Black and Scholes, written like NumPy, and their deltas.
 
 F. Black and M. Scholes, "The Pricing of Options and Corporate Liabilities", Journal of Political Economy 81 (1973).
 """

@@ -116,8 +116,8 @@ def test_wrong_indices_are_told(session: cb.sync.Device) -> None:
         x[session.array([3])].get()
     with pytest.raises(cb.ShapeError, match="broadcast"):
         x[0] = session.array(np.zeros(7))
-    with pytest.raises(cb.ShapeError, match="out of range"):  # fewer values than places
-        x[session.xp.ones((3,), dtype=bool)] = session.array(HOST[:2])
+    x[session.xp.ones((3,), dtype=bool)] = session.array(HOST[:2])  # fewer values than places
+    with pytest.raises(cb.ShapeError, match="out of range"):
         x.get()
 
 

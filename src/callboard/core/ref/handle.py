@@ -14,8 +14,8 @@ from callboard.core.errors import GpuRefStale
 from callboard.core.layout import Layout, layout_of
 from callboard.core.mode import Asynchronous, Blocking, Mode
 from callboard.core.operand import Operand
-from callboard.core.reply import Reply, ReplyPort
 from callboard.core.ref.operators import ArrayOperators
+from callboard.core.reply import Reply, ReplyPort
 from callboard.core.views import Index, indexed, reinterpreted, reshaped
 
 __all__ = ["AccelRef", "Allocation", "GpuRef", "GpuToken", "RefPort", "RefServices"]
@@ -147,7 +147,8 @@ class GpuRef(Operand, ArrayOperators, Reply["GpuRef[Mode]"], Generic[Mode]):  # 
 
     ``await ref`` waits for the op that writes it, raises that op's error, and gives the ref itself. Slicing gives views
     that share the memory. A ref is valid for one generation of its device's context. Operators and methods are those of
-    the array API standard (:class:`ArrayOperators <callboard.core.ref.operators.ArrayOperators>`); ``dev.xp`` has the functions.
+    the array API standard (:class:`ArrayOperators <callboard.core.ref.operators.ArrayOperators>`); ``dev.xp`` has the
+    functions.
 
     Attributes:
         layout, shape, strides, dtype, ndim, size, nbytes: Known at once; strides in elements.

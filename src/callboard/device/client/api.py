@@ -106,7 +106,7 @@ class DeviceApi(Generic[Mode]):
 
     @property
     def xp(self) -> Namespace[Mode]:
-        """The array API's functions on this device, in the version 2024.12: ``xp.exp(x)``, ``xp.mean(x, axis=0)`` …"""
+        """The functions of the array API 2024.12 on this device: ``xp.exp(x)``, ``xp.mean(x, axis=0)``."""
         namespace: Namespace[Mode] = self._port.services.xp
         return namespace
 

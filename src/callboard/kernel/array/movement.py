@@ -18,9 +18,9 @@ NUMBERED = dtypes_of("f16 bf16 f32 f64 c64 c128 i8 i16 i32 i64 u8 u16 u32 u64")
 class Cast(Op[ArrayActor, GpuRef], tag="array.cast"):
     """``out = src``, each element converted to ``dtype``, between any strides.
 
-    Floats are rounded to the nearest, ties to even; what is too large becomes infinite, or as ``ml_dtypes`` has it where
-    there is no infinity. A float becomes an integer by leaving out its fraction; what lies outside the range, and NaN,
-    becomes any integer. Integers wrap around. bool is whether a number is not 0. A real number is the real part of a
+    Floats are rounded to the nearest, ties to even; what is too large becomes infinite, or as ``ml_dtypes`` has it
+    where there is no infinity. A float becomes an integer by leaving out its fraction; what lies outside the range,
+    and NaN, becomes any integer. Integers wrap around. bool is whether a number is not 0. A real number is the real part of a
     complex one.
 
     Args:
