@@ -20,8 +20,8 @@ class Cast(Op[ArrayActor, GpuRef], tag="array.cast"):
 
     Floats are rounded to the nearest, ties to even; what is too large becomes infinite, or as ``ml_dtypes`` has it
     where there is no infinity. A float becomes an integer by leaving out its fraction; what lies outside the range,
-    and NaN, becomes any integer. Integers wrap around. bool is whether a number is not 0. A real number is the real part of a
-    complex one.
+    and NaN, becomes any integer. Integers wrap around. bool is whether a number is not 0. A real number is the real
+    part of a complex one.
 
     Args:
         src: Any dtype, shape and strides. A complex one becomes complex or bool only: take its real part first.
