@@ -33,7 +33,7 @@ KINDS = {"f32": "R2C", "f64": "D2Z", "c64": "C2C", "c128": "Z2Z"}
 MOST_AXES = 3
 FP8 = ("f8_e4m3", "f8_e5m2")
 """Products take them mixed."""
-INDICES = ("pivots",)
+INDICES = ("pivots", "indices")
 """Operands that are integers beside arrays of any dtype."""
 
 
@@ -139,6 +139,7 @@ def _is_required(op: type[Op[Any, Any]], name: str) -> bool:
 def _setting(name: str, dtype: DType) -> Any:
     kind = KINDS.get(dtype.name, "C2C")
     values = {"dtype": dtype.name, "shape": (EXTENT,), "kind": kind, "dims": (EXTENT,), "low": 0.0, "high": 1.0}
+    values |= {"length": EXTENT}
     values |= {"name": "f", "source": Source("text"), "spec": LaunchSpec("f", (), Geometry((1, 1, 1), (1, 1, 1)))}
     values |= {"handle": "", "format": "csr", "equation": "ij->ji", **dict.fromkeys(("modes_a", "modes_b", "modes_out"), "ij")}
     return values[name]

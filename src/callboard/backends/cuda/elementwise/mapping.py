@@ -82,7 +82,8 @@ def map_text(program: Program, dtypes: Sequence[DType], walk: Walk) -> str:
         element_text(program),
         f'extern "C" __global__ void __launch_bounds__({THREADS}) map(const Args p) {{',
         f"    const {index} stride = ({index})gridDim.x * {THREADS * together};",
-        f"    for ({index} first = ({index})blockIdx.x * {THREADS * together} + threadIdx.x; first < p.packs; first += stride) {{",
+        f"    {index} first = ({index})blockIdx.x * {THREADS * together} + threadIdx.x;",
+        "    for (; first < p.packs; first += stride) {",
     ]
     for name, kind, i in inputs:
         pack = 1 if walk.repeated[i] else walk.pack
