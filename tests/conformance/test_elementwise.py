@@ -31,7 +31,16 @@ MANY = [
     "x if x != y else 1",
     "abs(x)",
 ]
-MANY += ["2 * x + y", "square(x) + 1", "(x > 0) & (y > 0) | ~(x < y)", "-x", "f32(x) + y", "x / 2", "3 - x", "x * 0.5 + y"]
+MANY += [
+    "2 * x + y",
+    "square(x) + 1",
+    "(x > 0) & (y > 0) | ~(x < y)",
+    "-x",
+    "f32(x) + y",
+    "x / 2",
+    "3 - x",
+    "x * 0.5 + y",
+]
 
 
 def test_every_function(session: Any) -> None:

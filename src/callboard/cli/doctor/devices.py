@@ -40,6 +40,13 @@ async def _try_blas_lt(device: Device) -> None:
         raise ValueError(f"a product came back as {found.tolist()}")
 
 
+async def _try_elementwise(device: Device) -> None:
+    a = np.arange(6.0, dtype=np.float32)
+    found = await device.elementwise.map("2 * x + 1", device.put(a)).get()
+    if not (found == 2 * a + 1).all():
+        raise ValueError(f"2 * x + 1 came back as {found.tolist()}")
+
+
 async def _try_fft(device: Device) -> None:
     x = np.arange(6.0, dtype=np.float32)
     found = await device.fft.rfft(device.put(x)).get()
@@ -97,6 +104,7 @@ async def _try_sparse_lt(device: Device) -> None:
 PROBES: dict[str, Callable[[Device], Awaitable[str | None]]] = {
     "blas": _try_blas,
     "blas_lt": _try_blas_lt,
+    "elementwise": _try_elementwise,
     "fft": _try_fft,
     "memory": _try_memory,
     "rng": _try_rng,
