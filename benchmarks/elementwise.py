@@ -63,14 +63,14 @@ def problems(kind: str, quick: bool) -> list[Problem]:
         shape = (
             [many] if name in ("add", "axpy", "chain of four", "max", "exp", "where", "sum", "dot") else [side, side]
         )
-        found.append(problem(name, shape, kind, 20 if many < 10**8 else 50))
+        bar = None if quick or kind != "cpu" else 1.5 if name == "chain of four" else 0.9
+        found.append(problem(name, shape, kind, 20 if many < 10**8 else 50, bar))
     return [*found, problem("axpy", [1000], kind, 500)]
 
 
-def problem(name: str, shape: list[int], kind: str, count: int) -> Problem:
+def problem(name: str, shape: list[int], kind: str, count: int, bar: float | None = None) -> Problem:
     case = CASES[name]
     work = case.passes * 4e-9 * float(np.prod(shape))
-    bar = (1.5 if name == "chain of four" else 0.9) if kind == "cpu" and shape != [1000] else None
     return Problem(
         f"{name}, {'x'.join(map(str, shape))} f32",
         {"name": name, "shape": shape},
