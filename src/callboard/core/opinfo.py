@@ -105,8 +105,8 @@ class OpInfo:
         self.accepted: set[Kinds] = set()
         self._statics_type: Any = tuple[tuple(hints[n] for n in statics)] if statics else tuple[()]  # type: ignore[misc]
         single = (
-            not any(f.many and (f.structs or f.optional) for f in dynamic)
-            and all(map(_tellable, dynamic))
+            all(map(_tellable, dynamic))
+            and not any(f.many and (f.structs or Operand in f.takes) for f in dynamic)
             and all(map(tellable, self._hints.values()))
         )
         self.split: Callable[[Any], Parts] = (
@@ -308,7 +308,7 @@ def _getter(names: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:
 
 
 def _dynamic(name: str, hint: Any) -> OpField | None:
-    """The field's role if its annotation has one: ``In``, ``In | None``, ``tuple[In, ...]`` and so on."""
+    """The field's role if its annotation has one: ``In``, ``In | None``, ``tuple[In, ...]``, a struct operand …"""
     if isinstance(hint, type) and issubclass(hint, StructOperand):
         parts_of(hint)
         return OpField(name, Role.IN, optional=False, many=False, structs=(hint,))
@@ -334,6 +334,8 @@ def _dynamic(name: str, hint: Any) -> OpField | None:
 
 
 def _checked_operand(tag: str, field: OpField, value: Any) -> Any:
+    if value is None and field.optional:
+        return value
     if field.many:
         if not isinstance(value, tuple | list):
             what = "numbers" if field.role is Role.SCALAR else "GpuRefs"
@@ -341,13 +343,11 @@ def _checked_operand(tag: str, field: OpField, value: Any) -> Any:
         return tuple(
             [
                 v
-                if isinstance(v, Operand)
+                if isinstance(v, Operand) and field.role is not Role.SCALAR
                 else _checked_operand(tag, field._replace(name=f"{field.name}[{i}]", many=False), v)
                 for i, v in enumerate(value)
             ]
         )
-    if value is None and field.optional:
-        return value
     if field.structs:
         if isinstance(value, field.structs):
             return value
@@ -381,7 +381,8 @@ def _checked_scalar(tag: str, field: OpField, value: Any) -> Any:
             return float(value)
         except OverflowError:  # an int of more than a thousand bits
             raise OverflowError(f"{tag}: {field.name} is beyond 1.8e308, the largest number of f64") from None
-    raise TypeError(f"{tag}: {field.name} is {type(value).__name__}; pass a number or a 0-d GpuRef")
+    array = " or a 0-d GpuRef" if Operand in field.takes else ""
+    raise TypeError(f"{tag}: {field.name} is {type(value).__name__}; pass a number{array}")
 
 
 def _checked_static(tag: str, name: str, hint: Any, value: Any) -> Any:
