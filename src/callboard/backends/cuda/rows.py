@@ -53,7 +53,9 @@ def transfer(driver: Driver, src: Layout, out: Layout, *, up: bool) -> Transfer:
 
 
 def _flat(driver: Driver, nbytes: int, up: bool) -> Transfer:
-    memcpy, name = (driver.memcpy_htod, "cuMemcpyHtoDAsync") if up else (driver.memcpy_dtoh, "cuMemcpyDtoHAsync")
+    memcpy, name = (
+        (driver.memcpy_htod, "cuMemcpyHtoDAsync") if up else (driver.memcpy_dtoh, "cuMemcpyDtoHAsync")
+    )
 
     def copy(stream: int, src: int, out: int) -> None:
         code = memcpy(out, src, nbytes, stream)

@@ -284,3 +284,4 @@ class PinnedBufferPool:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
