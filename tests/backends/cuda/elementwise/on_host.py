@@ -33,6 +33,7 @@ using namespace std;
 #define __device__
 #define __global__
 #define __forceinline__ inline
+#define __noinline__
 #define __launch_bounds__(n)
 #define __shared__ static
 #define __align__(n) alignas(n)

@@ -32,7 +32,7 @@ def test_packs_and_what_lies_behind_them(host: HostSession, size: int, monkeypat
     refs = host.put(x), host.put(y)
     op = Map(expression="alpha * x + max(y, 0)", operands=refs, scalars=(2.5,), numbers=("alpha",))
     np.testing.assert_array_equal(host.get(host.submit(op)), np.float32(2.5) * x + np.maximum(y, 0))
-    assert grids(host)[-1] == (min(2, -(-size // 4096) or 1), 1)
+    assert grids(host)[-1] == (min(2, -(-size // 1024)), 1)
 
 
 def test_addresses_that_no_pack_has(host: HostSession) -> None:

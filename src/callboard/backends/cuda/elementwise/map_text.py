@@ -14,7 +14,7 @@ from callboard.kernel.elementwise.program import Program
 __all__ = ["THREADS", "at_once", "map_fields", "map_text", "names_of"]
 
 THREADS = 256
-IN_FLIGHT = 64
+IN_FLIGHT = 16
 """Bytes of each array that a thread loads before it computes."""
 
 

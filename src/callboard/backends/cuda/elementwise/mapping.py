@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["map_many", "map_one"]
 
-MAX_BLOCKS = 1 << 16
+MAX_BLOCKS = 1 << 20
 """Enough to fill any GPU many times; the kernels step over the rest."""
 
 
