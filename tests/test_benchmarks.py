@@ -131,6 +131,15 @@ def test_sparse(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_elementwise(tmp_path: Path) -> None:
+    results = run(tmp_path, "elementwise")["results"]
+    for title, figures in results.items():
+        if title != "plans":
+            assert set(figures) == {"process", "thread", "direct"}
+    assert {"axpy, 1000 f32", "sum of rows, 1000x1000 f32"} <= set(results)
+
+
+@pytest.mark.slow
 def test_tensor(tmp_path: Path) -> None:
     results = run(tmp_path, "tensor")["results"]
     assert results["plans"]["process"]["misses"] == results["plans"]["process"]["entries"] == 8

@@ -74,9 +74,11 @@ def messages_of(op: type[Op[Any, Any]], dtype: DType) -> Iterator[Op[Any, Any]]:
     """Messages with every required operand of every number of axes, written ones also of the result's dtype."""
     info = info_of(op)
     required = [f for f in info.dynamic if not f.optional and _is_required(op, f.name)]
-    settings = {name: _setting(name, dtype) for name in info.statics if _is_required(op, name)}
+    settings = {n: _setting(n, dtype) for n in info.statics if n != "expression" and _is_required(op, n)}
     if "load" in info.statics:  # a transform around functions of the user's needs one, and to be told what it is
         settings |= {"load": "source", "kind": "R2C" if dtype.name in ("f32", "f64") else "C2C"}
+    if "expression" in info.statics:
+        settings["expression"] = "any(x)" if "axes" in info.statics else "x"
     if "body" in info.statics:  # what a CPU runs
         settings["body"] = b"body"
     choices = [_values(field, dtype, field is required[0]) for field in required]
@@ -141,5 +143,11 @@ def _setting(name: str, dtype: DType) -> Any:
     values = {"dtype": dtype.name, "shape": (EXTENT,), "kind": kind, "dims": (EXTENT,), "low": 0.0, "high": 1.0}
     values |= {"length": EXTENT}
     values |= {"name": "f", "source": Source("text"), "spec": LaunchSpec("f", (), Geometry((1, 1, 1), (1, 1, 1)))}
-    values |= {"handle": "", "format": "csr", "equation": "ij->ji", **dict.fromkeys(("modes_a", "modes_b", "modes_out"), "ij")}
+    values |= {
+        "keep": ("out",),
+        "handle": "",
+        "format": "csr",
+        "equation": "ij->ji",
+        **dict.fromkeys(("modes_a", "modes_b", "modes_out"), "ij"),
+    }
     return values[name]

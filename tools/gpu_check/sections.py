@@ -36,6 +36,7 @@ BENCHMARKS: dict[str, list[str]] = {
     "solver": ["solver.py"],
     "sparse": ["sparse.py"],
     "sparse_lt": ["sparse_lt.py"],
+    "elementwise": ["elementwise.py", "--rounds", "3"],
     "tensor": ["tensor.py", "--rounds", "3"],
     "demo": ["demo.py", "--rounds", "2"],
     "resident": ["resident.py", "--quick", "--rounds", "1"],

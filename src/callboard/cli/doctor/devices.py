@@ -40,6 +40,13 @@ async def _try_blas_lt(device: Device) -> None:
         raise ValueError(f"a product came back as {found.tolist()}")
 
 
+async def _try_elementwise(device: Device) -> None:
+    a = np.arange(6.0, dtype=np.float32)
+    found = await device.elementwise.map("2 * x + 1", device.put(a)).get()
+    if not (found == 2 * a + 1).all():
+        raise ValueError(f"2 * x + 1 came back as {found.tolist()}")
+
+
 async def _try_event(device: Device) -> None:
     start, end = device.event.create(), device.event.create()
     start.record()
@@ -106,6 +113,7 @@ async def _try_sparse_lt(device: Device) -> None:
 PROBES: dict[str, Callable[[Device], Awaitable[str | None]]] = {
     "blas": _try_blas,
     "blas_lt": _try_blas_lt,
+    "elementwise": _try_elementwise,
     "event": _try_event,
     "fft": _try_fft,
     "memory": _try_memory,
