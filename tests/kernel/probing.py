@@ -139,6 +139,11 @@ def _is_required(op: type[Op[Any, Any]], name: str) -> bool:
 def _setting(name: str, dtype: DType) -> Any:
     kind = KINDS.get(dtype.name, "C2C")
     values = {"dtype": dtype.name, "shape": (EXTENT,), "kind": kind, "dims": (EXTENT,), "low": 0.0, "high": 1.0}
-    values |= {"name": "f", "source": Source("text"), "spec": LaunchSpec("f", (), Geometry((1, 1, 1), (1, 1, 1)))}
+    values |= {
+        "name": "f",
+        "source": Source("text"),
+        "images": (),
+        "spec": LaunchSpec("f", (), Geometry((1, 1, 1), (1, 1, 1))),
+    }
     values |= {"format": "csr", "equation": "ij->ji", **dict.fromkeys(("modes_a", "modes_b", "modes_out"), "ij")}
     return values[name]

@@ -16,6 +16,7 @@ BUILT_IN = {
     "blas": "callboard.kernel.blas.api:BlasApi",
     "blas_lt": "callboard.kernel.blas_lt.api:BlasLtApi",
     "fft": "callboard.kernel.fft.api:FftApi",
+    "module": "callboard.kernel.module.api:ModuleApi",
     "nvrtc": "callboard.kernel.nvrtc.api:NvrtcApi",
     "rng": "callboard.kernel.rng.api:RngApi",
     "solver": "callboard.kernel.solver.api:SolverApi",

@@ -29,6 +29,7 @@ LIBRARIES = LibraryTable(
     blas_lt="CpuBlasLt",
     fft="CpuFft",
     memory="CpuMemory",
+    module="CpuModule",
     nvrtc="CpuNvrtc",
     rng="CpuRng",
     solver="CpuSolver",

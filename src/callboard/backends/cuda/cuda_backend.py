@@ -21,6 +21,7 @@ LIBRARIES = LibraryTable(
     blas_lt="CudaBlasLt",
     fft="CudaFft",
     memory="CudaMemory",
+    module="CudaModule",
     nvrtc="CudaNvrtc",
     rng="CudaRng",
     solver="CudaSolver",

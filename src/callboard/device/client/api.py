@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from callboard.kernel.blas.api import BlasApi
     from callboard.kernel.blas_lt.api import BlasLtApi
     from callboard.kernel.fft.api import FftApi
+    from callboard.kernel.module.api import ModuleApi
     from callboard.kernel.nvrtc.api import NvrtcApi
     from callboard.kernel.rng.api import RngApi
     from callboard.kernel.solver.api import SolverApi
@@ -50,6 +51,7 @@ class DeviceApi(Generic[Mode]):
         blas: BLAS ops.
         blas_lt: Fused matrix products, fp8.
         fft: Fourier transforms.
+        module: Kernels that are compiled already.
         nvrtc: Kernels of the user's own in CUDA C++.
         rng: Random numbers.
         solver: Linear algebra.
@@ -62,6 +64,7 @@ class DeviceApi(Generic[Mode]):
         blas: BlasApi[Mode]
         blas_lt: BlasLtApi[Mode]
         fft: FftApi[Mode]
+        module: ModuleApi[Mode]
         nvrtc: NvrtcApi[Mode]
         rng: RngApi[Mode]
         solver: SolverApi[Mode]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from callboard.backends.cuda.driver import Driver
+from callboard.backends.cuda.nvrtc.loading import Loaded
 from callboard.core.dtype import DTYPES, DType
 from callboard.core.errors import DriverError, LibraryError, ShapeError, UnsupportedOp
 from callboard.kernel.nvrtc.geometry import PORTABLE_CLUSTER, LaunchSpec
@@ -90,7 +91,7 @@ class KernelCall:
 
     Args:
         device: Whose context is current.
-        function: The ``CUfunction``.
+        loaded: The kernel; released when the plan is closed.
         spec: Parameters and threads.
 
     Raises:
@@ -99,11 +100,11 @@ class KernelCall:
         UnsupportedOp: The device has no clusters.
     """
 
-    def __init__(self, device: "CudaDevice", function: int, spec: LaunchSpec) -> None:
+    def __init__(self, device: "CudaDevice", loaded: Loaded, spec: LaunchSpec) -> None:
+        self._loaded = loaded
+        self._function = function = loaded.function
         self._driver: Driver = device.driver
-        self._function = function
         self._spec = spec
-        self._order = spec
         formats, self._convert = _packing(spec)
         self._pack = struct.Struct("<" + "".join(formats)).pack_into
         self._values = ctypes.create_string_buffer(max(SLOT * len(spec.kinds), 1))
@@ -147,6 +148,10 @@ class KernelCall:
             )
         if code:
             raise self._driver.error(code, f"launch of {self._spec.name}")
+
+    def close(self) -> None:
+        """Release the kernel; the stream has passed the last launch."""
+        self._loaded.release()
 
     def _check(self, device: "CudaDevice") -> None:
         """Hold the geometry against what the kernel was compiled to and what the device has."""
