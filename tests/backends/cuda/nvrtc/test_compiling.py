@@ -10,7 +10,7 @@ import pytest
 from callboard.backends.cuda import compiling
 from callboard.backends.cuda.compiling import Job, compiled, load_nvrtc
 from callboard.backends.cuda.kernelcache import KernelCache
-from callboard.backends.cuda.nvrtc.images import Images
+from callboard.backends.cuda.module.images import Images
 from callboard.backends.cuda.nvrtc.linking import form_of, load_nvjitlink
 from callboard.backends.cuda.nvrtc.programs import Programs
 from callboard.core.errors import BackendUnavailable, LibraryError

@@ -3,9 +3,9 @@
 import threading
 from typing import TYPE_CHECKING, ClassVar
 
+from callboard.backends.cuda.module.images import Images
 from callboard.backends.cuda.nvrtc.answers import BytesPlan, inspection
 from callboard.backends.cuda.nvrtc.calls import KernelCall
-from callboard.backends.cuda.nvrtc.images import Images
 from callboard.backends.cuda.stream import CudaStream
 from callboard.core.library import Entry, Library
 from callboard.kernel.module import Inspect, Launch, Link
