@@ -72,7 +72,7 @@ if TYPE_CHECKING:
     from callboard.device.protocol.residents.actor import HostContext, ResidentActor
     from callboard.device.supervision.supervisor import DeviceSupervisor
     from callboard.device.supervision.watch import Lost, Recovered, Stopped
-    from callboard.kernel.nvrtc import Kernel, kernel
+    from callboard.kernel.nvrtc import Kernel, TensorMap, kernel, tensor_map
     from callboard.patterns.batching.server import BatchingStats, DynamicBatchingServer
     from callboard.patterns.batching.settings import Dispatch, pow2_length
     from callboard.patterns.cascade.calibration import Calibration
@@ -167,7 +167,7 @@ _NAMES = {
     "callboard.device.client.residents.stream": ("Stream",),
     "callboard.device.supervision.supervisor": ("DeviceSupervisor",),
     "callboard.device.supervision.watch": ("Lost", "Recovered", "Stopped"),
-    "callboard.kernel.nvrtc": ("Kernel",),
+    "callboard.kernel.nvrtc": ("Kernel", "TensorMap", "tensor_map"),
     "callboard.patterns.batching.server": ("BatchingStats", "DynamicBatchingServer"),
     "callboard.patterns.batching.settings": ("Dispatch", "pow2_length"),
     "callboard.patterns.cascade.calibration": ("Calibration",),
@@ -330,6 +330,7 @@ __all__ = [
     "System",
     "Tenant",
     "TenantStats",
+    "TensorMap",
     "Terminated",
     "TokenState",
     "TopK",
@@ -351,6 +352,7 @@ __all__ = [
     "serve",
     "supports",
     "sync",
+    "tensor_map",
 ]
 
 logging.getLogger("callboard").addHandler(logging.NullHandler())

@@ -40,7 +40,7 @@ class CudaModule(Library):
     def call(self, op: Launch) -> KernelCall:
         """The plan of a launch."""
         with self.images.function(op.images, op.options, op.spec.name) as loaded:
-            return KernelCall(self.device, loaded, op.spec)
+            return KernelCall(self.device, loaded, op)
 
     def inspected(self, op: Inspect) -> BytesPlan:
         """The plan of a question about a kernel."""

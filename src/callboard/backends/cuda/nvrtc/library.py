@@ -50,7 +50,7 @@ class CudaNvrtc(Library):
     def call(self, op: Launch) -> KernelCall:
         """The plan of a launch."""
         with self.programs.function(op.source, op.spec.name) as loaded:
-            return KernelCall(self.device, loaded, op.spec)
+            return KernelCall(self.device, loaded, op)
 
     def compiled(self, op: Compile) -> BytesPlan:
         """The plan of a compilation."""
