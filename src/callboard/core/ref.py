@@ -49,6 +49,11 @@ class RefServices(Protocol):
 
     blocking: bool
 
+    @property
+    def submit(self) -> Callable[..., Any]:
+        """Accepts an op, as ``dev.ask`` does."""
+        ...
+
     def get(self, ref: "GpuRef[Any]", out: "np.ndarray[Any, Any] | None") -> Any:
         """The array, or a reply whose value it is, as the mode of the device's refs says."""
 
@@ -70,10 +75,6 @@ class RefPort(ReplyPort, Protocol):
     """
 
     services: RefServices
-
-    def submit(self, op: Any, /) -> Any:
-        """Accept an op; its reply at once."""
-        ...
 
     @property
     def uuid(self) -> str: ...

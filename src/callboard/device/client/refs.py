@@ -1,7 +1,8 @@
 """``DeviceRefs``: what a device does for its refs."""
 
 import weakref
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from callboard.core.errors import DeviceMismatch, GpuRefStale
 from callboard.core.layout import layout_from_wire
@@ -29,6 +30,7 @@ class DeviceRefs:
     def __init__(self, port: "OpPort", transfers: "Transfers", interop: "Interop") -> None:
         self._port = port
         self._known: weakref.WeakValueDictionary[int, Allocation] = weakref.WeakValueDictionary()
+        self.submit: Callable[..., Any] = port.submit
         self.get = transfers.get
         self.last_write_stream = interop.last_write_stream
         self.raw_device_ptr = interop.raw_device_ptr

@@ -35,6 +35,7 @@ class LocalArrays:
     def __init__(self, port: LocalPort, ordinal: int) -> None:
         self._port = port
         self._ordinal = ordinal
+        self.submit = port.submit
 
     # -- arrays of others ----------------------------------------------------------------------------------------------
 

@@ -135,7 +135,7 @@ class Kernel:
         first = next((array for array in arrays if isinstance(array, GpuRef)), None)
         if first is None:
             raise DeviceMismatch(f"{self.name}: no array says which device; launch it as dev.ask({self.name}.op(...))")
-        return self.answer(first._port.submit(op))
+        return self.answer(first._port.services.submit(op))
 
     def answer(self, replies: Any) -> Any:
         """What a call answers, from what the message is answered with: outputs before arrays in place."""
