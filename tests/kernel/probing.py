@@ -145,5 +145,10 @@ def _setting(name: str, dtype: DType) -> Any:
         "images": (),
         "spec": LaunchSpec("f", (), Geometry((1, 1, 1), (1, 1, 1))),
     }
-    values |= {"format": "csr", "equation": "ij->ji", **dict.fromkeys(("modes_a", "modes_b", "modes_out"), "ij")}
+    values |= {
+        "handle": "",
+        "format": "csr",
+        "equation": "ij->ji",
+        **dict.fromkeys(("modes_a", "modes_b", "modes_out"), "ij"),
+    }
     return values[name]

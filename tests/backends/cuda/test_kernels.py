@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from callboard.backends.cuda import compiling, kernels
+from callboard.backends.cuda.array.arguments import PickArgs, RangeArgs
 from callboard.backends.cuda.blas.addresses import AddressArgs
 from callboard.backends.cuda.blas.norms import NormArgs
 from callboard.backends.cuda.blas.products import ProductArgs
@@ -25,6 +26,8 @@ from callboard.core.library import WouldBlock
 from callboard.kernel.nvrtc.source import Compiled
 
 SOURCES = (
+    "array",
+    "array_cast-FROM=C64-TO=F16",
     "memory",
     "blas",
     "fft",
@@ -62,6 +65,9 @@ def test_sources_compile(tmp_path: Path, source: str, capability: tuple[int, int
 @pytest.mark.parametrize(
     "source, structure",
     [
+        ("array", PickArgs),
+        ("array", RangeArgs),
+        ("array_cast-FROM=F32-TO=I8", CopyArgs),
         ("memory", FillArgs),
         ("memory", CopyArgs),
         ("memory", TransposeArgs),
@@ -81,7 +87,7 @@ def test_sources_compile(tmp_path: Path, source: str, capability: tuple[int, int
     ],
 )
 def test_argument_structures_have_the_size_of_the_kernels(source: str, structure: type[ctypes.Structure]) -> None:
-    text = kernels._text(f"{source}.cu")
+    text = kernels.source_text(source)
     name, size = structure.__name__, ctypes.sizeof(structure)
     text += f'\nstatic_assert(sizeof({name}) == {size}, "{name}");\n'.encode()
     for field, *_ in structure._fields_:

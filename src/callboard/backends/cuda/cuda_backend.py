@@ -17,8 +17,12 @@ __all__ = ["CudaBackend"]
 
 LIBRARIES = LibraryTable(
     "callboard.backends.cuda",
+    array="CudaArray",
     blas="CudaBlas",
     blas_lt="CudaBlasLt",
+    cub="CudaCub",
+    elementwise="CudaElementwise",
+    event="CudaEventLibrary",
     fft="CudaFft",
     memory="CudaMemory",
     module="CudaModule",

@@ -19,6 +19,7 @@ from callboard.backends.cuda.driver import (
 from callboard.backends.cuda.errors import INVALID_CONTEXT
 from callboard.backends.cuda.graph import GreenContext
 from callboard.backends.cuda.kernels import Kernels
+from callboard.backends.cuda.marks import CudaMark
 from callboard.backends.cuda.readback import SLOT, CudaReadback, Slots
 from callboard.backends.cuda.stream import CudaStream
 from callboard.core.backend import AccelDevice, AccelStream, DeviceInfo, Memory
@@ -94,6 +95,12 @@ class CudaDevice(AccelDevice):
         self._streams.append(stream)
         return stream
 
+    def recording_stream(self) -> CudaStream:
+        # Of the primary context: kernels of other libraries than cuBLAS may have state of their own in a context.
+        stream = self.stream()
+        stream.describes = True
+        return stream
+
     def recorder(self) -> CudaStream:
         """A stream to record on, whatever other threads do with the context; nothing is run on it.
 
@@ -147,6 +154,12 @@ class CudaDevice(AccelDevice):
 
     def detach(self, address: int) -> None:
         self.driver.ipc_close_handle(address)
+
+    def event(self, *, timing: bool, blocking: bool, interprocess: bool) -> CudaMark:
+        return CudaMark(self.driver, timing=timing, blocking=blocking, interprocess=interprocess)
+
+    def open_event(self, handle: bytes) -> CudaMark:
+        return CudaMark(self.driver, opened=handle)
 
     def memory_info(self) -> tuple[int, int]:
         free, total = c_size_t(), c_size_t()

@@ -19,7 +19,7 @@ from callboard.backends.cuda.driver import Driver
 from callboard.backends.cuda.kernelcache import KernelCache
 from callboard.core.library import WouldBlock
 
-__all__ = ["Kernels", "compiled"]
+__all__ = ["Kernels", "compiled", "data_text", "source_text"]
 
 
 class Kernels:
@@ -45,7 +45,8 @@ class Kernels:
         """The ``CUfunction`` of kernel ``name`` in ``data/<source>.cu``.
 
         The first call for a source may compile: not for a launch. A long file is compiled in parts: of the source
-        ``"tensor_elements-f32"``, what ``data/tensor_elements.cu`` has for ``FOR_f32``.
+        ``"tensor_elements-f32"``, what ``data/tensor_elements.cu`` has for ``FOR_f32``; of ``"array_cast-FROM=F32"``,
+        with ``FROM`` defined as ``F32``.
 
         Raises:
             BackendUnavailable: NVRTC is not installed.
@@ -124,7 +125,7 @@ def compiled(source: str, capability: tuple[int, int], cache: Path | None = None
     """The binary (a cubin; PTX where NVRTC is older than the device) of ``data/<source>.cu``.
 
     Args:
-        source: Stem of the file, and the part of it after a dash.
+        source: Stem of the file, and after a dash each, parts of it or what is defined.
         capability: Of the device.
         cache: Folder of the binaries; the user's when None.
 
@@ -132,12 +133,8 @@ def compiled(source: str, capability: tuple[int, int], cache: Path | None = None
         BackendUnavailable: NVRTC is not installed.
         LibraryError: It refuses the source.
     """
-    lib, _, part = source.partition("-")
-    text = _text(f"{lib}.cu")
-    if part:
-        text = f"#define FOR_{part}\n#line 1\n".encode() + text
     nvrtc = load_nvrtc()
-    job = _job(source, text, *compiling.architecture(nvrtc, capability))
+    job = _job(source, source_text(source), *compiling.architecture(nvrtc, capability))
     return compiling.compiled(nvrtc, job, KernelCache(cache)).image
 
 
@@ -145,7 +142,17 @@ def _job(source: str, text: bytes, architecture: str, form: str) -> Job:
     return Job(f"{source}.cu", text, architecture, form)
 
 
-def _text(name: str) -> bytes:
+def source_text(source: str) -> bytes:
+    """The text of ``data/<source>.cu``, with what is defined before it."""
+    lib, *parts = source.split("-")
+    text = data_text(f"{lib}.cu")
+    if parts:
+        defined = [part.replace("=", " ") if "=" in part else f"FOR_{part}" for part in parts]
+        text = "".join(f"#define {one}\n" for one in defined).encode() + b"#line 1\n" + text
+    return text
+
+
+def data_text(name: str) -> bytes:
     """A file of ``data/`` with the files that it includes put in their places."""
     text = (resources.files("callboard.backends.cuda") / "data" / name).read_bytes()
-    return re.sub(rb'^#include "(.+)"$', lambda found: _text(found[1].decode()), text, flags=re.MULTILINE)
+    return re.sub(rb'^#include "(.+)"$', lambda found: data_text(found[1].decode()), text, flags=re.MULTILINE)

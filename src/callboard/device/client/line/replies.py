@@ -35,6 +35,22 @@ class ValueReply(Reply[Any]):
         raise TypeError("a value was expected")
 
 
+class AnswerReply(Reply[Any]):
+    """A reply that is what a launch has found out."""
+
+    __slots__ = ("_type",)
+
+    def __init__(self, port: RefPort, op: int, type: Any) -> None:
+        super().__init__(port, op)
+        self._type = type
+
+    def _answer(self, value: Any) -> None:
+        super()._resolve(msgspec.convert(value, self._type))
+
+    def _resolve(self, value: Any = None) -> None:
+        raise TypeError("an answer was expected")
+
+
 def reply_to(
     port: RefPort, released: Released, plan: ClientPlan, op: Op[Any, Any], op_id: int, made: list[int], extra: Any
 ) -> tuple[Any, Callable[[], Any], Any]:
@@ -56,6 +72,9 @@ def reply_to(
     if plan.value:
         reply: Any = ValueReply(port, op_id)
         return reply, weakref.ref(reply), ([ref.allocation for ref in fresh], extra)
+    if plan.answers is not None:
+        reply = AnswerReply(port, op_id, plan.answers)
+        return reply, weakref.ref(reply), extra
     values: list[Any] = []
     for name, how in zip(op.returns, plan.returned, strict=True):
         if isinstance(how, Built):
