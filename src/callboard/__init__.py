@@ -73,7 +73,7 @@ if TYPE_CHECKING:
     from callboard.device.supervision.supervisor import DeviceSupervisor
     from callboard.device.supervision.watch import Lost, Recovered, Stopped
     from callboard.kernel.elementwise.calls import Elementwise, ElementwiseMany, elementwise, reduction
-    from callboard.kernel.nvrtc import Kernel, kernel
+    from callboard.kernel.nvrtc import Kernel, TensorMap, kernel, tensor_map
     from callboard.multi_device.placement import (
         Candidate,
         DeviceChoice,
@@ -200,7 +200,7 @@ _NAMES = {
     ),
     "callboard.multi_device.sharding": ("EntityRef", "PlacementShardingAdapter", "RegionStopped"),
     "callboard.kernel.elementwise.calls": ("Elementwise", "ElementwiseMany", "elementwise", "reduction"),
-    "callboard.kernel.nvrtc": ("Kernel",),
+    "callboard.kernel.nvrtc": ("Kernel", "TensorMap", "tensor_map"),
     "callboard.patterns.batching.server": ("BatchingStats", "DynamicBatchingServer"),
     "callboard.patterns.batching.settings": ("Dispatch", "pow2_length"),
     "callboard.patterns.cascade.calibration": ("Calibration",),
@@ -408,6 +408,7 @@ __all__ = [
     "System",
     "Tenant",
     "TenantStats",
+    "TensorMap",
     "Terminated",
     "TokenState",
     "TopK",
@@ -431,6 +432,7 @@ __all__ = [
     "serve",
     "supports",
     "sync",
+    "tensor_map",
     "xp",
 ]
 

@@ -154,10 +154,9 @@ def _is_required(op: type[Op[Any, Any]], name: str) -> bool:
 def _setting(name: str, dtype: DType) -> Any:
     kind = KINDS.get(dtype.name, "C2C")
     values = {"dtype": dtype.name, "shape": (EXTENT,), "kind": kind, "dims": (EXTENT,), "low": 0.0, "high": 1.0}
-    values |= {"length": EXTENT, "k": 1, "bins": 2}
+    values |= {"length": EXTENT, "k": 1, "bins": 2, "images": (), "keep": ("out",)}
     values |= {"name": "f", "source": Source("text"), "spec": LaunchSpec("f", (), Geometry((1, 1, 1), (1, 1, 1)))}
     values |= {
-        "keep": ("out",),
         "handle": "",
         "format": "csr",
         "equation": "ij->ji",

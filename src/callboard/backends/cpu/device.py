@@ -35,6 +35,7 @@ LIBRARIES = LibraryTable(
     event="CpuEventLibrary",
     fft="CpuFft",
     memory="CpuMemory",
+    module="CpuModule",
     nvrtc="CpuNvrtc",
     rng="CpuRng",
     solver="CpuSolver",

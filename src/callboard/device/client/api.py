@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from callboard.kernel.elementwise.api import ElementwiseApi
     from callboard.kernel.event.api import EventApi
     from callboard.kernel.fft.api import FftApi
+    from callboard.kernel.module.api import ModuleApi
     from callboard.kernel.nvrtc.api import NvrtcApi
     from callboard.kernel.rng.api import RngApi
     from callboard.kernel.solver.api import SolverApi
@@ -61,6 +62,7 @@ class DeviceApi(Generic[Mode]):
         elementwise: Expressions on elements, and reductions of them.
         event: Events of the caller's.
         fft: Fourier transforms.
+        module: Kernels that are compiled already.
         nvrtc: Kernels of the user's own in CUDA C++.
         rng: Random numbers.
         solver: Linear algebra.
@@ -77,6 +79,7 @@ class DeviceApi(Generic[Mode]):
         elementwise: ElementwiseApi[Mode]
         event: EventApi[Mode]
         fft: FftApi[Mode]
+        module: ModuleApi[Mode]
         nvrtc: NvrtcApi[Mode]
         rng: RngApi[Mode]
         solver: SolverApi[Mode]
