@@ -15,6 +15,7 @@ from callboard.core.op import Op, info_of, outputs_of
 from callboard.core.operand import Placeholder, Role, StructOperand, operands_of, parts_of
 from callboard.core.opinfo import OpField
 from callboard.kernel.fft.transform import HALF
+from callboard.kernel.ipc import IpcMemHandle
 from callboard.kernel.sparse_lt.structured import FACTORS, StructuredRef, compressed_bytes
 
 __all__ = ["accepted", "accepts", "dtype_of", "messages_of"]
@@ -29,6 +30,9 @@ RESULTS = {"i8": "i32", "f32": "c64", "f64": "c128"}
 """What an op may make of a dtype: sums of integers, transforms of real numbers."""
 KINDS = {"f32": "R2C", "f64": "D2Z", "c64": "C2C", "c128": "Z2Z"}
 """A transform of each dtype that has one; of halves, in pairs, the complex one."""
+HANDLE = IpcMemHandle(
+    device="", generation=0, pid=0, started=0, handle=b"", lease="", nbytes=4, offset=0, dtype="f32", shape=(1,)
+)
 MOST_AXES = 3
 FP8 = ("f8_e4m3", "f8_e5m2")
 """Products take them mixed."""
@@ -136,5 +140,5 @@ def _is_required(op: type[Op[Any, Any]], name: str) -> bool:
 def _setting(name: str, dtype: DType) -> Any:
     kind = KINDS.get(dtype.name, "C2C")
     values = {"dtype": dtype.name, "shape": (EXTENT,), "kind": kind, "dims": (EXTENT,), "low": 0.0, "high": 1.0}
-    values |= {"handle": "", "format": "csr", "equation": "ij->ji", **dict.fromkeys(("modes_a", "modes_b", "modes_out"), "ij")}
+    values |= {"handle": HANDLE.as_bytes().hex(), "format": "csr", "equation": "ij->ji", **dict.fromkeys(("modes_a", "modes_b", "modes_out"), "ij")}
     return values[name]

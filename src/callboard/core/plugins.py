@@ -17,6 +17,8 @@ BUILT_IN = {
     "blas_lt": "callboard.kernel.blas_lt.api:BlasLtApi",
     "event": "callboard.kernel.event.api:EventApi",
     "fft": "callboard.kernel.fft.api:FftApi",
+    "ipc": "callboard.kernel.ipc.api:IpcApi",
+    "managed": "callboard.kernel.managed.api:ManagedApi",
     "rng": "callboard.kernel.rng.api:RngApi",
     "solver": "callboard.kernel.solver.api:SolverApi",
     "sparse": "callboard.kernel.sparse.api:SparseApi",

@@ -232,6 +232,18 @@ class FaultyDevice(AccelDevice):
     def release(self, memory: Memory) -> None:
         self.inner.release(memory)
 
+    def allocate_managed(self, nbytes: int) -> Memory:
+        self.check()
+        return self.inner.allocate_managed(nbytes)
+
+    def allocate_shared(self, nbytes: int) -> Memory:
+        self.check()
+        return self.inner.allocate_shared(nbytes)
+
+    def open_shared(self, handle: bytes, nbytes: int) -> Memory:
+        self.check()
+        return self.inner.open_shared(handle, nbytes)
+
     def memory_info(self) -> tuple[int, int]:
         return self.inner.memory_info()
 

@@ -62,6 +62,8 @@ class HostDriver:
     def __init__(self) -> None:
         self.blocks: dict[int, np.ndarray[Any, Any]] = {}
         self.pinned: dict[int, np.ndarray[Any, Any]] = {}
+        self.prefetched: list[tuple[int, int]] = []  # bytes, and where to: a device, or -1
+        self.advised: list[tuple[int, int, int]] = []  # bytes, advice, of whom
         self.opened: list[int] = []  # blocks of other processes
         self.registered: dict[int, int] = {}
         self.statuses: dict[str, int] = {}
@@ -164,6 +166,19 @@ class HostDriver:
     def mem_alloc(self, out: Any, nbytes: int) -> None:
         self._checked("mem_alloc")
         out._obj.value = self._allocated(self.blocks, nbytes)
+
+    def mem_alloc_managed(self, out: Any, nbytes: int, flags: int) -> None:
+        assert flags == 1
+        self.mem_alloc(out, nbytes)
+
+    def mem_prefetch(self, address: int, nbytes: int, where: int, stream: int) -> None:
+        assert self.on_device(address, nbytes)
+        self.prefetched.append((nbytes, where))
+        self._enqueued("mem_prefetch", stream)
+
+    def mem_advise(self, address: int, nbytes: int, advice: int, where: int) -> None:
+        assert self.on_device(address, nbytes)
+        self.advised.append((nbytes, advice, where))
 
     def mem_free(self, address: int) -> None:
         del self.blocks[address]

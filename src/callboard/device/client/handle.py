@@ -43,7 +43,7 @@ class Device(DeviceApi[Asynchronous]):
     Ops may be called from any thread, in program order per thread; awaiting and control belong to the system's loop.
 
     Attributes:
-        blas, blas_lt, event, fft, rng, solver, sparse, sparse_lt, tensor: The libraries, see
+        blas, blas_lt, event, fft, ipc, managed, rng, solver, sparse, sparse_lt, tensor: The libraries, see
             :class:`DeviceApi <callboard.device.client.api.DeviceApi>`. ``help(device.fft)`` lists the ops of one; the
             message of an op documents its arguments: ``help(callboard.kernel.fft.Fft)``.
     """

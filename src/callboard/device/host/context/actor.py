@@ -16,6 +16,7 @@ from callboard.device.host.context.admission import Admission, Arenas
 from callboard.device.host.context.admission.shares import Shares
 from callboard.device.host.context.blocks import BlockPool
 from callboard.device.host.context.completion import completion_for
+from callboard.device.host.context.elsewhere import Elsewhere
 from callboard.device.host.context.ledger import Ledger
 from callboard.device.host.context.lending import Lending
 from callboard.device.host.context.libraries import Libraries
@@ -55,6 +56,7 @@ class ContextActor:
         self.shares = Shares(self.device)
         self.pool = BlockPool(self.device, config.memory_limit)
         self.pool.release = self.shares.release
+        self.elsewhere = Elsewhere(self.device, self.pool)
         self.streams = allocator_for(self.device, config)
         self.libraries = Libraries(self.device, backend.libraries(), self.streams, backend.name)
         self.helper = Helper(self.device.use, channel.busy, channel.wake)
@@ -71,6 +73,7 @@ class ContextActor:
         self.admission = Admission(
             self.device,
             self.pool,
+            self.elsewhere,
             self.libraries,
             self.streams,
             self.ledger,
@@ -163,6 +166,7 @@ class ContextActor:
             self._find_stall(self.stalls)
         waiting = self.admission.sizing.advance()
         leaving = self.admission.plans.sweep()
+        leaving = self.elsewhere.advance() or leaving
         return self.lending.advance() or flying or waiting or leaving
 
     def _find_stall(self, stalls: Stalls) -> None:
@@ -197,6 +201,7 @@ class ContextActor:
         self.admission.plans.close()
         for actor in self.libraries.actors.values():
             actor.close()
+        self.elsewhere.close(list(self.admission.buffers.values()))
         self.admission.buffers.clear()
         self.pool.trim()
         self.admission.arenas.close()
@@ -259,6 +264,7 @@ class ContextActor:
         self.admission.memory_was_freed()
 
     def _trim(self, keep: int | None) -> None:
+        self.elsewhere.advance(look=True)
         self.pool.trim(keep or 0)
         self.device.trim()
 

@@ -78,6 +78,7 @@ class Plan:
         held: Number of inline launches in a row that took too long.
         used: Sequence number of the last launch.
         launched: Number of launches.
+        pooled: The memory of its outputs is the pool's.
         pins: Number of reasons to keep it: calls that are parked until they can use it, recordings that name it.
     """
 
@@ -98,6 +99,7 @@ class Plan:
         "op",
         "open",
         "pins",
+        "pooled",
         "query_size",
         "reals",
         "state",
@@ -132,6 +134,7 @@ class Plan:
         self.arity = 2 * len(bindings)
         self.binding_cache = None if any(binding.host or binding.item >= 0 for binding in bindings) else BindingCache()
         self.fresh = len(makes)
+        self.pooled = op.memory is None
         self.open = any(isinstance(layout, OpenLayout) for layout in made.values())
         self.value: Layout | None = made.get(op.returns[0]) if op.value else None
         self.library: LibraryActor | None = None

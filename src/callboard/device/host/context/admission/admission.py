@@ -15,6 +15,7 @@ from callboard.device.host.context.admission.arenas import Arenas
 from callboard.device.host.context.admission.launching import Launching
 from callboard.device.host.context.admission.refusing import Refusing
 from callboard.device.host.context.blocks import Block, BlockPool
+from callboard.device.host.context.elsewhere import Elsewhere
 from callboard.device.host.context.ledger import Ledger
 from callboard.device.host.context.libraries import Libraries
 from callboard.device.host.context.parking import Parking
@@ -45,6 +46,7 @@ class Admission:
         self,
         device: AccelDevice,
         pool: BlockPool,
+        elsewhere: Elsewhere,
         libraries: Libraries,
         streams: StreamAllocator,
         ledger: Ledger,
@@ -65,7 +67,7 @@ class Admission:
         self.buffers: dict[int, Block] = {}
         self.arenas = arenas
         self.refusing = Refusing(device, libraries, ledger, self.plans, self.buffers)
-        self.launching = Launching(device, pool, ledger, self.refusing, self.buffers, self.arenas, self._short)
+        self.launching = Launching(device, pool, elsewhere, ledger, self.refusing, self.buffers, self.arenas, self._short)
         self.sizing = Sizing(
             self.buffers,
             parking,
