@@ -158,7 +158,7 @@ class CudaDevice(AccelDevice):
         memory = self.allocate(nbytes)
         try:
             memory.owner = Shared(memory.owner)
-        except BaseException:
+        except BaseException:  # Ctrl-C, too: nothing else frees it
             self.release(memory)
             raise
         self.shared.append(memory)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from callboard.backends.cuda.driver import MEMORY_DEVICE, MEMORY_HOST, Driver, Memcpy2D, Memcpy3D
 from callboard.core.layout import Layout
-from callboard.core.rows import rows_of
+from callboard.core.layout import rows_of
 
 __all__ = ["Transfer", "transfer"]
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from callboard.core.backend import AccelStream, Status, UserEvent
 from callboard.core.errors import GpuRefStale
 from callboard.core.library import Library, launches
-from callboard.core.sharing import check_alive, process_started
+from callboard.kernel.ipc.sharing import check_alive, process_started
 from callboard.kernel.event.messages import (
     Destroy,
     Elapsed,

@@ -213,7 +213,7 @@ class PinnedBufferPool:
             assert lease is not None
             lease.add_done_callback(lambda lease: lease.cancelled() or lease.exception() is None or back())
             raise
-        except BaseException:
+        except BaseException:  # Ctrl-C, too: what was granted is given back
             self._give(nbytes)
             raise
         finally:

@@ -16,7 +16,7 @@ from callboard.device.host.context.admission import Admission, Arenas
 from callboard.device.host.context.admission.shares import Shares
 from callboard.device.host.context.blocks import BlockPool
 from callboard.device.host.context.completion import completion_for
-from callboard.device.host.context.elsewhere import Elsewhere
+from callboard.device.host.context.admission.elsewhere import Elsewhere
 from callboard.device.host.context.ledger import Ledger
 from callboard.device.host.context.lending import Lending
 from callboard.device.host.context.libraries import Libraries

@@ -15,7 +15,7 @@ from callboard.device.host.context.admission.arenas import Arenas
 from callboard.device.host.context.admission.launching import Launching
 from callboard.device.host.context.admission.refusing import Refusing
 from callboard.device.host.context.blocks import Block, BlockPool
-from callboard.device.host.context.elsewhere import Elsewhere
+from callboard.device.host.context.admission.elsewhere import Elsewhere
 from callboard.device.host.context.ledger import Ledger
 from callboard.device.host.context.libraries import Libraries
 from callboard.device.host.context.parking import Parking

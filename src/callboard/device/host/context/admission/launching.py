@@ -11,7 +11,7 @@ from callboard.core.errors import AccelError, ContextPoisoned, GpuRefStale, OutO
 from callboard.device.host.context.admission.arenas import Arenas
 from callboard.device.host.context.admission.refusing import Refusing
 from callboard.device.host.context.blocks import Block, BlockPool, Use
-from callboard.device.host.context.elsewhere import Elsewhere
+from callboard.device.host.context.admission.elsewhere import Elsewhere
 from callboard.device.host.context.ledger import Ledger
 from callboard.device.host.context.pending import FAILED, OK, Pending
 from callboard.device.host.context.plans import Plan

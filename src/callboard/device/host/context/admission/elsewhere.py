@@ -6,7 +6,7 @@ import time
 from callboard.core.backend import AccelDevice, Memory
 from callboard.core.errors import OutOfMemory, UnsupportedOp
 from callboard.core.op import Op
-from callboard.core.sharing import ImportLease, check_alive
+from callboard.kernel.ipc.sharing import ImportLease, check_alive
 from callboard.device.host.context.blocks import Block, BlockPool
 from callboard.kernel.ipc.library import Shared
 from callboard.kernel.ipc.messages import IpcMemHandle, OpenMemHandle
@@ -117,7 +117,7 @@ class Elsewhere:
         lease = ImportLease(handle.lease)
         try:
             memory = self._device.open_shared(handle.handle, handle.nbytes)
-        except BaseException:
+        except BaseException:  # whatever it is, the exporter is to know that it is not open
             lease.close()
             raise
         block = BlockElsewhere(memory, nbytes, self, lease)
