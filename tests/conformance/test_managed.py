@@ -46,7 +46,7 @@ def test_what_is_not_there_is_refused(session: Any) -> None:
         session.submit(Allocate(shape=(-1,)))
     other = session.put(np.zeros(4))
     for op in (Prefetch(x=other), Advise(x=other)):
-        with pytest.raises(UnsupportedOp, match="make it with dev.managed.allocate"):
+        with pytest.raises(UnsupportedOp, match=r"make it with dev\.managed\.allocate"):
             session.submit(op)
     with pytest.raises(TypeError, match="to"):
         Prefetch(x=other, to="disk")  # type: ignore[arg-type]

@@ -140,5 +140,10 @@ def _is_required(op: type[Op[Any, Any]], name: str) -> bool:
 def _setting(name: str, dtype: DType) -> Any:
     kind = KINDS.get(dtype.name, "C2C")
     values = {"dtype": dtype.name, "shape": (EXTENT,), "kind": kind, "dims": (EXTENT,), "low": 0.0, "high": 1.0}
-    values |= {"handle": HANDLE.as_bytes().hex(), "format": "csr", "equation": "ij->ji", **dict.fromkeys(("modes_a", "modes_b", "modes_out"), "ij")}
+    values |= {
+        "handle": HANDLE.as_bytes().hex(),
+        "format": "csr",
+        "equation": "ij->ji",
+        **dict.fromkeys(("modes_a", "modes_b", "modes_out"), "ij"),
+    }
     return values[name]

@@ -4,8 +4,8 @@ import pytest
 from tests.kernel.probing import accepted, dtype_of, messages_of
 
 from callboard.core.dtype import DTYPES
-from callboard.kernel import ipc, managed
 from callboard.core.op import Op, info_of
+from callboard.kernel import ipc, managed
 from callboard.kernel.blas import Dotc, Gemm, GemmGrouped, Hemm, Rot, Trsm
 from callboard.kernel.fft import Fft, FftPlanMany, FftPlanManyInPlace, Irfft, IrfftOverwrite, Rfft
 from callboard.kernel.memory import Empty, Upload

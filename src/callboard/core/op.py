@@ -30,7 +30,9 @@ Origin = Literal["managed", "shared", "opened"]
 OPS: dict[str, type["Op[Any, Any]"]] = {}
 """Every op by tag: what a context host can be sent."""
 
-CLASS_ATTRIBUTES = frozenset({"returns", "results", "value", "overlaps", "variadic", "hidden", "dtypes", "answers", "fence", "memory"})
+CLASS_ATTRIBUTES = frozenset(
+    {"returns", "results", "value", "overlaps", "variadic", "hidden", "dtypes", "answers", "fence", "memory"}
+)
 
 
 class OpMeta(MessageMeta):
@@ -121,8 +123,8 @@ class Op(Request[A_contra, R_co], Generic[A_contra, R_co], metaclass=OpMeta):
     def memory(self) -> Origin | None:
         """Where the memory of the outputs that it makes is from; None, as of nearly all ops: the pool.
 
-        ``"managed"``, ``"shared"``: of that kind, given back to the device when it is freed. ``"opened"``: what the op's
-        ``handle`` names, of another process.
+        ``"managed"``, ``"shared"``: of that kind, given back to the device when it is freed. ``"opened"``: what the
+        op's ``handle`` names, of another process.
         """
         return None
 

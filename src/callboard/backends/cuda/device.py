@@ -32,7 +32,6 @@ from callboard.core.errors import (
     OutOfMemory,
     UnsupportedOp,
 )
-
 from callboard.kernel.ipc.library import Shared
 
 __all__ = ["CudaDevice"]

@@ -14,7 +14,7 @@ from callboard.device.client.api import DeviceApi
 from callboard.device.client.line.answers import Answers
 from callboard.device.client.line.interop import Interop
 from callboard.device.client.line.port import OpPort
-from callboard.device.client.line.status import DeviceHealth, DeviceStats, HostStats, PoolStats, TraceRecord
+from callboard.device.client.line.status import DeviceHealth, DeviceStats, HostStats, MemoryPoolStats, TraceRecord
 from callboard.device.client.line.transfers import Transfers
 from callboard.device.client.memory.pinned import PinnedBufferPool
 from callboard.device.client.refs import DeviceRefs
@@ -289,9 +289,9 @@ class Device(DeviceApi[Asynchronous]):
 
         return remove
 
-    async def pool_stats(self) -> PoolStats:
+    async def pool_stats(self) -> MemoryPoolStats:
         """The device memory that the context holds, block by block, asked of the host; errors as :meth:`stats`."""
-        stats: PoolStats = await self._answers.ask("pool", timeout=CONTROL_TIMEOUT, type=PoolStats)
+        stats: MemoryPoolStats = await self._answers.ask("pool", timeout=CONTROL_TIMEOUT, type=MemoryPoolStats)
         return stats
 
     async def trim(self, keep_bytes: int = 0) -> None:

@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 from callboard.core.backend import AccelStream, Status, UserEvent
 from callboard.core.errors import GpuRefStale
 from callboard.core.library import Library, launches
-from callboard.kernel.ipc.sharing import check_alive, process_started
 from callboard.kernel.event.messages import (
     Destroy,
     Elapsed,
@@ -16,6 +15,7 @@ from callboard.kernel.event.messages import (
     Record,
     Wait,
 )
+from callboard.kernel.ipc.sharing import check_alive, process_started
 
 __all__ = ["EventLibrary"]
 

@@ -6,8 +6,8 @@ from typing import Any
 from callboard.core.backend import AccelStream, Memory, Status
 from callboard.core.errors import UnsupportedOp
 from callboard.core.library import Library, launches, prepares
-from callboard.kernel.ipc.sharing import ExportLease, process_started
 from callboard.kernel.ipc.messages import Empty, GetMemHandle, OpenMemHandle
+from callboard.kernel.ipc.sharing import ExportLease, process_started
 
 __all__ = ["IpcLibrary", "Shared"]
 

@@ -125,8 +125,8 @@ class Interop:
         lent = self._lend(ref, settled=True)
         if not (self._on_host or lent.memory.on_host):
             raise BufferError(
-                f"{ref.layout!r} on {ref.device} is in memory of the device; make it with dev.managed.allocate, or copy "
-                "it with ref.get()"
+                f"{ref.layout!r} on {ref.device} is in memory of the device; make it with dev.managed.allocate, or "
+                "copy it with ref.get()"
             )
         return _Export(self, ref.allocation, lent, 0).array(lent.address + ref.offset, ref.layout)
 

@@ -12,16 +12,15 @@ import msgspec
 from callboard.core.backend import AccelDevice
 from callboard.core.errors import AccelError, OutOfMemory, ShapeError, Withdrawn
 from callboard.device.host.context.admission.arenas import Arenas
+from callboard.device.host.context.admission.elsewhere import Elsewhere
 from callboard.device.host.context.admission.launching import Launching
 from callboard.device.host.context.admission.refusing import Refusing
 from callboard.device.host.context.blocks import Block, BlockPool
-from callboard.device.host.context.admission.elsewhere import Elsewhere
 from callboard.device.host.context.ledger import Ledger
 from callboard.device.host.context.libraries import Libraries
 from callboard.device.host.context.parking import Parking
 from callboard.device.host.context.plans import Plan, Plans, read_plan, unreadable
 from callboard.device.host.context.preparing import Helper, Sizing
-from callboard.device.host.context.streams import StreamAllocator
 from callboard.device.host.context.streams import StreamAllocator
 from callboard.device.protocol.messages import Call, Plain
 
@@ -67,7 +66,9 @@ class Admission:
         self.buffers: dict[int, Block] = {}
         self.arenas = arenas
         self.refusing = Refusing(device, libraries, ledger, self.plans, self.buffers)
-        self.launching = Launching(device, pool, elsewhere, ledger, self.refusing, self.buffers, self.arenas, self._short)
+        self.launching = Launching(
+            device, pool, elsewhere, ledger, self.refusing, self.buffers, self.arenas, self._short
+        )
         self.sizing = Sizing(
             self.buffers,
             parking,

@@ -6,10 +6,10 @@ import time
 from callboard.core.backend import AccelDevice, Memory
 from callboard.core.errors import OutOfMemory, UnsupportedOp
 from callboard.core.op import Op
-from callboard.kernel.ipc.sharing import ImportLease, check_alive
 from callboard.device.host.context.blocks import Block, BlockPool
 from callboard.kernel.ipc.library import Shared
 from callboard.kernel.ipc.messages import IpcMemHandle, OpenMemHandle
+from callboard.kernel.ipc.sharing import ImportLease, check_alive
 
 __all__ = ["Elsewhere"]
 

@@ -9,9 +9,9 @@ from typing import Any
 from callboard.core.backend import AccelDevice
 from callboard.core.errors import AccelError, ContextPoisoned, GpuRefStale, OutOfMemory, ShapeError, Unrecoverable
 from callboard.device.host.context.admission.arenas import Arenas
+from callboard.device.host.context.admission.elsewhere import Elsewhere
 from callboard.device.host.context.admission.refusing import Refusing
 from callboard.device.host.context.blocks import Block, BlockPool, Use
-from callboard.device.host.context.admission.elsewhere import Elsewhere
 from callboard.device.host.context.ledger import Ledger
 from callboard.device.host.context.pending import FAILED, OK, Pending
 from callboard.device.host.context.plans import Plan
