@@ -19,6 +19,7 @@ from callboard.core.mode import Blocking
 from callboard.core.op import Op
 from callboard.core.ref import GpuRef, GpuToken
 from callboard.device.client.api import DeviceApi, Shape
+from callboard.device.client.graphs import RecordingStats
 from callboard.device.client.handle import Device as AsyncDevice
 from callboard.device.client.line.status import DeviceHealth, DeviceStats, MemoryPoolStats, TraceRecord
 from callboard.device.client.residents.ref import ResidentRef as AsyncResidentRef
@@ -74,6 +75,9 @@ class Device(DeviceApi[Blocking]):
                     raise
             self.drain()
             waited = True
+
+    def _recording_stats(self, recording: int) -> RecordingStats:
+        return self._background.run(self._device._recording_stats(recording))
 
     def put(
         self, array: Any, *, dtype: DTypeLike | None = None, non_blocking: bool = False, out: Ref | None = None

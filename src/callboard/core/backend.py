@@ -10,22 +10,24 @@ backend.
 """
 
 import abc
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import msgspec
 
-from callboard.core.errors import UnsupportedOp
+from callboard.core.errors import AccelError, UnsupportedOp
 from callboard.core.library import Library
 
 __all__ = [
     "AccelBackend",
     "AccelDevice",
     "AccelEvent",
+    "AccelGraph",
     "AccelStream",
     "DeviceInfo",
     "Memory",
     "Readback",
+    "Replayed",
     "Status",
     "UserEvent",
 ]
@@ -201,12 +203,34 @@ class UserEvent(abc.ABC):
         """Give it back; nothing waits for it any more."""
 
 
+class Replayed(abc.ABC):
+    """How one launch of a graph went, where its work tells that on the host."""
+
+    __slots__ = ()
+
+    @abc.abstractmethod
+    def failures(self) -> Sequence[tuple[Status, AccelError]]:
+        """What failed, in order: the status that the recorded launch returned, and the failure of this launch."""
+
+
 class AccelGraph(abc.ABC):
     """Work recorded from a stream, enqueued again as a whole. What it names must live as long as it does."""
 
     @abc.abstractmethod
-    def launch(self, stream: "AccelStream") -> None:
-        """Enqueue all of it."""
+    def launch(self, stream: "AccelStream") -> Replayed | None:
+        """Enqueue all of it.
+
+        Returns:
+            How it went, to be asked when the stream has passed it; None where the recorded statuses tell, each by a
+            copy of its outcome.
+        """
+
+    def upload(self, stream: "AccelStream") -> None:
+        """Bring it to the device, so that its first launch takes no longer than the others."""
+
+    def describe(self) -> "list[str]":
+        """Its nodes as the device has them, in the order of their making: their kinds, and names of kernels."""
+        return []
 
     @abc.abstractmethod
     def close(self) -> None:
@@ -258,8 +282,16 @@ class AccelStream(abc.ABC):
         """
         return self
 
-    def capture(self, enqueue: Callable[[], None]) -> AccelGraph:
+    def capture(self, enqueue: Callable[[], None], into: AccelGraph | None = None) -> AccelGraph:
         """Record what ``enqueue`` puts on this stream instead of running it.
+
+        Args:
+            enqueue: Enqueues the work.
+            into: A graph of this device that need not be launched any more as it is. Where it is alike but for
+                addresses and numbers, it takes the recording, which costs less than a graph.
+
+        Returns:
+            ``into``, if it has taken the recording; what has been launched of it is not changed. Or a new graph.
 
         Raises:
             UnsupportedOp: This backend records nothing.
@@ -311,6 +343,10 @@ class AccelDevice(abc.ABC):
     generation: int = 0
     managed: list[Memory]
     shared: list[Memory]
+
+    def recording_stream(self) -> AccelStream | None:
+        """A stream for :meth:`AccelStream.capture` only, of any library's launches; None: this device records none."""
+        return None
 
     @abc.abstractmethod
     def stream(self, priority: int = 0) -> AccelStream:

@@ -21,8 +21,9 @@ Outputs = Mapping[str, Layout]
 
 An ``Out`` field that is not named has no place in this call: it is not made, and must have been left None.
 """
-StructOutputs = Mapping[str, Layout | StructOperand]
-"""Likewise, where some fields are struct operands: those are given with placeholders as operands."""
+StructOutputs = Mapping[str, Layout | tuple[Layout, ...] | StructOperand]
+"""Likewise, where some fields are struct operands, which are given with placeholders as operands, or tuples: an op
+makes all of a ``tuple[Out, ...]`` or none."""
 
 Fence = Literal["behind", "between", "aside"]
 Origin = Literal["managed", "shared", "opened"]
@@ -31,7 +32,7 @@ OPS: dict[str, type["Op[Any, Any]"]] = {}
 """Every op by tag: what a context host can be sent."""
 
 CLASS_ATTRIBUTES = frozenset(
-    {"returns", "results", "value", "overlaps", "variadic", "hidden", "dtypes", "answers", "fence", "memory"}
+    {"label", "returns", "results", "value", "overlaps", "variadic", "hidden", "dtypes", "answers", "fence", "memory"}
 )
 
 
@@ -100,6 +101,11 @@ class Op(Request[A_contra, R_co], Generic[A_contra, R_co], metaclass=OpMeta):
         info = _INFOS.get(type(self)) or info_of(type(self))
         if info.kinds(self) not in info.accepted:
             info.check(self)
+
+    @property
+    def label(self) -> str:
+        """What errors call it: the tag, with the name of the user's kernel where it launches one."""
+        return info_of(type(self)).tag
 
     def infer(self) -> Mapping[str, Any]:
         """Layouts of all ``Out`` fields, from the operands and settings alone (``Outputs``, ``StructOutputs``).
@@ -170,11 +176,13 @@ def outputs_of(op: Op[Any, Any]) -> dict[str, Layout]:
             made |= {n: w if isinstance(w, OpenLayout) else layout_of(w.dtype, w.shape) for n, w in own.items()}
         elif isinstance(want, StructOperand) and _settings(want) != _settings(value):
             raise ShapeError(f"{info.tag}: {field.name} is {_settings(value)}, expected {_settings(want)}")
-    for _, item, name, role, value in info.leaves(op):
+    for at, item, name, role, value in info.leaves(op):
         if role is Role.SCALAR:
             if isinstance(value, Operand) and value.ndim != 0:
                 raise ShapeError(f"{info.tag}: {name} is {value.layout!r}; pass a number or a 0-d array")
             continue
+        if info.dynamic[at].many and role is Role.OUT:
+            name = f"{name}.{item}"
         if (role is Role.OUT and item < 0) or name in wanted:
             if name not in wanted:
                 raise ShapeError(
@@ -187,8 +195,10 @@ def outputs_of(op: Op[Any, Any]) -> dict[str, Layout]:
     return made
 
 
-def flattened(name: str, output: Layout | StructOperand) -> dict[str, Layout]:
-    """The layouts of an output field by the names of its operands: ``"out"``, or ``"out.values"`` and so on."""
+def flattened(name: str, output: Layout | tuple[Layout, ...] | StructOperand) -> dict[str, Layout]:
+    """The layouts of an output field by the names of its operands: ``"out"``, ``"out.values"``, ``"outs.0"``."""
+    if isinstance(output, tuple):
+        return {f"{name}.{item}": layout for item, layout in enumerate(output)}
     if isinstance(output, StructOperand):
         return {f"{name}.{part}": getattr(output, part).layout for part, _ in parts_of(type(output)).operands}
     return {name: output}

@@ -159,7 +159,7 @@ class FaultyDevice(AccelDevice):
         self._mine: bool | None = None  # whether the faults of `once` are this context's; not known yet
 
     @property
-    def generation(self) -> int:  # type: ignore[override]  # libraries work on the inner device
+    def generation(self) -> int:  # libraries work on the inner device
         return self.inner.generation
 
     @generation.setter

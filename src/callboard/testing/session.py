@@ -295,6 +295,8 @@ class LibrarySession:
         results = type(op).results
         if results is not None:
             return results(*refs)
+        if any(isinstance(ref, tuple) for ref in refs):
+            return tuple(one for ref in refs for one in (ref if isinstance(ref, tuple) else (ref,)))
         return refs[0] if refs else None
 
     def _plan(self, signature: bytes) -> Plan:
@@ -370,11 +372,13 @@ def _output(op: Op[Any, Any], field: str, made: dict[str, SessionArray]) -> Any:
     parts = {name.partition(".")[2]: array for name, array in made.items() if name.startswith(f"{field}.")}
     if parts:
         template: Any = op.infer()[field]
+        if isinstance(template, tuple):
+            return tuple(parts.values())
         return msgspec.structs.replace(template, **parts)
     return made.get(field, getattr(op, field))
 
 
 def _argument(value: Any) -> Any:
     if isinstance(value, tuple):
-        return tuple(v.address for v in value)
+        return tuple(map(_argument, value))
     return value.address if isinstance(value, Operand) else value  # type: ignore[attr-defined]

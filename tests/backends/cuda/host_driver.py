@@ -8,6 +8,7 @@ import itertools
 import re
 from typing import Any
 
+import host_array
 import host_tensor
 import numpy as np
 
@@ -475,6 +476,18 @@ class HostDriver:
     def _parts(self, kind: str, params: Any) -> None:
         host_tensor.reduce(host_tensor.Reader(self, array_at, kind), params[0], end=True)
 
+    def _cast(self, kind: str, params: Any) -> None:
+        host_array.cast(array_at, kind, params[0])
+
+    def _arange(self, kind: str, params: Any) -> None:
+        host_array.arange(array_at, params[0])
+
+    def _gather(self, kind: str, params: Any) -> None:
+        host_array.pick(array_at, kind, params[0], put=False)
+
+    def _scatter(self, kind: str, params: Any) -> None:
+        host_array.pick(array_at, kind, params[0], put=True)
+
 
 class HostKernels:
     """In place of :class:`callboard.backends.cuda.kernels.Kernels`."""
@@ -484,7 +497,7 @@ class HostKernels:
 
     def get(self, source: str, name: str) -> int:
         handle = 0x7000 + len(self._driver.functions)
-        self._driver.functions[handle] = name
+        self._driver.functions[handle] = f"{name}_{source}" if "=" in source else name
         return handle
 
     def compile(self, source: str, text: bytes, name: str) -> int:

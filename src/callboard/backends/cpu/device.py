@@ -12,6 +12,7 @@ import numpy as np
 
 from callboard.backends.cpu.mappings import Mapping, new_mapping, opened_mapping
 from callboard.backends.cpu.marks import CpuMark, ForeignMark, SharedMark
+from callboard.backends.cpu.recorded import RecordingStream
 from callboard.backends.cpu.stream import CpuStream
 from callboard.core.backend import AccelBackend, AccelDevice, AccelStream, DeviceInfo, Memory, Readback
 from callboard.core.errors import OutOfMemory
@@ -28,13 +29,17 @@ ends the process when it is touched."""
 
 LIBRARIES = LibraryTable(
     "callboard.backends.cpu",
+    array="CpuArray",
     blas="CpuBlas",
     blas_lt="CpuBlasLt",
+    cub="CpuCub",
+    elementwise="CpuElementwise",
     event="CpuEventLibrary",
     fft="CpuFft",
     ipc="CpuIpc",
     managed="CpuManaged",
     memory="CpuMemory",
+    nvrtc="CpuNvrtc",
     rng="CpuRng",
     solver="CpuSolver",
     sparse="CpuSparse",
@@ -100,6 +105,9 @@ class CpuDevice(AccelDevice):
         stream = CpuStream(next(self._ids))
         self._streams.append(stream)
         return stream
+
+    def recording_stream(self) -> RecordingStream:
+        return RecordingStream(next(self._ids))
 
     def allocate(self, nbytes: int) -> Memory:
         try:

@@ -17,13 +17,17 @@ __all__ = ["CudaBackend"]
 
 LIBRARIES = LibraryTable(
     "callboard.backends.cuda",
+    array="CudaArray",
     blas="CudaBlas",
     blas_lt="CudaBlasLt",
+    cub="CudaCub",
+    elementwise="CudaElementwise",
     event="CudaEventLibrary",
     fft="CudaFft",
     ipc="CudaIpc",
     managed="CudaManaged",
     memory="CudaMemory",
+    nvrtc="CudaNvrtc",
     rng="CudaRng",
     solver="CudaSolver",
     sparse="CudaSparse",

@@ -77,8 +77,8 @@ class CudaDevice(AccelDevice):
         self._set_current = driver.set_current  # it is called for every op on a loop of others
         self.use()
         capability = (
-            self._attribute(COMPUTE_CAPABILITY_MAJOR),
-            self._attribute(COMPUTE_CAPABILITY_MINOR),
+            self.attribute(COMPUTE_CAPABILITY_MAJOR),
+            self.attribute(COMPUTE_CAPABILITY_MINOR),
         )
         self.info = DeviceInfo(info.backend, info.index, info.uuid, info.name, info.total_bytes, capability)
         self.kernels = Kernels(driver, capability, lambda: self.hurried != threading.get_ident())
@@ -97,6 +97,12 @@ class CudaDevice(AccelDevice):
     def stream(self, priority: int = 0) -> CudaStream:
         stream = CudaStream(self.driver, next(self._ids), self._priorities[max(-1, min(priority, 1))])
         self._streams.append(stream)
+        return stream
+
+    def recording_stream(self) -> CudaStream:
+        # Of the primary context: kernels of other libraries than cuBLAS may have state of their own in a context.
+        stream = self.stream()
+        stream.describes = True
         return stream
 
     def recorder(self) -> CudaStream:
@@ -272,7 +278,8 @@ class CudaDevice(AccelDevice):
         self.driver.primary_release(self.native)
         self.driver.set_current(None)  # on the caller's own thread, others must not meet a context that is gone
 
-    def _attribute(self, attribute: int) -> int:
+    def attribute(self, attribute: int) -> int:
+        """A ``CUdevice_attribute``."""
         value = c_int()
         self.driver.device_attribute(ctypes.byref(value), attribute, self.native)
         return value.value

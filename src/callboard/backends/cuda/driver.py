@@ -129,6 +129,10 @@ CHECKED: dict[str, tuple[str, tuple[Any, ...]]] = {
     "graph_instantiate": ("cuGraphInstantiateWithFlags", (_Handle, c_void_p, c_ulonglong)),
     "graph_exec_destroy": ("cuGraphExecDestroy", (c_void_p,)),
     "graph_destroy": ("cuGraphDestroy", (c_void_p,)),
+    "graph_upload": ("cuGraphUpload", (c_void_p, c_void_p)),
+    "graph_nodes": ("cuGraphGetNodes", (c_void_p, c_void_p, POINTER(c_size_t))),
+    "graph_node_type": ("cuGraphNodeGetType", (c_void_p, POINTER(c_int))),
+    "graph_kernel_node": ("cuGraphKernelNodeGetParams_v2", (c_void_p, c_void_p)),
     "event_create": ("cuEventCreate", (_Handle, c_uint)),
     "event_destroy": ("cuEventDestroy_v2", (c_void_p,)),
     "event_synchronize": ("cuEventSynchronize", (c_void_p,)),
@@ -137,6 +141,17 @@ CHECKED: dict[str, tuple[str, tuple[Any, ...]]] = {
     "module_load_data": ("cuModuleLoadData", (_Handle, c_char_p)),
     "module_get_function": ("cuModuleGetFunction", (_Handle, c_void_p, c_char_p)),
     "module_unload": ("cuModuleUnload", (c_void_p,)),
+    "func_attribute": ("cuFuncGetAttribute", (POINTER(c_int), c_int, c_void_p)),
+    "func_set_attribute": ("cuFuncSetAttribute", (c_void_p, c_int, c_int)),
+    "occupancy_blocks": (
+        "cuOccupancyMaxActiveBlocksPerMultiprocessor",
+        (POINTER(c_int), c_void_p, c_int, c_size_t),
+    ),
+    "occupancy_block_size": (
+        "cuOccupancyMaxPotentialBlockSize",
+        (POINTER(c_int), POINTER(c_int), c_void_p, c_void_p, c_size_t, c_int),
+    ),
+    "occupancy_clusters": ("cuOccupancyMaxActiveClusters", (POINTER(c_int), c_void_p, c_void_p)),
 }
 # Checked, too; where the driver is older, calling them raises an error.
 NEWER: dict[str, tuple[str, tuple[Any, ...]]] = {
@@ -147,7 +162,10 @@ NEWER: dict[str, tuple[str, tuple[Any, ...]]] = {
     "resource_desc": ("cuDevResourceGenerateDesc", (_Handle, c_void_p, c_uint)),
     "green_create": ("cuGreenCtxCreate", (_Handle, c_void_p, c_int, c_uint)),
     "green_destroy": ("cuGreenCtxDestroy", (c_void_p,)),
+    "func_param_info": ("cuFuncGetParamInfo", (c_void_p, c_size_t, POINTER(c_size_t), POINTER(c_size_t))),
     "green_stream_create": ("cuGreenCtxStreamCreate", (_Handle, c_void_p, c_uint, c_int)),
+    "function_name": ("cuFuncGetName", (POINTER(c_char_p), c_void_p)),
+    "kernel_name": ("cuKernelGetName", (POINTER(c_char_p), c_void_p)),
 }
 HOT: dict[str, tuple[str, tuple[Any, ...]]] = {
     "set_current": ("cuCtxSetCurrent", (c_void_p,)),
@@ -170,6 +188,8 @@ HOT: dict[str, tuple[str, tuple[Any, ...]]] = {
     "memset_2d_16": ("cuMemsetD2D16Async", (c_void_p, c_size_t, c_ushort, c_size_t, c_size_t, c_void_p)),
     "memset_2d_32": ("cuMemsetD2D32Async", (c_void_p, c_size_t, c_uint, c_size_t, c_size_t, c_void_p)),
     "graph_launch": ("cuGraphLaunch", (c_void_p, c_void_p)),
+    "launch_kernel_ex": ("cuLaunchKernelEx", (c_void_p, c_void_p, c_void_p, c_void_p)),
+    "graph_exec_update": ("cuGraphExecUpdate_v2", (c_void_p, c_void_p, c_void_p)),
     "launch_kernel": (
         "cuLaunchKernel",
         (c_void_p, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_void_p, c_void_p, c_void_p),
@@ -225,6 +245,11 @@ class Driver:
     graph_launch: Call
     graph_exec_destroy: Call
     graph_destroy: Call
+    graph_upload: Call
+    graph_nodes: Call
+    graph_node_type: Call
+    graph_kernel_node: Call
+    graph_exec_update: Call
     event_create: Call
     event_destroy: Call
     event_synchronize: Call
@@ -236,11 +261,20 @@ class Driver:
     mem_alloc_managed: Call
     mem_prefetch: Call
     mem_advise: Call
+    func_attribute: Call
+    func_set_attribute: Call
+    func_param_info: Call
+    occupancy_blocks: Call
+    occupancy_block_size: Call
+    occupancy_clusters: Call
+    launch_kernel_ex: Call
     device_resource: Call
     resource_desc: Call
     green_create: Call
     green_destroy: Call
     green_stream_create: Call
+    function_name: Call
+    kernel_name: Call
     ctx_synchronize: Call
     event_query: Call
     stream_query: Call

@@ -1,5 +1,6 @@
 """``CudaMemory``: fills and copies on a GPU."""
 
+import threading
 from collections.abc import Callable
 from ctypes import addressof, c_int, c_void_p
 from typing import TYPE_CHECKING, Any
@@ -52,6 +53,7 @@ class CudaMemory(Library):
         super().__init__(device, stream)
         self._driver = device.driver
         self._scratch: Memory | None = None  # one converted element; its users follow each other on the one stream
+        self._making = threading.Lock()  # plans are made on two threads
 
     def warm_up(self) -> None:
         self.device.kernels.get("memory", "copy_4")
@@ -86,8 +88,9 @@ class CudaMemory(Library):
         return self._converting(copy, value.dtype, out.dtype)
 
     def _converting(self, copy: Copier, source: DType, target: DType) -> Callable[[int, int, Any], None]:
-        if self._scratch is None:
-            self._scratch = self.device.allocate(16)
+        with self._making:
+            if self._scratch is None:
+                self._scratch = self.device.allocate(16)
         scratch = self._scratch.address
         function = self.device.kernels.get("memory", "convert")
         driver = self._driver

@@ -5,14 +5,16 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 import numpy as np
 
+from callboard.arrays.namespace import Namespace
 from callboard.core import plugins
 from callboard.core.dtype import DTypeLike, as_dtype
 from callboard.core.layout import shape_of
 from callboard.core.mode import Asynchronous, Mode
 from callboard.core.op import Op
 from callboard.core.operand import StructOperand
-from callboard.core.ref import GpuRef
+from callboard.core.ref import GpuRef, RefPort
 from callboard.core.reply import Reply
+from callboard.device.client.graphs import Recording
 from callboard.device.client.line.interop import Interop, is_foreign
 from callboard.device.client.line.transfers import Transfers
 from callboard.kernel.api import Submit
@@ -20,12 +22,16 @@ from callboard.kernel.event.handle import DeviceTime
 from callboard.kernel.memory import Copy, Empty, Fill
 
 if TYPE_CHECKING:
+    from callboard.kernel.array.api import ArrayApi
     from callboard.kernel.blas.api import BlasApi
     from callboard.kernel.blas_lt.api import BlasLtApi
+    from callboard.kernel.cub.api import CubApi
+    from callboard.kernel.elementwise.api import ElementwiseApi
     from callboard.kernel.event.api import EventApi
     from callboard.kernel.fft.api import FftApi
     from callboard.kernel.ipc.api import IpcApi
     from callboard.kernel.managed.api import ManagedApi
+    from callboard.kernel.nvrtc.api import NvrtcApi
     from callboard.kernel.rng.api import RngApi
     from callboard.kernel.solver.api import SolverApi
     from callboard.kernel.sparse.api import SparseApi
@@ -50,12 +56,16 @@ class DeviceApi(Generic[Mode]):
     (:mod:`callboard.core.plugins`).
 
     Attributes:
+        array: Arrays of host values; elements converted, gathered, scattered.
         blas: BLAS ops.
         blas_lt: Fused matrix products, fp8.
+        cub: Reductions, scans, sorts, selections, histograms.
+        elementwise: Expressions on elements, and reductions of them.
         event: Events of the caller's.
         fft: Fourier transforms.
         ipc: Memory shared with other processes.
         managed: Managed memory.
+        nvrtc: Kernels of the user's own in CUDA C++.
         rng: Random numbers.
         solver: Linear algebra.
         sparse: Sparse matrices.
@@ -64,17 +74,23 @@ class DeviceApi(Generic[Mode]):
     """
 
     if TYPE_CHECKING:
+        array: ArrayApi[Mode]
         blas: BlasApi[Mode]
         blas_lt: BlasLtApi[Mode]
+        cub: CubApi[Mode]
+        elementwise: ElementwiseApi[Mode]
         event: EventApi[Mode]
         fft: FftApi[Mode]
         ipc: IpcApi[Mode]
         managed: ManagedApi[Mode]
+        nvrtc: NvrtcApi[Mode]
         rng: RngApi[Mode]
         solver: SolverApi[Mode]
         sparse: SparseApi[Mode]
         sparse_lt: SparseLtApi[Mode]
         tensor: TensorApi[Mode]
+
+    _port: RefPort
 
     def __init__(self, submit: Submit, transfers: Transfers, interop: Interop) -> None:
         self._submit = submit
@@ -93,6 +109,12 @@ class DeviceApi(Generic[Mode]):
             raise AttributeError(f"a device has no {name!r}; its libraries are {there}", name=name, obj=self) from None
         made = self.__dict__[name] = self.library(api)
         return made
+
+    @property
+    def xp(self) -> Namespace[Mode]:
+        """The array API's functions on this device, in the version 2024.12: ``xp.exp(x)``, ``xp.mean(x, axis=0)`` …"""
+        namespace: Namespace[Mode] = self._port.services.xp
+        return namespace
 
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *plugins.library_names()})
@@ -155,6 +177,36 @@ class DeviceApi(Generic[Mode]):
             MailboxFull, DeviceStopped: When the block is entered or left.
         """
         return DeviceTime(self._submit)
+
+    # -- recordings ----------------------------------------------------------------------------------------------------
+
+    def record(self, *ops: Op[Any, Any], **inputs: GpuRef[Mode]) -> Recording[Mode]:
+        """A recording of ops, to be replayed as one (the seeds' ``GraphActor``; :class:`callboard.Recording`).
+
+        Args:
+            ops: Messages to record, in order; a replay gives what the last one is answered with. Without any, the
+                recording is a context manager that records the ops of this device that are called in its block, by the
+                task or thread that entered it.
+            inputs: Arrays that a replay may be given others for, by the names to give them by.
+
+        Raises:
+            TypeError, GpuRefStale, DeviceMismatch: An input is not a ref that this device can use.
+            UnsupportedOp, ShapeError: A message cannot be recorded.
+        """
+        recording: Recording[Mode] = Recording(self._transfers.port, self._transfers, self, inputs)
+        if ops:
+            with recording:
+                for op in ops:
+                    answer = self._submit(op)
+                answers = answer if isinstance(answer, tuple) else (answer,)
+                recording.returns(*(ref for ref in answers if isinstance(ref, GpuRef)))
+        return recording
+
+    def _patiently(self, call: Callable[[], A]) -> A:
+        return call()
+
+    def _recording_stats(self, recording: int) -> Any:
+        raise NotImplementedError
 
     # -- memory --------------------------------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from callboard.core.backend import AccelBackend
 from callboard.core.mode import Asynchronous
 from callboard.core.ref import GpuRef, GpuToken
 from callboard.device.client.api import DeviceApi
+from callboard.device.client.graphs import RecordingStats
 from callboard.device.client.line.answers import Answers
 from callboard.device.client.line.interop import Interop
 from callboard.device.client.line.port import OpPort
@@ -43,7 +44,8 @@ class Device(DeviceApi[Asynchronous]):
     Ops may be called from any thread, in program order per thread; awaiting and control belong to the system's loop.
 
     Attributes:
-        blas, blas_lt, event, fft, ipc, managed, rng, solver, sparse, sparse_lt, tensor: The libraries, see
+        array, blas, blas_lt, cub, elementwise, event, fft, ipc, managed, nvrtc, rng, solver, sparse, sparse_lt,
+        tensor: The libraries, see
             :class:`DeviceApi <callboard.device.client.api.DeviceApi>`. ``help(device.fft)`` lists the ops of one; the
             message of an op documents its arguments: ``help(callboard.kernel.fft.Fft)``.
     """
@@ -122,6 +124,12 @@ class Device(DeviceApi[Asynchronous]):
     def _start_resident(self, props: "Props[A]", name: str | None, recipe: Any, own_process: bool) -> "ResidentRef[A]":
         where = self._actor.own if own_process else self._actor.residents
         return where.start(props, name, recipe)
+
+    # -- recordings ----------------------------------------------------------------------------------------------------
+
+    async def _recording_stats(self, recording: int) -> RecordingStats:
+        known = await self._answers.ask("recording", recording, timeout=CONTROL_TIMEOUT, type=RecordingStats | None)
+        return known or RecordingStats()
 
     # -- flow ----------------------------------------------------------------------------------------------------------
 

@@ -79,7 +79,7 @@ def reply_to(
     for name, how in zip(op.returns, plan.returned, strict=True):
         if isinstance(how, Built):
             parts = {part: fresh[at] for part, at in how.parts.items()}
-            values.append(msgspec.structs.replace(how.template, **parts))
+            values += parts.values() if how.template is None else [msgspec.structs.replace(how.template, **parts)]
         elif how >= 0:
             values.append(fresh[how])
         else:
@@ -95,7 +95,10 @@ def reply_to(
         reply = Reply(port, op_id)
         return reply, weakref.ref(reply), extra
     weak = [weakref.ref(r) for r in refs]
-    alone = len(values) == 1 and op.results is None and not isinstance(getattr(op, op.returns[0]), tuple)
+    tuples = any(isinstance(how, Built) and how.template is None for how in plan.returned) or any(
+        isinstance(getattr(op, name), tuple) for name in op.returns
+    )
+    alone = len(values) == 1 and op.results is None and not tuples
     answer = values[0] if alone else tuple(values) if op.results is None else op.results(*values)
     if plan.open:
         sized = []

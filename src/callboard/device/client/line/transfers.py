@@ -41,7 +41,7 @@ class Transfers:
     """Copies between host arrays and one device."""
 
     def __init__(self, port: OpPort, arenas: ArenaPool) -> None:
-        self._port = port
+        self._port = self.port = port
         self._arenas = arenas
         self._copier = Copier()
         self._pools: weakref.WeakSet[PinnedBufferPool] = weakref.WeakSet()

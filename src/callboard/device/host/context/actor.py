@@ -51,6 +51,14 @@ class ContextActor:
         self._channel = channel
         self.config = config
         self.device: AccelDevice = backend.open(info)
+        try:
+            self._make(channel, backend, config)
+        except BaseException:  # the process may live on, as with thread isolation
+            self.device.close()
+            raise
+
+    def _make(self, channel: Channel, backend: AccelBackend, config: HostConfig) -> None:
+        """What works on the open device."""
         self.parking = Parking()
         self.ledger = Ledger()
         self.shares = Shares(self.device)
@@ -97,6 +105,7 @@ class ContextActor:
             "flushed": self._flushed,
             "trim": self._trim,
             "probe": self._probe,
+            "recording": self.admission.graphs.stats,
             "trace": self._trace,
         }
 

@@ -109,7 +109,7 @@ class Ledger:
         try:
             if op.status is not None:
                 op.status.check(b"" if op.outcome is None else op.outcome.take())
-                if op.plan is not None and op.plan.op.answers is not None:
+                if op.plan is not None and op.plan.answers:
                     op.answer = op.status.answer()
         except (ContextPoisoned, Unrecoverable):
             raise

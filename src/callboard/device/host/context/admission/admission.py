@@ -22,7 +22,9 @@ from callboard.device.host.context.parking import Parking
 from callboard.device.host.context.plans import Plan, Plans, read_plan, unreadable
 from callboard.device.host.context.preparing import Helper, Sizing
 from callboard.device.host.context.streams import StreamAllocator
+from callboard.device.host.graphs import Graphs
 from callboard.device.protocol.messages import Call, Plain
+from callboard.device.protocol.recording import MARK
 
 __all__ = ["Admission"]
 
@@ -36,6 +38,7 @@ class Admission:
     Attributes:
         launching, refusing: What becomes of a call.
         plans: What the signatures mean that have been seen.
+        graphs: Makes the plans of recordings.
         sizing: Sizes outputs whose extents depend on data.
         buffers: Block of every buffer that the application can name.
         arenas: Those that the application has announced.
@@ -65,6 +68,7 @@ class Admission:
         self.plans = Plans()
         self.buffers: dict[int, Block] = {}
         self.arenas = arenas
+        self.graphs = Graphs(device, libraries.streams, self.plans, self._plan)
         self.refusing = Refusing(device, libraries, ledger, self.plans, self.buffers)
         self.launching = Launching(
             device, pool, elsewhere, ledger, self.refusing, self.buffers, self.arenas, self._short
@@ -138,8 +142,12 @@ class Admission:
         plan = self.plans.by_signature.get(call.signature) or self._plan(call.signature)
         refused = plan.error is not None or call.withdrawn
         if not plan.ready and not refused:
-            self._park(call, plan, until=plan)
-        elif self._parking.active and self._parking.blocks(*plan.named(call), plan.lib, fence=plan.fence):
+            until = self.graphs.advance(plan) if plan.recording else plan
+            if until is not None:
+                self._park(call, plan, until=until)
+                return
+            refused = plan.error is not None
+        if self._parking.active and self._parking.blocks(*plan.named(call), plan.order, fence=plan.fence):
             self._park(call, plan)  # a refusal, too, has its place in the order: what is parked may still read or write
         elif refused:
             self.refusing.refuse(call, plan, plan.error or Withdrawn(f"{plan.tag} was cancelled before it was sent"))
@@ -193,8 +201,7 @@ class Admission:
             self._again(message)
 
         named = plan.named(call)
-        leads, yields, fence = plan.leads, plan.stateless, plan.fence
-        self._parking.park(call, again, *named, plan.lib, until=until, leads=leads, yields=yields, fence=fence)
+        self._parking.park(call, again, *named, plan.order, until=until, leads=plan.leads, fence=plan.fence)
 
     def _again(self, message: Plain) -> None:
         assert isinstance(message, Call)
@@ -208,18 +215,23 @@ class Admission:
                 in_use.append(buffer)
                 continue
             block = self.buffers.get(buffer)
-            if block is not None and block.give(self._pool):
+            if block is None:
+                self.plans.release_recording(buffer)
+            elif block.give(self._pool):
                 del self.buffers[buffer]
         if in_use:
             parking.park(msgspec.structs.replace(call, outputs=in_use), self._again, (), in_use, None)
 
     def _plan(self, signature: bytes) -> Plan:
+        if signature.startswith(MARK):
+            return self.graphs.plan(signature)
         try:
             plan = read_plan(signature)
         except Exception as e:  # of bytes that the other end sent: what cannot be read is refused, whatever is wrong
             return unreadable(e if isinstance(e, AccelError) else ShapeError(f"{type(e).__name__}: {e}"))
         try:
             actor = self._libraries.serve(plan)
+            actor.timeline.catch_up()  # what the prepare enqueues comes behind replays with the same workspaces
             helper = actor.needs_helper(plan)
             if helper is False:
                 helper = not actor.prepare_at_once(plan)
