@@ -113,8 +113,9 @@ async def test_memory_lives_until_the_other_process_has_closed_it(dev: cb.Device
         assert (await dev.pool_stats()).used_bytes == 8000
         assert await other.ask("fill") == "filled"
         assert await other.ask("free") == "0"
-        await dev.trim()
-        assert (await dev.pool_stats()).used_bytes == 0
+        async with asyncio.timeout(BOUND):
+            while (await dev.pool_stats()).used_bytes:  # the other host closes it behind the free
+                await dev.trim()
 
 
 async def test_a_process_that_is_killed_has_closed_it(dev: cb.Device) -> None:
