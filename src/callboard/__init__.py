@@ -65,7 +65,8 @@ if TYPE_CHECKING:
     from callboard.core.ref import AccelRef, GpuRef, GpuToken
     from callboard.core.reply import Reply
     from callboard.device.client.handle import Device
-    from callboard.device.client.line.status import ResidentState, TraceRecord
+    from callboard.device.client.line.status import MemoryPoolStats, ResidentState, TraceRecord
+    from callboard.device.client.memory.pinned import PinnedBuffer, PinnedBufferPool, PinnedStats
     from callboard.device.client.residents.ref import ResidentRef
     from callboard.device.client.residents.stream import Stream
     from callboard.device.config import DeviceConfig, HostConfig
@@ -73,6 +74,9 @@ if TYPE_CHECKING:
     from callboard.device.supervision.supervisor import DeviceSupervisor
     from callboard.device.supervision.watch import Lost, Recovered, Stopped
     from callboard.kernel.elementwise.calls import Elementwise, ElementwiseMany, elementwise, reduction
+    from callboard.kernel.event.handle import DeviceTime, Event
+    from callboard.kernel.event.messages import IpcEventHandle
+    from callboard.kernel.ipc.messages import IpcMemHandle
     from callboard.kernel.nvrtc import Kernel, TensorMap, kernel, tensor_map
     from callboard.multi_device.placement import (
         Candidate,
@@ -184,7 +188,8 @@ _NAMES = {
     "callboard.core.reply": ("Reply",),
     "callboard.device.config": ("DeviceConfig", "HostConfig"),
     "callboard.device.client.handle": ("Device",),
-    "callboard.device.client.line.status": ("ResidentState", "TraceRecord"),
+    "callboard.device.client.line.status": ("MemoryPoolStats", "ResidentState", "TraceRecord"),
+    "callboard.device.client.memory.pinned": ("PinnedBuffer", "PinnedBufferPool", "PinnedStats"),
     "callboard.device.protocol.residents.actor": ("HostContext", "ResidentActor"),
     "callboard.device.client.residents.ref": ("ResidentRef",),
     "callboard.device.client.residents.stream": ("Stream",),
@@ -199,6 +204,9 @@ _NAMES = {
         "PlacementPolicy",
     ),
     "callboard.multi_device.sharding": ("EntityRef", "PlacementShardingAdapter", "RegionStopped"),
+    "callboard.kernel.event.handle": ("DeviceTime", "Event"),
+    "callboard.kernel.event.messages": ("IpcEventHandle",),
+    "callboard.kernel.ipc.messages": ("IpcMemHandle",),
     "callboard.kernel.elementwise.calls": ("Elementwise", "ElementwiseMany", "elementwise", "reduction"),
     "callboard.kernel.nvrtc": ("Kernel", "TensorMap", "tensor_map"),
     "callboard.patterns.batching.server": ("BatchingStats", "DynamicBatchingServer"),
@@ -312,6 +320,7 @@ __all__ = [
     "DeviceMismatch",
     "DeviceStopped",
     "DeviceSupervisor",
+    "DeviceTime",
     "Directive",
     "Dispatch",
     "Draft",
@@ -321,6 +330,7 @@ __all__ = [
     "Elementwise",
     "ElementwiseMany",
     "EntityRef",
+    "Event",
     "FairOverflow",
     "FairShareScheduler",
     "FairShareStats",
@@ -335,6 +345,8 @@ __all__ = [
     "In",
     "InOut",
     "InferenceCascade",
+    "IpcEventHandle",
+    "IpcMemHandle",
     "ItemTooLarge",
     "Kernel",
     "KvState",
@@ -344,6 +356,7 @@ __all__ = [
     "Lost",
     "Mailbox",
     "MailboxFull",
+    "MemoryPoolStats",
     "Model",
     "ModelDraft",
     "ModelHotSwapServer",
@@ -362,6 +375,9 @@ __all__ = [
     "Out",
     "OutOfMemory",
     "OverflowPolicy",
+    "PinnedBuffer",
+    "PinnedBufferPool",
+    "PinnedStats",
     "PlacementActor",
     "PlacementHints",
     "PlacementPolicy",

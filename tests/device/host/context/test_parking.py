@@ -174,9 +174,13 @@ def test_what_goes_on_and_when_is_what_admitting_all_again_would_give(script: li
     place = {number: at for at, number in enumerate(admitted)}
     for late, (reads, writes, lib, _, _, fence) in enumerate(messages):
         for early, (early_reads, early_writes, early_lib, _, _, early_fence) in enumerate(messages[:late]):
-            if fence or (lib is not None and early_fence == "between"):
-                assert place[early] < place[late]
-            elif (lib and lib == early_lib) or writes & (early_reads | early_writes) or reads & early_writes:
+            if (
+                fence
+                or (lib is not None and early_fence == "between")
+                or (lib and lib == early_lib)
+                or writes & (early_reads | early_writes)
+                or reads & early_writes
+            ):
                 assert place[early] < place[late]
 
 

@@ -88,7 +88,7 @@ class Parked:
         self.reads = reads
         self.writes = writes
         self.lib = lib
-        self.libs = (lib,) if type(lib) is str else lib or ()
+        self.libs: Collection[str] = (lib,) if lib and type(lib) is str else lib or ()
         self.own = own
         self.leads = leads
         self.fence = fence
