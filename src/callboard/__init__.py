@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from callboard.core.operand import In, InOut, Out, Scalar
     from callboard.core.ref import AccelRef, GpuRef, GpuToken
     from callboard.core.reply import Reply
+    from callboard.device.client.graphs import Recording, RecordingStats
     from callboard.device.client.handle import Device
     from callboard.device.client.line.status import ResidentState, TraceRecord
     from callboard.device.client.residents.ref import ResidentRef
@@ -159,6 +160,7 @@ _NAMES = {
     "callboard.core.ref": ("AccelRef", "GpuRef", "GpuToken"),
     "callboard.core.reply": ("Reply",),
     "callboard.device.config": ("DeviceConfig", "HostConfig"),
+    "callboard.device.client.graphs": ("Recording", "RecordingStats"),
     "callboard.device.client.handle": ("Device",),
     "callboard.device.client.line.status": ("ResidentState", "TraceRecord"),
     "callboard.device.protocol.residents.actor": ("HostContext", "ResidentActor"),
@@ -301,6 +303,8 @@ __all__ = [
     "QuarantineStats",
     "Quarantined",
     "QueueFull",
+    "Recording",
+    "RecordingStats",
     "Recovered",
     "RemoteError",
     "Replica",

@@ -9,7 +9,6 @@ from callboard.core.errors import ShapeError, UnsupportedOp
 from callboard.core.layout import Layout
 from callboard.core.op import Op, info_of
 from callboard.core.operand import Operand, Role
-from callboard.core.recording import Stream
 from callboard.core.ref import Allocation, GpuRef
 from callboard.device.client.graphs.script import RecordedOp, Use
 from callboard.device.client.line import refusals
@@ -17,6 +16,7 @@ from callboard.device.client.line.entries import Origin
 from callboard.device.client.line.plans import ClientPlan, check_overlaps
 from callboard.device.client.line.replies import reply_to
 from callboard.kernel.memory import Empty
+from callboard.kernel.recording import Stream
 
 if TYPE_CHECKING:
     from callboard.device.client.line.port import OpPort
@@ -77,7 +77,7 @@ class OpRecorder:
         return drawing is not None
 
     def record(self, op: Op[Any, Any], depth: int) -> Any:
-        """See :class:`Recorder <callboard.core.recording.Recorder>`.
+        """See :class:`Recorder <callboard.kernel.recording.Recorder>`.
 
         Raises:
             UnsupportedOp: It cannot be recorded; says why.

@@ -13,7 +13,6 @@ from callboard.core.errors import DeviceMismatch, GpuRefStale, ShapeError
 from callboard.core.layout import Layout
 from callboard.core.mode import Asynchronous, Blocking, Mode
 from callboard.core.op import info_of
-from callboard.core.recording import Recorder, recorder
 from callboard.core.ref import Allocation, GpuRef
 from callboard.core.reply import Reply
 from callboard.device.client.graphs.building import Built, Input, built
@@ -25,6 +24,7 @@ from callboard.device.client.line.hostarrays import host_array
 from callboard.device.client.line.transfers import Transfers
 from callboard.device.protocol.messages import Call
 from callboard.kernel.memory import Empty
+from callboard.kernel.recording import Recorder, recorder
 
 if TYPE_CHECKING:
     from callboard.device.client.line.port import OpPort

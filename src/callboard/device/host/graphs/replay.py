@@ -211,7 +211,7 @@ class Replay:
                 numbers = iter([d + turn * f for d, f in zip(drawn, further, strict=True)]) if drawn else None
                 for part in parts:
                     self._run(part, stream, addresses, numbers, turn, status)
-        except Exception:
+        except Exception:  # of any step: it is passed on
             stream.synchronize()  # what was enqueued uses what the error may have given up
             raise
         return status if status.outcomes or status.replayed else None
