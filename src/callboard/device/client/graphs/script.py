@@ -139,6 +139,7 @@ def script_operands(
     """
     operands = [ScriptOperand(name, False, False, -1, 0, 0) for name in names]
     begun = [False] * len(operands)
+    fresh = [(0, 0)] * len(operands)  # bytes that the first op overwrites
     for op in ops:
         for use in op.uses:
             place = places[use.buffer]
@@ -149,8 +150,10 @@ def script_operands(
                 operand.low, operand.high = at + low, at + high
                 if use.role is Role.OUT and use.layout.contiguous:
                     operand.whole = use.layout.nbytes
+                    fresh[place.operand] = at + low, at + high
             operand.low, operand.high = min(operand.low, at + low), max(operand.high, at + high)
-            if use.role in READING and operand.whole < 0:
+            first, end = fresh[place.operand]
+            if use.role in READING and not first <= at + low <= at + high <= end:
                 operand.reads = True
             if use.role in WRITING:
                 operand.writes = True
