@@ -16,16 +16,20 @@ class Message(NamedTuple):
     """What is admitted.
 
     Attributes:
-        lib: A library, an actor of :data:`ACTORS` (its turns hold their buffers until they end), or None: a free.
+        lib: A library, several (of a recording), an actor of :data:`ACTORS` (its turns hold their buffers until they end), or None: a free.
         gate: What it waits for by itself.
         hungry: It finds no memory, once.
     """
 
     reads: frozenset[int]
     writes: frozenset[int]
-    lib: str | None
+    lib: str | tuple[str, ...] | None
     gate: int | None = None
     hungry: bool = False
+
+
+def libs(lib: str | tuple[str, ...] | None) -> set[str]:
+    return set(lib) if isinstance(lib, tuple) else {lib} if lib else set()
 
 
 class Naive:
@@ -36,8 +40,8 @@ class Naive:
         self.held = Holds()
         self.closed = False
 
-    def blocks(self, reads: Any, writes: Any, lib: str | None, own: Holds = NOTHING) -> bool:
-        if lib is not None and (self.closed or any(lib == entry[4] for entry in self.entries if lib)):
+    def blocks(self, reads: Any, writes: Any, lib: Any, own: Holds = NOTHING) -> bool:
+        if lib is not None and (self.closed or any(libs(lib) & libs(entry[4]) for entry in self.entries)):
             return True
         written = set().union(*(entry[3] for entry in self.entries))
         touched = written.union(*(entry[2] for entry in self.entries))
@@ -90,7 +94,7 @@ class Host:
         self.looks += 1
         parking, message = self.parking, self.messages[number]
         reads, writes, lib, gate, hungry = message
-        own = self.own.get(lib or "", NOTHING)
+        own = self.own.get(lib, NOTHING) if isinstance(lib, str) else NOTHING
         if gate is not None and gate not in self.opened:
             parking.park(number, self.poll, reads, writes, lib, own, until=gate)
         elif parking.blocks(reads, writes, lib, own):
@@ -101,7 +105,7 @@ class Host:
             parking.park(number, self.poll, reads, writes, lib, own)
         else:
             self.admitted.append(number)
-            if lib in self.own:
+            if isinstance(lib, str) and lib in self.own:
                 parking.hold(reads, writes, own)
                 self.running.append(number)
 
@@ -118,7 +122,7 @@ class Host:
 
     def end(self, at: int) -> None:
         message = self.messages[self.running.pop(at)]
-        assert message.lib is not None
+        assert isinstance(message.lib, str)
         self.parking.release(message.reads, message.writes, self.own[message.lib])
 
 
@@ -127,7 +131,7 @@ MESSAGE = st.builds(
     Message,
     BUFFERS,
     BUFFERS,
-    st.sampled_from(["a", "b", "", *ACTORS, None]),
+    st.sampled_from(["a", "b", "", ("a", "b"), ("b", "c"), *ACTORS, None]),
     st.one_of(st.none(), st.none(), st.integers(0, 2)),
     st.sampled_from([False, False, False, True]),
 ).map(lambda m: m if m.lib is not None else m._replace(gate=None, hungry=False))

@@ -101,6 +101,7 @@ class Recording(Generic[Mode]):
     def __init__(
         self, port: "OpPort", transfers: Transfers, services: RecordingServices, inputs: Mapping[str, GpuRef[Any]]
     ) -> None:
+        self._owners: list[Allocation] = []
         self._port = port
         self._transfers = transfers
         self._services = services
@@ -112,7 +113,6 @@ class Recording(Generic[Mode]):
         self._built: Built | None = None
         self._recorded = 0  # the generation of the refs that the block has given
         self._generation = 0  # the generation that the recording's own arrays are of
-        self._owners: list[Allocation] = []
         self._places: list[int] = []
         self.nodes: list[Node] = []
 
