@@ -16,7 +16,8 @@ class Message(NamedTuple):
     """What is admitted.
 
     Attributes:
-        lib: A library, several (of a recording), an actor of :data:`ACTORS` (its turns hold their buffers until they end), or None: a free.
+        lib: A library, several (of a recording), an actor of :data:`ACTORS` (its turns hold their buffers until they
+            end), or None: a free.
         gate: What it waits for by itself.
         hungry: It finds no memory, once.
     """

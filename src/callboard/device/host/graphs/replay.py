@@ -23,10 +23,11 @@ from callboard.core.errors import (
     Unrecoverable,
     UnsupportedOp,
 )
+from callboard.core.layout import OpenLayout
 from callboard.core.opinfo import read_signature
 from callboard.device.host.context.plans import Plan
 from callboard.device.host.context.timelines import Timeline
-from callboard.device.protocol.recording import Script, Step
+from callboard.device.protocol.recording import Script, ScriptOperand, Step
 
 __all__ = ["RecordedStep", "Replay", "StepFailed", "noted"]
 
@@ -60,10 +61,10 @@ class RecordedStep:
             rows = zip([*operands, *made], places[::2], places[1::2], strict=True)
             self.places = [(at, item, operand, offset) for (at, item), operand, offset in rows]
 
-    def unfit(self) -> AccelError | None:
+    def unfit(self, operands: Sequence[ScriptOperand]) -> AccelError | None:
         """Why it cannot be recorded, None if it can."""
         plan = self.plan
-        if self.places is None or any(at >= len(self.numbers) for at in self.drawn):
+        if not self._fits(operands):
             return ShapeError(f"{plan.tag}: the recording does not fit the op")
         if any(binding.host for binding in plan.bindings):
             return UnsupportedOp(f"{plan.tag} cannot be recorded: it copies from or to host memory")
@@ -76,6 +77,19 @@ class RecordedStep:
                 "device or uses memory of its own"
             )
         return None
+
+    def _fits(self, operands: Sequence[ScriptOperand]) -> bool:
+        """Whether operands and numbers are those of the plan, and lie within what a replay checks."""
+        plan = self.plan
+        numbers = sum(2 if is_complex else 1 for _, is_complex in plan.numbers)
+        if self.places is None or len(self.numbers) != numbers or any(not 0 <= at < numbers for at in self.drawn):
+            return False
+        spans = [(b.low, b.high) for b in plan.bindings]
+        spans += [(0, 0) if isinstance(layout, OpenLayout) else layout.span for _, _, layout in plan.makes]
+        for (_, _, operand, offset), (low, high) in zip(self.places, spans, strict=True):
+            if offset + low < operands[operand].low or offset + high > operands[operand].high:
+                return False
+        return True
 
     def launch(self, stream: AccelStream, addresses: Addresses, numbers: Sequence[Number]) -> Status | None:
         """Launch it on a stream."""
@@ -166,6 +180,7 @@ class Replay:
     """The state of a recording's plan.
 
     Attributes:
+        operands: Of the script.
         libs: Names of the libraries of its ops.
         steps: Its ops, with their plans, which it pins.
     """
@@ -174,7 +189,7 @@ class Replay:
         self._device = device
         self._timeline = timeline
         self._recorder = recorder
-        self._operands = len(script.operands)
+        self.operands = script.operands
         self._cuts: set[int] = set()  # steps that begin a part, because of their outcomes
         self._graphs: OrderedDict[Addresses, list[Part]] = OrderedDict()
         self._seen: set[Addresses] = set()
@@ -190,7 +205,7 @@ class Replay:
 
     def launch(self, stream: AccelStream, _: Any, *values: Any) -> Status | None:
         """Replay it (:attr:`Script`): as often as the first number says; 0 records, and runs nothing."""
-        operands = self._operands
+        operands = len(self.operands)
         addresses, times = values[:operands], values[operands]
         drawn = values[operands + 1 : operands + 1 + (len(values) - operands - 1) // 2]
         further = values[operands + 1 + len(drawn) :]
