@@ -167,6 +167,27 @@ def test_a_recording_inside_another(dev: cb.sync.Device) -> None:
         recording.close()
 
 
+def test_libraries_beside_each_other(dev: cb.sync.Device) -> None:
+    """Branches of one graph where the device has them: transforms beside products, then both."""
+    a, x = dev.put(drawn(48, 48)), dev.put(drawn(48, 48, seed=1))
+
+    def both(x: Any) -> Any:
+        product, spectrum = x, x
+        for _ in range(4):
+            product = dev.blas.gemm(product, a, alpha=0.1)
+            spectrum = dev.fft.irfft(dev.fft.rfft(dev.tensor.permutation(spectrum, "ij", "ji")))
+        dev.blas.axpy(spectrum.reshape(-1), product.reshape(-1))
+        return product
+
+    with dev.record(x=x) as rec:
+        rec.returns(both(x))
+    for seed in range(4):
+        new = drawn(48, 48, seed=seed)
+        want = both(dev.put(new)).get()
+        assert np.allclose(rec.replay(3, x=new).get(), want, rtol=1e-5, atol=1e-5)
+    rec.close()
+
+
 def spd(n: int, seed: int) -> Array:
     a = drawn(n, n, seed=seed, dtype="f8")
     return a @ a.T + n * np.eye(n)

@@ -10,6 +10,7 @@ launched one by one, and recorded when the same buffers come again. The graph th
 takes the new recording, which costs less than another one where the two are alike.
 """
 
+import functools
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -27,6 +28,7 @@ from callboard.core.layout import OpenLayout
 from callboard.core.opinfo import read_signature
 from callboard.device.host.context.plans import Plan
 from callboard.device.host.context.timelines import Timeline
+from callboard.device.host.graphs.lanes import Lanes, Task
 from callboard.device.protocol.recording import Script, ScriptOperand, Step
 
 __all__ = ["RecordedStep", "Replay", "StepFailed", "noted"]
@@ -45,11 +47,12 @@ Addresses = tuple[int, ...]
 class RecordedStep:
     """An op of a recording, with its plan."""
 
-    __slots__ = ("drawn", "numbers", "places", "plan", "where")
+    __slots__ = ("after", "drawn", "numbers", "places", "plan", "where")
 
     def __init__(self, plan: Plan, step: Step) -> None:
         self.plan = plan
         self.where = step.where
+        self.after = step.after
         self.numbers = step.numbers
         self.drawn = step.drawn
         operands = [(b.at, b.item) for b in plan.bindings]
@@ -185,10 +188,10 @@ class Replay:
         steps: Its ops, with their plans, which it pins.
     """
 
-    def __init__(self, device: AccelDevice, timeline: Timeline, recorder: AccelStream | None, script: Script) -> None:
+    def __init__(self, device: AccelDevice, timeline: Timeline, lanes: Lanes | None, script: Script) -> None:
         self._device = device
         self._timeline = timeline
-        self._recorder = recorder
+        self._lanes = lanes
         self.operands = script.operands
         self._cuts: set[int] = set()  # steps that begin a part, because of their outcomes
         self._graphs: OrderedDict[Addresses, list[Part]] = OrderedDict()
@@ -274,7 +277,7 @@ class Replay:
 
     def _parts(self, addresses: Addresses) -> list[Part]:
         singly = [Part(range(len(self.steps)), None, {})]
-        if self._recorder is None:
+        if self._lanes is None:
             return singly
         if self._graphs and addresses not in self._seen:
             if len(self._seen) >= SEEN:
@@ -324,19 +327,26 @@ class Replay:
     def _captured(
         self, steps: Sequence[int], addresses: Addresses, statuses: dict[int, Status], into: AccelGraph | None
     ) -> AccelGraph:
-        recorder = self._recorder
-        assert recorder is not None
+        assert self._lanes is not None
 
-        def enqueue() -> None:
-            statuses.clear()
-            for at in steps:
-                status = self._launched(at, recorder, addresses, self.steps[at].numbers)
-                if status is not None:
-                    statuses[at] = status
+        def enqueue(at: int, lane: AccelStream) -> None:
+            status = self._launched(at, lane, addresses, self.steps[at].numbers)
+            if status is not None:
+                statuses[at] = status
 
+        first = steps[0]
+        tasks = [
+            Task(
+                self.steps[at].plan.lib,
+                [earlier - first for earlier in self.steps[at].after if earlier >= first],
+                functools.partial(enqueue, at),
+            )
+            for at in steps
+        ]
         for left in reversed(range(TRIES)):
+            statuses.clear()
             try:
-                return recorder.capture(enqueue, into)
+                return self._lanes.capture(tasks, into)
             except (StepFailed, DriverError):
                 if not left:
                     raise
