@@ -12,6 +12,7 @@ import msgspec
 from callboard.core.backend import AccelDevice
 from callboard.core.errors import AccelError, OutOfMemory, ShapeError, Withdrawn
 from callboard.device.host.context.admission.arenas import Arenas
+from callboard.device.host.context.admission.graphs import Graphs
 from callboard.device.host.context.admission.launching import Launching
 from callboard.device.host.context.admission.refusing import Refusing
 from callboard.device.host.context.blocks import Block, BlockPool
@@ -20,7 +21,6 @@ from callboard.device.host.context.libraries import Libraries
 from callboard.device.host.context.parking import Parking
 from callboard.device.host.context.plans import Plan, Plans, read_plan, unreadable
 from callboard.device.host.context.preparing import Helper, Sizing
-from callboard.device.host.graphs import Graphs
 from callboard.device.protocol.messages import Call, Plain
 from callboard.device.protocol.recording import MARK
 

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING
 
 from callboard.core.backend import AccelDevice
 from callboard.core.errors import ShapeError
+from callboard.device.host.context.admission.graphs.lanes import Lanes
+from callboard.device.host.context.admission.graphs.replay import RecordedStep, Replay, noted
 from callboard.device.host.context.plans import GRAPH, Plan, Plans, unreadable
 from callboard.device.host.context.timelines import Timeline
-from callboard.device.host.graphs.lanes import Lanes
-from callboard.device.host.graphs.replay import RecordedStep, Replay, noted
 from callboard.device.protocol.messages import ProtocolError
 from callboard.device.protocol.recording import Step, read_script
 

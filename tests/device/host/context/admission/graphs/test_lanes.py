@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callboard.device.host.graphs.lanes import Lanes, Task
+from callboard.device.host.context.admission.graphs.lanes import Lanes, Task
 
 
 class Stream:

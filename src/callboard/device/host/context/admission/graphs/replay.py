@@ -26,9 +26,9 @@ from callboard.core.errors import (
 )
 from callboard.core.layout import OpenLayout
 from callboard.core.opinfo import read_signature
+from callboard.device.host.context.admission.graphs.lanes import Lanes, Task
 from callboard.device.host.context.plans import Plan
 from callboard.device.host.context.timelines import Timeline
-from callboard.device.host.graphs.lanes import Lanes, Task
 from callboard.device.protocol.recording import Script, ScriptOperand, Step
 
 __all__ = ["RecordedStep", "Replay", "StepFailed", "noted"]
