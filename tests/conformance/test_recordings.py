@@ -94,6 +94,24 @@ def test_many_replays_are_one_message(dev: cb.sync.Device) -> None:
     rec.close()
 
 
+def test_replays_until_it_is_enough(dev: cb.sync.Device) -> None:
+    """``left`` is halved until it is less than half of the least number: then it is 0."""
+    left, total, one = dev.put(np.float32(1e-30)), dev.zeros(1), dev.put(np.ones(1, "f4"))
+    with dev.record() as rec:
+        dev.blas.scal(left.reshape(1), alpha=1e-6)
+        dev.blas.axpy(one, total)
+    assert rec.replay_while(left, most=100) == 3
+    assert total.get()[0] == 3
+    dev.fill(left, 1e-30)
+    assert rec.replay_while(left, most=100, every=5) == 5
+    dev.fill(left, 1.0)
+    assert rec.replay_while(left, most=4, every=3) == 4
+    assert total.get()[0] == 12
+    with pytest.raises(cb.ShapeError, match="name a 0-d array that the recording writes"):
+        rec.replay_while(one, most=3)
+    rec.close()
+
+
 def test_random_numbers_go_on(dev: cb.sync.Device) -> None:
     """What replays draw is what the calls would have drawn, also among calls."""
     ours, theirs = dev.rng.generator(seed=7), dev.rng.generator(seed=7)
