@@ -20,7 +20,8 @@ LAYERS: dict[str, set[str]] = {
     "actors": set(),
     "core": {"actors"},
     "kernel": {"actors", "core"},
-    "device": {"actors", "core", "kernel"},
+    "arrays": {"actors", "core", "kernel"},
+    "device": {"actors", "core", "kernel", "arrays"},
     "multi_device": {"actors", "core", "kernel", "device"},
     # Told by hooks of lower layers, so it may look at them.
     "telemetry": {"actors", "core", "kernel", "device"},
@@ -58,6 +59,7 @@ VENDORS = {
 # File under src/callboard: (packages that it may import inside functions, why).
 LAZY_VENDOR_IMPORTS: dict[str, tuple[set[str], str]] = {
     "cli/demo/torch_pca.py": ({"torch"}, "`demo --versus torch` is that job in plain torch, in a process of its own"),
+    "serve/bundled/minilm.py": ({"torch"}, "a resident actor's model, which runs in the context host"),
 }
 
 # Public modules of kernel/ that are not compute libraries: why they need no backend module of their name.

@@ -269,3 +269,21 @@ def test_one_that_is_cut_short_has_stored_the_complete_rounds(tmp_path: Path, nu
 def test_bars(harness: ModuleType, value: float, at_least: bool, held: bool) -> None:
     assert harness.Bar("x", value, 1.0, at_least).held is held
     assert harness.Bar("x", None, 1.0, at_least).held is None
+
+
+@pytest.mark.slow
+def test_minilm(tmp_path: Path) -> None:
+    pytest.importorskip("safetensors", reason="for the extra demo")
+    pytest.importorskip("torch", reason="for the extra demo")
+    results = run(tmp_path, "minilm", "--texts", "40")["results"]
+    assert set(results["closed loop of 64, mixed lengths"]) == {"by length", "by arrival", "no batching"}
+    assert results["swaps"]["failed"] == results["killed host"]["failed"] == 0
+    assert results["killed host"]["requests"] > 0
+
+
+@pytest.mark.slow
+def test_overload(tmp_path: Path) -> None:
+    pytest.importorskip("uvicorn", reason="for the extra serve")
+    results = run(tmp_path, "overload")["results"]
+    assert set(results["ends of the last overload"]) <= {"200", "429", "504"}
+    assert results["ends of the last overload"]["200"] > 0

@@ -11,7 +11,7 @@ backend.
 
 import abc
 from collections.abc import Callable, Mapping, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -29,6 +29,7 @@ __all__ = [
     "Readback",
     "Replayed",
     "Status",
+    "UserEvent",
 ]
 
 
@@ -154,6 +155,50 @@ class Status(abc.ABC):
     @abc.abstractmethod
     def check(self, outcome: bytes) -> None:
         """Raise the op's own failure, by a copy of the outcome; on the admitting thread."""
+
+    def answer(self) -> Any:
+        """What an op is answered with whose class :attr:`answers <callboard.core.op.Op.answers>`; after :meth:`check`.
+
+        MessagePack carries it.
+        """
+        raise NotImplementedError(f"{type(self).__name__} finds nothing out")
+
+
+class UserEvent(abc.ABC):
+    """An event that callers record, wait for and measure by; those of the host are :class:`AccelEvent`.
+
+    Attributes:
+        pins: Measurements in flight that use it: it is neither recorded again nor closed.
+    """
+
+    __slots__ = ("pins",)
+
+    def __init__(self) -> None:
+        self.pins = 0
+
+    @abc.abstractmethod
+    def record(self, stream: "AccelStream") -> None:
+        """Stand for all work enqueued on the stream so far."""
+
+    @abc.abstractmethod
+    def block(self, stream: "AccelStream") -> None:
+        """Make work enqueued on the stream from now on wait for what it stands for now."""
+
+    @abc.abstractmethod
+    def since(self, start: "UserEvent") -> float:
+        """Seconds of the device's clock from ``start`` to this event; both have been reached."""
+
+    @abc.abstractmethod
+    def export(self) -> bytes:
+        """The handle by which another process opens it.
+
+        Raises:
+            UnsupportedOp: It was not made for that.
+        """
+
+    @abc.abstractmethod
+    def close(self) -> None:
+        """Give it back; nothing waits for it any more."""
 
 
 class Replayed(abc.ABC):
@@ -287,12 +332,14 @@ class AccelDevice(abc.ABC):
         native: Ordinal of the device among those that this process sees, for what knows devices by that.
         hurried: Id of the thread that must not be held now, as its host says; 0: none.
         branches: Work of several streams can be recorded in one graph, in which it stays concurrent.
+        generation: Of the context, as its host says; 0 before it serves one.
     """
 
     info: DeviceInfo
     native: int = 0
     hurried: int = 0
     branches: ClassVar[bool] = False
+    generation: int = 0
 
     def recording_stream(self) -> AccelStream | None:
         """A stream for :meth:`AccelStream.capture` only, of any library's launches; None: this device records none.
@@ -317,6 +364,29 @@ class AccelDevice(abc.ABC):
     @abc.abstractmethod
     def release(self, memory: Memory) -> None:
         """Give a block back; nothing uses it any more."""
+
+    def event(self, *, timing: bool, blocking: bool, interprocess: bool) -> UserEvent:
+        """A new event of a caller's.
+
+        Args:
+            timing: It keeps the time at which it is reached.
+            blocking: Threads that wait for it in the driver sleep.
+            interprocess: Other processes can open it; without ``timing``.
+
+        Raises:
+            UnsupportedOp: There are none here.
+            AccelError
+        """
+        raise UnsupportedOp(f"{type(self).__name__} has no events for callers")
+
+    def open_event(self, handle: bytes) -> UserEvent:
+        """An event that another process has exported.
+
+        Raises:
+            UnsupportedOp: There are none here.
+            AccelError: It cannot be opened.
+        """
+        raise UnsupportedOp(f"{type(self).__name__} has no events for callers")
 
     def share(self, memory: Memory) -> bytes:
         """The handle by which another process opens a block; all have closed it before it is released.

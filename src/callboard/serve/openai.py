@@ -31,10 +31,10 @@ async def embeddings(app: App, request: Request, body: memoryview) -> Body:
         raise HttpError(f"model {found.name!r} is no embedding model: ask it under /v2/models/{found.name}/infer", 404)
     found.check_ready()
     inputs = _inputs(asked.input)
-    vectors = await found.embed(inputs, timeout=app.limits.request_timeout)
+    tenant = app.tenant_of(request.headers)
+    vectors, tokens = await found.embed(inputs, timeout=app.limits.request_timeout, tenant=tenant)
     if asked.dimensions not in (None, vectors.shape[1]):
         raise BadRequest(f"dimensions is {asked.dimensions}, but vectors of {found.name!r} have {vectors.shape[1]}")
-    tokens = sum(found.count_tokens(each) for each in inputs)
     return Body(
         {
             "object": "list",

@@ -19,6 +19,7 @@ from callboard.backends.cuda.driver import (
 from callboard.backends.cuda.errors import INVALID_CONTEXT
 from callboard.backends.cuda.graph import GreenContext
 from callboard.backends.cuda.kernels import Kernels
+from callboard.backends.cuda.marks import CudaMark
 from callboard.backends.cuda.readback import SLOT, CudaReadback, Slots
 from callboard.backends.cuda.stream import CudaStream
 from callboard.core.backend import AccelDevice, AccelStream, DeviceInfo, Memory
@@ -76,8 +77,8 @@ class CudaDevice(AccelDevice):
         self._set_current = driver.set_current  # it is called for every op on a loop of others
         self.use()
         capability = (
-            self._attribute(COMPUTE_CAPABILITY_MAJOR),
-            self._attribute(COMPUTE_CAPABILITY_MINOR),
+            self.attribute(COMPUTE_CAPABILITY_MAJOR),
+            self.attribute(COMPUTE_CAPABILITY_MINOR),
         )
         self.info = DeviceInfo(info.backend, info.index, info.uuid, info.name, info.total_bytes, capability)
         self.kernels = Kernels(driver, capability, lambda: self.hurried != threading.get_ident())
@@ -156,6 +157,12 @@ class CudaDevice(AccelDevice):
     def detach(self, address: int) -> None:
         self.driver.ipc_close_handle(address)
 
+    def event(self, *, timing: bool, blocking: bool, interprocess: bool) -> CudaMark:
+        return CudaMark(self.driver, timing=timing, blocking=blocking, interprocess=interprocess)
+
+    def open_event(self, handle: bytes) -> CudaMark:
+        return CudaMark(self.driver, opened=handle)
+
     def memory_info(self) -> tuple[int, int]:
         free, total = c_size_t(), c_size_t()
         self.driver.mem_info(ctypes.byref(free), ctypes.byref(total))
@@ -232,7 +239,8 @@ class CudaDevice(AccelDevice):
         self.driver.primary_release(self.native)
         self.driver.set_current(None)  # on the caller's own thread, others must not meet a context that is gone
 
-    def _attribute(self, attribute: int) -> int:
+    def attribute(self, attribute: int) -> int:
+        """A ``CUdevice_attribute``."""
         value = c_int()
         self.driver.device_attribute(ctypes.byref(value), attribute, self.native)
         return value.value

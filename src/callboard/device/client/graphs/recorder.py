@@ -158,12 +158,17 @@ class OpRecorder:
 
     def _check(self, op: Op[Any, Any], plan: ClientPlan) -> None:
         cls, tag = type(op), plan.tag
-        lib = tag.partition(".")[0]
+        lib = info_of(cls).library
         library = self._port.library(lib)
         size = library.size_table.get(cls)
         if plan.open or (size is not None and size.due(op)):
             cure = "give its outputs (out=, count=)" if plan.open else "call it before the recording"
             raise UnsupportedOp(f"{tag} cannot be recorded: the host has to look at data first; {cure}")
+        if op.fence is not None or plan.answers is not None:
+            raise UnsupportedOp(
+                f"{tag} cannot be recorded: it is ordered among the ops that are called, or answered with what it finds "
+                "out; call it before or after the replays"
+            )
         if plan.value:
             raise UnsupportedOp(f"{tag} cannot be recorded: it is answered with a number; give it out=, a 0-d array")
         if any(leaf.role in HOST for leaf in info_of(cls).leaves(op)):

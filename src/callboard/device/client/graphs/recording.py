@@ -329,7 +329,7 @@ class Recording(Generic[Mode]):
             elif one.ref.is_stale:
                 one.ref = self._services._patiently(lambda v=value: self._transfers.put(v, None, False))  # type: ignore[misc]
             else:
-                self._services._patiently(lambda v=value, r=one.ref: self._transfers.write(v, r))  # type: ignore[misc]
+                self._services._patiently(lambda v=value, r=one.ref: self._transfers.put(v, None, False, r))  # type: ignore[misc]
         self._place(made)
 
     def _fitting(self, one: Input, value: Any) -> Any:

@@ -57,6 +57,8 @@ class LibraryActor:
         query_size = self._cls.size_table.get(type(plan.op))
         if query_size is not None and (plan.open or query_size.due(plan.op)):
             plan.late, plan.query_size = launch, getattr(self.library, query_size.method)
+        elif plan.op.fence is not None:
+            plan.late = launch
         else:
             plan.launch = launch
 

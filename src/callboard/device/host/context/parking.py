@@ -14,11 +14,15 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
+from callboard.core.op import Fence
 from callboard.device.protocol.messages import Plain
 
 __all__ = ["NOTHING", "Holds", "Parking"]
 
 Libs = str | tuple[str, ...] | None
+
+
+FENCES = ("behind", "between")
 
 
 class Holds:
@@ -58,13 +62,13 @@ class Parked:
         reads, writes, lib, own: As :meth:`Parking.park` takes them.
         libs: The libraries of ``lib``.
         leads: Later messages of the same library park behind it.
-        yields: It leads no more once a held buffer is all that it waits for.
+        fence: As of :attr:`Op.fence`: it stays behind all parked messages; ``"between"``: later ones stay behind it.
         ahead: Number of earlier parked messages that it conflicts with.
         behind: Later parked messages that count it in their ``ahead``.
     """
 
     __slots__ = (
-        *("again", "ahead", "behind", "leads", "lib", "libs", "message", "number", "own", "reads", "writes", "yields"),
+        *("again", "ahead", "behind", "fence", "leads", "lib", "libs", "message", "number", "own", "reads", "writes"),
     )
 
     def __init__(
@@ -76,7 +80,7 @@ class Parked:
         lib: Libs,
         own: Holds,
         leads: bool,
-        yields: bool,
+        fence: Fence | None,
     ) -> None:
         self.number = number
         self.message = message
@@ -87,15 +91,9 @@ class Parked:
         self.libs = lib if isinstance(lib, tuple) else (lib,) if lib else ()
         self.own = own
         self.leads = leads
-        self.yields = yields
+        self.fence = fence
         self.ahead = 0
         self.behind: list[Parked] = []
-
-    def conflicts(self, later: "Parked") -> bool:
-        """Whether a later message must stay behind this one because of a buffer."""
-        return any(b in self.writes for b in (*later.reads, *later.writes)) or any(
-            b in self.reads for b in later.writes
-        )
 
     def __lt__(self, other: "Parked") -> bool:
         return self.number < other.number
@@ -124,6 +122,7 @@ class Parking:
         self._number = 0
         self._users: dict[int, Users] = {}
         self._last: dict[str, Parked] = {}  # by library
+        self._fence: Parked | None = None  # the last one that all later messages stay behind
         # Messages with none ahead of them wait for one of these:
         self._until: dict[object, list[Parked]] = {}
         self._held_from_readers: dict[int, list[Parked]] = {}
@@ -142,7 +141,14 @@ class Parking:
     def __len__(self) -> int:
         return len(self._parked)
 
-    def blocks(self, reads: Iterable[int], writes: Iterable[int], lib: Libs, own: Holds = NOTHING) -> bool:
+    def blocks(
+        self,
+        reads: Iterable[int],
+        writes: Iterable[int],
+        lib: Libs,
+        own: Holds = NOTHING,
+        fence: Fence | None = None,
+    ) -> bool:
         """Whether a message that reads and writes these buffers must park.
 
         Args:
@@ -150,9 +156,12 @@ class Parking:
             lib: Its library, or resident actor; of a recording, all its libraries. None for a free: it is ordered by
                 its buffers only, and does not wait for memory.
             own: Holds of the same resident actor: its calls do not block each other.
+            fence: Of the op; it stays behind all that is parked.
         """
         if self._current is not None:
             return False  # it is admitted again because nothing blocks it
+        if (self._fence is not None and lib is not None) or (fence in FENCES and self._parked):
+            return True  # a free passes: what it gives back may be what the fence waits for
         if lib is not None:
             if self.closed:
                 return True
@@ -175,22 +184,21 @@ class Parking:
         own: Holds = NOTHING,
         until: object = None,
         leads: bool = True,
-        yields: bool = False,
+        fence: Fence | None = None,
     ) -> None:
         """Keep a message until nothing blocks it; then ``again(message)`` admits it, or parks it once more.
 
         Args:
             message: The message.
             again: Called with the message.
-            reads, writes, lib, own: As in :meth:`blocks`.
+            reads, writes, lib, own, fence: As in :meth:`blocks`.
             until: What it waits for once no message is ahead of it; :meth:`come` is called with the same object. None:
                 it is blocked, or the parking is closed.
             leads: Later messages of the same library park behind it.
-            yields: They do so only until a held buffer is all that it waits for.
         """
         parked = self._current
         if parked is None:
-            parked = self._enter(Parked(self._number, message, reads, writes, lib, own, leads, yields))
+            parked = self._enter(Parked(self._number, message, reads, writes, lib, own, leads, fence))
         else:
             self._current = None  # it keeps its place
         parked.again = again
@@ -254,8 +262,12 @@ class Parking:
     def _enter(self, parked: Parked) -> Parked:
         """Put a message behind all messages that it conflicts with."""
         self._number += 1
+        ahead: set[Parked] = set(self._parked) if parked.fence in FENCES else set()
         self._parked.add(parked)
-        ahead: set[Parked] = set()
+        if self._fence is not None and parked.lib is not None:
+            ahead.add(self._fence)
+        if parked.fence == "between":
+            self._fence = parked
         for b in parked.reads:
             users = self._users.get(b)
             if users is not None and users.writer is not None:
@@ -285,6 +297,8 @@ class Parking:
     def _leave(self, parked: Parked) -> None:
         """A message has been admitted: it no longer blocks the messages behind it."""
         self._parked.discard(parked)
+        if self._fence is parked:
+            self._fence = None
         for buffers in (parked.reads, parked.writes):
             for b in buffers:
                 users = self._users.get(b)
@@ -306,23 +320,10 @@ class Parking:
         b = self._held(parked.reads, parked.writes, parked.own)
         if b is None:
             heapq.heappush(self._ready_frees if parked.lib is None else self._ready, parked)
-            return
-        if b in parked.writes:
+        elif b in parked.writes:
             self._held_from_writer[b] = parked
         else:
             self._held_from_readers.setdefault(b, []).append(parked)
-        if parked.leads and parked.yields:
-            self._yield(parked)
-
-    def _yield(self, parked: Parked) -> None:
-        """Let the messages go on that were behind this one only because they are of its library."""
-        parked.leads = False
-        self._lead_no_more(parked)
-        for other in [other for other in parked.behind if not parked.conflicts(other)]:
-            parked.behind.remove(other)
-            other.ahead -= 1
-            if not other.ahead:
-                self._go(other)
 
     def _lead_no_more(self, parked: Parked) -> None:
         for lib in parked.libs:

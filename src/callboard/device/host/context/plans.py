@@ -11,7 +11,7 @@ from callboard.core.backend import Status
 from callboard.core.errors import AccelError, ContextPoisoned, LibraryError, Unrecoverable, UnsupportedOp
 from callboard.core.layout import Layout, OpenLayout
 from callboard.core.library import Extents
-from callboard.core.op import OPS, Op, info_of, outputs_of
+from callboard.core.op import OPS, Fence, Op, info_of, outputs_of
 from callboard.core.operand import Operand, Role
 from callboard.core.opinfo import read_signature
 from callboard.device.host.context.blocks import BindingCache
@@ -29,6 +29,8 @@ _log = logging.getLogger(__name__)
 
 MAX_PLANS = 8192
 """Plans kept per library that sets no limit; beyond that, the least recently used ones, half this many, are dropped."""
+MAX_CACHED = 32
+"""Operands of a call whose resolved bindings are kept; a tuple of thousands is seldom the same twice."""
 HOST_ROLES = (Role.HOST_IN, Role.HOST_OUT)
 GRAPH = "graph"
 """The library of the plans of recordings."""
@@ -64,18 +66,19 @@ class Plan:
     Attributes:
         op: The message, with placeholders.
         bindings: One for each operand that a call passes.
-        numbers: ``(position, complex)`` of the scalars that are passed by value.
+        numbers: ``(position, position in a tuple or -1, complex)`` of the scalars that are passed by value.
         reals: Their positions as a slice, if all are real and adjacent.
         makes: ``(position, position in a struct operand or -1, layout)`` of the outputs to allocate; there are
             ``fresh`` of them.
         arity: Length of a call's ``bindings``.
-        binding_cache: Resolved bindings; None if operands may lie in arenas or in tuples.
+        binding_cache: Resolved bindings; None if operands may lie in arenas, or are many.
         value: Layout of the output whose value is the reply; None if the reply is not a value.
         blank: Arguments of the launch before a call fills them in.
         launch: The library's bound method; None until the plan is ready, and while outputs have to be sized first.
         query_size: The library's bound method to run before the launch, to size outputs or because it blocks; None if
             there is none.
-        late: The library's bound method that is launched after ``query_size``; None without one.
+        late: The library's bound method that is launched after ``query_size``, or behind other ops (:attr:`Op.fence`);
+            None without one.
         state: What the library's prepare returned; closed, if it has ``close``, when the plan is dropped.
         error: Why this signature cannot be executed.
         held: Number of inline launches in a row that took too long.
@@ -84,16 +87,20 @@ class Plan:
         pins: Number of reasons to keep it: calls that are parked until they can use it, recordings that name it.
         recording: Id of the recording that it replays; 0: it is a plan of an op.
         order: The library, or those of a recording, whose parked ops its calls stay behind.
+        fence: How it is ordered beside its operands (:attr:`Op.fence`); None where it is refused.
+        answers: The op is answered with what its status finds out (:attr:`Op.answers`).
         beside: Timelines of these libraries, whose workspaces its launches use; of a recording.
     """
 
     __slots__ = (
+        "answers",
         "arity",
         "beside",
         "binding_cache",
         "bindings",
         "blank",
         "error",
+        "fence",
         "fresh",
         "held",
         "late",
@@ -119,15 +126,17 @@ class Plan:
         info = info_of(type(op))
         self.op = op
         self._begin(info.tag)
+        self.fence = op.fence
+        self.answers = op.answers is not None
         made = outputs_of(op)
         self.blank: list[Any] = [None] * len(info.dynamic)
         bindings: list[Binding] = []
-        numbers: list[tuple[int, bool]] = []
+        numbers: list[tuple[int, int, bool]] = []
         for at, item, name, role, value in info.leaves(op):
             if isinstance(value, Operand):
                 bindings.append(_binding(at, item, role, value, name))
             else:
-                numbers.append((at, isinstance(value, complex)))
+                numbers.append((at, item, isinstance(value, complex)))
         at_of = {field.name: at for at, field in enumerate(info.dynamic)}
         makes: list[tuple[int, int, Layout]] = []
         for name, layout in made.items():
@@ -139,7 +148,8 @@ class Plan:
         self.reals = _row(numbers)
         self.makes = tuple(makes)
         self.arity = 2 * len(bindings)
-        self.binding_cache = None if any(binding.host or binding.item >= 0 for binding in bindings) else BindingCache()
+        cached = len(bindings) <= MAX_CACHED and not any(binding.host for binding in bindings)
+        self.binding_cache = BindingCache() if cached else None
         self.fresh = len(makes)
         self.open = any(isinstance(layout, OpenLayout) for layout in made.values())
         self.value: Layout | None = made.get(op.returns[0]) if op.value else None
@@ -149,6 +159,8 @@ class Plan:
         self.tag = tag
         self.order: str | tuple[str, ...] = self.lib
         self.beside: tuple[Timeline, ...] = ()
+        self.fence: Fence | None = None
+        self.answers = False
         self.library: LibraryActor | GraphActor | None = None
         self.launch: Callable[..., Status | None] | None = None
         self.late: Callable[..., Status | None] | None = None
@@ -172,7 +184,7 @@ class Plan:
             for at, o in enumerate(script.operands)
         )
         drawn = 1 + 2 * sum(len(step.drawn) for step in script.steps)
-        plan.numbers = tuple((len(plan.bindings) + i, False) for i in range(drawn))
+        plan.numbers = tuple((len(plan.bindings) + i, -1, False) for i in range(drawn))
         plan.reals = _row(plan.numbers)
         plan.blank = [None] * (len(plan.bindings) + drawn)
         plan.arity = 2 * len(plan.bindings)
@@ -183,12 +195,19 @@ class Plan:
     def fill(self, values: list[Any], numbers: Sequence[int | float]) -> None:
         """Put a call's numbers into the arguments of the launch."""
         given = iter(numbers)
-        for at, is_complex in self.numbers:
-            values[at] = complex(next(given), next(given)) if is_complex else next(given)
+        for at, item, is_complex in self.numbers:
+            number = complex(next(given), next(given)) if is_complex else next(given)
+            if item < 0:
+                values[at] = number
+            elif item == 0:
+                values[at] = [number]
+            else:
+                values[at].append(number)
 
     def refuse(self, error: AccelError) -> None:
         """Make every call of this signature fail with this error."""
         self.error = error
+        self.fence = None
 
     @property
     def ready(self) -> bool:
@@ -230,12 +249,8 @@ class Plan:
     @property
     def leads(self) -> bool:
         """Whether later calls of its library park behind a parked call of this plan."""
-        return self.launch is None or not self.stateless
-
-    @property
-    def stateless(self) -> bool:
-        """Whether calls of its library may be launched in any order: a get of one array must not delay the others."""
-        return self.tag.startswith("memory.")
+        # `memory` has no state: a get of one array must not delay the gets of others, nor must a copy that is prepared.
+        return not self.tag.startswith("memory.")
 
     def named(self, call: Call) -> tuple[list[int], list[int]]:
         """Buffers that a call only reads, and buffers that it writes or makes. A recording is read as a buffer."""
@@ -445,9 +460,9 @@ def _binding(at: int, item: int, role: Role, operand: Operand, name: str) -> Bin
     )
 
 
-def _row(numbers: Sequence[tuple[int, bool]]) -> slice | None:
-    """The positions of numbers as a slice, if all are real and adjacent; otherwise None."""
-    if not numbers or any(is_complex for _, is_complex in numbers):
+def _row(numbers: Sequence[tuple[int, int, bool]]) -> slice | None:
+    """The positions of numbers as a slice, if all are real, adjacent and in no tuple; otherwise None."""
+    if not numbers or any(is_complex or item >= 0 for _, item, is_complex in numbers):
         return None
     first, count = numbers[0][0], len(numbers)
-    return slice(first, first + count) if [at for at, _ in numbers] == list(range(first, first + count)) else None
+    return slice(first, first + count) if [at for at, _, _ in numbers] == list(range(first, first + count)) else None

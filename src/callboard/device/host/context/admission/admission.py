@@ -21,6 +21,7 @@ from callboard.device.host.context.libraries import Libraries
 from callboard.device.host.context.parking import Parking
 from callboard.device.host.context.plans import Plan, Plans, read_plan, unreadable
 from callboard.device.host.context.preparing import Helper, Sizing
+from callboard.device.host.context.streams import StreamAllocator
 from callboard.device.protocol.messages import Call, Plain
 from callboard.device.protocol.recording import MARK
 
@@ -47,6 +48,7 @@ class Admission:
         device: AccelDevice,
         pool: BlockPool,
         libraries: Libraries,
+        streams: StreamAllocator,
         ledger: Ledger,
         parking: Parking,
         helper: Helper,
@@ -55,6 +57,7 @@ class Admission:
     ) -> None:
         self._pool = pool
         self._libraries = libraries
+        self._streams = streams
         self._ledger = ledger
         self._parking = parking
         self._helper = helper
@@ -140,17 +143,51 @@ class Admission:
                 self._park(call, plan, until=until)
                 return
             refused = plan.error is not None
-        if self._parking.active and self._parking.blocks(*plan.named(call), plan.order):
+        if self._parking.active and self._parking.blocks(*plan.named(call), plan.order, fence=plan.fence):
             self._park(call, plan)  # a refusal, too, has its place in the order: what is parked may still read or write
         elif refused:
             self.refusing.refuse(call, plan, plan.error or Withdrawn(f"{plan.tag} was cancelled before it was sent"))
         elif plan.query_size is not None:
             self.sizing.take(call, plan)
+        elif plan.late is not None:
+            self._launch_fence(call, plan)
         else:
             self._launch(call, plan)
 
     def _launch(self, call: Call, plan: Plan) -> None:
         (self.launching.launch if self._ledger.trace is None else self.launching.launch_traced)(call, plan)
+
+    def _launch_fence(self, call: Call, plan: Plan) -> None:
+        """Launch a call that is ordered beside more than its operands."""
+        timeline, fence = plan.timeline, plan.fence
+        if fence == "aside":
+            self._answer(call, plan)
+            return
+        self._streams.behind_all(timeline)
+        issued = timeline.issued
+        fenced = plan.sized(())
+        self._launch(call, fenced)
+        plan.used, plan.launched = fenced.used, fenced.launched
+        if fence == "between" and timeline.issued > issued:
+            self._streams.all_behind(timeline)
+
+    def _answer(self, call: Call, plan: Plan) -> None:
+        """Answer a call that enqueues nothing."""
+        assert plan.late is not None
+        trace = self._ledger.trace
+        began = 0.0 if trace is None else trace.clock()
+        values = plan.blank.copy()
+        try:
+            plan.fill(values, call.numbers)
+            status = plan.late(plan.timeline.stream, plan.state, *values)
+            answer = None if status is None else status.answer()
+        except Exception as e:  # of a library; what it means is classified
+            self.refusing.refuse(call, plan, self.refusing.classified(e, plan))
+            return
+        plan.launched += 1
+        if trace is not None:
+            trace.enqueued(call.id, plan.tag, plan.timeline.stream.id, began)
+        self._ledger.answer(call.id, answer)
 
     def _park(self, call: Call, plan: Plan, until: object = None) -> None:
         plan.pins += 1
@@ -160,7 +197,7 @@ class Admission:
             self._again(message)
 
         named = plan.named(call)
-        self._parking.park(call, again, *named, plan.order, until=until, leads=plan.leads, yields=plan.stateless)
+        self._parking.park(call, again, *named, plan.order, until=until, leads=plan.leads, fence=plan.fence)
 
     def _again(self, message: Plain) -> None:
         assert isinstance(message, Call)

@@ -71,7 +71,7 @@ class RecordedStep:
             return ShapeError(f"{plan.tag}: the recording does not fit the op")
         if any(binding.host for binding in plan.bindings):
             return UnsupportedOp(f"{plan.tag} cannot be recorded: it copies from or to host memory")
-        if plan.query_size is not None or plan.open or plan.value is not None:
+        if plan.launch is None or plan.open or plan.value is not None or plan.answers:
             return UnsupportedOp(f"{plan.tag} cannot be recorded: the host has to look at data before or after it")
         assert plan.library is not None
         if not self.drawn and not getattr(plan.state, "captures", True):
@@ -84,7 +84,7 @@ class RecordedStep:
     def _fits(self, operands: Sequence[ScriptOperand]) -> bool:
         """Whether operands and numbers are those of the plan, and lie within what a replay checks."""
         plan = self.plan
-        numbers = sum(2 if is_complex else 1 for _, is_complex in plan.numbers)
+        numbers = sum(2 if is_complex else 1 for _, _, is_complex in plan.numbers)
         if self.places is None or len(self.numbers) != numbers or any(not 0 <= at < numbers for at in self.drawn):
             return False
         spans = [(b.low, b.high) for b in plan.bindings]

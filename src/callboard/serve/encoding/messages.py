@@ -1,0 +1,180 @@
+"""An inference request and its response on the wire: JSON, with raw tensor data behind it where the client wants that.
+
+Source: the Open Inference Protocol, and its binary tensor extension as Triton documents it.
+"""
+
+from typing import Any
+
+import msgspec
+
+from callboard.serve.encoding.payload import from_binary, from_json, to_binary, to_json
+from callboard.serve.errors import BadRequest
+from callboard.serve.tensors import Array, Tensor
+
+__all__ = ["HEADER_LENGTH", "InferRequest", "encoded", "parsed"]
+
+HEADER_LENGTH = "inference-header-content-length"
+"""The HTTP header that says where the JSON of a message ends and raw tensor data begin."""
+MICROSECOND = 1e-6
+HIGHEST = 1
+"""The most urgent priority of the protocol, where a larger number is less urgent. 0 and none count as this one."""
+
+
+class _Input(msgspec.Struct):
+    name: str
+    shape: list[int]
+    datatype: str
+    parameters: dict[str, Any] = {}
+    data: Any = None
+
+
+class _Output(msgspec.Struct):
+    name: str
+    parameters: dict[str, Any] = {}
+
+
+class _Body(msgspec.Struct):
+    inputs: list[_Input]
+    id: str = ""
+    parameters: dict[str, Any] = {}
+    outputs: list[_Output] = []
+
+
+class InferRequest(msgspec.Struct, frozen=True):
+    """A request that was read and checked.
+
+    Attributes:
+        id: The client's name of it, repeated in the response.
+        arrays: The inputs, in the order in which the model declares them.
+        outputs: What the response holds: tensors, and whether as raw bytes.
+        priority: As the blueprints count it: larger is more urgent.
+        timeout: Seconds; None where the client set no limit.
+    """
+
+    id: str
+    arrays: tuple[Any, ...]
+    outputs: tuple[tuple[Tensor, bool], ...]
+    priority: int
+    timeout: float | None
+
+
+_decoder = msgspec.json.Decoder(_Body)
+
+
+def parsed(body: memoryview, header_length: str | None, inputs: list[Tensor], outputs: list[Tensor]) -> InferRequest:
+    """Read a request.
+
+    Args:
+        body: All of it, not compressed.
+        header_length: The value of the header :data:`HEADER_LENGTH`, if there is one.
+        inputs: What the model takes.
+        outputs: What it can give.
+
+    Raises:
+        BadRequest: What is wrong with it.
+    """
+    end = _end_of_json(header_length, len(body))
+    try:
+        request = _decoder.decode(body[:end])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as e:
+        raise BadRequest(f"the body is no inference request: {e}") from e
+    arrays = _arrays(request, body[end:], inputs)
+    raw = _flag(request.parameters, "binary_data_output", False)
+    wanted = [(each.name, _flag(each.parameters, "binary_data", raw)) for each in request.outputs]
+    known = {tensor.name: tensor for tensor in outputs}
+    unknown = next((name for name, _ in wanted if name not in known), None)
+    if unknown is not None:
+        raise BadRequest(f"the model has no output {unknown!r}; it has {', '.join(map(repr, known))}")
+    chosen = [(known[name], binary) for name, binary in wanted] or [(tensor, raw) for tensor in outputs]
+    level = _number(request.parameters, "priority") or HIGHEST
+    timeout = _number(request.parameters, "timeout")
+    return InferRequest(
+        id=request.id,
+        arrays=arrays,
+        outputs=tuple(chosen),
+        priority=HIGHEST - level,
+        timeout=timeout * MICROSECOND if timeout else None,
+    )
+
+
+def _end_of_json(header_length: str | None, size: int) -> int:
+    if header_length is None:
+        return size
+    if not (header_length.isascii() and header_length.isdigit()) or int(header_length) > size:
+        raise BadRequest(f"{HEADER_LENGTH} is {header_length!r}, and the body has {size} bytes")
+    return int(header_length)
+
+
+def _arrays(request: _Body, raw: memoryview, inputs: list[Tensor]) -> tuple[Array, ...]:
+    known = {tensor.name: tensor for tensor in inputs}
+    found: dict[str, Array] = {}
+    position = 0
+    for each in request.inputs:
+        tensor = known.get(each.name)
+        if tensor is None:
+            raise BadRequest(f"the model has no input {each.name!r}; it takes {', '.join(map(repr, known))}")
+        if each.name in found:
+            raise BadRequest(f"input {each.name!r} is there twice")
+        tensor.check_request(each.datatype, each.shape)
+        size = _number(each.parameters, "binary_data_size", None)
+        if size is None:
+            found[each.name] = from_json(tensor, each.shape, each.data)
+            continue
+        if each.data is not None:
+            raise BadRequest(f"input {each.name!r} has both data and binary_data_size")
+        if size > len(raw) - position:
+            raise BadRequest(
+                f"input {each.name!r}: binary_data_size is {size}, and {len(raw) - position} bytes are left"
+            )
+        found[each.name] = from_binary(tensor, each.shape, raw[position : position + size])
+        position += size
+    missing = next((name for name in known if name not in found), None)
+    if missing is not None:
+        raise BadRequest(f"input {missing!r} is missing")
+    if position != len(raw):
+        raise BadRequest(f"{len(raw) - position} bytes follow the last input")
+    return tuple(found[name] for name in known)
+
+
+def _flag(parameters: dict[str, Any], name: str, default: bool) -> bool:
+    value = parameters.get(name, default)
+    if not isinstance(value, bool):
+        raise BadRequest(f"the parameter {name} must be true or false, but is {value!r}")
+    return value
+
+
+def _number(parameters: dict[str, Any], name: str, default: int | None = 0) -> int | None:
+    value = parameters.get(name, default)
+    if value is default:
+        return default
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise BadRequest(f"the parameter {name} must be an integer of at least 0, but is {value!r}")
+    return value
+
+
+def encoded(
+    name: str, version: str, request: InferRequest, results: dict[str, Array]
+) -> tuple[list[bytes | memoryview], dict[str, str]]:
+    """The response: the parts of its body, and its headers.
+
+    Raises:
+        BadRequest: An output was asked for as JSON that only raw bytes can hold.
+    """
+    outputs: list[dict[str, Any]] = []
+    parts: list[bytes | memoryview] = []
+    for tensor, binary in request.outputs:
+        array = results[tensor.name]
+        output: dict[str, Any] = {"name": tensor.name, "shape": array.shape, "datatype": tensor.datatype}
+        if binary:
+            parts.append(to_binary(tensor, array))
+            output["parameters"] = {"binary_data_size": len(parts[-1])}
+        else:
+            output["data"] = to_json(tensor, array)
+        outputs.append(output)
+    head: dict[str, Any] = {"model_name": name, "model_version": version, "outputs": outputs}
+    if request.id:
+        head["id"] = request.id
+    text = msgspec.json.encode(head)
+    if not parts:
+        return [text], {"content-type": "application/json"}
+    return [text, *parts], {"content-type": "application/octet-stream", HEADER_LENGTH: str(len(text))}
