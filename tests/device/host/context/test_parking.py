@@ -179,9 +179,9 @@ def test_what_goes_on_and_when_is_what_admitting_all_again_would_give(script: li
     place = {number: at for at, number in enumerate(admitted)}
     for late, (reads, writes, lib, _, _, fence) in enumerate(messages):
         for early, (early_reads, early_writes, early_lib, _, _, early_fence) in enumerate(messages[:late]):
-            if fence or (lib is not None and early_fence == "between"):
-                assert place[early] < place[late]
-            elif libs(lib) & libs(early_lib) or writes & (early_reads | early_writes) or reads & early_writes:
+            fenced = fence or (lib is not None and early_fence == "between")
+            clash = libs(lib) & libs(early_lib) or writes & (early_reads | early_writes) or reads & early_writes
+            if fenced or clash:
                 assert place[early] < place[late]
 
 

@@ -166,8 +166,8 @@ class OpRecorder:
             raise UnsupportedOp(f"{tag} cannot be recorded: the host has to look at data first; {cure}")
         if op.fence is not None or plan.answers is not None:
             raise UnsupportedOp(
-                f"{tag} cannot be recorded: it is ordered among the ops that are called, or answered with what it finds "
-                "out; call it before or after the replays"
+                f"{tag} cannot be recorded: it is ordered among the ops that are called, or answered with what it "
+                "finds out; call it before or after the replays"
             )
         if plan.value:
             raise UnsupportedOp(f"{tag} cannot be recorded: it is answered with a number; give it out=, a 0-d array")
