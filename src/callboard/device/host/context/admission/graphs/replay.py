@@ -287,10 +287,12 @@ class Replay:
         self._seen.discard(addresses)
         self._close_left()
         oldest = self._graphs.popitem(last=False)[1] if len(self._graphs) >= KEPT else []
+        parts: list[Part] = []
         try:
             parts = self._recorded(addresses, [part.graph for part in oldest if part.graph is not None])
         finally:
-            self._leave(oldest)
+            taken = {id(part.graph) for part in parts}
+            self._leave(part for part in oldest if id(part.graph) not in taken)
         self._graphs[addresses] = parts
         return parts
 
@@ -299,20 +301,22 @@ class Replay:
         while True:
             parts: list[Part] = []
             spare = iter(old)
-            for steps, single in self._cut():
-                if single:
-                    parts.append(Part(steps, None, {}))
-                    continue
-                statuses: dict[int, Status] = {}
-                into = next(spare, None)
-                graph = self._captured(steps, addresses, statuses, into)
-                self._count["updated" if graph is into else "recorded"] += 1
-                parts.append(Part(steps, graph, statuses))
+            try:
+                for steps, single in self._cut():
+                    statuses: dict[int, Status] = {}
+                    into = None if single else next(spare, None)
+                    graph = None if single else self._captured(steps, addresses, statuses, into)
+                    if graph is not None:
+                        self._count["updated" if graph is into else "recorded"] += 1
+                    parts.append(Part(steps, graph, statuses))
+            except BaseException:  # of any kind: nothing else gives them back
+                self._leave(part for part in parts if part.graph not in old)
+                raise
             clash = next((at for part in parts if (at := _clash(part.checks)) is not None), None)
             if clash is None:
                 return parts
             self._cuts.add(clash)
-            self._leave(parts)
+            self._leave(part for part in parts if part.graph not in old)
 
     def _cut(self) -> Iterator[tuple[list[int], bool]]:
         """Adjacent steps, and whether they are launched one by one."""
@@ -353,11 +357,8 @@ class Replay:
         raise AssertionError("a capture either returns or raises")
 
     def _leave(self, parts: Iterable[Part]) -> None:
-        """These graphs are not launched any more, unless others took them; what is enqueued may still run."""
-        kept = {id(part.graph) for others in self._graphs.values() for part in others}
-        self._leaving += [
-            (self._timeline.issued, part) for part in parts if part.graph is not None and id(part.graph) not in kept
-        ]
+        """These graphs are not launched any more; what is enqueued may still run."""
+        self._leaving += [(self._timeline.issued, part) for part in parts if part.graph is not None]
 
     def _close_left(self) -> None:
         done = self._timeline.completed
