@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from callboard.core.operand import In, InOut, Out, Scalar
     from callboard.core.ref import AccelRef, GpuRef, GpuToken
     from callboard.core.reply import Reply
+    from callboard.device.client.graphs import Recording, RecordingStats
     from callboard.device.client.handle import Device
     from callboard.device.client.line.status import MemoryPoolStats, ResidentState, TraceRecord
     from callboard.device.client.memory.pinned import PinnedBuffer, PinnedBufferPool, PinnedStats
@@ -187,6 +188,7 @@ _NAMES = {
     "callboard.core.ref": ("AccelRef", "GpuRef", "GpuToken"),
     "callboard.core.reply": ("Reply",),
     "callboard.device.config": ("DeviceConfig", "HostConfig"),
+    "callboard.device.client.graphs": ("Recording", "RecordingStats"),
     "callboard.device.client.handle": ("Device",),
     "callboard.device.client.line.status": ("MemoryPoolStats", "ResidentState", "TraceRecord"),
     "callboard.device.client.memory.pinned": ("PinnedBuffer", "PinnedBufferPool", "PinnedStats"),
@@ -390,6 +392,8 @@ __all__ = [
     "QuarantineStats",
     "Quarantined",
     "QueueFull",
+    "Recording",
+    "RecordingStats",
     "Recovered",
     "RegionStopped",
     "RemoteError",

@@ -1,6 +1,6 @@
 """``DeviceApi``: the methods that the async handle of a device and the blocking one of ``cb.sync`` share."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 import numpy as np
@@ -207,6 +207,9 @@ class DeviceApi(Generic[Mode]):
 
     def _patiently(self, call: Callable[[], A]) -> A:
         return call()
+
+    def _run(self, coroutine: Coroutine[Any, Any, A]) -> Any:
+        return coroutine
 
     def _recording_stats(self, recording: int) -> Any:
         raise NotImplementedError
