@@ -74,7 +74,7 @@ def encoder(device: cb.Device, folder: Path, golden: Sequence[tuple[list[int], A
 
     async def load() -> Batcher:
         actor = await device.actor_of(cb.Props(MiniLM, str(folder)), wait=True)
-        server = batched(functools.partial(actor.call, MiniLM.embed), tokens=BATCH_TOKENS.get(device.backend, 1024))
+        server = batched(functools.partial(actor.call, MiniLM.embed), max_tokens=BATCH_TOKENS.get(device.backend, 1024))
         actors[server] = actor
         return server
 
@@ -88,12 +88,14 @@ def encoder(device: cb.Device, folder: Path, golden: Sequence[tuple[list[int], A
     return cb.ModelVersion("1", load, unload=unload, golden=golden, check=close if golden else None)
 
 
-def batched(embed: Callable[[list[list[int]]], Awaitable[Array] | Array], *, idempotent: bool = True) -> Batcher:
+def batched(
+    embed: Callable[[list[list[int]]], Awaitable[Array] | Array], *, max_tokens: int = 1024, idempotent: bool = True
+) -> Batcher:
     """Batches of texts of like lengths for ``embed``, which gets lists of tokens.
 
     Args:
         embed: The function.
-        tokens: Of a batch at most.
+        max_tokens: Of a batch.
         idempotent: Those that a lost context had are run again, once.
     """
     return cb.DynamicBatchingServer(
@@ -101,7 +103,7 @@ def batched(embed: Callable[[list[list[int]]], Awaitable[Array] | Array], *, ide
         max_batch=MAX_BATCH,
         bucket=lambda tokens: len(tokens) // BUCKET,
         cost=len,
-        max_batch_cost=tokens,
+        max_batch_cost=max_tokens,
         max_queue=MAX_QUEUE,
         idempotent=idempotent,
         name=MODEL,
