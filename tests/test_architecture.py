@@ -20,7 +20,8 @@ LAYERS: dict[str, set[str]] = {
     "actors": set(),
     "core": {"actors"},
     "kernel": {"actors", "core"},
-    "device": {"actors", "core", "kernel"},
+    "arrays": {"actors", "core", "kernel"},
+    "device": {"actors", "core", "kernel", "arrays"},
     "multi_device": {"actors", "core", "kernel", "device"},
     # Told by hooks of lower layers, so it may look at them.
     "telemetry": {"actors", "core", "kernel", "device"},

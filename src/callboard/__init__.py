@@ -23,7 +23,7 @@ import types
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from callboard import sync
+    from callboard import sync, xp
     from callboard.actors import (
         Actor,
         ActorRef,
@@ -72,12 +72,27 @@ if TYPE_CHECKING:
     from callboard.device.protocol.residents.actor import HostContext, ResidentActor
     from callboard.device.supervision.supervisor import DeviceSupervisor
     from callboard.device.supervision.watch import Lost, Recovered, Stopped
+    from callboard.kernel.elementwise.calls import Elementwise, ElementwiseMany, elementwise, reduction
+    from callboard.kernel.nvrtc import Kernel, kernel
+    from callboard.patterns.batching.continuous.policy import Preemption
+    from callboard.patterns.batching.continuous.server import ContinuousBatchingServer, ContinuousStats
+    from callboard.patterns.batching.continuous.steps import DONE, NOTHING, Last, Slot
+    from callboard.patterns.batching.sequences.server import SequenceBatchingServer, SequenceStats
+    from callboard.patterns.batching.sequences.slots import SequenceLost, SequenceSlot
     from callboard.patterns.batching.server import BatchingStats, DynamicBatchingServer
     from callboard.patterns.batching.settings import Dispatch, pow2_length
     from callboard.patterns.cascade.calibration import Calibration
     from callboard.patterns.cascade.server import CascadeReply, CascadeStats, InferenceCascade
     from callboard.patterns.cascade.stages import CascadeStage
-    from callboard.patterns.errors import BadBatchResult, DeadlineExceeded, ItemTooLarge, QueueFull, ServerStopped
+    from callboard.patterns.contract.options import RequestOptions
+    from callboard.patterns.errors import (
+        BadBatchResult,
+        DeadlineExceeded,
+        ItemTooLarge,
+        QueueFull,
+        ServerStopped,
+        SlowReader,
+    )
     from callboard.patterns.fairshare.server import FairShareScheduler
     from callboard.patterns.fairshare.settings import FairOverflow, Tenant, UnknownTenant
     from callboard.patterns.fairshare.stats import FairShareStats, TenantStats
@@ -166,6 +181,8 @@ _NAMES = {
     "callboard.device.client.residents.stream": ("Stream",),
     "callboard.device.supervision.supervisor": ("DeviceSupervisor",),
     "callboard.device.supervision.watch": ("Lost", "Recovered", "Stopped"),
+    "callboard.kernel.elementwise.calls": ("Elementwise", "ElementwiseMany", "elementwise", "reduction"),
+    "callboard.kernel.nvrtc": ("Kernel",),
     "callboard.patterns.batching.server": ("BatchingStats", "DynamicBatchingServer"),
     "callboard.patterns.batching.settings": ("Dispatch", "pow2_length"),
     "callboard.patterns.cascade.calibration": ("Calibration",),
@@ -177,6 +194,7 @@ _NAMES = {
         "ItemTooLarge",
         "QueueFull",
         "ServerStopped",
+        "SlowReader",
     ),
     "callboard.patterns.quarantine.errors": ("Quarantined",),
     "callboard.patterns.quarantine.guard": ("Quarantine", "QuarantineStats"),
@@ -208,6 +226,26 @@ _NAMES = {
     "callboard.patterns.speculative.requests": ("Decode", "Decoded"),
     "callboard.patterns.speculative.sampling": ("Acceptance",),
     "callboard.patterns.speculative.server": ("SpeculativeDecoder",),
+    "callboard.patterns.contract.options": ("RequestOptions",),
+    "callboard.patterns.batching.continuous.server": (
+        "ContinuousBatchingServer",
+        "ContinuousStats",
+    ),
+    "callboard.patterns.batching.continuous.policy": ("Preemption",),
+    "callboard.patterns.batching.continuous.steps": (
+        "DONE",
+        "Last",
+        "NOTHING",
+        "Slot",
+    ),
+    "callboard.patterns.batching.sequences.server": (
+        "SequenceBatchingServer",
+        "SequenceStats",
+    ),
+    "callboard.patterns.batching.sequences.slots": (
+        "SequenceLost",
+        "SequenceSlot",
+    ),
     "callboard.patterns.waiting": ("OverflowPolicy",),
     "callboard.retry": ("request_key", "retrying"),
     "callboard.serve.http.starting": ("serve",),
@@ -217,6 +255,8 @@ _NAMES = {
 _WHERE = {name: module for module, names in _NAMES.items() for name in names}
 
 __all__ = [
+    "DONE",
+    "NOTHING",
     "AccelError",
     "AccelRef",
     "Acceptance",
@@ -240,6 +280,8 @@ __all__ = [
     "CascadeStats",
     "ContextLost",
     "ContextPoisoned",
+    "ContinuousBatchingServer",
+    "ContinuousStats",
     "DType",
     "DTypeLike",
     "DeadlineExceeded",
@@ -256,6 +298,8 @@ __all__ = [
     "DriverError",
     "DynamicBatchingServer",
     "Ejection",
+    "Elementwise",
+    "ElementwiseMany",
     "FairOverflow",
     "FairShareScheduler",
     "FairShareStats",
@@ -271,8 +315,10 @@ __all__ = [
     "InOut",
     "InferenceCascade",
     "ItemTooLarge",
+    "Kernel",
     "KvState",
     "LanguageModel",
+    "Last",
     "LibraryError",
     "Lost",
     "Mailbox",
@@ -295,6 +341,7 @@ __all__ = [
     "OutOfMemory",
     "OverflowPolicy",
     "PoolStats",
+    "Preemption",
     "Proposal",
     "Props",
     "Quarantine",
@@ -310,13 +357,20 @@ __all__ = [
     "Reply",
     "ReplyError",
     "Request",
+    "RequestOptions",
     "ResidentActor",
     "ResidentRef",
     "ResidentState",
     "Scalar",
     "Score",
+    "SequenceBatchingServer",
+    "SequenceLost",
+    "SequenceSlot",
+    "SequenceStats",
     "ServerStopped",
     "ShapeError",
+    "Slot",
+    "SlowReader",
     "SpeculativeDecoder",
     "SpeculativeStats",
     "Stopped",
@@ -341,20 +395,24 @@ __all__ = [
     "__version__",
     "as_dtype",
     "device",
+    "elementwise",
+    "kernel",
     "pow2_length",
+    "reduction",
     "request_key",
     "retrying",
     "serve",
     "supports",
     "sync",
+    "xp",
 ]
 
 logging.getLogger("callboard").addHandler(logging.NullHandler())
 
 
 def __getattr__(name: str) -> Any:
-    if name == "sync":
-        return importlib.import_module("callboard.sync")
+    if name in ("kernel", "sync", "xp"):  # modules, of which the first is a decorator, too
+        return importlib.import_module(f"callboard.{name}")
     module = _WHERE.get(name)
     if name == "__version__":
         value = _version()

@@ -37,10 +37,7 @@ class BackgroundLoop:
             DeviceStopped: Everything on the loop has been closed, before or meanwhile.
             RuntimeError: In a forked process.
         """
-        if self.forked or self.loop.is_closed():
-            work.close()
-            raise forkguard.forked_error("a cb.sync device") if self.forked else DeviceStopped("the device is closed")
-        future = asyncio.run_coroutine_threadsafe(work, self.loop)
+        future = self.start(work)
         try:
             return wait(future)
         except concurrent.futures.CancelledError:
@@ -48,6 +45,18 @@ class BackgroundLoop:
         except BaseException:  # Ctrl-C, too
             future.cancel()  # harmless when it is the coroutine's own error
             raise
+
+    def start(self, work: Coroutine[Any, Any, T]) -> "concurrent.futures.Future[T]":
+        """Run a coroutine on the loop.
+
+        Raises:
+            DeviceStopped: Everything on the loop has been closed.
+            RuntimeError: In a forked process.
+        """
+        if self.forked or self.loop.is_closed():
+            work.close()
+            raise forkguard.forked_error("a cb.sync device") if self.forked else DeviceStopped("the device is closed")
+        return asyncio.run_coroutine_threadsafe(work, self.loop)
 
     def leave(self, user: Callable[[], None]) -> None:
         """A user is done; the last one ends the thread."""

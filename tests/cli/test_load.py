@@ -16,7 +16,7 @@ from callboard.cli.load.bodies import embedding_posts, infer_posts, some_texts
 from callboard.cli.load.driver import Sample, Samples, drive_closed, drive_open
 from callboard.cli.load.figures import drawing, figures_of
 from callboard.serve import App, Tensor
-from callboard.serve.messages import HEADER_LENGTH, parsed
+from callboard.serve.encoding.messages import HEADER_LENGTH, parsed
 
 LIMIT = 20.0
 

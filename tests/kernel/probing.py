@@ -15,6 +15,7 @@ from callboard.core.op import Op, info_of, outputs_of
 from callboard.core.operand import Placeholder, Role, StructOperand, operands_of, parts_of
 from callboard.core.opinfo import OpField
 from callboard.kernel.fft.transform import HALF
+from callboard.kernel.nvrtc import Geometry, LaunchSpec, Source
 from callboard.kernel.sparse_lt.structured import FACTORS, StructuredRef, compressed_bytes
 
 __all__ = ["accepted", "accepts", "dtype_of", "messages_of"]
@@ -76,6 +77,8 @@ def messages_of(op: type[Op[Any, Any]], dtype: DType) -> Iterator[Op[Any, Any]]:
     settings = {name: _setting(name, dtype) for name in info.statics if _is_required(op, name)}
     if "load" in info.statics:  # a transform around functions of the user's needs one, and to be told what it is
         settings |= {"load": "source", "kind": "R2C" if dtype.name in ("f32", "f64") else "C2C"}
+    if "body" in info.statics:  # what a CPU runs
+        settings["body"] = b"body"
     choices = [_values(field, dtype, field is required[0]) for field in required]
     for values in itertools.product(*choices):
         fields = dict(zip((f.name for f in required), values, strict=True))
@@ -136,5 +139,6 @@ def _is_required(op: type[Op[Any, Any]], name: str) -> bool:
 def _setting(name: str, dtype: DType) -> Any:
     kind = KINDS.get(dtype.name, "C2C")
     values = {"dtype": dtype.name, "shape": (EXTENT,), "kind": kind, "dims": (EXTENT,), "low": 0.0, "high": 1.0}
-    values |= {"format": "csr", "equation": "ij->ji", **dict.fromkeys(("modes_a", "modes_b", "modes_out"), "ij")}
+    values |= {"name": "f", "source": Source("text"), "spec": LaunchSpec("f", (), Geometry((1, 1, 1), (1, 1, 1)))}
+    values |= {"handle": "", "format": "csr", "equation": "ij->ji", **dict.fromkeys(("modes_a", "modes_b", "modes_out"), "ij")}
     return values[name]

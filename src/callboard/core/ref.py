@@ -3,11 +3,13 @@
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
+from types import EllipsisType
 from typing import Any, Generic, NoReturn, Protocol, overload
 
 import msgspec
 import numpy as np
 
+from callboard.core.arrayoperators import ArrayOperators
 from callboard.core.dtype import DTypeLike, as_dtype
 from callboard.core.errors import GpuRefStale
 from callboard.core.layout import Layout, layout_of
@@ -45,9 +47,13 @@ class RefServices(Protocol):
 
     Attributes:
         blocking: Whether refs wait for what is not known yet, instead of raising.
+        xp: The device's array namespace.
     """
 
     blocking: bool
+
+    @property
+    def xp(self) -> Any: ...
 
     def get(self, ref: "GpuRef[Any]", out: "np.ndarray[Any, Any] | None") -> Any:
         """The array, or a reply whose value it is, as the mode of the device's refs says."""
@@ -70,6 +76,10 @@ class RefPort(ReplyPort, Protocol):
     """
 
     services: RefServices
+
+    def submit(self, op: Any, /) -> Any:
+        """Accept an op; its reply at once."""
+        ...
 
     @property
     def uuid(self) -> str: ...
@@ -102,7 +112,7 @@ class Allocation:
     def __init__(self, id: int, released: Released) -> None:
         self.id = id
         self.released = released
-        self.freed = False
+        self.freed: bool | str = False  # or why it cannot be used yet
         self.pins = 0
 
     def free(self) -> None:
@@ -132,11 +142,12 @@ class Allocation:
             self.released.append(self.id)
 
 
-class GpuRef(Operand, Reply["GpuRef[Mode]"], Generic[Mode]):
-    """A handle of an array on a device: an operand at once, a reply when awaited.
+class GpuRef(Operand, ArrayOperators, Reply["GpuRef[Mode]"], Generic[Mode]):
+    """A handle of an array on a device: an operand at once, a reply when awaited, an array to compute with.
 
     ``await ref`` waits for the op that writes it, raises that op's error, and gives the ref itself. Slicing gives views
-    that share the memory. A ref is valid for one generation of its device's context.
+    that share the memory. A ref is valid for one generation of its device's context. Operators and methods are those of
+    the array API standard (:class:`callboard.core.arrayoperators.ArrayOperators`); ``dev.xp`` has the functions.
 
     Attributes:
         layout, shape, strides, dtype, ndim, size, nbytes: Known at once; strides in elements.
@@ -192,7 +203,8 @@ class GpuRef(Operand, Reply["GpuRef[Mode]"], Generic[Mode]):
             return "device shutting down"
         if self.generation != self._port.generation:
             return "context rebuilt"
-        return "freed" if self.allocation.freed else None
+        freed = self.allocation.freed
+        return freed if type(freed) is str else "freed" if freed else None
 
     def access(self) -> "GpuRef[Mode]":
         """Check that the ref can be used now, and give it: device alive, generation current, not freed, in this order.
@@ -217,8 +229,9 @@ class GpuRef(Operand, Reply["GpuRef[Mode]"], Generic[Mode]):
         """Copy it to the host, in program order: the values after all ops called before.
 
         Args:
-            out: A C-contiguous array of the same shape and dtype to fill; a new one otherwise. An array of
-                ``dev.host_empty`` is filled by the device without a further copy.
+            out: An array of the same shape and dtype to fill, of any strides; a new one otherwise. An array of
+                ``dev.host_empty`` or of a pinned pool is filled by the device without a further copy, also rows of one
+                at a pitch, in slices (``cuMemcpy2DAsync``, ``cuMemcpy3DAsync``).
 
         Returns:
             A reply whose value is the array, which the caller owns; of a :mod:`callboard.sync` device, the array.
@@ -277,12 +290,9 @@ class GpuRef(Operand, Reply["GpuRef[Mode]"], Generic[Mode]):
         return values if dtype is None else values.astype(dtype, copy=False)
 
     def _misuse(self, what: str) -> str:
-        cure = "take its values:"
-        if what in ("==", "!="):
-            cure = "to compare handles use `is`; to compare values take them first:"
         return (
-            f"{what} of a GpuRef ({self.layout!r} on {self.device}): {cure} `await ref.get()`, of a cb.sync device "
-            "`ref.get()`"
+            f"{what} of a GpuRef ({self.layout!r} on {self.device}): take its values: `await ref.get()`, of a cb.sync "
+            "device `ref.get()`"
         )
 
     def __dlpack__(self, **options: Any) -> Any:
@@ -307,12 +317,19 @@ class GpuRef(Operand, Reply["GpuRef[Mode]"], Generic[Mode]):
             self._attach(_Follower(view, self))
         return view
 
-    def __getitem__(self, index: Index) -> "GpuRef[Mode]":
+    def __getitem__(self, index: "Index | ArrayIndex[Mode]") -> "GpuRef[Mode]":
         """A view, as NumPy's basic indexing gives it (integers, slices, ``...``, None). Shares the memory.
+
+        With arrays of integers in the index, or with a mask of bools alone, a copy. How many elements a mask gives
+        depends on the data: the result is awaited before anything is done that needs its shape.
 
         Raises:
             IndexError: Out of range, or too many indices.
+            ShapeError: At the await: an array of integers holds one that is out of range.
         """
+        if _holds_arrays(index):
+            picked: GpuRef[Mode] = self._port.services.xp._by_arrays(self, index)
+            return picked
         layout, offset = indexed(self.layout, index)
         return self._view(layout, self.offset + offset)
 
@@ -361,6 +378,15 @@ class GpuRef(Operand, Reply["GpuRef[Mode]"], Generic[Mode]):
         state = ("pending", "ready", "failed")[self._state]
         reason = self._why_stale()
         return f"<GpuRef {self.layout!r} on {self.device}, {'stale: ' + reason if reason else state}>"
+
+
+ArrayIndex = GpuRef[Mode] | list[Any] | tuple["int | slice | EllipsisType | GpuRef[Mode] | list[Any] | None", ...]
+"""An index that holds arrays."""
+
+
+def _holds_arrays(index: Any) -> bool:
+    items = index if type(index) is tuple else (index,)
+    return any(isinstance(item, Operand | list) or (isinstance(item, np.ndarray) and item.ndim) for item in items)
 
 
 AccelRef = GpuRef

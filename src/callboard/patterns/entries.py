@@ -1,10 +1,13 @@
 """``Entry``: one request inside a server, from its submission to its end."""
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from enum import Enum
+from types import MappingProxyType
 from typing import Any
 
 __all__ = ["Entry", "State"]
+
+NO_OPTIONS: Mapping[str, Any] = MappingProxyType({})
 
 
 class State(Enum):
@@ -34,11 +37,13 @@ class Entry:
         repeated: Whether it has been put back into the queue after a lost context.
         started: When it was taken out of the queue to run.
         future: Receives the end; left alone by policies.
+        outlet: Receives the parts of its answer; None: its caller waits for all of it.
+        options: Those that only some servers take, by name.
     """
 
     __slots__ = (
-        *("admit_by", "arrived", "cost", "deadline", "future", "item", "key", "number", "priority"),
-        *("repeated", "started", "state"),
+        *("admit_by", "arrived", "cost", "deadline", "future", "item", "key", "number", "options"),
+        *("outlet", "priority", "repeated", "started", "state"),
     )
 
     def __init__(
@@ -63,6 +68,8 @@ class Entry:
         self.repeated = False
         self.started = arrived
         self.future: Any = None
+        self.outlet: Any = None
+        self.options: Mapping[str, Any] = NO_OPTIONS
 
     def __repr__(self) -> str:
         return f"<Entry {self.number} {self.state.value}, priority {self.priority}, key {self.key!r}>"

@@ -4,7 +4,7 @@ from typing import Literal
 
 from callboard.actors.errors import AccelError, MailboxFull
 
-__all__ = ["BadBatchResult", "DeadlineExceeded", "ItemTooLarge", "QueueFull", "ServerStopped", "Stage"]
+__all__ = ["BadBatchResult", "DeadlineExceeded", "ItemTooLarge", "QueueFull", "ServerStopped", "SlowReader", "Stage"]
 
 Stage = Literal["submit", "queue", "run"]
 
@@ -62,3 +62,7 @@ class ItemTooLarge(AccelError, ValueError):
 
 class ServerStopped(AccelError):
     """The server has stopped, or is draining and takes no more requests."""
+
+
+class SlowReader(AccelError):
+    """The reader of a stream has left its buffer full for longer than its ``patience``; the request has ended."""

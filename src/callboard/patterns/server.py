@@ -1,24 +1,27 @@
 """``RequestServer``: what all serving blueprints have in common: how requests come in, end, expire, drain and stop."""
 
 import asyncio
-import concurrent.futures
 import contextvars
 import itertools
 import logging
 import math
 import operator
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable
+from abc import abstractmethod
+from collections.abc import AsyncIterable, Callable, Hashable
+from functools import partial
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Self, TypeVar
 
-from callboard.actors.blocking import wait
-from callboard.actors.clock import Cancellable, Clock, LoopClock
-from callboard.actors.errors import AskTimeout
+from callboard.actors.clock import Cancellable, Clock
+from callboard.core.errors import ContextLost
 from callboard.patterns.calling import UserCall
+from callboard.patterns.contract.callers import Callers
+from callboard.patterns.contract.options import AskOptions, RequestOptions
+from callboard.patterns.contract.outlet import STREAMED, Outlet
 from callboard.patterns.deadlines import Deadlines
 from callboard.patterns.entries import Entry, State
 from callboard.patterns.errors import DeadlineExceeded, ServerStopped, Stage
+from callboard.patterns.quarantine.ward import Ward
 from callboard.patterns.stats import Histogram
 
 __all__ = ["STOP_TIMEOUT", "RequestServer"]
@@ -32,7 +35,11 @@ STOP_TIMEOUT = 5.0
 """Seconds that ``stop`` waits for functions that run."""
 
 
-class RequestServer(ABC, Generic[T, R]):
+COMMON = frozenset(("deadline", "timeout", "priority", "cost"))
+"""Options of a request that all servers take."""
+
+
+class RequestServer(Callers[T, R]):
     """Base of the serving blueprints.
 
     Each request ends once: in its value, in an error, or cancelled. A server belongs to the event loop on which it was
@@ -43,17 +50,19 @@ class RequestServer(ABC, Generic[T, R]):
         clock: Tells the time; for tests.
     """
 
+    _takes: frozenset[str] = frozenset()
+    """Options of a request that this kind of server takes beside :data:`COMMON`."""
+
     def __init__(self, name: str, clock: Clock | None) -> None:
-        self.name = name
-        self._clock = clock or LoopClock()
-        self._loop: asyncio.AbstractEventLoop | None = None
+        super().__init__(name, clock)
         self._context = contextvars.Context()  # of start(): work for many requests belongs to none of them
         self._open: dict[int, Entry] = {}
         self._numbers = itertools.count()
         self._deadlines = Deadlines()
         self._alarm: tuple[float, Cancellable] | None = None
         self._closing = False
-        self._stopping: asyncio.Future[None] | None = None
+        self._ward: Ward | None = None
+        self._feeders: dict[int, set[asyncio.Task[None]]] = {}
         self._all_ended: asyncio.Future[None] | None = None
         self._ends: dict[str, int] = dict.fromkeys(
             ("completed", "failed", "cancelled", "expired", "rejected", "dropped", "stopped"), 0
@@ -82,132 +91,28 @@ class RequestServer(ABC, Generic[T, R]):
         """Entries of equal keys may be batched."""
         return None
 
+    def _key_with(self, item: T, options: RequestOptions) -> Hashable:
+        """The same, where options of the request decide about it."""
+        return self._key(item)
+
     def _cost(self, item: T) -> float:
         """What an item costs unless its caller says so."""
         return 1
 
     # -- requests ------------------------------------------------------------------------------------------------------
 
-    async def submit(
-        self,
-        item: T,
-        *,
-        deadline: float | None = None,
-        timeout: float | None = None,
-        priority: int = 0,
-        cost: float | None = None,
-    ) -> R:
-        """Give the server an item and wait for its value.
-
-        Cancelling the task that waits cancels the request: it leaves the queue at once, and if it runs its value is
-        dropped. Other requests of its batch are not affected.
-
-        Args:
-            item: What the function gets, in a batch.
-            deadline: When the value is of no more use, in seconds of ``time.monotonic()``.
-            timeout: The same, in seconds from now; the earlier of the two counts.
-            priority: Larger is more urgent.
-            cost: What it counts against bounds of cost; otherwise what the server's ``cost`` says of the item, or 1.
-
-        Raises:
-            QueueFull: There was no room, or it was dropped in favour of another request.
-            DeadlineExceeded: There was no value by the deadline, or there would have been none.
-            ItemTooLarge: It fits no batch, or not into the queue.
-            ServerStopped: The server has stopped, is draining, or stopped meanwhile.
-            Exception: What the function raised, or returned for this item; what ``cost`` or ``bucket`` raised for it.
-        """
-        if asyncio.get_running_loop() is not self._loop:
-            return await asyncio.wrap_future(
-                self.submit_threadsafe(item, deadline=deadline, timeout=timeout, priority=priority, cost=cost)
-            )
-        return await self._enter(item, deadline, timeout, priority, cost, may_block=True)
-
-    def submit_nowait(
-        self,
-        item: T,
-        *,
-        deadline: float | None = None,
-        timeout: float | None = None,
-        priority: int = 0,
-        cost: float | None = None,
-    ) -> "asyncio.Future[R]":
-        """The same without waiting, on the server's loop: the future's ``cancel()`` cancels the request.
-
-        Raises:
-            QueueFull, DeadlineExceeded, ItemTooLarge, ServerStopped, Exception: At the call, as for :meth:`submit`.
-            RuntimeError: Called on another thread or loop.
-        """
-        if asyncio._get_running_loop() is not self._loop or self._loop is None:
-            raise RuntimeError(f"{self.name}: submit_nowait is for the loop of the server; use submit_threadsafe")
-        return self._enter(item, deadline, timeout, priority, cost, may_block=False)
-
-    def submit_threadsafe(
-        self,
-        item: T,
-        *,
-        deadline: float | None = None,
-        timeout: float | None = None,
-        priority: int = 0,
-        cost: float | None = None,
-    ) -> "concurrent.futures.Future[R]":
-        """The same from any thread: all errors of the request are the future's, and its ``cancel()`` cancels it.
-
-        Raises:
-            ServerStopped: At the call, where the server has stopped or was not started.
-        """
-        loop = self._loop
-        if loop is None or self._stopping is not None or loop.is_closed():
-            raise self._refusal()
-        work = self.submit(item, deadline=deadline, timeout=timeout, priority=priority, cost=cost)
-        try:
-            return asyncio.run_coroutine_threadsafe(work, loop)
-        except RuntimeError:  # the loop was closed just now
-            work.close()
-            raise self._refusal() from None
-
-    def ask(self, item: T, timeout: float | None = None, *, priority: int = 0, cost: float | None = None) -> R:
-        """Give the server an item and block until its value is there; for threads and synchronous programs.
-
-        Args:
-            item, priority, cost: As for :meth:`submit`.
-            timeout: Seconds; a request that is not done by then is cancelled. None waits as long as the server lives.
-
-        Raises:
-            AskTimeout: No value in time.
-            RuntimeError: Called on the thread of the server's loop, where it would dead-lock.
-            Exception: As :meth:`submit`.
-        """
-        if self._loop is not None and asyncio._get_running_loop() is self._loop:
-            raise RuntimeError(f"{self.name}: ask() on the server's own loop would dead-lock; await submit() instead")
-        future = self.submit_threadsafe(item, priority=priority, cost=cost)
-        try:
-            return wait(future, timeout)
-        except TimeoutError:
-            if future.done():  # the request's own
-                raise
-            future.cancel()
-            raise AskTimeout(f"{self.name} gave no value within {timeout:g} s; the request was cancelled") from None
-        except concurrent.futures.CancelledError:
-            raise self._refusal() from None  # its loop has ended
-        except BaseException:  # Ctrl-C: the waiter leaves, and with it the request
-            future.cancel()
-            raise
-
     def _enter(
-        self,
-        item: T,
-        deadline: float | None,
-        timeout: float | None,
-        priority: int,
-        cost: float | None,
-        *,
-        may_block: bool,
+        self, item: T, options: RequestOptions, *, may_block: bool, outlet: Outlet | None = None
     ) -> "asyncio.Future[R]":
         now = self._clock.time()
         if self._closing or self._loop is None:
             self._count("rejected")
             raise self._refusal()
+        deadline, timeout, cost = options.get("deadline"), options.get("timeout"), options.get("cost")
+        priority = options.get("priority", 0)
         try:
+            if not COMMON.issuperset(options):
+                self._check_options(options)
             if type(priority) is not int:
                 priority = operator.index(priority)
             if timeout is not None:
@@ -218,19 +123,27 @@ class RequestServer(ABC, Generic[T, R]):
                 cost = self._cost(item)
             if not 0 <= cost < math.inf:
                 raise ValueError(f"a cost must be a finite number of at least 0, but is {cost!r}")
-            key = self._key(item)
+            key = self._key_with(item, options)
             hash(key)
         except Exception:  # of a hook or an argument: it fails this request alone
             self._count("failed")
             raise
         entry = Entry(next(self._numbers), item, now, deadline, priority, cost, key)
+        if self._takes:
+            entry.options = options
         if deadline is not None and deadline <= now:
             self._count("expired")
             raise self._expired(entry, "submit", now)
         future: _RequestFuture[R] = _RequestFuture(self, entry, self._loop)
         entry.future = future
+        if outlet is not None:
+            entry.outlet = outlet
+            outlet.gave_up = partial(self._fail, entry)
         try:
-            self._admit(entry, now, may_block=may_block)
+            if self._ward is None:
+                self._admit(entry, now, may_block=may_block)
+            else:
+                self._ward.enter(entry, self._ward.key(entry), may_block=may_block)
         except DeadlineExceeded:
             self._count("expired")
             raise
@@ -242,6 +155,14 @@ class RequestServer(ABC, Generic[T, R]):
             self._deadlines.add(entry)
             self._set_alarm()
         return future
+
+    def _check_options(self, options: RequestOptions) -> None:
+        for name in options:
+            if name in COMMON or name in self._takes:
+                continue
+            if name in AskOptions.__annotations__:
+                raise TypeError(f"{self.name} is a {type(self).__name__}, which takes no option {name!r}")
+            raise TypeError(f"{name!r} is no option of a request; there are {', '.join(sorted(COMMON | self._takes))}")
 
     def _refusal(self) -> ServerStopped:
         how = "was not started" if self._loop is None else "is draining" if self._stopping is None else "has stopped"
@@ -283,15 +204,57 @@ class RequestServer(ABC, Generic[T, R]):
         """Forget an entry; gives its future, None if it had ended before."""
         if self._open.pop(entry.number, None) is None:
             return None
-        if entry.state is not State.RUNNING:
+        ran = entry.state is State.RUNNING
+        if not ran:
             self._leave(entry)
         entry.state = State.ENDED
+        if self._ward is not None:
+            self._ward.closed(entry, ran=ran)
         future, entry.future, entry.item = entry.future, None, None  # no cycle, and no item kept by a stale deadline
+        for feeder in self._feeders.get(entry.number, ()):
+            feeder.cancel()  # which closes its iterator
         self._deadlines.ended(entry)
         self._ends[reason] += 1
         if self._all_ended is not None and not self._open and not self._all_ended.done():
             self._all_ended.set_result(None)
         return future
+
+    async def _feed(self, entry: Entry, answer: Any, *, keep: bool = False) -> Any:
+        """Pass on what an answer yields, if it is an asynchronous iterator; gives the request's value.
+
+        The iterator is closed in any case. Where the request ends meanwhile, this returns as if it were complete.
+
+        Args:
+            entry: The request.
+            answer: What the function gave for it; returned as it is where it is something else.
+            keep: Also give the parts of a request whose caller reads them one by one.
+
+        Raises:
+            Exception: What the iterator raised.
+        """
+        if not hasattr(type(answer), "__aiter__"):
+            return answer
+        assert self._loop is not None
+        outlet: Outlet | None = entry.outlet
+        parts: list[Any] | None = [] if outlet is None or keep else None
+        feeder = self._loop.create_task(_feed(answer, parts, outlet))
+        feeders = self._feeders.setdefault(entry.number, set())
+        feeders.add(feeder)
+        if entry.state is State.ENDED:
+            feeder.cancel()
+        try:
+            await asyncio.wait({feeder})
+        except asyncio.CancelledError:
+            feeder.cancel()
+            await asyncio.wait({feeder})
+            raise
+        finally:
+            feeders.discard(feeder)
+            if not feeders:
+                self._feeders.pop(entry.number, None)
+        if not feeder.cancelled() and (error := feeder.exception()) is not None:
+            raise error
+        return STREAMED if parts is None else parts
 
     def _count(self, reason: str) -> None:
         self._ends[reason] += 1
@@ -330,6 +293,45 @@ class RequestServer(ABC, Generic[T, R]):
     @abstractmethod
     def _no_room(self, entry: Entry) -> Exception:
         """The error of an entry that has waited for room in vain."""
+
+    # -- a quarantine in front ---------------------------------------------------------------------------------------
+
+    def admit_warded(self, entry: Entry, *, again: bool, may_block: bool) -> None:
+        """Queue an entry whose turn has come; for :class:`Ward`."""
+        if again:
+            self._readmit(entry)
+            return
+        self._admit(entry, self._clock.time(), may_block=may_block)
+        if entry.admit_by is not None:
+            self._deadlines.add(entry)
+            self._set_alarm()
+
+    def _readmit(self, entry: Entry) -> None:
+        """Queue an entry that has run at its old place."""
+        raise NotImplementedError(type(self))
+
+    async def run_on_spare(self, entry: Entry, spare: Any) -> None:
+        """Run an entry alone, elsewhere; for :class:`Ward`."""
+        entry.state = State.RUNNING
+        entry.started = self._clock.time()
+        call = UserCall(spare, "auto", 1)
+        try:
+            value = await self._feed(entry, await self._alone(call, entry.item))
+        except ContextLost:
+            if entry.state is State.RUNNING:
+                entry.state = State.NEW
+            raise
+        finally:
+            call.close()
+        self._succeed(entry, value, self._clock.time())
+
+    async def _alone(self, call: UserCall, item: Any) -> Any:
+        """The value of one item."""
+        return await call(item)
+
+    def fail_warded(self, entry: Entry, error: Exception, reason: str) -> None:
+        """End an entry in an error; for :class:`Ward`."""
+        self._fail(entry, error, reason)
 
     # -- life ----------------------------------------------------------------------------------------------------------
 
@@ -389,6 +391,8 @@ class RequestServer(ABC, Generic[T, R]):
                 self._alarm[1].cancel()
                 self._alarm = None
             await self._end_work()
+            if self._ward is not None:
+                await self._ward.end()
         finally:
             self._stopping.set_result(None)
 
@@ -459,6 +463,26 @@ class _RequestFuture(asyncio.Future[R]):
 def _set(future: "asyncio.Future[None]") -> None:
     if not future.done():
         future.set_result(None)
+
+
+async def _feed(answer: AsyncIterable[Any], parts: list[Any] | None, outlet: Outlet | None) -> None:
+    """Read an answer to its end, no faster than its reader does, and close it."""
+    source = aiter(answer)
+    try:
+        async for part in source:
+            if parts is not None:
+                parts.append(part)
+            if outlet is None:
+                continue
+            outlet.put(part)
+            if outlet.full:
+                room = asyncio.Event()
+                outlet.room_made = room.set
+                await room.wait()
+    finally:
+        close = getattr(source, "aclose", None)
+        if close is not None:
+            await close()
 
 
 async def _all(tasks: "set[asyncio.Task[None]]") -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Callable, Hashable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from enum import Enum
@@ -15,6 +15,7 @@ from callboard.patterns.server import RequestServer
 from callboard.serve.chain import Tenants, server_of
 from callboard.serve.errors import HttpError, NotReady, needs_extra
 from callboard.serve.figures import Figures
+from callboard.serve.generation.model import TextModel
 from callboard.serve.models import EmbeddingModel, Model, TensorModel
 from callboard.serve.tensors import Tensor
 
@@ -216,6 +217,50 @@ class App:
         cost = {} if tokenize is None else {"cost": count}
         chain = server_of(model, name, concurrency, max_queue, tenants, **cost)
         self._add(EmbeddingModel(name, version, chain, device, tokenize, count))
+
+    def add_decoder(
+        self,
+        name: str,
+        decoder: RequestServer[Any, Any],
+        *,
+        encode: Callable[[str], Sequence[int]],
+        decode: Callable[[list[int]], str],
+        eos: int | Iterable[int] = (),
+        chat: Callable[[list[dict[str, Any]]], str | Sequence[int]] | None = None,
+        max_tokens: int = 1024,
+        version: str = "1",
+        device: Device | None = None,
+    ) -> None:
+        """Serve a model that generates text: under ``/v1/completions``, and ``/v2/models/<name>/generate[_stream]``.
+
+        Args:
+            name: In the request's ``model``, and in URLs.
+            decoder: A ``SpeculativeDecoder``, a ``ContinuousBatchingServer`` whose parts are tokens, or another server
+                whose ``stream`` gives them. Its items are ``Decode`` s: the step function looks at ``item.prefix``,
+                ``item.max_new_tokens``, ``item.temperature`` and ``item.seed``. It is started and drained with the app.
+            encode: Tokens of a prompt.
+            decode: Text of tokens; called with a few at a time.
+            eos: Tokens that end a text, and are not part of it: those of the decoder. Where they are given, a text that
+                ends without one was cut, and is reported so.
+            chat: The prompt of a list of messages, a text or tokens, for ``/v1/chat/completions``. What it raises as
+                ``KeyError``, ``TypeError`` or ``ValueError`` is the client's mistake (400). None: that is 404.
+            max_tokens: New tokens of a request at most; it may ask for less.
+            version, device: As for :meth:`add_model`.
+
+        Raises:
+            ValueError: The name is taken, or an argument is out of range.
+            TypeError: ``decoder`` is no server.
+            RuntimeError: The app accepts requests already.
+        """
+        given: Any = decoder
+        if not isinstance(given, RequestServer):
+            raise TypeError(f"model {name!r}: decoder is {decoder!r}, and must be a server, such as SpeculativeDecoder")
+        ends = frozenset([eos] if isinstance(eos, int) else eos)
+        self._add(
+            TextModel(
+                name, version, decoder, device, encode=encode, decode=decode, eos=ends, chat=chat, most=max_tokens
+            )
+        )
 
     def _add(self, model: Model) -> None:
         if self._state not in (_State.NEW, _State.STARTING):

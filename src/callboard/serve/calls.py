@@ -131,9 +131,10 @@ class CallServer(RequestServer[tuple[Any, ...], Any]):
             return
         try:
             try:
-                value = await self._call(*arguments)
+                answer = await self._call(*arguments)
             finally:
                 self._interruptible.discard(entry.number)
+            value = await self._feed(entry, answer)
         except Exception as e:  # of the user's function, which may raise anything
             self._fail(entry, deliverable(e))
         except BaseException:  # the task was cancelled, by stop() or with its loop, or Ctrl-C came

@@ -5,7 +5,7 @@ import hmac
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from starlette.requests import Request
@@ -13,11 +13,14 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from callboard.serve.app import App
+from callboard.serve.encoding.messages import HEADER_LENGTH
 from callboard.serve.errors import BadRequest, HttpError, Refusal, refusal_of
+from callboard.serve.generation.events import Events
 from callboard.serve.http.compression import compressed, decompressed
-from callboard.serve.messages import HEADER_LENGTH
 
 __all__ = ["Body", "Endpoint", "Handler", "decode_json", "error_response"]
+
+T = TypeVar("T")
 
 CLIENT_LEFT = 499
 ALIGNMENT = 16
@@ -41,7 +44,7 @@ class Body:
         self.status = status
 
 
-Handler = Callable[[App, Request, memoryview], Awaitable[Body]]
+Handler = Callable[[App, Request, memoryview], Awaitable[Body | Events]]
 
 
 class _ClientLeft(Exception):
@@ -74,7 +77,10 @@ class Endpoint:
         try:
             response = await self._response(Request(scope, receive))
             status = response.status_code
-            await response(scope, receive, send)
+            if isinstance(response, Events):
+                await _unless_left(response.send(scope["path"], send), receive)
+            else:
+                await response(scope, receive, send)
         except _ClientLeft:
             status = CLIENT_LEFT
             _log.info("%s: %d the client left", scope["path"], status)
@@ -82,13 +88,15 @@ class Endpoint:
             figures.open -= 1
             figures.responded(self._route, status, time.perf_counter() - started)
 
-    async def _response(self, request: Request) -> Response:
+    async def _response(self, request: Request) -> Response | Events:
         try:
             if not self._public:
                 _check_token(self._app.token, request)
             body = await self._body(request)
             work = self._handler(self._app, request, body)
             found = await (_unless_left(work, request.receive) if self._watched else work)
+            if isinstance(found, Events):
+                return found
             content, encoding = await compressed(found.bytes, request.headers.get("accept-encoding", ""))
         except _ClientLeft:
             raise
@@ -145,7 +153,7 @@ def _check_token(token: str | None, request: Request) -> None:
         raise HttpError("a bearer token is needed, and this is not the one", 401)
 
 
-async def _unless_left(work: Awaitable[Body], receive: Receive) -> Body:
+async def _unless_left(work: Awaitable[T], receive: Receive) -> T:
     """Do the work; cancel it when the client leaves.
 
     Raises:

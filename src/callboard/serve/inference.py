@@ -9,8 +9,8 @@ import callboard
 from callboard.serve.app import App
 from callboard.serve.chain import Chain
 from callboard.serve.edge import Body, decode_json
+from callboard.serve.encoding.messages import HEADER_LENGTH, encoded, parsed
 from callboard.serve.errors import BadRequest, HttpError, NotReady
-from callboard.serve.messages import HEADER_LENGTH, encoded, parsed
 from callboard.serve.models import EmbeddingModel, Model, TensorModel
 from callboard.serve.statistics import statistics_of
 

@@ -14,6 +14,8 @@ from callboard.serve.app import App
 from callboard.serve.edge import Body, Endpoint, Handler, error_response
 from callboard.serve.errors import Refusal
 from callboard.serve.figures import CONTENT_TYPE, exposition
+from callboard.serve.generation import oip
+from callboard.serve.generation import openai as generation
 
 __all__ = ["asgi"]
 
@@ -38,6 +40,12 @@ POSTS: dict[str, Handler] = {
     "/v2/repository/models/{model}/load": inference.load,
     "/v2/repository/models/{model}/unload": inference.unload,
     "/v1/embeddings": openai.embeddings,
+    "/v1/completions": generation.completions,
+    "/v1/chat/completions": generation.chat,
+    "/v2/models/{model}/generate": oip.generate,
+    "/v2/models/{model}/versions/{version}/generate": oip.generate,
+    "/v2/models/{model}/generate_stream": oip.generate_stream,
+    "/v2/models/{model}/versions/{version}/generate_stream": oip.generate_stream,
 }
 PUBLIC: dict[str, Handler] = {"/v2/health/live": inference.live, "/v2/health/ready": inference.ready}
 

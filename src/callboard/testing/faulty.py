@@ -158,6 +158,14 @@ class FaultyDevice(AccelDevice):
         self._poison = ""
         self._mine: bool | None = None  # whether the faults of `once` are this context's; not known yet
 
+    @property
+    def generation(self) -> int:  # type: ignore[override]  # libraries work on the inner device
+        return self.inner.generation
+
+    @generation.setter
+    def generation(self, generation: int) -> None:
+        self.inner.generation = generation
+
     def release_hang(self) -> None:
         """Let the stream of ``hang_at`` go on."""
         self._go_on.set()

@@ -180,7 +180,9 @@ class LibrarySession:
         shapes = self._sized(op, plan, outputs)
         sized, outputs = shapes is not outputs, shapes
         made = {name: self.empty(layout.shape, layout.dtype) for name, layout in outputs.items()}
-        self._launch(op, plan._replace(captures=plan.captures and not sized), made)
+        status = self._launch(op, plan._replace(captures=plan.captures and not sized), made)
+        if type(op).answers is not None and status is not None:
+            return msgspec.convert(status.answer(), type(op).answers)
         return self._answer(op, made)
 
     def engine_of(self, op: Op[Any, Any]) -> str | None:
@@ -207,8 +209,8 @@ class LibrarySession:
             stream.close()
         self.device.close()
 
-    def _launch(self, op: Op[Any, Any], plan: Plan, made: dict[str, SessionArray]) -> None:
-        """Run a launch, by way of a graph where asked to; raises the op's own failure."""
+    def _launch(self, op: Op[Any, Any], plan: Plan, made: dict[str, SessionArray]) -> Status | None:
+        """Run a launch, by way of a graph where asked to; raises the op's own failure. Gives what it returned."""
         arguments = _arguments(op, made)
         pure = self._pure and plan.captures  # a launch that cannot be recorded may do more than enqueue
 
@@ -219,7 +221,7 @@ class LibrarySession:
 
         if self._recorder is not None and plan.captures:
             self._replay(op, plan, launch, made)
-            return
+            return None
         self._launching = True
         try:
             status = launch(plan.stream)
@@ -231,6 +233,7 @@ class LibrarySession:
         plan.stream.synchronize()
         if status is not None:
             status.check(b"" if outcome is None else outcome.take())
+        return status
 
     def _replay(
         self,
@@ -282,6 +285,8 @@ class LibrarySession:
         results = type(op).results
         if results is not None:
             return results(*refs)
+        if any(isinstance(ref, tuple) for ref in refs):
+            return tuple(one for ref in refs for one in (ref if isinstance(ref, tuple) else (ref,)))
         return refs[0] if refs else None
 
     def _plan(self, signature: bytes) -> Plan:
@@ -357,11 +362,13 @@ def _output(op: Op[Any, Any], field: str, made: dict[str, SessionArray]) -> Any:
     parts = {name.partition(".")[2]: array for name, array in made.items() if name.startswith(f"{field}.")}
     if parts:
         template: Any = op.infer()[field]
+        if isinstance(template, tuple):
+            return tuple(parts.values())
         return msgspec.structs.replace(template, **parts)
     return made.get(field, getattr(op, field))
 
 
 def _argument(value: Any) -> Any:
     if isinstance(value, tuple):
-        return tuple(v.address for v in value)
+        return tuple(map(_argument, value))
     return value.address if isinstance(value, Operand) else value  # type: ignore[attr-defined]

@@ -8,13 +8,14 @@ import itertools
 import re
 from typing import Any
 
+import host_array
 import host_tensor
 import numpy as np
 
 from callboard.backends.cuda.blas.addresses import AddressArgs
 from callboard.backends.cuda.blas.norms import NormArgs
 from callboard.backends.cuda.blas.products import ProductArgs
-from callboard.backends.cuda.driver import Memcpy2D
+from callboard.backends.cuda.driver import Memcpy2D, Memcpy3D
 from callboard.backends.cuda.errors import error_of
 from callboard.backends.cuda.fft.callbacks import PassArgs
 from callboard.backends.cuda.fft.linked import PointArgs
@@ -182,6 +183,13 @@ class HostDriver:
     def ipc_close_handle(self, address: int) -> None:
         self.opened.remove(address)
 
+    def ipc_get_event_handle(self, handle: Any, event: int) -> None:
+        handle._obj.reserved[:8] = event.to_bytes(8, "little")
+
+    def ipc_open_event(self, out: Any, handle: Any) -> None:
+        self._checked("ipc_open_event")
+        out._obj.value = int.from_bytes(bytes(handle.reserved[:8]), "little")
+
     def mem_alloc_host(self, out: Any, nbytes: int) -> None:
         out._obj.value = self._allocated(self.pinned, nbytes)
 
@@ -216,9 +224,11 @@ class HostDriver:
         self.check(801, "stream_begin_capture")  # CUDA_ERROR_NOT_SUPPORTED: what is called here is done at once
 
     def event_create(self, out: Any, flags: int) -> None:
-        assert flags in (0, 2)
+        timing, interprocess = not flags & 2, bool(flags & 4)
+        assert not flags & ~7
+        assert not (timing and interprocess)
         out._obj.value = event = next(self._ids)
-        if flags == 0:
+        if timing:
             self.timed[event] = np.nan  # until it is recorded
 
     def event_destroy(self, event: int) -> None:
@@ -271,15 +281,29 @@ class HostDriver:
 
     def memcpy_2d(self, what: int, stream: int) -> int:
         w = Memcpy2D.from_address(what)
-        assert w.src_type == w.dst_type == 2
+        self._rows(w, w.src_pitch * w.height, w.dst_pitch * w.height, 1)
+        return self._enqueued("memcpy_2d", stream)
+
+    def memcpy_3d(self, what: int, stream: int) -> int:
+        w = Memcpy3D.from_address(what)
+        assert min(w.src_height, w.dst_height) >= w.height
+        self._rows(w, w.src_pitch * w.src_height, w.dst_pitch * w.dst_height, w.depth)
+        return self._enqueued("memcpy_3d", stream)
+
+    def _rows(self, w: Any, src_plane: int, dst_plane: int, depth: int) -> None:
         assert w.src_pitch >= w.width
         assert w.dst_pitch >= w.width
-        for row in range(w.height):
-            src, out = w.src_device + row * w.src_pitch, w.dst_device + row * w.dst_pitch
-            assert self.on_device(src, w.width)
-            assert self.on_device(out, w.width)
-            ctypes.memmove(out, src, w.width)
-        return self._enqueued("memcpy_2d", stream)
+        ends = [(w.src_type, w.src_host, w.src_device), (w.dst_type, w.dst_host, w.dst_device)]
+        assert all(kind in (1, 2) for kind, _, _ in ends)
+        (src_on_device, src), (dst_on_device, dst) = (
+            (kind == 2, device if kind == 2 else host) for kind, host, device in ends
+        )
+        for plane, row in itertools.product(range(depth), range(w.height)):
+            a = src + plane * src_plane + row * w.src_pitch
+            b = dst + plane * dst_plane + row * w.dst_pitch
+            assert not src_on_device or self.on_device(a, w.width)
+            assert not dst_on_device or self.on_device(b, w.width)
+            ctypes.memmove(b, a, w.width)
 
     def _memset(self, stream: int, kind: str, out: int, pitch: int, value: int, width: int, height: int) -> int:
         assert value < 1 << 8 * np.dtype(kind).itemsize
@@ -437,6 +461,18 @@ class HostDriver:
     def _parts(self, kind: str, params: Any) -> None:
         host_tensor.reduce(host_tensor.Reader(self, array_at, kind), params[0], end=True)
 
+    def _cast(self, kind: str, params: Any) -> None:
+        host_array.cast(array_at, kind, params[0])
+
+    def _arange(self, kind: str, params: Any) -> None:
+        host_array.arange(array_at, params[0])
+
+    def _gather(self, kind: str, params: Any) -> None:
+        host_array.pick(array_at, kind, params[0], put=False)
+
+    def _scatter(self, kind: str, params: Any) -> None:
+        host_array.pick(array_at, kind, params[0], put=True)
+
 
 class HostKernels:
     """In place of :class:`callboard.backends.cuda.kernels.Kernels`."""
@@ -446,7 +482,7 @@ class HostKernels:
 
     def get(self, source: str, name: str) -> int:
         handle = 0x7000 + len(self._driver.functions)
-        self._driver.functions[handle] = name
+        self._driver.functions[handle] = f"{name}_{source}" if "=" in source else name
         return handle
 
     def compile(self, source: str, text: bytes, name: str) -> int:

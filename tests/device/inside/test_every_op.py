@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.device.test_every_op import ARRAYS, LIBS, backend, message_of
+from tests.device.test_every_op import ARRAYS, LIBS, NAMED, backend, message_of
 
 import callboard as cb
 from callboard.core.op import info_of
@@ -31,7 +31,7 @@ class Inside(cb.ResidentActor):
         """Each op's results, by its tag."""
         found = []
         for op, library in ops_of(backend).items():
-            if library.name == lib and op not in ARRAYS:
+            if library.name == lib and op not in (*ARRAYS, *NAMED):
                 try:
                     replies = list(replies_of(self.dev.ask(message_of(self.dev, op, library))))  # type: ignore[arg-type]
                 except cb.BackendUnavailable:  # of an optional package, which is not installed here

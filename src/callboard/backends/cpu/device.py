@@ -10,6 +10,8 @@ from typing import ClassVar
 
 import numpy as np
 
+from callboard.backends.cpu.marks import CpuMark, ForeignMark, SharedMark
+from callboard.backends.cpu.recorded import RecordingStream
 from callboard.backends.cpu.stream import CpuStream
 from callboard.core.backend import AccelBackend, AccelDevice, AccelStream, DeviceInfo, Memory, Readback
 from callboard.core.errors import OutOfMemory
@@ -25,10 +27,15 @@ ends the process when it is touched."""
 
 LIBRARIES = LibraryTable(
     "callboard.backends.cpu",
+    array="CpuArray",
     blas="CpuBlas",
     blas_lt="CpuBlasLt",
+    cub="CpuCub",
+    elementwise="CpuElementwise",
+    event="CpuEventLibrary",
     fft="CpuFft",
     memory="CpuMemory",
+    nvrtc="CpuNvrtc",
     rng="CpuRng",
     solver="CpuSolver",
     sparse="CpuSparse",
@@ -93,6 +100,9 @@ class CpuDevice(AccelDevice):
         self._streams.append(stream)
         return stream
 
+    def recording_stream(self) -> RecordingStream:
+        return RecordingStream(next(self._ids))
+
     def allocate(self, nbytes: int) -> Memory:
         try:
             if nbytes >= LARGE and nbytes > memory()[0] > 0:
@@ -104,6 +114,12 @@ class CpuDevice(AccelDevice):
 
     def release(self, memory: Memory) -> None:
         memory.owner = None
+
+    def event(self, *, timing: bool, blocking: bool, interprocess: bool) -> CpuMark:
+        return SharedMark() if interprocess else CpuMark()
+
+    def open_event(self, handle: bytes) -> ForeignMark:
+        return ForeignMark(handle)
 
     def memory_info(self) -> tuple[int, int]:
         return memory()

@@ -17,10 +17,15 @@ __all__ = ["CudaBackend"]
 
 LIBRARIES = LibraryTable(
     "callboard.backends.cuda",
+    array="CudaArray",
     blas="CudaBlas",
     blas_lt="CudaBlasLt",
+    cub="CudaCub",
+    elementwise="CudaElementwise",
+    event="CudaEventLibrary",
     fft="CudaFft",
     memory="CudaMemory",
+    nvrtc="CudaNvrtc",
     rng="CudaRng",
     solver="CudaSolver",
     sparse="CudaSparse",

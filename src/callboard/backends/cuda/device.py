@@ -19,6 +19,7 @@ from callboard.backends.cuda.driver import (
 from callboard.backends.cuda.errors import INVALID_CONTEXT
 from callboard.backends.cuda.graph import GreenContext
 from callboard.backends.cuda.kernels import Kernels
+from callboard.backends.cuda.marks import CudaMark
 from callboard.backends.cuda.readback import SLOT, CudaReadback, Slots
 from callboard.backends.cuda.stream import CudaStream
 from callboard.core.backend import AccelDevice, AccelStream, DeviceInfo, Memory
@@ -74,8 +75,8 @@ class CudaDevice(AccelDevice):
         self._set_current = driver.set_current  # it is called for every op on a loop of others
         self.use()
         capability = (
-            self._attribute(COMPUTE_CAPABILITY_MAJOR),
-            self._attribute(COMPUTE_CAPABILITY_MINOR),
+            self.attribute(COMPUTE_CAPABILITY_MAJOR),
+            self.attribute(COMPUTE_CAPABILITY_MINOR),
         )
         self.info = DeviceInfo(info.backend, info.index, info.uuid, info.name, info.total_bytes, capability)
         self.kernels = Kernels(driver, capability, lambda: self.hurried != threading.get_ident())
@@ -92,6 +93,12 @@ class CudaDevice(AccelDevice):
     def stream(self, priority: int = 0) -> CudaStream:
         stream = CudaStream(self.driver, next(self._ids), self._priorities[max(-1, min(priority, 1))])
         self._streams.append(stream)
+        return stream
+
+    def recording_stream(self) -> CudaStream:
+        # Of the primary context: kernels of other libraries than cuBLAS may have state of their own in a context.
+        stream = self.stream()
+        stream.describes = True
         return stream
 
     def recorder(self) -> CudaStream:
@@ -147,6 +154,12 @@ class CudaDevice(AccelDevice):
 
     def detach(self, address: int) -> None:
         self.driver.ipc_close_handle(address)
+
+    def event(self, *, timing: bool, blocking: bool, interprocess: bool) -> CudaMark:
+        return CudaMark(self.driver, timing=timing, blocking=blocking, interprocess=interprocess)
+
+    def open_event(self, handle: bytes) -> CudaMark:
+        return CudaMark(self.driver, opened=handle)
 
     def memory_info(self) -> tuple[int, int]:
         free, total = c_size_t(), c_size_t()
@@ -224,7 +237,8 @@ class CudaDevice(AccelDevice):
         self.driver.primary_release(self.native)
         self.driver.set_current(None)  # on the caller's own thread, others must not meet a context that is gone
 
-    def _attribute(self, attribute: int) -> int:
+    def attribute(self, attribute: int) -> int:
+        """A ``CUdevice_attribute``."""
         value = c_int()
         self.driver.device_attribute(ctypes.byref(value), attribute, self.native)
         return value.value

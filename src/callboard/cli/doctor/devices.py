@@ -40,6 +40,15 @@ async def _try_blas_lt(device: Device) -> None:
         raise ValueError(f"a product came back as {found.tolist()}")
 
 
+async def _try_event(device: Device) -> None:
+    start, end = device.event.create(), device.event.create()
+    start.record()
+    end.record(device.full((4,), 1.0))
+    seconds = await start.elapsed(end)
+    if not 0 <= seconds < 60:
+        raise ValueError(f"a fill took {seconds} s of the device's time")
+
+
 async def _try_fft(device: Device) -> None:
     x = np.arange(6.0, dtype=np.float32)
     found = await device.fft.rfft(device.put(x)).get()
@@ -97,6 +106,7 @@ async def _try_sparse_lt(device: Device) -> None:
 PROBES: dict[str, Callable[[Device], Awaitable[str | None]]] = {
     "blas": _try_blas,
     "blas_lt": _try_blas_lt,
+    "event": _try_event,
     "fft": _try_fft,
     "memory": _try_memory,
     "rng": _try_rng,

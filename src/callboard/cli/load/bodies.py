@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from callboard.serve.messages import HEADER_LENGTH
-from callboard.serve.payload import to_binary, to_json
+from callboard.serve.encoding.messages import HEADER_LENGTH
+from callboard.serve.encoding.payload import to_binary, to_json
 from callboard.serve.tensors import Tensor
 
 __all__ = ["Post", "embedding_posts", "infer_posts", "some_texts"]

@@ -115,6 +115,9 @@ class _Taking:
         self._api = api
         self._arrays = arrays
 
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._api(*args, **kwargs)
+
     def __getattr__(self, name: str) -> Any:
         method = getattr(self._api, name)
         ref = self._arrays.ref

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Hashable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar
 
@@ -14,6 +14,8 @@ from callboard.patterns.batching.settings import BatchSettings, Dispatch
 from callboard.patterns.calling import Executor, UserCall, deliverable
 from callboard.patterns.entries import Entry, State
 from callboard.patterns.errors import BadBatchResult
+from callboard.patterns.quarantine.guard import Quarantine
+from callboard.patterns.quarantine.ward import Ward
 from callboard.patterns.server import RequestServer
 from callboard.patterns.stats import Distribution, Histogram, ServerStats
 from callboard.patterns.waiting import Limits, OverflowPolicy
@@ -62,9 +64,10 @@ class DynamicBatchingServer(RequestServer[T, R]):
 
     Args:
         batch_fn: Gets a list of items, returns (or is awaited for) one result for each, in their order: a list, a
-            tuple, or an array or ``GpuRef`` of that many rows. A result that is an exception fails its own request. It
-            may be a plain function, an async one, ``functools.partial(model.call, Model.predict)`` of a resident actor,
-            or call device ops.
+            tuple, or an array or ``GpuRef`` of that many rows. A result that is an exception fails its own request. One
+            that is an asynchronous iterator is read to its end, as a part of the batch's run: :meth:`stream` gives its
+            parts one by one, ``submit`` the list of them. The function may be plain, async,
+            ``functools.partial(model.call, Model.predict)`` of a resident actor, or call device ops.
         max_batch: Items of a batch at most.
         max_wait: Seconds that a request waits for others at most, while an executor is free.
         dispatch: ``"adaptive"``, ``"idle"`` or ``"window"``; see :class:`Dispatch`.
@@ -87,6 +90,11 @@ class DynamicBatchingServer(RequestServer[T, R]):
             then queued again, once.
         on_error: ``"bisect"``: where a batch of several fails with an exception, its halves are run again, so that only
             the items fail that cannot be done; at most 2 log2 n more runs for one of them. Needs ``idempotent``.
+        quarantine: Finds the request that kills its context, and refuses it: see :class:`Quarantine`, which gets None
+            as its target, and as its spare a function like ``batch_fn``. Requests then run again after a lost context
+            as it says, and not as ``idempotent`` does. All refusals are the future's, also with ``submit_nowait``.
+        quarantine_key: Key of an item: equal for items that would kill alike. Otherwise it is that of the caller's
+            :func:`callboard.request_key`, or the request's own.
         executor: Where ``batch_fn`` is called; see :class:`UserCall`.
         name: For errors and logs.
         clock: Tells the time; for tests.
@@ -117,6 +125,8 @@ class DynamicBatchingServer(RequestServer[T, R]):
         max_concurrent_batches: int = 1,
         idempotent: bool = False,
         on_error: Literal["fail", "bisect"] = "fail",
+        quarantine: Quarantine[Any] | None = None,
+        quarantine_key: Callable[[T], str] | None = None,
         executor: Executor = "auto",
         name: str = "batching",
         clock: Clock | None = None,
@@ -139,6 +149,10 @@ class DynamicBatchingServer(RequestServer[T, R]):
             raise ValueError('on_error="bisect" runs items again, which needs idempotent=True')
         if block_timeout is not None and not block_timeout > 0:
             raise ValueError(f"block_timeout must be positive seconds, but is {block_timeout}")
+        if quarantine is not None:
+            self._ward = Ward(quarantine, quarantine_key, name, self)
+        elif quarantine_key is not None:
+            raise ValueError("quarantine_key needs quarantine")
         self._policy = BatchPolicy(settings)
         self._call = UserCall(batch_fn, executor, max_concurrent_batches)
         self._pad = pad
@@ -226,6 +240,16 @@ class DynamicBatchingServer(RequestServer[T, R]):
         self._policy.line.remove(entry)
         if self._policy.line.admit_blocked():
             self._pump()
+
+    def _readmit(self, entry: Entry) -> None:
+        self._policy.line.restore([entry])
+        self._pump()
+
+    async def _alone(self, call: UserCall, item: Any) -> Any:
+        (row,) = rows_of(await call([item]), 1)
+        if isinstance(row, BaseException):
+            raise deliverable(row)
+        return row
 
     # -- batches -------------------------------------------------------------------------------------------------------
 
@@ -324,7 +348,7 @@ class DynamicBatchingServer(RequestServer[T, R]):
                     else:
                         self._fail_all(entries, e)
                 else:
-                    self._deliver(entries, rows)
+                    await self._deliver(entries, rows)
         except BaseException:  # cancelled, by stop() or with its loop, or Ctrl-C: what it ran has no other end
             for entry in batch.entries:
                 if entry.state is State.RUNNING:
@@ -332,6 +356,10 @@ class DynamicBatchingServer(RequestServer[T, R]):
             raise
         finally:
             self._policy.running -= 1
+            if self._ward is not None:
+                for entry in batch.entries:
+                    if entry.state is State.ENDED:  # others wait for their next run
+                        self._ward.ran(entry)
         return sum(entry.state is State.ENDED for entry in batch.entries)
 
     async def _results(self, entries: list[Entry]) -> list[Any]:
@@ -352,16 +380,33 @@ class DynamicBatchingServer(RequestServer[T, R]):
         self._by_size[size] = batches + 1, summed + seconds
         return rows
 
-    def _deliver(self, entries: list[Entry], rows: list[Any]) -> None:
+    async def _deliver(self, entries: list[Entry], rows: list[Any]) -> None:
+        """Give each entry its result; returns when those that come in parts are complete."""
         given: set[int] = set()
         now = self._clock.time()
+        streams: list[Coroutine[Any, Any, None]] = []
         for entry, row in zip(entries, rows, strict=False):  # the rest is padding
             if isinstance(row, BaseException):
                 error = deliverable(row)
-                self._fail(entry, copies(error, 2)[1] if id(row) in given else error)
+                error = copies(error, 2)[1] if id(row) in given else error
                 given.add(id(row))
+                if self._ward is None or not self._ward.ran(entry, error):
+                    self._fail(entry, error)
+            elif hasattr(type(row), "__aiter__"):
+                streams.append(self._stream_to(entry, row))
             else:
                 self._succeed(entry, row, now)
+        if streams:
+            await asyncio.gather(*streams)
+
+    async def _stream_to(self, entry: Entry, answer: Any) -> None:
+        try:
+            value = await self._feed(entry, answer)
+        except Exception as e:  # of the user's iterator: its request ends in that
+            if entry.state is State.RUNNING:
+                self._fail_all([entry], e)
+        else:
+            self._succeed(entry, value, self._clock.time())
 
     def _splits(self, error: Exception, entries: list[Entry]) -> bool:
         """Whether one of the entries may be what the batch failed from."""
@@ -370,10 +415,13 @@ class DynamicBatchingServer(RequestServer[T, R]):
 
     def _fail_all(self, entries: list[Entry], error: Exception) -> None:
         error = deliverable(error)
+        if (ward := self._ward) is not None:  # it hears of those whose callers have left, too
+            errors = copies(error, len(entries))
+            entries = [each for each, own in zip(entries, errors, strict=True) if not ward.ran(each, own)]
         failed = [entry for entry in entries if entry.state is State.RUNNING]
         if self._idempotent and isinstance(error, ContextLost) and self._stopping is None:
-            again = [entry for entry in failed if not entry.repeated]
-            failed = [entry for entry in failed if entry.repeated]
+            again = [entry for entry in failed if not (entry.repeated or _has_parts(entry))]
+            failed = [entry for entry in failed if entry.repeated or _has_parts(entry)]
             for entry in again:
                 entry.repeated = True
             self._repeated += len(again)
@@ -390,3 +438,8 @@ class DynamicBatchingServer(RequestServer[T, R]):
     async def _end_work(self) -> None:
         self._cancel_timer()
         await self._end_workers(self._call, self._workers)
+
+
+def _has_parts(entry: Entry) -> bool:
+    """Whether its reader would get some of the answer twice if it ran again."""
+    return entry.outlet is not None and bool(entry.outlet.count)

@@ -1,15 +1,16 @@
 """``FairShareScheduler``: tenants share a function by weight, whatever each of them sends."""
 
 import asyncio
-import concurrent.futures
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import replace
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, TypeVar
 
 from callboard.actors.clock import Cancellable, Clock
 from callboard.core.errors import ContextLost
 from callboard.patterns.batching.policy import SETTLE
 from callboard.patterns.calling import Executor, UserCall, deliverable
+from callboard.patterns.contract.options import RequestOptions
+from callboard.patterns.contract.outlet import STREAMED
 from callboard.patterns.entries import Entry, State
 from callboard.patterns.fairshare.policy import FairPolicy
 from callboard.patterns.fairshare.settings import FairOverflow, Tenant, path_of
@@ -21,13 +22,6 @@ __all__ = ["FairShareScheduler"]
 
 T = TypeVar("T")
 R = TypeVar("R")
-
-
-class _Work(NamedTuple):
-    """An item and whose it is, on their way through the calls that all servers have."""
-
-    tenant: Hashable
-    item: Any
 
 
 class FairShareScheduler(RequestServer[T, R]):
@@ -55,8 +49,8 @@ class FairShareScheduler(RequestServer[T, R]):
         max_in_flight: Calls of ``dispatcher`` that run at once.
         cost: What an item costs, such as its tokens; called once, in ``submit``. 1 by default.
         charge: What a request did cost when it has ended, which replaces its cost: ``"seconds"`` for the time that the
-            call took, or a function of the item, the value and the seconds. By default its cost stays what it was. A
-            call that failed is charged its seconds, or else its cost.
+            call took, or a function of the item, the value (of a stream, the list of its parts) and the seconds. By
+            default its cost stays what it was. A call that failed is charged its seconds, or else its cost.
         max_queue: Requests that wait at most, of all tenants; ``Tenant.max_queue`` bounds each of them.
         overflow: What happens beyond that: ``"reject"``, ``"block"`` or ``"drop_newest_of_largest"``; see
             :class:`FairOverflow`.
@@ -70,7 +64,12 @@ class FairShareScheduler(RequestServer[T, R]):
     Raises:
         ValueError: A setting out of range.
         TypeError: ``dispatcher`` cannot be called.
+
+    A request says ``tenant=``; one of a tenant without settings ends in :class:`UnknownTenant` where there is no
+    ``default``.
     """
+
+    _takes = frozenset({"tenant"})
 
     def __init__(
         self,
@@ -115,70 +114,6 @@ class FairShareScheduler(RequestServer[T, R]):
         self._queue_time = Histogram()
 
     # -- for users -----------------------------------------------------------------------------------------------------
-
-    async def submit(
-        self,
-        item: T,
-        *,
-        tenant: Hashable = None,
-        deadline: float | None = None,
-        timeout: float | None = None,
-        priority: int = 0,
-        cost: float | None = None,
-    ) -> R:
-        """Give the scheduler an item of a tenant's and wait for its value; see :meth:`RequestServer.submit`.
-
-        Args:
-            tenant: Its name, or a tuple of the names of its groups and its own. None is a tenant like any other.
-            item, deadline, timeout, priority, cost: As for all servers.
-
-        Raises:
-            UnknownTenant: The tenant has no settings, and there is no ``default``.
-            Exception: As for all servers.
-        """
-        work: Any = _work(item, tenant)
-        return await super().submit(work, deadline=deadline, timeout=timeout, priority=priority, cost=cost)
-
-    def submit_nowait(
-        self,
-        item: T,
-        *,
-        tenant: Hashable = None,
-        deadline: float | None = None,
-        timeout: float | None = None,
-        priority: int = 0,
-        cost: float | None = None,
-    ) -> "asyncio.Future[R]":
-        """The same without waiting, on the scheduler's loop; see :meth:`RequestServer.submit_nowait`."""
-        work: Any = _work(item, tenant)
-        return super().submit_nowait(work, deadline=deadline, timeout=timeout, priority=priority, cost=cost)
-
-    def submit_threadsafe(
-        self,
-        item: T,
-        *,
-        tenant: Hashable = None,
-        deadline: float | None = None,
-        timeout: float | None = None,
-        priority: int = 0,
-        cost: float | None = None,
-    ) -> "concurrent.futures.Future[R]":
-        """The same from any thread; see :meth:`RequestServer.submit_threadsafe`."""
-        work: Any = _work(item, tenant)
-        return super().submit_threadsafe(work, deadline=deadline, timeout=timeout, priority=priority, cost=cost)
-
-    def ask(
-        self,
-        item: T,
-        timeout: float | None = None,
-        *,
-        tenant: Hashable = None,
-        priority: int = 0,
-        cost: float | None = None,
-    ) -> R:
-        """The same, blocking, for threads and synchronous programs; see :meth:`RequestServer.ask`."""
-        work: Any = _work(item, tenant)
-        return super().ask(work, timeout, priority=priority, cost=cost)
 
     def set(self, tenant: Hashable, **changes: Any) -> Tenant:
         """Change settings of a tenant or a group while it runs; gives all of them. On the scheduler's loop.
@@ -235,14 +170,13 @@ class FairShareScheduler(RequestServer[T, R]):
 
     # -- requests ------------------------------------------------------------------------------------------------------
 
-    def _key(self, item: Any) -> Hashable:
-        return path_of(item.tenant)
+    def _key_with(self, item: T, options: RequestOptions) -> Hashable:
+        return path_of(options.get("tenant"))
 
-    def _cost(self, item: Any) -> float:
-        return 1 if self._cost_of is None else self._cost_of(item.item)
+    def _cost(self, item: T) -> float:
+        return 1 if self._cost_of is None else self._cost_of(item)
 
     def _admit(self, entry: Entry, now: float, *, may_block: bool) -> None:
-        entry.item = entry.item.item
         for dropped in self._policy.add(entry, entry.key, now, may_block=may_block, retry_after=self._retry_after()):
             self._fail(dropped, self._no_room(dropped), "dropped")
         if entry.state is State.BLOCKED and self._block_timeout is not None:
@@ -327,7 +261,7 @@ class FairShareScheduler(RequestServer[T, R]):
         item, value = entry.item, None
         error: Exception | None = None
         try:
-            value = await self._call(item)
+            value = await self._feed(entry, await self._call(item), keep=callable(self._charge))
         except Exception as e:  # the user's function may raise anything: its request ends in that
             error = deliverable(e)
         except BaseException:  # cancelled, by stop() or with its loop, or Ctrl-C: what it ran has no other end
@@ -351,7 +285,7 @@ class FairShareScheduler(RequestServer[T, R]):
             error = deliverable(e)
         self._policy.finish(entry, cost, ended)
         if error is None:
-            self._succeed(entry, value, ended)
+            self._succeed(entry, STREAMED if entry.outlet is not None and entry.outlet.count else value, ended)
         else:
             self._fail(entry, error)
 
@@ -374,8 +308,3 @@ class FairShareScheduler(RequestServer[T, R]):
     async def _end_work(self) -> None:
         self._cancel_timer()
         await self._end_workers(self._call, self._workers)
-
-
-def _work(item: Any, tenant: Hashable) -> _Work:
-    """The calls of a server lead to one another: it is wrapped by the first of them."""
-    return item if type(item) is _Work else _Work(tenant, item)

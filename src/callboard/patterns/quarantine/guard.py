@@ -107,6 +107,11 @@ class Quarantine(Generic[T]):
         self._abandoned: set[asyncio.Task[Any]] = set()
         self._counts = dict.fromkeys(("submitted", "completed", "failed", "cancelled", "quarantined", "retries"), 0)
 
+    @property
+    def spare(self) -> T | None:
+        """Where requests run that have to run alone; None: where all run."""
+        return self._spare
+
     async def run(self, key: str, call: Callable[[T], Awaitable[R]]) -> R:
         """Call ``call(target)`` and wait for its value; again after a loss.
 

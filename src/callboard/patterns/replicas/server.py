@@ -7,18 +7,21 @@ from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from typing import Any, Literal, Self, TypeVar
 
-from callboard.actors.clock import Cancellable, Clock
+from callboard.actors.clock import Clock
 from callboard.core.errors import ContextLost, Withdrawn
 from callboard.patterns.calling import Executor, deliverable
 from callboard.patterns.entries import Entry, State
 from callboard.patterns.errors import QueueFull
+from callboard.patterns.quarantine.guard import Quarantine
+from callboard.patterns.quarantine.ward import Ward
+from callboard.patterns.replicas.binding import Binding
 from callboard.patterns.replicas.ejection import Ejection, Outcome
 from callboard.patterns.replicas.errors import NoReplica
 from callboard.patterns.replicas.hedging import Hedger, Hedging
 from callboard.patterns.replicas.job import Job, Run
 from callboard.patterns.replicas.member import Member
 from callboard.patterns.replicas.picking import ReplicaLoad, ReplicaPolicy, picker_of
-from callboard.patterns.replicas.replica import NotSent, fault_of_replica
+from callboard.patterns.replicas.replica import NotSent, Seat, fault_of_replica
 from callboard.patterns.replicas.router import Router
 from callboard.patterns.replicas.seats import Given, Make, Seats
 from callboard.patterns.replicas.stats import PoolStats, ReplicaStats
@@ -67,6 +70,12 @@ class ModelReplicaPool(RequestServer[T, R]):
             nothing ran, counts as one; such a request is queued again whether ``idempotent`` or not.
         fault: Whether an error is the replica's and not the item's; otherwise, all but ``ValueError``, ``TypeError``,
             ``LookupError``, ``ArithmeticError`` and ``NotImplementedError`` are.
+        quarantine: Finds the request that kills its contexts, and refuses it: see :class:`Quarantine`, which gets None
+            as its target, and as its spare a function like a replica's. A request whose context was lost then runs
+            again as it says, be the pool ``idempotent`` or not. All refusals are the future's, also with
+            ``submit_nowait``.
+        quarantine_key: Key of an item: equal for items that would kill alike. Otherwise it is that of the caller's
+            :func:`callboard.request_key`, or the request's own.
         cost: What an item costs, called once, in ``submit``.
         max_queue: Requests that wait at most.
         max_queue_cost: Their summed cost at most.
@@ -99,6 +108,8 @@ class ModelReplicaPool(RequestServer[T, R]):
         idempotent: bool = False,
         attempts: int = 2,
         fault: Callable[[Exception], bool] = fault_of_replica,
+        quarantine: Quarantine[Any] | None = None,
+        quarantine_key: Callable[[T], str] | None = None,
         cost: Callable[[T], float] | None = None,
         max_queue: int = 1024,
         max_queue_cost: float | None = None,
@@ -123,19 +134,22 @@ class ModelReplicaPool(RequestServer[T, R]):
             raise ValueError("replicas is empty: give at least one, or a number and `make=`")
         if policy == ReplicaPolicy.CONSISTENT_HASH and key is None:
             raise ValueError('policy="consistent_hash" needs `key=`, which gives the key of an item')
+        if quarantine is not None:
+            self._ward = Ward(quarantine, quarantine_key, name, self)
+        elif quarantine_key is not None:
+            raise ValueError("quarantine_key needs quarantine")
         self._router = Router(picker_of(policy, choices, bound), ejection)
         self._seats = Seats(name, self._router, make, max_ongoing, executor, self._wake)
         self._line = WaitingLine(Limits(max_queue, max_queue_cost, OverflowPolicy(overflow)), ageing)
         self._hedger: Hedger[Job] | None = None if hedging is None else Hedger(hedging)
+        self._binding = Binding(self._line, self._router, self._seats.check, self._hedger, self._clock, self)
         self._idempotent, self._attempts, self._fault = idempotent, attempts, fault
         self._key_of, self._cost_of = key, cost
         self._block_timeout = block_timeout
         self._first = replicas if isinstance(replicas, int) else 0
-        self._jobs: dict[int, Job] = {}
         self._runs: set[Run] = set()
         self._woken = False
-        self._timer: tuple[float, Cancellable] | None = None
-        self._repeated = self._hedged = self._hedges_won = 0
+        self._repeated = self._hedges_won = 0
         self._queue_time = Histogram()
         for given in [] if isinstance(replicas, int) else replicas:
             self._seats.add(given)
@@ -226,7 +240,7 @@ class ModelReplicaPool(RequestServer[T, R]):
             queue_time=self._queue_time.snapshot(),
             total_time=self._total_time.snapshot(),
             repeated=self._repeated,
-            hedged=self._hedged,
+            hedged=self._binding.hedged,
             hedges_won=self._hedges_won,
             replicas=tuple(ReplicaStats.of(each) for each in self._router.members),
         )
@@ -253,7 +267,7 @@ class ModelReplicaPool(RequestServer[T, R]):
             self._fail(dropped, self._no_room(dropped), "dropped")
         if entry.state is State.BLOCKED and self._block_timeout is not None:
             entry.admit_by = now + self._block_timeout
-        self._jobs[entry.number] = job
+        self._binding.jobs[entry.number] = job
         self._wake()
 
     def _no_room(self, entry: Entry) -> Exception:
@@ -272,13 +286,19 @@ class ModelReplicaPool(RequestServer[T, R]):
     def _close_entry(self, entry: Entry, reason: str) -> Any:
         future = super()._close_entry(entry, reason)
         if future is not None:
-            job = self._jobs.pop(entry.number)
+            job = self._binding.jobs.pop(entry.number, None)
+            if job is None:  # it waited for its turn in quarantine
+                return future
             if self._hedger is not None:
                 self._hedger.ended(job)
             for run in job.runs:  # whose value would be dropped
-                if not run.seat.call.on_thread:
+                if not run.seat.call.on_thread and self._ward is None:  # what is in flight counts for a quarantine
                     run.task.cancel()
         return future
+
+    def _readmit(self, entry: Entry) -> None:
+        self._line.restore([entry])
+        self._wake()
 
     # -- routing -------------------------------------------------------------------------------------------------------
 
@@ -293,97 +313,41 @@ class ModelReplicaPool(RequestServer[T, R]):
         self._woken = False
         if self._stopping is not None:
             return
-        now = self._clock.time()
-        line = self._line
-        elsewhere: list[Entry] = []  # they have failed on those that are free, and wait for others
-        while line.count:
-            entry = line.peek(line.buckets()[0])
-            if entry.deadline is not None and entry.deadline <= now:
-                self._fail(entry, self._expired(entry, "queue", now), "expired")
-                continue
-            job = self._jobs[entry.number]
-            try:
-                member = self._ready(partial(self._router.pick, entry.item, job.key, job.avoid, now))
-            except Exception as e:  # the caller's policy may raise anything: the request ends in that
-                self._fail(entry, deliverable(e))
-                continue
-            if member is None and not (job.avoid and self._router.has_room):
-                break
-            line.remove(entry)
-            if member is None:
-                elsewhere.append(entry)
-                continue
-            line.admit_blocked()
-            entry.state = State.RUNNING
-            entry.started = now
-            if not job.attempts:
-                job.began = now
-                self._queue_time.add(now - entry.arrived)
-            job.attempts += 1
-            if self._hedger is not None:
-                self._hedger.started(job, now)
-            self._begin(job, member, now, hedge=False)
-        line.restore(elsewhere)
+        self._binding.bind()
         if not self._router.usable:
             for waiting in [entry for entry in self._open.values() if entry.state is not State.RUNNING]:
                 self._fail(waiting, self._no_replica())
-        if self._hedger is not None and not line.count:
-            self._hedge(self._hedger, now)
-        self._set_timer(now)
 
-    def _ready(self, find: Callable[[], Member | None]) -> Member | None:
-        """The replica that is found, unless its device is being rebuilt: then another."""
-        while True:
-            member = find()
-            if member is None or self._seats.check(member):
-                return member
+    def expire(self, entry: Entry, now: float) -> None:
+        """A request was not begun by its deadline; for :class:`Binding`."""
+        self._fail(entry, self._expired(entry, "queue", now), "expired")
 
-    def _hedge(self, hedger: Hedger[Job], now: float) -> None:
-        """Run requests that take long a second time, on replicas that are free."""
-        while (job := hedger.oldest()) is not None and hedger.due is not None and hedger.due <= now:
-            if len(job.runs) != 1 or not hedger.affordable:
-                hedger.ended(job)
-                continue
-            busy = job.runs[0].member
-            try:
-                member = self._ready(partial(self._router.other, busy, job.entry.item, job.key, now))
-            except Exception:  # of the caller's policy: the first run goes on
-                _log.exception("%s: the policy failed for a second run", self.name)
-                hedger.ended(job)
-                continue
-            if member is None:
-                return
-            hedger.ended(job)
-            hedger.spend()
-            self._hedged += 1
-            self._begin(job, member, now, hedge=True)
-
-    def _set_timer(self, now: float) -> None:
-        """Look again when an ejected replica may be probed, or a request hedged."""
-        whens = [self._router.next_probe if self._line.count else None, self._hedger.due if self._hedger else None]
-        when = min((each for each in whens if each is not None and each > now), default=None)
-        if when is not None and (self._timer is None or when < self._timer[0]):
-            if self._timer is not None:
-                self._timer[1].cancel()
-            self._timer = when, self._clock.call_later(when - now, self._timed)
-
-    def _timed(self) -> None:
-        self._timer = None
-        self._pump()
+    def refuse(self, entry: Entry, error: Exception) -> None:
+        """A request ends before it runs; for :class:`Binding`."""
+        self._fail(entry, error)
 
     # -- runs ----------------------------------------------------------------------------------------------------------
 
-    def _begin(self, job: Job, member: Member, now: float, *, hedge: bool) -> None:
+    def begin(self, job: Job, member: Member, now: float, *, hedge: bool) -> None:
+        """Run a request on a replica; for :class:`Binding`."""
         assert self._loop is not None
+        if not hedge:
+            if not job.attempts:
+                job.began = now
+                self._queue_time.add(now - job.entry.arrived)
+            job.attempts += 1
         self._router.begin(member)
         seat = self._seats[member]
         task = self._loop.create_task(
-            seat.call(job.entry.item), name=f"{self.name}: {member.name}", context=job.context
+            self._answer(seat, job.entry), name=f"{self.name}: {member.name}", context=job.context
         )
         run = Run(job, seat, task, now, hedge)
         job.runs.append(run)
         self._runs.add(run)
         task.add_done_callback(partial(self._ended, run))
+
+    async def _answer(self, seat: Seat, entry: Entry) -> Any:
+        return await self._feed(entry, await seat.call(entry.item))
 
     def _ended(self, run: Run, task: "asyncio.Task[Any]") -> None:
         """A run has ended, however that was."""
@@ -408,6 +372,8 @@ class ModelReplicaPool(RequestServer[T, R]):
             else:  # Ctrl-C: the loop ends
                 self._router.end(member, Outcome.UNKNOWN, seconds, now)
                 self._fail(job.entry, self._stopped(), "stopped")
+        if self._ward is not None and job.entry.state is State.ENDED:
+            self._ward.ran(job.entry)
         self._seats.ended(member)
         self._pump()
 
@@ -430,6 +396,11 @@ class ModelReplicaPool(RequestServer[T, R]):
         outcome = Outcome.FAULT if fault and not lost else Outcome.UNKNOWN
         self._router.end(member, outcome, seconds if began and not lost else 0.0, now)
         self._seats.check(member)
+        if self._ward is not None and began and not run.job.runs and isinstance(error, ContextLost):
+            if self._hedger is not None:
+                self._hedger.ended(run.job)
+            if self._ward.ran(run.job.entry, error):
+                return
         self._again_or_fail(run.job, member, error, may_repeat=not began or (fault and self._idempotent), fault=fault)
 
     def _is_fault(self, error: Exception) -> bool:
@@ -444,6 +415,7 @@ class ModelReplicaPool(RequestServer[T, R]):
         entry = job.entry
         if entry.state is not State.RUNNING or (job.runs and (fault or may_repeat)):
             return
+        may_repeat = may_repeat and not (entry.outlet is not None and entry.outlet.count)
         if may_repeat and not job.runs and job.attempts < self._attempts and self._stopping is None:
             job.avoid |= {member}
             if self._hedger is not None:
@@ -471,10 +443,11 @@ class ModelReplicaPool(RequestServer[T, R]):
         self._wake()
 
     async def _end_work(self) -> None:
-        if self._timer is not None:
-            self._timer[1].cancel()
-            self._timer = None
+        self._binding.end()
         tasks = {run.task for run in self._runs}
+        for run in self._runs:
+            if not run.seat.call.on_thread:
+                run.task.cancel()
         if tasks:
             ended = asyncio.ensure_future(_all(tasks))
             if not await self._within(ended, STOP_TIMEOUT):

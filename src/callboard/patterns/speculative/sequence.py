@@ -45,6 +45,11 @@ class Sequence:
         self._stops = [[int(token) for token in each] for each in request.stop]
 
     @property
+    def held(self) -> bool:
+        """Whether it waits for the reader of its tokens."""
+        return self.entry.outlet is not None and self.entry.outlet.full
+
+    @property
     def room(self) -> int:
         """Tokens that may still come."""
         return self._last - len(self.tokens)

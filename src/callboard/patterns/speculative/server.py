@@ -1,16 +1,15 @@
 """``SpeculativeDecoder``: decodes several texts at once, with tokens proposed by a draft and verified by a target."""
 
 import asyncio
-import contextlib
 import logging
-from collections.abc import AsyncGenerator, Callable, Hashable, Iterable
-from dataclasses import replace
+from collections.abc import Callable, Hashable, Iterable
 from typing import Any, Literal
 
 from callboard.actors.clock import Clock
 from callboard.core.errors import ContextLost
 from callboard.patterns.batching.results import copies
 from callboard.patterns.calling import Executor, deliverable
+from callboard.patterns.contract.outlet import STREAMED
 from callboard.patterns.entries import Entry, State
 from callboard.patterns.errors import ServerStopped
 from callboard.patterns.server import STOP_TIMEOUT, RequestServer
@@ -41,7 +40,8 @@ class SpeculativeDecoder(RequestServer[Decode, Decoded]):
 
     The tokens are those of plain decoding: equal at temperature 0, and equal in distribution above (unless
     ``acceptance="typical"`` is asked for). Up to ``max_batch`` texts share each pass; a text joins when another one
-    ends. How many tokens are proposed follows from what they gain and cost, both measured, down to none.
+    ends. :meth:`stream` gives the new tokens as soon as they are certain; while its reader lets it wait, the text takes
+    part in no pass. How many tokens are proposed follows from what they gain and cost, both measured, down to none.
 
     Args:
         target: The model; see :class:`LanguageModel`.
@@ -111,41 +111,10 @@ class SpeculativeDecoder(RequestServer[Decode, Decoded]):
         self._stepper = Stepper(target, used, self._policy, executor, self._clock, self._sequence_failed)
         self._running: list[Sequence] = []
         self._worker: asyncio.Task[None] | None = None
+        self._changed = asyncio.Event()  # a reader has made room, or a text has come or ended
         self._queue_time = Histogram()
 
     # -- for users -----------------------------------------------------------------------------------------------------
-
-    async def stream(
-        self, request: Decode, *, deadline: float | None = None, timeout: float | None = None, priority: int = 0
-    ) -> AsyncGenerator[int, None]:
-        """The new tokens of a text, as soon as they are certain. Leaving the loop cancels the request.
-
-        Args:
-            request, deadline, timeout, priority: As for :meth:`submit`.
-
-        Raises:
-            Exception: As :meth:`submit`, after the tokens that were decoded until then.
-        """
-        here = asyncio.get_running_loop()
-        tokens: asyncio.Queue[int | None] = asyncio.Queue()
-
-        def arrived(run: list[int]) -> None:
-            if request.on_tokens is not None:
-                request.on_tokens(run)
-            for token in run:
-                here.call_soon_threadsafe(tokens.put_nowait, token)
-
-        work = self.submit(replace(request, on_tokens=arrived), deadline=deadline, timeout=timeout, priority=priority)
-        task = asyncio.ensure_future(work)
-        task.add_done_callback(lambda _: here.call_soon(tokens.put_nowait, None))
-        try:
-            while (token := await tokens.get()) is not None:
-                yield token
-            await task
-        finally:
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError, Exception):  # its end was told above, or is not wanted
-                await task
 
     def stats(self) -> SpeculativeStats:
         """Figures since the start. It reads counters only; on the server's loop."""
@@ -193,6 +162,10 @@ class SpeculativeDecoder(RequestServer[Decode, Decoded]):
             entry.admit_by = now + self._block_timeout
         self._pump()
 
+    def _close_entry(self, entry: Entry, reason: str) -> Any:
+        self._changed.set()
+        return super()._close_entry(entry, reason)
+
     def _no_room(self, entry: Entry) -> Exception:
         return self._line.full(entry)
 
@@ -205,6 +178,7 @@ class SpeculativeDecoder(RequestServer[Decode, Decoded]):
 
     def _pump(self) -> None:
         """Start the worker, if there is anything to do."""
+        self._changed.set()
         if self._worker is None and self._loop is not None and self._stopping is None and self._line.count:
             # It takes requests when it runs: what is submitted in this iteration of the loop is in the first pass.
             work = self._loop.create_task(self._work(), name=f"{self.name}: passes", context=self._context.copy())
@@ -222,8 +196,14 @@ class SpeculativeDecoder(RequestServer[Decode, Decoded]):
                 self._take()
                 if not self._running:
                     break
+                ready = [sequence for sequence in self._running if not sequence.held]
+                if not ready:  # all readers are slow
+                    self._changed.clear()
+                    await self._changed.wait()
+                    self._end_texts()
+                    continue
                 try:
-                    await self._stepper.step(self._running)
+                    await self._stepper.step(ready)
                 except Exception as e:  # the user's model may raise anything: its requests end in that
                     self._pass_failed(deliverable(e))
                 self._end_texts()
@@ -257,6 +237,8 @@ class SpeculativeDecoder(RequestServer[Decode, Decoded]):
             except Exception as e:  # of the user's model, or of a prefix that is none: this request ends in it
                 self._fail(entry, deliverable(e))
                 continue
+            if entry.outlet is not None:
+                entry.outlet.room_made = self._changed.set
             self._running.append(sequence)
             self._stepper.open(sequence)
 
@@ -266,7 +248,8 @@ class SpeculativeDecoder(RequestServer[Decode, Decoded]):
         now = self._clock.time()
         for sequence in self._running:
             if sequence.finish is not None:
-                self._succeed(sequence.entry, sequence.decoded(), now)
+                streamed = sequence.entry.outlet is not None
+                self._succeed(sequence.entry, STREAMED if streamed else sequence.decoded(), now)
             if sequence.entry.state is State.RUNNING:
                 left.append(sequence)
             else:

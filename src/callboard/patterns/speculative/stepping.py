@@ -189,6 +189,9 @@ class Stepper:
         self.figures.kept(k, kept, len(run))
         if k:
             self._policy.verified(sequence.rates, k, outcome.accepted)
+        if sequence.entry.outlet is not None:
+            for token in run:
+                sequence.entry.outlet.put(token)
         if sequence.request.on_tokens is not None:
             sequence.request.on_tokens(run)
         return len(run)

@@ -71,6 +71,8 @@ class Launching:
         library = plan.library
         assert library is not None
         timeline = library.timeline
+        if timeline.behind:
+            timeline.catch_up()
         seq = timeline.issued + 1
         sources: list[Pending] = []
         known = None
@@ -136,6 +138,9 @@ class Launching:
                     block.enter(timeline, writes)
         if timeline.trails:
             timeline.seal()
+        for other in plan.beside:
+            timeline.follow(other, other.issued)
+            other.behind[timeline] = seq
         timeline.issued = seq
         status = outcome = readback = error = None
         try:

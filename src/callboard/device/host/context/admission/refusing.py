@@ -9,6 +9,7 @@ from callboard.device.host.context.ledger import Ledger
 from callboard.device.host.context.libraries import Libraries, LibraryActor
 from callboard.device.host.context.pending import Pending
 from callboard.device.host.context.plans import Plan, Plans
+from callboard.device.host.graphs.replay import StepFailed, noted
 from callboard.device.protocol.messages import Call
 
 __all__ = ["Refusing"]
@@ -67,6 +68,9 @@ class Refusing:
         Raises:
             ContextPoisoned, Unrecoverable: The context is dead.
         """
+        if isinstance(error, StepFailed):
+            assert error.__cause__ is not None
+            return noted(self.classified(error.__cause__, error.plan), error.note)
         if isinstance(error, ContextPoisoned | Unrecoverable):
             raise error
         if isinstance(error, AccelError) and not isinstance(error, LibraryError):
@@ -87,6 +91,8 @@ class Refusing:
 
     def _give_up(self, actor: LibraryActor) -> None:
         """Drop the plans of a library; its stream has been synchronised."""
+        for _, plan in self._plans.recordings_of(actor.lib):  # their replays use the handle on another stream
+            plan.timeline.finish()
         self._plans.forget(actor.lib)
         timelines = list({a.timeline: None for a in self._libraries.actors.values()})  # sources may be of others
         for timeline in timelines:

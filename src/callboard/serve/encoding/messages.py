@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
+from callboard.serve.encoding.payload import from_binary, from_json, to_binary, to_json
 from callboard.serve.errors import BadRequest
-from callboard.serve.payload import from_binary, from_json, to_binary, to_json
 from callboard.serve.tensors import Array, Tensor
 
 __all__ = ["HEADER_LENGTH", "InferRequest", "encoded", "parsed"]

@@ -1,0 +1,145 @@
+"""``Quarantine`` for programs without asyncio: calls run on the threads that make them."""
+
+import asyncio
+import concurrent.futures
+import queue
+from collections.abc import Callable
+from types import TracebackType
+from typing import Generic, Self, TypeVar
+
+from callboard._background import BackgroundLoop, open_loop
+from callboard.actors.blocking import SLICE
+from callboard.actors.clock import Clock
+from callboard.core.errors import DeviceStopped
+from callboard.device.client.line.port import request_key
+from callboard.patterns.quarantine.guard import Quarantine as AsyncQuarantine
+from callboard.patterns.quarantine.guard import QuarantineStats
+
+__all__ = ["Quarantine"]
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class Quarantine(Generic[T]):
+    """As :class:`callboard.Quarantine`, for blocking calls from any number of threads.
+
+    ::
+
+        with cb.sync.device("auto") as gpu, cb.sync.Quarantine(gpu) as quarantine:
+            y = quarantine.run("user 7", lambda device: device.blas.gemm(device.put(x), device.put(x)).get())
+
+    Each call runs on the thread that calls :meth:`run`. Where Ctrl-C ends it, its turn ends with it. It ends with the
+    interpreter, at the latest.
+
+    Args:
+        target, spare, hold, wait, max_waiting, max_keys, clock: As for :class:`callboard.Quarantine`.
+
+    Raises:
+        ValueError: A number is not positive, or not finite.
+    """
+
+    def __init__(
+        self,
+        target: T,
+        *,
+        spare: T | None = None,
+        hold: float = 600.0,
+        wait: float = 60.0,
+        max_waiting: int = 1024,
+        max_keys: int = 4096,
+        clock: Clock | None = None,
+    ) -> None:
+        self._quarantine = AsyncQuarantine(
+            target, spare=spare, hold=hold, wait=wait, max_waiting=max_waiting, max_keys=max_keys, clock=clock
+        )
+        self._background: BackgroundLoop = open_loop(self.close)
+        self._closed = False
+
+    def run(self, key: str, call: Callable[[T], R]) -> R:
+        """Call ``call(target)`` and return its value; again after a loss.
+
+        Device calls inside carry the key.
+
+        Args:
+            key: Of the request: equal for requests that would kill alike.
+            call: Given the target, or the spare; it has to make its own refs.
+
+        Raises:
+            Quarantined, DeadlineExceeded, QueueFull, TypeError, Exception: As :meth:`callboard.Quarantine.run`.
+            DeviceStopped: It was closed.
+        """
+        turns: queue.SimpleQueue[_Turn[T, R] | None] = queue.SimpleQueue()
+
+        async def here(target: T) -> R:
+            turn = _Turn[T, R](target)
+            turns.put(turn)
+            return await asyncio.wrap_future(turn.end)
+
+        running = self._background.start(self._quarantine.run(key, here))
+        running.add_done_callback(lambda _: turns.put(None))
+        token = request_key.set(key)
+        try:
+            while not running.done():
+                try:
+                    turn = turns.get(timeout=SLICE)
+                except queue.Empty:
+                    continue
+                if turn is not None:
+                    turn.take(call)
+            return running.result()
+        except concurrent.futures.CancelledError:
+            raise DeviceStopped("the quarantine was closed while this call waited") from None
+        except BaseException:  # Ctrl-C, too: what waits for its turn leaves
+            running.cancel()
+            raise
+        finally:
+            request_key.reset(token)
+
+    def pardon(self, key: str) -> bool:
+        """Forget what is held against a key; returns whether there was anything."""
+        return self._background.run(_called(lambda: self._quarantine.pardon(key)))
+
+    def stats(self) -> QuarantineStats:
+        """Figures until now."""
+        return self._background.run(_called(self._quarantine.stats))
+
+    def close(self) -> None:
+        """Calls end that wait for their turns. Closing twice is harmless."""
+        if not self._closed:
+            self._closed = True
+            self._background.leave(self.close)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class _Turn(Generic[T, R]):
+    """One run of a call, on its way to the thread that makes it, and back."""
+
+    def __init__(self, target: T) -> None:
+        self.target = target
+        self.end: concurrent.futures.Future[R] = concurrent.futures.Future()
+
+    def take(self, call: Callable[[T], R]) -> None:
+        """Make the call, on this thread."""
+        if not self.end.set_running_or_notify_cancel():
+            return
+        try:
+            value = call(self.target)
+        except Exception as e:  # of the caller's: the quarantine decides what follows
+            self.end.set_exception(e)
+        except BaseException:  # Ctrl-C: the caller is told by it
+            self.end.set_exception(concurrent.futures.CancelledError())
+            raise
+        else:
+            self.end.set_result(value)
+
+
+async def _called(function: Callable[[], R]) -> R:
+    return function()

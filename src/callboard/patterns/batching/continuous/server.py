@@ -1,0 +1,329 @@
+"""``ContinuousBatchingServer``: sequences that run step by step, and join and leave between the steps."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
+
+from callboard.actors.clock import Clock
+from callboard.core.errors import ContextLost
+from callboard.patterns.batching.continuous.policy import Preemption, StepPolicy, StepSettings
+from callboard.patterns.batching.continuous.steps import DONE, NOTHING, Last, Slot
+from callboard.patterns.batching.results import Rows, copies, rows_of
+from callboard.patterns.calling import Executor, UserCall, deliverable
+from callboard.patterns.contract.outlet import STREAMED
+from callboard.patterns.entries import Entry, State
+from callboard.patterns.errors import ItemTooLarge
+from callboard.patterns.server import RequestServer
+from callboard.patterns.stats import Distribution, Histogram, ServerStats
+from callboard.patterns.waiting import Limits, OverflowPolicy
+
+__all__ = ["ContinuousBatchingServer", "ContinuousStats"]
+
+T = TypeVar("T")
+P = TypeVar("P")
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class ContinuousStats(ServerStats):
+    """Figures of a server for continuous batching.
+
+    Attributes:
+        steps: Calls of the step function that gave results.
+        failed_steps: Calls that did not.
+        parts: Parts that they gave.
+        preempted: How often a sequence gave its place up.
+        repeated: How often one was begun again after a lost context.
+        batch_cost: Summed cost of the sequences that run now.
+        batch_size: Sequences per step.
+        step_time: Seconds per step.
+        first_part_time: Seconds from the submission of a request to its first part.
+    """
+
+    steps: int
+    failed_steps: int
+    parts: int
+    preempted: int
+    repeated: int
+    batch_cost: float
+    batch_size: Distribution
+    step_time: Distribution
+    first_part_time: Distribution
+
+
+class ContinuousBatchingServer(RequestServer[T, list[P]]):
+    """Runs many sequences in steps, such as texts token by token. A new one joins between two steps.
+
+    ::
+
+        async with cb.ContinuousBatchingServer(
+            step, max_batch=32, max_batch_cost=8192, part_cost=1, cost=len
+        ) as server:
+            async for token in server.stream(prompt):
+                ...
+
+    In a batch of whole requests, the shortest answer waits for the longest. Here the one that is complete leaves its
+    place to the next request at once (iteration-level scheduling; Yu et al., "Orca", OSDI 2022). Nothing of a request
+    that was cancelled, or is late, is in any step after that. While the reader of a stream lets its buffer be full, its
+    sequence takes part in no step; it keeps its place.
+
+    Args:
+        step: Gets the :class:`Slot` of each sequence that takes part, and returns (or is awaited for) one result for
+            each, in their order: a part, :data:`NOTHING`, :data:`DONE`, :class:`Last` with the last part, or an
+            exception, which fails its own request. Plain functions are called on a thread, others on the loop.
+        close: ``close(slot)`` is called on the server's loop when a sequence runs no more, for whatever reason, and
+            once per time that it was admitted: its state can be freed.
+        max_batch: Sequences that run at once.
+        cost: What an item costs when it begins, such as the length of its prompt; called once, in ``submit``.
+        max_batch_cost: Summed cost of the sequences that run at most, such as the tokens that a cache holds.
+        part_cost: By how much each part makes a sequence more expensive.
+        max_admitted_cost: Summed cost of the sequences that join between two steps, where there is more than one.
+        preemption: ``"never"``, ``"for_room"`` or ``"for_priority"``; see :class:`Preemption`.
+        max_queue: Requests that wait at most.
+        max_queue_cost: Their summed cost at most.
+        overflow: What happens beyond that; see :class:`OverflowPolicy`.
+        block_timeout: Seconds that ``"block"`` waits at most; None waits for ever.
+        ageing: Seconds of waiting that count as much as one level of priority; None: priorities are strict.
+        executor: Where ``step`` is called; see :class:`UserCall`.
+        name: For errors and logs.
+        clock: Tells the time; for tests.
+
+    ``submit`` gives the list of all parts. Errors of a request, beside those of :meth:`submit`: what ``step`` raised,
+    for all sequences of that step (``BadBatchResult`` where it gave another number of results); ``ItemTooLarge`` where
+    a sequence has grown beyond ``max_batch_cost`` by itself. After a ``ContextLost`` the sequences are begun again from
+    the parts that they have, once each.
+
+    Raises:
+        ValueError: A setting out of range, or settings that contradict each other.
+        TypeError: ``step`` cannot be called.
+    """
+
+    def __init__(
+        self,
+        step: Callable[[list[Slot[T, P]]], Awaitable[Rows[Any]] | Rows[Any]],
+        *,
+        close: Callable[[Slot[T, P]], object] | None = None,
+        max_batch: int = 32,
+        cost: Callable[[T], float] | None = None,
+        max_batch_cost: float | None = None,
+        part_cost: float = 0.0,
+        max_admitted_cost: float | None = None,
+        preemption: Preemption | Literal["never", "for_room", "for_priority"] = Preemption.FOR_ROOM,
+        max_queue: int = 1024,
+        max_queue_cost: float | None = None,
+        overflow: OverflowPolicy
+        | Literal["reject", "block", "drop_oldest", "drop_lowest_priority"] = OverflowPolicy.REJECT,
+        block_timeout: float | None = None,
+        ageing: float | None = 1.0,
+        executor: Executor = "auto",
+        name: str = "continuous batching",
+        clock: Clock | None = None,
+    ) -> None:
+        super().__init__(name, clock)
+        if block_timeout is not None and not block_timeout > 0:
+            raise ValueError(f"block_timeout must be positive seconds, but is {block_timeout}")
+        settings = StepSettings(
+            max_batch=max_batch,
+            max_batch_cost=max_batch_cost,
+            part_cost=part_cost,
+            max_admitted_cost=max_admitted_cost,
+            preemption=Preemption(preemption),
+            ageing=ageing,
+            limits=Limits(max_queue, max_queue_cost, OverflowPolicy(overflow)),
+        )
+        self._policy = StepPolicy(settings)
+        self._call = UserCall(step, executor, 1)
+        self._close_slot = close
+        self._cost_of = cost
+        self._block_timeout = block_timeout
+        self._worker: asyncio.Task[None] | None = None
+        self._changed = asyncio.Event()  # a reader has made room, or a request has come or ended
+        self._failed_steps = self._parts = self._preempted = self._repeated = 0
+        self._queue_time, self._step_time = Histogram(), Histogram()
+        self._batch_size, self._first_part_time = Histogram(), Histogram()
+
+    # -- for users -----------------------------------------------------------------------------------------------------
+
+    def stats(self) -> ContinuousStats:
+        """Figures since the start. It reads counters only; on the server's loop."""
+        line = self._policy.line
+        step_time = self._step_time.snapshot()
+        return ContinuousStats(
+            submitted=sum(self._ends.values()) + len(self._open),
+            **self._ends,
+            queued=line.count,
+            blocked=line.blocked,
+            running=len(self._open) - line.count - line.blocked,
+            queued_cost=line.cost,
+            queue_time=self._queue_time.snapshot(),
+            total_time=self._total_time.snapshot(),
+            steps=step_time.count,
+            failed_steps=self._failed_steps,
+            parts=self._parts,
+            preempted=self._preempted,
+            repeated=self._repeated,
+            batch_cost=self._policy.cost,
+            batch_size=self._batch_size.snapshot(),
+            step_time=step_time,
+            first_part_time=self._first_part_time.snapshot(),
+        )
+
+    # -- requests ------------------------------------------------------------------------------------------------------
+
+    def _cost(self, item: T) -> float:
+        return 1 if self._cost_of is None else self._cost_of(item)
+
+    def _admit(self, entry: Entry, now: float, *, may_block: bool) -> None:
+        for dropped in self._policy.add(entry, may_block=may_block):
+            self._fail(dropped, self._no_room(dropped), "dropped")
+        if entry.state is State.BLOCKED and self._block_timeout is not None:
+            entry.admit_by = now + self._block_timeout
+        if entry.outlet is not None:
+            entry.outlet.room_made = self._changed.set
+        self._pump()
+
+    def _no_room(self, entry: Entry) -> Exception:
+        return self._policy.line.full(entry)
+
+    def _leave(self, entry: Entry) -> None:
+        self._policy.forget(entry)
+        self._policy.line.admit_blocked()
+        self._pump()
+
+    def _close_entry(self, entry: Entry, reason: str) -> Any:
+        self._changed.set()
+        return super()._close_entry(entry, reason)
+
+    # -- steps ---------------------------------------------------------------------------------------------------------
+
+    def _pump(self) -> None:
+        """Start the worker, if there is anything to do."""
+        self._changed.set()
+        if self._worker is None and self._loop is not None and self._stopping is None and self._policy.line.count:
+            # It takes requests when it runs: what is submitted in this iteration of the loop is in the first step.
+            work = self._loop.create_task(self._work(), name=f"{self.name}: steps", context=self._context.copy())
+            self._worker = work
+            work.add_done_callback(self._worker_ended)
+
+    def _worker_ended(self, worker: "asyncio.Task[None]") -> None:
+        self._worker = None
+        if not worker.cancelled() and isinstance(error := worker.exception(), Exception):
+            _log.error("%s: an internal error ended a step; its requests have failed", self.name, exc_info=error)
+        self._pump()
+
+    async def _work(self) -> None:
+        """Run steps as long as there is a sequence."""
+        policy = self._policy
+        try:
+            while self._stopping is None:
+                self._changed.clear()
+                self._replan()
+                if not policy.running:
+                    break
+                ready = [slot for slot in policy.running if not (slot.entry.outlet and slot.entry.outlet.full)]
+                if not ready:  # all readers are slow
+                    await self._changed.wait()
+                    continue
+                await self._step(ready)
+                await asyncio.sleep(0)  # a function that is called on the loop may never suspend
+        finally:  # where it was cancelled, by stop() or with its loop, the sequences have no other end
+            slots, policy.running = policy.running, []
+            for slot in slots:
+                self._fail(slot.entry, self._stopped(), "stopped")
+                self._closed(slot)
+
+    def _replan(self) -> None:
+        """Let sequences leave and join."""
+        now = self._clock.time()
+        for slot in self._policy.sweep():
+            self._closed(slot)
+        plan = self._policy.plan(now)
+        for entry in plan.late:
+            self._fail(entry, self._expired(entry, "queue", now), "expired")
+        for slot in plan.outgrown:
+            self._fail(
+                slot.entry,
+                ItemTooLarge(
+                    f"{self.name}: the sequence costs {slot.cost:g} after {len(slot.parts)} parts, and max_batch_cost "
+                    f"is {self._policy.settings.max_batch_cost:g}"
+                ),
+            )
+            self._closed(slot)
+        for slot in plan.preempted:
+            self._closed(slot)
+        self._preempted += len(plan.preempted)
+        for slot in plan.admitted:
+            if not slot.parts and not slot.entry.repeated:
+                self._queue_time.add(now - slot.entry.arrived)
+
+    async def _step(self, slots: list[Slot[Any, Any]]) -> None:
+        started = self._clock.time()
+        try:
+            results = rows_of(await self._call(slots), len(slots))
+        except Exception as e:  # the user's function may raise anything: its sequences end in that
+            self._failed_steps += 1
+            self._step_failed(slots, deliverable(e))
+            return
+        now = self._clock.time()
+        self._step_time.add(now - started)
+        self._batch_size.add(len(slots))
+        given: set[int] = set()
+        for slot, result in zip(slots, results, strict=True):
+            slot.fresh = False
+            if slot.entry.state is not State.RUNNING:
+                continue  # it has ended meanwhile
+            if isinstance(result, BaseException):
+                error = deliverable(result)
+                self._fail(slot.entry, copies(error, 2)[1] if id(result) in given else error)
+                given.add(id(result))
+            elif result is not NOTHING:
+                self._received(slot, result, now)
+
+    def _received(self, slot: Slot[Any, Any], result: Any, now: float) -> None:
+        ended = result is DONE or isinstance(result, Last)
+        if result is not DONE:
+            part = result.part if isinstance(result, Last) else result
+            if not slot.parts:
+                self._first_part_time.add(now - slot.entry.arrived)
+            self._parts += 1
+            self._policy.grown(slot, part)
+            if slot.entry.outlet is not None:
+                slot.entry.outlet.put(part)
+        if ended:
+            self._succeed(slot.entry, slot.parts if slot.entry.outlet is None else STREAMED, now)
+
+    def _step_failed(self, slots: list[Slot[Any, Any]], error: Exception) -> None:
+        failed = [slot for slot in slots if slot.entry.state is State.RUNNING]
+        if isinstance(error, ContextLost) and self._stopping is None:
+            again = [slot for slot in failed if not slot.entry.repeated]
+            failed = [slot for slot in failed if slot.entry.repeated]
+            for slot in again:
+                slot.entry.repeated = True
+            self._repeated += len(again)
+            held = [slot for slot in self._policy.running if slot not in slots and slot.entry.state is State.RUNNING]
+            for slot in (*again, *held):  # the states of those that took no part are gone, too
+                self._closed(slot)
+            self._policy.interrupt([*again, *held])
+        for slot, each in zip(failed, copies(error, len(failed)), strict=True):
+            self._fail(slot.entry, each)
+
+    def _closed(self, slot: Slot[Any, Any]) -> None:
+        """A sequence runs no more, or not for now."""
+        if self._close_slot is None:
+            return
+        try:
+            self._close_slot(slot)
+        except Exception:  # of the user's hook: nothing depends on it
+            _log.exception("%s: close() of a sequence failed", self.name)
+
+    # -- life ----------------------------------------------------------------------------------------------------------
+
+    def _drain(self) -> None:
+        self._pump()
+
+    async def _end_work(self) -> None:
+        self._changed.set()
+        await self._end_workers(self._call, set() if self._worker is None else {self._worker})

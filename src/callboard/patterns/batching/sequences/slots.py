@@ -1,0 +1,52 @@
+"""``SequenceSlot``, what a worker knows of a sequence, and ``SequenceLost``, how a request of one that is gone ends."""
+
+from collections.abc import Hashable
+from typing import Any, Literal
+
+from callboard.actors.errors import AccelError
+
+__all__ = ["SequenceLost", "SequenceSlot", "WhyLost"]
+
+WhyLost = Literal["unknown", "ended", "idle", "failed", "restarted"]
+
+
+class SequenceLost(AccelError):
+    """There is no such sequence, or no longer: its state is gone. Start it again.
+
+    Attributes:
+        sequence: Its name.
+        reason: ``"unknown"``: it was never started, or is forgotten. ``"ended"``: a request said ``end=True``.
+            ``"idle"``: nothing came for ``idle_timeout`` seconds. ``"failed"``: the function raised for a batch that it
+            was in, or its worker lost its context. ``"restarted"``: another request said ``start=True``.
+    """
+
+    def __init__(self, message: str = "", sequence: Hashable = None, reason: WhyLost = "unknown") -> None:
+        super().__init__(message)
+        self.sequence = sequence
+        self.reason: WhyLost = reason
+
+
+class SequenceSlot:
+    """A sequence on its worker.
+
+    Attributes:
+        sequence: Its name.
+        number: Its place: from 0 to ``max_sequences - 1``, of no other sequence on that worker; an index into what the
+            worker keeps on a device.
+        start: This is its first request: what the place held before is to be cleared.
+        end: This is its last request.
+        state: The function's own, None at first.
+    """
+
+    __slots__ = ("end", "number", "sequence", "start", "state")
+
+    def __init__(self, sequence: Hashable, number: int) -> None:
+        self.sequence = sequence
+        self.number = number
+        self.start = True
+        self.end = False
+        self.state: Any = None
+
+    def __repr__(self) -> str:
+        marks = f"{', start' if self.start else ''}{', end' if self.end else ''}"
+        return f"<SequenceSlot {self.number} of {self.sequence!r}{marks}>"

@@ -1,0 +1,217 @@
+"""``Callers``: the ways to give a server a request: awaited, without waiting, from a thread, part by part."""
+
+import asyncio
+import concurrent.futures
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, Generator
+from typing import Any, Generic, TypeVar, Unpack
+
+from callboard.actors.blocking import wait
+from callboard.actors.clock import Clock, LoopClock
+from callboard.actors.errors import AskTimeout
+from callboard.patterns.contract.options import AskOptions, RequestOptions
+from callboard.patterns.contract.outlet import STREAMED, Outlet, Reading
+from callboard.patterns.errors import ServerStopped
+
+__all__ = ["BUFFER", "PATIENCE", "Callers"]
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+BUFFER = 16
+"""Parts that wait for the reader of a stream at most, unless it says otherwise."""
+
+PATIENCE = 60.0
+"""Seconds for which the reader of a stream may leave its buffer full, unless it says otherwise."""
+
+
+class Callers(ABC, Generic[T, R]):
+    """The callers' side of all servers.
+
+    Args:
+        name: For errors.
+        clock: Tells the time; for tests.
+    """
+
+    def __init__(self, name: str, clock: Clock | None) -> None:
+        self.name = name
+        self._clock = clock or LoopClock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stopping: asyncio.Future[None] | None = None
+
+    @abstractmethod
+    def _enter(
+        self, item: T, options: RequestOptions, *, may_block: bool, outlet: Outlet | None = None
+    ) -> "asyncio.Future[R]":
+        """Make a request of an item, on the server's loop; what refuses it is raised."""
+
+    @abstractmethod
+    def _refusal(self) -> ServerStopped:
+        """The error of a request to a server that takes none."""
+
+    # -- the whole answer ----------------------------------------------------------------------------------------------
+
+    async def submit(self, item: T, **options: Unpack[RequestOptions]) -> R:
+        """Give the server an item and wait for its value.
+
+        Cancelling the task that waits cancels the request: it leaves the queue at once, and if it runs its value is
+        dropped. Other requests of its batch are not affected.
+
+        Args:
+            item: What the function gets, in a batch.
+            options: ``deadline``, ``timeout``, ``priority``, ``cost`` and what only some servers take; see
+                :class:`RequestOptions`.
+
+        Raises:
+            QueueFull: There was no room, or it was dropped in favour of another request.
+            DeadlineExceeded: There was no value by the deadline, or there would have been none.
+            ItemTooLarge: It fits no batch, or not into the queue.
+            ServerStopped: The server has stopped, is draining, or stopped meanwhile.
+            TypeError: An option that this server does not take.
+            Exception: What the function raised, or returned for this item; what ``cost`` or ``bucket`` raised for it.
+        """
+        if asyncio.get_running_loop() is not self._loop:
+            return await asyncio.wrap_future(self.submit_threadsafe(item, **options))
+        return await self._enter(item, options, may_block=True)
+
+    def submit_nowait(self, item: T, **options: Unpack[RequestOptions]) -> "asyncio.Future[R]":
+        """The same without waiting, on the server's loop: the future's ``cancel()`` cancels the request.
+
+        Raises:
+            QueueFull, DeadlineExceeded, ItemTooLarge, ServerStopped, Exception: At the call, as for :meth:`submit`.
+            RuntimeError: Called on another thread or loop.
+        """
+        if asyncio._get_running_loop() is not self._loop or self._loop is None:
+            raise RuntimeError(f"{self.name}: submit_nowait is for the loop of the server; use submit_threadsafe")
+        return self._enter(item, options, may_block=False)
+
+    def submit_threadsafe(self, item: T, **options: Unpack[RequestOptions]) -> "concurrent.futures.Future[R]":
+        """The same from any thread: all errors of the request are the future's, and its ``cancel()`` cancels it.
+
+        Raises:
+            ServerStopped: At the call, where the server has stopped or was not started.
+        """
+        return self._on_its_loop(self.submit(item, **options))
+
+    def ask(self, item: T, timeout: float | None = None, **options: Unpack[AskOptions]) -> R:
+        """Give the server an item and block until its value is there; for threads and synchronous programs.
+
+        Args:
+            item, options: As for :meth:`submit`.
+            timeout: Seconds; a request that is not done by then is cancelled. None waits as long as the server lives.
+
+        Raises:
+            AskTimeout: No value in time.
+            RuntimeError: Called on the thread of the server's loop, where it would dead-lock.
+            Exception: As :meth:`submit`.
+        """
+        self._check_thread("ask", "await submit()")
+        future = self.submit_threadsafe(item, **options)
+        try:
+            return wait(future, timeout)
+        except TimeoutError:
+            if future.done():  # the request's own
+                raise
+            future.cancel()
+            raise AskTimeout(f"{self.name} gave no value within {timeout:g} s; the request was cancelled") from None
+        except concurrent.futures.CancelledError:
+            raise self._refusal() from None  # its loop has ended
+        except BaseException:  # Ctrl-C: the waiter leaves, and with it the request
+            future.cancel()
+            raise
+
+    # -- part by part --------------------------------------------------------------------------------------------------
+
+    async def stream(
+        self, item: T, *, buffer: int = BUFFER, patience: float | None = PATIENCE, **options: Unpack[RequestOptions]
+    ) -> AsyncGenerator[Any, None]:
+        """Give the server an item and read its answer part by part: ``async for part in server.stream(item)``.
+
+        The parts are what the function's answer for this item yields; an answer that is no asynchronous iterator is the
+        only part. Leaving the loop, or cancelling the task that reads, cancels the request and closes the iterator. As
+        with all generators, that is when the generator itself is closed or dropped: where it has a name, read it
+        ``async with contextlib.aclosing(stream)``.
+
+        Args:
+            item, options: As for :meth:`submit`; a deadline is that of the last part.
+            buffer: Parts that are made ahead of the reader at most. Beyond that the answer waits, and others go on.
+            patience: Seconds that it waits at most; None: until the deadline, or as long as the server lives.
+
+        Raises:
+            SlowReader: The buffer was full for longer than ``patience``; the parts in it come first.
+            Exception: As :meth:`submit`, behind the parts that there were.
+        """
+        if asyncio.get_running_loop() is self._loop:
+            reading = self._read(item, buffer, patience, options)
+            try:
+                while (part := await reading.next()) is not STREAMED:
+                    yield part
+            finally:
+                reading.leave()
+            return
+        opened = self._on_its_loop(self._opened(item, buffer, patience, options))
+        reading = await asyncio.wrap_future(opened)
+        try:
+            while (part := await asyncio.wrap_future(self._on_its_loop(reading.next()))) is not STREAMED:
+                yield part
+        finally:
+            self._leave_from_elsewhere(reading)
+
+    def iterate(
+        self, item: T, *, buffer: int = BUFFER, patience: float | None = PATIENCE, **options: Unpack[RequestOptions]
+    ) -> Generator[Any, None, None]:
+        """The same for threads and synchronous programs: ``for part in server.iterate(item)``.
+
+        Args:
+            item, buffer, patience, options: As for :meth:`stream`.
+
+        Raises:
+            RuntimeError: Called on the thread of the server's loop, where it would dead-lock.
+            Exception: As :meth:`stream`.
+        """
+        self._check_thread("iterate", "use stream()")
+        reading = wait(self._on_its_loop(self._opened(item, buffer, patience, options)))
+        try:
+            while (part := wait(self._on_its_loop(reading.next()))) is not STREAMED:
+                yield part
+        except concurrent.futures.CancelledError:
+            raise self._refusal() from None  # its loop has ended
+        finally:
+            self._leave_from_elsewhere(reading)
+
+    def _read(self, item: T, buffer: int, patience: float | None, options: RequestOptions) -> Reading:
+        outlet = Outlet(buffer, patience, self._clock)
+        return Reading(outlet, self._enter(item, options, may_block=True, outlet=outlet))
+
+    async def _opened(self, item: T, buffer: int, patience: float | None, options: RequestOptions) -> Reading:
+        return self._read(item, buffer, patience, options)
+
+    # -- threads -------------------------------------------------------------------------------------------------------
+
+    def _check_thread(self, name: str, instead: str) -> None:
+        if self._loop is not None and asyncio._get_running_loop() is self._loop:
+            raise RuntimeError(f"{self.name}: {name}() on the server's own loop would dead-lock; {instead} instead")
+
+    def _on_its_loop(self, work: Any) -> "concurrent.futures.Future[Any]":
+        """Run a coroutine on the server's loop.
+
+        Raises:
+            ServerStopped: The server has stopped or was not started.
+        """
+        loop = self._loop
+        if loop is None or self._stopping is not None or loop.is_closed():
+            work.close()
+            raise self._refusal()
+        try:
+            return asyncio.run_coroutine_threadsafe(work, loop)
+        except RuntimeError:  # the loop was closed just now
+            work.close()
+            raise self._refusal() from None
+
+    def _leave_from_elsewhere(self, reading: Reading) -> None:
+        loop = self._loop
+        assert loop is not None
+        try:
+            loop.call_soon_threadsafe(reading.leave)
+        except RuntimeError:  # the loop is closed, and the request has ended with it
+            return

@@ -1,0 +1,1 @@
+"""Inference requests and responses on the wire."""

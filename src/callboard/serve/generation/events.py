@@ -1,0 +1,85 @@
+"""``Events``: a response in parts (server-sent events), and how it ends in an error."""
+
+import logging
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from typing import Any
+
+import msgspec
+from starlette.types import Send
+
+from callboard.serve.errors import Refusal, refusal_of
+
+__all__ = ["Events", "error_event", "event", "events_of"]
+
+_log = logging.getLogger("callboard.serve")
+
+
+def event(content: Any) -> bytes:
+    """A server-sent event of a value, as JSON."""
+    return b"data: " + msgspec.json.encode(content) + b"\n\n"
+
+
+def error_event(error: Exception, refusal: Refusal) -> bytes:
+    """The last event of a stream of OpenAI's API that fails; ``code`` is the name of the error's class."""
+    kind = "invalid_request_error" if refusal.status < 500 else "server_error"
+    content = {"message": refusal.reason, "type": kind, "param": None, "code": type(error).__name__}
+    return event({"error": {**content, "status": refusal.status}})
+
+
+class Events:
+    """A response that is sent while it is made. Its first event is there: what fails before it is an error response.
+
+    Args:
+        first: The first event.
+        rest: The others.
+        failed: Makes the last event of a stream that fails.
+    """
+
+    status_code = 200
+
+    def __init__(
+        self, first: bytes, rest: AsyncGenerator[bytes, None], failed: Callable[[Exception, Refusal], bytes]
+    ) -> None:
+        self._first = first
+        self._rest = rest
+        self._failed = failed
+
+    async def send(self, path: str, send: Send) -> None:
+        """Send all of it, each event when it is made, and no faster than the client reads."""
+        headers = [
+            (b"content-type", b"text/event-stream; charset=utf-8"),
+            (b"cache-control", b"no-cache"),
+            (b"x-accel-buffering", b"no"),  # for proxies that would collect events
+        ]
+        async with aclosing(self._rest):
+            await send({"type": "http.response.start", "status": self.status_code, "headers": headers})
+            await send({"type": "http.response.body", "body": self._first, "more_body": True})
+            try:
+                async for each in self._rest:
+                    await send({"type": "http.response.body", "body": each, "more_body": True})
+            except Exception as e:  # whatever a model raises, its client is told
+                refusal = refusal_of(e)
+                _log.warning("%s: the stream ended in %d %s", path, refusal.status, refusal.reason)
+                await send({"type": "http.response.body", "body": self._failed(e, refusal), "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
+
+    async def close(self) -> None:
+        """It is not sent: what makes it ends."""
+        await self._rest.aclose()
+
+
+async def events_of(
+    source: AsyncGenerator[bytes, None], failed: Callable[[Exception, Refusal], bytes] = error_event
+) -> Events:
+    """The response, once its first event is there.
+
+    Raises:
+        Exception: What ``source`` raised before that.
+    """
+    try:
+        first = await anext(source)
+    except BaseException:  # a client that leaves, too
+        await source.aclose()
+        raise
+    return Events(first, source, failed)

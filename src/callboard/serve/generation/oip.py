@@ -1,0 +1,85 @@
+"""Handlers of the Open Inference Protocol for text: ``generate`` and ``generate_stream``."""
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+
+from callboard.serve.app import App
+from callboard.serve.edge import Body, decode_json
+from callboard.serve.errors import BadRequest, HttpError, Refusal
+from callboard.serve.generation.events import Events, event, events_of
+from callboard.serve.generation.model import Asked, Generation, TextModel
+
+__all__ = ["generate", "generate_stream"]
+
+
+class _Parameters(msgspec.Struct, forbid_unknown_fields=True):
+    """Of a request; those that would change the answer and are not supported have only their neutral values."""
+
+    max_tokens: int = 20
+    temperature: float | None = None
+    seed: int | None = None
+    stop: list[str] = []
+    top_p: float = 1.0
+    best_of: int = 1
+    frequency_penalty: float = 0.0
+
+
+class _Request(msgspec.Struct, forbid_unknown_fields=True):
+    text_input: str
+    id: str = ""
+    parameters: _Parameters = msgspec.field(default_factory=_Parameters)
+
+
+NEUTRAL = {"top_p": 1, "best_of": 1, "frequency_penalty": 0}
+
+
+async def generate(app: App, request: Request, body: memoryview) -> Body:
+    """Continue a text, and answer with all of it."""
+    generation, head = _begun(app, request, body)
+    text = await generation.whole()
+    return Body({**head, "text_output": text, "details": _details(generation)})
+
+
+async def generate_stream(app: App, request: Request, body: memoryview) -> Events:
+    """Continue a text, and send each piece when it is there."""
+    generation, head = _begun(app, request, body)
+    return await events_of(_pieces(generation, head), _failed)
+
+
+def _begun(app: App, request: Request, body: memoryview) -> tuple[Generation, dict[str, Any]]:
+    app.check_accepting()
+    model = app.find(request.path_params["model"], request.path_params.get("version"))
+    if not isinstance(model, TextModel):
+        raise HttpError(f"model {model.name!r} does not generate text", 404)
+    model.check_ready()
+    asked: _Request = decode_json(body, _Request)
+    given = asked.parameters
+    for name, neutral in NEUTRAL.items():
+        if getattr(given, name) != neutral:
+            raise BadRequest(f"{name} is {getattr(given, name)!r}, but only {neutral!r} is supported")
+    what = Asked(asked.text_input, given.max_tokens, given.stop, given.temperature or 0.0, given.seed)
+    head = {"model_name": model.name, "model_version": model.version, **({"id": asked.id} if asked.id else {})}
+    return model.begin(what, app.limits.request_timeout), head
+
+
+async def _pieces(generation: Generation, head: dict[str, Any]) -> AsyncGenerator[bytes, None]:
+    async with aclosing(generation.texts()) as texts:
+        async for piece in texts:
+            yield event({**head, "text_output": piece, "done": False})
+    yield event({**head, "text_output": "", "done": True, "details": _details(generation)})
+
+
+def _details(generation: Generation) -> dict[str, Any]:
+    return {
+        "finish_reason": generation.finish,
+        "prompt_tokens": generation.prompt_tokens,
+        "new_tokens": generation.new_tokens,
+    }
+
+
+def _failed(error: Exception, refusal: Refusal) -> bytes:
+    return event({"error": refusal.reason, "code": type(error).__name__, "status": refusal.status})

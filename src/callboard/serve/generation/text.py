@@ -1,0 +1,80 @@
+"""From tokens to text as they come: ``Detokenizer`` and ``StopStrings``. No I/O."""
+
+from collections.abc import Callable, Sequence
+
+__all__ = ["Detokenizer", "StopStrings"]
+
+UNFINISHED = "\ufffd"
+"""What a decoder gives for bytes that are no character, or not yet."""
+
+
+class Detokenizer:
+    """The text of tokens that come one by one: characters that need several of them come when they are complete.
+
+    How a token is written depends on those before it (a space, half a character), so it is decoded with a few of them.
+    Each token is decoded a bounded number of times (Hugging Face, "text-generation-inference", detokenisation by two
+    offsets).
+
+    Args:
+        decode: Text of tokens.
+    """
+
+    def __init__(self, decode: Callable[[list[int]], str]) -> None:
+        self._decode = decode
+        self._tokens: list[int] = []
+        self._said = 0  # of these tokens, the text was given
+
+    def add(self, token: int) -> str:
+        """The text that is certain with this token; may be empty."""
+        self._tokens.append(token)
+        return self._more(final=False)
+
+    def end(self) -> str:
+        """What is left, also where it is no character."""
+        return self._more(final=True)
+
+    def _more(self, *, final: bool) -> str:
+        before = self._decode(self._tokens[: self._said]) if self._said else ""
+        text = self._decode(self._tokens)
+        if len(text) <= len(before) or (text.endswith(UNFINISHED) and not final):
+            return ""
+        self._tokens = self._tokens[self._said :]
+        self._said = len(self._tokens)
+        return text[len(before) :]
+
+
+class StopStrings:
+    """Ends a text before the first of some strings, and holds back what may be the beginning of one.
+
+    Args:
+        stops: None of them empty.
+    """
+
+    def __init__(self, stops: Sequence[str]) -> None:
+        self._stops = list(stops)
+        self._held = ""
+        self.stopped = False
+
+    def add(self, text: str) -> str:
+        """The text that is certain with this one; what follows a stop is dropped."""
+        if self.stopped:
+            return ""
+        text = self._held + text
+        found = [place for stop in self._stops if (place := text.find(stop)) >= 0]
+        if found:
+            self.stopped, self._held = True, ""
+            return text[: min(found)]
+        keep = max((_overlap(text, stop) for stop in self._stops), default=0)
+        self._held = text[len(text) - keep :]
+        return text[: len(text) - keep]
+
+    def end(self) -> str:
+        """What was held back."""
+        held, self._held = self._held, ""
+        return held
+
+
+def _overlap(text: str, stop: str) -> int:
+    """Length of the longest end of the text that the string begins with."""
+    longest = min(len(text), len(stop) - 1)
+    return next((n for n in range(longest, 0, -1) if text.endswith(stop[:n])), 0)
