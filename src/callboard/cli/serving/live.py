@@ -93,7 +93,9 @@ class Watch:
 
 def _to_models(route: str) -> bool:
     """Whether requests to this route run a model: probes and metrics would hide them."""
-    return route.endswith("/infer") or (route.startswith("/v1/") and not route.startswith("/v1/models"))
+    return route.endswith(("/infer", "/generate", "/generate_stream")) or (
+        route.startswith("/v1/") and not route.startswith("/v1/models")
+    )
 
 
 class ClearingHandler(logging.StreamHandler[TextIO]):
