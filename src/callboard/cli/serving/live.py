@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import shutil
 from collections import deque
 from dataclasses import dataclass
 from typing import TextIO
@@ -125,7 +126,8 @@ async def _show_line(app: App, stream: TextIO) -> None:
     try:
         while True:
             await asyncio.sleep(EVERY)
-            stream.write(f"{CLEAR}{watch.line()}")
+            columns = shutil.get_terminal_size().columns
+            stream.write(f"{CLEAR}{watch.line()[: columns - 1]}")  # a line that wraps could not be cleared
             stream.flush()
     finally:
         stream.write(CLEAR)
