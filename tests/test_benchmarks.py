@@ -304,7 +304,7 @@ def test_minilm(tmp_path: Path) -> None:
     pytest.importorskip("safetensors", reason="for the extra demo")
     pytest.importorskip("torch", reason="for the extra demo")
     results = run(tmp_path, "minilm", "--texts", "40")["results"]
-    assert set(results["closed loop of 64, mixed lengths"]) == {"by length", "by arrival", "no batching"}
+    assert set(results["closed loop of 64, mixed lengths"]) >= {"by length", "by arrival", "no batching"}
     assert results["swaps"]["failed"] == results["killed host"]["failed"] == 0
     assert results["killed host"]["requests"] > 0
 
