@@ -96,6 +96,7 @@ if TYPE_CHECKING:
     from callboard.patterns.fairshare.stats import FairShareStats, TenantStats
     from callboard.patterns.hotswap.canary import Canary
     from callboard.patterns.hotswap.errors import SwapFailed, SwapInProgress, UnknownVersion
+    from callboard.patterns.hotswap.memory import DeviceMemory, MemoryKept
     from callboard.patterns.hotswap.results import HotSwapReply, HotSwapStats, SwapReport
     from callboard.patterns.hotswap.server import ModelHotSwapServer
     from callboard.patterns.hotswap.versions import ModelVersion, VersionState, VersionStats
@@ -242,6 +243,10 @@ _NAMES = {
         "SequenceLost",
         "SequenceSlot",
     ),
+    "callboard.patterns.hotswap.memory": (
+        "DeviceMemory",
+        "MemoryKept",
+    ),
     "callboard.patterns.waiting": ("OverflowPolicy",),
     "callboard.retry": ("request_key", "retrying"),
     "callboard.serve.starting": ("serve",),
@@ -285,6 +290,7 @@ __all__ = [
     "Decoded",
     "Device",
     "DeviceConfig",
+    "DeviceMemory",
     "DeviceMismatch",
     "DeviceStopped",
     "DeviceSupervisor",
@@ -316,6 +322,7 @@ __all__ = [
     "Lost",
     "Mailbox",
     "MailboxFull",
+    "MemoryKept",
     "Model",
     "ModelDraft",
     "ModelHotSwapServer",
