@@ -107,6 +107,7 @@ if TYPE_CHECKING:
     from callboard.patterns.moe.server import MoeRouter
     from callboard.patterns.quarantine.errors import Quarantined
     from callboard.patterns.quarantine.guard import Quarantine, QuarantineStats
+    from callboard.patterns.replicas.autoscale import Autoscale
     from callboard.patterns.replicas.ejection import Ejection
     from callboard.patterns.replicas.errors import NoReplica
     from callboard.patterns.replicas.hedging import Hedging
@@ -247,6 +248,7 @@ _NAMES = {
         "DeviceMemory",
         "MemoryKept",
     ),
+    "callboard.patterns.replicas.autoscale": ("Autoscale",),
     "callboard.patterns.waiting": ("OverflowPolicy",),
     "callboard.retry": ("request_key", "retrying"),
     "callboard.serve.starting": ("serve",),
@@ -266,6 +268,7 @@ __all__ = [
     "ActorStopped",
     "AllForOne",
     "AskTimeout",
+    "Autoscale",
     "BackendUnavailable",
     "Backoff",
     "BadBatchResult",
