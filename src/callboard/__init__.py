@@ -80,6 +80,7 @@ if TYPE_CHECKING:
     from callboard.patterns.batching.server import BatchingStats, DynamicBatchingServer
     from callboard.patterns.batching.settings import Dispatch, pow2_length
     from callboard.patterns.cascade.calibration import Calibration
+    from callboard.patterns.cascade.drift import Drift, DriftAlarm
     from callboard.patterns.cascade.server import CascadeReply, CascadeStats, InferenceCascade
     from callboard.patterns.cascade.stages import CascadeStage
     from callboard.patterns.contract.options import RequestOptions
@@ -249,6 +250,10 @@ _NAMES = {
         "MemoryKept",
     ),
     "callboard.patterns.replicas.autoscale": ("Autoscale",),
+    "callboard.patterns.cascade.drift": (
+        "Drift",
+        "DriftAlarm",
+    ),
     "callboard.patterns.waiting": ("OverflowPolicy",),
     "callboard.retry": ("request_key", "retrying"),
     "callboard.serve.starting": ("serve",),
@@ -300,6 +305,8 @@ __all__ = [
     "Directive",
     "Dispatch",
     "Draft",
+    "Drift",
+    "DriftAlarm",
     "DriverError",
     "DynamicBatchingServer",
     "Ejection",
