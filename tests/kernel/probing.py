@@ -15,6 +15,7 @@ from callboard.core.op import Op, info_of, outputs_of
 from callboard.core.operand import Placeholder, Role, StructOperand, operands_of, parts_of
 from callboard.core.opinfo import OpField
 from callboard.kernel.fft.transform import HALF
+from callboard.kernel.ipc import IpcMemHandle
 from callboard.kernel.nvrtc import Geometry, LaunchSpec, Source
 from callboard.kernel.sparse_lt.structured import FACTORS, StructuredRef, compressed_bytes
 
@@ -30,10 +31,13 @@ RESULTS = {"i8": "i32", "f32": "c64", "f64": "c128"}
 """What an op may make of a dtype: sums of integers, transforms of real numbers."""
 KINDS = {"f32": "R2C", "f64": "D2Z", "c64": "C2C", "c128": "Z2Z"}
 """A transform of each dtype that has one; of halves, in pairs, the complex one."""
+HANDLE = IpcMemHandle(
+    device="", generation=0, pid=0, started=0, handle=b"", lease="", nbytes=4, offset=0, dtype="f32", shape=(1,)
+)
 MOST_AXES = 3
 FP8 = ("f8_e4m3", "f8_e5m2")
 """Products take them mixed."""
-INDICES = ("pivots", "offsets", "lengths")
+INDICES = ("pivots", "indices", "offsets", "lengths")
 """Operands that are integers beside arrays of any dtype."""
 
 
@@ -74,9 +78,11 @@ def messages_of(op: type[Op[Any, Any]], dtype: DType) -> Iterator[Op[Any, Any]]:
     """Messages with every required operand of every number of axes, written ones also of the result's dtype."""
     info = info_of(op)
     required = [f for f in info.dynamic if not f.optional and _is_required(op, f.name)]
-    settings = {name: _setting(name, dtype) for name in info.statics if _is_required(op, name)}
+    settings = {n: _setting(n, dtype) for n in info.statics if n != "expression" and _is_required(op, n)}
     if "load" in info.statics:  # a transform around functions of the user's needs one, and to be told what it is
         settings |= {"load": "source", "kind": "R2C" if dtype.name in ("f32", "f64") else "C2C"}
+    if "expression" in info.statics:
+        settings["expression"] = "any(x)" if "axes" in info.statics else "x"
     settings |= _operators(info.statics, dtype)
     if "body" in info.statics:  # what a CPU runs
         settings["body"] = b"body"
@@ -152,7 +158,12 @@ def _is_required(op: type[Op[Any, Any]], name: str) -> bool:
 def _setting(name: str, dtype: DType) -> Any:
     kind = KINDS.get(dtype.name, "C2C")
     values = {"dtype": dtype.name, "shape": (EXTENT,), "kind": kind, "dims": (EXTENT,), "low": 0.0, "high": 1.0}
-    values |= {"k": 1, "bins": 2, "handle": ""}
+    values |= {"length": EXTENT, "k": 1, "bins": 2, "images": (), "keep": ("out",)}
     values |= {"name": "f", "source": Source("text"), "spec": LaunchSpec("f", (), Geometry((1, 1, 1), (1, 1, 1)))}
-    values |= {"format": "csr", "equation": "ij->ji", **dict.fromkeys(("modes_a", "modes_b", "modes_out"), "ij")}
+    values |= {
+        "handle": HANDLE.as_bytes().hex(),
+        "format": "csr",
+        "equation": "ij->ji",
+        **dict.fromkeys(("modes_a", "modes_b", "modes_out"), "ij"),
+    }
     return values[name]

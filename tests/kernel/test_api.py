@@ -21,6 +21,7 @@ from callboard.core.layout import layout_of
 from callboard.core.op import OPS, Op, info_of
 from callboard.core.operand import Placeholder, Role
 from callboard.kernel.api import Api
+from callboard.kernel.array.api import ArrayApi
 from callboard.kernel.blas import GemmGrouped
 from callboard.kernel.blas.api import BlasApi
 from callboard.kernel.blas_lt.api import BlasLtApi
@@ -34,6 +35,7 @@ from callboard.kernel.sparse_lt.api import SparseLtApi
 from callboard.kernel.tensor.api import TensorApi
 
 APIS: dict[str, type[Api]] = {
+    "array": ArrayApi,
     "blas": BlasApi,
     "blas_lt": BlasLtApi,
     "cub": CubApi,
@@ -64,6 +66,7 @@ STRUCTS: dict[type[Any], Any] = {
     StructuredRef: StructuredRef(array("u8", 2176), "f32", (8, 8)),
 }
 SETTINGS: dict[str, dict[str, Any]] = {
+    "array": {"dtype": "f64", "length": 3, "place": 1, "axis": 0},
     "blas": {},
     "blas_lt": {"out_dtype": "f32", "autotune": 3, "workspace_size": 1 << 20},
     "blas_lt.matmul": {"epilogue": "relu"},
