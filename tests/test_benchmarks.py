@@ -103,6 +103,16 @@ def test_fft(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_cub(tmp_path: Path) -> None:
+    results = run(tmp_path, "cub")["results"]
+    assert results["plans"]["process"]["misses"] == results["plans"]["process"]["entries"] == 16
+    for title, figures in results.items():
+        if title != "plans":
+            assert set(figures) == {"process", "thread", "direct"}
+            assert figures["process"]["speed"]["median"] > 0
+
+
+@pytest.mark.slow
 def test_rng(tmp_path: Path) -> None:
     results = run(tmp_path, "rng")["results"]
     assert results["plans"]["process"]["hits"] > 10

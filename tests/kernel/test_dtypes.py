@@ -182,6 +182,7 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "discrete": (),
     "view": (),
     "reinterpret": (),
+    "astype": (),
 }
 """Of methods of a device, of a ref and of a generator; where there are none, an array of the device is passed."""
 INTEGER = {"bits", "poisson", "integers", "permutation", "discrete"}

@@ -31,6 +31,7 @@ BENCHMARKS: dict[str, list[str]] = {
     "copies": ["copies.py"],
     "idle": ["idle.py", "--full", "--seconds", "5"],
     "blas_lt": ["blas_lt.py"],
+    "cub": ["cub.py", "--rounds", "3"],
     "fft": ["fft.py"],
     "rng": ["rng.py"],
     "solver": ["solver.py"],

@@ -25,6 +25,7 @@ LIBRARIES = LibraryTable(
     event="CudaEventLibrary",
     fft="CudaFft",
     memory="CudaMemory",
+    module="CudaModule",
     nvrtc="CudaNvrtc",
     rng="CudaRng",
     solver="CudaSolver",

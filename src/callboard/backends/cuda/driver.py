@@ -138,6 +138,10 @@ CHECKED: dict[str, tuple[str, tuple[Any, ...]]] = {
     "module_load_data": ("cuModuleLoadData", (_Handle, c_char_p)),
     "module_get_function": ("cuModuleGetFunction", (_Handle, c_void_p, c_char_p)),
     "module_unload": ("cuModuleUnload", (c_void_p,)),
+    "tensor_map_tiled": (
+        "cuTensorMapEncodeTiled",
+        (c_void_p, c_int, c_uint, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_int, c_int, c_int, c_int),
+    ),
     "func_attribute": ("cuFuncGetAttribute", (POINTER(c_int), c_int, c_void_p)),
     "func_set_attribute": ("cuFuncSetAttribute", (c_void_p, c_int, c_int)),
     "occupancy_blocks": (
@@ -252,6 +256,7 @@ class Driver:
     module_load_data: Call
     module_get_function: Call
     module_unload: Call
+    tensor_map_tiled: Call
     func_attribute: Call
     func_set_attribute: Call
     func_param_info: Call

@@ -79,6 +79,13 @@ async def _try_solver(device: Device) -> str | None:
     return None
 
 
+async def _try_cub(device: Device) -> None:
+    x = np.array([3, 1, 2, 1], np.float32)
+    found = await (await device.cub.unique(device.cub.sort(device.put(x)))).get()
+    if found.tolist() != [1, 2, 3]:
+        raise ValueError(f"sorted numbers came back as {found.tolist()}")
+
+
 async def _try_rng(device: Device) -> None:
     found = await device.rng.philox64(seed=1).uniform(5, dtype="f64").get()
     expected = np.random.Generator(np.random.Philox(key=np.array([1, 0], np.uint64))).random(5)
@@ -113,6 +120,7 @@ async def _try_sparse_lt(device: Device) -> None:
 PROBES: dict[str, Callable[[Device], Awaitable[str | None]]] = {
     "blas": _try_blas,
     "blas_lt": _try_blas_lt,
+    "cub": _try_cub,
     "elementwise": _try_elementwise,
     "event": _try_event,
     "fft": _try_fft,
