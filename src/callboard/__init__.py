@@ -64,8 +64,10 @@ if TYPE_CHECKING:
     from callboard.core.operand import In, InOut, Out, Scalar
     from callboard.core.ref import AccelRef, GpuRef, GpuToken
     from callboard.core.reply import Reply
+    from callboard.device.client.graphs import Recording, RecordingStats
     from callboard.device.client.handle import Device
-    from callboard.device.client.line.status import ResidentState, TraceRecord
+    from callboard.device.client.line.status import MemoryPoolStats, ResidentState, TraceRecord
+    from callboard.device.client.memory.pinned import PinnedBuffer, PinnedBufferPool, PinnedStats
     from callboard.device.client.residents.ref import ResidentRef
     from callboard.device.client.residents.stream import Stream
     from callboard.device.config import DeviceConfig, HostConfig
@@ -73,7 +75,19 @@ if TYPE_CHECKING:
     from callboard.device.supervision.supervisor import DeviceSupervisor
     from callboard.device.supervision.watch import Lost, Recovered, Stopped
     from callboard.kernel.elementwise.calls import Elementwise, ElementwiseMany, elementwise, reduction
-    from callboard.kernel.nvrtc import Kernel, kernel
+    from callboard.kernel.event.handle import DeviceTime, Event
+    from callboard.kernel.event.messages import IpcEventHandle
+    from callboard.kernel.ipc.messages import IpcMemHandle
+    from callboard.kernel.nvrtc import Kernel, TensorMap, kernel, tensor_map
+    from callboard.multi_device.placement import (
+        Candidate,
+        DeviceChoice,
+        NoEligibleDevice,
+        PlacementActor,
+        PlacementHints,
+        PlacementPolicy,
+    )
+    from callboard.multi_device.sharding import EntityRef, PlacementShardingAdapter, RegionStopped
     from callboard.patterns.batching.continuous.policy import Preemption
     from callboard.patterns.batching.continuous.server import ContinuousBatchingServer, ContinuousStats
     from callboard.patterns.batching.continuous.steps import DONE, NOTHING, Last, Slot
@@ -174,15 +188,29 @@ _NAMES = {
     "callboard.core.ref": ("AccelRef", "GpuRef", "GpuToken"),
     "callboard.core.reply": ("Reply",),
     "callboard.device.config": ("DeviceConfig", "HostConfig"),
+    "callboard.device.client.graphs": ("Recording", "RecordingStats"),
     "callboard.device.client.handle": ("Device",),
-    "callboard.device.client.line.status": ("ResidentState", "TraceRecord"),
+    "callboard.device.client.line.status": ("MemoryPoolStats", "ResidentState", "TraceRecord"),
+    "callboard.device.client.memory.pinned": ("PinnedBuffer", "PinnedBufferPool", "PinnedStats"),
     "callboard.device.protocol.residents.actor": ("HostContext", "ResidentActor"),
     "callboard.device.client.residents.ref": ("ResidentRef",),
     "callboard.device.client.residents.stream": ("Stream",),
     "callboard.device.supervision.supervisor": ("DeviceSupervisor",),
     "callboard.device.supervision.watch": ("Lost", "Recovered", "Stopped"),
+    "callboard.multi_device.placement": (
+        "Candidate",
+        "DeviceChoice",
+        "NoEligibleDevice",
+        "PlacementActor",
+        "PlacementHints",
+        "PlacementPolicy",
+    ),
+    "callboard.multi_device.sharding": ("EntityRef", "PlacementShardingAdapter", "RegionStopped"),
+    "callboard.kernel.event.handle": ("DeviceTime", "Event"),
+    "callboard.kernel.event.messages": ("IpcEventHandle",),
+    "callboard.kernel.ipc.messages": ("IpcMemHandle",),
     "callboard.kernel.elementwise.calls": ("Elementwise", "ElementwiseMany", "elementwise", "reduction"),
-    "callboard.kernel.nvrtc": ("Kernel",),
+    "callboard.kernel.nvrtc": ("Kernel", "TensorMap", "tensor_map"),
     "callboard.patterns.batching.server": ("BatchingStats", "DynamicBatchingServer"),
     "callboard.patterns.batching.settings": ("Dispatch", "pow2_length"),
     "callboard.patterns.cascade.calibration": ("Calibration",),
@@ -274,6 +302,7 @@ __all__ = [
     "Cacheless",
     "Calibration",
     "Canary",
+    "Candidate",
     "CapacityPolicy",
     "CascadeReply",
     "CascadeStage",
@@ -288,10 +317,12 @@ __all__ = [
     "Decode",
     "Decoded",
     "Device",
+    "DeviceChoice",
     "DeviceConfig",
     "DeviceMismatch",
     "DeviceStopped",
     "DeviceSupervisor",
+    "DeviceTime",
     "Directive",
     "Dispatch",
     "Draft",
@@ -300,6 +331,8 @@ __all__ = [
     "Ejection",
     "Elementwise",
     "ElementwiseMany",
+    "EntityRef",
+    "Event",
     "FairOverflow",
     "FairShareScheduler",
     "FairShareStats",
@@ -314,6 +347,8 @@ __all__ = [
     "In",
     "InOut",
     "InferenceCascade",
+    "IpcEventHandle",
+    "IpcMemHandle",
     "ItemTooLarge",
     "Kernel",
     "KvState",
@@ -323,6 +358,7 @@ __all__ = [
     "Lost",
     "Mailbox",
     "MailboxFull",
+    "MemoryPoolStats",
     "Model",
     "ModelDraft",
     "ModelHotSwapServer",
@@ -333,6 +369,7 @@ __all__ = [
     "MoeStats",
     "Msg",
     "NGramDraft",
+    "NoEligibleDevice",
     "NoReplica",
     "NumericalError",
     "OneForOne",
@@ -340,6 +377,13 @@ __all__ = [
     "Out",
     "OutOfMemory",
     "OverflowPolicy",
+    "PinnedBuffer",
+    "PinnedBufferPool",
+    "PinnedStats",
+    "PlacementActor",
+    "PlacementHints",
+    "PlacementPolicy",
+    "PlacementShardingAdapter",
     "PoolStats",
     "Preemption",
     "Proposal",
@@ -348,7 +392,10 @@ __all__ = [
     "QuarantineStats",
     "Quarantined",
     "QueueFull",
+    "Recording",
+    "RecordingStats",
     "Recovered",
+    "RegionStopped",
     "RemoteError",
     "Replica",
     "ReplicaLoad",
@@ -381,6 +428,7 @@ __all__ = [
     "System",
     "Tenant",
     "TenantStats",
+    "TensorMap",
     "Terminated",
     "TokenState",
     "TopK",
@@ -404,6 +452,7 @@ __all__ = [
     "serve",
     "supports",
     "sync",
+    "tensor_map",
     "xp",
 ]
 

@@ -25,6 +25,7 @@ from callboard.kernel.array.api import ArrayApi
 from callboard.kernel.blas import GemmGrouped
 from callboard.kernel.blas.api import BlasApi
 from callboard.kernel.blas_lt.api import BlasLtApi
+from callboard.kernel.cub.api import CubApi
 from callboard.kernel.memory import Empty
 from callboard.kernel.solver.api import SolverApi
 from callboard.kernel.sparse import BsrRef, CsrRef
@@ -37,6 +38,7 @@ APIS: dict[str, type[Api]] = {
     "array": ArrayApi,
     "blas": BlasApi,
     "blas_lt": BlasLtApi,
+    "cub": CubApi,
     "solver": SolverApi,
     "sparse": SparseApi,
     "sparse_lt": SparseLtApi,
@@ -70,6 +72,18 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "blas_lt.matmul": {"epilogue": "relu"},
     "blas_lt.matmul_aux": {"epilogue": "relu_aux"},
     "blas_lt.matmul_bgrad": {"epilogue": "bgrad_a"},
+    "cub": {
+        "operation": "max",
+        "dtype": "f64",
+        "cuda": "return a;",
+        "python": "a",
+        "determinism": "not_guaranteed",
+        "comparison": "less",
+        "bins": 7,
+        "channels": 2,
+        "k": 2,
+    },
+    "cub.arg_reduce": {"operation": "min"},
     "solver": {
         "columns": 2,
         "high": 2.0,

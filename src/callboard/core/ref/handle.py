@@ -53,6 +53,11 @@ class RefServices(Protocol):
     blocking: bool
 
     @property
+    def submit(self) -> Callable[..., Any]:
+        """Accepts an op, as ``dev.ask`` does."""
+        ...
+
+    @property
     def xp(self) -> Any: ...
 
     def get(self, ref: "GpuRef[Any]", out: "np.ndarray[Any, Any] | None") -> Any:
