@@ -103,6 +103,16 @@ def test_fft(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_cub(tmp_path: Path) -> None:
+    results = run(tmp_path, "cub")["results"]
+    assert results["plans"]["process"]["misses"] == results["plans"]["process"]["entries"] == 16
+    for title, figures in results.items():
+        if title != "plans":
+            assert set(figures) == {"process", "thread", "direct"}
+            assert figures["process"]["speed"]["median"] > 0
+
+
+@pytest.mark.slow
 def test_rng(tmp_path: Path) -> None:
     results = run(tmp_path, "rng")["results"]
     assert results["plans"]["process"]["hits"] > 10
@@ -128,6 +138,15 @@ def test_sparse(tmp_path: Path) -> None:
     for title, figures in results.items():
         if title != "plans":
             assert set(figures) == {"process", "thread", "direct"}
+
+
+@pytest.mark.slow
+def test_elementwise(tmp_path: Path) -> None:
+    results = run(tmp_path, "elementwise")["results"]
+    for title, figures in results.items():
+        if title != "plans":
+            assert set(figures) == {"process", "thread", "direct"}
+    assert {"axpy, 1000 f32", "sum of rows, 1000x1000 f32"} <= set(results)
 
 
 @pytest.mark.slow

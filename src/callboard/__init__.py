@@ -74,6 +74,15 @@ if TYPE_CHECKING:
     from callboard.device.supervision.watch import Lost, Recovered, Stopped
     from callboard.kernel.elementwise.calls import Elementwise, ElementwiseMany, elementwise, reduction
     from callboard.kernel.nvrtc import Kernel, TensorMap, kernel, tensor_map
+    from callboard.multi_device.placement import (
+        Candidate,
+        DeviceChoice,
+        NoEligibleDevice,
+        PlacementActor,
+        PlacementHints,
+        PlacementPolicy,
+    )
+    from callboard.multi_device.sharding import EntityRef, PlacementShardingAdapter, RegionStopped
     from callboard.patterns.batching.continuous.policy import Preemption
     from callboard.patterns.batching.continuous.server import ContinuousBatchingServer, ContinuousStats
     from callboard.patterns.batching.continuous.steps import DONE, NOTHING, Last, Slot
@@ -181,6 +190,15 @@ _NAMES = {
     "callboard.device.client.residents.stream": ("Stream",),
     "callboard.device.supervision.supervisor": ("DeviceSupervisor",),
     "callboard.device.supervision.watch": ("Lost", "Recovered", "Stopped"),
+    "callboard.multi_device.placement": (
+        "Candidate",
+        "DeviceChoice",
+        "NoEligibleDevice",
+        "PlacementActor",
+        "PlacementHints",
+        "PlacementPolicy",
+    ),
+    "callboard.multi_device.sharding": ("EntityRef", "PlacementShardingAdapter", "RegionStopped"),
     "callboard.kernel.elementwise.calls": ("Elementwise", "ElementwiseMany", "elementwise", "reduction"),
     "callboard.kernel.nvrtc": ("Kernel", "TensorMap", "tensor_map"),
     "callboard.patterns.batching.server": ("BatchingStats", "DynamicBatchingServer"),
@@ -274,6 +292,7 @@ __all__ = [
     "Cacheless",
     "Calibration",
     "Canary",
+    "Candidate",
     "CapacityPolicy",
     "CascadeReply",
     "CascadeStage",
@@ -288,6 +307,7 @@ __all__ = [
     "Decode",
     "Decoded",
     "Device",
+    "DeviceChoice",
     "DeviceConfig",
     "DeviceMismatch",
     "DeviceStopped",
@@ -300,6 +320,7 @@ __all__ = [
     "Ejection",
     "Elementwise",
     "ElementwiseMany",
+    "EntityRef",
     "FairOverflow",
     "FairShareScheduler",
     "FairShareStats",
@@ -333,6 +354,7 @@ __all__ = [
     "MoeStats",
     "Msg",
     "NGramDraft",
+    "NoEligibleDevice",
     "NoReplica",
     "NumericalError",
     "OneForOne",
@@ -340,6 +362,10 @@ __all__ = [
     "Out",
     "OutOfMemory",
     "OverflowPolicy",
+    "PlacementActor",
+    "PlacementHints",
+    "PlacementPolicy",
+    "PlacementShardingAdapter",
     "PoolStats",
     "Preemption",
     "Proposal",
@@ -349,6 +375,7 @@ __all__ = [
     "Quarantined",
     "QueueFull",
     "Recovered",
+    "RegionStopped",
     "RemoteError",
     "Replica",
     "ReplicaLoad",

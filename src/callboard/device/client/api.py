@@ -12,7 +12,7 @@ from callboard.core.layout import shape_of
 from callboard.core.mode import Asynchronous, Mode
 from callboard.core.op import Op
 from callboard.core.operand import StructOperand
-from callboard.core.ref import GpuRef, RefPort
+from callboard.core.ref import GpuRef
 from callboard.core.reply import Reply
 from callboard.device.client.graphs import Recording
 from callboard.device.client.line.interop import Interop, is_foreign
@@ -87,7 +87,7 @@ class DeviceApi(Generic[Mode]):
         sparse_lt: SparseLtApi[Mode]
         tensor: TensorApi[Mode]
 
-    _port: RefPort
+    _port: Any
 
     def __init__(self, submit: Submit, transfers: Transfers, interop: Interop) -> None:
         self._submit = submit
@@ -109,7 +109,7 @@ class DeviceApi(Generic[Mode]):
 
     @property
     def xp(self) -> Namespace[Mode]:
-        """The array API's functions on this device, in the version 2024.12: ``xp.exp(x)``, ``xp.mean(x, axis=0)`` …"""
+        """The functions of the array API 2024.12 on this device: ``xp.exp(x)``, ``xp.mean(x, axis=0)``."""
         namespace: Namespace[Mode] = self._port.services.xp
         return namespace
 

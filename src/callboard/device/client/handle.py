@@ -215,6 +215,16 @@ class Device(DeviceApi[Asynchronous]):
         """The generation that ops belong to now."""
         return self._port.generation
 
+    @property
+    def available(self) -> bool:
+        """Whether its context is ready: neither starting, nor being rebuilt, nor stopped."""
+        return self._actor.state is State.READY
+
+    @property
+    def in_flight(self) -> int:
+        """Ops and calls without a completion, those not yet sent included."""
+        return self._port.in_flight
+
     async def stats(self) -> DeviceStats:
         """Figures of device and host, asked of the host.
 
