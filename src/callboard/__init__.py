@@ -64,8 +64,10 @@ if TYPE_CHECKING:
     from callboard.core.operand import In, InOut, Out, Scalar
     from callboard.core.ref import AccelRef, GpuRef, GpuToken
     from callboard.core.reply import Reply
+    from callboard.device.client.graphs import Recording, RecordingStats
     from callboard.device.client.handle import Device
-    from callboard.device.client.line.status import ResidentState, TraceRecord
+    from callboard.device.client.line.status import MemoryPoolStats, ResidentState, TraceRecord
+    from callboard.device.client.memory.pinned import PinnedBuffer, PinnedBufferPool, PinnedStats
     from callboard.device.client.residents.ref import ResidentRef
     from callboard.device.client.residents.stream import Stream
     from callboard.device.config import DeviceConfig, HostConfig
@@ -73,6 +75,9 @@ if TYPE_CHECKING:
     from callboard.device.supervision.supervisor import DeviceSupervisor
     from callboard.device.supervision.watch import Lost, Recovered, Stopped
     from callboard.kernel.elementwise.calls import Elementwise, ElementwiseMany, elementwise, reduction
+    from callboard.kernel.event.handle import DeviceTime, Event
+    from callboard.kernel.event.messages import IpcEventHandle
+    from callboard.kernel.ipc.messages import IpcMemHandle
     from callboard.kernel.nvrtc import Kernel, TensorMap, kernel, tensor_map
     from callboard.multi_device.placement import (
         Candidate,
@@ -91,6 +96,7 @@ if TYPE_CHECKING:
     from callboard.patterns.batching.server import BatchingStats, DynamicBatchingServer
     from callboard.patterns.batching.settings import Dispatch, pow2_length
     from callboard.patterns.cascade.calibration import Calibration
+    from callboard.patterns.cascade.drift import Drift, DriftAlarm
     from callboard.patterns.cascade.server import CascadeReply, CascadeStats, InferenceCascade
     from callboard.patterns.cascade.stages import CascadeStage
     from callboard.patterns.contract.options import RequestOptions
@@ -107,6 +113,7 @@ if TYPE_CHECKING:
     from callboard.patterns.fairshare.stats import FairShareStats, TenantStats
     from callboard.patterns.hotswap.canary import Canary
     from callboard.patterns.hotswap.errors import SwapFailed, SwapInProgress, UnknownVersion
+    from callboard.patterns.hotswap.memory import DeviceMemory, MemoryKept
     from callboard.patterns.hotswap.results import HotSwapReply, HotSwapStats, SwapReport
     from callboard.patterns.hotswap.server import ModelHotSwapServer
     from callboard.patterns.hotswap.versions import ModelVersion, VersionState, VersionStats
@@ -117,6 +124,7 @@ if TYPE_CHECKING:
     from callboard.patterns.moe.server import MoeRouter
     from callboard.patterns.quarantine.errors import Quarantined
     from callboard.patterns.quarantine.guard import Quarantine, QuarantineStats
+    from callboard.patterns.replicas.autoscale import Autoscale
     from callboard.patterns.replicas.ejection import Ejection
     from callboard.patterns.replicas.errors import NoReplica
     from callboard.patterns.replicas.hedging import Hedging
@@ -183,8 +191,10 @@ _NAMES = {
     "callboard.core.ref": ("AccelRef", "GpuRef", "GpuToken"),
     "callboard.core.reply": ("Reply",),
     "callboard.device.config": ("DeviceConfig", "HostConfig"),
+    "callboard.device.client.graphs": ("Recording", "RecordingStats"),
     "callboard.device.client.handle": ("Device",),
-    "callboard.device.client.line.status": ("ResidentState", "TraceRecord"),
+    "callboard.device.client.line.status": ("MemoryPoolStats", "ResidentState", "TraceRecord"),
+    "callboard.device.client.memory.pinned": ("PinnedBuffer", "PinnedBufferPool", "PinnedStats"),
     "callboard.device.protocol.residents.actor": ("HostContext", "ResidentActor"),
     "callboard.device.client.residents.ref": ("ResidentRef",),
     "callboard.device.client.residents.stream": ("Stream",),
@@ -199,6 +209,9 @@ _NAMES = {
         "PlacementPolicy",
     ),
     "callboard.multi_device.sharding": ("EntityRef", "PlacementShardingAdapter", "RegionStopped"),
+    "callboard.kernel.event.handle": ("DeviceTime", "Event"),
+    "callboard.kernel.event.messages": ("IpcEventHandle",),
+    "callboard.kernel.ipc.messages": ("IpcMemHandle",),
     "callboard.kernel.elementwise.calls": ("Elementwise", "ElementwiseMany", "elementwise", "reduction"),
     "callboard.kernel.nvrtc": ("Kernel", "TensorMap", "tensor_map"),
     "callboard.patterns.batching.server": ("BatchingStats", "DynamicBatchingServer"),
@@ -264,6 +277,15 @@ _NAMES = {
         "SequenceLost",
         "SequenceSlot",
     ),
+    "callboard.patterns.hotswap.memory": (
+        "DeviceMemory",
+        "MemoryKept",
+    ),
+    "callboard.patterns.replicas.autoscale": ("Autoscale",),
+    "callboard.patterns.cascade.drift": (
+        "Drift",
+        "DriftAlarm",
+    ),
     "callboard.patterns.waiting": ("OverflowPolicy",),
     "callboard.retry": ("request_key", "retrying"),
     "callboard.serve.http.starting": ("serve",),
@@ -283,6 +305,7 @@ __all__ = [
     "ActorStopped",
     "AllForOne",
     "AskTimeout",
+    "Autoscale",
     "BackendUnavailable",
     "Backoff",
     "BadBatchResult",
@@ -309,18 +332,23 @@ __all__ = [
     "Device",
     "DeviceChoice",
     "DeviceConfig",
+    "DeviceMemory",
     "DeviceMismatch",
     "DeviceStopped",
     "DeviceSupervisor",
+    "DeviceTime",
     "Directive",
     "Dispatch",
     "Draft",
+    "Drift",
+    "DriftAlarm",
     "DriverError",
     "DynamicBatchingServer",
     "Ejection",
     "Elementwise",
     "ElementwiseMany",
     "EntityRef",
+    "Event",
     "FairOverflow",
     "FairShareScheduler",
     "FairShareStats",
@@ -335,6 +363,8 @@ __all__ = [
     "In",
     "InOut",
     "InferenceCascade",
+    "IpcEventHandle",
+    "IpcMemHandle",
     "ItemTooLarge",
     "Kernel",
     "KvState",
@@ -344,6 +374,8 @@ __all__ = [
     "Lost",
     "Mailbox",
     "MailboxFull",
+    "MemoryKept",
+    "MemoryPoolStats",
     "Model",
     "ModelDraft",
     "ModelHotSwapServer",
@@ -362,6 +394,9 @@ __all__ = [
     "Out",
     "OutOfMemory",
     "OverflowPolicy",
+    "PinnedBuffer",
+    "PinnedBufferPool",
+    "PinnedStats",
     "PlacementActor",
     "PlacementHints",
     "PlacementPolicy",
@@ -374,6 +409,8 @@ __all__ = [
     "QuarantineStats",
     "Quarantined",
     "QueueFull",
+    "Recording",
+    "RecordingStats",
     "Recovered",
     "RegionStopped",
     "RemoteError",

@@ -15,6 +15,7 @@ from callboard.core.op import Op, info_of, outputs_of
 from callboard.core.operand import Placeholder, Role, StructOperand, operands_of, parts_of
 from callboard.core.opinfo import OpField
 from callboard.kernel.fft.transform import HALF
+from callboard.kernel.ipc import IpcMemHandle
 from callboard.kernel.nvrtc import Geometry, LaunchSpec, Source
 from callboard.kernel.sparse_lt.structured import FACTORS, StructuredRef, compressed_bytes
 
@@ -30,6 +31,9 @@ RESULTS = {"i8": "i32", "f32": "c64", "f64": "c128"}
 """What an op may make of a dtype: sums of integers, transforms of real numbers."""
 KINDS = {"f32": "R2C", "f64": "D2Z", "c64": "C2C", "c128": "Z2Z"}
 """A transform of each dtype that has one; of halves, in pairs, the complex one."""
+HANDLE = IpcMemHandle(
+    device="", generation=0, pid=0, started=0, handle=b"", lease="", nbytes=4, offset=0, dtype="f32", shape=(1,)
+)
 MOST_AXES = 3
 FP8 = ("f8_e4m3", "f8_e5m2")
 """Products take them mixed."""
@@ -157,7 +161,7 @@ def _setting(name: str, dtype: DType) -> Any:
     values |= {"length": EXTENT, "k": 1, "bins": 2, "images": (), "keep": ("out",)}
     values |= {"name": "f", "source": Source("text"), "spec": LaunchSpec("f", (), Geometry((1, 1, 1), (1, 1, 1)))}
     values |= {
-        "handle": "",
+        "handle": HANDLE.as_bytes().hex(),
         "format": "csr",
         "equation": "ij->ji",
         **dict.fromkeys(("modes_a", "modes_b", "modes_out"), "ij"),

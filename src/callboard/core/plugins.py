@@ -21,6 +21,8 @@ BUILT_IN = {
     "elementwise": "callboard.kernel.elementwise.api:ElementwiseApi",
     "event": "callboard.kernel.event.api:EventApi",
     "fft": "callboard.kernel.fft.api:FftApi",
+    "ipc": "callboard.kernel.ipc.api:IpcApi",
+    "managed": "callboard.kernel.managed.api:ManagedApi",
     "module": "callboard.kernel.module.api:ModuleApi",
     "nvrtc": "callboard.kernel.nvrtc.api:NvrtcApi",
     "rng": "callboard.kernel.rng.api:RngApi",

@@ -8,6 +8,7 @@ import pytest
 
 from gpu_check import __main__ as program
 
+MEMORY = [f"tests/conformance/test_memory{part}.py" for part in ("", "_rows")]
 FOUND: dict[str, Any] = {
     "at": "2026-11-20T10:00:00Z",
     "commit": "0123",
@@ -66,7 +67,7 @@ def test_chosen_tests_are_noted_since_they_prove_no_library(sections: list[Any],
         ([], []),
         (["docs/coverage.md"], []),
         (["tests/faults/cuda/test_kills.py"], [("faults", [])]),
-        (["tests/conformance/test_memory.py"], [("conformance", ["tests/conformance/test_memory.py"])]),
+        (["tests/conformance/test_memory.py"], [("conformance", MEMORY)]),
     ],
 )
 def test_only_what_changed_runs(

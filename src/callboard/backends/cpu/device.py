@@ -3,19 +3,21 @@
 import ctypes
 import os
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping as MappingOf
 from functools import cache
 from itertools import count
 from typing import ClassVar
 
 import numpy as np
 
+from callboard.backends.cpu.mappings import Mapping, new_mapping, opened_mapping
 from callboard.backends.cpu.marks import CpuMark, ForeignMark, SharedMark
 from callboard.backends.cpu.recorded import RecordingStream
 from callboard.backends.cpu.stream import CpuStream
 from callboard.core.backend import AccelBackend, AccelDevice, AccelStream, DeviceInfo, Memory, Readback
 from callboard.core.errors import OutOfMemory
 from callboard.core.library import Library, LibraryTable
+from callboard.kernel.ipc.library import Shared
 
 __all__ = ["CpuBackend", "CpuDevice"]
 
@@ -34,6 +36,8 @@ LIBRARIES = LibraryTable(
     elementwise="CpuElementwise",
     event="CpuEventLibrary",
     fft="CpuFft",
+    ipc="CpuIpc",
+    managed="CpuManaged",
     memory="CpuMemory",
     module="CpuModule",
     nvrtc="CpuNvrtc",
@@ -62,10 +66,10 @@ class CpuBackend(AccelBackend):
         model, total = _model(), memory()[1]
         return [DeviceInfo(self.name, index, f"CPU-{index}", model, total) for index in range(_devices())]
 
-    def environment(self, info: DeviceInfo) -> Mapping[str, str]:
+    def environment(self, info: DeviceInfo) -> MappingOf[str, str]:
         return {}
 
-    def libraries(self) -> Mapping[str, type[Library]]:
+    def libraries(self) -> MappingOf[str, type[Library]]:
         return LIBRARIES
 
     def preload(self) -> None:
@@ -109,6 +113,8 @@ class CpuDevice(AccelDevice):
         self.info = info
         self._ids = count()
         self._streams: list[CpuStream] = []
+        self.managed: list[Memory] = []
+        self.shared: list[Memory] = []
 
     def stream(self, priority: int = 0) -> CpuStream:
         """A new worker thread; the priority is ignored: threads of a process are scheduled alike."""
@@ -129,7 +135,35 @@ class CpuDevice(AccelDevice):
         return Memory(-(-block.ctypes.data // ALIGNMENT) * ALIGNMENT, nbytes, block)
 
     def release(self, memory: Memory) -> None:
+        for special in (self.managed, self.shared):
+            if memory in special:
+                special.remove(memory)
+        owner = memory.owner.memory if isinstance(memory.owner, Shared) else memory.owner
+        if isinstance(owner, Mapping):
+            owner.close()
         memory.owner = None
+
+    def allocate_managed(self, nbytes: int) -> Memory:
+        free = self.memory_info()[0]
+        if nbytes > free:
+            raise OutOfMemory(f"{nbytes:,} bytes of managed memory on {self.info.uuid}: {free:,} are free")
+        block = self.allocate(nbytes)
+        self.managed.append(block)
+        return block
+
+    def allocate_shared(self, nbytes: int) -> Memory:
+        mapping = new_mapping(nbytes)
+        memory = Memory(mapping.address, nbytes, Shared(mapping))
+        self.shared.append(memory)
+        return memory
+
+    def exported(self, memory: Memory) -> bytes:
+        assert isinstance(memory.owner, Shared)
+        return memory.owner.memory.path.encode()  # type: ignore[no-any-return]
+
+    def open_shared(self, handle: bytes, nbytes: int) -> Memory:
+        mapping = opened_mapping(handle.decode(), nbytes)
+        return Memory(mapping.address, nbytes, mapping)
 
     def event(self, *, timing: bool, blocking: bool, interprocess: bool) -> CpuMark:
         return SharedMark() if interprocess else CpuMark()

@@ -63,6 +63,21 @@ async def _try_fft(device: Device) -> None:
         raise ValueError(f"a transform came back as {found.tolist()}")
 
 
+async def _try_ipc(device: Device) -> None:
+    x = device.ipc.empty((4,))
+    handle = await device.ipc.export(device.fill(x, 2.0))
+    if handle.nbytes != 16:
+        raise ValueError(f"4 numbers of f32 were exported as {handle.nbytes} bytes")
+
+
+async def _try_managed(device: Device) -> None:
+    x = device.managed.allocate((4,))
+    device.fill(x, 2.0)
+    found = await device.managed.prefetch(x, to="host").get()
+    if not (found == 2.0).all():
+        raise ValueError(f"an array of 2.0 came back as {found.tolist()}")
+
+
 async def _try_solver(device: Device) -> str | None:
     a = np.array([[4.0, 2.0], [2.0, 3.0]])
     found = await device.solver.cholesky(device.put(a)).get()
@@ -124,6 +139,8 @@ PROBES: dict[str, Callable[[Device], Awaitable[str | None]]] = {
     "elementwise": _try_elementwise,
     "event": _try_event,
     "fft": _try_fft,
+    "ipc": _try_ipc,
+    "managed": _try_managed,
     "memory": _try_memory,
     "rng": _try_rng,
     "solver": _try_solver,

@@ -1,6 +1,6 @@
 """``DeviceApi``: the methods that the async handle of a device and the blocking one of ``cb.sync`` share."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 import numpy as np
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from callboard.kernel.elementwise.api import ElementwiseApi
     from callboard.kernel.event.api import EventApi
     from callboard.kernel.fft.api import FftApi
+    from callboard.kernel.ipc.api import IpcApi
+    from callboard.kernel.managed.api import ManagedApi
     from callboard.kernel.module.api import ModuleApi
     from callboard.kernel.nvrtc.api import NvrtcApi
     from callboard.kernel.rng.api import RngApi
@@ -62,6 +64,8 @@ class DeviceApi(Generic[Mode]):
         elementwise: Expressions on elements, and reductions of them.
         event: Events of the caller's.
         fft: Fourier transforms.
+        ipc: Memory shared with other processes.
+        managed: Managed memory.
         module: Kernels that are compiled already.
         nvrtc: Kernels of the user's own in CUDA C++.
         rng: Random numbers.
@@ -79,6 +83,8 @@ class DeviceApi(Generic[Mode]):
         elementwise: ElementwiseApi[Mode]
         event: EventApi[Mode]
         fft: FftApi[Mode]
+        ipc: IpcApi[Mode]
+        managed: ManagedApi[Mode]
         module: ModuleApi[Mode]
         nvrtc: NvrtcApi[Mode]
         rng: RngApi[Mode]
@@ -201,6 +207,9 @@ class DeviceApi(Generic[Mode]):
 
     def _patiently(self, call: Callable[[], A]) -> A:
         return call()
+
+    def _run(self, coroutine: Coroutine[Any, Any, A]) -> Any:
+        return coroutine
 
     def _recording_stats(self, recording: int) -> Any:
         raise NotImplementedError
@@ -333,6 +342,19 @@ class DeviceApi(Generic[Mode]):
         if dtype is not None:
             ref = ref.reinterpret(as_dtype(dtype))
         return ref if shape is None else ref.reshape(*shape_of(shape))
+
+    def host_view(self, ref: GpuRef[Mode]) -> Array:
+        """An array of managed memory, or any array of a CPU device, as a NumPy array of the same memory.
+
+        It waits for the ops called before that use the array, and pins it as long as the NumPy array lives. Wait for
+        ops called later before the host reads what they write, and let them be done before it writes what they read.
+        A call of a resident actor sees managed memory like any other device array, under every isolation.
+
+        Raises:
+            BufferError: Process isolation, where the memory is in another process; other memory of a GPU.
+            AccelError: What the array is owed has failed.
+        """
+        return self._interop.host_view(ref)
 
     def host_empty(self, shape: Shape, dtype: DTypeLike = "f32") -> Array:
         """A leased, page-locked host array: ``put`` and ``get(out=...)`` move it without a copy on the host.
