@@ -183,6 +183,28 @@ async def test_an_event_is_of_one_context(tmp_path: Path) -> None:
         assert await event.elapsed(event) == 0
 
 
+class Inside(cb.ResidentActor):
+    """Measures where it lives."""
+
+    def setup(self, ctx: cb.HostContext) -> None:
+        self.dev = ctx.device
+
+    def measure(self) -> tuple[float, float]:
+        a = self.dev.put(np.ones((64, 64)))
+        with self.dev.time() as t:
+            b = self.dev.blas.gemm(a, a)
+        start, end = self.dev.event.create().record(a), self.dev.event.create().record(b)
+        return t.result(), start.elapsed(end).result()
+
+
+async def test_a_resident_actor_measures_its_own_ops(dev: cb.Device) -> None:
+    actor = dev.actor_of(cb.Props(Inside))
+    async with asyncio.timeout(BOUND):
+        seconds, between = await actor.call(Inside.measure)
+    assert 0 < seconds < BOUND
+    assert 0 <= between < BOUND
+
+
 OTHER = """
 import sys, callboard as cb
 with cb.sync.device("cpu", isolation=sys.argv[1]) as dev:
