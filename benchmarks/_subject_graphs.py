@@ -1,4 +1,7 @@
-"""Subject: a chain of products and ReLUs, recorded and not: callboard, torch, CuPy, NumPy."""
+"""Subject: a chain of products and ReLUs, recorded and not: callboard, torch, CuPy, NumPy.
+
+callboard has the ReLU as an op of its own, or in the product (``fused``); the others have no fused form for it.
+"""
 
 import asyncio
 import contextlib
@@ -27,27 +30,32 @@ async def ours(isolation: Any, device: str) -> None:
     try:
         async with contextlib.AsyncExitStack() as stack:
             dev = await stack.enter_async_context(cb.device(device, isolation=isolation, standby=None))
-            made: dict[tuple[int, int], Any] = {}
+            made: dict[tuple[int, int, bool], Any] = {}
+            relu = cb.elementwise("max(x, 0)")
 
-            def chain(n: int, links: int) -> Any:
-                found = made.get((n, links))
+            def chain(n: int, links: int, fused: bool) -> Any:
+                found = made.get((n, links, fused))
                 if found is None:
                     x, w = map(dev.put, operands(n))
                     ys, zs = ([dev.empty((n, n)) for _ in range(2)] for _ in range(2))
 
+                    def link(y: Any, z: Any, out: Any) -> Any:
+                        if fused:
+                            return dev.blas_lt.matmul(y, w, epilogue="relu", out=out)
+                        return relu(dev.blas.gemm(y, w, out=z), out=out)
+
                     def call() -> Any:
                         y = x
                         for i in range(links):
-                            z = dev.blas.gemm(y, w, out=zs[i % 2])
-                            y = dev.tensor.permutation(z, "ij", "ij", op_a="relu", out=ys[i % 2])
+                            y = link(y, zs[i % 2], ys[i % 2])
                         return y
 
                     with dev.record(x=x) as rec:
                         y = x
                         for _ in range(links):
-                            y = dev.tensor.permutation(dev.blas.gemm(y, w), "ij", "ij", op_a="relu")
+                            y = link(y, None, None)
                         rec.returns(y)
-                    found = made[n, links] = call, rec
+                    found = made[n, links, fused] = call, rec
                 return found
 
             async def timed(run: Callable[[], Any], count: int, per: int) -> float:
@@ -59,19 +67,19 @@ async def ours(isolation: Any, device: str) -> None:
                 await last
                 return (clock() - began) / (count * per)
 
-            async def called(n: int, links: int, count: int) -> float:
-                return await timed(chain(n, links)[0], count, 2 * links)
+            async def called(n: int, links: int, count: int, fused: bool = False) -> float:
+                return await timed(chain(n, links, fused)[0], count, 2 * links)
 
-            async def replayed(n: int, links: int, count: int) -> float:
-                return await timed(chain(n, links)[1].replay, count, 2 * links)
+            async def replayed(n: int, links: int, count: int, fused: bool = False) -> float:
+                return await timed(chain(n, links, fused)[1].replay, count, 2 * links)
 
-            async def at_once(n: int, links: int, count: int) -> float:
-                rec = chain(n, links)[1]
+            async def at_once(n: int, links: int, count: int, fused: bool = False) -> float:
+                rec = chain(n, links, fused)[1]
                 return await timed(lambda: rec.replay(count), 1, 2 * links * count)
 
-            async def submitted(n: int, links: int, count: int) -> float:
+            async def submitted(n: int, links: int, count: int, fused: bool = False) -> float:
                 """Seconds that a call of ``replay`` takes, all of them before the first is done or not."""
-                rec = chain(n, links)[1]
+                rec = chain(n, links, fused)[1]
                 await rec.replay()
                 began = clock()
                 for _ in range(count):
@@ -80,8 +88,8 @@ async def ours(isolation: Any, device: str) -> None:
                 await last
                 return took / count
 
-            async def differs(n: int, links: int, count: int) -> float:
-                call, rec = chain(n, links)
+            async def differs(n: int, links: int, count: int, fused: bool = False) -> float:
+                call, rec = chain(n, links, fused)
                 a, b = await call().get(), await rec.replay().get()
                 return float(np.abs(a - b).max() / np.abs(a).max())
 

@@ -29,7 +29,7 @@ LAYERS: dict[str, set[str]] = {
     "testing": {"actors", "core", "kernel", "device", "root"},
     "backends": {"core", "kernel"},
 }
-_BELOW_BLUEPRINTS = {"actors", "core", "kernel", "device", "multi_device", "telemetry"}
+_BELOW_BLUEPRINTS = {"actors", "core", "kernel", "arrays", "device", "multi_device", "telemetry"}
 LAYERS |= {name: set(_BELOW_BLUEPRINTS) for name in ("patterns", "train", "agents", "realtime")}
 LAYERS["serve"] = _BELOW_BLUEPRINTS | {"patterns", "train", "agents", "realtime", "root"}
 LAYERS["cli"] = LAYERS["serve"] | {"serve"}
@@ -65,6 +65,7 @@ LAZY_VENDOR_IMPORTS: dict[str, tuple[set[str], str]] = {
 # Public modules of kernel/ that are not compute libraries: why they need no backend module of their name.
 NOT_LIBRARIES: dict[str, str] = {
     "api": "the base of the libraries' methods, which are behind dev.<library>",
+    "recording": "which recording takes the ops of the calling task; generators of random numbers ask, too",
     "memory": "buffers belong to the device itself: every AccelDevice allocates, fills and copies",
 }
 

@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from callboard.core.operand import In, InOut, Out, Scalar
     from callboard.core.ref import AccelRef, GpuRef, GpuToken
     from callboard.core.reply import Reply
+    from callboard.device.client.graphs import Recording, RecordingStats
     from callboard.device.client.handle import Device
     from callboard.device.client.line.status import MemoryPoolStats, ResidentState, TraceRecord
     from callboard.device.client.memory.pinned import PinnedBuffer, PinnedBufferPool, PinnedStats
@@ -77,7 +78,16 @@ if TYPE_CHECKING:
     from callboard.kernel.event.handle import DeviceTime, Event
     from callboard.kernel.event.messages import IpcEventHandle
     from callboard.kernel.ipc.messages import IpcMemHandle
-    from callboard.kernel.nvrtc import Kernel, kernel
+    from callboard.kernel.nvrtc import Kernel, TensorMap, kernel, tensor_map
+    from callboard.multi_device.placement import (
+        Candidate,
+        DeviceChoice,
+        NoEligibleDevice,
+        PlacementActor,
+        PlacementHints,
+        PlacementPolicy,
+    )
+    from callboard.multi_device.sharding import EntityRef, PlacementShardingAdapter, RegionStopped
     from callboard.patterns.batching.continuous.policy import Preemption
     from callboard.patterns.batching.continuous.server import ContinuousBatchingServer, ContinuousStats
     from callboard.patterns.batching.continuous.steps import DONE, NOTHING, Last, Slot
@@ -86,6 +96,7 @@ if TYPE_CHECKING:
     from callboard.patterns.batching.server import BatchingStats, DynamicBatchingServer
     from callboard.patterns.batching.settings import Dispatch, pow2_length
     from callboard.patterns.cascade.calibration import Calibration
+    from callboard.patterns.cascade.drift import Drift, DriftAlarm
     from callboard.patterns.cascade.server import CascadeReply, CascadeStats, InferenceCascade
     from callboard.patterns.cascade.stages import CascadeStage
     from callboard.patterns.contract.options import RequestOptions
@@ -102,6 +113,7 @@ if TYPE_CHECKING:
     from callboard.patterns.fairshare.stats import FairShareStats, TenantStats
     from callboard.patterns.hotswap.canary import Canary
     from callboard.patterns.hotswap.errors import SwapFailed, SwapInProgress, UnknownVersion
+    from callboard.patterns.hotswap.memory import DeviceMemory, MemoryKept
     from callboard.patterns.hotswap.results import HotSwapReply, HotSwapStats, SwapReport
     from callboard.patterns.hotswap.server import ModelHotSwapServer
     from callboard.patterns.hotswap.versions import ModelVersion, VersionState, VersionStats
@@ -112,6 +124,7 @@ if TYPE_CHECKING:
     from callboard.patterns.moe.server import MoeRouter
     from callboard.patterns.quarantine.errors import Quarantined
     from callboard.patterns.quarantine.guard import Quarantine, QuarantineStats
+    from callboard.patterns.replicas.autoscale import Autoscale
     from callboard.patterns.replicas.ejection import Ejection
     from callboard.patterns.replicas.errors import NoReplica
     from callboard.patterns.replicas.hedging import Hedging
@@ -178,6 +191,7 @@ _NAMES = {
     "callboard.core.ref": ("AccelRef", "GpuRef", "GpuToken"),
     "callboard.core.reply": ("Reply",),
     "callboard.device.config": ("DeviceConfig", "HostConfig"),
+    "callboard.device.client.graphs": ("Recording", "RecordingStats"),
     "callboard.device.client.handle": ("Device",),
     "callboard.device.client.line.status": ("MemoryPoolStats", "ResidentState", "TraceRecord"),
     "callboard.device.client.memory.pinned": ("PinnedBuffer", "PinnedBufferPool", "PinnedStats"),
@@ -186,11 +200,20 @@ _NAMES = {
     "callboard.device.client.residents.stream": ("Stream",),
     "callboard.device.supervision.supervisor": ("DeviceSupervisor",),
     "callboard.device.supervision.watch": ("Lost", "Recovered", "Stopped"),
+    "callboard.multi_device.placement": (
+        "Candidate",
+        "DeviceChoice",
+        "NoEligibleDevice",
+        "PlacementActor",
+        "PlacementHints",
+        "PlacementPolicy",
+    ),
+    "callboard.multi_device.sharding": ("EntityRef", "PlacementShardingAdapter", "RegionStopped"),
     "callboard.kernel.event.handle": ("DeviceTime", "Event"),
     "callboard.kernel.event.messages": ("IpcEventHandle",),
     "callboard.kernel.ipc.messages": ("IpcMemHandle",),
     "callboard.kernel.elementwise.calls": ("Elementwise", "ElementwiseMany", "elementwise", "reduction"),
-    "callboard.kernel.nvrtc": ("Kernel",),
+    "callboard.kernel.nvrtc": ("Kernel", "TensorMap", "tensor_map"),
     "callboard.patterns.batching.server": ("BatchingStats", "DynamicBatchingServer"),
     "callboard.patterns.batching.settings": ("Dispatch", "pow2_length"),
     "callboard.patterns.cascade.calibration": ("Calibration",),
@@ -254,6 +277,15 @@ _NAMES = {
         "SequenceLost",
         "SequenceSlot",
     ),
+    "callboard.patterns.hotswap.memory": (
+        "DeviceMemory",
+        "MemoryKept",
+    ),
+    "callboard.patterns.replicas.autoscale": ("Autoscale",),
+    "callboard.patterns.cascade.drift": (
+        "Drift",
+        "DriftAlarm",
+    ),
     "callboard.patterns.waiting": ("OverflowPolicy",),
     "callboard.retry": ("request_key", "retrying"),
     "callboard.serve.http.starting": ("serve",),
@@ -273,6 +305,7 @@ __all__ = [
     "ActorStopped",
     "AllForOne",
     "AskTimeout",
+    "Autoscale",
     "BackendUnavailable",
     "Backoff",
     "BadBatchResult",
@@ -282,6 +315,7 @@ __all__ = [
     "Cacheless",
     "Calibration",
     "Canary",
+    "Candidate",
     "CapacityPolicy",
     "CascadeReply",
     "CascadeStage",
@@ -296,7 +330,9 @@ __all__ = [
     "Decode",
     "Decoded",
     "Device",
+    "DeviceChoice",
     "DeviceConfig",
+    "DeviceMemory",
     "DeviceMismatch",
     "DeviceStopped",
     "DeviceSupervisor",
@@ -304,11 +340,14 @@ __all__ = [
     "Directive",
     "Dispatch",
     "Draft",
+    "Drift",
+    "DriftAlarm",
     "DriverError",
     "DynamicBatchingServer",
     "Ejection",
     "Elementwise",
     "ElementwiseMany",
+    "EntityRef",
     "Event",
     "FairOverflow",
     "FairShareScheduler",
@@ -335,6 +374,7 @@ __all__ = [
     "Lost",
     "Mailbox",
     "MailboxFull",
+    "MemoryKept",
     "MemoryPoolStats",
     "Model",
     "ModelDraft",
@@ -346,6 +386,7 @@ __all__ = [
     "MoeStats",
     "Msg",
     "NGramDraft",
+    "NoEligibleDevice",
     "NoReplica",
     "NumericalError",
     "OneForOne",
@@ -356,6 +397,10 @@ __all__ = [
     "PinnedBuffer",
     "PinnedBufferPool",
     "PinnedStats",
+    "PlacementActor",
+    "PlacementHints",
+    "PlacementPolicy",
+    "PlacementShardingAdapter",
     "PoolStats",
     "Preemption",
     "Proposal",
@@ -364,7 +409,10 @@ __all__ = [
     "QuarantineStats",
     "Quarantined",
     "QueueFull",
+    "Recording",
+    "RecordingStats",
     "Recovered",
+    "RegionStopped",
     "RemoteError",
     "Replica",
     "ReplicaLoad",
@@ -397,6 +445,7 @@ __all__ = [
     "System",
     "Tenant",
     "TenantStats",
+    "TensorMap",
     "Terminated",
     "TokenState",
     "TopK",
@@ -420,6 +469,7 @@ __all__ = [
     "serve",
     "supports",
     "sync",
+    "tensor_map",
     "xp",
 ]
 

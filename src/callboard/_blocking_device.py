@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -75,6 +75,9 @@ class Device(DeviceApi[Blocking]):
                     raise
             self.drain()
             waited = True
+
+    def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        return self._background.run(coroutine)
 
     def _recording_stats(self, recording: int) -> RecordingStats:
         return self._background.run(self._device._recording_stats(recording))

@@ -74,7 +74,7 @@ views = st.sampled_from([(...,), (slice(None, None, -1), ...), (..., slice(None,
 @SHARED
 @given(data=st.data(), seed=st.integers(0, 999), view=views, transposed=st.booleans())
 def test_unary(session: cb.sync.Device, name: str, data: Any, seed: int, view: Any, transposed: bool) -> None:
-    dtype = data.draw(st.sampled_from([d for d in KINDS[name] if not (name in ("signbit",) and d[0] == "c")]))
+    dtype = data.draw(st.sampled_from([d for d in KINDS[name] if not (name == "signbit" and d[0] == "c")]))
     host = numbers(name, dtype, (3, 4), seed)
     own, ref = host[view], session.array(host)[view]
     if transposed:

@@ -80,7 +80,9 @@ def test_refs_take_the_place_of_arrays(dev: cb.sync.Device) -> None:
     assert np.array_equal(rec.replay().get(), want[0]), "a ref stays in the array's place"
     stats = rec.stats()
     assert stats.buffers == 8
-    assert stats.recorded + stats.updated > 8
+    assert stats.recorded + stats.updated > 12
+    assert stats.updated, "the graph that was not used for longest takes other arrays"
+    assert stats.device_nodes
     rec.close()
 
 
@@ -91,6 +93,24 @@ def test_many_replays_are_one_message(dev: cb.sync.Device) -> None:
     assert rec.replay(1000).result(60) is None
     assert total.get().tolist() == [1000.0] * 5
     assert rec.stats().replays == 1000
+    rec.close()
+
+
+def test_replays_until_it_is_enough(dev: cb.sync.Device) -> None:
+    """``left`` is halved until it is less than half of the least number: then it is 0."""
+    left, total, one = dev.put(np.float32(1e-30)), dev.zeros(1), dev.put(np.ones(1, "f4"))
+    with dev.record() as rec:
+        dev.blas.scal(left.reshape(1), alpha=1e-6)
+        dev.blas.axpy(one, total)
+    assert rec.replay_while(left, most=100) == 3
+    assert total.get()[0] == 3
+    dev.fill(left, 1e-30)
+    assert rec.replay_while(left, most=100, every=5) == 5
+    dev.fill(left, 1.0)
+    assert rec.replay_while(left, most=4, every=3) == 4
+    assert total.get()[0] == 12
+    with pytest.raises(cb.ShapeError, match="name a 0-d array that the recording writes"):
+        rec.replay_while(one, most=3)
     rec.close()
 
 
@@ -165,6 +185,43 @@ def test_a_recording_inside_another(dev: cb.sync.Device) -> None:
         assert np.allclose(summed.get(), want + twin.normal((8, 8)).get(), rtol=1e-5, atol=1e-5)
     for recording in (layer, noise, whole):
         recording.close()
+
+
+def test_expressions_are_recorded(dev: cb.sync.Device) -> None:
+    """Compiled from text, in a chain with products; sums too."""
+    mixed, total = cb.elementwise("z = alpha * x + max(y, 0)"), cb.reduction("sum(x * x)", axis=0)
+    x, w = dev.put(drawn(24, 24)), dev.put(drawn(24, 24, seed=1))
+
+    def chain(x: Any) -> Any:
+        return total(mixed(0.5, x, dev.blas.gemm(x, w)))
+
+    with dev.record(x=x) as rec:
+        rec.returns(chain(x))
+    for seed in range(3):
+        new = drawn(24, 24, seed=seed)
+        assert np.allclose(rec.replay(x=new).get(), chain(dev.put(new)).get(), rtol=1e-5)
+    rec.close()
+
+
+def test_libraries_beside_each_other(dev: cb.sync.Device) -> None:
+    """Branches of one graph where the device has them: transforms beside products, then both."""
+    a, x = dev.put(drawn(48, 48)), dev.put(drawn(48, 48, seed=1))
+
+    def both(x: Any) -> Any:
+        product, spectrum = x, x
+        for _ in range(4):
+            product = dev.blas.gemm(product, a, alpha=0.1)
+            spectrum = dev.fft.irfft(dev.fft.rfft(dev.tensor.permutation(spectrum, "ij", "ji")))
+        dev.blas.axpy(spectrum.reshape(-1), product.reshape(-1))
+        return product
+
+    with dev.record(x=x) as rec:
+        rec.returns(both(x))
+    for seed in range(4):
+        new = drawn(48, 48, seed=seed)
+        want = both(dev.put(new)).get()
+        assert np.allclose(rec.replay(3, x=new).get(), want, rtol=1e-5, atol=1e-5)
+    rec.close()
 
 
 def spd(n: int, seed: int) -> Array:

@@ -333,6 +333,7 @@ class AccelDevice(abc.ABC):
         info: What its backend lists it as.
         native: Ordinal of the device among those that this process sees, for what knows devices by that.
         hurried: Id of the thread that must not be held now, as its host says; 0: none.
+        branches: Work of several streams can be recorded in one graph, in which it stays concurrent.
         generation: Of the context, as its host says; 0 before it serves one.
         managed, shared: What :meth:`allocate_managed` and :meth:`allocate_shared` gave, and was not released.
     """
@@ -340,12 +341,17 @@ class AccelDevice(abc.ABC):
     info: DeviceInfo
     native: int = 0
     hurried: int = 0
+    branches: ClassVar[bool] = False
     generation: int = 0
     managed: list[Memory]
     shared: list[Memory]
 
     def recording_stream(self) -> AccelStream | None:
-        """A stream for :meth:`AccelStream.capture` only, of any library's launches; None: this device records none."""
+        """A stream for :meth:`AccelStream.capture` only, of any library's launches; None: this device records none.
+
+        Where graphs have ``branches``, a stream that waits for an event of one that is captured is captured with it,
+        until that waits for an event of this one.
+        """
         return None
 
     @abc.abstractmethod

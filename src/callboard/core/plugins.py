@@ -23,6 +23,7 @@ BUILT_IN = {
     "fft": "callboard.kernel.fft.api:FftApi",
     "ipc": "callboard.kernel.ipc.api:IpcApi",
     "managed": "callboard.kernel.managed.api:ManagedApi",
+    "module": "callboard.kernel.module.api:ModuleApi",
     "nvrtc": "callboard.kernel.nvrtc.api:NvrtcApi",
     "rng": "callboard.kernel.rng.api:RngApi",
     "solver": "callboard.kernel.solver.api:SolverApi",

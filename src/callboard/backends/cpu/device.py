@@ -39,6 +39,7 @@ LIBRARIES = LibraryTable(
     ipc="CpuIpc",
     managed="CpuManaged",
     memory="CpuMemory",
+    module="CpuModule",
     nvrtc="CpuNvrtc",
     rng="CpuRng",
     solver="CpuSolver",
@@ -48,14 +49,22 @@ LIBRARIES = LibraryTable(
 )
 
 
+COUNT = "CALLBOARD_CPU_DEVICES"
+MOST_DEVICES = 1024
+
+
 class CpuBackend(AccelBackend):
-    """One device, ``CPU-0``."""
+    """One device, ``CPU-0``; as many as ``CALLBOARD_CPU_DEVICES`` says, to try out what is meant for several GPUs.
+
+    They have memory and threads of their own and are lost one by one; the cores they share.
+    """
 
     name: ClassVar[str] = "cpu"
     isolation: ClassVar[str] = "thread"
 
     def devices(self) -> list[DeviceInfo]:
-        return [DeviceInfo(self.name, 0, "CPU-0", _model(), memory()[1])]
+        model, total = _model(), memory()[1]
+        return [DeviceInfo(self.name, index, f"CPU-{index}", model, total) for index in range(_devices())]
 
     def environment(self, info: DeviceInfo) -> MappingOf[str, str]:
         return {}
@@ -68,6 +77,13 @@ class CpuBackend(AccelBackend):
 
     def open(self, info: DeviceInfo) -> "CpuDevice":
         return CpuDevice(info)
+
+
+def _devices() -> int:
+    wanted = os.environ.get(COUNT) or "1"
+    if not wanted.isdecimal() or not 1 <= int(wanted) <= MOST_DEVICES:
+        raise ValueError(f"{COUNT} is {wanted!r}; use a number from 1 to {MOST_DEVICES}")
+    return int(wanted)
 
 
 class CpuReadback(Readback):

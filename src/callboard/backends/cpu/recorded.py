@@ -35,6 +35,13 @@ class CpuGraph(AccelGraph):
         stream.submit(_execute, self._works, replayed.failed)
         return replayed
 
+    def take(self, works: list[Work]) -> bool:
+        """Execute this from the next launch on, if it is the same calls on other arrays."""
+        if [work.fn for work in works] != [work.fn for work in self._works]:
+            return False
+        self._works = works
+        return True
+
     def describe(self) -> list[str]:
         return [f"{work.lib}: {getattr(work.fn, '__name__', 'work')}" for work in self._works]
 
@@ -62,6 +69,8 @@ class RecordingStream(CpuStream):
         self._works = []
         try:
             enqueue()
+            if isinstance(into, CpuGraph) and into.take(self._works):
+                return into
             return CpuGraph(self._works)
         finally:
             self._works = []

@@ -27,6 +27,7 @@ LIBRARIES = LibraryTable(
     ipc="CudaIpc",
     managed="CudaManaged",
     memory="CudaMemory",
+    module="CudaModule",
     nvrtc="CudaNvrtc",
     rng="CudaRng",
     solver="CudaSolver",

@@ -60,6 +60,8 @@ class CudaDevice(AccelDevice):
         DriverError, ContextPoisoned, Unrecoverable
     """
 
+    branches = True
+
     def __init__(self, info: DeviceInfo, driver: Driver | None = None) -> None:
         self.driver = driver = driver or load_driver()
         try:
@@ -102,7 +104,7 @@ class CudaDevice(AccelDevice):
     def recording_stream(self) -> CudaStream:
         # Of the primary context: kernels of other libraries than cuBLAS may have state of their own in a context.
         stream = self.stream()
-        stream.describes = True
+        stream.describes = stream.recording = True
         return stream
 
     def recorder(self) -> CudaStream:

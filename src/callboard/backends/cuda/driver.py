@@ -141,6 +141,10 @@ CHECKED: dict[str, tuple[str, tuple[Any, ...]]] = {
     "module_load_data": ("cuModuleLoadData", (_Handle, c_char_p)),
     "module_get_function": ("cuModuleGetFunction", (_Handle, c_void_p, c_char_p)),
     "module_unload": ("cuModuleUnload", (c_void_p,)),
+    "tensor_map_tiled": (
+        "cuTensorMapEncodeTiled",
+        (c_void_p, c_int, c_uint, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_int, c_int, c_int, c_int),
+    ),
     "func_attribute": ("cuFuncGetAttribute", (POINTER(c_int), c_int, c_void_p)),
     "func_set_attribute": ("cuFuncSetAttribute", (c_void_p, c_int, c_int)),
     "occupancy_blocks": (
@@ -258,6 +262,7 @@ class Driver:
     module_load_data: Call
     module_get_function: Call
     module_unload: Call
+    tensor_map_tiled: Call
     mem_alloc_managed: Call
     mem_prefetch: Call
     mem_advise: Call

@@ -198,6 +198,12 @@ def capture(
     driver.stream_end_capture(stream, ctypes.byref(graph))
     if not graph.value:  # another thread has synchronised the context meanwhile; to instantiate nothing is a crash
         raise driver.error(INVALIDATED, "cuStreamEndCapture")
-    if isinstance(into, CudaGraph) and into.take(graph.value):
-        return into
+    if isinstance(into, CudaGraph):
+        try:
+            taken = into.take(graph.value)
+        except AccelError:
+            driver.graph_destroy(graph.value)
+            raise
+        if taken:
+            return into
     return CudaGraph(driver, graph.value, describes)

@@ -48,7 +48,7 @@ class CudaStream(AccelStream):
     Attributes:
         driver: What it calls.
         recording: What is enqueued goes into a graph, and does not run.
-        describes: Its graphs tell their nodes, and take other recordings.
+        describes: It is for recording only, and its graphs tell their nodes, and take other recordings.
     """
 
     def __init__(self, driver: Driver, id: int, priority: int, native: int = 0) -> None:
@@ -118,7 +118,7 @@ class CudaStream(AccelStream):
         try:
             return capture(self.driver, self.native, enqueue, into, self.describes)
         finally:
-            self.recording = False
+            self.recording = self.describes
 
     def synchronize(self) -> None:
         self.driver.stream_synchronize(self.native)

@@ -40,6 +40,13 @@ async def _try_blas_lt(device: Device) -> None:
         raise ValueError(f"a product came back as {found.tolist()}")
 
 
+async def _try_elementwise(device: Device) -> None:
+    a = np.arange(6.0, dtype=np.float32)
+    found = await device.elementwise.map("2 * x + 1", device.put(a)).get()
+    if not (found == 2 * a + 1).all():
+        raise ValueError(f"2 * x + 1 came back as {found.tolist()}")
+
+
 async def _try_event(device: Device) -> None:
     start, end = device.event.create(), device.event.create()
     start.record()
@@ -87,6 +94,13 @@ async def _try_solver(device: Device) -> str | None:
     return None
 
 
+async def _try_cub(device: Device) -> None:
+    x = np.array([3, 1, 2, 1], np.float32)
+    found = await (await device.cub.unique(device.cub.sort(device.put(x)))).get()
+    if found.tolist() != [1, 2, 3]:
+        raise ValueError(f"sorted numbers came back as {found.tolist()}")
+
+
 async def _try_rng(device: Device) -> None:
     found = await device.rng.philox64(seed=1).uniform(5, dtype="f64").get()
     expected = np.random.Generator(np.random.Philox(key=np.array([1, 0], np.uint64))).random(5)
@@ -121,6 +135,8 @@ async def _try_sparse_lt(device: Device) -> None:
 PROBES: dict[str, Callable[[Device], Awaitable[str | None]]] = {
     "blas": _try_blas,
     "blas_lt": _try_blas_lt,
+    "cub": _try_cub,
+    "elementwise": _try_elementwise,
     "event": _try_event,
     "fft": _try_fft,
     "ipc": _try_ipc,

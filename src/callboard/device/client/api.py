@@ -1,6 +1,6 @@
 """``DeviceApi``: the methods that the async handle of a device and the blocking one of ``cb.sync`` share."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 import numpy as np
@@ -12,7 +12,7 @@ from callboard.core.layout import shape_of
 from callboard.core.mode import Asynchronous, Mode
 from callboard.core.op import Op
 from callboard.core.operand import StructOperand
-from callboard.core.ref import GpuRef, RefPort
+from callboard.core.ref import GpuRef
 from callboard.core.reply import Reply
 from callboard.device.client.graphs import Recording
 from callboard.device.client.line.interop import Interop, is_foreign
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from callboard.kernel.fft.api import FftApi
     from callboard.kernel.ipc.api import IpcApi
     from callboard.kernel.managed.api import ManagedApi
+    from callboard.kernel.module.api import ModuleApi
     from callboard.kernel.nvrtc.api import NvrtcApi
     from callboard.kernel.rng.api import RngApi
     from callboard.kernel.solver.api import SolverApi
@@ -65,6 +66,7 @@ class DeviceApi(Generic[Mode]):
         fft: Fourier transforms.
         ipc: Memory shared with other processes.
         managed: Managed memory.
+        module: Kernels that are compiled already.
         nvrtc: Kernels of the user's own in CUDA C++.
         rng: Random numbers.
         solver: Linear algebra.
@@ -83,6 +85,7 @@ class DeviceApi(Generic[Mode]):
         fft: FftApi[Mode]
         ipc: IpcApi[Mode]
         managed: ManagedApi[Mode]
+        module: ModuleApi[Mode]
         nvrtc: NvrtcApi[Mode]
         rng: RngApi[Mode]
         solver: SolverApi[Mode]
@@ -90,7 +93,7 @@ class DeviceApi(Generic[Mode]):
         sparse_lt: SparseLtApi[Mode]
         tensor: TensorApi[Mode]
 
-    _port: RefPort
+    _port: Any
 
     def __init__(self, submit: Submit, transfers: Transfers, interop: Interop) -> None:
         self._submit = submit
@@ -112,7 +115,7 @@ class DeviceApi(Generic[Mode]):
 
     @property
     def xp(self) -> Namespace[Mode]:
-        """The array API's functions on this device, in the version 2024.12: ``xp.exp(x)``, ``xp.mean(x, axis=0)`` …"""
+        """The functions of the array API 2024.12 on this device: ``xp.exp(x)``, ``xp.mean(x, axis=0)``."""
         namespace: Namespace[Mode] = self._port.services.xp
         return namespace
 
@@ -204,6 +207,9 @@ class DeviceApi(Generic[Mode]):
 
     def _patiently(self, call: Callable[[], A]) -> A:
         return call()
+
+    def _run(self, coroutine: Coroutine[Any, Any, A]) -> Any:
+        return coroutine
 
     def _recording_stats(self, recording: int) -> Any:
         raise NotImplementedError

@@ -44,10 +44,9 @@ class Device(DeviceApi[Asynchronous]):
     Ops may be called from any thread, in program order per thread; awaiting and control belong to the system's loop.
 
     Attributes:
-        array, blas, blas_lt, cub, elementwise, event, fft, ipc, managed, nvrtc, rng, solver, sparse, sparse_lt,
-        tensor: The libraries, see
-            :class:`DeviceApi <callboard.device.client.api.DeviceApi>`. ``help(device.fft)`` lists the ops of one; the
-            message of an op documents its arguments: ``help(callboard.kernel.fft.Fft)``.
+        array, blas, blas_lt, cub, elementwise, event, fft, ipc, managed, module, nvrtc, rng, solver, sparse, sparse_lt,
+            tensor: The libraries, see :class:`DeviceApi <callboard.device.client.api.DeviceApi>`. ``help(device.fft)``
+            lists the ops of one; the message of an op documents its arguments: ``help(callboard.kernel.fft.Fft)``.
     """
 
     blocking = False
@@ -215,6 +214,16 @@ class Device(DeviceApi[Asynchronous]):
     def generation(self) -> int:
         """The generation that ops belong to now."""
         return self._port.generation
+
+    @property
+    def available(self) -> bool:
+        """Whether its context is ready: neither starting, nor being rebuilt, nor stopped."""
+        return self._actor.state is State.READY
+
+    @property
+    def in_flight(self) -> int:
+        """Ops and calls without a completion, those not yet sent included."""
+        return self._port.in_flight
 
     async def stats(self) -> DeviceStats:
         """Figures of device and host, asked of the host.

@@ -7,6 +7,7 @@ import numpy as np
 
 from callboard.core.backend import AccelDevice
 from callboard.core.dtype import DTypeLike, as_dtype
+from callboard.core.errors import UnsupportedOp
 from callboard.core.layout import shape_of
 from callboard.core.mode import Blocking
 from callboard.core.ref import GpuRef
@@ -48,6 +49,14 @@ class LocalDevice(DeviceApi[Blocking]):
         self._port = LocalPort(device, name, own, timeline, LocalMemory(device, site.memory_limit))
         self._arrays = self._port.services = LocalArrays(self._port, site.ordinal)
         super().__init__(self._port.submit, cast(Any, None), cast(Any, None))
+
+    def record(self, *ops: Any, **inputs: Any) -> Any:
+        """Not here: ops are enqueued by this thread itself, so replays would save no message.
+
+        Raises:
+            UnsupportedOp: Always.
+        """
+        raise UnsupportedOp("ctx.device records nothing; record with the device's handle in the application")
 
     def library(self, api: Any) -> Any:
         return _Taking(super().library(api), self._arrays)

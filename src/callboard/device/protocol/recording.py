@@ -26,6 +26,7 @@ class Step(Plain):
         numbers: As of a call.
         outputs: The same as ``bindings``, of the outputs that the op would have made.
         drawn: Positions in ``numbers`` of those that every replay changes.
+        after: Earlier steps that it has to come after directly, because of what they read and write.
         where: The line that made the op.
     """
 
@@ -34,6 +35,7 @@ class Step(Plain):
     numbers: list[int | float]
     outputs: list[int]
     drawn: list[int]
+    after: list[int]
     where: str
 
 
@@ -87,7 +89,9 @@ def read_script(signature: bytes) -> Script:
         script = _decode(signature[len(MARK) :])
     except msgspec.DecodeError as e:
         raise ProtocolError(f"broken recording: {e}") from e
-    for step in script.steps:
+    for at, step in enumerate(script.steps):
+        if any(not 0 <= earlier < at for earlier in step.after):
+            raise ProtocolError(f"recording {script.id}: step {at} comes after {step.after}")
         for operand in (*step.bindings[::2], *step.outputs[::2]):
             if not 0 <= operand < len(script.operands):
                 raise ProtocolError(f"recording {script.id}: operand {operand} of {len(script.operands)}")

@@ -9,10 +9,10 @@ from callboard.core.dtype import DTypeLike, as_dtype
 from callboard.core.errors import ShapeError
 from callboard.core.layout import shape_of
 from callboard.core.mode import Mode
-from callboard.core.recording import recorder
 from callboard.core.ref import GpuRef
 from callboard.kernel.api import Submit
 from callboard.kernel.memory import Empty
+from callboard.kernel.recording import recorder
 from callboard.kernel.rng.fill import Fill
 from callboard.kernel.rng.rejections import (
     RngFillBeta,

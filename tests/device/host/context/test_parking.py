@@ -16,7 +16,8 @@ class Message(NamedTuple):
     """What is admitted.
 
     Attributes:
-        lib: A library, an actor of :data:`ACTORS` (its turns hold their buffers until they end), or None: a free.
+        lib: A library, several (of a recording), an actor of :data:`ACTORS` (its turns hold their buffers until they
+            end), or None: a free.
         gate: What it waits for by itself.
         hungry: It finds no memory, once.
         fence: It stays behind all that is parked; ``"between"``: all but frees stay behind it, too.
@@ -24,10 +25,14 @@ class Message(NamedTuple):
 
     reads: frozenset[int]
     writes: frozenset[int]
-    lib: str | None
+    lib: str | tuple[str, ...] | None
     gate: int | None = None
     hungry: bool = False
     fence: Any = None
+
+
+def libs(lib: str | tuple[str, ...] | None) -> set[str]:
+    return set(lib) if isinstance(lib, tuple) else {lib} if lib else set()
 
 
 class Naive:
@@ -38,10 +43,10 @@ class Naive:
         self.held = Holds()
         self.closed = False
 
-    def blocks(self, reads: Any, writes: Any, lib: str | None, own: Holds = NOTHING, fence: Any = None) -> bool:
+    def blocks(self, reads: Any, writes: Any, lib: Any, own: Holds = NOTHING, fence: Any = None) -> bool:
         if (fence and self.entries) or (lib is not None and any(entry[5] == "between" for entry in self.entries)):
             return True
-        if lib is not None and (self.closed or any(lib == entry[4] for entry in self.entries if lib)):
+        if lib is not None and (self.closed or any(libs(lib) & libs(entry[4]) for entry in self.entries)):
             return True
         written = set().union(*(entry[3] for entry in self.entries))
         touched = written.union(*(entry[2] for entry in self.entries))
@@ -102,7 +107,7 @@ class Host:
         self.looks += 1
         parking, message = self.parking, self.messages[number]
         reads, writes, lib, gate, hungry, fence = message
-        own = self.own.get(lib or "", NOTHING)
+        own = self.own.get(lib, NOTHING) if isinstance(lib, str) else NOTHING
         if gate is not None and gate not in self.opened:
             parking.park(number, self.poll, reads, writes, lib, own, until=gate, fence=fence)
         elif parking.blocks(reads, writes, lib, own, fence=fence):
@@ -113,7 +118,7 @@ class Host:
             parking.park(number, self.poll, reads, writes, lib, own, fence=fence)
         else:
             self.admitted.append(number)
-            if lib in self.own:
+            if isinstance(lib, str) and lib in self.own:
                 parking.hold(reads, writes, own)
                 self.running.append(number)
 
@@ -130,7 +135,7 @@ class Host:
 
     def end(self, at: int) -> None:
         message = self.messages[self.running.pop(at)]
-        assert message.lib is not None
+        assert isinstance(message.lib, str)
         self.parking.release(message.reads, message.writes, self.own[message.lib])
 
 
@@ -139,7 +144,7 @@ MESSAGE = st.builds(
     Message,
     BUFFERS,
     BUFFERS,
-    st.sampled_from(["a", "b", "", *ACTORS, None]),
+    st.sampled_from(["a", "b", "", ("a", "b"), ("b", "c"), *ACTORS, None]),
     st.one_of(st.none(), st.none(), st.integers(0, 2)),
     st.sampled_from([False, False, False, True]),
     st.sampled_from([None, None, None, None, "behind", "between"]),
@@ -174,13 +179,9 @@ def test_what_goes_on_and_when_is_what_admitting_all_again_would_give(script: li
     place = {number: at for at, number in enumerate(admitted)}
     for late, (reads, writes, lib, _, _, fence) in enumerate(messages):
         for early, (early_reads, early_writes, early_lib, _, _, early_fence) in enumerate(messages[:late]):
-            if (
-                fence
-                or (lib is not None and early_fence == "between")
-                or (lib and lib == early_lib)
-                or writes & (early_reads | early_writes)
-                or reads & early_writes
-            ):
+            fenced = fence or (lib is not None and early_fence == "between")
+            clash = libs(lib) & libs(early_lib) or writes & (early_reads | early_writes) or reads & early_writes
+            if fenced or clash:
                 assert place[early] < place[late]
 
 

@@ -47,7 +47,7 @@ class CudaCub(Library):
         cub.HistogramRange: Entry(lambda library, op: searching.histogram(library.cccl, op)),
         cub.Partition: Entry(lambda library, op: selection.partition(library.cccl, op)),
         cub.Select: Entry(lambda library, op: selection.Selecting(library.cccl, op), sizes=True),
-        cub.SelectIf: Entry(lambda library, op: selection.Selecting(library.cccl, op), sizes=True, refuses=no_text),
+        cub.SelectIf: Entry(lambda library, op: selection.Filtering(library.cccl, op), sizes=True, refuses=no_text),
         cub.Unique: Entry(lambda library, op: selection.Selecting(library.cccl, op), sizes=True),
         cub.UniqueByKey: Entry(lambda library, op: selection.Selecting(library.cccl, op), sizes=True),
         cub.RunLengthEncode: Entry(lambda library, op: selection.Selecting(library.cccl, op), sizes=True),

@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from callboard.core.errors import ShapeError
 from callboard.core.layout import Layout
-from callboard.core.recording import Stream
 from callboard.core.ref import Allocation, GpuRef
 from callboard.device.client.graphs.recorder import OpRecorder
 from callboard.device.client.graphs.script import Place, RecordedOp, packed, script_operands, steps_of
 from callboard.device.protocol.recording import Script, ScriptOperand, write_script
+from callboard.kernel.recording import Stream
 
 if TYPE_CHECKING:
     from callboard.device.client.line.port import OpPort

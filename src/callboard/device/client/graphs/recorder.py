@@ -9,7 +9,6 @@ from callboard.core.errors import ShapeError, UnsupportedOp
 from callboard.core.layout import Layout
 from callboard.core.op import Op, info_of
 from callboard.core.operand import Operand, Role
-from callboard.core.recording import Stream
 from callboard.core.ref import Allocation, GpuRef
 from callboard.device.client.graphs.script import RecordedOp, Use
 from callboard.device.client.line import refusals
@@ -17,6 +16,7 @@ from callboard.device.client.line.entries import Origin
 from callboard.device.client.line.plans import ClientPlan, check_overlaps
 from callboard.device.client.line.replies import reply_to
 from callboard.kernel.memory import Empty
+from callboard.kernel.recording import Stream
 
 if TYPE_CHECKING:
     from callboard.device.client.line.port import OpPort
@@ -77,7 +77,7 @@ class OpRecorder:
         return drawing is not None
 
     def record(self, op: Op[Any, Any], depth: int) -> Any:
-        """See :class:`Recorder <callboard.core.recording.Recorder>`.
+        """See :class:`Recorder <callboard.kernel.recording.Recorder>`.
 
         Raises:
             UnsupportedOp: It cannot be recorded; says why.
@@ -158,12 +158,17 @@ class OpRecorder:
 
     def _check(self, op: Op[Any, Any], plan: ClientPlan) -> None:
         cls, tag = type(op), plan.tag
-        lib = tag.partition(".")[0]
+        lib = info_of(cls).library
         library = self._port.library(lib)
         size = library.size_table.get(cls)
         if plan.open or (size is not None and size.due(op)):
             cure = "give its outputs (out=, count=)" if plan.open else "call it before the recording"
             raise UnsupportedOp(f"{tag} cannot be recorded: the host has to look at data first; {cure}")
+        if op.fence is not None or plan.answers is not None:
+            raise UnsupportedOp(
+                f"{tag} cannot be recorded: it is ordered among the ops that are called, or answered with what it "
+                "finds out; call it before or after the replays"
+            )
         if plan.value:
             raise UnsupportedOp(f"{tag} cannot be recorded: it is answered with a number; give it out=, a 0-d array")
         if op.memory is not None:

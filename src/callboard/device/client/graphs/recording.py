@@ -13,7 +13,6 @@ from callboard.core.errors import DeviceMismatch, GpuRefStale, ShapeError
 from callboard.core.layout import Layout
 from callboard.core.mode import Asynchronous, Blocking, Mode
 from callboard.core.op import info_of
-from callboard.core.recording import Recorder, recorder
 from callboard.core.ref import Allocation, GpuRef
 from callboard.core.reply import Reply
 from callboard.device.client.graphs.building import Built, Input, built
@@ -25,6 +24,7 @@ from callboard.device.client.line.hostarrays import host_array
 from callboard.device.client.line.transfers import Transfers
 from callboard.device.protocol.messages import Call
 from callboard.kernel.memory import Empty
+from callboard.kernel.recording import Recorder, recorder
 
 if TYPE_CHECKING:
     from callboard.device.client.line.port import OpPort
@@ -68,6 +68,9 @@ class RecordingServices(Protocol):
     def _patiently(self, call: Callable[[], T]) -> T:
         """Call it; a blocking device waits for room while there is none."""
 
+    def _run(self, coroutine: Coroutine[Any, Any, T]) -> Any:
+        """The coroutine; a blocking device gives its result."""
+
     def _recording_stats(self, recording: int) -> Any:
         """A :class:`RecordingStats`, or a coroutine that gives it."""
 
@@ -101,6 +104,7 @@ class Recording(Generic[Mode]):
     def __init__(
         self, port: "OpPort", transfers: Transfers, services: RecordingServices, inputs: Mapping[str, GpuRef[Any]]
     ) -> None:
+        self._owners: list[Allocation] = []
         self._port = port
         self._transfers = transfers
         self._services = services
@@ -112,7 +116,6 @@ class Recording(Generic[Mode]):
         self._built: Built | None = None
         self._recorded = 0  # the generation of the refs that the block has given
         self._generation = 0  # the generation that the recording's own arrays are of
-        self._owners: list[Allocation] = []
         self._places: list[int] = []
         self.nodes: list[Node] = []
 
@@ -204,6 +207,46 @@ class Recording(Generic[Mode]):
             A reply without value; awaiting it raises what cannot be recorded on this device.
         """
         return self._replay(0, inputs)
+
+    @overload
+    def replay_while(
+        self: "Recording[Asynchronous]", go: GpuRef[Asynchronous], /, most: int, every: int = 1, **inputs: Any
+    ) -> Coroutine[Any, Any, int]: ...
+    @overload
+    def replay_while(
+        self: "Recording[Blocking]", go: GpuRef[Blocking], /, most: int, every: int = 1, **inputs: Any
+    ) -> int: ...
+    def replay_while(self, go: GpuRef[Any], /, most: int, every: int = 1, **inputs: Any) -> Any:
+        """Replay until an array says that it is enough: an iteration until it has converged.
+
+        Args:
+            go: 0-d array that the recorded ops write; replays go on while it is not 0.
+            most: Replays at most.
+            every: Replays between two looks at ``go``, which are one message. A look is a round trip to the device.
+            inputs: As of :meth:`replay`, given once.
+
+        Returns:
+            How often it was replayed: a multiple of ``every``, or ``most``.
+
+        Raises:
+            ShapeError: ``go`` is not 0-d, or no op of the recording writes it.
+        """
+        made = self._ready()
+        if go.shape != () or go.allocation.id not in {use.buffer for op in made.ops for use in op.uses if use.writes}:
+            raise ShapeError(f"replay_while: go is {go.layout!r}; name a 0-d array that the recording writes")
+        if not 1 <= every <= most:
+            raise ValueError(f"replay_while: every is {every} and most is {most}; use 1 <= every <= most")
+        return self._services._run(self._while(go, most, every, inputs))
+
+    async def _while(self, go: GpuRef[Any], most: int, every: int, inputs: Mapping[str, Any]) -> int:
+        done = 0
+        while done < most:
+            n = min(every, most - done)
+            self._replay(n, inputs)
+            done, inputs = done + n, {}
+            if not await self._transfers.get(go, None):
+                break
+        return done
 
     def _replay(self, n: int, inputs: Mapping[str, Any]) -> Any:
         port, made = self._port, self._ready()

@@ -139,6 +139,7 @@ def script_operands(
     """
     operands = [ScriptOperand(name, False, False, -1, 0, 0) for name in names]
     begun = [False] * len(operands)
+    fresh = [(0, 0)] * len(operands)  # bytes that the first op overwrites
     for op in ops:
         for use in op.uses:
             place = places[use.buffer]
@@ -149,8 +150,10 @@ def script_operands(
                 operand.low, operand.high = at + low, at + high
                 if use.role is Role.OUT and use.layout.contiguous:
                     operand.whole = use.layout.nbytes
+                    fresh[place.operand] = at + low, at + high
             operand.low, operand.high = min(operand.low, at + low), max(operand.high, at + high)
-            if use.role in READING and operand.whole < 0:
+            first, end = fresh[place.operand]
+            if use.role in READING and not first <= at + low <= at + high <= end:
                 operand.reads = True
             if use.role in WRITING:
                 operand.writes = True
@@ -170,24 +173,22 @@ def steps_of(ops: Sequence[RecordedOp], places: Mapping[int, Place]) -> list[Ste
             flat += (place.operand, use.offset + place.shift)
         return flat
 
-    return [Step(op.signature, bound(op.given), op.numbers, bound(op.made), op.drawn, op.where) for op in ops]
+    laid = [[_placed(use, places) for use in op.uses] for op in ops]  # packed results wait for those before them
+    after = _after(laid)
+    return [
+        Step(op.signature, bound(op.given), op.numbers, bound(op.made), op.drawn, sorted(before), op.where)
+        for op, before in zip(ops, after, strict=True)
+    ]
 
 
 def nodes_of(ops: Sequence[RecordedOp]) -> list[Node]:
     """The ops, each with those that it has to come after directly, by the bytes that they use."""
     nodes: list[Node] = []
-    behind: list[set[int]] = []  # of each op, all that it comes after
+    after = _after([op.uses for op in ops])
     for at, op in enumerate(ops):
-        after: list[int] = []
-        covered: set[int] = set()
-        for earlier in reversed(range(at)):
-            if earlier not in covered and _conflict(ops[earlier], op):
-                after.append(earlier)
-                covered |= {earlier, *behind[earlier]}
-        behind.append(covered)
         reads = tuple(f"{use.name} {use.layout!r}" for use in op.uses if use.role in READING)
         writes = tuple(f"{use.name} {use.layout!r}" for use in op.uses if use.role in WRITING)
-        nodes.append(Node(at, op.tag, reads, writes, tuple(sorted(after)), op.where))
+        nodes.append(Node(at, op.tag, reads, writes, tuple(sorted(after[at])), op.where))
     return nodes
 
 
@@ -201,11 +202,32 @@ def dot(nodes: Sequence[Node], title: str) -> str:
     return "\n".join([*lines, "}", ""])
 
 
-def _conflict(earlier: RecordedOp, later: RecordedOp) -> bool:
+def _placed(use: Use, places: Mapping[int, Place]) -> Use:
+    place = places[use.buffer]
+    return use._replace(buffer=place.operand, offset=use.offset + place.shift)
+
+
+def _after(ops: Sequence[Sequence[Use]]) -> list[list[int]]:
+    """Of each op, by its uses, the ops that it comes after directly: not through one that comes after them."""
+    found: list[list[int]] = []
+    behind: list[set[int]] = []  # of each op, all that it comes after
+    for at, uses in enumerate(ops):
+        after: list[int] = []
+        covered: set[int] = set()
+        for earlier in reversed(range(at)):
+            if earlier not in covered and _conflict(ops[earlier], uses):
+                after.append(earlier)
+                covered |= {earlier, *behind[earlier]}
+        found.append(after)
+        behind.append(covered)
+    return found
+
+
+def _conflict(earlier: Sequence[Use], later: Sequence[Use]) -> bool:
     return any(
         a.buffer == b.buffer and (a.role in WRITING or b.role in WRITING) and _overlap(a, b)
-        for a in earlier.uses
-        for b in later.uses
+        for a in earlier
+        for b in later
     )
 
 

@@ -32,19 +32,8 @@ class ClientPlan:
     """
 
     __slots__ = (
-        *(
-            "answers",
-            "apart",
-            "made",
-            "one_given",
-            "one_made",
-            "open",
-            "outputs",
-            "returned",
-            "tag",
-            "value",
-            "written",
-        ),
+        *("answers", "apart", "made", "one_given", "one_made", "open", "outputs", "returned", "tag", "value"),
+        "written",
     )
 
     def __init__(self, op: Op[Any, Any]) -> None:

@@ -17,7 +17,6 @@ from typing import Any
 from callboard.core.errors import AccelError, DeviceStopped, ShapeError
 from callboard.core.library import Library
 from callboard.core.op import Op, info_of
-from callboard.core.recording import recorder
 from callboard.core.ref import Allocation, GpuRef, RefServices
 from callboard.core.reply import Cause, Reply
 from callboard.device import forkguard
@@ -31,6 +30,7 @@ from callboard.device.client.line.unanswered import Unanswered
 from callboard.device.config import DeviceConfig
 from callboard.device.protocol.messages import Call, Completions
 from callboard.device.supervision.hosts.base import Host
+from callboard.kernel.recording import recorder
 
 __all__ = ["OpPort", "request_key"]
 

@@ -88,7 +88,7 @@ class Parked:
         self.reads = reads
         self.writes = writes
         self.lib = lib
-        self.libs: Collection[str] = (lib,) if lib and type(lib) is str else lib or ()
+        self.libs = lib if isinstance(lib, tuple) else (lib,) if lib else ()
         self.own = own
         self.leads = leads
         self.fence = fence
@@ -166,7 +166,7 @@ class Parking:
             if self.closed:
                 return True
             last = self._last
-            if lib in last if type(lib) is str else any(one in last for one in lib):
+            if any(one in last for one in lib) if isinstance(lib, tuple) else lib in last:
                 return True
         users = self._users
         for b in reads:

@@ -19,9 +19,9 @@ from callboard.device.protocol.messages import Call
 from callboard.device.protocol.recording import Script
 
 if TYPE_CHECKING:
+    from callboard.device.host.context.admission.graphs import GraphActor
     from callboard.device.host.context.libraries import LibraryActor
     from callboard.device.host.context.timelines import Timeline
-    from callboard.device.host.graphs import GraphActor
 
 __all__ = ["Binding", "Plan", "Plans", "read_plan", "unreadable"]
 

@@ -13,6 +13,7 @@ from callboard.core.backend import AccelDevice
 from callboard.core.errors import AccelError, OutOfMemory, ShapeError, Withdrawn
 from callboard.device.host.context.admission.arenas import Arenas
 from callboard.device.host.context.admission.elsewhere import Elsewhere
+from callboard.device.host.context.admission.graphs import Graphs
 from callboard.device.host.context.admission.launching import Launching
 from callboard.device.host.context.admission.refusing import Refusing
 from callboard.device.host.context.blocks import Block, BlockPool
@@ -22,7 +23,6 @@ from callboard.device.host.context.parking import Parking
 from callboard.device.host.context.plans import Plan, Plans, read_plan, unreadable
 from callboard.device.host.context.preparing import Helper, Sizing
 from callboard.device.host.context.streams import StreamAllocator
-from callboard.device.host.graphs import Graphs
 from callboard.device.protocol.messages import Call, Plain
 from callboard.device.protocol.recording import MARK
 

@@ -216,6 +216,8 @@ class Launching:
                     if heeds:
                         if source.state == FAILED and (reads or not base):
                             failed = failed or source
+                            if item == 0:
+                                values[at] = []  # for the items behind it
                             continue
                         if source.state != OK:
                             sources.append(source)

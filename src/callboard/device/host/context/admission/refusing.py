@@ -3,13 +3,13 @@
 from callboard.core.backend import AccelDevice, Memory
 from callboard.core.errors import AccelError, ContextPoisoned, LibraryError, Unrecoverable
 from callboard.core.layout import OpenLayout
+from callboard.device.host.context.admission.graphs.replay import StepFailed, noted
 from callboard.device.host.context.admission.shortage import shortage
 from callboard.device.host.context.blocks import Block
 from callboard.device.host.context.ledger import Ledger
 from callboard.device.host.context.libraries import Libraries, LibraryActor
 from callboard.device.host.context.pending import Pending
 from callboard.device.host.context.plans import Plan, Plans
-from callboard.device.host.graphs.replay import StepFailed, noted
 from callboard.device.protocol.messages import Call
 
 __all__ = ["Refusing"]

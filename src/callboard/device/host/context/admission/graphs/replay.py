@@ -10,6 +10,7 @@ launched one by one, and recorded when the same buffers come again. The graph th
 takes the new recording, which costs less than another one where the two are alike.
 """
 
+import functools
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -23,10 +24,12 @@ from callboard.core.errors import (
     Unrecoverable,
     UnsupportedOp,
 )
+from callboard.core.layout import OpenLayout
 from callboard.core.opinfo import read_signature
+from callboard.device.host.context.admission.graphs.lanes import Lanes, Task
 from callboard.device.host.context.plans import Plan
 from callboard.device.host.context.timelines import Timeline
-from callboard.device.protocol.recording import Script, Step
+from callboard.device.protocol.recording import Script, ScriptOperand, Step
 
 __all__ = ["RecordedStep", "Replay", "StepFailed", "noted"]
 
@@ -44,11 +47,12 @@ Addresses = tuple[int, ...]
 class RecordedStep:
     """An op of a recording, with its plan."""
 
-    __slots__ = ("drawn", "numbers", "places", "plan", "where")
+    __slots__ = ("after", "drawn", "numbers", "places", "plan", "where")
 
     def __init__(self, plan: Plan, step: Step) -> None:
         self.plan = plan
         self.where = step.where
+        self.after = step.after
         self.numbers = step.numbers
         self.drawn = step.drawn
         operands = [(b.at, b.item) for b in plan.bindings]
@@ -60,14 +64,14 @@ class RecordedStep:
             rows = zip([*operands, *made], places[::2], places[1::2], strict=True)
             self.places = [(at, item, operand, offset) for (at, item), operand, offset in rows]
 
-    def unfit(self) -> AccelError | None:
+    def unfit(self, operands: Sequence[ScriptOperand]) -> AccelError | None:
         """Why it cannot be recorded, None if it can."""
         plan = self.plan
-        if self.places is None or any(at >= len(self.numbers) for at in self.drawn):
+        if not self._fits(operands):
             return ShapeError(f"{plan.tag}: the recording does not fit the op")
         if any(binding.host for binding in plan.bindings):
             return UnsupportedOp(f"{plan.tag} cannot be recorded: it copies from or to host memory")
-        if plan.query_size is not None or plan.open or plan.value is not None:
+        if plan.launch is None or plan.open or plan.value is not None or plan.answers:
             return UnsupportedOp(f"{plan.tag} cannot be recorded: the host has to look at data before or after it")
         assert plan.library is not None
         if not self.drawn and not getattr(plan.state, "captures", True):
@@ -76,6 +80,19 @@ class RecordedStep:
                 "device or uses memory of its own"
             )
         return None
+
+    def _fits(self, operands: Sequence[ScriptOperand]) -> bool:
+        """Whether operands and numbers are those of the plan, and lie within what a replay checks."""
+        plan = self.plan
+        numbers = sum(2 if is_complex else 1 for _, _, is_complex in plan.numbers)
+        if self.places is None or len(self.numbers) != numbers or any(not 0 <= at < numbers for at in self.drawn):
+            return False
+        spans = [(b.low, b.high) for b in plan.bindings]
+        spans += [(0, 0) if isinstance(layout, OpenLayout) else layout.span for _, _, layout in plan.makes]
+        for (_, _, operand, offset), (low, high) in zip(self.places, spans, strict=True):
+            if offset + low < operands[operand].low or offset + high > operands[operand].high:
+                return False
+        return True
 
     def launch(self, stream: AccelStream, addresses: Addresses, numbers: Sequence[Number]) -> Status | None:
         """Launch it on a stream."""
@@ -166,15 +183,16 @@ class Replay:
     """The state of a recording's plan.
 
     Attributes:
+        operands: Of the script.
         libs: Names of the libraries of its ops.
         steps: Its ops, with their plans, which it pins.
     """
 
-    def __init__(self, device: AccelDevice, timeline: Timeline, recorder: AccelStream | None, script: Script) -> None:
+    def __init__(self, device: AccelDevice, timeline: Timeline, lanes: Lanes | None, script: Script) -> None:
         self._device = device
         self._timeline = timeline
-        self._recorder = recorder
-        self._operands = len(script.operands)
+        self._lanes = lanes
+        self.operands = script.operands
         self._cuts: set[int] = set()  # steps that begin a part, because of their outcomes
         self._graphs: OrderedDict[Addresses, list[Part]] = OrderedDict()
         self._seen: set[Addresses] = set()
@@ -190,7 +208,7 @@ class Replay:
 
     def launch(self, stream: AccelStream, _: Any, *values: Any) -> Status | None:
         """Replay it (:attr:`Script`): as often as the first number says; 0 records, and runs nothing."""
-        operands = self._operands
+        operands = len(self.operands)
         addresses, times = values[:operands], values[operands]
         drawn = values[operands + 1 : operands + 1 + (len(values) - operands - 1) // 2]
         further = values[operands + 1 + len(drawn) :]
@@ -211,7 +229,7 @@ class Replay:
                 numbers = iter([d + turn * f for d, f in zip(drawn, further, strict=True)]) if drawn else None
                 for part in parts:
                     self._run(part, stream, addresses, numbers, turn, status)
-        except Exception:
+        except Exception:  # of any step: it is passed on
             stream.synchronize()  # what was enqueued uses what the error may have given up
             raise
         return status if status.outcomes or status.replayed else None
@@ -259,7 +277,7 @@ class Replay:
 
     def _parts(self, addresses: Addresses) -> list[Part]:
         singly = [Part(range(len(self.steps)), None, {})]
-        if self._recorder is None:
+        if self._lanes is None:
             return singly
         if self._graphs and addresses not in self._seen:
             if len(self._seen) >= SEEN:
@@ -269,10 +287,12 @@ class Replay:
         self._seen.discard(addresses)
         self._close_left()
         oldest = self._graphs.popitem(last=False)[1] if len(self._graphs) >= KEPT else []
+        parts: list[Part] = []
         try:
             parts = self._recorded(addresses, [part.graph for part in oldest if part.graph is not None])
         finally:
-            self._leave(oldest)
+            taken = {id(part.graph) for part in parts}
+            self._leave(part for part in oldest if id(part.graph) not in taken)
         self._graphs[addresses] = parts
         return parts
 
@@ -281,20 +301,22 @@ class Replay:
         while True:
             parts: list[Part] = []
             spare = iter(old)
-            for steps, single in self._cut():
-                if single:
-                    parts.append(Part(steps, None, {}))
-                    continue
-                statuses: dict[int, Status] = {}
-                into = next(spare, None)
-                graph = self._captured(steps, addresses, statuses, into)
-                self._count["updated" if graph is into else "recorded"] += 1
-                parts.append(Part(steps, graph, statuses))
+            try:
+                for steps, single in self._cut():
+                    statuses: dict[int, Status] = {}
+                    into = None if single else next(spare, None)
+                    graph = None if single else self._captured(steps, addresses, statuses, into)
+                    if graph is not None:
+                        self._count["updated" if graph is into else "recorded"] += 1
+                    parts.append(Part(steps, graph, statuses))
+            except BaseException:  # of any kind: nothing else gives them back
+                self._leave(part for part in parts if part.graph not in old)
+                raise
             clash = next((at for part in parts if (at := _clash(part.checks)) is not None), None)
             if clash is None:
                 return parts
             self._cuts.add(clash)
-            self._leave(parts)
+            self._leave(part for part in parts if part.graph not in old)
 
     def _cut(self) -> Iterator[tuple[list[int], bool]]:
         """Adjacent steps, and whether they are launched one by one."""
@@ -309,30 +331,34 @@ class Replay:
     def _captured(
         self, steps: Sequence[int], addresses: Addresses, statuses: dict[int, Status], into: AccelGraph | None
     ) -> AccelGraph:
-        recorder = self._recorder
-        assert recorder is not None
+        assert self._lanes is not None
 
-        def enqueue() -> None:
-            statuses.clear()
-            for at in steps:
-                status = self._launched(at, recorder, addresses, self.steps[at].numbers)
-                if status is not None:
-                    statuses[at] = status
+        def enqueue(at: int, lane: AccelStream) -> None:
+            status = self._launched(at, lane, addresses, self.steps[at].numbers)
+            if status is not None:
+                statuses[at] = status
 
+        first = steps[0]
+        tasks = [
+            Task(
+                self.steps[at].plan.lib,
+                [earlier - first for earlier in self.steps[at].after if earlier >= first],
+                functools.partial(enqueue, at),
+            )
+            for at in steps
+        ]
         for left in reversed(range(TRIES)):
+            statuses.clear()
             try:
-                return recorder.capture(enqueue, into)
+                return self._lanes.capture(tasks, into)
             except (StepFailed, DriverError):
                 if not left:
                     raise
         raise AssertionError("a capture either returns or raises")
 
     def _leave(self, parts: Iterable[Part]) -> None:
-        """These graphs are not launched any more, unless others took them; what is enqueued may still run."""
-        kept = {id(part.graph) for others in self._graphs.values() for part in others}
-        self._leaving += [
-            (self._timeline.issued, part) for part in parts if part.graph is not None and id(part.graph) not in kept
-        ]
+        """These graphs are not launched any more; what is enqueued may still run."""
+        self._leaving += [(self._timeline.issued, part) for part in parts if part.graph is not None]
 
     def _close_left(self) -> None:
         done = self._timeline.completed

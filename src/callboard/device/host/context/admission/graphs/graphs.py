@@ -3,11 +3,12 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from callboard.core.backend import AccelDevice, AccelStream
+from callboard.core.backend import AccelDevice
 from callboard.core.errors import ShapeError
+from callboard.device.host.context.admission.graphs.lanes import Lanes
+from callboard.device.host.context.admission.graphs.replay import RecordedStep, Replay, noted
 from callboard.device.host.context.plans import GRAPH, Plan, Plans, unreadable
 from callboard.device.host.context.timelines import Timeline
-from callboard.device.host.graphs.replay import RecordedStep, Replay, noted
 from callboard.device.protocol.messages import ProtocolError
 from callboard.device.protocol.recording import Step, read_script
 
@@ -23,7 +24,7 @@ class GraphActor:
     Attributes:
         lib: ``"graph"``.
         timeline: Its stream.
-        recorder: The stream that is captured; None where the device records nothing.
+        lanes: The streams that are captured; None where the device records nothing.
         max_plans: Recordings that a host keeps; those used least recently are recorded again when they are used.
     """
 
@@ -32,7 +33,8 @@ class GraphActor:
 
     def __init__(self, device: AccelDevice, timeline: Timeline) -> None:
         self.timeline = timeline
-        self.recorder: AccelStream | None = device.recording_stream()
+        recorder = device.recording_stream()
+        self.lanes = None if recorder is None else Lanes(device, recorder)
 
 
 class Graphs:
@@ -66,7 +68,7 @@ class Graphs:
             return unreadable(ShapeError(str(e)))
         if self._actor is None:
             self._actor = GraphActor(self._device, self._streams.acquire(GRAPH))
-        replay = Replay(self._device, self._actor.timeline, self._actor.recorder, script)
+        replay = Replay(self._device, self._actor.timeline, self._actor.lanes, script)
         ordered = [lib for lib in sorted(replay.libs) if lib != "memory"]  # whose calls have no order of their own
         plan = Plan.of_recording(script, (GRAPH, *ordered))
         plan.state = replay
@@ -90,7 +92,7 @@ class Graphs:
             if not step.plan.ready and step.plan.error is None:
                 return step.plan
         for at, step in enumerate(replay.steps):
-            error = step.plan.error or step.unfit()
+            error = step.plan.error or step.unfit(replay.operands)
             if error is not None:
                 plan.refuse(noted(error, replay.named(at)))
                 self._plans.release_recording(plan.recording)
