@@ -96,6 +96,7 @@ if TYPE_CHECKING:
     from callboard.patterns.batching.server import BatchingStats, DynamicBatchingServer
     from callboard.patterns.batching.settings import Dispatch, pow2_length
     from callboard.patterns.cascade.calibration import Calibration
+    from callboard.patterns.cascade.drift import Drift, DriftAlarm
     from callboard.patterns.cascade.server import CascadeReply, CascadeStats, InferenceCascade
     from callboard.patterns.cascade.stages import CascadeStage
     from callboard.patterns.contract.options import RequestOptions
@@ -112,6 +113,7 @@ if TYPE_CHECKING:
     from callboard.patterns.fairshare.stats import FairShareStats, TenantStats
     from callboard.patterns.hotswap.canary import Canary
     from callboard.patterns.hotswap.errors import SwapFailed, SwapInProgress, UnknownVersion
+    from callboard.patterns.hotswap.memory import DeviceMemory, MemoryKept
     from callboard.patterns.hotswap.results import HotSwapReply, HotSwapStats, SwapReport
     from callboard.patterns.hotswap.server import ModelHotSwapServer
     from callboard.patterns.hotswap.versions import ModelVersion, VersionState, VersionStats
@@ -122,6 +124,7 @@ if TYPE_CHECKING:
     from callboard.patterns.moe.server import MoeRouter
     from callboard.patterns.quarantine.errors import Quarantined
     from callboard.patterns.quarantine.guard import Quarantine, QuarantineStats
+    from callboard.patterns.replicas.autoscale import Autoscale
     from callboard.patterns.replicas.ejection import Ejection
     from callboard.patterns.replicas.errors import NoReplica
     from callboard.patterns.replicas.hedging import Hedging
@@ -255,25 +258,14 @@ _NAMES = {
     "callboard.patterns.speculative.sampling": ("Acceptance",),
     "callboard.patterns.speculative.server": ("SpeculativeDecoder",),
     "callboard.patterns.contract.options": ("RequestOptions",),
-    "callboard.patterns.batching.continuous.server": (
-        "ContinuousBatchingServer",
-        "ContinuousStats",
-    ),
+    "callboard.patterns.batching.continuous.server": ("ContinuousBatchingServer", "ContinuousStats"),
     "callboard.patterns.batching.continuous.policy": ("Preemption",),
-    "callboard.patterns.batching.continuous.steps": (
-        "DONE",
-        "Last",
-        "NOTHING",
-        "Slot",
-    ),
-    "callboard.patterns.batching.sequences.server": (
-        "SequenceBatchingServer",
-        "SequenceStats",
-    ),
-    "callboard.patterns.batching.sequences.slots": (
-        "SequenceLost",
-        "SequenceSlot",
-    ),
+    "callboard.patterns.batching.continuous.steps": ("DONE", "Last", "NOTHING", "Slot"),
+    "callboard.patterns.batching.sequences.server": ("SequenceBatchingServer", "SequenceStats"),
+    "callboard.patterns.batching.sequences.slots": ("SequenceLost", "SequenceSlot"),
+    "callboard.patterns.hotswap.memory": ("DeviceMemory", "MemoryKept"),
+    "callboard.patterns.replicas.autoscale": ("Autoscale",),
+    "callboard.patterns.cascade.drift": ("Drift", "DriftAlarm"),
     "callboard.patterns.waiting": ("OverflowPolicy",),
     "callboard.retry": ("request_key", "retrying"),
     "callboard.serve.http.starting": ("serve",),
@@ -293,6 +285,7 @@ __all__ = [
     "ActorStopped",
     "AllForOne",
     "AskTimeout",
+    "Autoscale",
     "BackendUnavailable",
     "Backoff",
     "BadBatchResult",
@@ -319,6 +312,7 @@ __all__ = [
     "Device",
     "DeviceChoice",
     "DeviceConfig",
+    "DeviceMemory",
     "DeviceMismatch",
     "DeviceStopped",
     "DeviceSupervisor",
@@ -326,6 +320,8 @@ __all__ = [
     "Directive",
     "Dispatch",
     "Draft",
+    "Drift",
+    "DriftAlarm",
     "DriverError",
     "DynamicBatchingServer",
     "Ejection",
@@ -358,6 +354,7 @@ __all__ = [
     "Lost",
     "Mailbox",
     "MailboxFull",
+    "MemoryKept",
     "MemoryPoolStats",
     "Model",
     "ModelDraft",
