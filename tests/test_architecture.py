@@ -20,7 +20,8 @@ LAYERS: dict[str, set[str]] = {
     "actors": set(),
     "core": {"actors"},
     "kernel": {"actors", "core"},
-    "device": {"actors", "core", "kernel"},
+    "arrays": {"actors", "core", "kernel"},
+    "device": {"actors", "core", "kernel", "arrays"},
     "multi_device": {"actors", "core", "kernel", "device"},
     # Told by hooks of lower layers, so it may look at them.
     "telemetry": {"actors", "core", "kernel", "device"},
@@ -28,7 +29,7 @@ LAYERS: dict[str, set[str]] = {
     "testing": {"actors", "core", "kernel", "device", "root"},
     "backends": {"core", "kernel"},
 }
-_BELOW_BLUEPRINTS = {"actors", "core", "kernel", "device", "multi_device", "telemetry"}
+_BELOW_BLUEPRINTS = {"actors", "core", "kernel", "arrays", "device", "multi_device", "telemetry"}
 LAYERS |= {name: set(_BELOW_BLUEPRINTS) for name in ("patterns", "train", "agents", "realtime")}
 LAYERS["serve"] = _BELOW_BLUEPRINTS | {"patterns", "train", "agents", "realtime", "root"}
 LAYERS["cli"] = LAYERS["serve"] | {"serve"}
@@ -58,11 +59,13 @@ VENDORS = {
 # File under src/callboard: (packages that it may import inside functions, why).
 LAZY_VENDOR_IMPORTS: dict[str, tuple[set[str], str]] = {
     "cli/demo/torch_pca.py": ({"torch"}, "`demo --versus torch` is that job in plain torch, in a process of its own"),
+    "serve/bundled/minilm.py": ({"torch"}, "a resident actor's model, which runs in the context host"),
 }
 
 # Public modules of kernel/ that are not compute libraries: why they need no backend module of their name.
 NOT_LIBRARIES: dict[str, str] = {
     "api": "the base of the libraries' methods, which are behind dev.<library>",
+    "recording": "which recording takes the ops of the calling task; generators of random numbers ask, too",
     "memory": "buffers belong to the device itself: every AccelDevice allocates, fills and copies",
 }
 

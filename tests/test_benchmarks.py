@@ -65,6 +65,15 @@ def test_moe(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_graphs(tmp_path: Path) -> None:
+    results = run(tmp_path, "graphs")["results"]
+    chain = results["20 x (product 256 + ReLU), us per op"]
+    assert {"process, called", "process, replayed", "thread, fused, replayed", "NumPy, called"} <= set(chain)
+    assert all(0 < one["median"] < 1 for one in chain.values())
+    assert set(results["a call of replay, us"]) == {"process", "thread"}
+
+
+@pytest.mark.slow
 def test_copies(tmp_path: Path) -> None:
     results = run(tmp_path, "copies", "--gib", "0.01")["results"]
     assert {"leased", "NumPy", "memcpy"} <= set(results["put"])
@@ -103,6 +112,16 @@ def test_fft(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_cub(tmp_path: Path) -> None:
+    results = run(tmp_path, "cub")["results"]
+    assert results["plans"]["process"]["misses"] == results["plans"]["process"]["entries"] == 16
+    for title, figures in results.items():
+        if title != "plans":
+            assert set(figures) == {"process", "thread", "direct"}
+            assert figures["process"]["speed"]["median"] > 0
+
+
+@pytest.mark.slow
 def test_rng(tmp_path: Path) -> None:
     results = run(tmp_path, "rng")["results"]
     assert results["plans"]["process"]["hits"] > 10
@@ -128,6 +147,15 @@ def test_sparse(tmp_path: Path) -> None:
     for title, figures in results.items():
         if title != "plans":
             assert set(figures) == {"process", "thread", "direct"}
+
+
+@pytest.mark.slow
+def test_elementwise(tmp_path: Path) -> None:
+    results = run(tmp_path, "elementwise")["results"]
+    for title, figures in results.items():
+        if title != "plans":
+            assert set(figures) == {"process", "thread", "direct"}
+    assert {"axpy, 1000 f32", "sum of rows, 1000x1000 f32"} <= set(results)
 
 
 @pytest.mark.slow
@@ -276,3 +304,21 @@ def test_one_that_is_cut_short_has_stored_the_complete_rounds(tmp_path: Path, nu
 def test_bars(harness: ModuleType, value: float, at_least: bool, held: bool) -> None:
     assert harness.Bar("x", value, 1.0, at_least).held is held
     assert harness.Bar("x", None, 1.0, at_least).held is None
+
+
+@pytest.mark.slow
+def test_minilm(tmp_path: Path) -> None:
+    pytest.importorskip("safetensors", reason="for the extra demo")
+    pytest.importorskip("torch", reason="for the extra demo")
+    results = run(tmp_path, "minilm", "--texts", "40")["results"]
+    assert set(results["closed loop of 64, mixed lengths"]) >= {"by length", "by arrival", "no batching"}
+    assert results["swaps"]["failed"] == results["killed host"]["failed"] == 0
+    assert results["killed host"]["requests"] > 0
+
+
+@pytest.mark.slow
+def test_overload(tmp_path: Path) -> None:
+    pytest.importorskip("uvicorn", reason="for the extra serve")
+    results = run(tmp_path, "overload")["results"]
+    assert set(results["ends of the last overload"]) <= {"200", "429", "504"}
+    assert results["ends of the last overload"]["200"] > 0

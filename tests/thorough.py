@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-REPEATS = ("thread:cpu", "process:cpu")
-"""Sessions that compute on the CPU what ``library:cpu`` does, behind a host and a wire."""
+REPEATS = ("thread:cpu", "process:cpu", "recorded:cpu")
+"""Sessions that compute on the CPU what ``library:cpu`` does, behind a host and a wire, or as recordings."""
 KEPT = 1
 """Cases of a test that a plain run executes on each of them."""
 LEFT_OUT = pytest.StashKey[int]()

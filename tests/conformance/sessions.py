@@ -20,9 +20,11 @@ HOSTS = [
 ]
 SESSIONS = [
     *CPU,
+    pytest.param("recorded:cpu", id="cpu-recorded"),
     pytest.param("library:cuda", id="library-cuda", marks=pytest.mark.gpu),
     pytest.param("graph:cuda", id="graph-cuda", marks=pytest.mark.gpu),
     *HOSTS,
+    pytest.param("recorded:cuda", id="cuda-recorded", marks=pytest.mark.gpu),
 ]
 
 
@@ -34,7 +36,13 @@ def opened(name: str) -> Iterator[LibrarySession | DeviceSession]:
             # CUDA itself refuses what a launch must not do, while it records.
             LibrarySession(backend, capture=kind == "graph", pure=backend == "cpu")
             if kind in ("library", "graph")
-            else DeviceSession(backend, isolation=kind, standby=None, max_restarts=0)
+            else DeviceSession(
+                backend,
+                recorded=kind == "recorded",
+                isolation="thread" if kind == "recorded" else kind,
+                standby=None,
+                max_restarts=0,
+            )
         )
     except BackendUnavailable as e:
         if os.environ.get("CALLBOARD_REQUIRE") == backend:

@@ -78,12 +78,13 @@ numbers = (
     | st.complex_numbers(allow_nan=False)
     | st.builds(lambda d: Placeholder(layout_of(d, ())), st.sampled_from(list(DTYPES.values())))
 )
+by_value = st.floats(allow_nan=False) | st.complex_numbers(allow_nan=False) | st.integers(-(2**63), 2**64 - 1)
 sizes = st.integers(-(2**63), 2**63 - 1)  # what MessagePack carries
 st.register_type_strategy(int, sizes)
 
 
 def values(field: OpField, length: int) -> st.SearchStrategy[Any]:
-    one = numbers if field.role is Role.SCALAR else operands
+    one = (numbers if Operand in field.takes else by_value) if field.role is Role.SCALAR else operands
     if field.structs:
         one = st.one_of([structs(cls) for cls in field.structs])
     one = st.tuples(*[one] * length) if field.many else one

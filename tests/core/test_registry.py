@@ -195,9 +195,21 @@ def test_an_entry_point_is_loaded_when_it_is_asked_for(points: dict[str, str], m
     assert registry.resolve("toy:0")[0] is module.backend
 
 
-def test_wrappers_that_were_asked_for_are_not_listed(points: dict[str, str]) -> None:
+def test_wrappers_that_were_asked_for_are_not_listed() -> None:
     assert registry.backend("faulty+cpu?oom_at=2") is registry.backend("faulty+cpu?oom_at=2")
-    assert registry.names() == ["cpu", "cuda"]
+    assert not [name for name in registry.names() if "+" in name]
+    with pytest.raises(BackendUnavailable, match=r"there is no backend 'missing\+cpu'"):
+        registry.backend("missing+cpu")
+
+
+def test_a_source_tree_that_is_not_installed_says_what_it_declares(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: ())
+    plugins.targets.cache_clear()
+    try:
+        assert plugins.targets("callboard.wrappers") == {"faulty": "callboard.testing.faulty:from_spec"}
+        assert plugins.targets("callboard.libraries") == {}
+    finally:
+        plugins.targets.cache_clear()
 
 
 def test_the_own_backends_are_found_without_entry_points(points: dict[str, str]) -> None:

@@ -11,7 +11,8 @@ from callboard.cli.api.command import add_api
 from callboard.cli.bench import add_bench
 from callboard.cli.demo.command import add_demo
 from callboard.cli.doctor.command import add_doctor
-from callboard.cli.serve import add_serve
+from callboard.cli.load.command import add_load
+from callboard.cli.serving.command import add_serve
 from callboard.device.configure import check_environment
 
 __all__ = ["run"]
@@ -28,6 +29,7 @@ def _parser() -> argparse.ArgumentParser:
     add_doctor(commands)
     add_bench(commands)
     add_serve(commands)
+    add_load(commands)
     add_api(commands)
     return parser
 

@@ -10,15 +10,27 @@ backend.
 """
 
 import abc
-from collections.abc import Callable, Mapping
-from typing import ClassVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
 
 import msgspec
 
-from callboard.core.errors import UnsupportedOp
+from callboard.core.errors import AccelError, UnsupportedOp
 from callboard.core.library import Library
 
-__all__ = ["AccelBackend", "AccelDevice", "AccelEvent", "AccelStream", "DeviceInfo", "Memory", "Readback", "Status"]
+__all__ = [
+    "AccelBackend",
+    "AccelDevice",
+    "AccelEvent",
+    "AccelGraph",
+    "AccelStream",
+    "DeviceInfo",
+    "Memory",
+    "Readback",
+    "Replayed",
+    "Status",
+    "UserEvent",
+]
 
 
 class DeviceInfo(msgspec.Struct, frozen=True, array_like=True):
@@ -98,14 +110,16 @@ class Memory:
         address: Of its first byte, a multiple of 256.
         nbytes: Its size.
         owner: Whatever the backend needs to keep it.
+        on_host: The host reads and writes it by the same address.
     """
 
-    __slots__ = ("address", "nbytes", "owner")
+    __slots__ = ("address", "nbytes", "on_host", "owner")
 
-    def __init__(self, address: int, nbytes: int, owner: object = None) -> None:
+    def __init__(self, address: int, nbytes: int, owner: object = None, on_host: bool = False) -> None:
         self.address = address
         self.nbytes = nbytes
         self.owner = owner
+        self.on_host = on_host
 
 
 class AccelEvent(abc.ABC):
@@ -144,13 +158,79 @@ class Status(abc.ABC):
     def check(self, outcome: bytes) -> None:
         """Raise the op's own failure, by a copy of the outcome; on the admitting thread."""
 
+    def answer(self) -> Any:
+        """What an op is answered with whose class :attr:`answers <callboard.core.op.Op.answers>`; after :meth:`check`.
+
+        MessagePack carries it.
+        """
+        raise NotImplementedError(f"{type(self).__name__} finds nothing out")
+
+
+class UserEvent(abc.ABC):
+    """An event that callers record, wait for and measure by; those of the host are :class:`AccelEvent`.
+
+    Attributes:
+        pins: Measurements in flight that use it: it is neither recorded again nor closed.
+    """
+
+    __slots__ = ("pins",)
+
+    def __init__(self) -> None:
+        self.pins = 0
+
+    @abc.abstractmethod
+    def record(self, stream: "AccelStream") -> None:
+        """Stand for all work enqueued on the stream so far."""
+
+    @abc.abstractmethod
+    def block(self, stream: "AccelStream") -> None:
+        """Make work enqueued on the stream from now on wait for what it stands for now."""
+
+    @abc.abstractmethod
+    def since(self, start: "UserEvent") -> float:
+        """Seconds of the device's clock from ``start`` to this event; both have been reached."""
+
+    @abc.abstractmethod
+    def export(self) -> bytes:
+        """The handle by which another process opens it.
+
+        Raises:
+            UnsupportedOp: It was not made for that.
+        """
+
+    @abc.abstractmethod
+    def close(self) -> None:
+        """Give it back; nothing waits for it any more."""
+
+
+class Replayed(abc.ABC):
+    """How one launch of a graph went, where its work tells that on the host."""
+
+    __slots__ = ()
+
+    @abc.abstractmethod
+    def failures(self) -> Sequence[tuple[Status, AccelError]]:
+        """What failed, in order: the status that the recorded launch returned, and the failure of this launch."""
+
 
 class AccelGraph(abc.ABC):
     """Work recorded from a stream, enqueued again as a whole. What it names must live as long as it does."""
 
     @abc.abstractmethod
-    def launch(self, stream: "AccelStream") -> None:
-        """Enqueue all of it."""
+    def launch(self, stream: "AccelStream") -> Replayed | None:
+        """Enqueue all of it.
+
+        Returns:
+            How it went, to be asked when the stream has passed it; None where the recorded statuses tell, each by a
+            copy of its outcome.
+        """
+
+    def upload(self, stream: "AccelStream") -> None:
+        """Bring it to the device, so that its first launch takes no longer than the others."""
+
+    def describe(self) -> "list[str]":
+        """Its nodes as the device has them, in the order of their making: their kinds, and names of kernels."""
+        return []
 
     @abc.abstractmethod
     def close(self) -> None:
@@ -202,8 +282,16 @@ class AccelStream(abc.ABC):
         """
         return self
 
-    def capture(self, enqueue: Callable[[], None]) -> AccelGraph:
+    def capture(self, enqueue: Callable[[], None], into: AccelGraph | None = None) -> AccelGraph:
         """Record what ``enqueue`` puts on this stream instead of running it.
+
+        Args:
+            enqueue: Enqueues the work.
+            into: A graph of this device that need not be launched any more as it is. Where it is alike but for
+                addresses and numbers, it takes the recording, which costs less than a graph.
+
+        Returns:
+            ``into``, if it has taken the recording; what has been launched of it is not changed. Or a new graph.
 
         Raises:
             UnsupportedOp: This backend records nothing.
@@ -245,11 +333,26 @@ class AccelDevice(abc.ABC):
         info: What its backend lists it as.
         native: Ordinal of the device among those that this process sees, for what knows devices by that.
         hurried: Id of the thread that must not be held now, as its host says; 0: none.
+        branches: Work of several streams can be recorded in one graph, in which it stays concurrent.
+        generation: Of the context, as its host says; 0 before it serves one.
+        managed, shared: What :meth:`allocate_managed` and :meth:`allocate_shared` gave, and was not released.
     """
 
     info: DeviceInfo
     native: int = 0
     hurried: int = 0
+    branches: ClassVar[bool] = False
+    generation: int = 0
+    managed: list[Memory]
+    shared: list[Memory]
+
+    def recording_stream(self) -> AccelStream | None:
+        """A stream for :meth:`AccelStream.capture` only, of any library's launches; None: this device records none.
+
+        Where graphs have ``branches``, a stream that waits for an event of one that is captured is captured with it,
+        until that waits for an event of this one.
+        """
+        return None
 
     @abc.abstractmethod
     def stream(self, priority: int = 0) -> AccelStream:
@@ -266,6 +369,63 @@ class AccelDevice(abc.ABC):
     @abc.abstractmethod
     def release(self, memory: Memory) -> None:
         """Give a block back; nothing uses it any more."""
+
+    def event(self, *, timing: bool, blocking: bool, interprocess: bool) -> UserEvent:
+        """A new event of a caller's.
+
+        Args:
+            timing: It keeps the time at which it is reached.
+            blocking: Threads that wait for it in the driver sleep.
+            interprocess: Other processes can open it; without ``timing``.
+
+        Raises:
+            UnsupportedOp: There are none here.
+            AccelError
+        """
+        raise UnsupportedOp(f"{type(self).__name__} has no events for callers")
+
+    def open_event(self, handle: bytes) -> UserEvent:
+        """An event that another process has exported.
+
+        Raises:
+            UnsupportedOp: There are none here.
+            AccelError: It cannot be opened.
+        """
+        raise UnsupportedOp(f"{type(self).__name__} has no events for callers")
+
+    def allocate_managed(self, nbytes: int) -> Memory:
+        """Memory that device and host both reach, and that moves between them by pages.
+
+        Raises:
+            OutOfMemory: More than is free on the device.
+            UnsupportedOp: There is none here.
+        """
+        raise UnsupportedOp(f"{type(self).__name__} has no managed memory")
+
+    def allocate_shared(self, nbytes: int) -> Memory:
+        """Memory that other processes can open, by what :meth:`exported` says of it.
+
+        Raises:
+            OutOfMemory
+            UnsupportedOp: There is none here.
+        """
+        raise UnsupportedOp(f"{type(self).__name__} shares no memory")
+
+    def open_shared(self, handle: bytes, nbytes: int) -> Memory:
+        """Memory that another process exports.
+
+        Raises:
+            AccelError: It cannot be opened.
+        """
+        raise UnsupportedOp(f"{type(self).__name__} shares no memory")
+
+    def exported(self, memory: Memory) -> bytes:
+        """The handle by which another process opens memory of :meth:`allocate_shared`.
+
+        Raises:
+            AccelError
+        """
+        raise UnsupportedOp(f"{type(self).__name__} shares no memory")
 
     def share(self, memory: Memory) -> bytes:
         """The handle by which another process opens a block; all have closed it before it is released.

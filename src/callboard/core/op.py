@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from inspect import cleandoc
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
 
 from callboard.actors.messages import MessageMeta, Request
 from callboard.core.dtype import DType
@@ -11,7 +11,7 @@ from callboard.core.layout import Layout, OpenLayout, layout_of
 from callboard.core.operand import Operand, Role, StructOperand, parts_of
 from callboard.core.opinfo import OpInfo
 
-__all__ = ["OPS", "Op", "Outputs", "StructOutputs", "outputs_of"]
+__all__ = ["OPS", "Fence", "Op", "Origin", "Outputs", "StructOutputs", "outputs_of"]
 
 A_contra = TypeVar("A_contra", contravariant=True)
 R_co = TypeVar("R_co", covariant=True)
@@ -21,13 +21,19 @@ Outputs = Mapping[str, Layout]
 
 An ``Out`` field that is not named has no place in this call: it is not made, and must have been left None.
 """
-StructOutputs = Mapping[str, Layout | StructOperand]
-"""Likewise, where some fields are struct operands: those are given with placeholders as operands."""
+StructOutputs = Mapping[str, Layout | tuple[Layout, ...] | StructOperand]
+"""Likewise, where some fields are struct operands, which are given with placeholders as operands, or tuples: an op
+makes all of a ``tuple[Out, ...]`` or none."""
+
+Fence = Literal["behind", "between", "aside"]
+Origin = Literal["managed", "shared", "opened"]
 
 OPS: dict[str, type["Op[Any, Any]"]] = {}
 """Every op by tag: what a context host can be sent."""
 
-CLASS_ATTRIBUTES = frozenset({"returns", "results", "value", "overlaps", "variadic", "hidden", "dtypes"})
+CLASS_ATTRIBUTES = frozenset(
+    {"label", "returns", "results", "value", "overlaps", "variadic", "hidden", "dtypes", "answers", "fence", "memory"}
+)
 
 
 class OpMeta(MessageMeta):
@@ -74,6 +80,8 @@ class Op(Request[A_contra, R_co], Generic[A_contra, R_co], metaclass=OpMeta):
         variadic: The field of several operands that the generated method takes as ``*operands``.
         dtypes: What the first operand may be; None: every dtype. A backend may take fewer (``@launches(dtypes=…)``).
         hidden: Fields that the generated method leaves out.
+        answers: What the reply is converted to where the op is answered with what its launch finds out
+            (:meth:`Status.answer <callboard.core.backend.Status.answer>`); None for all other ops.
     """
 
     returns: ClassVar[tuple[str, ...]] = ("out",)
@@ -83,6 +91,7 @@ class Op(Request[A_contra, R_co], Generic[A_contra, R_co], metaclass=OpMeta):
     variadic: ClassVar[str | None] = None
     hidden: ClassVar[frozenset[str]] = frozenset()
     dtypes: ClassVar[tuple[DType, ...] | None] = None
+    answers: ClassVar[Any] = None
 
     if TYPE_CHECKING:
 
@@ -93,6 +102,11 @@ class Op(Request[A_contra, R_co], Generic[A_contra, R_co], metaclass=OpMeta):
         if info.kinds(self) not in info.accepted:
             info.check(self)
 
+    @property
+    def label(self) -> str:
+        """What errors call it: the tag, with the name of the user's kernel where it launches one."""
+        return info_of(type(self)).tag
+
     def infer(self) -> Mapping[str, Any]:
         """Layouts of all ``Out`` fields, from the operands and settings alone (``Outputs``, ``StructOutputs``).
 
@@ -100,6 +114,25 @@ class Op(Request[A_contra, R_co], Generic[A_contra, R_co], metaclass=OpMeta):
             ShapeError: The operands do not fit; names operand and value. Nothing has been sent.
         """
         raise NotImplementedError  # every tagged subclass implements it; a test runs over all of them
+
+    @property
+    def fence(self) -> Fence | None:
+        """How it is ordered: None, as nearly all ops, by its operands and its library's stream.
+
+        ``"behind"``: behind all ops called before; ``"between"``: and all ops called later behind it; ``"aside"``: it
+        has no operands, enqueues nothing and is answered when it is admitted, whatever its library's stream does.
+        Settings and the number of operands may decide it.
+        """
+        return None
+
+    @property
+    def memory(self) -> Origin | None:
+        """Where the memory of the outputs that it makes is from; None, as of nearly all ops: the pool.
+
+        ``"managed"``, ``"shared"``: of that kind, given back to the device when it is freed. ``"opened"``: what the
+        op's ``handle`` names, of another process.
+        """
+        return None
 
 
 def info_of(cls: type[Op[Any, Any]]) -> OpInfo:
@@ -143,11 +176,13 @@ def outputs_of(op: Op[Any, Any]) -> dict[str, Layout]:
             made |= {n: w if isinstance(w, OpenLayout) else layout_of(w.dtype, w.shape) for n, w in own.items()}
         elif isinstance(want, StructOperand) and _settings(want) != _settings(value):
             raise ShapeError(f"{info.tag}: {field.name} is {_settings(value)}, expected {_settings(want)}")
-    for _, item, name, role, value in info.leaves(op):
+    for at, item, name, role, value in info.leaves(op):
         if role is Role.SCALAR:
             if isinstance(value, Operand) and value.ndim != 0:
                 raise ShapeError(f"{info.tag}: {name} is {value.layout!r}; pass a number or a 0-d array")
             continue
+        if info.dynamic[at].many and role is Role.OUT:
+            name = f"{name}.{item}"
         if (role is Role.OUT and item < 0) or name in wanted:
             if name not in wanted:
                 raise ShapeError(
@@ -160,8 +195,10 @@ def outputs_of(op: Op[Any, Any]) -> dict[str, Layout]:
     return made
 
 
-def flattened(name: str, output: Layout | StructOperand) -> dict[str, Layout]:
-    """The layouts of an output field by the names of its operands: ``"out"``, or ``"out.values"`` and so on."""
+def flattened(name: str, output: Layout | tuple[Layout, ...] | StructOperand) -> dict[str, Layout]:
+    """The layouts of an output field by the names of its operands: ``"out"``, ``"out.values"``, ``"outs.0"``."""
+    if isinstance(output, tuple):
+        return {f"{name}.{item}": layout for item, layout in enumerate(output)}
     if isinstance(output, StructOperand):
         return {f"{name}.{part}": getattr(output, part).layout for part, _ in parts_of(type(output)).operands}
     return {name: output}

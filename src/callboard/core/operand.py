@@ -15,6 +15,7 @@ from callboard.core.layout import HasLayout, Layout
 from callboard.core.settings import converted, plain, stored
 
 __all__ = [
+    "ByValue",
     "HostIn",
     "HostOut",
     "In",
@@ -75,6 +76,8 @@ Number = Annotated[int | float | complex | Operand, Role.SCALAR]
 """As :data:`Scalar`, but an integer of 64 bits, signed or not, stays one."""
 Whole = Annotated[int, Role.SCALAR]
 """An integer of 64 bits, signed or not; no array."""
+ByValue = Annotated[int | float | complex, Role.SCALAR]
+"""As :data:`Number`, but no array: what a kernel is passed by value."""
 HostIn = Annotated[Operand, Role.HOST_IN]
 HostOut = Annotated[Operand, Role.HOST_OUT]
 

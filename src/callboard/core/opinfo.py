@@ -32,7 +32,7 @@ class OpField(NamedTuple):
     role: Role
     optional: bool
     many: bool
-    """``tuple[In, ...]``"""
+    """``tuple[In, ...]``, ``tuple[Number, ...]``"""
     structs: tuple[type[StructOperand], ...] = ()
     """The classes that it may have; its operands have their own roles if ``role`` is ``IN``, else this one."""
     takes: frozenset[Any] = frozenset()
@@ -103,12 +103,14 @@ class OpInfo:
         self.accepted: set[Kinds] = set()
         self._statics_type: Any = tuple[tuple(hints[n] for n in statics)] if statics else tuple[()]  # type: ignore[misc]
         single = (
-            not any(f.many for f in dynamic)
-            and all(map(_tellable, dynamic))
+            all(map(_tellable, dynamic))
+            and not any(f.many and (f.structs or Operand in f.takes) for f in dynamic)
             and all(map(tellable, self._hints.values()))
         )
         self.split: Callable[[Any], Parts] = (
-            splitter([(f.name, f.takes, f.structs) for f in dynamic], statics, lambda op: self._split(op).signature)
+            splitter(
+                [(f.name, f.takes, f.structs, f.many) for f in dynamic], statics, lambda op: self._split(op).signature
+            )
             if single
             else self._split
         )
@@ -134,8 +136,12 @@ class OpInfo:
             fixed = _checked_static(self.tag, name, hint, value)
             if fixed is not value:
                 msgspec.structs.force_setattr(op, name, fixed)
-        if self._by_type and len(self.accepted) < 256 and kinds == self.kinds(op):
+        if self._by_type and len(self.accepted) < 256 and kinds == self.kinds(op) and not self._has_whole_rows(kinds):
             self.accepted.add(kinds)
+
+    def _has_whole_rows(self, kinds: Any) -> bool:
+        """Whether there is an integer in a tuple of numbers."""
+        return any(type(kinds[at]) is tuple and int in kinds[at] for at in self._whole_rows)
 
     # -- apart and together --------------------------------------------------------------------------------------------
 
@@ -154,8 +160,18 @@ class OpInfo:
                 skeleton.append(COMPLEX)
                 numbers += (value.real, value.imag)
             elif kind is tuple:
-                skeleton.append([v.layout.raw for v in value])
-                operands += value
+                marks: list[Any] = []
+                for one in value:
+                    if isinstance(one, Operand):
+                        marks.append(one.layout.raw)
+                        operands.append(one)
+                    elif type(one) is complex:
+                        marks.append(COMPLEX)
+                        numbers += (one.real, one.imag)
+                    else:
+                        marks.append(INTEGER if type(one) is int else REAL)
+                        numbers.append(one)
+                skeleton.append(marks)
             elif isinstance(value, StructOperand):
                 parts = parts_of(type(value))
                 own = [getattr(value, name) for name, _ in parts.operands]
@@ -290,7 +306,7 @@ def _getter(names: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:
 
 
 def _dynamic(name: str, hint: Any) -> OpField | None:
-    """The field's role if its annotation has one: ``In``, ``In | None``, ``tuple[In, ...]``, a struct operand."""
+    """The field's role if its annotation has one: ``In``, ``In | None``, ``tuple[In, ...]``, a struct operand …"""
     if isinstance(hint, type) and issubclass(hint, StructOperand):
         parts_of(hint)
         return OpField(name, Role.IN, optional=False, many=False, structs=(hint,))
@@ -316,19 +332,20 @@ def _dynamic(name: str, hint: Any) -> OpField | None:
 
 
 def _checked_operand(tag: str, field: OpField, value: Any) -> Any:
+    if value is None and field.optional:
+        return value
     if field.many:
         if not isinstance(value, tuple | list):
-            raise TypeError(f"{tag}: {field.name} is {type(value).__name__}; pass a tuple of GpuRefs")
+            what = "numbers" if field.role is Role.SCALAR else "GpuRefs"
+            raise TypeError(f"{tag}: {field.name} is {type(value).__name__}; pass a tuple of {what}")
         return tuple(
             [
                 v
-                if isinstance(v, Operand)
+                if isinstance(v, Operand) and field.role is not Role.SCALAR
                 else _checked_operand(tag, field._replace(name=f"{field.name}[{i}]", many=False), v)
                 for i, v in enumerate(value)
             ]
         )
-    if value is None and field.optional:
-        return value
     if field.structs:
         if isinstance(value, field.structs):
             return value
@@ -362,7 +379,8 @@ def _checked_scalar(tag: str, field: OpField, value: Any) -> Any:
             return float(value)
         except OverflowError:  # an int of more than a thousand bits
             raise OverflowError(f"{tag}: {field.name} is beyond 1.8e308, the largest number of f64") from None
-    raise TypeError(f"{tag}: {field.name} is {type(value).__name__}; pass a number or a 0-d GpuRef")
+    array = " or a 0-d GpuRef" if Operand in field.takes else ""
+    raise TypeError(f"{tag}: {field.name} is {type(value).__name__}; pass a number{array}")
 
 
 def _checked_static(tag: str, name: str, hint: Any, value: Any) -> Any:

@@ -7,15 +7,24 @@ my_image.api:ImageApi``, behind ``device.image``); one in ``callboard.libraries.
 
 import functools
 import importlib
+from pathlib import Path
 from typing import Any
 
 __all__ = ["GROUP", "api_class", "import_messages", "library_names", "load", "targets"]
 
 GROUP = "callboard.libraries"
 BUILT_IN = {
+    "array": "callboard.kernel.array.api:ArrayApi",
     "blas": "callboard.kernel.blas.api:BlasApi",
     "blas_lt": "callboard.kernel.blas_lt.api:BlasLtApi",
+    "cub": "callboard.kernel.cub.api:CubApi",
+    "elementwise": "callboard.kernel.elementwise.api:ElementwiseApi",
+    "event": "callboard.kernel.event.api:EventApi",
     "fft": "callboard.kernel.fft.api:FftApi",
+    "ipc": "callboard.kernel.ipc.api:IpcApi",
+    "managed": "callboard.kernel.managed.api:ManagedApi",
+    "module": "callboard.kernel.module.api:ModuleApi",
+    "nvrtc": "callboard.kernel.nvrtc.api:NvrtcApi",
     "rng": "callboard.kernel.rng.api:RngApi",
     "solver": "callboard.kernel.solver.api:SolverApi",
     "sparse": "callboard.kernel.sparse.api:SparseApi",
@@ -60,7 +69,19 @@ def targets(group: str) -> dict[str, str]:
     """
     import importlib.metadata
 
-    return {point.name: point.value for point in importlib.metadata.entry_points(group=group)}
+    return {point.name: point.value for point in importlib.metadata.entry_points(group=group)} or _declared(group)
+
+
+def _declared(group: str) -> dict[str, str]:
+    """As :func:`targets`, for a source tree of this package that is on the path without being installed."""
+    import tomllib
+
+    try:
+        project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text("utf-8"))["project"]
+    except (OSError, ValueError, KeyError):
+        return {}
+    points = project.get("entry-points", {}).get(group, {}) if project.get("name") == "callboard" else {}
+    return dict(points)
 
 
 def load(target: str) -> Any:

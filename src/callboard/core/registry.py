@@ -1,6 +1,7 @@
 """Which backends there are, and which device a name means.
 
-Backends are found by entry point (group ``callboard.backends``) and imported when they are first asked for.
+Backends are found by entry point (group ``callboard.backends``) and imported when they are first asked for; so are
+backends that wrap others, as ``faulty+cpu`` does (group ``callboard.wrappers``).
 """
 
 import logging
@@ -19,8 +20,8 @@ __all__ = ["backend", "names", "register", "resolve"]
 GROUP = "callboard.backends"
 # What the distribution's entry points say, for a source tree that is on the path without being installed.
 BUILT_IN = {"cpu": "callboard.backends.cpu:backend", "cuda": "callboard.backends.cuda:backend"}
-# By prefix: functions from a name with that prefix to a backend. They wrap other backends.
-WRAPPERS = {"faulty+": "callboard.testing.faulty:from_spec"}
+# Functions from a name, "<wrapper>+<backend>", to a backend that wraps another one.
+WRAPPERS = "callboard.wrappers"
 
 _log = logging.getLogger(__name__)
 _lock = threading.RLock()
@@ -33,8 +34,7 @@ _SPEC = re.compile(r"(?P<name>[^:?]+)(:(?P<index>\d+))?(?P<options>\?.*)?")
 def names() -> list[str]:
     """Names of all backends that :func:`backend` can look for, whether or not they can be used here; no wrappers."""
     with _lock:
-        found = {name for name in _found if not name.startswith(tuple(WRAPPERS))}
-        return sorted({*BUILT_IN, *plugins.targets(GROUP), *found})
+        return sorted({*BUILT_IN, *plugins.targets(GROUP), *(name for name in _found if not _wrapper(name))})
 
 
 def backend(name: str) -> AccelBackend:
@@ -96,7 +96,7 @@ def resolve(spec: str) -> tuple[AccelBackend, DeviceInfo]:
     if match is None:
         raise BackendUnavailable(f"device {spec!r}: say 'auto', 'cpu', 'cuda', 'cuda:1' or a UUID")
     name = match["name"] + (match["options"] or "")
-    if match["name"] not in BUILT_IN and match["name"] not in names() and not name.startswith(tuple(WRAPPERS)):
+    if match["name"] not in BUILT_IN and match["name"] not in names() and not _wrapper(name):
         return _by_uuid(spec)
     found = backend(name)
     devices = found.devices()
@@ -139,11 +139,17 @@ def _by_uuid(uuid: str) -> tuple[AccelBackend, DeviceInfo]:
     )
 
 
+def _wrapper(name: str) -> str | None:
+    """What makes the backend of a name ``"<wrapper>+<backend>"``; None of another name."""
+    wrapper, plus, _ = name.partition("+")
+    return plugins.targets(WRAPPERS).get(wrapper) if plus else None
+
+
 def _load(name: str) -> AccelBackend:
-    for prefix, target in WRAPPERS.items():
-        if name.startswith(prefix):
-            wrapped: AccelBackend = plugins.load(target)(name)
-            return wrapped
+    wrapper = _wrapper(name)
+    if wrapper:
+        wrapped: AccelBackend = plugins.load(wrapper)(name)
+        return wrapped
     loads = BUILT_IN.get(name) or plugins.targets(GROUP).get(name)
     if loads is None:
         raise BackendUnavailable(f"there is no backend {name!r}; there are {', '.join(names())}")

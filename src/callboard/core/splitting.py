@@ -7,7 +7,9 @@ before for messages that look the same.
 
 import types
 from collections.abc import Callable, Collection, Container, Sequence
-from typing import Any, Literal, NamedTuple, Union, get_args, get_origin
+from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
+
+import msgspec
 
 from callboard.core.operand import StructOperand, parts_of
 
@@ -51,15 +53,15 @@ def kinds_getter(
 
 
 def splitter(
-    dynamic: Sequence[tuple[str, Collection[Any], Sequence[type[StructOperand]]]],
+    dynamic: Sequence[tuple[str, Collection[Any], Sequence[type[StructOperand]], bool]],
     statics: Sequence[str],
     signature_of: Callable[[Any], bytes],
 ) -> Callable[[Any], Parts]:
     """A function that takes a message apart: its signature, its operands and its numbers.
 
     Args:
-        dynamic: Operands, scalars (with the types that they take), struct operands (with their classes), each a single
-            one.
+        dynamic: Operands, scalars (with the types that they take), struct operands (with their classes), and whether it
+            is a tuple: of operands, or of numbers.
         statics: Settings, all :func:`tellable`.
         signature_of: Works a signature out; asked once for all messages with equal settings, layouts and kinds of
             numbers.
@@ -73,12 +75,21 @@ def splitter(
         return signature
 
     lines = ["def split(op):", " operands = []", " numbers = []"]
-    listers = {cls: _lister(cls) for _, _, structs in dynamic for cls in structs}
-    for i, (name, takes, structs) in enumerate(dynamic):
+    listers = {cls: _lister(cls) for _, _, structs, _ in dynamic for cls in structs}
+    for i, (name, takes, structs, many) in enumerate(dynamic):
         lines.append(f" v{i} = op.{name}")
         lines.append(f" if v{i} is not None:")
         operand = [f"operands.append(v{i})", f"v{i} = v{i}.layout.wire"]
-        if takes:
+        if many and takes:
+            lines.append(f"  kinds = tuple(map(type, v{i}))")
+            lines.append(f"  if complex not in kinds: numbers += v{i}")
+            lines.append(
+                f"  else: numbers += [p for n in v{i} for p in ((n.real, n.imag) if type(n) is complex else (n,))]"
+            )
+            lines.append(f"  v{i} = kinds")
+        elif many:
+            lines.append(f"  operands += v{i}; v{i} = tuple([o.layout.wire for o in v{i}])")
+        elif takes:
             lines.append(f"  kind = type(v{i})")
             lines.append(f"  if kind is float: numbers.append(v{i}); v{i} = float")
             if int in takes:
@@ -122,10 +133,11 @@ def _lister(cls: type[StructOperand]) -> Callable[[Any, list[Any]], Any]:
 def tellable(hint: Any) -> bool:
     """Whether a checked setting of this type can stand in a key: two values that are equal are the same.
 
-    Not so ``0.0`` and ``-0.0``, ``1`` and ``True``, nor lists, which cannot be keys.
+    Not so ``0.0`` and ``-0.0``, ``1`` and ``True``, nor lists, which cannot be keys. Frozen structs are what their
+    fields are.
     """
     kinds = set(_kinds(hint))
-    return kinds <= {bool, int, str, type(None)} and not {bool, int} <= kinds
+    return kinds <= {bool, int, str, bytes, type(None)} and not {bool, int} <= kinds
 
 
 def _kinds(hint: Any) -> list[Any]:
@@ -136,6 +148,8 @@ def _kinds(hint: Any) -> list[Any]:
         return [type(value) for value in arguments]
     if origin is tuple:
         return [kind for one in arguments if one is not ... for kind in _kinds(one)]
+    if isinstance(hint, type) and issubclass(hint, msgspec.Struct) and hint.__struct_config__.frozen:
+        return [kind for one in get_type_hints(hint).values() for kind in _kinds(one)]
     return [hint]
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from callboard.core.dtype import DTYPES, DType, DTypeLike, as_dtype
 from callboard.core.errors import ShapeError
-from callboard.core.layout import layout_of
+from callboard.core.layout import Layout, layout_of, rows_of
 from callboard.core.op import Op, Outputs
 from callboard.core.operand import HostIn, HostOut, In, Number, Operand, Out
 from callboard.core.ref import GpuRef
@@ -116,30 +116,32 @@ class Copy(Op["MemoryActor", GpuRef], tag="memory.copy"):
 
 
 class Upload(Op["MemoryActor", GpuRef], tag="memory.upload"):
-    """``out = host``: from a region of an arena, row-major, to the device (``dev.put`` sends these).
+    """``out = host``: from a region of an arena to the device, in rows (``dev.put`` sends these).
 
     Args:
-        host: Row-major region of an arena.
-        out: Contiguous; same dtype and shape; a new array when None.
+        host: Region of an arena, of any strides that :func:`rows_of <callboard.core.layout.rows_of>` takes with those
+            of ``out``.
+        out: Same dtype and shape; a new row-major array when None.
     """
 
     host: HostIn
     out: Out | None = None
 
     def infer(self) -> Outputs:
-        if self.out is not None and not self.out.layout.contiguous:
-            raise ShapeError(
-                f"memory.upload: out is {self.out.layout!r}; it must be contiguous (copy into a view with dev.copy)"
-            )
+        out = layout_of(self.host.dtype, self.host.shape)
+        given = self.out
+        if given is not None and (given.dtype, given.shape) == (self.host.dtype, self.host.shape):
+            out = given.layout
+        _check_rows("memory.upload: host", self.host.layout, "out", out)
         return {"out": layout_of(self.host.dtype, self.host.shape)}
 
 
 class Download(Op["MemoryActor", None], tag="memory.download"):
-    """``host = src``: from the device to a region of an arena (``ref.get`` sends these).
+    """``host = src``: from the device to a region of an arena, in rows (``ref.get`` sends these).
 
     Args:
-        src: Contiguous.
-        host: Row-major region of an arena, same dtype and shape.
+        src: Of any strides that :func:`rows_of <callboard.core.layout.rows_of>` takes with those of ``host``.
+        host: Region of an arena, same dtype and shape; its elements do not overlap.
     """
 
     returns: ClassVar[tuple[str, ...]] = ()
@@ -148,8 +150,15 @@ class Download(Op["MemoryActor", None], tag="memory.download"):
     host: HostOut
 
     def infer(self) -> Outputs:
-        if not self.src.layout.contiguous:
-            raise ShapeError(f"memory.download: src is {self.src.layout!r}; it must be contiguous (dev.copy first)")
         if self.src.dtype is not self.host.dtype or self.src.shape != self.host.shape:
             raise ShapeError(f"memory.download: src is {self.src.layout!r}, host {self.host.layout!r}")
+        _check_rows("memory.download: src", self.src.layout, "host", self.host.layout)
         return {}
+
+
+def _check_rows(src_name: str, src: Layout, out_name: str, out: Layout) -> None:
+    if rows_of(src, out) is None:
+        raise ShapeError(
+            f"{src_name} is {src!r} and {out_name} {out!r}: that is no transfer of rows; copy to or from a contiguous "
+            "array with dev.copy"
+        )

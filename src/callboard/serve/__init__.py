@@ -5,7 +5,7 @@ It needs the extra ``serve`` (Starlette and uvicorn) to answer requests; apps ca
 
 from callboard.serve.app import App, EdgeLimits
 from callboard.serve.errors import BadModelResult, BadRequest, HttpError, NotReady
-from callboard.serve.starting import listening, serve
+from callboard.serve.http.starting import Tls, listening, serve
 from callboard.serve.tensors import DATATYPES, Tensor
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "HttpError",
     "NotReady",
     "Tensor",
+    "Tls",
     "listening",
     "serve",
 ]

@@ -2,18 +2,21 @@
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from enum import Enum
+from pathlib import Path
 from typing import Any
 
 from callboard.device.client.handle import Device
+from callboard.patterns.hotswap.versions import ModelVersion
 from callboard.patterns.server import RequestServer
+from callboard.serve.chain import Tenants, server_of
 from callboard.serve.errors import HttpError, NotReady, needs_extra
 from callboard.serve.figures import Figures
 from callboard.serve.generation.model import TextModel
-from callboard.serve.models import EmbeddingModel, Model, TensorModel, server_of
+from callboard.serve.models import EmbeddingModel, Model, TensorModel
 from callboard.serve.tensors import Tensor
 
 __all__ = ["App", "EdgeLimits"]
@@ -67,6 +70,9 @@ class App:
             ``asynccontextmanager`` that opens devices and adds models. Until then ``/v2/health/ready`` says 503, and
             ``/v2/health/live`` 200.
         token: Clients must send ``Authorization: Bearer <token>``, else they get 401; not for ``/v2/health``.
+        tenant: ``tenant(headers)`` names the tenant of a request, for models that are shared by ``tenants``. It may
+            raise :class:`HttpError`, for instance with status 401.
+        model_control: Clients may load and unload models: those that were given as ``ModelVersion``.
         limits: See :class:`EdgeLimits`.
     """
 
@@ -76,10 +82,14 @@ class App:
         *,
         lifespan: "Callable[[App], AbstractAsyncContextManager[Any]] | None" = None,
         token: str | None = None,
+        tenant: Callable[[Mapping[str, str]], Hashable] | None = None,
+        model_control: bool = False,
         limits: EdgeLimits | None = None,
     ) -> None:
         self.name = name
         self.token = token
+        self.model_control = model_control
+        self._tenant = tenant
         self.limits = limits or EdgeLimits()
         self.models: dict[str, Model] = {}
         self.figures = Figures()
@@ -92,7 +102,7 @@ class App:
     def add_model(
         self,
         name: str,
-        model: Callable[..., Any] | RequestServer[Any, Any],
+        model: Callable[..., Any] | RequestServer[Any, Any] | ModelVersion,
         *,
         inputs: Sequence[Tensor],
         outputs: Sequence[Tensor],
@@ -100,6 +110,7 @@ class App:
         device: Device | None = None,
         concurrency: int = 1,
         max_queue: int = 1024,
+        tenants: Tenants | None = None,
     ) -> None:
         """Serve a model under ``/v2/models/<name>``.
 
@@ -108,48 +119,104 @@ class App:
             model: A function, plain or async, or ``functools.partial(actor.call, Class.method)`` of a resident actor,
                 which gets the arrays in the order of ``inputs``. Or a ``DynamicBatchingServer``, whose items are the
                 array of a request, or the tuple of them where there are several inputs; it is started and drained with
-                the app. It returns the outputs as a dict, as a tuple in the order of ``outputs``, or the only one by
-                itself. Arrays are NumPy's or ``GpuRef``.
+                the app. Or a ``ModelVersion`` that loads either: the app loads it, and it can be replaced while
+                requests run. It returns the outputs as a dict, as a tuple in the order of ``outputs``, or the only one
+                by itself. Arrays are NumPy's or ``GpuRef``.
             inputs, outputs: Names, datatypes and shapes; requests that do not fit get 400.
             version: In the URL.
             device: Where it computes: while that opens, or is replaced, the model is not ready.
             concurrency: Calls of a function that run at once. Plain functions run on threads.
             max_queue: Requests that wait for a function at most; beyond that the status is 429.
+            tenants: Weights or settings, as for ``FairShareScheduler``: requests share the model by these. See
+                ``tenant`` of :class:`App`.
 
         Raises:
             ValueError: The name is taken, or an argument is out of range.
             TypeError: ``model`` cannot be called.
             RuntimeError: The app accepts requests already.
         """
-        server = server_of(model, name, concurrency, max_queue)
-        self._add(TensorModel(name, version, server, device, inputs, outputs))
+        chain = server_of(model, name, concurrency, max_queue, tenants)
+        self._add(TensorModel(name, version, chain, device, inputs, outputs))
+
+    async def add_onnx(
+        self,
+        name: str,
+        path: str | Path,
+        device: Device,
+        *,
+        version: str = "1",
+        max_batch: int = 1,
+        max_queue: int = 1024,
+        threads: int = 0,
+        tenants: Tenants | None = None,
+    ) -> None:
+        """Serve an ONNX file under ``/v2/models/<name>``, by ONNX Runtime in the device's host; for ``lifespan``.
+
+        It takes and gives what the file declares; outputs that are no tensors are left out. Clients may have it loaded
+        anew, with ``model_control``.
+
+        Args:
+            name, version, max_queue, tenants: As for :meth:`add_model`.
+            path: Of the file.
+            device: Where it computes: on CUDA with the build onnxruntime-gpu, else on the CPU.
+            max_batch: Rows of a batch at most, and of a request, which is 413 beyond that. Requests are joined along
+                the first axis of all tensors, which must be open in the file. 1: each runs by itself, of any size.
+            threads: Of a call on the CPU; 0: ONNX Runtime's default.
+
+        Raises:
+            BackendUnavailable: ONNX Runtime is not installed: it comes with the extra ``onnx``.
+            ActorStopped: The file cannot be read, or is no model.
+            ValueError, RuntimeError: As :meth:`add_model`; the file's inputs are no tensors, or cannot be joined.
+        """
+        from callboard.serve.bundled.onnx import onnx_version
+
+        model, file = await onnx_version(device, Path(path), max_batch=max_batch, max_queue=max_queue, threads=threads)
+        inputs, outputs = file.tensors()
+        self.add_model(
+            name,
+            model,
+            inputs=inputs,
+            outputs=outputs,
+            version=version,
+            device=device,
+            max_queue=max_queue,
+            tenants=tenants,
+        )
 
     def add_embeddings(
         self,
         name: str,
-        model: Callable[[list[Any]], Any] | RequestServer[Any, Any],
+        model: Callable[[list[Any]], Any] | RequestServer[Any, Any] | ModelVersion,
         *,
         version: str = "1",
         device: Device | None = None,
         concurrency: int = 1,
         max_queue: int = 1024,
+        tenants: Tenants | None = None,
+        tokenize: Callable[[Any], Any] | None = None,
         count_tokens: Callable[[Any], int] | None = None,
     ) -> None:
-        """Serve a model under ``/v1/embeddings``.
+        """Serve a model under ``/v1/embeddings``, and under ``/v2`` as one that takes ``text`` and gives ``embedding``.
 
         Args:
             name: In the request's ``model``.
             model: A function that gets the list of a request's inputs and returns a vector for each: texts, or lists of
-                tokens where the client sends these. Or a ``DynamicBatchingServer`` whose items are single inputs.
-            version, device, concurrency, max_queue: As for :meth:`add_model`.
-            count_tokens: Tokens of an input, for the usage in responses. Without it, the length of a list of tokens,
-                and the number of words of a text.
+                tokens where the client sends these. Or a ``DynamicBatchingServer`` whose items are single inputs, or a
+                ``ModelVersion`` that loads one.
+            version, device, concurrency, max_queue, tenants: As for :meth:`add_model`. With ``tokenize``, tenants share
+                tokens, else requests.
+            tokenize: Makes of an input, a text or a list of tokens, what the server gets; on a thread where requests
+                are long. It may raise :class:`BadRequest`.
+            count_tokens: Tokens of what the server gets, for the usage in responses. Without it, the length of a list
+                of tokens, and the number of words of a text.
 
         Raises:
             ValueError, TypeError, RuntimeError: As :meth:`add_model`.
         """
-        server = server_of(model, name, concurrency, max_queue)
-        self._add(EmbeddingModel(name, version, server, device, count_tokens or _words))
+        count = count_tokens or _words
+        cost = {} if tokenize is None else {"cost": count}
+        chain = server_of(model, name, concurrency, max_queue, tenants, **cost)
+        self._add(EmbeddingModel(name, version, chain, device, tokenize, count))
 
     def add_decoder(
         self,
@@ -217,6 +284,14 @@ class App:
             raise HttpError(f"model {name!r} has version {model.version!r}, but no {version!r}", 404)
         return model
 
+    def tenant_of(self, headers: Mapping[str, str]) -> Hashable:
+        """The tenant of a request with these headers; None where the app names none.
+
+        Raises:
+            Exception: What ``tenant`` raised.
+        """
+        return None if self._tenant is None else self._tenant(headers)
+
     # -- life ----------------------------------------------------------------------------------------------------------
 
     @property
@@ -260,8 +335,7 @@ class App:
     async def _open_models(self) -> AsyncIterator[None]:
         try:
             for model in self.models.values():
-                if not model.server.started:
-                    await model.server.start()
+                await model.chain.start()
             self._state = _State.OPEN
             yield
         finally:
@@ -270,7 +344,7 @@ class App:
     async def drain(self) -> None:
         """Accept nothing more and finish what was accepted, within ``limits.drain_timeout`` seconds."""
         self._state = _State.DRAINING
-        await asyncio.gather(*(model.server.drain(self.limits.drain_timeout) for model in self.models.values()))
+        await asyncio.gather(*(model.chain.drain(self.limits.drain_timeout) for model in self.models.values()))
 
     # -- ASGI ----------------------------------------------------------------------------------------------------------
 

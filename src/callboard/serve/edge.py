@@ -13,10 +13,10 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from callboard.serve.app import App
-from callboard.serve.compression import compressed, decompressed
 from callboard.serve.encoding.messages import HEADER_LENGTH
 from callboard.serve.errors import BadRequest, HttpError, Refusal, refusal_of
 from callboard.serve.generation.events import Events
+from callboard.serve.http.compression import compressed, decompressed
 
 __all__ = ["Body", "Endpoint", "Handler", "decode_json", "error_response"]
 
@@ -103,7 +103,7 @@ class Endpoint:
         except Exception as e:  # whatever a model raises, its client is told
             refusal = refusal_of(e)
             unforeseen = refusal.status == 500
-            level = logging.WARNING if refusal.status >= 500 else logging.DEBUG
+            level = logging.WARNING if refusal.status >= 500 and not self._public else logging.DEBUG
             _log.log(
                 level, "%s: %d %s", request.url.path, refusal.status, refusal.reason, exc_info=e if unforeseen else None
             )

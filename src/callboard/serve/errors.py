@@ -15,6 +15,7 @@ from callboard.core.errors import (
     Unrecoverable,
 )
 from callboard.patterns.errors import DeadlineExceeded, ItemTooLarge, QueueFull, ServerStopped, SlowReader
+from callboard.patterns.fairshare.settings import UnknownTenant
 from callboard.patterns.quarantine.errors import Quarantined
 
 __all__ = ["BadModelResult", "BadRequest", "HttpError", "NotReady", "Refusal", "needs_extra", "refusal_of"]
@@ -78,6 +79,8 @@ def refusal_of(error: BaseException) -> Refusal:
             return Refusal(400, text)
         case ItemTooLarge():
             return Refusal(413, text)
+        case UnknownTenant():
+            return Refusal(403, text)
         case QueueFull():
             seconds = RETRY_AFTER if error.retry_after is None else max(1, math.ceil(error.retry_after))
             return Refusal(429, text, seconds)

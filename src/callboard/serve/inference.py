@@ -7,27 +7,31 @@ from starlette.requests import Request
 
 import callboard
 from callboard.serve.app import App
+from callboard.serve.chain import Chain
 from callboard.serve.edge import Body, decode_json
 from callboard.serve.encoding.messages import HEADER_LENGTH, encoded, parsed
 from callboard.serve.errors import BadRequest, HttpError, NotReady
-from callboard.serve.models import Model, TensorModel
+from callboard.serve.models import EmbeddingModel, Model, TensorModel
 from callboard.serve.statistics import statistics_of
 
 __all__ = [
+    "ControlRequest",
+    "IndexRequest",
     "config",
     "index",
     "infer",
     "live",
+    "load",
     "model_metadata",
     "model_ready",
     "model_statistics",
     "ready",
     "server_metadata",
     "statistics",
-    "unchangeable",
+    "unload",
 ]
 
-EXTENSIONS = ["binary_tensor_data", "model_configuration", "schedule_policy", "statistics"]
+EXTENSIONS = ["binary_tensor_data", "model_configuration", "model_repository", "schedule_policy", "statistics"]
 PLATFORM = "callboard"
 
 
@@ -93,7 +97,12 @@ async def infer(app: App, request: Request, body: memoryview) -> Body:
     model.check_ready()
     asked = parsed(body, request.headers.get(HEADER_LENGTH), model.inputs, model.outputs)
     limits = [seconds for seconds in (asked.timeout, app.limits.request_timeout) if seconds is not None]
-    results = await model.infer(asked.arrays, timeout=min(limits, default=None), priority=asked.priority)
+    results = await model.infer(
+        asked.arrays,
+        timeout=min(limits, default=None),
+        priority=asked.priority,
+        tenant=app.tenant_of(request.headers),
+    )
     return Body(*encoded(model.name, model.version, asked, results))
 
 
@@ -107,13 +116,15 @@ async def model_statistics(app: App, request: Request, body: memoryview) -> Body
     return Body({"model_stats": [statistics_of(_any_model(app, request))]})
 
 
-class _IndexRequest(msgspec.Struct):
+class IndexRequest(msgspec.Struct):
+    """The body of ``/v2/repository/index``, if there is one."""
+
     ready: bool = False
 
 
 async def index(app: App, request: Request, body: memoryview) -> Body:
     """All models, or those that are ready."""
-    only_ready = bool(body) and decode_json(body, _IndexRequest).ready
+    only_ready = bool(body) and decode_json(body, IndexRequest).ready
     found: list[dict[str, str]] = []
     for model in app.models.values():
         why = app.why_not_ready() if not app.accepting else model.why_not_ready()
@@ -123,20 +134,44 @@ async def index(app: App, request: Request, body: memoryview) -> Body:
     return Body(found)
 
 
-async def unchangeable(app: App, request: Request, body: memoryview) -> Body:
-    """Models are neither loaded nor unloaded over HTTP."""
-    app.find(request.path_params["model"])
-    raise BadRequest("models are added in Python, when the app starts: they are neither loaded nor unloaded over HTTP")
+class ControlRequest(msgspec.Struct):
+    """The body of requests to load and unload, if there is one."""
+
+    parameters: dict[str, Any] = {}
+
+
+async def load(app: App, request: Request, body: memoryview) -> Body:
+    """Load a model; one that is loaded is replaced while its requests run."""
+    await _controlled(app, request, body).load()
+    return Body({})
+
+
+async def unload(app: App, request: Request, body: memoryview) -> Body:
+    """Finish a model's requests and unload it."""
+    await _controlled(app, request, body).unload(app.limits.drain_timeout)
+    return Body({})
+
+
+def _controlled(app: App, request: Request, body: memoryview) -> Chain:
+    model = app.find(request.path_params["model"])
+    app.check_accepting()
+    if not app.model_control:
+        raise HttpError("models are neither loaded nor unloaded over HTTP: the app has no model_control", 403)
+    given = decode_json(body, ControlRequest).parameters if body else {}
+    unknown = next((name for name in given if name != "unload_dependents"), None)
+    if unknown is not None:
+        raise BadRequest(f"the parameter {unknown!r} is not supported: a model is loaded from where its app has it")
+    return model.chain
 
 
 def _any_model(app: App, request: Request) -> Model:
     return app.find(request.path_params["model"], request.path_params.get("version"))
 
 
-def _model(app: App, request: Request) -> TensorModel:
+def _model(app: App, request: Request) -> TensorModel | EmbeddingModel:
     model = _any_model(app, request)
-    if not isinstance(model, TensorModel):
-        raise HttpError(f"model {model.name!r} has no tensors: ask it under /v1/embeddings", 404)
+    if not isinstance(model, TensorModel | EmbeddingModel):
+        raise HttpError(f"model {model.name!r} has no tensors: ask it under /v1", 404)
     return model
 
 

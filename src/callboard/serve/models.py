@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
@@ -10,24 +10,22 @@ import numpy as np
 
 from callboard.core.ref import GpuRef
 from callboard.device.client.handle import Device
-from callboard.patterns.server import RequestServer
+from callboard.patterns.fairshare.server import FairShareScheduler
+from callboard.patterns.hotswap.results import HotSwapReply
 from callboard.patterns.stats import ServerStats
 from callboard.serve.calls import CallServer
-from callboard.serve.errors import BadModelResult, NotReady
+from callboard.serve.chain import Chain, Server
+from callboard.serve.errors import BadModelResult, BadRequest, NotReady
 from callboard.serve.tensors import Array, Tensor
 
-__all__ = ["EmbeddingModel", "Model", "TensorModel", "server_of"]
+__all__ = ["EmbeddingModel", "Model", "TensorModel"]
+
+LONG = 64 * 1024
+"""Characters of a request's texts from which on a thread makes tokens of them."""
 
 
 class _Server(Protocol):
     def stats(self) -> ServerStats: ...
-
-
-def server_of(model: Any, name: str, concurrency: int, max_queue: int) -> RequestServer[Any, Any]:
-    """The server itself, or one that calls the function."""
-    if isinstance(model, RequestServer):
-        return model
-    return CallServer(model, concurrency=concurrency, max_queue=max_queue, name=name)
 
 
 class Model:
@@ -36,7 +34,7 @@ class Model:
     Attributes:
         name: In URLs.
         version: In URLs, and in responses.
-        server: Runs its requests.
+        chain: The servers that its requests pass.
         device: Where it computes, if that is known: the model is ready when the device is.
         created: When it was added, in seconds since 1970.
         last: When it was last asked, likewise; 0 never.
@@ -44,12 +42,12 @@ class Model:
         failed_seconds: What they took together.
     """
 
-    def __init__(self, name: str, version: str, server: RequestServer[Any, Any], device: Device | None) -> None:
+    def __init__(self, name: str, version: str, chain: Chain | Server, device: Device | None) -> None:
         if not name or "/" in name or not version or "/" in version:
             raise ValueError(f"a model's name and version are parts of URLs, but are {name!r} and {version!r}")
         self.name = name
         self.version = version
-        self.server = server
+        self.chain = chain if isinstance(chain, Chain) else Chain(lambda: [chain])
         self.device = device
         self.created = time.time()
         self.last = 0.0
@@ -68,23 +66,41 @@ class Model:
             self.failed_seconds += time.perf_counter() - started
             raise
 
+    @property
+    def server(self) -> Server:
+        """Takes its requests."""
+        return self.chain.front
+
+    async def _submit(self, item: Any, tenant: Hashable, timeout: float | None, priority: int = 0) -> Any:
+        """The response to one item."""
+        server = self.server
+        if isinstance(server, FairShareScheduler):
+            value = await server.submit(item, tenant=tenant, timeout=timeout, priority=priority)
+        else:
+            value = await server.submit(item, timeout=timeout, priority=priority)
+        return value.response if isinstance(value, HotSwapReply) else value
+
     def why_not_ready(self) -> str | None:
         """Why the model cannot be asked now; None if it can."""
+        if self.chain.unloaded:
+            return f"model {self.name!r} is unloaded"
         if self.device is not None and not (health := self.device.health()).ok:
             return f"the device of model {self.name!r} is {health.state}"
         return None
 
     def stats(self) -> ServerStats:
-        """Figures of its server."""
-        server: Any = self.server
-        found: _Server = server
-        return found.stats()
+        """Figures of the server that takes its requests."""
+        return _stats(self.server)
+
+    def run_stats(self) -> ServerStats:
+        """Figures of the server that runs them: of the active version alone, where versions replace one another."""
+        return _stats(self.chain.last)
 
     def check_ready(self) -> None:
-        """Raise unless the model's device is ready.
+        """Raise unless the model is loaded and its device is ready.
 
         Raises:
-            NotReady: It opens, or has stopped.
+            NotReady: It is unloaded; the device opens, or has stopped.
         """
         why = self.why_not_ready()
         if why is not None:
@@ -98,12 +114,12 @@ class TensorModel(Model):
         self,
         name: str,
         version: str,
-        server: RequestServer[Any, Any],
+        chain: Chain,
         device: Device | None,
         inputs: Sequence[Tensor],
         outputs: Sequence[Tensor],
     ) -> None:
-        super().__init__(name, version, server, device)
+        super().__init__(name, version, chain, device)
         self.inputs = list(inputs)
         self.outputs = list(outputs)
         for kind, tensors in (("inputs", self.inputs), ("outputs", self.outputs)):
@@ -111,16 +127,18 @@ class TensorModel(Model):
             if not names or len(set(names)) < len(names):
                 raise ValueError(f"model {name!r}: {kind} must be tensors of different names, but are {names}")
 
-    async def infer(self, arrays: tuple[Any, ...], *, timeout: float | None, priority: int) -> dict[str, Array]:
+    async def infer(
+        self, arrays: tuple[Any, ...], *, timeout: float | None, priority: int, tenant: Hashable = None
+    ) -> dict[str, Array]:
         """Run one request; the outputs by name.
 
         Raises:
             BadModelResult: The model gave something else than it declares.
             Exception: As ``submit`` of its server.
         """
-        single = len(arrays) == 1 and not isinstance(self.server, CallServer)
+        single = len(arrays) == 1 and not isinstance(self.chain.last, CallServer)
         with self._asked():
-            value = await self.server.submit(arrays[0] if single else arrays, timeout=timeout, priority=priority)
+            value = await self._submit(arrays[0] if single else arrays, tenant, timeout, priority)
             results = self._named(value)
             return {tensor.name: tensor.check_result(await _on_host(results[tensor.name])) for tensor in self.outputs}
 
@@ -143,52 +161,97 @@ class TensorModel(Model):
 class EmbeddingModel(Model):
     """A model of ``/v1/embeddings``: texts, or lists of tokens, to vectors.
 
+    Under the Open Inference Protocol it takes texts as ``text`` and gives their vectors as ``embedding``.
+
     Attributes:
-        count_tokens: Tokens of an input, for the usage in responses.
+        tokenize: What the server gets of an input; None: the input.
+        count_tokens: Tokens of what the server gets, for the usage in responses.
     """
 
     def __init__(
         self,
         name: str,
         version: str,
-        server: RequestServer[Any, Any],
+        chain: Chain,
         device: Device | None,
+        tokenize: Callable[[Any], Any] | None,
         count_tokens: Callable[[Any], int],
     ) -> None:
-        super().__init__(name, version, server, device)
+        super().__init__(name, version, chain, device)
+        self.tokenize = tokenize
         self.count_tokens = count_tokens
+        self.inputs = [Tensor("text", "BYTES", [-1])]
+        self.outputs = [Tensor("embedding", "FP32", [-1, -1])]
 
-    async def embed(self, inputs: list[Any], *, timeout: float | None) -> Array:
-        """One row of f32 for each input.
+    async def infer(
+        self, arrays: tuple[Any, ...], *, timeout: float | None, priority: int, tenant: Hashable = None
+    ) -> dict[str, Array]:
+        """Vectors of an array of UTF-8 texts.
 
-        A batching server gets them one by one, so that they are batched with those of other requests; a function gets
-        the list. One that fails, or that finds no room, cancels the others.
+        Raises:
+            BadRequest: There is none, or one is empty or no UTF-8.
+            Exception: As :meth:`embed`.
+        """
+        try:
+            texts = [text.decode() for text in arrays[0]]
+        except UnicodeDecodeError as e:
+            raise BadRequest(f"input 'text' is no UTF-8: {e}") from e
+        if not texts or not all(texts):
+            raise BadRequest("input 'text' must not be empty")
+        vectors, _ = await self.embed(texts, timeout=timeout, priority=priority, tenant=tenant)
+        return {"embedding": vectors}
+
+    async def embed(
+        self, inputs: list[Any], *, timeout: float | None, priority: int = 0, tenant: Hashable = None
+    ) -> tuple[Array, int]:
+        """One row of f32 for each input, and the number of their tokens.
+
+        A function gets the list; other servers get them one by one, so that they are batched with those of other
+        requests. One that fails, or that finds no room, cancels the others.
 
         Raises:
             BadModelResult: The model gave another number of vectors, or vectors of different lengths.
-            Exception: As ``submit`` of its server.
+            Exception: As ``submit`` of its server, or what ``tokenize`` raised.
         """
         with self._asked():
-            if isinstance(self.server, CallServer):
-                rows = await _on_host(await self.server.submit((inputs,), timeout=timeout))
+            items = await self._tokens(inputs)
+            if isinstance(self.chain.last, CallServer):
+                rows = await _on_host(await self._submit((items,), tenant, timeout, priority))
             else:
-                rows = await self._one_by_one(inputs, timeout)
+                rows = await self._one_by_one(items, timeout, priority, tenant)
             try:
                 found = np.asarray(rows, np.float32)
             except (TypeError, ValueError) as e:
                 raise BadModelResult(f"model {self.name!r} gave vectors that are no array of numbers: {e}") from e
             if found.ndim != 2 or len(found) != len(inputs):
                 raise BadModelResult(f"model {self.name!r} gave shape {list(found.shape)} for {len(inputs)} inputs")
-            return found
+            return found, sum(self.count_tokens(item) for item in items)
 
-    async def _one_by_one(self, inputs: list[Any], timeout: float | None) -> list[Array]:
-        tasks = [asyncio.ensure_future(self.server.submit(each, timeout=timeout)) for each in inputs]
+    async def _tokens(self, inputs: list[Any]) -> list[Any]:
+        tokenize = self.tokenize
+        if tokenize is None:
+            return inputs
+        if sum(len(each) for each in inputs) < LONG:
+            return [tokenize(each) for each in inputs]
+        return await asyncio.to_thread(lambda: [tokenize(each) for each in inputs])
+
+    async def _one_by_one(
+        self, items: list[Any], timeout: float | None, priority: int, tenant: Hashable
+    ) -> list[Array]:
+        if len(items) == 1:
+            return [np.asarray(await _on_host(await self._submit(items[0], tenant, timeout, priority)))]
+        tasks = [asyncio.ensure_future(self._submit(each, tenant, timeout, priority)) for each in items]
         try:
             return [np.asarray(await _on_host(row)) for row in await asyncio.gather(*tasks)]
         finally:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _stats(server: Any) -> ServerStats:
+    found: _Server = server
+    return found.stats()
 
 
 async def _on_host(value: Any) -> Any:

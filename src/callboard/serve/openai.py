@@ -12,10 +12,12 @@ from callboard.serve.edge import Body, decode_json
 from callboard.serve.errors import BadRequest, HttpError
 from callboard.serve.models import EmbeddingModel, Model
 
-__all__ = ["embeddings", "model", "models"]
+__all__ = ["EmbeddingRequest", "embeddings", "model", "models"]
 
 
-class _EmbeddingRequest(msgspec.Struct):
+class EmbeddingRequest(msgspec.Struct):
+    """The body of ``/v1/embeddings``."""
+
     model: str
     input: str | list[str | int | list[int]]
     encoding_format: Literal["float", "base64"] = "float"
@@ -25,16 +27,16 @@ class _EmbeddingRequest(msgspec.Struct):
 async def embeddings(app: App, request: Request, body: memoryview) -> Body:
     """Vectors of texts, or of lists of tokens."""
     app.check_accepting()
-    asked: _EmbeddingRequest = decode_json(body, _EmbeddingRequest)
+    asked: EmbeddingRequest = decode_json(body, EmbeddingRequest)
     found = app.find(asked.model)
     if not isinstance(found, EmbeddingModel):
         raise HttpError(f"model {found.name!r} is no embedding model: ask it under /v2/models/{found.name}/infer", 404)
     found.check_ready()
     inputs = _inputs(asked.input)
-    vectors = await found.embed(inputs, timeout=app.limits.request_timeout)
+    tenant = app.tenant_of(request.headers)
+    vectors, tokens = await found.embed(inputs, timeout=app.limits.request_timeout, tenant=tenant)
     if asked.dimensions not in (None, vectors.shape[1]):
         raise BadRequest(f"dimensions is {asked.dimensions}, but vectors of {found.name!r} have {vectors.shape[1]}")
-    tokens = sum(found.count_tokens(each) for each in inputs)
     return Body(
         {
             "object": "list",

@@ -19,8 +19,8 @@ MILLISECONDS = 1e3
 
 def statistics_of(model: Model) -> dict[str, Any]:
     """The entry of a model in ``model_stats``."""
-    stats = model.stats()
-    run_time = stats.run_time if isinstance(stats, BatchingStats | CallStats) else None
+    stats, run = model.stats(), model.run_stats()
+    run_time = run.run_time if isinstance(run, BatchingStats | CallStats) else None
     inference: dict[str, Any] = {
         "success": _summed(stats.total_time),
         "fail": {"count": model.failures, "ns": round(model.failed_seconds * NANOSECONDS)},
@@ -28,7 +28,7 @@ def statistics_of(model: Model) -> dict[str, Any]:
     }
     if run_time is not None:
         inference["compute_infer"] = _summed(run_time)
-    by_size = stats.run_time_by_size if isinstance(stats, BatchingStats) else {}
+    by_size = run.run_time_by_size if isinstance(run, BatchingStats) else {}
     return {
         "name": model.name,
         "version": model.version,

@@ -9,6 +9,7 @@ import numpy as np
 
 from callboard.core.backend import AccelBackend
 from callboard.core.dtype import DTypeLike, as_dtype
+from callboard.core.errors import UnsupportedOp
 from callboard.core.op import Op, info_of
 from callboard.core.ref import GpuRef
 from callboard.core.reply import Reply
@@ -26,13 +27,15 @@ class DeviceSession:
 
     Args:
         which: As :meth:`callboard.System.device` takes it.
+        recorded: Record every op that can be recorded, and replay it once in its place.
         options: Of the device (``isolation`` …).
 
     Raises:
         BackendUnavailable: It cannot be used here.
     """
 
-    def __init__(self, which: str = "cpu", **options: Any) -> None:
+    def __init__(self, which: str = "cpu", *, recorded: bool = False, **options: Any) -> None:
+        self._recorded = recorded
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="callboard-session", daemon=True)
         self._thread.start()
@@ -85,6 +88,23 @@ class DeviceSession:
 
     def submit(self, op: Op[Any, Any]) -> Any:
         """Execute an op and wait for it; answers and raises as :meth:`LibrarySession.submit`."""
+        if self._recorded:
+            recording = self.device.record()
+            try:
+                with recording:
+                    reply = self.device.ask(op)
+            except (UnsupportedOp, ValueError) as e:  # ValueError: an array without contents is no work
+                if not str(e).startswith("nothing was recorded") and "cannot be recorded" not in str(e):
+                    raise
+            else:
+                try:
+                    recording.replay().result(WAIT)
+                    return reply if isinstance(reply, tuple) else cast("Reply[Any]", reply).result(WAIT)
+                except UnsupportedOp as e:  # some tell only with their plan
+                    if "cannot be recorded" not in str(e):
+                        raise
+                finally:
+                    recording.close()
         reply = self.device.ask(op)
         if isinstance(reply, tuple):
             for ref in reply:

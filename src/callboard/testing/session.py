@@ -36,8 +36,12 @@ class Block:
 
     __slots__ = ("memory", "session")
 
-    def __init__(self, session: "LibrarySession", nbytes: int) -> None:
-        self.memory: Memory = session.device.allocate(nbytes)
+    def __init__(self, session: "LibrarySession", nbytes: int, origin: str | None = None) -> None:
+        device = session.device
+        if origin is None:
+            self.memory: Memory = device.allocate(nbytes)
+        else:
+            self.memory = (device.allocate_managed if origin == "managed" else device.allocate_shared)(nbytes)
         self.session = session
 
     def __del__(self) -> None:
@@ -148,6 +152,12 @@ class LibrarySession:
         self.submit(Fill(out=_octets(out.block), fill_value=255))
         return out
 
+    def _made(self, op: Op[Any, Any], layout: Layout) -> SessionArray:
+        """An output."""
+        if op.memory is None:
+            return self.empty(layout.shape, layout.dtype)
+        return SessionArray(Block(self, layout.nbytes, op.memory), layout)
+
     def get(self, ref: SessionArray) -> "np.ndarray[Any, Any]":
         """A copy on the host; views of any strides."""
         host = HostArray(np.empty(ref.shape, ref.dtype.np))
@@ -179,8 +189,10 @@ class LibrarySession:
         plan = self._plan(info.split(op).signature)
         shapes = self._sized(op, plan, outputs)
         sized, outputs = shapes is not outputs, shapes
-        made = {name: self.empty(layout.shape, layout.dtype) for name, layout in outputs.items()}
-        self._launch(op, plan._replace(captures=plan.captures and not sized), made)
+        made = {name: self._made(op, layout) for name, layout in outputs.items()}
+        status = self._launch(op, plan._replace(captures=plan.captures and not sized), made)
+        if type(op).answers is not None and status is not None:
+            return msgspec.convert(status.answer(), type(op).answers)
         return self._answer(op, made)
 
     def engine_of(self, op: Op[Any, Any]) -> str | None:
@@ -207,8 +219,8 @@ class LibrarySession:
             stream.close()
         self.device.close()
 
-    def _launch(self, op: Op[Any, Any], plan: Plan, made: dict[str, SessionArray]) -> None:
-        """Run a launch, by way of a graph where asked to; raises the op's own failure."""
+    def _launch(self, op: Op[Any, Any], plan: Plan, made: dict[str, SessionArray]) -> Status | None:
+        """Run a launch, by way of a graph where asked to; raises the op's own failure. Gives what it returned."""
         arguments = _arguments(op, made)
         pure = self._pure and plan.captures  # a launch that cannot be recorded may do more than enqueue
 
@@ -219,7 +231,7 @@ class LibrarySession:
 
         if self._recorder is not None and plan.captures:
             self._replay(op, plan, launch, made)
-            return
+            return None
         self._launching = True
         try:
             status = launch(plan.stream)
@@ -231,6 +243,7 @@ class LibrarySession:
         plan.stream.synchronize()
         if status is not None:
             status.check(b"" if outcome is None else outcome.take())
+        return status
 
     def _replay(
         self,
@@ -282,6 +295,8 @@ class LibrarySession:
         results = type(op).results
         if results is not None:
             return results(*refs)
+        if any(isinstance(ref, tuple) for ref in refs):
+            return tuple(one for ref in refs for one in (ref if isinstance(ref, tuple) else (ref,)))
         return refs[0] if refs else None
 
     def _plan(self, signature: bytes) -> Plan:
@@ -357,11 +372,13 @@ def _output(op: Op[Any, Any], field: str, made: dict[str, SessionArray]) -> Any:
     parts = {name.partition(".")[2]: array for name, array in made.items() if name.startswith(f"{field}.")}
     if parts:
         template: Any = op.infer()[field]
+        if isinstance(template, tuple):
+            return tuple(parts.values())
         return msgspec.structs.replace(template, **parts)
     return made.get(field, getattr(op, field))
 
 
 def _argument(value: Any) -> Any:
     if isinstance(value, tuple):
-        return tuple(v.address for v in value)
+        return tuple(map(_argument, value))
     return value.address if isinstance(value, Operand) else value  # type: ignore[attr-defined]

@@ -152,13 +152,13 @@ FAULTS = {
 
 def fault(kind: str) -> None:
     """In the child: poison the context and say how each way of asking sees it."""
-    from callboard.backends.cuda.kernels import _architecture, _compile, load_nvrtc
+    from callboard.backends.cuda.compiling import Job, architecture, compile_now, load_nvrtc
 
     device = backend.open(backend.devices()[0])
     stream = device.stream()
     nvrtc = load_nvrtc()
-    architecture, form = _architecture(nvrtc, device.info.compute_capability)
-    image = _compile(nvrtc, "bad", FAULTS[kind].encode(), architecture, form)
+    job = Job("bad.cu", FAULTS[kind].encode(), *architecture(nvrtc, device.info.compute_capability))
+    image = compile_now(nvrtc, job).image
     module, function = ctypes.c_void_p(), ctypes.c_void_p()
     device.driver.module_load_data(ctypes.byref(module), image)
     device.driver.module_get_function(ctypes.byref(function), module.value, b"bad")

@@ -8,13 +8,14 @@ import itertools
 import re
 from typing import Any
 
+import host_array
 import host_tensor
 import numpy as np
+from host_rows import copy_box, copy_plane
 
 from callboard.backends.cuda.blas.addresses import AddressArgs
 from callboard.backends.cuda.blas.norms import NormArgs
 from callboard.backends.cuda.blas.products import ProductArgs
-from callboard.backends.cuda.driver import Memcpy2D
 from callboard.backends.cuda.errors import error_of
 from callboard.backends.cuda.fft.callbacks import PassArgs
 from callboard.backends.cuda.fft.linked import PointArgs
@@ -62,6 +63,8 @@ class HostDriver:
     def __init__(self) -> None:
         self.blocks: dict[int, np.ndarray[Any, Any]] = {}
         self.pinned: dict[int, np.ndarray[Any, Any]] = {}
+        self.prefetched: list[tuple[int, int]] = []  # bytes, and where to: a device, or -1
+        self.advised: list[tuple[int, int, int]] = []  # bytes, advice, of whom
         self.opened: list[int] = []  # blocks of other processes
         self.registered: dict[int, int] = {}
         self.statuses: dict[str, int] = {}
@@ -165,6 +168,19 @@ class HostDriver:
         self._checked("mem_alloc")
         out._obj.value = self._allocated(self.blocks, nbytes)
 
+    def mem_alloc_managed(self, out: Any, nbytes: int, flags: int) -> None:
+        assert flags == 1
+        self.mem_alloc(out, nbytes)
+
+    def mem_prefetch(self, address: int, nbytes: int, where: int, stream: int) -> None:
+        assert self.on_device(address, nbytes)
+        self.prefetched.append((nbytes, where))
+        self._enqueued("mem_prefetch", stream)
+
+    def mem_advise(self, address: int, nbytes: int, advice: int, where: int) -> None:
+        assert self.on_device(address, nbytes)
+        self.advised.append((nbytes, advice, where))
+
     def mem_free(self, address: int) -> None:
         del self.blocks[address]
 
@@ -181,6 +197,13 @@ class HostDriver:
 
     def ipc_close_handle(self, address: int) -> None:
         self.opened.remove(address)
+
+    def ipc_get_event_handle(self, handle: Any, event: int) -> None:
+        handle._obj.reserved[:8] = event.to_bytes(8, "little")
+
+    def ipc_open_event(self, out: Any, handle: Any) -> None:
+        self._checked("ipc_open_event")
+        out._obj.value = int.from_bytes(bytes(handle.reserved[:8]), "little")
 
     def mem_alloc_host(self, out: Any, nbytes: int) -> None:
         out._obj.value = self._allocated(self.pinned, nbytes)
@@ -216,9 +239,11 @@ class HostDriver:
         self.check(801, "stream_begin_capture")  # CUDA_ERROR_NOT_SUPPORTED: what is called here is done at once
 
     def event_create(self, out: Any, flags: int) -> None:
-        assert flags in (0, 2)
+        timing, interprocess = not flags & 2, bool(flags & 4)
+        assert not flags & ~7
+        assert not (timing and interprocess)
         out._obj.value = event = next(self._ids)
-        if flags == 0:
+        if timing:
             self.timed[event] = np.nan  # until it is recorded
 
     def event_destroy(self, event: int) -> None:
@@ -270,16 +295,12 @@ class HostDriver:
         return self._enqueued("memcpy_dtod", stream)
 
     def memcpy_2d(self, what: int, stream: int) -> int:
-        w = Memcpy2D.from_address(what)
-        assert w.src_type == w.dst_type == 2
-        assert w.src_pitch >= w.width
-        assert w.dst_pitch >= w.width
-        for row in range(w.height):
-            src, out = w.src_device + row * w.src_pitch, w.dst_device + row * w.dst_pitch
-            assert self.on_device(src, w.width)
-            assert self.on_device(out, w.width)
-            ctypes.memmove(out, src, w.width)
+        copy_plane(what, self.on_device)
         return self._enqueued("memcpy_2d", stream)
+
+    def memcpy_3d(self, what: int, stream: int) -> int:
+        copy_box(what, self.on_device)
+        return self._enqueued("memcpy_3d", stream)
 
     def _memset(self, stream: int, kind: str, out: int, pitch: int, value: int, width: int, height: int) -> int:
         assert value < 1 << 8 * np.dtype(kind).itemsize
@@ -437,6 +458,18 @@ class HostDriver:
     def _parts(self, kind: str, params: Any) -> None:
         host_tensor.reduce(host_tensor.Reader(self, array_at, kind), params[0], end=True)
 
+    def _cast(self, kind: str, params: Any) -> None:
+        host_array.cast(array_at, kind, params[0])
+
+    def _arange(self, kind: str, params: Any) -> None:
+        host_array.arange(array_at, params[0])
+
+    def _gather(self, kind: str, params: Any) -> None:
+        host_array.pick(array_at, kind, params[0], put=False)
+
+    def _scatter(self, kind: str, params: Any) -> None:
+        host_array.pick(array_at, kind, params[0], put=True)
+
 
 class HostKernels:
     """In place of :class:`callboard.backends.cuda.kernels.Kernels`."""
@@ -446,7 +479,7 @@ class HostKernels:
 
     def get(self, source: str, name: str) -> int:
         handle = 0x7000 + len(self._driver.functions)
-        self._driver.functions[handle] = name
+        self._driver.functions[handle] = f"{name}_{source}" if "=" in source else name
         return handle
 
     def compile(self, source: str, text: bytes, name: str) -> int:

@@ -4,13 +4,18 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
-from callboard.backends.cuda import kernels
+from callboard.backends.cuda import compiling, kernels
+from callboard.backends.cuda.array.arguments import PickArgs, RangeArgs
 from callboard.backends.cuda.blas.addresses import AddressArgs
 from callboard.backends.cuda.blas.norms import NormArgs
 from callboard.backends.cuda.blas.products import ProductArgs
+from callboard.backends.cuda.compiling import Job
+from callboard.backends.cuda.cub.arguments import CubArgs
 from callboard.backends.cuda.fft.scaling import ScaleArgs
+from callboard.backends.cuda.kernelcache import KernelCache
 from callboard.backends.cuda.kernels import compiled
 from callboard.backends.cuda.launching import CopyArgs, FillArgs, TransposeArgs
 from callboard.backends.cuda.sparse import kernels as sparse
@@ -19,8 +24,11 @@ from callboard.backends.cuda.sparse_lt.kernels import StructuredArgs
 from callboard.backends.cuda.tensor.arguments import ElementArgs, ReduceArgs
 from callboard.core.errors import BackendUnavailable, LibraryError
 from callboard.core.library import WouldBlock
+from callboard.kernel.nvrtc.source import Compiled
 
 SOURCES = (
+    "array",
+    "array_cast-FROM=C64-TO=F16",
     "memory",
     "blas",
     "fft",
@@ -36,7 +44,7 @@ SOURCES = (
 @pytest.fixture
 def nvrtc() -> None:
     try:
-        kernels.load_nvrtc()
+        compiling.load_nvrtc()
     except BackendUnavailable as e:
         pytest.skip(f"NVRTC is not installed: {e}")
 
@@ -49,7 +57,7 @@ def test_sources_compile(tmp_path: Path, source: str, capability: tuple[int, int
     image = compiled(source, capability, tmp_path)
     assert image.startswith(start)  # a binary; PTX for a device that NVRTC does not know yet
     (kept,) = tmp_path.iterdir()
-    kept.write_bytes(b"kept")
+    KernelCache(tmp_path).keep(kept.name, msgspec.msgpack.encode(Compiled(b"kept", "CUBIN", {}, "")))
     assert compiled(source, capability, tmp_path) == b"kept"
 
 
@@ -58,12 +66,16 @@ def test_sources_compile(tmp_path: Path, source: str, capability: tuple[int, int
 @pytest.mark.parametrize(
     "source, structure",
     [
+        ("array", PickArgs),
+        ("array", RangeArgs),
+        ("array_cast-FROM=F32-TO=I8", CopyArgs),
         ("memory", FillArgs),
         ("memory", CopyArgs),
         ("memory", TransposeArgs),
         ("blas", ProductArgs),
         ("blas", NormArgs),
         ("blas", AddressArgs),
+        ("cub", CubArgs),
         ("fft", ScaleArgs),
         ("sparse", sparse.SparseArgs),
         ("sparse_blocks", sparse.BlockArgs),
@@ -77,22 +89,21 @@ def test_sources_compile(tmp_path: Path, source: str, capability: tuple[int, int
     ],
 )
 def test_argument_structures_have_the_size_of_the_kernels(source: str, structure: type[ctypes.Structure]) -> None:
-    nvrtc = kernels.load_nvrtc()
-    text = kernels._text(f"{source}.cu")
+    text = kernels.source_text(source)
     name, size = structure.__name__, ctypes.sizeof(structure)
     text += f'\nstatic_assert(sizeof({name}) == {size}, "{name}");\n'.encode()
     for field, *_ in structure._fields_:
         own = getattr(structure, field).offset
         # What offsetof is to this compiler; before CUDA 13.1 it has neither that nor __builtin_offsetof.
         text += f'static_assert(__INTADDR__(&(({name}*)0)->{field}) == {own}, "{field}");\n'.encode()
-    assert kernels._compile(nvrtc, source, text, "sm_90", "CUBIN")
+    assert compiling.compile_now(compiling.load_nvrtc(), Job(f"{source}.cu", text, "sm_90", "CUBIN")).image
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("nvrtc")
 def test_a_refused_source_says_where() -> None:
     with pytest.raises(LibraryError, match=r"NVRTC refuses bad\.cu: bad\.cu\(1\): error") as caught:
-        kernels._compile(kernels.load_nvrtc(), "bad", b"this is no C++", "sm_90", "CUBIN")
+        compiling.compile_now(compiling.load_nvrtc(), Job("bad.cu", b"this is no C++", "sm_90", "CUBIN"))
     assert caught.value.lib == "nvrtc"
 
 
@@ -116,12 +127,12 @@ def test_a_binary_is_kept_for_its_source_with_all_that_it_includes(
 ) -> None:
     texts: list[bytes] = []
 
-    def compiles(nvrtc: Any, source: str, text: bytes, architecture: str, form: str) -> bytes:
-        texts.append(text)
-        return b"image"
+    def compiles(nvrtc: Any, job: Job) -> Compiled:
+        texts.append(job.text)
+        return Compiled(b"image", job.form, {}, "")
 
     monkeypatch.setattr(kernels, "load_nvrtc", Compiler)
-    monkeypatch.setattr(kernels, "_compile", compiles)
+    monkeypatch.setattr(compiling, "compile_now", compiles)
     monkeypatch.setattr(resources, "files", lambda package: tmp_path)
     data = tmp_path / "data"
     data.mkdir()
@@ -158,21 +169,6 @@ def test_conversions_stand_in_one_header() -> None:
     code = device_code()
     for text in ("cvt.", "struct Half", "struct Brain", "+ 0x7fff"):
         assert {name for name in code if text in code[name]} == {"numbers.cuh"}, text
-
-
-def test_the_cache_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("CALLBOARD_CACHE_DIR", str(tmp_path))
-    assert kernels.cache_folder() == tmp_path / "cuda"
-    monkeypatch.delenv("CALLBOARD_CACHE_DIR")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert kernels.cache_folder() == tmp_path / "callboard" / "cuda"
-
-
-def test_a_folder_that_cannot_be_written_is_no_failure(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    kernels._keep(tmp_path / "file" / "x.bin", b"image")
-    kernels._keep(tmp_path / "new" / "x.bin", b"image")
-    assert [p.name for p in (tmp_path / "new").iterdir()] == ["x.bin"]
 
 
 def test_who_may_not_be_held_loads_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

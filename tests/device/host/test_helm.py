@@ -25,6 +25,10 @@ class Actor:
     """Stands for a resident actor."""
 
 
+def nothing() -> None:
+    """There are no calls to hand over."""
+
+
 class Waiting:
     """A thread that waits until it is to serve, as the host's own does."""
 
@@ -73,7 +77,7 @@ def test_the_hosts_own_thread_has_it_first(helm: Helm) -> None:
 
 def test_it_is_passed_to_an_actor_and_given_back(helm: Helm) -> None:
     for actor in (Actor(), Actor()):
-        helm.pass_to(actor)
+        helm.pass_to(actor, nothing)
         assert helm.holder is actor
         waiting = Waiting(helm)
         helm.begin()
@@ -84,13 +88,35 @@ def test_it_is_passed_to_an_actor_and_given_back(helm: Helm) -> None:
         assert helm.holder is None
 
 
+def test_an_actor_does_not_serve_before_it_has_all_calls_that_came_with_it(helm: Helm) -> None:
+    """It would receive later calls and put them before those, which the passing thread is still handing over."""
+    order = []
+    begins = threading.Event()
+
+    def serve() -> None:
+        begins.set()
+        order.append(helm.enter())
+
+    actor = threading.Thread(target=serve, daemon=True)
+
+    def hand_over() -> None:
+        actor.start()  # as with its first call
+        begins.wait(TIME)
+        actor.join(0.2)  # time to go wrong
+        order.append(0)
+
+    helm.pass_to(Actor(), hand_over)
+    actor.join(TIME)
+    assert order == [0, helm.terms]
+
+
 def test_an_actor_passes_it_to_another(helm: Helm) -> None:
     first, second = Actor(), Actor()
-    helm.pass_to(first)
+    helm.pass_to(first, nothing)
     waiting = Waiting(helm)
     helm.begin()
     assert helm.end(first)
-    helm.pass_to(second)
+    helm.pass_to(second, nothing)
     helm.begin()
     assert helm.end(second)
     helm.give_back()
@@ -99,7 +125,7 @@ def test_an_actor_passes_it_to_another(helm: Helm) -> None:
 
 def test_what_serving_raised_is_raised_on_the_hosts_own_thread_once(helm: Helm) -> None:
     actor = Actor()
-    helm.pass_to(actor)
+    helm.pass_to(actor, nothing)
     waiting = Waiting(helm)
     failure = OSError("the line is cut")
     helm.give_back(failure)
@@ -110,13 +136,13 @@ def test_what_serving_raised_is_raised_on_the_hosts_own_thread_once(helm: Helm) 
 
 def test_one_that_leaves_gives_it_back_and_is_never_given_it_again(helm: Helm) -> None:
     actor, other = Actor(), Actor()
-    helm.pass_to(actor)
+    helm.pass_to(actor, nothing)
     waiting = Waiting(helm)
     helm.leave(actor)
     waiting.serves()
-    helm.pass_to(actor)
+    helm.pass_to(actor, nothing)
     assert helm.holder is None
-    helm.pass_to(other)
+    helm.pass_to(other, nothing)
     helm.leave(actor)
     assert helm.holder is other
 
@@ -132,7 +158,7 @@ def test_it_keeps_no_actor_alive_that_has_left(helm: Helm) -> None:
 def test_a_call_that_takes_too_long_loses_it_and_hears_of_that_at_its_end(helm: Helm) -> None:
     actor = Actor()
     for _ in range(3):
-        helm.pass_to(actor)
+        helm.pass_to(actor, nothing)
         waiting = Waiting(helm)
         helm.begin()
         waiting.serves()
@@ -143,7 +169,7 @@ def test_a_call_that_takes_too_long_loses_it_and_hears_of_that_at_its_end(helm: 
 
 def test_the_call_that_begins_just_before_the_timer_goes_off_loses_it_too(helm: Helm) -> None:
     actor = Actor()
-    helm.pass_to(actor)
+    helm.pass_to(actor, nothing)
     helm.begin()
     assert helm.end(actor)
     helm.begin()
@@ -154,7 +180,7 @@ def test_the_call_that_begins_just_before_the_timer_goes_off_loses_it_too(helm: 
 
 def test_one_between_calls_never_loses_it(helm: Helm) -> None:
     actor = Actor()
-    helm.pass_to(actor)
+    helm.pass_to(actor, nothing)
     for _ in range(3):
         helm.begin()
         assert helm.end(actor)
@@ -170,7 +196,7 @@ def test_the_timer_is_set_once_for_many_calls(helm: Helm, monkeypatch: pytest.Mo
     times: list[float] = []
     monkeypatch.setattr(helm._timer, "set", times.append)
     actor = Actor()
-    helm.pass_to(actor)
+    helm.pass_to(actor, nothing)
     for _ in range(1000):
         helm.begin()
         assert helm.end(actor)
@@ -181,7 +207,7 @@ def test_a_call_that_begins_while_the_hosts_own_thread_looks_loses_it(
     helm: Helm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     actor = Actor()
-    helm.pass_to(actor)
+    helm.pass_to(actor, nothing)
     helm.begin()
     last = helm._since + module.LIMIT
     assert helm.end(actor)
@@ -203,7 +229,7 @@ def test_a_call_that_begins_while_the_hosts_own_thread_looks_loses_it(
 
 def test_what_others_end_is_no_end_of_the_holders_call(helm: Helm) -> None:
     holder, other = Actor(), Actor()
-    helm.pass_to(holder)
+    helm.pass_to(holder, nothing)
     helm.begin()
     assert not helm.end(other)  # it asks for memory in a call on its own thread
     Waiting(helm).serves()
@@ -212,10 +238,10 @@ def test_what_others_end_is_no_end_of_the_holders_call(helm: Helm) -> None:
 
 def test_the_end_of_a_call_that_lost_it_is_no_end_of_the_next_holders_call(helm: Helm) -> None:
     first, second = Actor(), Actor()
-    helm.pass_to(first)
+    helm.pass_to(first, nothing)
     helm.begin()
     Waiting(helm).serves()
-    helm.pass_to(second)
+    helm.pass_to(second, nothing)
     assert not helm._returned()  # the call of the first is not that of the second
     helm.begin()
     assert not helm.end(first)
@@ -236,10 +262,10 @@ def test_giving_it_back_leaves_no_bell_that_rings_for_the_next_wait(
         ring(descriptor, value)
 
     monkeypatch.setattr(os, "eventfd_write", late)
-    helm.pass_to(Actor())
+    helm.pass_to(Actor(), nothing)
     helm.give_back()
     seen[0].serves()
-    helm.pass_to(Actor())
+    helm.pass_to(Actor(), nothing)
     assert not readable(helm._bell)  # or the next wait would spin
 
 
@@ -307,7 +333,7 @@ class Serving(RuleBasedStateMachine):
 
     def _pass(self, to: int) -> None:
         by = self.host if self.holder is None else self.threads[self.holder]
-        by.do(lambda: self.helm.pass_to(self.actors[to]))
+        by.do(lambda: self.helm.pass_to(self.actors[to], nothing))
         self.holder = to
 
     def _begin(self, at: int) -> None:

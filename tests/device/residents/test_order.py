@@ -47,26 +47,27 @@ async def test_ops_on_a_held_array_park_and_others_go_on(dev: cb.Device, gate: G
     await call
 
 
-async def test_a_copy_that_is_prepared_and_parked_delays_no_other_copies(
+async def test_memory_ops_that_are_prepared_and_parked_delay_no_others(
     gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On a GPU, a copy of strided arrays is compiled when it is first called."""
+    """On a GPU, copies of strided arrays and fills are compiled when they are first called."""
     needs_helper = LibraryActor.needs_helper
 
-    def for_copies(self: LibraryActor, plan: Plan) -> bool | None:
-        return plan.tag == "memory.copy" or needs_helper(self, plan)
+    def of_memory(self: LibraryActor, plan: Plan) -> bool | None:
+        return plan.tag in {"memory.copy", "memory.fill"} or needs_helper(self, plan)
 
-    monkeypatch.setattr(LibraryActor, "needs_helper", for_copies)
+    monkeypatch.setattr(LibraryActor, "needs_helper", of_memory)
     async with cb.device("cpu", isolation="thread") as dev:
         probe = dev.actor_of(cb.Props(Probe))
         x, other = dev.zeros(4, "f64"), dev.full(4, 2.0, "f64")
         call = probe.call(Probe.wait, gate.path, x, by=5.0)
-        await gate.reached()
         seen = dev.copy(x)
+        dev.fill(x, 100.0)  # behind the copy as well as the call
         np.testing.assert_array_equal(await dev.copy(other).get(), np.full(4, 2.0))
         assert not seen.done()
         await gate.let_through()
         np.testing.assert_array_equal(await seen.get(), np.full(4, 5.0))
+        np.testing.assert_array_equal(await x.get(), np.full(4, 100.0))
         await call
 
 

@@ -31,14 +31,14 @@ class Striker(cb.ResidentActor):
     supervision = cb.OneForOne(max_restarts=0, within=60.0)
 
     def setup(self, ctx: cb.HostContext) -> None:
+        from callboard.backends.cuda.compiling import Job, architecture, compile_now, load_nvrtc
         from callboard.backends.cuda.driver import load_driver
-        from callboard.backends.cuda.kernels import _architecture, _compile, load_nvrtc
 
         self.driver = driver = load_driver()
         nvrtc = load_nvrtc()
-        architecture, form = _architecture(nvrtc, ctx.info.compute_capability)
+        job = Job("actors.cu", SOURCE, *architecture(nvrtc, ctx.info.compute_capability))
         module = ctypes.c_void_p()
-        driver.module_load_data(ctypes.byref(module), _compile(nvrtc, "actors", SOURCE, architecture, form))
+        driver.module_load_data(ctypes.byref(module), compile_now(nvrtc, job).image)
         self.functions: dict[str, int] = {}
         for kind in (*KINDS, "endless"):
             function = ctypes.c_void_p()

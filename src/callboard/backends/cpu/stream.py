@@ -128,6 +128,11 @@ class CpuStream(AccelStream):
         """Whether the worker has ended without reaching ``event``."""
         return not self._thread.is_alive() and not event._reached()
 
+    @property
+    def closing(self) -> bool:
+        """Whether it has been told to end: work that waits for others ends, too."""
+        return self._closing
+
     # -- submitting ----------------------------------------------------------------------------------------------------
 
     def submit(self, fn: Callable[..., object], *args: Any) -> None:

@@ -1,11 +1,12 @@
 """Axes of strided work: the fewest that reach the same elements."""
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from callboard.core.layout import Layout
 
-__all__ = ["AXES", "Axes", "joint_axes"]
+__all__ = ["AXES", "Axes", "is_wide", "joint_axes", "merged_axes"]
 
 AXES = 32
 """As many as the kernels take. More, each of 2 elements at least, are more than 8 G elements."""
@@ -58,3 +59,35 @@ def joint_axes(out: Layout, src: Sequence[int] | None = None) -> Axes:
     return Axes(
         tuple(a[2] for a in merged), tuple(a[1] for a in merged), tuple(a[0] for a in merged), src_first, out_first
     )
+
+
+def merged_axes(
+    extents: Sequence[int], *steps: Sequence[int], ordered: bool = False
+) -> tuple[list[int], list[list[int]]]:
+    """The fewest axes that reach the same elements.
+
+    Args:
+        extents: Of each axis, none 0.
+        steps: Of each array; the first one's memory decides the order of the axes.
+        ordered: Keep the order of the axes.
+
+    Returns:
+        Extents, > 1 (of one axis at least, which may have 1), and for each array its steps.
+    """
+    axes = [(n, step) for n, *step in zip(extents, *steps, strict=True) if n > 1]
+    if not ordered:
+        axes.sort(key=lambda axis: -abs(axis[1][0]))
+    merged: list[tuple[int, list[int]]] = []
+    for n, step in axes:
+        if merged and all(wide == s * n for wide, s in zip(merged[-1][1], step, strict=True)):
+            merged[-1] = (merged[-1][0] * n, step)
+        else:
+            merged.append((n, step))
+    merged = merged or [(1, [0] * len(steps))]
+    return [n for n, _ in merged], [[step[i] for _, step in merged] for i in range(len(steps))]
+
+
+def is_wide(extents: Sequence[int], *steps: Sequence[int]) -> bool:
+    """Whether 32 bits do not hold every linear index and every offset of these axes."""
+    reaches = (sum((n - 1) * abs(s) for n, s in zip(extents, step, strict=True)) for step in steps)
+    return max(math.prod(extents), *reaches) >= 1 << 31

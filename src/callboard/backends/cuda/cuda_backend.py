@@ -17,10 +17,18 @@ __all__ = ["CudaBackend"]
 
 LIBRARIES = LibraryTable(
     "callboard.backends.cuda",
+    array="CudaArray",
     blas="CudaBlas",
     blas_lt="CudaBlasLt",
+    cub="CudaCub",
+    elementwise="CudaElementwise",
+    event="CudaEventLibrary",
     fft="CudaFft",
+    ipc="CudaIpc",
+    managed="CudaManaged",
     memory="CudaMemory",
+    module="CudaModule",
+    nvrtc="CudaNvrtc",
     rng="CudaRng",
     solver="CudaSolver",
     sparse="CudaSparse",

@@ -12,6 +12,7 @@ from typing import Any
 from callboard.backends.cuda.driver import (
     HOST_REGISTER_PORTABLE,
     IPC_LAZY_ENABLE_PEER_ACCESS,
+    MEM_ATTACH_GLOBAL,
     Driver,
     IpcHandle,
     load_driver,
@@ -19,6 +20,7 @@ from callboard.backends.cuda.driver import (
 from callboard.backends.cuda.errors import INVALID_CONTEXT
 from callboard.backends.cuda.graph import GreenContext
 from callboard.backends.cuda.kernels import Kernels
+from callboard.backends.cuda.marks import CudaMark
 from callboard.backends.cuda.readback import SLOT, CudaReadback, Slots
 from callboard.backends.cuda.stream import CudaStream
 from callboard.core.backend import AccelDevice, AccelStream, DeviceInfo, Memory
@@ -30,6 +32,7 @@ from callboard.core.errors import (
     OutOfMemory,
     UnsupportedOp,
 )
+from callboard.kernel.ipc.library import Shared
 
 __all__ = ["CudaDevice"]
 
@@ -57,6 +60,8 @@ class CudaDevice(AccelDevice):
         DriverError, ContextPoisoned, Unrecoverable
     """
 
+    branches = True
+
     def __init__(self, info: DeviceInfo, driver: Driver | None = None) -> None:
         self.driver = driver = driver or load_driver()
         try:
@@ -74,8 +79,8 @@ class CudaDevice(AccelDevice):
         self._set_current = driver.set_current  # it is called for every op on a loop of others
         self.use()
         capability = (
-            self._attribute(COMPUTE_CAPABILITY_MAJOR),
-            self._attribute(COMPUTE_CAPABILITY_MINOR),
+            self.attribute(COMPUTE_CAPABILITY_MAJOR),
+            self.attribute(COMPUTE_CAPABILITY_MINOR),
         )
         self.info = DeviceInfo(info.backend, info.index, info.uuid, info.name, info.total_bytes, capability)
         self.kernels = Kernels(driver, capability, lambda: self.hurried != threading.get_ident())
@@ -84,6 +89,8 @@ class CudaDevice(AccelDevice):
         self._green: GreenContext | None = None
         self._ids = count()
         self._allocated: dict[int, weakref.ref[_Allocation]] = {}  # by address
+        self.managed: list[Memory] = []
+        self.shared: list[Memory] = []
         least, greatest = c_int(), c_int()
         driver.priority_range(ctypes.byref(least), ctypes.byref(greatest))
         # CUDA's default is its lowest priority; "normal" is one step above, so that "low" means something.
@@ -92,6 +99,12 @@ class CudaDevice(AccelDevice):
     def stream(self, priority: int = 0) -> CudaStream:
         stream = CudaStream(self.driver, next(self._ids), self._priorities[max(-1, min(priority, 1))])
         self._streams.append(stream)
+        return stream
+
+    def recording_stream(self) -> CudaStream:
+        # Of the primary context: kernels of other libraries than cuBLAS may have state of their own in a context.
+        stream = self.stream()
+        stream.describes = stream.recording = True
         return stream
 
     def recorder(self) -> CudaStream:
@@ -126,8 +139,43 @@ class CudaDevice(AccelDevice):
         return Memory(first, nbytes, allocation)
 
     def release(self, memory: Memory) -> None:
+        if isinstance(memory.owner, _Opened):
+            self.detach(memory.address)
+            return
+        for special in (self.managed, self.shared):
+            if memory in special:
+                special.remove(memory)
         self._allocated.pop(memory.address, None)
         self.driver.mem_free(memory.address)
+
+    def allocate_managed(self, nbytes: int) -> Memory:
+        free, total = self.memory_info()
+        if nbytes > free:  # the driver grants more, and thrashes
+            raise OutOfMemory(
+                f"{nbytes:,} bytes of managed memory on {self.info.uuid}: {free:,} of {total:,} are free, and beyond "
+                "that its pages would move to and fro"
+            )
+        address = c_void_p()
+        self.driver.mem_alloc_managed(ctypes.byref(address), max(nbytes, 1), MEM_ATTACH_GLOBAL)
+        memory = Memory(address.value or 0, nbytes, on_host=True)
+        self.managed.append(memory)
+        return memory
+
+    def allocate_shared(self, nbytes: int) -> Memory:
+        memory = self.allocate(nbytes)
+        try:
+            memory.owner = Shared(memory.owner)
+        except BaseException:  # Ctrl-C, too: nothing else frees it
+            self.release(memory)
+            raise
+        self.shared.append(memory)
+        return memory
+
+    def exported(self, memory: Memory) -> bytes:
+        return self.share(memory)
+
+    def open_shared(self, handle: bytes, nbytes: int) -> Memory:
+        return Memory(self.attach(handle), nbytes, _Opened())
 
     def share(self, memory: Memory) -> bytes:
         if memory.address not in self._allocated:
@@ -147,6 +195,12 @@ class CudaDevice(AccelDevice):
 
     def detach(self, address: int) -> None:
         self.driver.ipc_close_handle(address)
+
+    def event(self, *, timing: bool, blocking: bool, interprocess: bool) -> CudaMark:
+        return CudaMark(self.driver, timing=timing, blocking=blocking, interprocess=interprocess)
+
+    def open_event(self, handle: bytes) -> CudaMark:
+        return CudaMark(self.driver, opened=handle)
 
     def memory_info(self) -> tuple[int, int]:
         free, total = c_size_t(), c_size_t()
@@ -214,6 +268,8 @@ class CudaDevice(AccelDevice):
             self._green = None
         self.kernels.close()
         self._slots.close()
+        for memory in (*self.managed, *self.shared):
+            self.release(memory)
         # The context lives on where CuPy or torch share it, so what is left is given back here; but not memory that
         # was lent and is still held.
         for address, allocation in self._allocated.items():
@@ -224,10 +280,17 @@ class CudaDevice(AccelDevice):
         self.driver.primary_release(self.native)
         self.driver.set_current(None)  # on the caller's own thread, others must not meet a context that is gone
 
-    def _attribute(self, attribute: int) -> int:
+    def attribute(self, attribute: int) -> int:
+        """A ``CUdevice_attribute``."""
         value = c_int()
         self.driver.device_attribute(ctypes.byref(value), attribute, self.native)
         return value.value
+
+
+class _Opened:
+    """What memory of another process is owned by."""
+
+    __slots__ = ()
 
 
 class _Allocation:

@@ -19,21 +19,26 @@ from typing import Any
 from callboard.backends.cuda.errors import error_of
 from callboard.core.errors import AccelError, BackendUnavailable, UnsupportedOp
 
-__all__ = ["Driver", "IpcHandle", "Memcpy2D", "load_driver"]
+__all__ = ["Driver", "IpcHandle", "Memcpy2D", "Memcpy3D", "load_driver"]
 
+EVENT_BLOCKING_SYNC = 1
 EVENT_DISABLE_TIMING = 2
+EVENT_INTERPROCESS = 4
 STREAM_NON_BLOCKING = 1
 HOST_REGISTER_PORTABLE = 1
 IPC_LAZY_ENABLE_PEER_ACCESS = 1
 """``CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS``; ``cuIpcOpenMemHandle`` requires it."""
-MEMORY_DEVICE = 2
-"""``CU_MEMORYTYPE_DEVICE``."""
+CPU_DEVICE = -1
+"""``CU_DEVICE_CPU``: the host, as a place for pages of managed memory."""
+MEM_ATTACH_GLOBAL = 1
+MEMORY_HOST, MEMORY_DEVICE = 1, 2
+"""``CU_MEMORYTYPE_HOST``, ``CU_MEMORYTYPE_DEVICE``."""
 
 _Handle = POINTER(c_void_p)
 
 
 class IpcHandle(ctypes.Structure):
-    """``CUipcMemHandle``."""
+    """``CUipcMemHandle`` and ``CUipcEventHandle``."""
 
     _fields_ = (("reserved", c_ubyte * 64),)
 
@@ -61,6 +66,38 @@ class Memcpy2D(ctypes.Structure):
     )
 
 
+class Memcpy3D(ctypes.Structure):
+    """``CUDA_MEMCPY3D_v2``; widths and pitches in bytes, heights in rows."""
+
+    _fields_ = (
+        ("src_x", c_size_t),
+        ("src_y", c_size_t),
+        ("src_z", c_size_t),
+        ("src_lod", c_size_t),
+        ("src_type", c_uint),
+        ("src_host", c_void_p),
+        ("src_device", c_void_p),
+        ("src_array", c_void_p),
+        ("src_reserved", c_void_p),
+        ("src_pitch", c_size_t),
+        ("src_height", c_size_t),
+        ("dst_x", c_size_t),
+        ("dst_y", c_size_t),
+        ("dst_z", c_size_t),
+        ("dst_lod", c_size_t),
+        ("dst_type", c_uint),
+        ("dst_host", c_void_p),
+        ("dst_device", c_void_p),
+        ("dst_array", c_void_p),
+        ("dst_reserved", c_void_p),
+        ("dst_pitch", c_size_t),
+        ("dst_height", c_size_t),
+        ("width", c_size_t),
+        ("height", c_size_t),
+        ("depth", c_size_t),
+    )
+
+
 # Name in Driver: (symbol, arguments). A checked function raises; a hot one returns its status.
 CHECKED: dict[str, tuple[str, tuple[Any, ...]]] = {
     "init": ("cuInit", (c_uint,)),
@@ -78,6 +115,8 @@ CHECKED: dict[str, tuple[str, tuple[Any, ...]]] = {
     "ipc_get_handle": ("cuIpcGetMemHandle", (POINTER(IpcHandle), c_void_p)),
     "ipc_open_handle": ("cuIpcOpenMemHandle_v2", (_Handle, IpcHandle, c_uint)),
     "ipc_close_handle": ("cuIpcCloseMemHandle", (c_void_p,)),
+    "ipc_get_event_handle": ("cuIpcGetEventHandle", (POINTER(IpcHandle), c_void_p)),
+    "ipc_open_event": ("cuIpcOpenEventHandle", (_Handle, IpcHandle)),
     "mem_alloc_host": ("cuMemAllocHost_v2", (_Handle, c_size_t)),
     "mem_free_host": ("cuMemFreeHost", (c_void_p,)),
     "host_register": ("cuMemHostRegister_v2", (c_void_p, c_size_t, c_uint)),
@@ -90,6 +129,10 @@ CHECKED: dict[str, tuple[str, tuple[Any, ...]]] = {
     "graph_instantiate": ("cuGraphInstantiateWithFlags", (_Handle, c_void_p, c_ulonglong)),
     "graph_exec_destroy": ("cuGraphExecDestroy", (c_void_p,)),
     "graph_destroy": ("cuGraphDestroy", (c_void_p,)),
+    "graph_upload": ("cuGraphUpload", (c_void_p, c_void_p)),
+    "graph_nodes": ("cuGraphGetNodes", (c_void_p, c_void_p, POINTER(c_size_t))),
+    "graph_node_type": ("cuGraphNodeGetType", (c_void_p, POINTER(c_int))),
+    "graph_kernel_node": ("cuGraphKernelNodeGetParams_v2", (c_void_p, c_void_p)),
     "event_create": ("cuEventCreate", (_Handle, c_uint)),
     "event_destroy": ("cuEventDestroy_v2", (c_void_p,)),
     "event_synchronize": ("cuEventSynchronize", (c_void_p,)),
@@ -98,14 +141,35 @@ CHECKED: dict[str, tuple[str, tuple[Any, ...]]] = {
     "module_load_data": ("cuModuleLoadData", (_Handle, c_char_p)),
     "module_get_function": ("cuModuleGetFunction", (_Handle, c_void_p, c_char_p)),
     "module_unload": ("cuModuleUnload", (c_void_p,)),
+    "tensor_map_tiled": (
+        "cuTensorMapEncodeTiled",
+        (c_void_p, c_int, c_uint, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_int, c_int, c_int, c_int),
+    ),
+    "func_attribute": ("cuFuncGetAttribute", (POINTER(c_int), c_int, c_void_p)),
+    "func_set_attribute": ("cuFuncSetAttribute", (c_void_p, c_int, c_int)),
+    "occupancy_blocks": (
+        "cuOccupancyMaxActiveBlocksPerMultiprocessor",
+        (POINTER(c_int), c_void_p, c_int, c_size_t),
+    ),
+    "occupancy_block_size": (
+        "cuOccupancyMaxPotentialBlockSize",
+        (POINTER(c_int), POINTER(c_int), c_void_p, c_void_p, c_size_t, c_int),
+    ),
+    "occupancy_clusters": ("cuOccupancyMaxActiveClusters", (POINTER(c_int), c_void_p, c_void_p)),
 }
 # Checked, too; where the driver is older, calling them raises an error.
 NEWER: dict[str, tuple[str, tuple[Any, ...]]] = {
+    "mem_alloc_managed": ("cuMemAllocManaged", (_Handle, c_size_t, c_uint)),
+    "mem_prefetch": ("cuMemPrefetchAsync", (c_void_p, c_size_t, c_int, c_void_p)),  # the first version: by ordinal
+    "mem_advise": ("cuMemAdvise", (c_void_p, c_size_t, c_int, c_int)),
     "device_resource": ("cuDeviceGetDevResource", (c_int, c_void_p, c_int)),
     "resource_desc": ("cuDevResourceGenerateDesc", (_Handle, c_void_p, c_uint)),
     "green_create": ("cuGreenCtxCreate", (_Handle, c_void_p, c_int, c_uint)),
     "green_destroy": ("cuGreenCtxDestroy", (c_void_p,)),
+    "func_param_info": ("cuFuncGetParamInfo", (c_void_p, c_size_t, POINTER(c_size_t), POINTER(c_size_t))),
     "green_stream_create": ("cuGreenCtxStreamCreate", (_Handle, c_void_p, c_uint, c_int)),
+    "function_name": ("cuFuncGetName", (POINTER(c_char_p), c_void_p)),
+    "kernel_name": ("cuKernelGetName", (POINTER(c_char_p), c_void_p)),
 }
 HOT: dict[str, tuple[str, tuple[Any, ...]]] = {
     "set_current": ("cuCtxSetCurrent", (c_void_p,)),
@@ -120,6 +184,7 @@ HOT: dict[str, tuple[str, tuple[Any, ...]]] = {
     "memcpy_dtoh": ("cuMemcpyDtoHAsync_v2", (c_void_p, c_void_p, c_size_t, c_void_p)),
     "memcpy_dtod": ("cuMemcpyDtoDAsync_v2", (c_void_p, c_void_p, c_size_t, c_void_p)),
     "memcpy_2d": ("cuMemcpy2DAsync_v2", (c_void_p, c_void_p)),
+    "memcpy_3d": ("cuMemcpy3DAsync_v2", (c_void_p, c_void_p)),
     "memset_8": ("cuMemsetD8Async", (c_void_p, c_ubyte, c_size_t, c_void_p)),
     "memset_16": ("cuMemsetD16Async", (c_void_p, c_ushort, c_size_t, c_void_p)),
     "memset_32": ("cuMemsetD32Async", (c_void_p, c_uint, c_size_t, c_void_p)),
@@ -127,6 +192,8 @@ HOT: dict[str, tuple[str, tuple[Any, ...]]] = {
     "memset_2d_16": ("cuMemsetD2D16Async", (c_void_p, c_size_t, c_ushort, c_size_t, c_size_t, c_void_p)),
     "memset_2d_32": ("cuMemsetD2D32Async", (c_void_p, c_size_t, c_uint, c_size_t, c_size_t, c_void_p)),
     "graph_launch": ("cuGraphLaunch", (c_void_p, c_void_p)),
+    "launch_kernel_ex": ("cuLaunchKernelEx", (c_void_p, c_void_p, c_void_p, c_void_p)),
+    "graph_exec_update": ("cuGraphExecUpdate_v2", (c_void_p, c_void_p, c_void_p)),
     "launch_kernel": (
         "cuLaunchKernel",
         (c_void_p, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_void_p, c_void_p, c_void_p),
@@ -167,6 +234,8 @@ class Driver:
     ipc_get_handle: Call
     ipc_open_handle: Call
     ipc_close_handle: Call
+    ipc_get_event_handle: Call
+    ipc_open_event: Call
     mem_alloc_host: Call
     mem_free_host: Call
     host_register: Call
@@ -180,6 +249,11 @@ class Driver:
     graph_launch: Call
     graph_exec_destroy: Call
     graph_destroy: Call
+    graph_upload: Call
+    graph_nodes: Call
+    graph_node_type: Call
+    graph_kernel_node: Call
+    graph_exec_update: Call
     event_create: Call
     event_destroy: Call
     event_synchronize: Call
@@ -188,11 +262,24 @@ class Driver:
     module_load_data: Call
     module_get_function: Call
     module_unload: Call
+    tensor_map_tiled: Call
+    mem_alloc_managed: Call
+    mem_prefetch: Call
+    mem_advise: Call
+    func_attribute: Call
+    func_set_attribute: Call
+    func_param_info: Call
+    occupancy_blocks: Call
+    occupancy_block_size: Call
+    occupancy_clusters: Call
+    launch_kernel_ex: Call
     device_resource: Call
     resource_desc: Call
     green_create: Call
     green_destroy: Call
     green_stream_create: Call
+    function_name: Call
+    kernel_name: Call
     ctx_synchronize: Call
     event_query: Call
     stream_query: Call
@@ -202,6 +289,7 @@ class Driver:
     memcpy_dtoh: Call
     memcpy_dtod: Call
     memcpy_2d: Call
+    memcpy_3d: Call
     memset_8: Call
     memset_16: Call
     memset_32: Call
@@ -260,7 +348,7 @@ class Driver:
 
 def _missing(symbol: str) -> Call:
     def refuse(*_: Any) -> int:
-        raise UnsupportedOp(f"the NVIDIA driver has no {symbol}; it came with R555")
+        raise UnsupportedOp(f"the NVIDIA driver has no {symbol}; install a newer one (R555 or later has all of them)")
 
     return refuse
 

@@ -6,23 +6,20 @@ that the next process loads it within a millisecond.
 
 import ctypes
 import hashlib
-import logging
-import os
 import re
 import threading
 from collections.abc import Callable
 from ctypes import c_void_p
 from importlib import resources
 from pathlib import Path
-from typing import Any
 
+from callboard.backends.cuda import compiling
+from callboard.backends.cuda.compiling import Job, load_nvrtc
 from callboard.backends.cuda.driver import Driver
-from callboard.core.errors import BackendUnavailable, LibraryError
+from callboard.backends.cuda.kernelcache import KernelCache
 from callboard.core.library import WouldBlock
 
-__all__ = ["Kernels", "compiled"]
-
-_log = logging.getLogger("callboard.cuda")
+__all__ = ["Kernels", "compiled", "data_text", "source_text"]
 
 
 class Kernels:
@@ -48,7 +45,8 @@ class Kernels:
         """The ``CUfunction`` of kernel ``name`` in ``data/<source>.cu``.
 
         The first call for a source may compile: not for a launch. A long file is compiled in parts: of the source
-        ``"tensor_elements-f32"``, what ``data/tensor_elements.cu`` has for ``FOR_f32``.
+        ``"tensor_elements-f32"``, what ``data/tensor_elements.cu`` has for ``FOR_f32``; of ``"array_cast-FROM=F32"``,
+        with ``FROM`` defined as ``F32``.
 
         Raises:
             BackendUnavailable: NVRTC is not installed.
@@ -87,7 +85,8 @@ class Kernels:
         with self._lock:
             if key not in self._modules:
                 nvrtc = load_nvrtc()
-                self._modules[key] = self._loaded(_kept(nvrtc, source, text, *_architecture(nvrtc, self._capability)))
+                job = _job(source, text, *compiling.architecture(nvrtc, self._capability))
+                self._modules[key] = self._loaded(compiling.compiled(nvrtc, job, KernelCache()).image)
         return self.get(key, name)
 
     def linkable(self, source: str, text: bytes) -> bytes:
@@ -102,8 +101,8 @@ class Kernels:
             LibraryError: It refuses the text; with what it says.
         """
         nvrtc = load_nvrtc()
-        architecture, _ = _architecture(nvrtc, self._capability)
-        return _kept(nvrtc, source, text, architecture, "LTOIR")
+        job = _job(source, text, compiling.architecture(nvrtc, self._capability)[0], "LTOIR")
+        return compiling.compiled(nvrtc, job, KernelCache()).image
 
     def close(self) -> None:
         """Unload all; nothing of them runs."""
@@ -126,115 +125,34 @@ def compiled(source: str, capability: tuple[int, int], cache: Path | None = None
     """The binary (a cubin; PTX where NVRTC is older than the device) of ``data/<source>.cu``.
 
     Args:
-        source: Stem of the file, and the part of it after a dash.
+        source: Stem of the file, and after a dash each, parts of it or what is defined.
         capability: Of the device.
-        cache: Folder of the binaries; :func:`cache_folder` when None.
+        cache: Folder of the binaries; the user's when None.
 
     Raises:
         BackendUnavailable: NVRTC is not installed.
         LibraryError: It refuses the source.
     """
-    lib, _, part = source.partition("-")
-    text = _text(f"{lib}.cu")
-    if part:
-        text = f"#define FOR_{part}\n#line 1\n".encode() + text
     nvrtc = load_nvrtc()
-    architecture, form = _architecture(nvrtc, capability)
-    return _kept(nvrtc, source, text, architecture, form, cache)
+    job = _job(source, source_text(source), *compiling.architecture(nvrtc, capability))
+    return compiling.compiled(nvrtc, job, KernelCache(cache)).image
 
 
-def _kept(nvrtc: Any, source: str, text: bytes, architecture: str, form: str, cache: Path | None = None) -> bytes:
-    """What NVRTC makes of a source, compiled at most once on this machine."""
-    version = ".".join(str(n) for n in _checked(nvrtc, nvrtc.nvrtcVersion(), "nvrtcVersion"))
-    key = hashlib.sha256(b"\0".join((text, architecture.encode(), form.encode(), version.encode()))).hexdigest()[:32]
-    kept = (cache_folder() if cache is None else cache) / f"{source}-{key}.bin"
-    try:
-        return kept.read_bytes()
-    except OSError:
-        pass
-    image = _compile(nvrtc, source, text, architecture, form)
-    _keep(kept, image)
-    return image
+def _job(source: str, text: bytes, architecture: str, form: str) -> Job:
+    return Job(f"{source}.cu", text, architecture, form)
 
 
-def _text(name: str) -> bytes:
+def source_text(source: str) -> bytes:
+    """The text of ``data/<source>.cu``, with what is defined before it."""
+    lib, *parts = source.split("-")
+    text = data_text(f"{lib}.cu")
+    if parts:
+        defined = [part.replace("=", " ") if "=" in part else f"FOR_{part}" for part in parts]
+        text = "".join(f"#define {one}\n" for one in defined).encode() + b"#line 1\n" + text
+    return text
+
+
+def data_text(name: str) -> bytes:
     """A file of ``data/`` with the files that it includes put in their places."""
     text = (resources.files("callboard.backends.cuda") / "data" / name).read_bytes()
-    return re.sub(rb'^#include "(.+)"$', lambda found: _text(found[1].decode()), text, flags=re.MULTILINE)
-
-
-def cache_folder() -> Path:
-    """``$CALLBOARD_CACHE_DIR/cuda``, else the user's cache folder."""
-    own = os.environ.get("CALLBOARD_CACHE_DIR")
-    base = Path(own) if own else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "callboard"
-    return base / "cuda"
-
-
-def load_nvrtc() -> Any:
-    """NVIDIA's binding of NVRTC; its library is found through ``cuda.pathfinder``.
-
-    Raises:
-        BackendUnavailable: It is not installed.
-    """
-    try:
-        from cuda.bindings import nvrtc
-
-        nvrtc.nvrtcVersion()
-    except Exception as e:  # cuda.bindings raises RuntimeError, pathfinder its own, the import ImportError
-        raise BackendUnavailable(f'NVRTC cannot be loaded: {e}; pip install "callboard[cuda13]"') from e
-    return nvrtc
-
-
-def _architecture(nvrtc: Any, capability: tuple[int, int]) -> tuple[str, str]:
-    (supported,) = _checked(nvrtc, nvrtc.nvrtcGetNumSupportedArchs(), "nvrtcGetNumSupportedArchs")
-    (numbers,) = _checked(nvrtc, nvrtc.nvrtcGetSupportedArchs(), "nvrtcGetSupportedArchs")
-    wanted = capability[0] * 10 + capability[1]
-    known = [n for n in list(numbers)[:supported] if n <= wanted]
-    if not known:
-        raise BackendUnavailable(
-            f"NVRTC does not compile for compute capability {capability[0]}.{capability[1]}; it needs at least "
-            f"{min(numbers) // 10}.{min(numbers) % 10} (install CUDA 12's packages for older GPUs)"
-        )
-    if wanted in known:
-        return f"sm_{wanted}", "CUBIN"
-    return f"compute_{max(known)}", "PTX"  # PTX, which the driver compiles for the newer device
-
-
-def _compile(nvrtc: Any, source: str, text: bytes, architecture: str, form: str) -> bytes:
-    (program,) = _checked(
-        nvrtc, nvrtc.nvrtcCreateProgram(text, f"{source}.cu".encode(), 0, [], []), "nvrtcCreateProgram"
-    )
-    try:
-        options = [f"--gpu-architecture={architecture}".encode(), b"--std=c++17"]
-        if form == "LTOIR":
-            options += [b"-dlto", b"--relocatable-device-code=true"]
-        status = nvrtc.nvrtcCompileProgram(program, len(options), options)[0]
-        if int(status):
-            (size,) = _checked(nvrtc, nvrtc.nvrtcGetProgramLogSize(program), "nvrtcGetProgramLogSize")
-            log = b" " * size
-            nvrtc.nvrtcGetProgramLog(program, log)
-            raise LibraryError(f"NVRTC refuses {source}.cu: {log.decode(errors='replace')}", "nvrtc", int(status))
-        (size,) = _checked(nvrtc, getattr(nvrtc, f"nvrtcGet{form}Size")(program), f"nvrtcGet{form}Size")
-        image = b" " * size
-        _checked(nvrtc, getattr(nvrtc, f"nvrtcGet{form}")(program, image), f"nvrtcGet{form}")
-        return bytes(image)
-    finally:
-        nvrtc.nvrtcDestroyProgram(program)
-
-
-def _checked(nvrtc: Any, answer: tuple[Any, ...], call: str) -> tuple[Any, ...]:
-    status, *values = answer
-    if int(status):
-        raise LibraryError(f"{call}: {status!r}", "nvrtc", int(status))
-    return tuple(values)
-
-
-def _keep(path: Path, image: bytes) -> None:
-    """Write it whole or not at all: other processes read."""
-    partial = path.with_suffix(f".{os.getpid()}.{threading.get_ident()}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial.write_bytes(image)
-        partial.replace(path)
-    except OSError as e:  # a read-only home: the next process compiles again
-        _log.debug("%s is not kept: %s", path.name, e)
+    return re.sub(rb'^#include "(.+)"$', lambda found: data_text(found[1].decode()), text, flags=re.MULTILINE)

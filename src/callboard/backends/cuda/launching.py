@@ -72,18 +72,19 @@ def suffix(itemsize: int, count: int) -> str:
 
 
 def kernel_launcher(
-    driver: Driver, function: int, grid: int, block: tuple[int, int], args: ctypes.Structure
+    driver: Driver, function: int, grid: int, block: tuple[int, int], args: ctypes.Structure, shared: int = 0
 ) -> Callable[[int], None]:
     """A function that launches the kernel on a stream with what ``args`` holds then.
 
-    The driver copies the arguments at the call, so the structure can be changed for the next one.
+    The driver copies the arguments at the call, so the structure can be changed for the next one. ``shared``: bytes of
+    shared memory beside what the kernel declares with a size, at most 48 KiB in all.
     """
     launch = driver.launch_kernel
     x, y = block
     params = (c_void_p * 1)(ctypes.addressof(args))
 
     def run(stream: int) -> None:
-        code = launch(function, grid, 1, 1, x, y, 1, 0, stream, params, None)
+        code = launch(function, grid, 1, 1, x, y, 1, shared, stream, params, None)
         if code:
             raise driver.error(code, "cuLaunchKernel")
 

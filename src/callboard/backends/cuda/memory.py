@@ -1,5 +1,6 @@
 """``CudaMemory``: fills and copies on a GPU."""
 
+import threading
 from collections.abc import Callable
 from ctypes import addressof, c_int, c_void_p
 from typing import TYPE_CHECKING, Any
@@ -9,6 +10,7 @@ import numpy as np
 from callboard.backends.cuda.axes import joint_axes
 from callboard.backends.cuda.copies import Copier, copier, too_many_axes
 from callboard.backends.cuda.fills import Filler, filler
+from callboard.backends.cuda.rows import Transfer, transfer
 from callboard.backends.cuda.stream import CudaStream
 from callboard.core.backend import Memory
 from callboard.core.dtype import DType
@@ -37,7 +39,7 @@ def refuse_copy(op: Copy) -> str | None:
     return too_many_axes(joint_axes(_out_of(op), op.src.strides))
 
 
-def _out_of(op: Copy) -> Layout:
+def _out_of(op: Copy | Upload) -> Layout:
     return op.infer()["out"] if op.out is None else op.out.layout
 
 
@@ -51,6 +53,7 @@ class CudaMemory(Library):
         super().__init__(device, stream)
         self._driver = device.driver
         self._scratch: Memory | None = None  # one converted element; its users follow each other on the one stream
+        self._making = threading.Lock()  # plans are made on two threads
 
     def warm_up(self) -> None:
         self.device.kernels.get("memory", "copy_4")
@@ -85,8 +88,9 @@ class CudaMemory(Library):
         return self._converting(copy, value.dtype, out.dtype)
 
     def _converting(self, copy: Copier, source: DType, target: DType) -> Callable[[int, int, Any], None]:
-        if self._scratch is None:
-            self._scratch = self.device.allocate(16)
+        with self._making:
+            if self._scratch is None:
+                self._scratch = self.device.allocate(16)
         scratch = self._scratch.address
         function = self.device.kernels.get("memory", "convert")
         driver = self._driver
@@ -112,26 +116,20 @@ class CudaMemory(Library):
         plan(stream.native, src, out)
 
     @prepares(Upload, inline=True)
-    def plan_upload(self, op: Upload) -> int:
-        return op.host.nbytes
+    def plan_upload(self, op: Upload) -> Transfer:
+        return transfer(self._driver, op.host.layout, _out_of(op), up=True)
 
     @launches(Upload)
-    def upload(self, stream: CudaStream, plan: int, host: int, out: int) -> None:
-        if plan:
-            code = self._driver.memcpy_htod(out, host, plan, stream.native)
-            if code:
-                raise self._driver.error(code, "cuMemcpyHtoDAsync")
+    def upload(self, stream: CudaStream, plan: Transfer, host: int, out: int) -> None:
+        plan(stream.native, host, out)
 
     @prepares(Download, inline=True)
-    def plan_download(self, op: Download) -> int:
-        return op.src.nbytes
+    def plan_download(self, op: Download) -> Transfer:
+        return transfer(self._driver, op.src.layout, op.host.layout, up=False)
 
     @launches(Download)
-    def download(self, stream: CudaStream, plan: int, src: int, host: int) -> None:
-        if plan:
-            code = self._driver.memcpy_dtoh(host, src, plan, stream.native)
-            if code:
-                raise self._driver.error(code, "cuMemcpyDtoHAsync")
+    def download(self, stream: CudaStream, plan: Transfer, src: int, host: int) -> None:
+        plan(stream.native, src, host)
 
 
 def _fill_with_number(fill: Filler, dtype: DType) -> Callable[[int, int, Any], None]:

@@ -9,7 +9,7 @@ from functools import cache
 from callboard.backends.cuda.driver import EVENT_DISABLE_TIMING, STREAM_NON_BLOCKING, Driver
 from callboard.backends.cuda.errors import NOT_READY
 from callboard.backends.cuda.graph import CudaGraph, capture
-from callboard.core.backend import AccelEvent, AccelStream
+from callboard.core.backend import AccelEvent, AccelGraph, AccelStream
 
 __all__ = ["CudaEvent", "CudaStream"]
 
@@ -48,6 +48,7 @@ class CudaStream(AccelStream):
     Attributes:
         driver: What it calls.
         recording: What is enqueued goes into a graph, and does not run.
+        describes: It is for recording only, and its graphs tell their nodes, and take other recordings.
     """
 
     def __init__(self, driver: Driver, id: int, priority: int, native: int = 0) -> None:
@@ -69,7 +70,7 @@ class CudaStream(AccelStream):
         self._record = driver.event_record
         self._query = driver.stream_query
         self._idle: list[CudaEvent] = []
-        self.recording = False
+        self.recording = self.describes = False
 
     def record(self) -> CudaEvent:
         event = self._idle.pop() if self._idle else CudaEvent(self.driver)
@@ -112,12 +113,12 @@ class CudaStream(AccelStream):
         self.driver.launch_host_func(self.native, post, semaphore)
         return True
 
-    def capture(self, enqueue: Callable[[], None]) -> CudaGraph:
+    def capture(self, enqueue: Callable[[], None], into: AccelGraph | None = None) -> CudaGraph:
         self.recording = True
         try:
-            return capture(self.driver, self.native, enqueue)
+            return capture(self.driver, self.native, enqueue, into, self.describes)
         finally:
-            self.recording = False
+            self.recording = self.describes
 
     def synchronize(self) -> None:
         self.driver.stream_synchronize(self.native)

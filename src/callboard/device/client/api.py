@@ -1,10 +1,11 @@
 """``DeviceApi``: the methods that the async handle of a device and the blocking one of ``cb.sync`` share."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 import numpy as np
 
+from callboard.arrays.namespace import Namespace
 from callboard.core import plugins
 from callboard.core.dtype import DTypeLike, as_dtype
 from callboard.core.layout import shape_of
@@ -13,15 +14,25 @@ from callboard.core.op import Op
 from callboard.core.operand import StructOperand
 from callboard.core.ref import GpuRef
 from callboard.core.reply import Reply
+from callboard.device.client.graphs import Recording
 from callboard.device.client.line.interop import Interop, is_foreign
 from callboard.device.client.line.transfers import Transfers
 from callboard.kernel.api import Submit
+from callboard.kernel.event.handle import DeviceTime
 from callboard.kernel.memory import Copy, Empty, Fill
 
 if TYPE_CHECKING:
+    from callboard.kernel.array.api import ArrayApi
     from callboard.kernel.blas.api import BlasApi
     from callboard.kernel.blas_lt.api import BlasLtApi
+    from callboard.kernel.cub.api import CubApi
+    from callboard.kernel.elementwise.api import ElementwiseApi
+    from callboard.kernel.event.api import EventApi
     from callboard.kernel.fft.api import FftApi
+    from callboard.kernel.ipc.api import IpcApi
+    from callboard.kernel.managed.api import ManagedApi
+    from callboard.kernel.module.api import ModuleApi
+    from callboard.kernel.nvrtc.api import NvrtcApi
     from callboard.kernel.rng.api import RngApi
     from callboard.kernel.solver.api import SolverApi
     from callboard.kernel.sparse.api import SparseApi
@@ -46,9 +57,17 @@ class DeviceApi(Generic[Mode]):
     (:mod:`callboard.core.plugins`).
 
     Attributes:
+        array: Arrays of host values; elements converted, gathered, scattered.
         blas: BLAS ops.
         blas_lt: Fused matrix products, fp8.
+        cub: Reductions, scans, sorts, selections, histograms.
+        elementwise: Expressions on elements, and reductions of them.
+        event: Events of the caller's.
         fft: Fourier transforms.
+        ipc: Memory shared with other processes.
+        managed: Managed memory.
+        module: Kernels that are compiled already.
+        nvrtc: Kernels of the user's own in CUDA C++.
         rng: Random numbers.
         solver: Linear algebra.
         sparse: Sparse matrices.
@@ -57,14 +76,24 @@ class DeviceApi(Generic[Mode]):
     """
 
     if TYPE_CHECKING:
+        array: ArrayApi[Mode]
         blas: BlasApi[Mode]
         blas_lt: BlasLtApi[Mode]
+        cub: CubApi[Mode]
+        elementwise: ElementwiseApi[Mode]
+        event: EventApi[Mode]
         fft: FftApi[Mode]
+        ipc: IpcApi[Mode]
+        managed: ManagedApi[Mode]
+        module: ModuleApi[Mode]
+        nvrtc: NvrtcApi[Mode]
         rng: RngApi[Mode]
         solver: SolverApi[Mode]
         sparse: SparseApi[Mode]
         sparse_lt: SparseLtApi[Mode]
         tensor: TensorApi[Mode]
+
+    _port: Any
 
     def __init__(self, submit: Submit, transfers: Transfers, interop: Interop) -> None:
         self._submit = submit
@@ -83,6 +112,12 @@ class DeviceApi(Generic[Mode]):
             raise AttributeError(f"a device has no {name!r}; its libraries are {there}", name=name, obj=self) from None
         made = self.__dict__[name] = self.library(api)
         return made
+
+    @property
+    def xp(self) -> Namespace[Mode]:
+        """The functions of the array API 2024.12 on this device: ``xp.exp(x)``, ``xp.mean(x, axis=0)``."""
+        namespace: Namespace[Mode] = self._port.services.xp
+        return namespace
 
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *plugins.library_names()})
@@ -125,9 +160,70 @@ class DeviceApi(Generic[Mode]):
         """Accept an op and forget its reply; a failure goes to dead letters. Raises as :meth:`ask`."""
         self._submit(op)
 
+    # -- time ----------------------------------------------------------------------------------------------------------
+
+    def time(self) -> DeviceTime[Mode]:
+        """Measure the device's time for the ops called in a block.
+
+        ::
+
+            with dev.time() as t:
+                for _ in range(100):
+                    c = dev.blas.gemm(a, b)
+            seconds = await t  # t.result() without a loop
+
+        The block's first op begins when all ops called before are done, and the time ends when all of the block's are:
+        queues and waits inside count, the earlier work and the way there do not. Ops that others call meanwhile are
+        measured, too. Plans are made on the first call, so call what is to be measured once before.
+
+        Raises:
+            MailboxFull, DeviceStopped: When the block is entered or left.
+        """
+        return DeviceTime(self._submit)
+
+    # -- recordings ----------------------------------------------------------------------------------------------------
+
+    def record(self, *ops: Op[Any, Any], **inputs: GpuRef[Mode]) -> Recording[Mode]:
+        """A recording of ops, to be replayed as one (the seeds' ``GraphActor``; :class:`callboard.Recording`).
+
+        Args:
+            ops: Messages to record, in order; a replay gives what the last one is answered with. Without any, the
+                recording is a context manager that records the ops of this device that are called in its block, by the
+                task or thread that entered it.
+            inputs: Arrays that a replay may be given others for, by the names to give them by.
+
+        Raises:
+            TypeError, GpuRefStale, DeviceMismatch: An input is not a ref that this device can use.
+            UnsupportedOp, ShapeError: A message cannot be recorded.
+        """
+        recording: Recording[Mode] = Recording(self._transfers.port, self._transfers, self, inputs)
+        if ops:
+            with recording:
+                for op in ops:
+                    answer = self._submit(op)
+                answers = answer if isinstance(answer, tuple) else (answer,)
+                recording.returns(*(ref for ref in answers if isinstance(ref, GpuRef)))
+        return recording
+
+    def _patiently(self, call: Callable[[], A]) -> A:
+        return call()
+
+    def _run(self, coroutine: Coroutine[Any, Any, A]) -> Any:
+        return coroutine
+
+    def _recording_stats(self, recording: int) -> Any:
+        raise NotImplementedError
+
     # -- memory --------------------------------------------------------------------------------------------------------
 
-    def put(self, array: Any, *, dtype: DTypeLike | None = None, non_blocking: bool = False) -> GpuRef[Mode]:
+    def put(
+        self,
+        array: Any,
+        *,
+        dtype: DTypeLike | None = None,
+        non_blocking: bool = False,
+        out: GpuRef[Mode] | None = None,
+    ) -> GpuRef[Mode]:
         """Copy a host array to the device.
 
         Args:
@@ -137,17 +233,23 @@ class DeviceApi(Generic[Mode]):
             dtype: Convert first.
             non_blocking: Copy off the calling thread; ``array`` must stay unchanged until the reply. Later calls queue
                 behind it.
+            out: Array or view of the device to copy to, of the same dtype and shape; a new array when None. Rows at a
+                pitch, in slices, are one transfer (``cuMemcpy2DAsync``, ``cuMemcpy3DAsync``); what has shorter rows or
+                more axes is packed on the way.
 
         Returns:
-            A row-major array of the same shape. ``array`` has been read when this returns, unless said otherwise above.
+            ``out``, or a row-major array of the same shape. ``array`` has been read when this returns, unless said
+            otherwise above.
 
         Raises:
             TypeError: A dtype that no device holds, or an array of another device under process isolation.
+            ShapeError: ``out`` does not fit.
             MailboxFull: ``max_in_flight`` ops or ``max_staged_bytes`` wait.
         """
         if is_foreign(array):
-            return self._adopted(array, dtype)
-        return self._transfers.put(array, dtype, non_blocking)
+            ref = self._adopted(array, dtype)
+            return ref if out is None else self.copy(ref, out)
+        return self._transfers.put(array, dtype, non_blocking, out)
 
     def adopt(self, array: Any) -> GpuRef[Mode]:
         """An array of others (torch, CuPy, NumPy on a CPU device …) as a ref, without a copy; thread isolation only.
@@ -190,6 +292,47 @@ class DeviceApi(Generic[Mode]):
         """``out = src`` on the device, any strides; a new row-major array when ``out`` is None."""
         return self._submit(Copy(src=src, out=out))  # type: ignore[no-any-return]
 
+    @overload
+    def memcpy(self, dst: GpuRef[Mode], src: GpuRef[Mode] | Array) -> GpuRef[Mode]: ...
+    @overload
+    def memcpy(self: "DeviceApi[Asynchronous]", dst: Array, src: GpuRef[Any]) -> Reply[Array]: ...
+    @overload
+    def memcpy(self, dst: Array, src: GpuRef[Mode]) -> Any: ...
+    def memcpy(self, dst: Any, src: Any) -> Any:
+        """Copy between arrays, whichever side each is on, in program order; gives ``dst``, owed by this op.
+
+        One name for :meth:`copy`, ``put(src, out=dst)`` and ``src.get(out=dst)``. Views make it two- and
+        three-dimensional: ``dev.memcpy(image[10:20, 30:50], tile)`` copies rows at a pitch. Nothing is copied on the
+        host where that side is an array of :meth:`host_empty` or of a pinned pool, which then must stay unchanged until
+        the reply.
+
+        Args:
+            dst, src: A ref or a NumPy array each, at least one of them a ref; of one dtype and shape, any strides.
+
+        Raises:
+            ShapeError: They do not fit.
+            TypeError: Neither is a ref.
+        """
+        if isinstance(dst, GpuRef):
+            return self.copy(src, dst) if isinstance(src, GpuRef) else self.put(src, out=dst)
+        if isinstance(src, GpuRef):
+            return src.get(dst)
+        raise TypeError(f"memcpy: dst is {type(dst).__name__} and src {type(src).__name__}; one of them is a GpuRef")
+
+    def memset(self, out: GpuRef[Mode], byte: int) -> GpuRef[Mode]:
+        """Set every byte of ``out`` to ``byte``; gives ``out``, owed by this op. :meth:`fill` sets elements.
+
+        Args:
+            out: Any dtype; a view of any strides whose last axis is adjacent (rows at a pitch, in slices …).
+            byte: 0 to 255.
+
+        Raises:
+            ShapeError: Another value, or another layout.
+        """
+        octets = out.reinterpret(as_dtype("u8")) if out.ndim else out.reshape(1).reinterpret(as_dtype("u8"))
+        self._submit(Fill(out=octets, fill_value=byte))
+        return out
+
     def view(self, ref: GpuRef[Mode], shape: Shape | None = None, dtype: DTypeLike | None = None) -> GpuRef[Mode]:
         """Another look at the same memory: reshaped, or its bytes taken as another dtype (last axis rescaled).
 
@@ -199,6 +342,19 @@ class DeviceApi(Generic[Mode]):
         if dtype is not None:
             ref = ref.reinterpret(as_dtype(dtype))
         return ref if shape is None else ref.reshape(*shape_of(shape))
+
+    def host_view(self, ref: GpuRef[Mode]) -> Array:
+        """An array of managed memory, or any array of a CPU device, as a NumPy array of the same memory.
+
+        It waits for the ops called before that use the array, and pins it as long as the NumPy array lives. Wait for
+        ops called later before the host reads what they write, and let them be done before it writes what they read.
+        A call of a resident actor sees managed memory like any other device array, under every isolation.
+
+        Raises:
+            BufferError: Process isolation, where the memory is in another process; other memory of a GPU.
+            AccelError: What the array is owed has failed.
+        """
+        return self._interop.host_view(ref)
 
     def host_empty(self, shape: Shape, dtype: DTypeLike = "f32") -> Array:
         """A leased, page-locked host array: ``put`` and ``get(out=...)`` move it without a copy on the host.

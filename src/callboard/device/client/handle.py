@@ -11,11 +11,13 @@ from callboard.core.backend import AccelBackend
 from callboard.core.mode import Asynchronous
 from callboard.core.ref import GpuRef, GpuToken
 from callboard.device.client.api import DeviceApi
+from callboard.device.client.graphs import RecordingStats
 from callboard.device.client.line.answers import Answers
 from callboard.device.client.line.interop import Interop
 from callboard.device.client.line.port import OpPort
-from callboard.device.client.line.status import DeviceHealth, DeviceStats, HostStats, TraceRecord
+from callboard.device.client.line.status import DeviceHealth, DeviceStats, HostStats, MemoryPoolStats, TraceRecord
 from callboard.device.client.line.transfers import Transfers
+from callboard.device.client.memory.pinned import PinnedBufferPool
 from callboard.device.client.refs import DeviceRefs
 from callboard.device.client.residents.ref import ResidentRef
 from callboard.device.config import DeviceConfig
@@ -42,9 +44,9 @@ class Device(DeviceApi[Asynchronous]):
     Ops may be called from any thread, in program order per thread; awaiting and control belong to the system's loop.
 
     Attributes:
-        blas, blas_lt, fft, rng, solver, sparse, sparse_lt, tensor: The libraries, see
-            :class:`DeviceApi <callboard.device.client.api.DeviceApi>`. ``help(device.fft)`` lists the ops of one; the
-            message of an op documents its arguments: ``help(callboard.kernel.fft.Fft)``.
+        array, blas, blas_lt, cub, elementwise, event, fft, ipc, managed, module, nvrtc, rng, solver, sparse, sparse_lt,
+            tensor: The libraries, see :class:`DeviceApi <callboard.device.client.api.DeviceApi>`. ``help(device.fft)``
+            lists the ops of one; the message of an op documents its arguments: ``help(callboard.kernel.fft.Fft)``.
     """
 
     blocking = False
@@ -122,6 +124,12 @@ class Device(DeviceApi[Asynchronous]):
         where = self._actor.own if own_process else self._actor.residents
         return where.start(props, name, recipe)
 
+    # -- recordings ----------------------------------------------------------------------------------------------------
+
+    async def _recording_stats(self, recording: int) -> RecordingStats:
+        known = await self._answers.ask("recording", recording, timeout=CONTROL_TIMEOUT, type=RecordingStats | None)
+        return known or RecordingStats()
+
     # -- flow ----------------------------------------------------------------------------------------------------------
 
     async def ready(self) -> "Device":
@@ -149,6 +157,22 @@ class Device(DeviceApi[Asynchronous]):
         """Wait until every op called before has its completion (failures stay with their refs)."""
         await self._port.drain()
         await self._actor.own.drain()
+
+    # -- host memory ---------------------------------------------------------------------------------------------------
+
+    def pinned_pool(self, max_buffers: int = 32, *, max_bytes: int | None = None) -> PinnedBufferPool:
+        """A pool that lends page-locked host arrays, at most so many at once, to callers who wait in line.
+
+        :meth:`host_empty` does without a cap of its own, and without waiting.
+
+        Args:
+            max_buffers: Most buffers that are out at once.
+            max_bytes: Most bytes of these together; None leaves it to the device's ``max_staged_bytes``.
+
+        Raises:
+            ValueError: A cap is less than 1.
+        """
+        return self._transfers.pinned_pool(max_buffers, max_bytes)
 
     # -- what it tells -------------------------------------------------------------------------------------------------
 
@@ -190,6 +214,16 @@ class Device(DeviceApi[Asynchronous]):
     def generation(self) -> int:
         """The generation that ops belong to now."""
         return self._port.generation
+
+    @property
+    def available(self) -> bool:
+        """Whether its context is ready: neither starting, nor being rebuilt, nor stopped."""
+        return self._actor.state is State.READY
+
+    @property
+    def in_flight(self) -> int:
+        """Ops and calls without a completion, those not yet sent included."""
+        return self._port.in_flight
 
     async def stats(self) -> DeviceStats:
         """Figures of device and host, asked of the host.
@@ -272,10 +306,47 @@ class Device(DeviceApi[Asynchronous]):
 
         return remove
 
-    async def trim(self) -> None:
-        """Give cached device memory back to the driver."""
+    async def pool_stats(self) -> MemoryPoolStats:
+        """The device memory that the context holds, block by block, asked of the host; errors as :meth:`stats`."""
+        stats: MemoryPoolStats = await self._answers.ask("pool", timeout=CONTROL_TIMEOUT, type=MemoryPoolStats)
+        return stats
+
+    async def trim(self, keep_bytes: int = 0) -> None:
+        """Give cached device memory back to the driver, and the caches of torch and CuPy in the host.
+
+        Args:
+            keep_bytes: How much of our own cache may stay. Largest blocks go first; those that work in flight uses
+                stay in any case.
+
+        Raises:
+            ValueError: A negative number.
+            AskTimeout, ContextLost, DeviceStopped
+        """
+        if keep_bytes < 0:
+            raise ValueError(f"trim: keep_bytes is {keep_bytes}; it is at least 0")
         self._port.flush()
-        await self._actor.own.freed_shared(self._answers.ask)
+        if keep_bytes:
+            await self._answers.ask("trim", keep_bytes, timeout=CONTROL_TIMEOUT)
+        else:
+            await self._actor.own.freed_shared(self._answers.ask)
+
+    async def set_memory_limit(self, nbytes: int | None) -> None:
+        """Change ``memory_limit``, in this context and later ones.
+
+        What is in use beyond it stays: ops that need more memory fail with ``OutOfMemory`` until enough is freed.
+        Arrays that resident actors make by themselves have the configured limit still.
+
+        Args:
+            nbytes: Most bytes of device memory that arrays may take; None for no limit.
+
+        Raises:
+            ValueError: Less than 1.
+            AskTimeout, ContextLost, DeviceStopped
+        """
+        if nbytes is not None and nbytes < 1:
+            raise ValueError(f"set_memory_limit: nbytes is {nbytes}; it is at least 1, or None")
+        self._actor.set_memory_limit(nbytes)
+        await self._answers.ask("limit", nbytes, timeout=CONTROL_TIMEOUT)
 
     def per_generation(self, make: "Callable[[Device], T | Awaitable[T]]") -> "PerGeneration[T]":
         """Keep ``make(device)``, made again on first use in each generation.

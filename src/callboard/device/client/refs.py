@@ -1,11 +1,15 @@
 """``DeviceRefs``: what a device does for its refs."""
 
+import functools
 import weakref
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
+from callboard.arrays.namespace import Namespace
 from callboard.core.errors import DeviceMismatch, GpuRefStale
 from callboard.core.layout import layout_from_wire
 from callboard.core.ref import Allocation, GpuRef, GpuToken
+from callboard.device.client.line.interop import is_foreign
 
 if TYPE_CHECKING:
     from callboard.device.client.line.interop import Interop
@@ -28,12 +32,24 @@ class DeviceRefs:
 
     def __init__(self, port: "OpPort", transfers: "Transfers", interop: "Interop") -> None:
         self._port = port
+        self._put = transfers.put
         self._known: weakref.WeakValueDictionary[int, Allocation] = weakref.WeakValueDictionary()
+        self.submit: Callable[..., Any] = port.submit
+        self._adopt = interop.adopt
         self.get = transfers.get
         self.last_write_stream = interop.last_write_stream
         self.raw_device_ptr = interop.raw_device_ptr
         self.dlpack = interop.dlpack
         self.array_interface = interop.array_interface
+
+    @functools.cached_property
+    def xp(self) -> Namespace:
+        """The array namespace, made on first use."""
+        return Namespace(self._port.submit, self._upload, self._port.name)
+
+    def _upload(self, array: Any) -> GpuRef:
+        ref: GpuRef = self._adopt(array) if is_foreign(array) else self._put(array, None, False)
+        return ref
 
     def remember(self, allocation: Allocation) -> None:
         """Make an allocation resolvable from tokens (:meth:`GpuRef.token` calls it)."""

@@ -14,6 +14,7 @@ import select
 import threading
 import time
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 __all__ = ["LIMIT", "Helm"]
@@ -47,15 +48,21 @@ class Helm:
 
     # -- the thread that serves ----------------------------------------------------------------------------------------
 
-    def pass_to(self, actor: Any) -> None:
-        """Let an actor serve, which is given a call next.
+    def pass_to(self, actor: Any, hand_over: Callable[[], None]) -> None:
+        """Let an actor serve, which ``hand_over`` gives its next calls; the calling thread leaves the host alone then.
 
-        The calling thread does not touch the host any more then, except that it gives the actor the call.
+        The actor does not begin to serve before it has all of them: calls that it receives come after these.
         """
         with self._lock:
             if actor not in self._gone:
                 self.terms += 1
                 self.holder = actor
+            hand_over()
+
+    def enter(self) -> int:
+        """The holder begins to serve; gives :attr:`terms`."""
+        with self._lock:
+            return self.terms
 
     def leave(self, actor: Any) -> None:
         """The actor's thread ends: it will not serve any more."""

@@ -1,14 +1,18 @@
 """``LocalArrays``: arrays of NumPy, torch, CuPy … as refs of a resident actor, and its refs as arrays of those."""
 
+import functools
 from typing import Any, NoReturn
 
 import numpy as np
 
+from callboard.arrays.namespace import Namespace
 from callboard.core.dtype import DTypeLike, as_dtype
 from callboard.core.errors import ShapeError
 from callboard.core.layout import Layout
+from callboard.core.mode import Blocking
 from callboard.core.ref import Allocation, GpuRef
 from callboard.device.client.line.hostarrays import host_array
+from callboard.device.client.line.interop import is_foreign
 from callboard.device.host.residents.operands import DeviceView, Pin, device_memory, host_memory
 from callboard.device.inside.port import LocalPort
 from callboard.device.inside.regions import LocalRegion
@@ -35,6 +39,15 @@ class LocalArrays:
     def __init__(self, port: LocalPort, ordinal: int) -> None:
         self._port = port
         self._ordinal = ordinal
+        self.submit = port.submit
+
+    @functools.cached_property
+    def xp(self) -> Namespace[Blocking]:
+        """The array namespace, made on first use."""
+        return Namespace(self._port.submit, self._upload, self._port.name)
+
+    def _upload(self, array: Any) -> AnyRef:
+        return self.adopt(array) if is_foreign(array) else self.put(array, None)
 
     # -- arrays of others ----------------------------------------------------------------------------------------------
 

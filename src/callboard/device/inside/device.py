@@ -7,6 +7,7 @@ import numpy as np
 
 from callboard.core.backend import AccelDevice
 from callboard.core.dtype import DTypeLike, as_dtype
+from callboard.core.errors import UnsupportedOp
 from callboard.core.layout import shape_of
 from callboard.core.mode import Blocking
 from callboard.core.ref import GpuRef
@@ -49,14 +50,23 @@ class LocalDevice(DeviceApi[Blocking]):
         self._arrays = self._port.services = LocalArrays(self._port, site.ordinal)
         super().__init__(self._port.submit, cast(Any, None), cast(Any, None))
 
+    def record(self, *ops: Any, **inputs: Any) -> Any:
+        """Not here: ops are enqueued by this thread itself, so replays would save no message.
+
+        Raises:
+            UnsupportedOp: Always.
+        """
+        raise UnsupportedOp("ctx.device records nothing; record with the device's handle in the application")
+
     def library(self, api: Any) -> Any:
         return _Taking(super().library(api), self._arrays)
 
-    def put(self, array: Any, *, dtype: DTypeLike | None = None, non_blocking: bool = False) -> GpuRef[Blocking]:
+    def put(
+        self, array: Any, *, dtype: DTypeLike | None = None, non_blocking: bool = False, out: Any = None
+    ) -> GpuRef[Blocking]:
         """Copy a host array to the device; an array on the device is taken without a copy, as :meth:`adopt` does."""
-        if is_foreign(array):
-            return self._adopted(array, dtype)
-        return self._arrays.put(array, dtype)
+        ref = self._adopted(array, dtype) if is_foreign(array) else self._arrays.put(array, dtype)
+        return ref if out is None else self.copy(ref, out)
 
     def adopt(self, array: Any) -> GpuRef[Blocking]:
         """An array of torch, CuPy, Warp … on this device as a ref, without a copy; on a CPU, of NumPy, too.
@@ -114,6 +124,9 @@ class _Taking:
     def __init__(self, api: Any, arrays: LocalArrays) -> None:
         self._api = api
         self._arrays = arrays
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._api(*args, **kwargs)
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(self._api, name)

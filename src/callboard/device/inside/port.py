@@ -18,6 +18,7 @@ from callboard.core.errors import (
     LibraryError,
     OutOfMemory,
     Unrecoverable,
+    UnsupportedOp,
 )
 from callboard.core.layout import OpenLayout
 from callboard.core.op import Op, info_of
@@ -124,11 +125,11 @@ class LocalPort:
                 made.append(number)
                 _place(values, at, item, address)
             reply, settled = self._reply(client, op, operands, made, launched)
-            self._launch(launched, values, reply if client.value else None)
+            self._launch(launched, values, reply if client.value or client.answers is not None else None)
         except BaseException:  # Ctrl-C, too
             self.memory.released.extend(made)
             raise
-        if not client.value:
+        if not client.value and client.answers is None:
             shapes = [
                 list(layout.shape)
                 for (*_, was), (*_, layout) in zip(plan.makes, launched.makes, strict=True)
@@ -169,7 +170,7 @@ class LocalPort:
     def _sized(self, plan: Plan, values: list[Any]) -> Plan:
         """The plan to launch: of some ops, data decide the extents of the outputs."""
         if plan.query_size is None:
-            return plan
+            return plan if plan.launch is not None else plan.sized(())  # on one stream, all is behind all before
         self.settle()
         try:
             return plan.sized(plan.query_size(plan.state, *values))
@@ -232,7 +233,10 @@ class LocalPort:
                 if reply is not None:
                     reply._reject(Failure(Cause(self, functools.partial(_error, error))))
                 continue
-            if reply is not None:
+            if reply is not None and plan.op.answers is not None:
+                assert status is not None
+                reply._answer(status.answer())
+            elif reply is not None:
                 assert value is not None
                 assert plan.value is not None
                 reply._answer(value_of(value.take(), plan.value))
@@ -261,6 +265,8 @@ class LocalPort:
             self.settle()
             self._forget()
         plan = read_plan(signature)
+        if not plan.pooled:
+            raise UnsupportedOp(f"{plan.tag} in a resident actor: make the array outside, and pass it to a call")
         try:
             actor = self._libraries.serve(plan)
             if actor.needs_helper(plan) is not None:

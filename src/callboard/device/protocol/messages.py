@@ -12,7 +12,7 @@ import msgspec
 
 __all__ = ["VERSION", "Call", "Failure", "FromHost", "ProtocolError", "ToHost"]
 
-VERSION = 5
+VERSION = 6
 """Raised with every change of a message here; both ends must agree before anything else is said."""
 
 
@@ -29,13 +29,14 @@ class Call(Plain):
 
     Attributes:
         id: Of the op.
-        signature: Tag, settings and layouts (:mod:`callboard.core.opinfo`); on the wire, of one that has come before,
-            its number (:mod:`callboard.device.protocol.signatures`).
+        signature: Tag, settings and layouts (:mod:`callboard.core.opinfo`), or a recording, which the call replays
+            (:mod:`callboard.device.protocol.recording`); on the wire, of one that has come before, its number
+            (:mod:`callboard.device.protocol.signatures`).
         bindings: ``[buffer, offset, …]`` of the operands that are there, in order; of a host operand, ``[arena,
             offset]``.
         numbers: Of the scalars that are numbers, typed: f64, or i64 and u64 as integers; a c128 is two f64.
         outputs: Ids of the buffers to make, one for each ``Out`` field left out. With an empty signature: the buffers
-            to free.
+            and recordings to free.
         withdrawn: Cancelled before it was sent: it is not launched, and what it would have written fails for its
             readers.
     """

@@ -22,6 +22,7 @@ from callboard.device.config import DeviceConfig
 from callboard.device.protocol.failures import as_error
 from callboard.device.protocol.messages import (
     Activate,
+    Ask,
     Completions,
     DeviceRoomWanted,
     Flush,
@@ -119,6 +120,7 @@ class DeviceActor(Actor):
         self._starter = starter
         self._clock = clock
         self._took_over = "cold"
+        self._new_limit: bytes | None = None
         self._owes_ready = False  # the active host took over while it was still starting as a standby
         self._lost_at = 0.0
         self._fruitless = 0  # losses since a context was last ready
@@ -227,6 +229,10 @@ class DeviceActor(Actor):
             host.post(message)
         return host
 
+    def set_memory_limit(self, limit: int | None) -> None:
+        """Have later contexts limit their memory like this, and not as configured."""
+        self._new_limit = msgspec.msgpack.encode(limit)
+
     def _serving(self) -> list[Host]:
         return [host for host in (self.host, self._standby.host) if host is not None]
 
@@ -296,6 +302,8 @@ class DeviceActor(Actor):
 
     def _publish_ready(self) -> None:
         assert self.host is not None
+        if self._new_limit is not None:  # a standby was opened with what was configured
+            self.host.post(Ask(0, "limit", self._new_limit))
         self.port.ready(self.host)
         generation = self.port.generation
         self.watch_generation.publish(generation)

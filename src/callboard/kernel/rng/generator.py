@@ -12,6 +12,7 @@ from callboard.core.mode import Mode
 from callboard.core.ref import GpuRef
 from callboard.kernel.api import Submit
 from callboard.kernel.memory import Empty
+from callboard.kernel.recording import recorder
 from callboard.kernel.rng.fill import Fill
 from callboard.kernel.rng.rejections import (
     RngFillBeta,
@@ -261,11 +262,37 @@ class RngGenerator(Generic[Mode]):
         with self._lock:  # also around the call: the order of the calls is that of their places
             step = 1 if quasi else message.step(array.dtype)
             at = -(-self._position // step) * step
-            answer: GpuRef[Mode] = self._submit(
-                message(out=array, kind=self.kind, ordering=self.ordering, seed=self.seed, position=at, **numbers)
-            )
-            self._position = at + message.taken(self.kind, array)
+            taken = message.taken(self.kind, array)
+            fill = message(out=array, kind=self.kind, ordering=self.ordering, seed=self.seed, position=at, **numbers)
+            recording = recorder.get()
+            if recording is not None:
+                recording.draw(self, (step, taken))
+            answer: GpuRef[Mode] = self._submit(fill)
+            if recording is None or recording.drawn():  # replays take the numbers of a recorded fill
+                self._position = at + taken
         return answer
+
+    def take(self, fills: Sequence[tuple[int, int]], passes: int) -> list[list[int]]:
+        """Take numbers for fills that come one after the other, ``passes`` times over (replays of a recording).
+
+        Args:
+            fills: ``(multiple at which its position lies, what it takes)`` of each, in words (or points).
+            passes: How often.
+
+        Returns:
+            Of each pass, the position of each fill.
+        """
+        with self._lock:
+            positions: list[list[int]] = []
+            position = self._position
+            for _ in range(passes):
+                row: list[int] = []
+                for step, taken in fills:
+                    row.append(-(-position // step) * step)
+                    position = row[-1] + taken
+                positions.append(row)
+            self.position = position
+        return positions
 
     def _usual(self, message: type[Fill]) -> str:
         if message is RngFillBits and KINDS[self.kind].bits == 64:

@@ -171,6 +171,11 @@ class DynamicBatchingServer(RequestServer[T, R]):
 
     # -- for users -----------------------------------------------------------------------------------------------------
 
+    @property
+    def max_batch(self) -> int:
+        """Items of a batch at most, as it was set last."""
+        return self._policy.settings.max_batch
+
     def flush_now(self) -> None:
         """Let what waits now run as soon as an executor is free, without waiting for more. From any thread."""
         self._on_loop(self._flush)

@@ -148,6 +148,12 @@ class ModelHotSwapServer(RequestServer[T, HotSwapReply[R]]):
         """
         return await self._swap(lambda: self._book.previous, None, mode, back=True)
 
+    @property
+    def active_server(self) -> RequestServer[Any, Any] | None:
+        """The blueprint that the active version is; None where it is a function, or while none is active."""
+        model = None if self._book.active is None else self._book.active.model
+        return None if model is None else model.server
+
     def versions(self) -> tuple[VersionStats, ...]:
         """All versions that are remembered; the last one is the newest, or was active last. On the server's loop."""
         return tuple(version.stats() for version in self._book.all())

@@ -198,7 +198,7 @@ async def test_the_owner_lives_until_the_buffer_is_freed_and_unused(fault: Fault
         gc.collect()
         await device.stats()
         assert owner() is not None
-        backend = registry.backend(device._port._backend)
+        backend = registry.backend(device._port.backend)
         assert isinstance(backend, FaultyBackend)
         backend.opened[-1].release_hang()
         assert (await copy.get()).sum() == 0

@@ -16,16 +16,23 @@ class Message(NamedTuple):
     """What is admitted.
 
     Attributes:
-        lib: A library, an actor of :data:`ACTORS` (its turns hold their buffers until they end), or None: a free.
+        lib: A library, several (of a recording), an actor of :data:`ACTORS` (its turns hold their buffers until they
+            end), or None: a free.
         gate: What it waits for by itself.
         hungry: It finds no memory, once.
+        fence: It stays behind all that is parked; ``"between"``: all but frees stay behind it, too.
     """
 
     reads: frozenset[int]
     writes: frozenset[int]
-    lib: str | None
+    lib: str | tuple[str, ...] | None
     gate: int | None = None
     hungry: bool = False
+    fence: Any = None
+
+
+def libs(lib: str | tuple[str, ...] | None) -> set[str]:
+    return set(lib) if isinstance(lib, tuple) else {lib} if lib else set()
 
 
 class Naive:
@@ -36,8 +43,10 @@ class Naive:
         self.held = Holds()
         self.closed = False
 
-    def blocks(self, reads: Any, writes: Any, lib: str | None, own: Holds = NOTHING) -> bool:
-        if lib is not None and (self.closed or any(lib == entry[4] for entry in self.entries if lib)):
+    def blocks(self, reads: Any, writes: Any, lib: Any, own: Holds = NOTHING, fence: Any = None) -> bool:
+        if (fence and self.entries) or (lib is not None and any(entry[5] == "between" for entry in self.entries)):
+            return True
+        if lib is not None and (self.closed or any(libs(lib) & libs(entry[4]) for entry in self.entries)):
             return True
         written = set().union(*(entry[3] for entry in self.entries))
         touched = written.union(*(entry[2] for entry in self.entries))
@@ -47,9 +56,17 @@ class Naive:
         )
 
     def park(
-        self, message: Any, again: Any, reads: Any, writes: Any, lib: Any, own: Any = None, until: Any = None
+        self,
+        message: Any,
+        again: Any,
+        reads: Any,
+        writes: Any,
+        lib: Any,
+        own: Any = None,
+        until: Any = None,
+        fence: Any = None,
     ) -> None:
-        self.entries.append((message, again, reads, writes, lib))
+        self.entries.append((message, again, reads, writes, lib, fence))
 
     def retry(self) -> None:
         entries, self.entries = self.entries, []
@@ -89,19 +106,19 @@ class Host:
     def poll(self, number: int) -> None:
         self.looks += 1
         parking, message = self.parking, self.messages[number]
-        reads, writes, lib, gate, hungry = message
-        own = self.own.get(lib or "", NOTHING)
+        reads, writes, lib, gate, hungry, fence = message
+        own = self.own.get(lib, NOTHING) if isinstance(lib, str) else NOTHING
         if gate is not None and gate not in self.opened:
-            parking.park(number, self.poll, reads, writes, lib, own, until=gate)
-        elif parking.blocks(reads, writes, lib, own):
-            parking.park(number, self.poll, reads, writes, lib, own)
+            parking.park(number, self.poll, reads, writes, lib, own, until=gate, fence=fence)
+        elif parking.blocks(reads, writes, lib, own, fence=fence):
+            parking.park(number, self.poll, reads, writes, lib, own, fence=fence)
         elif hungry and number not in self.fed:
             self.fed.add(number)
             parking.closed = True
-            parking.park(number, self.poll, reads, writes, lib, own)
+            parking.park(number, self.poll, reads, writes, lib, own, fence=fence)
         else:
             self.admitted.append(number)
-            if lib in self.own:
+            if isinstance(lib, str) and lib in self.own:
                 parking.hold(reads, writes, own)
                 self.running.append(number)
 
@@ -118,7 +135,7 @@ class Host:
 
     def end(self, at: int) -> None:
         message = self.messages[self.running.pop(at)]
-        assert message.lib is not None
+        assert isinstance(message.lib, str)
         self.parking.release(message.reads, message.writes, self.own[message.lib])
 
 
@@ -127,10 +144,11 @@ MESSAGE = st.builds(
     Message,
     BUFFERS,
     BUFFERS,
-    st.sampled_from(["a", "b", "", *ACTORS, None]),
+    st.sampled_from(["a", "b", "", ("a", "b"), ("b", "c"), *ACTORS, None]),
     st.one_of(st.none(), st.none(), st.integers(0, 2)),
     st.sampled_from([False, False, False, True]),
-).map(lambda m: m if m.lib is not None else m._replace(gate=None, hungry=False))
+    st.sampled_from([None, None, None, None, "behind", "between"]),
+).map(lambda m: m if m.lib is not None else m._replace(gate=None, hungry=False, fence=None))
 EVENT = st.tuples(st.sampled_from(["gate", "end", "end", "memory"]), st.integers(0, 2))
 
 
@@ -157,11 +175,13 @@ def test_what_goes_on_and_when_is_what_admitting_all_again_would_give(script: li
     assert not parking.active
     indexes = (parking._users, parking._last, parking._until, parking._held_from_readers, parking._held_from_writer)
     assert not any(indexes)
-    assert not any((parking._ready, parking._ready_frees))
+    assert not any((parking._ready, parking._ready_frees, parking._fence))
     place = {number: at for at, number in enumerate(admitted)}
-    for late, (reads, writes, lib, *_) in enumerate(messages):
-        for early, (early_reads, early_writes, early_lib, *_) in enumerate(messages[:late]):
-            if (lib and lib == early_lib) or writes & (early_reads | early_writes) or reads & early_writes:
+    for late, (reads, writes, lib, _, _, fence) in enumerate(messages):
+        for early, (early_reads, early_writes, early_lib, _, _, early_fence) in enumerate(messages[:late]):
+            fenced = fence or (lib is not None and early_fence == "between")
+            clash = libs(lib) & libs(early_lib) or writes & (early_reads | early_writes) or reads & early_writes
+            if fenced or clash:
                 assert place[early] < place[late]
 
 

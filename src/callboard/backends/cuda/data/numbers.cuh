@@ -1,5 +1,5 @@
 // Numbers as they are stored, and the way to what they are computed with and back: the one place for f16, bf16 and fp8.
-// (One element of any type to any other, as NumPy and ml_dtypes have it, is `convert` in memory.cu.)
+// (One element of any type to any other, as NumPy and ml_dtypes have it, is in convert.cuh.)
 // None of CUDA's headers: NVRTC finds them only where a toolkit is installed. Of callboard's headers, a source includes each once.
 
 typedef unsigned char u8;

@@ -15,8 +15,6 @@ __all__ = [
     "ReduceArgs",
     "factor_setter",
     "groups_of",
-    "is_wide",
-    "merged_axes",
     "packs_of",
     "set_axes",
 ]
@@ -84,28 +82,6 @@ def factor_setter(cell: FactorArg, field: Any) -> Callable[[Any], None]:
     return put_number
 
 
-def merged_axes(extents: Sequence[int], *steps: Sequence[int]) -> tuple[list[int], list[list[int]]]:
-    """The fewest axes that reach the same elements.
-
-    Args:
-        extents: Of each axis, none 0.
-        steps: Of each array; the first one's memory decides the order of the axes.
-
-    Returns:
-        Extents, > 1 (of one axis at least, which may have 1), and for each array its steps.
-    """
-    axes = [(n, step) for n, *step in zip(extents, *steps, strict=True) if n > 1]
-    axes.sort(key=lambda axis: -abs(axis[1][0]))
-    merged: list[tuple[int, list[int]]] = []
-    for n, step in axes:
-        if merged and all(wide == s * n for wide, s in zip(merged[-1][1], step, strict=True)):
-            merged[-1] = (merged[-1][0] * n, step)
-        else:
-            merged.append((n, step))
-    merged = merged or [(1, [0] * len(steps))]
-    return [n for n, _ in merged], [[step[i] for _, step in merged] for i in range(len(steps))]
-
-
 def packs_of(extents: Sequence[int], itemsize: int) -> tuple[int, int]:
     """Into how many packs of neighbours these axes are divided: in all, and in one row of the last axis."""
     row = -(-extents[-1] // max(PACK // itemsize, 1))
@@ -116,12 +92,6 @@ def groups_of(extents: Sequence[int], itemsize: int) -> int:
     """Into how many groups of :data:`BELOW` packs, one below the other, at least two axes are divided."""
     _, row = packs_of(extents, itemsize)
     return math.prod(extents[:-2]) * -(-extents[-2] // BELOW) * row
-
-
-def is_wide(extents: Sequence[int], *steps: Sequence[int]) -> bool:
-    """Whether 32 bits do not hold every linear index and every offset of these axes."""
-    reaches = (sum((n - 1) * abs(s) for n, s in zip(extents, step, strict=True)) for step in steps)
-    return max(math.prod(extents), *reaches) >= 1 << 31
 
 
 def set_axes(args: ctypes.Structure, extent: str, extents: Sequence[int], **steps: Sequence[int]) -> int:

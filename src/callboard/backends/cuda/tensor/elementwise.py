@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from callboard.backends.cuda.axes import is_wide, merged_axes
 from callboard.backends.cuda.copies import copier
 from callboard.backends.cuda.launching import THREADS, kernel_launcher, linear_grid
 from callboard.backends.cuda.tensor import by_cutensor
@@ -16,8 +17,6 @@ from callboard.backends.cuda.tensor.arguments import (
     ElementArgs,
     factor_setter,
     groups_of,
-    is_wide,
-    merged_axes,
     packs_of,
     set_axes,
 )

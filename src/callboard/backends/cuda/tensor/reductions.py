@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from callboard.backends.cuda.axes import is_wide, merged_axes
 from callboard.backends.cuda.launching import THREADS, kernel_launcher
 from callboard.backends.cuda.tensor import by_cutensor
 from callboard.backends.cuda.tensor.arguments import (
@@ -12,8 +13,6 @@ from callboard.backends.cuda.tensor.arguments import (
     PACK,
     ReduceArgs,
     factor_setter,
-    is_wide,
-    merged_axes,
     packs_of,
     set_axes,
 )

@@ -17,11 +17,13 @@ class ClientPlan:
     """One signature, as the application sees it.
 
     Attributes:
-        tag: Of the op.
-        made: Layouts of the outputs to make.
+        tag: Of the op, as errors call it.
+        outputs: Layouts of the outputs to make.
+        made: Their names.
         written: Positions, among the operands, of those that the caller gave to be written.
         apart: The places where operands lay when last seen not to overlap, as in a call.
         value: The reply is a value.
+        answers: What the reply is converted to where it is what the launch finds out; None where it is not.
         one_made: The reply is the only made output.
         one_given: The reply is the operand at this position; -1 when it is something else.
         returned: For each returned field: its position among the made outputs, -1 when it is given, or how a struct
@@ -29,13 +31,17 @@ class ClientPlan:
         open: The extents of made outputs depend on data.
     """
 
-    __slots__ = ("apart", "one_given", "one_made", "open", "outputs", "returned", "tag", "value", "written")
+    __slots__ = (
+        *("answers", "apart", "made", "one_given", "one_made", "open", "outputs", "returned", "tag", "value"),
+        "written",
+    )
 
     def __init__(self, op: Op[Any, Any]) -> None:
         info = info_of(type(op))
         made = outputs_of(op)
-        self.tag = info.tag
+        self.tag = op.label
         self.outputs: tuple[Layout, ...] = tuple(made.values())
+        self.made = tuple(made)
         written: list[int] = []
         places: dict[str, int] = {}
         operands = [leaf for leaf in info.leaves(op) if isinstance(leaf.value, Operand)]
@@ -49,6 +55,7 @@ class ClientPlan:
         order = list(made)
         self.open = any(isinstance(layout, OpenLayout) for layout in self.outputs)
         self.value = op.value and len(op.returns) == 1 and op.returns[0] in made
+        self.answers: Any = op.answers
         self.returned = tuple(_returned(op, name, order) for name in op.returns)
         single = len(self.returned) == 1 and op.results is None and not self.value and not self.open
         self.one_made = single and self.returned[0] == 0 and len(self.outputs) == 1
@@ -56,14 +63,14 @@ class ClientPlan:
 
 
 class Built(NamedTuple):
-    """How a struct operand is made of made outputs.
+    """How a struct operand, or a tuple of arrays, is made of made outputs.
 
     Attributes:
-        template: The struct operand, with placeholders.
+        template: The struct operand, with placeholders; None for a tuple.
         parts: Position among the made outputs, by name.
     """
 
-    template: StructOperand
+    template: StructOperand | None
     parts: dict[str, int]
 
 
@@ -74,8 +81,7 @@ def _returned(op: Op[Any, Any], name: str, order: list[str]) -> "int | Built":
     if not parts:
         return -1
     template = op.infer()[name]
-    assert isinstance(template, StructOperand)
-    return Built(template, parts)
+    return Built(template if isinstance(template, StructOperand) else None, parts)
 
 
 def check_overlaps(op: Op[Any, Any]) -> None:

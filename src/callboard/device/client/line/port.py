@@ -30,6 +30,7 @@ from callboard.device.client.line.unanswered import Unanswered
 from callboard.device.config import DeviceConfig
 from callboard.device.protocol.messages import Call, Completions
 from callboard.device.supervision.hosts.base import Host
+from callboard.kernel.recording import recorder
 
 __all__ = ["OpPort", "request_key"]
 
@@ -50,6 +51,8 @@ class OpPort:
         name, uuid: Of the device.
         generation: The one that ops belong to now.
         stopped: Why the device takes no more work; None while it does.
+        backend: Name of the backend.
+        recordings: Number of recordings that are open.
         outbox: Calls that have not been sent, and the host that they are sent to.
         unanswered: Ops without a completion.
     """
@@ -69,9 +72,10 @@ class OpPort:
         self.uuid = uuid
         self.generation = 0
         self.stopped: str | None = None
+        self.recordings = 0
         self.outbox = Outbox(loop, name, config.linger)
         self.unanswered = Unanswered(self, name)
-        self._backend = backend
+        self.backend = backend
         self._libraries = libraries
         self._config = config
         self._report = report
@@ -84,7 +88,7 @@ class OpPort:
 
     def beside(self, name: str, config: DeviceConfig) -> "OpPort":
         """A port of the same device for another host of it."""
-        return OpPort(self.loop, name, self.uuid, self._backend, self._libraries, config, self._report)
+        return OpPort(self.loop, name, self.uuid, self.backend, self._libraries, config, self._report)
 
     # -- calls ---------------------------------------------------------------------------------------------------------
 
@@ -100,6 +104,8 @@ class OpPort:
         Raises:
             ShapeError, UnsupportedOp, DeviceMismatch, GpuRefStale, MailboxFull, DeviceStopped: Nothing has been sent.
         """
+        if self.recordings and (recording := recorder.get()) is not None and recording.owns(self):
+            return recording.record(op, depth + 1)
         info = info_of(type(op))
         try:
             signature, operands, numbers = info.split(op)
@@ -107,7 +113,7 @@ class OpPort:
             raise (not self.services.blocking and refusals.open_extents(op)) or e from None
         plan = self._plans.get(signature)
         if plan is None:
-            plan = self._plan(signature, op)
+            plan = self.plan(signature, op)
         pending = self.unanswered.entries
         if len(pending) >= self._room or self.stopped is not None:
             raise self._no_room()
@@ -116,7 +122,7 @@ class OpPort:
         for ref in operands:
             allocation = ref.allocation
             if ref.generation != generation or allocation.freed or ref._port is not self:
-                raise self._unusable(plan.tag, op, ref)
+                raise self.unusable(plan.tag, op, ref)
             places.append(allocation.id)
             places.append(ref.offset)
         if plan.written and places != plan.apart:
@@ -154,13 +160,56 @@ class OpPort:
         outbox.remind()
         return reply if keep is None else keep  # a ref that is dropped here is freed behind the call
 
-    def _plan(self, signature: bytes, op: Op[Any, Any]) -> ClientPlan:
+    def send(
+        self,
+        call: Call,
+        tag: str,
+        target: Callable[[], Any],
+        depth: int = 2,
+    ) -> None:
+        """Accept a call that is made of no message: a recording's. What it names has been checked.
+
+        Raises:
+            MailboxFull, DeviceStopped: Nothing has been sent.
+        """
+        pending = self.unanswered.entries
+        if len(pending) >= self._room or self.stopped is not None:
+            raise self._no_room()
+        outbox = self.outbox
+        sent = (outbox.here or not pending) and outbox.send(call)
+        frame = sys._getframe(depth)
+        while frame.f_globals.get("__name__", "").startswith(OWN) and frame.f_back is not None:
+            frame = frame.f_back
+        pending[call.id] = _entry(Entry, (target, tag, request_key.get(), frame.f_code, frame.f_lasti, None))
+        if not sent:
+            outbox.add(call)
+        if self.unanswered.entries is not pending:
+            self.loop.call_soon_threadsafe(self.unanswered.fail_late, call.id, pending)
+        outbox.remind()
+
+    def mint(self) -> int:
+        """The id of a new op, buffer or recording."""
+        return next(_ids)
+
+    def library(self, name: str) -> type[Library]:
+        """The backend's class of a library."""
+        return self._libraries[name]
+
+    def plan(self, signature: bytes, op: Op[Any, Any]) -> ClientPlan:
+        """The plan of an op's signature.
+
+        Raises:
+            ShapeError, UnsupportedOp
+        """
+        known = self._plans.get(signature)
+        if known is not None:
+            return known
         plan = ClientPlan(op)
         library = self._libraries.get(plan.tag.partition(".")[0])
         why = "the backend has no such library" if library is None else library.why_not(op)
         if why is not None:
             raise refusals.marked(
-                refusals.unsupported(self._backend, plan.tag, why), self.name, self.generation, plan.tag
+                refusals.unsupported(self.backend, plan.tag, why), self.name, self.generation, plan.tag
             )
         if len(self._plans) >= 8192:
             self._plans.clear()
@@ -300,6 +349,7 @@ class OpPort:
         error = refusals.no_room(self.name, self.stopped, self.outbox.host is not None, self._config)
         return refusals.marked(error, self.name, self.generation)
 
-    def _unusable(self, tag: str, op: Op[Any, Any], ref: Any) -> AccelError:
+    def unusable(self, tag: str, op: Op[Any, Any], ref: Any) -> AccelError:
+        """Why an op cannot use this operand."""
         error = refusals.unusable(self, tag, op, ref)
         return refusals.marked(error, self.name, self.generation, tag)

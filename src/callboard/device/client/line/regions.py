@@ -19,13 +19,13 @@ class _ArenaName:
 
 
 class HostRegion(Operand):
-    """A row-major part of an arena.
+    """A part of an arena.
 
     Args:
         port: Op line of the device.
         arena: Id of the arena.
         offset: Bytes from its start.
-        layout: dtype and shape.
+        layout: dtype, shape and strides.
         generation: The current one (arenas outlive contexts).
     """
 

@@ -35,6 +35,22 @@ class ValueReply(Reply[Any]):
         raise TypeError("a value was expected")
 
 
+class AnswerReply(Reply[Any]):
+    """A reply that is what a launch has found out."""
+
+    __slots__ = ("_type",)
+
+    def __init__(self, port: RefPort, op: int, type: Any) -> None:
+        super().__init__(port, op)
+        self._type = type
+
+    def _answer(self, value: Any) -> None:
+        super()._resolve(msgspec.convert(value, self._type))
+
+    def _resolve(self, value: Any = None) -> None:
+        raise TypeError("an answer was expected")
+
+
 def reply_to(
     port: RefPort, released: Released, plan: ClientPlan, op: Op[Any, Any], op_id: int, made: list[int], extra: Any
 ) -> tuple[Any, Callable[[], Any], Any]:
@@ -56,11 +72,14 @@ def reply_to(
     if plan.value:
         reply: Any = ValueReply(port, op_id)
         return reply, weakref.ref(reply), ([ref.allocation for ref in fresh], extra)
+    if plan.answers is not None:
+        reply = AnswerReply(port, op_id, plan.answers)
+        return reply, weakref.ref(reply), extra
     values: list[Any] = []
     for name, how in zip(op.returns, plan.returned, strict=True):
         if isinstance(how, Built):
             parts = {part: fresh[at] for part, at in how.parts.items()}
-            values.append(msgspec.structs.replace(how.template, **parts))
+            values += parts.values() if how.template is None else [msgspec.structs.replace(how.template, **parts)]
         elif how >= 0:
             values.append(fresh[how])
         else:
@@ -76,7 +95,10 @@ def reply_to(
         reply = Reply(port, op_id)
         return reply, weakref.ref(reply), extra
     weak = [weakref.ref(r) for r in refs]
-    alone = len(values) == 1 and op.results is None and not isinstance(getattr(op, op.returns[0]), tuple)
+    tuples = any(isinstance(how, Built) and how.template is None for how in plan.returned) or any(
+        isinstance(getattr(op, name), tuple) for name in op.returns
+    )
+    alone = len(values) == 1 and op.results is None and not tuples
     answer = values[0] if alone else tuple(values) if op.results is None else op.results(*values)
     if plan.open:
         sized = []

@@ -5,7 +5,17 @@ from typing import NamedTuple
 
 import msgspec
 
-__all__ = ["DeviceHealth", "DeviceStats", "HostStats", "PlanStats", "ResidentState", "ResidentStats", "TraceRecord"]
+__all__ = [
+    "DeviceHealth",
+    "DeviceStats",
+    "HostStats",
+    "MemoryPoolClass",
+    "MemoryPoolStats",
+    "PlanStats",
+    "ResidentState",
+    "ResidentStats",
+    "TraceRecord",
+]
 
 
 class ResidentState(enum.StrEnum):
@@ -123,6 +133,69 @@ class DeviceStats(msgspec.Struct, frozen=True, kw_only=True):
     plans: dict[str, PlanStats]
     libraries: dict[str, str]
     residents: dict[str, ResidentStats]
+
+
+class MemoryPoolClass(msgspec.Struct, frozen=True, kw_only=True):
+    """Blocks of one size, for :class:`MemoryPoolStats`.
+
+    Attributes:
+        block_bytes: Their size. There are eight sizes per doubling; a block serves requests of its size only.
+        in_use: Blocks that hold an array.
+        cached: Blocks that are kept for reuse.
+    """
+
+    block_bytes: int
+    in_use: int
+    cached: int
+
+
+class MemoryPoolStats(msgspec.Struct, frozen=True, kw_only=True):
+    """The device memory that a context holds: blocks of arrays, and blocks kept for reuse in stream order.
+
+    Attributes:
+        used_bytes: In blocks that hold an array; ``asked_bytes`` is what the arrays need of them.
+        cached_bytes: In blocks kept for reuse; ``busy_bytes`` of them are still used by work in flight, and can be
+            reused behind it, but not be trimmed yet.
+        peak_bytes: The most that ``used_bytes`` has been in this context.
+        limit_bytes: ``memory_limit``; None where there is none.
+        free_bytes, total_bytes: Of the device, other processes' use included.
+        hits, misses: Blocks taken from those kept, and from the driver.
+        trimmed_bytes: Given back to the driver so far.
+        classes: Blocks by size, smallest first.
+    """
+
+    used_bytes: int
+    asked_bytes: int
+    cached_bytes: int
+    busy_bytes: int
+    peak_bytes: int
+    limit_bytes: int | None
+    free_bytes: int
+    total_bytes: int
+    hits: int
+    misses: int
+    trimmed_bytes: int
+    classes: list[MemoryPoolClass]
+
+    @property
+    def reserved_bytes(self) -> int:
+        """Taken from the driver."""
+        return self.used_bytes + self.cached_bytes
+
+    @property
+    def rounding(self) -> float:
+        """Share of ``used_bytes`` that no array needs (internal fragmentation), 0 to 1."""
+        return 1 - self.asked_bytes / self.used_bytes if self.used_bytes else 0.0
+
+    @property
+    def fragmentation(self) -> float:
+        """Share of ``cached_bytes`` that a request of the largest kept block's size cannot have, 0 to 1.
+
+        A context that has many sizes keeps many small blocks: near 1, with much cached, :meth:`callboard.Device.trim`
+        gives a large request room.
+        """
+        largest = max((c.block_bytes for c in self.classes if c.cached), default=0)
+        return 1 - largest / self.cached_bytes if self.cached_bytes else 0.0
 
 
 class DeviceHealth(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,6 +7,7 @@ A host array is copied into shared, page-locked memory by the caller (``put``) o
 import asyncio
 import functools
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -14,7 +15,7 @@ import numpy as np
 
 from callboard.core.dtype import DType, DTypeLike, as_dtype
 from callboard.core.errors import ShapeError
-from callboard.core.layout import Layout, layout_of
+from callboard.core.layout import Layout, layout_of, rows_of
 from callboard.core.ref import GpuRef
 from callboard.core.reply import Failure, Reply
 from callboard.device.client.line.copying import Copier
@@ -22,6 +23,7 @@ from callboard.device.client.line.entries import Gate
 from callboard.device.client.line.hostarrays import host_array
 from callboard.device.client.line.port import OpPort
 from callboard.device.client.line.regions import HostRegion
+from callboard.device.client.memory.pinned import PinnedBufferPool
 from callboard.device.protocol.arena import ArenaPool, Slot
 from callboard.kernel.memory import Copy, Download, Empty, Upload
 
@@ -39,23 +41,36 @@ class Transfers:
     """Copies between host arrays and one device."""
 
     def __init__(self, port: OpPort, arenas: ArenaPool) -> None:
-        self._port = port
+        self._port = self.port = port
         self._arenas = arenas
         self._copier = Copier()
+        self._pools: weakref.WeakSet[PinnedBufferPool] = weakref.WeakSet()
 
     # -- to the device -------------------------------------------------------------------------------------------------
 
-    def put(self, array: Any, dtype: DTypeLike | None, non_blocking: bool, depth: int = 2) -> GpuRef[Any]:
+    def put(
+        self,
+        array: Any,
+        dtype: DTypeLike | None,
+        non_blocking: bool,
+        out: GpuRef[Any] | None = None,
+        depth: int = 2,
+    ) -> GpuRef[Any]:
         """See :meth:`callboard.Device.put`."""
         source = host_array(array, None if dtype is None else as_dtype(dtype))
         layout = layout_of(as_dtype(source.dtype), source.shape)
+        target = layout if out is None else self._given(out, layout)
         if source.nbytes == 0:
-            return self._empty(layout, depth)
-        leased = self._arenas.find(source)
-        if leased is not None:  # the device reads the caller's page-locked memory itself
-            region = HostRegion(self._port, *leased, layout, self._port.generation)
-            done: GpuRef = self._port.submit(Upload(host=region), extra=_Keep(source), depth=depth)
+            return self._empty(layout, depth) if out is None else out
+        leased = self._leased(source)
+        if leased is not None and rows_of(leased.layout, target) is not None:
+            # The device reads the caller's page-locked memory itself.
+            done: GpuRef = self._port.submit(Upload(host=leased, out=out), extra=_Keep(source), depth=depth)
             return done
+        if rows_of(layout, target) is None:
+            packed = self.put(source, None, non_blocking, None, depth + 1)
+            copied: GpuRef = self._port.submit(Copy(src=packed, out=out), depth=depth)
+            return copied
         if source.nbytes <= CHUNK and not non_blocking:
             self._port.check_room(1)
             slot = self._arenas.take(source.nbytes)
@@ -63,19 +78,40 @@ class Transfers:
                 self._copier.copy(slot.as_array(layout.dtype.np, layout.shape), source)
                 lease = _Lease(self._arenas, slot)
                 region = HostRegion(self._port, slot.arena_id, slot.offset, layout, self._port.generation)
-                ref: GpuRef = self._port.submit(Upload(host=region), extra=lease, depth=depth)
+                ref: GpuRef = self._port.submit(Upload(host=region, out=out), extra=lease, depth=depth)
             except BaseException:  # Ctrl-C, too: nothing else gives the slot back
                 self._arenas.give(slot)
                 raise
             return ref
-        return self._put_chunks(source, layout, non_blocking, depth + 1)
+        return self._put_chunks(source, layout, non_blocking, out, depth + 1)
 
-    def _put_chunks(self, source: Array, layout: Layout, non_blocking: bool, depth: int) -> GpuRef:
-        parts = list(_parts(source.reshape(-1) if source.flags.c_contiguous else source))
+    def _given(self, out: Any, layout: Layout) -> Layout:
+        """The layout of a given array that a host array of ``layout`` is copied to."""
+        if not isinstance(out, GpuRef):
+            raise TypeError(f"put: out is {type(out).__name__}; pass a GpuRef of this device")
+        out.access()
+        if out.dtype is not layout.dtype or out.shape != layout.shape:
+            raise ShapeError(f"put: out is {out.layout!r}, the array is {layout!r}; pass one of that dtype and shape")
+        return out.layout
+
+    def _leased(self, array: Array) -> HostRegion | None:
+        """A leased array, or a part of one, as an operand; None for any other."""
+        found = self._arenas.find_view(array)
+        item = array.itemsize
+        if found is None or any(stride % item for stride in array.strides) or found[1] % item:
+            return None
+        layout = layout_of(as_dtype(array.dtype), array.shape, tuple(stride // item for stride in array.strides))
+        return HostRegion(self._port, *found, layout, self._port.generation)
+
+    def _put_chunks(
+        self, source: Array, layout: Layout, non_blocking: bool, out: GpuRef[Any] | None, depth: int
+    ) -> GpuRef:
+        flat = source.flags.c_contiguous and (out is None or out.layout.contiguous)
+        parts = list(_parts(source.reshape(-1) if flat else source))
         slot = self._staged(source.nbytes, len(parts) + 1)
         use = _SharedLease(self._arenas, slot)
         try:
-            return self._put_parts(source, layout, slot, use, parts, non_blocking, depth + 1)
+            return self._put_parts(source, layout, slot, use, parts, non_blocking, out, flat, depth + 1)
         finally:
             use.end()
 
@@ -87,10 +123,12 @@ class Transfers:
         use: "_SharedLease",
         parts: list[tuple[int, int]],
         non_blocking: bool,
+        out: GpuRef[Any] | None,
+        flat: bool,
         depth: int,
     ) -> GpuRef:
-        last = whole = self._empty(layout, depth)
-        if source.flags.c_contiguous:
+        last = whole = self._empty(layout, depth) if out is None else out
+        if flat:
             source, target = source.reshape(-1), whole.reshape(-1)
         else:
             target = whole
@@ -98,7 +136,8 @@ class Transfers:
         row = source.nbytes // source.shape[0]
         for a, b in parts:
             view = target[a:b]
-            region = HostRegion(self._port, slot.arena_id, slot.offset + a * row, view.layout, whole.generation)
+            packed = layout_of(layout.dtype, view.shape)
+            region = HostRegion(self._port, slot.arena_id, slot.offset + a * row, packed, whole.generation)
             if non_blocking:
                 gate = Gate()
                 self._port.outbox.hold(gate)
@@ -114,7 +153,7 @@ class Transfers:
             if not non_blocking:
                 self._port.flush()
         # The last chunk's completion includes those of the chunks before it: they wrote parts of the same buffer.
-        return last._view(layout, 0)
+        return last._view(whole.layout, whole.offset)
 
     def _copied(self, gate: Gate, use: "_SharedLease") -> None:
         use.end()
@@ -132,10 +171,10 @@ class Transfers:
         layout = layout_of(ref.dtype, ref.shape)
         if out is not None and not isinstance(out, np.ndarray):
             raise TypeError(f"get: out is {type(out).__name__}; pass a NumPy array")
-        if out is not None and (out.dtype != ref.dtype.np or out.shape != ref.shape or not out.flags.c_contiguous):
+        if out is not None and (out.dtype != ref.dtype.np or out.shape != ref.shape):
             raise ShapeError(
                 f"get: out is {out.dtype}{list(out.shape)}, the array is {ref.layout!r}; "
-                "pass a C-contiguous array of that dtype and shape"
+                "pass an array of that dtype and shape"
             )
         if out is not None and not out.flags.writeable:
             raise ShapeError("get: out is read-only; pass an array that can be written")
@@ -147,11 +186,13 @@ class Transfers:
                 keep=_Whole(reply, np.empty(layout.shape, layout.dtype.np) if out is None else out),
             )
             return reply
+        leased = self._leased(out) if out is not None else None
+        if leased is not None and rows_of(ref.layout, leased.layout) is not None:
+            self._port.submit(Download(src=ref, host=leased), keep=_Whole(reply, out), depth=depth)
+            return reply
         source: GpuRef = ref if ref.layout.contiguous else self._port.submit(Copy(src=ref), depth=depth)
-        leased = self._arenas.find(out) if out is not None else None
-        if leased is not None and out is not None:
-            region = HostRegion(self._port, *leased, layout, ref.generation)
-            self._port.submit(Download(src=source, host=region), keep=_Whole(reply, out), depth=depth)
+        if leased is not None and rows_of(source.layout, leased.layout) is not None:
+            self._port.submit(Download(src=source, host=leased), keep=_Whole(reply, out), depth=depth)
             return reply
         flat = source.reshape(-1)
         parts = list(_parts(flat))
@@ -188,6 +229,12 @@ class Transfers:
             raise ShapeError(f"host_empty: shape {shape}: extents are >= 0")
         return self._arenas.lease(shape, dtype.np)
 
+    def pinned_pool(self, max_buffers: int, max_bytes: int | None) -> PinnedBufferPool:
+        """See :meth:`callboard.Device.pinned_pool`."""
+        pool = PinnedBufferPool(self._arenas, self.loop, max_buffers, max_bytes)
+        self._pools.add(pool)
+        return pool
+
     def give(self, slot: Slot) -> None:
         """A slot is free again."""
         self._arenas.give(slot)
@@ -205,7 +252,9 @@ class Transfers:
             self._copier.later(target, source, lambda: self.loop.call_soon_threadsafe(then))
 
     def close(self) -> None:
-        """End the copying thread; its copies are finished first."""
+        """End the copying thread; its copies are finished first. Who waits for a pinned buffer waits no longer."""
+        for pool in list(self._pools):
+            pool.close("this device is closed")
         self._copier.close()
 
 
@@ -265,7 +314,7 @@ class _Whole:
 
     __slots__ = ("_array", "_reply")
 
-    def __init__(self, reply: "Reply[Array]", array: Array) -> None:
+    def __init__(self, reply: "Reply[Array]", array: Array | None) -> None:
         self._reply = reply
         self._array = array
 
@@ -285,7 +334,9 @@ class _Fetch:
         self._transfers = transfers
         self._reply = reply
         self._array = np.empty(layout.shape, layout.dtype.np) if out is None else out
-        self._flat = self._array.reshape(-1)
+        packed = self._array if self._array.flags.c_contiguous else np.empty(layout.shape, layout.dtype.np)
+        self._packed = None if packed is self._array else packed
+        self._flat = packed.reshape(-1)
         self._slot = slot
         self._staged = slot.as_array(layout.dtype.np, self._flat.shape)
         self._left = parts
@@ -314,6 +365,8 @@ class _Fetch:
         if self._failure is not None:
             self._reply._reject(self._failure)
         else:
+            if self._packed is not None:
+                self._array[...] = self._packed
             self._reply._resolve(self._array)
 
 

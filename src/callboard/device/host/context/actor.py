@@ -2,6 +2,7 @@
 
 import contextlib
 import time
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,7 @@ from callboard.core.errors import AccelError, ContextPoisoned
 from callboard.device.config import HostConfig
 from callboard.device.host.channel import Channel
 from callboard.device.host.context.admission import Admission, Arenas
+from callboard.device.host.context.admission.elsewhere import Elsewhere
 from callboard.device.host.context.admission.shares import Shares
 from callboard.device.host.context.blocks import BlockPool
 from callboard.device.host.context.completion import completion_for
@@ -49,11 +51,20 @@ class ContextActor:
         self._channel = channel
         self.config = config
         self.device: AccelDevice = backend.open(info)
+        try:
+            self._make(channel, backend, config)
+        except BaseException:  # the process may live on, as with thread isolation
+            self.device.close()
+            raise
+
+    def _make(self, channel: Channel, backend: AccelBackend, config: HostConfig) -> None:
+        """What works on the open device."""
         self.parking = Parking()
         self.ledger = Ledger()
         self.shares = Shares(self.device)
         self.pool = BlockPool(self.device, config.memory_limit)
         self.pool.release = self.shares.release
+        self.elsewhere = Elsewhere(self.device, self.pool)
         self.streams = allocator_for(self.device, config)
         self.libraries = Libraries(self.device, backend.libraries(), self.streams, backend.name)
         self.helper = Helper(self.device.use, channel.busy, channel.wake)
@@ -70,7 +81,9 @@ class ContextActor:
         self.admission = Admission(
             self.device,
             self.pool,
+            self.elsewhere,
             self.libraries,
+            self.streams,
             self.ledger,
             self.parking,
             self.helper,
@@ -86,10 +99,13 @@ class ContextActor:
             "detach": self._detach,
             "forget": self.shares.forget,
             "leaving": lambda _: self.shares.leaving(),
+            "limit": self._limit,
+            "pool": lambda _: self._pool_stats(),
             "stats": self._stats,
             "flushed": self._flushed,
             "trim": self._trim,
             "probe": self._probe,
+            "recording": self.admission.graphs.stats,
             "trace": self._trace,
         }
 
@@ -159,6 +175,7 @@ class ContextActor:
             self._find_stall(self.stalls)
         waiting = self.admission.sizing.advance()
         leaving = self.admission.plans.sweep()
+        leaving = self.elsewhere.advance() or leaving
         return self.lending.advance() or flying or waiting or leaving
 
     def _find_stall(self, stalls: Stalls) -> None:
@@ -193,6 +210,7 @@ class ContextActor:
         self.admission.plans.close()
         for actor in self.libraries.actors.values():
             actor.close()
+        self.elsewhere.close(list(self.admission.buffers.values()))
         self.admission.buffers.clear()
         self.pool.trim()
         self.admission.arenas.close()
@@ -254,9 +272,38 @@ class ContextActor:
         self.device.trim()
         self.admission.memory_was_freed()
 
-    def _trim(self, _: Any) -> None:
-        self.pool.trim()
+    def _trim(self, keep: int | None) -> None:
+        self.elsewhere.advance(look=True)
+        self.pool.trim(keep or 0)
         self.device.trim()
+
+    def _limit(self, limit: int | None) -> None:
+        self.pool.limit = limit
+        if limit is not None and self.pool.used + self.pool.cached > limit:
+            self.pool.trim(max(limit - self.pool.used, 0))
+
+    def _pool_stats(self) -> dict[str, Any]:
+        pool = self.pool
+        free, total = self.device.memory_info()
+        held = Counter(block.memory.nbytes for block in self.admission.buffers.values() if block.memory.nbytes)
+        kept = pool.classes()
+        return {
+            "used_bytes": pool.used,
+            "asked_bytes": pool.asked,
+            "cached_bytes": pool.cached,
+            "busy_bytes": sum(size * busy for size, (_, busy) in kept.items()),
+            "peak_bytes": pool.most,
+            "limit_bytes": pool.limit,
+            "free_bytes": free,
+            "total_bytes": total,
+            "hits": pool.hits,
+            "misses": pool.misses,
+            "trimmed_bytes": pool.trimmed,
+            "classes": [
+                {"block_bytes": size, "in_use": held[size], "cached": kept.get(size, (0, 0))[0]}
+                for size in sorted(held.keys() | kept.keys())
+            ],
+        }
 
     def _trace(self, install: Any) -> None:
         self.ledger.trace = KernelTrace() if install else None

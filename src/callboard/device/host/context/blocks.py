@@ -151,8 +151,10 @@ class BlockPool:
 
     Attributes:
         limit: Most bytes in use at once; None for no limit.
-        used: Bytes in use (of whole blocks).
+        used: Bytes in use (of whole blocks); ``asked`` is what was asked for of these, ``most`` the most it has been.
         cached: Bytes kept for reuse.
+        hits, misses: Blocks taken from the cache, and from the device.
+        trimmed: Bytes given back to the device so far.
         release: Gives memory back to the device.
     """
 
@@ -160,8 +162,9 @@ class BlockPool:
         self._device = device
         self._free: dict[int, list[Block]] = {}
         self.limit = limit
-        self.used = 0
+        self.used = self.asked = self.most = 0
         self.cached = 0
+        self.hits = self.misses = self.trimmed = 0
         self.release: Callable[[Memory], None] = device.release
 
     def take(self, nbytes: int) -> Block:
@@ -184,10 +187,15 @@ class BlockPool:
         if kept:
             block = kept.pop()
             self.cached -= size
+            self.hits += 1
             block.nbytes = nbytes
         else:
             block = Block(self._allocate(size), nbytes)
+            self.misses += 1
         self.used += size
+        self.asked += nbytes
+        if self.used > self.most:
+            self.most = self.used
         return block
 
     def has(self, nbytes: int) -> bool:
@@ -204,30 +212,40 @@ class BlockPool:
     def adopt(self, block: Block) -> None:
         """Count a block that came from elsewhere as in use."""
         self.used += block.memory.nbytes
+        self.asked += block.nbytes
+        self.most = max(self.most, self.used)
 
     def give(self, block: Block) -> None:
         """Keep a block for reuse; its hazards stay with it."""
         size = block.memory.nbytes
         self.used -= size
+        self.asked -= block.nbytes
         self.cached += size
         block.source = None
         block.buffer = 0
         self._free.setdefault(size, []).append(block)
 
-    def trim(self) -> None:
-        """Release cached blocks that nothing in flight uses to the device."""
-        for size, kept in list(self._free.items()):
-            busy: list[Block] = []
-            for block in kept:
-                if block.idle():
+    def trim(self, keep: int = 0) -> None:
+        """Release cached blocks that nothing in flight uses, the largest first, down to ``keep`` bytes."""
+        for size in sorted(self._free, reverse=True):
+            kept = self._free[size]
+            left: list[Block] = []
+            while kept:
+                block = kept.pop(0)  # the one that was used longest ago
+                if self.cached > keep and block.idle():
                     self.cached -= size
+                    self.trimmed += size
                     self.release(block.memory)
                 else:
-                    busy.append(block)
-            if busy:
-                self._free[size] = busy
+                    left.append(block)
+            if left:
+                self._free[size] = left
             else:
                 del self._free[size]
+
+    def classes(self) -> dict[int, tuple[int, int]]:
+        """By bytes of a block: how many such blocks are kept, and how many of these work in flight still uses."""
+        return {size: (len(kept), sum(not block.idle() for block in kept)) for size, kept in self._free.items()}
 
     def busy(self) -> Iterator[Block]:
         """Cached blocks that something in flight still uses."""

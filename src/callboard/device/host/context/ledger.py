@@ -50,6 +50,15 @@ class Ledger:
             messages.failed(*failure)
         return messages.all
 
+    def answer(self, op: int, answer: Any) -> None:
+        """Settle an op that was not enqueued, with its answer; None where it has none."""
+        if answer is None:
+            self._done.append(op)
+        else:
+            self._values.append((op, answer))
+        if self.trace is not None:
+            self.trace.completed(op, ok=True)
+
     def refuse(self, op: Pending, error: BaseException) -> None:
         """Fail an op that was not launched."""
         self.fail(op, as_failure(op.id, error))
@@ -100,6 +109,8 @@ class Ledger:
         try:
             if op.status is not None:
                 op.status.check(b"" if op.outcome is None else op.outcome.take())
+                if op.plan is not None and op.plan.answers:
+                    op.answer = op.status.answer()
         except (ContextPoisoned, Unrecoverable):
             raise
         except Exception as error:  # raised by a library's check: the op's own failure

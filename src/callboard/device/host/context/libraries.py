@@ -38,6 +38,11 @@ class LibraryActor:
         self._device = device
         self._broken = False
 
+    @property
+    def max_plans(self) -> int | None:
+        """How many plans are kept, as the library says."""
+        return self.library.max_plans
+
     def bind(self, plan: Plan) -> None:
         """Let the plan launch here; its state is made separately.
 
@@ -52,6 +57,8 @@ class LibraryActor:
         query_size = self._cls.size_table.get(type(plan.op))
         if query_size is not None and (plan.open or query_size.due(plan.op)):
             plan.late, plan.query_size = launch, getattr(self.library, query_size.method)
+        elif plan.op.fence is not None:
+            plan.late = launch
         else:
             plan.launch = launch
 
@@ -108,6 +115,7 @@ class Libraries:
 
     Attributes:
         classes: What the backend serves, by name.
+        streams: Give each its stream.
         name: Of the backend.
         actors: Those that have been made.
     """
@@ -117,7 +125,7 @@ class Libraries:
     ) -> None:
         self._device = device
         self.classes = classes
-        self._streams = streams
+        self.streams = streams
         self.name = name
         self.actors: dict[str, LibraryActor] = {}
 
@@ -148,11 +156,11 @@ class Libraries:
     def _actor(self, lib: str) -> LibraryActor:
         actor = self.actors.get(lib)
         if actor is None:
-            timeline = self._streams.acquire(lib)
+            timeline = self.streams.acquire(lib)
             try:
                 actor = LibraryActor(lib, self.classes[lib], self._device, timeline)
             except BaseException:  # passed on: every call of a library that is not there comes here
-                self._streams.release(timeline)
+                self.streams.release(timeline)
                 raise
             self.actors[lib] = actor
         return actor

@@ -14,9 +14,15 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
+from callboard.core.op import Fence
 from callboard.device.protocol.messages import Plain
 
 __all__ = ["NOTHING", "Holds", "Parking"]
+
+Libs = str | tuple[str, ...] | None
+
+
+FENCES = ("behind", "between")
 
 
 class Holds:
@@ -54,14 +60,15 @@ class Parked:
         number: Its place in program order.
         message, again: Called as ``again(message)`` when it can go on.
         reads, writes, lib, own: As :meth:`Parking.park` takes them.
+        libs: The libraries of ``lib``.
         leads: Later messages of the same library park behind it.
-        yields: It leads no more once a held buffer is all that it waits for.
+        fence: As of :attr:`Op.fence`: it stays behind all parked messages; ``"between"``: later ones stay behind it.
         ahead: Number of earlier parked messages that it conflicts with.
         behind: Later parked messages that count it in their ``ahead``.
     """
 
     __slots__ = (
-        *("again", "ahead", "behind", "leads", "lib", "message", "number", "own", "reads", "writes", "yields"),
+        *("again", "ahead", "behind", "fence", "leads", "lib", "libs", "message", "number", "own", "reads", "writes"),
     )
 
     def __init__(
@@ -70,10 +77,10 @@ class Parked:
         message: Plain,
         reads: Collection[int],
         writes: Collection[int],
-        lib: str | None,
+        lib: Libs,
         own: Holds,
         leads: bool,
-        yields: bool,
+        fence: Fence | None,
     ) -> None:
         self.number = number
         self.message = message
@@ -81,17 +88,12 @@ class Parked:
         self.reads = reads
         self.writes = writes
         self.lib = lib
+        self.libs = lib if isinstance(lib, tuple) else (lib,) if lib else ()
         self.own = own
         self.leads = leads
-        self.yields = yields
+        self.fence = fence
         self.ahead = 0
         self.behind: list[Parked] = []
-
-    def conflicts(self, later: "Parked") -> bool:
-        """Whether a later message must stay behind this one because of a buffer."""
-        return any(b in self.writes for b in (*later.reads, *later.writes)) or any(
-            b in self.reads for b in later.writes
-        )
 
     def __lt__(self, other: "Parked") -> bool:
         return self.number < other.number
@@ -120,6 +122,7 @@ class Parking:
         self._number = 0
         self._users: dict[int, Users] = {}
         self._last: dict[str, Parked] = {}  # by library
+        self._fence: Parked | None = None  # the last one that all later messages stay behind
         # Messages with none ahead of them wait for one of these:
         self._until: dict[object, list[Parked]] = {}
         self._held_from_readers: dict[int, list[Parked]] = {}
@@ -138,19 +141,33 @@ class Parking:
     def __len__(self) -> int:
         return len(self._parked)
 
-    def blocks(self, reads: Iterable[int], writes: Iterable[int], lib: str | None, own: Holds = NOTHING) -> bool:
+    def blocks(
+        self,
+        reads: Iterable[int],
+        writes: Iterable[int],
+        lib: Libs,
+        own: Holds = NOTHING,
+        fence: Fence | None = None,
+    ) -> bool:
         """Whether a message that reads and writes these buffers must park.
 
         Args:
             reads, writes: Buffers that it only reads; buffers that it writes, makes or frees.
-            lib: Its library, or resident actor. None for a free: it is ordered by its buffers only, and does not wait
-                for memory.
+            lib: Its library, or resident actor; of a recording, all its libraries. None for a free: it is ordered by
+                its buffers only, and does not wait for memory.
             own: Holds of the same resident actor: its calls do not block each other.
+            fence: Of the op; it stays behind all that is parked.
         """
         if self._current is not None:
             return False  # it is admitted again because nothing blocks it
-        if lib is not None and (self.closed or lib in self._last):
-            return True
+        if (self._fence is not None and lib is not None) or (fence in FENCES and self._parked):
+            return True  # a free passes: what it gives back may be what the fence waits for
+        if lib is not None:
+            if self.closed:
+                return True
+            last = self._last
+            if any(one in last for one in lib) if isinstance(lib, tuple) else lib in last:
+                return True
         users = self._users
         for b in reads:
             if b in users and users[b].writer is not None:
@@ -163,26 +180,25 @@ class Parking:
         again: Callable[[Any], None],
         reads: Collection[int],
         writes: Collection[int],
-        lib: str | None,
+        lib: Libs,
         own: Holds = NOTHING,
         until: object = None,
         leads: bool = True,
-        yields: bool = False,
+        fence: Fence | None = None,
     ) -> None:
         """Keep a message until nothing blocks it; then ``again(message)`` admits it, or parks it once more.
 
         Args:
             message: The message.
             again: Called with the message.
-            reads, writes, lib, own: As in :meth:`blocks`.
+            reads, writes, lib, own, fence: As in :meth:`blocks`.
             until: What it waits for once no message is ahead of it; :meth:`come` is called with the same object. None:
                 it is blocked, or the parking is closed.
             leads: Later messages of the same library park behind it.
-            yields: They do so only until a held buffer is all that it waits for.
         """
         parked = self._current
         if parked is None:
-            parked = self._enter(Parked(self._number, message, reads, writes, lib, own, leads, yields))
+            parked = self._enter(Parked(self._number, message, reads, writes, lib, own, leads, fence))
         else:
             self._current = None  # it keeps its place
         parked.again = again
@@ -246,8 +262,12 @@ class Parking:
     def _enter(self, parked: Parked) -> Parked:
         """Put a message behind all messages that it conflicts with."""
         self._number += 1
+        ahead: set[Parked] = set(self._parked) if parked.fence in FENCES else set()
         self._parked.add(parked)
-        ahead: set[Parked] = set()
+        if self._fence is not None and parked.lib is not None:
+            ahead.add(self._fence)
+        if parked.fence == "between":
+            self._fence = parked
         for b in parked.reads:
             users = self._users.get(b)
             if users is not None and users.writer is not None:
@@ -258,11 +278,11 @@ class Parking:
                 ahead |= users.readers
                 if users.writer is not None:
                     ahead.add(users.writer)
-        if parked.lib:
-            if parked.lib in self._last:
-                ahead.add(self._last[parked.lib])
+        for lib in parked.libs:
+            if lib in self._last:
+                ahead.add(self._last[lib])
             if parked.leads:
-                self._last[parked.lib] = parked
+                self._last[lib] = parked
         for b in parked.reads:
             self._users.setdefault(b, Users()).readers.add(parked)
         for b in parked.writes:
@@ -277,6 +297,8 @@ class Parking:
     def _leave(self, parked: Parked) -> None:
         """A message has been admitted: it no longer blocks the messages behind it."""
         self._parked.discard(parked)
+        if self._fence is parked:
+            self._fence = None
         for buffers in (parked.reads, parked.writes):
             for b in buffers:
                 users = self._users.get(b)
@@ -287,8 +309,7 @@ class Parking:
                     users.writer = None
                 if users.writer is None and not users.readers:
                     del self._users[b]
-        if parked.lib and self._last.get(parked.lib) is parked:
-            del self._last[parked.lib]
+        self._lead_no_more(parked)
         for other in parked.behind:
             other.ahead -= 1
             if not other.ahead:
@@ -299,24 +320,15 @@ class Parking:
         b = self._held(parked.reads, parked.writes, parked.own)
         if b is None:
             heapq.heappush(self._ready_frees if parked.lib is None else self._ready, parked)
-            return
-        if b in parked.writes:
+        elif b in parked.writes:
             self._held_from_writer[b] = parked
         else:
             self._held_from_readers.setdefault(b, []).append(parked)
-        if parked.leads and parked.yields:
-            self._yield(parked)
 
-    def _yield(self, parked: Parked) -> None:
-        """Let the messages go on that were behind this one only because they are of its library."""
-        parked.leads = False
-        if parked.lib and self._last.get(parked.lib) is parked:
-            del self._last[parked.lib]
-        for other in [other for other in parked.behind if not parked.conflicts(other)]:
-            parked.behind.remove(other)
-            other.ahead -= 1
-            if not other.ahead:
-                self._go(other)
+    def _lead_no_more(self, parked: Parked) -> None:
+        for lib in parked.libs:
+            if self._last.get(lib) is parked:
+                del self._last[lib]
 
     def _held(self, reads: Iterable[int], writes: Iterable[int], own: Holds) -> int | None:
         """A buffer that another actor's call holds and that these uses conflict with; None if there is none."""

@@ -4,20 +4,22 @@ import contextlib
 import copy
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from callboard.core import plugins
 from callboard.core.backend import Status
 from callboard.core.errors import AccelError, ContextPoisoned, LibraryError, Unrecoverable, UnsupportedOp
 from callboard.core.layout import Layout, OpenLayout
 from callboard.core.library import Extents
-from callboard.core.op import OPS, Op, info_of, outputs_of
+from callboard.core.op import OPS, Fence, Op, info_of, outputs_of
 from callboard.core.operand import Operand, Role
 from callboard.core.opinfo import read_signature
 from callboard.device.host.context.blocks import BindingCache
 from callboard.device.protocol.messages import Call
+from callboard.device.protocol.recording import Script
 
 if TYPE_CHECKING:
+    from callboard.device.host.context.admission.graphs import GraphActor
     from callboard.device.host.context.libraries import LibraryActor
     from callboard.device.host.context.timelines import Timeline
 
@@ -27,7 +29,11 @@ _log = logging.getLogger(__name__)
 
 MAX_PLANS = 8192
 """Plans kept per library that sets no limit; beyond that, the least recently used ones, half this many, are dropped."""
+MAX_CACHED = 32
+"""Operands of a call whose resolved bindings are kept; a tuple of thousands is seldom the same twice."""
 HOST_ROLES = (Role.HOST_IN, Role.HOST_OUT)
+GRAPH = "graph"
+"""The library of the plans of recordings."""
 
 
 class Binding(NamedTuple):
@@ -60,32 +66,42 @@ class Plan:
     Attributes:
         op: The message, with placeholders.
         bindings: One for each operand that a call passes.
-        numbers: ``(position, complex)`` of the scalars that are passed by value.
+        numbers: ``(position, position in a tuple or -1, complex)`` of the scalars that are passed by value.
         reals: Their positions as a slice, if all are real and adjacent.
         makes: ``(position, position in a struct operand or -1, layout)`` of the outputs to allocate; there are
             ``fresh`` of them.
         arity: Length of a call's ``bindings``.
-        binding_cache: Resolved bindings; None if operands may lie in arenas or in tuples.
+        binding_cache: Resolved bindings; None if operands may lie in arenas, or are many.
         value: Layout of the output whose value is the reply; None if the reply is not a value.
         blank: Arguments of the launch before a call fills them in.
         launch: The library's bound method; None until the plan is ready, and while outputs have to be sized first.
         query_size: The library's bound method to run before the launch, to size outputs or because it blocks; None if
             there is none.
-        late: The library's bound method that is launched after ``query_size``; None without one.
+        late: The library's bound method that is launched after ``query_size``, or behind other ops (:attr:`Op.fence`);
+            None without one.
         state: What the library's prepare returned; closed, if it has ``close``, when the plan is dropped.
         error: Why this signature cannot be executed.
         held: Number of inline launches in a row that took too long.
         used: Sequence number of the last launch.
         launched: Number of launches.
+        pooled: The memory of its outputs is the pool's.
         pins: Number of reasons to keep it: calls that are parked until they can use it, recordings that name it.
+        recording: Id of the recording that it replays; 0: it is a plan of an op.
+        order: The library, or those of a recording, whose parked ops its calls stay behind.
+        fence: How it is ordered beside its operands (:attr:`Op.fence`); None where it is refused.
+        answers: The op is answered with what its status finds out (:attr:`Op.answers`).
+        beside: Timelines of these libraries, whose workspaces its launches use; of a recording.
     """
 
     __slots__ = (
+        "answers",
         "arity",
+        "beside",
         "binding_cache",
         "bindings",
         "blank",
         "error",
+        "fence",
         "fresh",
         "held",
         "late",
@@ -96,9 +112,12 @@ class Plan:
         "numbers",
         "op",
         "open",
+        "order",
         "pins",
+        "pooled",
         "query_size",
         "reals",
+        "recording",
         "state",
         "tag",
         "used",
@@ -108,16 +127,18 @@ class Plan:
     def __init__(self, op: Op[Any, Any]) -> None:
         info = info_of(type(op))
         self.op = op
-        self.tag = info.tag
+        self._begin(info.tag)
+        self.fence: Fence | None = op.fence
+        self.answers = op.answers is not None
         made = outputs_of(op)
         self.blank: list[Any] = [None] * len(info.dynamic)
         bindings: list[Binding] = []
-        numbers: list[tuple[int, bool]] = []
+        numbers: list[tuple[int, int, bool]] = []
         for at, item, name, role, value in info.leaves(op):
             if isinstance(value, Operand):
                 bindings.append(_binding(at, item, role, value, name))
             else:
-                numbers.append((at, isinstance(value, complex)))
+                numbers.append((at, item, isinstance(value, complex)))
         at_of = {field.name: at for at, field in enumerate(info.dynamic)}
         makes: list[tuple[int, int, Layout]] = []
         for name, layout in made.items():
@@ -129,27 +150,68 @@ class Plan:
         self.reals = _row(numbers)
         self.makes = tuple(makes)
         self.arity = 2 * len(bindings)
-        self.binding_cache = None if any(binding.host or binding.item >= 0 for binding in bindings) else BindingCache()
+        cached = len(bindings) <= MAX_CACHED and not any(binding.host for binding in bindings)
+        self.binding_cache = BindingCache() if cached else None
         self.fresh = len(makes)
+        self.pooled = op.memory is None
         self.open = any(isinstance(layout, OpenLayout) for layout in made.values())
         self.value: Layout | None = made.get(op.returns[0]) if op.value else None
-        self.library: LibraryActor | None = None
+        self.state: Any = op
+
+    def _begin(self, tag: str) -> None:
+        self.tag = tag
+        self.order: str | tuple[str, ...] = self.lib
+        self.beside: tuple[Timeline, ...] = ()
+        self.fence = None
+        self.answers = False
+        self.pooled = True
+        self.library: LibraryActor | GraphActor | None = None
         self.launch: Callable[..., Status | None] | None = None
         self.late: Callable[..., Status | None] | None = None
         self.query_size: Callable[..., Extents] | None = None
-        self.state: Any = op
         self.error: AccelError | None = None
-        self.used = self.launched = self.pins = self.held = 0
+        self.used = self.launched = self.pins = self.held = self.recording = 0
+
+    @classmethod
+    def of_recording(cls, script: Script, order: tuple[str, ...]) -> Self:
+        """The plan of the replays of a recording. Its operands are those of the script, then come its numbers.
+
+        Args:
+            script: The recording.
+            order: Its libraries, but for those whose calls may be launched in any order.
+        """
+        plan = cls.__new__(cls)
+        plan._begin("graph.replay")
+        plan.recording, plan.order = script.id, order
+        plan.bindings = tuple(
+            Binding(at, -1, False, o.reads, o.writes, o.whole, o.low, o.high, o.name)
+            for at, o in enumerate(script.operands)
+        )
+        drawn = 1 + 2 * sum(len(step.drawn) for step in script.steps)
+        plan.numbers = tuple((len(plan.bindings) + i, -1, False) for i in range(drawn))
+        plan.reals = _row(plan.numbers)
+        plan.blank = [None] * (len(plan.bindings) + drawn)
+        plan.arity = 2 * len(plan.bindings)
+        plan.binding_cache = BindingCache()
+        plan.makes, plan.fresh, plan.open, plan.value = (), 0, False, None
+        return plan
 
     def fill(self, values: list[Any], numbers: Sequence[int | float]) -> None:
         """Put a call's numbers into the arguments of the launch."""
         given = iter(numbers)
-        for at, is_complex in self.numbers:
-            values[at] = complex(next(given), next(given)) if is_complex else next(given)
+        for at, item, is_complex in self.numbers:
+            number = complex(next(given), next(given)) if is_complex else next(given)
+            if item < 0:
+                values[at] = number
+            elif item == 0:
+                values[at] = [number]
+            else:
+                values[at].append(number)
 
     def refuse(self, error: AccelError) -> None:
         """Make every call of this signature fail with this error."""
         self.error = error
+        self.fence = None
 
     @property
     def ready(self) -> bool:
@@ -191,16 +253,12 @@ class Plan:
     @property
     def leads(self) -> bool:
         """Whether later calls of its library park behind a parked call of this plan."""
-        return self.launch is None or not self.stateless
-
-    @property
-    def stateless(self) -> bool:
-        """Whether calls of its library may be launched in any order: a get of one array must not delay the others."""
-        return self.tag.startswith("memory.")
+        # `memory` has no state: a get of one array must not delay the gets of others, nor must a copy that is prepared.
+        return not self.tag.startswith("memory.")
 
     def named(self, call: Call) -> tuple[list[int], list[int]]:
-        """Buffers that a call only reads, and buffers that it writes or makes."""
-        reads: list[int] = []
+        """Buffers that a call only reads, and buffers that it writes or makes. A recording is read as a buffer."""
+        reads: list[int] = [self.recording] if self.recording else []
         writes = list(call.outputs)
         for binding, buffer in zip(self.bindings, call.bindings[::2], strict=False):
             if not binding.host:
@@ -264,7 +322,7 @@ class Plans:
         """Keep a new plan, bound to its library."""
         assert plan.library is not None
         kept = self._libraries.setdefault(plan.library.lib, Kept())
-        limit = plan.library.library.max_plans
+        limit = plan.library.max_plans
         if len(kept.plans) >= (MAX_PLANS if limit is None else limit):
             unused = [(p.used, h) for h, p in kept.plans.items() if p.ready and not p.pins]
             unused.sort()
@@ -284,8 +342,28 @@ class Plans:
         """Close a plan that was made for a library handle which has been given up meanwhile."""
         self._leaving.append(plan)
 
+    def recording(self, recording: int) -> Plan | None:
+        """The plan of a recording, by its id."""
+        kept = self._libraries.get(GRAPH)
+        plans = () if kept is None else kept.plans.values()
+        return next((plan for plan in plans if plan.recording == recording), None)
+
+    def release_recording(self, recording: int) -> None:
+        """The application has given a recording up, or it was refused: drop its plan."""
+        kept = self._libraries.get(GRAPH)
+        if kept is not None:
+            for signature in [s for s, plan in kept.plans.items() if plan.recording == recording]:
+                self._drop(kept, signature)
+
+    def recordings_of(self, lib: str) -> list[tuple[bytes, Plan]]:
+        """The plans of recordings with ops of a library, by signature."""
+        kept = self._libraries.get(GRAPH)
+        return [] if kept is None else [(s, plan) for s, plan in kept.plans.items() if lib in plan.state.libs]
+
     def forget(self, lib: str) -> None:
-        """Drop all plans of a library."""
+        """Drop all plans of a library, and of recordings with ops of it: they are recorded again when they are used."""
+        for signature, _ in self.recordings_of(lib):
+            self._drop(self._libraries[GRAPH], signature)
         kept = self._libraries.get(lib)
         if kept is not None:
             for signature in list(kept.plans):
@@ -332,6 +410,8 @@ class Plans:
         kept.hits += _hits([plan])
         if plan.ready:
             self._leaving.append(plan)
+        elif plan.recording:
+            plan.close()
 
 
 def _hits(plans: Iterable[Plan]) -> int:
@@ -361,9 +441,9 @@ def read_plan(signature: bytes) -> Plan:
 def unreadable(error: AccelError) -> Plan:
     """A stand-in for a plan whose signature cannot be read: every call is refused with ``error``."""
     plan = Plan.__new__(Plan)
-    plan.error, plan.tag = error, "?"
-    plan.launch = plan.late = plan.query_size = None
-    plan.makes, plan.bindings, plan.pins = (), (), 0
+    plan._begin("?")
+    plan.error = error
+    plan.makes, plan.bindings = (), ()
     return plan
 
 
@@ -384,9 +464,9 @@ def _binding(at: int, item: int, role: Role, operand: Operand, name: str) -> Bin
     )
 
 
-def _row(numbers: Sequence[tuple[int, bool]]) -> slice | None:
-    """The positions of numbers as a slice, if all are real and adjacent; otherwise None."""
-    if not numbers or any(is_complex for _, is_complex in numbers):
+def _row(numbers: Sequence[tuple[int, int, bool]]) -> slice | None:
+    """The positions of numbers as a slice, if all are real, adjacent and in no tuple; otherwise None."""
+    if not numbers or any(is_complex or item >= 0 for _, item, is_complex in numbers):
         return None
     first, count = numbers[0][0], len(numbers)
-    return slice(first, first + count) if [at for at, _ in numbers] == list(range(first, first + count)) else None
+    return slice(first, first + count) if [at for at, _, _ in numbers] == list(range(first, first + count)) else None

@@ -117,6 +117,7 @@ class SizeQuery:
         self.error: AccelError | None = None
         self._sources = sources
         timeline = plan.timeline
+        timeline.catch_up()
         timeline.issued += 1  # without a launch: it is done when all that the operands wait for is done
         self._next_seq = timeline.issued
         timeline.seal()

@@ -349,6 +349,7 @@ class ContextHost:
             if not generation:
                 self._context.warm_up()
             self._channel.busy(None)
+        self._context.device.generation = generation
         if generation and self._residents is not None:
             self._residents.enter(self._context)
         extra = {"compute_capability": list(self._context.device.info.compute_capability)}

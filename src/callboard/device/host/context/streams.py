@@ -22,6 +22,7 @@ class StreamAllocator(abc.ABC):
         self._device = device
         self._priorities = priorities
         self.timelines: list[Timeline] = []
+        self._fence: tuple[Timeline, int] | None = None  # what timelines made from now on run behind
 
     @abc.abstractmethod
     def acquire(self, actor: str) -> Timeline:
@@ -34,7 +35,22 @@ class StreamAllocator(abc.ABC):
         """A timeline of its own, with the actor's priority."""
         timeline = Timeline(self._device.stream(self._priorities.get(actor or "", 0)))
         self.timelines.append(timeline)
+        if self._fence is not None:
+            timeline.follow(*self._fence)
         return timeline
+
+    def behind_all(self, timeline: Timeline) -> None:
+        """Make work that is enqueued there from now on run behind all work enqueued so far."""
+        for other in self.timelines:
+            if other is not timeline:
+                timeline.follow(other, other.issued)
+
+    def all_behind(self, timeline: Timeline) -> None:
+        """Make all work that is enqueued elsewhere from now on run behind the last op there."""
+        self._fence = timeline, timeline.issued
+        for other in self.timelines:
+            if other is not timeline:
+                other.follow(timeline, timeline.issued)
 
 
 class PerActorAllocator(StreamAllocator):

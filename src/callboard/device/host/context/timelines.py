@@ -45,9 +45,11 @@ class Timeline:
             that their completion does not have to wait for that launch as well.
         completed: Last sequence number known to be done.
         ops: Ops that are launched and not settled, in order of their sequence numbers.
+        behind: Sequence numbers of other timelines that the next launch has to wait for (:meth:`catch_up`): replays of
+            recordings, which use the workspaces of this timeline's library.
     """
 
-    __slots__ = ("_follows", "_passed", "completed", "events", "issued", "ops", "sealed", "stream", "trails")
+    __slots__ = ("_follows", "_passed", "behind", "completed", "events", "issued", "ops", "sealed", "stream", "trails")
 
     def __init__(self, stream: AccelStream) -> None:
         self.stream = stream
@@ -55,6 +57,7 @@ class Timeline:
         self.events: deque[tuple[int, AccelEvent]] = deque()
         self.ops: deque[Pending] = deque()
         self.trails = False
+        self.behind: dict[Timeline, int] = {}
         self._passed: dict[
             Timeline, int
         ] = {}  # by other timeline: the sequence number that this stream waits for already
@@ -118,6 +121,12 @@ class Timeline:
             if other.completed < seq:
                 return True
         return False
+
+    def catch_up(self) -> None:
+        """Make work that is enqueued from now on run after what is noted in ``behind``."""
+        behind, self.behind = self.behind, {}
+        for other, seq in behind.items():
+            self.follow(other, seq)
 
     def follow(self, other: "Timeline", seq: int) -> None:
         """Make work that is enqueued from now on run after ``seq`` of another timeline."""

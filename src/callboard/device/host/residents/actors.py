@@ -302,11 +302,12 @@ class HostActors:
             and len(running) == len(ready)
             and all(actor is alone for actor, _ in ready)
         ):
-            self.helm.pass_to(alone)
+            self.helm.pass_to(alone, self._hand_over)
+            return
         self._hand_over()
 
     def _hand_over(self) -> None:
-        """Queue what is ready; the helm may be another thread's then."""
+        """Queue what is ready."""
         assert self._stage is not None
         admission = self._stage.admission
         ready, admission.ready = admission.ready, []

@@ -29,7 +29,7 @@ def lead(actor: "ActorThread", host: "HostActors", item: Item) -> Failure | None
     """
     helm = host.helm
     assert helm is not None
-    terms = helm.terms
+    terms = helm.enter()
     host.channel.serve_here()
     while actor.is_short:
         helm.begin()

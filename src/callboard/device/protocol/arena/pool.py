@@ -354,15 +354,21 @@ class ArenaPool:
 
     # -- leased arrays -------------------------------------------------------------------------------------------------
 
-    def lease(self, shape: tuple[int, ...], dtype: "np.dtype[Any]") -> "np.ndarray[Any, Any]":
+    def lease(
+        self, shape: tuple[int, ...], dtype: "np.dtype[Any]", then: Callable[[], None] | None = None
+    ) -> "np.ndarray[Any, Any]":
         """A row-major array in a slot, which comes back when the array and all views of it are gone.
+
+        Args:
+            shape, dtype: Of the array.
+            then: Called when the slot has come back, by a finalizer: on any thread, and it must not wait.
 
         Raises:
             MailboxFull, OutOfMemory, DeviceStopped, RuntimeError: As :meth:`take`.
         """
         slot = self.take(math.prod(shape) * dtype.itemsize)
         lease = _Lease(slot)
-        weakref.finalize(lease, self._returned.append, slot).atexit = False
+        weakref.finalize(lease, _return, self._returned, slot, then).atexit = False
         return np.asarray(lease).view(dtype).reshape(shape)
 
     def find(self, array: "np.ndarray[Any, Any]") -> tuple[int, int] | None:
@@ -371,13 +377,18 @@ class ArenaPool:
         Returns:
             Arena id and offset in bytes; None for any other array.
         """
+        return self.find_view(array) if array.flags.c_contiguous else None
+
+    def find_view(self, array: "np.ndarray[Any, Any]") -> tuple[int, int] | None:
+        """As :meth:`find`, of an array of any strides that are not negative: where its element 0 lies."""
         addresses = self._addresses
-        if not addresses or not array.flags.c_contiguous:
+        if not addresses or min(array.strides, default=0) < 0:
             return None
+        reach = sum((n - 1) * s for n, s in zip(array.shape, array.strides, strict=True)) if array.size else 0
         address: int = array.__array_interface__["data"][0]
         at = bisect_right(addresses, address, key=_address) - 1
         arena = self._arenas.get(addresses[at][1]) if at >= 0 else None
-        if arena is None or address + array.nbytes > arena.address + arena.nbytes:
+        if arena is None or address + reach + array.itemsize > arena.address + arena.nbytes:
             return None
         return arena.id, address - arena.address
 
@@ -393,6 +404,12 @@ class ArenaPool:
         self._lock = threading.Lock()
         for arena in self._arenas.values():
             arena.close_descriptor()
+
+
+def _return(returned: "deque[Slot]", slot: Slot, then: Callable[[], None] | None) -> None:
+    returned.append(slot)
+    if then is not None:
+        then()
 
 
 def _address(entry: tuple[int, int]) -> int:

@@ -12,6 +12,8 @@ import msgspec
 from callboard.core.backend import AccelDevice
 from callboard.core.errors import AccelError, OutOfMemory, ShapeError, Withdrawn
 from callboard.device.host.context.admission.arenas import Arenas
+from callboard.device.host.context.admission.elsewhere import Elsewhere
+from callboard.device.host.context.admission.graphs import Graphs
 from callboard.device.host.context.admission.launching import Launching
 from callboard.device.host.context.admission.refusing import Refusing
 from callboard.device.host.context.blocks import Block, BlockPool
@@ -20,7 +22,9 @@ from callboard.device.host.context.libraries import Libraries
 from callboard.device.host.context.parking import Parking
 from callboard.device.host.context.plans import Plan, Plans, read_plan, unreadable
 from callboard.device.host.context.preparing import Helper, Sizing
+from callboard.device.host.context.streams import StreamAllocator
 from callboard.device.protocol.messages import Call, Plain
+from callboard.device.protocol.recording import MARK
 
 __all__ = ["Admission"]
 
@@ -34,6 +38,7 @@ class Admission:
     Attributes:
         launching, refusing: What becomes of a call.
         plans: What the signatures mean that have been seen.
+        graphs: Makes the plans of recordings.
         sizing: Sizes outputs whose extents depend on data.
         buffers: Block of every buffer that the application can name.
         arenas: Those that the application has announced.
@@ -43,7 +48,9 @@ class Admission:
         self,
         device: AccelDevice,
         pool: BlockPool,
+        elsewhere: Elsewhere,
         libraries: Libraries,
+        streams: StreamAllocator,
         ledger: Ledger,
         parking: Parking,
         helper: Helper,
@@ -52,6 +59,7 @@ class Admission:
     ) -> None:
         self._pool = pool
         self._libraries = libraries
+        self._streams = streams
         self._ledger = ledger
         self._parking = parking
         self._helper = helper
@@ -60,8 +68,11 @@ class Admission:
         self.plans = Plans()
         self.buffers: dict[int, Block] = {}
         self.arenas = arenas
+        self.graphs = Graphs(device, libraries.streams, self.plans, self._plan)
         self.refusing = Refusing(device, libraries, ledger, self.plans, self.buffers)
-        self.launching = Launching(device, pool, ledger, self.refusing, self.buffers, self.arenas, self._short)
+        self.launching = Launching(
+            device, pool, elsewhere, ledger, self.refusing, self.buffers, self.arenas, self._short
+        )
         self.sizing = Sizing(
             self.buffers,
             parking,
@@ -131,18 +142,56 @@ class Admission:
         plan = self.plans.by_signature.get(call.signature) or self._plan(call.signature)
         refused = plan.error is not None or call.withdrawn
         if not plan.ready and not refused:
-            self._park(call, plan, until=plan)
-        elif self._parking.active and self._parking.blocks(*plan.named(call), plan.lib):
+            until = self.graphs.advance(plan) if plan.recording else plan
+            if until is not None:
+                self._park(call, plan, until=until)
+                return
+            refused = plan.error is not None
+        if self._parking.active and self._parking.blocks(*plan.named(call), plan.order, fence=plan.fence):
             self._park(call, plan)  # a refusal, too, has its place in the order: what is parked may still read or write
         elif refused:
             self.refusing.refuse(call, plan, plan.error or Withdrawn(f"{plan.tag} was cancelled before it was sent"))
         elif plan.query_size is not None:
             self.sizing.take(call, plan)
+        elif plan.late is not None:
+            self._launch_fence(call, plan)
         else:
             self._launch(call, plan)
 
     def _launch(self, call: Call, plan: Plan) -> None:
         (self.launching.launch if self._ledger.trace is None else self.launching.launch_traced)(call, plan)
+
+    def _launch_fence(self, call: Call, plan: Plan) -> None:
+        """Launch a call that is ordered beside more than its operands."""
+        timeline, fence = plan.timeline, plan.fence
+        if fence == "aside":
+            self._answer(call, plan)
+            return
+        self._streams.behind_all(timeline)
+        issued = timeline.issued
+        fenced = plan.sized(())
+        self._launch(call, fenced)
+        plan.used, plan.launched = fenced.used, fenced.launched
+        if fence == "between" and timeline.issued > issued:
+            self._streams.all_behind(timeline)
+
+    def _answer(self, call: Call, plan: Plan) -> None:
+        """Answer a call that enqueues nothing."""
+        assert plan.late is not None
+        trace = self._ledger.trace
+        began = 0.0 if trace is None else trace.clock()
+        values = plan.blank.copy()
+        try:
+            plan.fill(values, call.numbers)
+            status = plan.late(plan.timeline.stream, plan.state, *values)
+            answer = None if status is None else status.answer()
+        except Exception as e:  # of a library; what it means is classified
+            self.refusing.refuse(call, plan, self.refusing.classified(e, plan))
+            return
+        plan.launched += 1
+        if trace is not None:
+            trace.enqueued(call.id, plan.tag, plan.timeline.stream.id, began)
+        self._ledger.answer(call.id, answer)
 
     def _park(self, call: Call, plan: Plan, until: object = None) -> None:
         plan.pins += 1
@@ -152,7 +201,7 @@ class Admission:
             self._again(message)
 
         named = plan.named(call)
-        self._parking.park(call, again, *named, plan.lib, until=until, leads=plan.leads, yields=plan.stateless)
+        self._parking.park(call, again, *named, plan.order, until=until, leads=plan.leads, fence=plan.fence)
 
     def _again(self, message: Plain) -> None:
         assert isinstance(message, Call)
@@ -166,18 +215,23 @@ class Admission:
                 in_use.append(buffer)
                 continue
             block = self.buffers.get(buffer)
-            if block is not None and block.give(self._pool):
+            if block is None:
+                self.plans.release_recording(buffer)
+            elif block.give(self._pool):
                 del self.buffers[buffer]
         if in_use:
             parking.park(msgspec.structs.replace(call, outputs=in_use), self._again, (), in_use, None)
 
     def _plan(self, signature: bytes) -> Plan:
+        if signature.startswith(MARK):
+            return self.graphs.plan(signature)
         try:
             plan = read_plan(signature)
         except Exception as e:  # of bytes that the other end sent: what cannot be read is refused, whatever is wrong
             return unreadable(e if isinstance(e, AccelError) else ShapeError(f"{type(e).__name__}: {e}"))
         try:
             actor = self._libraries.serve(plan)
+            actor.timeline.catch_up()  # what the prepare enqueues comes behind replays with the same workspaces
             helper = actor.needs_helper(plan)
             if helper is False:
                 helper = not actor.prepare_at_once(plan)

@@ -3,6 +3,7 @@
 from callboard.core.backend import AccelDevice, Memory
 from callboard.core.errors import AccelError, ContextPoisoned, LibraryError, Unrecoverable
 from callboard.core.layout import OpenLayout
+from callboard.device.host.context.admission.graphs.replay import StepFailed, noted
 from callboard.device.host.context.admission.shortage import shortage
 from callboard.device.host.context.blocks import Block
 from callboard.device.host.context.ledger import Ledger
@@ -67,6 +68,9 @@ class Refusing:
         Raises:
             ContextPoisoned, Unrecoverable: The context is dead.
         """
+        if isinstance(error, StepFailed):
+            assert error.__cause__ is not None
+            return noted(self.classified(error.__cause__, error.plan), error.note)
         if isinstance(error, ContextPoisoned | Unrecoverable):
             raise error
         if isinstance(error, AccelError) and not isinstance(error, LibraryError):
@@ -87,6 +91,8 @@ class Refusing:
 
     def _give_up(self, actor: LibraryActor) -> None:
         """Drop the plans of a library; its stream has been synchronised."""
+        for _, plan in self._plans.recordings_of(actor.lib):  # their replays use the handle on another stream
+            plan.timeline.finish()
         self._plans.forget(actor.lib)
         timelines = list({a.timeline: None for a in self._libraries.actors.values()})  # sources may be of others
         for timeline in timelines:

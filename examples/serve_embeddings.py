@@ -1,0 +1,60 @@
+"""A real sentence encoder for two tenants, batched by length: its host is killed, and its weights are loaded anew."""
+
+import asyncio
+import functools
+import json
+import os
+import signal
+import sys
+import urllib.request
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import numpy as np
+
+import callboard as cb
+from callboard.serve import App, listening
+from callboard.serve.bundled.minilm import MiniLM, Tokens, model_folder, reference
+
+
+@asynccontextmanager
+async def lifespan(app: App, name: str) -> AsyncIterator[None]:
+    folder = model_folder()
+    async with cb.device(name, isolation="process") as gpu:
+
+        async def load() -> cb.DynamicBatchingServer[list[int], Any]:  # texts of like lengths share batches
+            embed = functools.partial(gpu.actor_of(cb.Props(MiniLM, str(folder))).call, MiniLM.embed)
+            options: Any = {"bucket": lambda tokens: len(tokens) // 16, "cost": len, "max_batch_cost": 1024}
+            return cb.DynamicBatchingServer(embed, idempotent=True, **options)
+
+        model, tenants = cb.ModelVersion("1", load), {"free": 1.0, "paid": 3.0}  # weights of their shares of tokens
+        app.add_embeddings("minilm", model, device=gpu, tenants=tenants, tokenize=Tokens(folder))
+        yield
+
+
+def post(url: str, **body: Any) -> Any:
+    request = urllib.request.Request(url, json.dumps(body).encode(), {"X-Tenant": "paid"})
+    with urllib.request.urlopen(request, timeout=30) as response:
+        return json.load(response)
+
+
+async def main(name: str) -> None:
+    texts, vectors = reference()  # as sentence-transformers computes them
+    app = App(lifespan=functools.partial(lifespan, name=name), tenant=lambda h: h["x-tenant"], model_control=True)
+    async with listening(app, port=0) as url:
+        ask = functools.partial(post, f"{url}/v1/embeddings", model="minilm", input=texts)
+        asking = [asyncio.create_task(asyncio.to_thread(ask)) for _ in range(4)]
+        await asyncio.to_thread(post, f"{url}/v2/repository/models/minilm/load")
+        gpu: Any = app.models["minilm"].device
+        os.kill(gpu.health().host_pid, signal.SIGKILL)
+        for found in await asyncio.gather(*asking, asyncio.to_thread(ask)):
+            assert np.allclose([each["embedding"] for each in found["data"]], vectors, atol=1e-4)
+        print(f"5 times {len(texts)} vectors, as expected; {gpu.health().restarts} context lost meanwhile")
+
+
+if __name__ == "__main__":
+    try:
+        asyncio.run(main(sys.argv[1] if len(sys.argv) > 1 else "auto"))
+    except cb.BackendUnavailable as e:  # a package is missing
+        print(e)

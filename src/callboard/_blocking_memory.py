@@ -1,0 +1,58 @@
+"""Pools of host memory, the blocking ones: of :mod:`callboard.sync`."""
+
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self
+
+from callboard._background import BackgroundLoop
+from callboard.core.dtype import DTypeLike
+from callboard.device.client.memory import pinned
+from callboard.device.client.memory.pinned import PinnedBuffer, PinnedStats
+
+__all__ = ["PinnedBufferPool"]
+
+
+class PinnedBufferPool:
+    """As :class:`callboard.PinnedBufferPool`; ``acquire`` blocks: ``with pool.acquire(n) as a:``."""
+
+    def __init__(self, background: BackgroundLoop, pool: pinned.PinnedBufferPool) -> None:
+        self._background = background
+        self._pool = pool
+
+    def acquire(
+        self, shape: int | Sequence[int], dtype: DTypeLike = "f32", *, timeout: float | None = None
+    ) -> PinnedBuffer:
+        """A buffer for an array; waits in line while the caps are reached. Errors as of the asynchronous pool."""
+        return self._background.run(self._pool.acquire(shape, dtype, timeout=timeout))
+
+    def stats(self) -> PinnedStats:
+        """Figures of now."""
+        return self._background.run(_stats(self._pool))
+
+    def trim(self) -> int:
+        """Unmap the device's host memory that nothing uses; says how many bytes that is."""
+        return self._background.run(_trim(self._pool))
+
+    def close(self) -> None:
+        """Hand out no more; who waits fails with ``DeviceStopped``. Buffers that are out stay valid."""
+        self._background.run(_close(self._pool))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+async def _stats(pool: pinned.PinnedBufferPool) -> PinnedStats:
+    return pool.stats()
+
+
+async def _trim(pool: pinned.PinnedBufferPool) -> int:
+    return pool.trim()
+
+
+async def _close(pool: pinned.PinnedBufferPool) -> None:
+    pool.close()

@@ -1,0 +1,48 @@
+"""How functions of whole lines are executed: one reduction of an expression; scans and sorts along the last axis."""
+
+from typing import Any, Literal
+
+from callboard.arrays.handles import Ref, axes_of, axis_of, cast, numbers_of, submit
+from callboard.arrays.manipulation import moveaxis
+from callboard.core.dtype import DType
+from callboard.kernel.cub import Scan
+from callboard.kernel.elementwise import Reduce
+
+__all__ = ["last", "reduced", "scanned"]
+
+
+def reduced(function: str, text: str, axis: Any, keepdims: bool, dtype: DType | None = None, /, **given: Any) -> Any:
+    """A reduction of an expression along some axes of its first array, which has the shape of them all.
+
+    Args:
+        function: For errors.
+        text: ``"sum(x * y)"``.
+        axis: One, several, or None for all.
+        keepdims: Keep the axes, with the extent 1.
+        dtype: In which a sum, product or mean is accumulated and given; as the engine chooses when None.
+        given: Arrays and numbers by name, in the order of their first place in the text.
+    """
+    operands, fields = numbers_of(given)
+    x = operands[0]
+    op = Reduce(
+        expression=text,
+        operands=operands,
+        axes=axes_of(function, x, axis),
+        keepdims=keepdims,
+        dtype=None if dtype is None else dtype.name,
+        **fields,
+    )
+    return submit(x, op)
+
+
+def last(function: str, x: Ref, axis: Any) -> tuple[Ref, int]:
+    """``x`` with an axis moved to the end, and which one it was."""
+    along = axis_of(function, x, axis)
+    return (x if along == x.ndim - 1 else moveaxis(x, along, -1)), along
+
+
+def scanned(function: str, x: Ref, axis: int, operation: Literal["sum", "product"], dtype: DType) -> Ref:
+    """Running sums or products along an axis."""
+    line, along = last(function, cast(x, dtype), axis)
+    found: Ref = submit(x, Scan(x=line, operation=operation))
+    return found if along == x.ndim - 1 else moveaxis(found, -1, along)

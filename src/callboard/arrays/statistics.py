@@ -1,0 +1,244 @@
+"""Sums, means and their kind, and running ones."""
+
+import math
+from typing import Any, Literal
+
+from callboard.arrays.dtypes import DEFAULTS
+from callboard.arrays.elementwise import apply
+from callboard.arrays.handles import Ref, axes_of, axis_of, cast, check_array, device_of
+from callboard.arrays.manipulation import concat
+from callboard.arrays.reducing import reduced, scanned
+from callboard.core.dtype import DTYPES, DType, DTypeLike, as_dtype
+from callboard.core.errors import ShapeError, UnsupportedOp
+from callboard.core.mode import Mode
+from callboard.core.ref import GpuRef
+from callboard.kernel.elementwise.promotion import floating
+
+__all__ = [
+    "all",
+    "any",
+    "count_nonzero",
+    "cumulative_prod",
+    "cumulative_sum",
+    "diff",
+    "max",
+    "mean",
+    "min",
+    "prod",
+    "std",
+    "sum",
+    "var",
+]
+
+Axis = int | tuple[int, ...] | None
+
+
+def _total(x: Ref, dtype: DTypeLike | None) -> DType:
+    """The dtype of a sum: whole numbers are added up in 64 bits."""
+    if dtype is not None:
+        return as_dtype(dtype)
+    if x.dtype.kind == "uint":
+        return DTYPES["u64"]
+    return DEFAULTS["integral"] if x.dtype.kind in ("int", "bool") else x.dtype
+
+
+def sum(
+    x: GpuRef[Mode], /, *, axis: Axis = None, dtype: DTypeLike | None = None, keepdims: bool = False
+) -> GpuRef[Mode]:
+    """The sum along some axes, of all elements when ``axis`` is None; 0 of nothing.
+
+    Args:
+        x: Any dtype.
+        axis: One or several.
+        dtype: Of the result; when None that of floats, int64 of signed integers and bools, uint64 of unsigned ones.
+        keepdims: Keep the axes with the extent 1.
+    """
+    check_array("sum", "x", x)
+    found: GpuRef[Mode] = _added("sum", x, axis, dtype, keepdims)
+    return found
+
+
+def prod(
+    x: GpuRef[Mode], /, *, axis: Axis = None, dtype: DTypeLike | None = None, keepdims: bool = False
+) -> GpuRef[Mode]:
+    """The product along some axes, as :func:`sum`; 1 of nothing."""
+    check_array("prod", "x", x)
+    found: GpuRef[Mode] = _added("prod", x, axis, dtype, keepdims)
+    return found
+
+
+def _added(function: str, x: Ref, axis: Axis, dtype: DTypeLike | None, keepdims: bool) -> Any:
+    to = _total(x, dtype)
+    if x.dtype.is_complex and not to.is_complex:
+        raise TypeError(f"xp.{function}: x is {x.layout!r} and dtype is {to}; take xp.real(x) or xp.imag(x) first")
+    return reduced(function, f"{function}(x)", axis, keepdims, to, x=x)
+
+
+def max(x: GpuRef[Mode], /, *, axis: Axis = None, keepdims: bool = False) -> GpuRef[Mode]:
+    """The largest element along some axes; NaN where one is.
+
+    Raises:
+        ShapeError: Of nothing there is none.
+    """
+    return _extreme("max", x, axis, keepdims)
+
+
+def min(x: GpuRef[Mode], /, *, axis: Axis = None, keepdims: bool = False) -> GpuRef[Mode]:
+    """The smallest element along some axes; NaN where one is.
+
+    Raises:
+        ShapeError: Of nothing there is none.
+    """
+    return _extreme("min", x, axis, keepdims)
+
+
+def _extreme(function: Literal["min", "max"], x: Ref, axis: Axis, keepdims: bool) -> Ref:
+    check_array(function, "x", x)
+    if x.dtype.is_complex:
+        raise TypeError(f"xp.{function}: x is {x.layout!r}; complex numbers have no order (take xp.abs, xp.real)")
+    return reduced(function, f"{function}(x)", axis, keepdims, x=x)  # type: ignore[no-any-return]
+
+
+def any(x: GpuRef[Mode], /, *, axis: Axis = None, keepdims: bool = False) -> GpuRef[Mode]:
+    """Whether an element along some axes is neither 0 nor False; False of nothing."""
+    check_array("any", "x", x)
+    return reduced("any", "any(x)", axis, keepdims, x=x)  # type: ignore[no-any-return]
+
+
+def all(x: GpuRef[Mode], /, *, axis: Axis = None, keepdims: bool = False) -> GpuRef[Mode]:
+    """Whether all elements along some axes are neither 0 nor False; True of nothing."""
+    check_array("all", "x", x)
+    return reduced("all", "all(x)", axis, keepdims, x=x)  # type: ignore[no-any-return]
+
+
+def count_nonzero(x: GpuRef[Mode], /, *, axis: Axis = None, keepdims: bool = False) -> GpuRef[Mode]:
+    """How many elements along some axes are neither 0 nor False, int64."""
+    check_array("count_nonzero", "x", x)
+    return reduced("count_nonzero", "sum(x != 0)", axis, keepdims, DEFAULTS["indexing"], x=x)  # type: ignore[no-any-return]
+
+
+def mean(x: GpuRef[Mode], /, *, axis: Axis = None, keepdims: bool = False) -> GpuRef[Mode]:
+    """The mean along some axes: NaN of nothing; float64 of integers. Halves are added up in float32."""
+    check_array("mean", "x", x)
+    wide, to = _wide(x)
+    return cast(reduced("mean", "mean(x)", axis, keepdims, wide, x=x), to)
+
+
+def _wide(x: Ref) -> tuple[DType, DType]:
+    """In which dtype numbers are added up for a mean, and in which it is given."""
+    if x.dtype.kind not in ("float", "complex"):
+        return DEFAULTS["real floating"], DEFAULTS["real floating"]
+    return (DTYPES["f32"] if x.dtype.itemsize < 4 else floating(x.dtype)), x.dtype
+
+
+def var(x: GpuRef[Mode], /, *, axis: Axis = None, correction: float = 0.0, keepdims: bool = False) -> GpuRef[Mode]:
+    """The variance along some axes: the sum of squares around the mean by their number less ``correction``.
+
+    Two passes, as NumPy has it. Of complex numbers real; NaN where fewer than ``correction`` numbers are left.
+    """
+    found: GpuRef[Mode] = _variance("var", x, axis, correction, keepdims, "{} / n")
+    return found
+
+
+def std(x: GpuRef[Mode], /, *, axis: Axis = None, correction: float = 0.0, keepdims: bool = False) -> GpuRef[Mode]:
+    """The standard deviation along some axes: the square root of :func:`var`."""
+    found: GpuRef[Mode] = _variance("std", x, axis, correction, keepdims, "sqrt({} / n)")
+    return found
+
+
+def _variance(function: str, x: Ref, axis: Axis, correction: float, keepdims: bool, around: str) -> Any:
+    check_array(function, "x", x)
+    wide, to = _wide(x)
+    middle = reduced(function, "mean(x)", axis, True, wide, x=x)
+    left = float(math.prod(x.shape[a] for a in axes_of(function, x, axis)) - correction)
+    squares = "sum(square(real(x - m)) + square(imag(x - m)))" if wide.is_complex else "sum(square(x - m))"
+    found = reduced(function, around.format(squares), axis, keepdims, x=x, m=middle, n=left if left > 0 else 0.0)
+    return cast(found, to.real)
+
+
+# -- running -----------------------------------------------------------------------------------------------------------
+
+
+def cumulative_sum(
+    x: GpuRef[Mode],
+    /,
+    *,
+    axis: int | None = None,
+    dtype: DTypeLike | None = None,
+    include_initial: bool = False,
+) -> GpuRef[Mode]:
+    """Running sums along an axis, which may be left out where ``x`` has one.
+
+    Args:
+        x: Any dtype.
+        axis: Which.
+        dtype: As of :func:`sum`.
+        include_initial: Begin with 0, before the first element.
+    """
+    return _cumulative("cumulative_sum", x, axis, dtype, include_initial)
+
+
+def cumulative_prod(
+    x: GpuRef[Mode],
+    /,
+    *,
+    axis: int | None = None,
+    dtype: DTypeLike | None = None,
+    include_initial: bool = False,
+) -> GpuRef[Mode]:
+    """Running products along an axis, as :func:`cumulative_sum`; of real numbers."""
+    return _cumulative("cumulative_prod", x, axis, dtype, include_initial)
+
+
+def _cumulative(function: str, x: Ref, axis: int | None, dtype: DTypeLike | None, initial: bool) -> Ref:
+    check_array(function, "x", x)
+    if axis is None:
+        if x.ndim != 1:
+            raise ShapeError(f"xp.{function}: x is {x.layout!r}; say along which axis")
+        axis = 0
+    along, to = axis_of(function, x, axis), _total(x, dtype)
+    adds = function == "cumulative_sum"
+    if not to.is_complex:
+        found = scanned(function, x, along, "sum" if adds else "product", to)
+    elif adds:
+        wide = cast(x, to)
+        real, imag = (
+            scanned(function, apply(f"{part}(x)", x=wide), along, "sum", to.real) for part in ("real", "imag")
+        )
+        found = apply("complex(re, im)", re=real, im=imag)
+    else:
+        raise UnsupportedOp(f"xp.cumulative_prod: x is {x.layout!r}; there are running products of real numbers")
+    if not initial:
+        return found
+    first = (*x.shape[:along], 1, *x.shape[along + 1 :])
+    return concat([device_of(x).full(first, 0 if adds else 1, dtype=to), found], axis=along)
+
+
+def diff(
+    x: GpuRef[Mode],
+    /,
+    *,
+    axis: int = -1,
+    n: int = 1,
+    prepend: GpuRef[Mode] | None = None,
+    append: GpuRef[Mode] | None = None,
+) -> GpuRef[Mode]:
+    """Differences of neighbours along an axis, ``n`` times; of bools whether they differ.
+
+    Args:
+        x: Any dtype.
+        axis: Which.
+        n: How often.
+        prepend, append: What is put before and behind ``x`` first.
+    """
+    check_array("diff", "x", x)
+    along = axis_of("diff", x, axis)
+    if n < 0:
+        raise ShapeError(f"xp.diff: n is {n}; it must be >= 0")
+    parts = [part for part in (prepend, x, append) if part is not None]
+    found: Any = concat(parts, axis=along) if len(parts) > 1 else x
+    front = (slice(None),) * along
+    for _ in range(n):
+        text = "b != a" if found.dtype.kind == "bool" else "b - a"
+        found = apply(text, b=found[(*front, slice(1, None))], a=found[(*front, slice(None, -1))])
+    return found  # type: ignore[no-any-return]

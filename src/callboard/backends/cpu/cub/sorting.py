@@ -1,0 +1,167 @@
+"""Sorts, largest elements, and binary searches."""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from callboard.backends.cpu.cub.operators import Array, compiled
+from callboard.backends.cpu.cub.reductions import segment_offsets
+from callboard.backends.cpu.views import viewer
+from callboard.kernel import cub
+from callboard.kernel.cub.checks import compute_dtype
+
+__all__ = ["argsort", "merge_sort", "search", "segmented_sort", "sort", "sort_pairs", "top_k"]
+
+Plan = Callable[..., None]
+
+
+def _order(keys: Array, descending: bool) -> Array:
+    """The indices that sort the last axis, stable either way."""
+    keys = _comparable(keys)
+    if not descending:
+        ascending: Array = np.argsort(keys, axis=-1, kind="stable")
+        return ascending
+    backward: Array = np.argsort(keys[..., ::-1], axis=-1, kind="stable")[..., ::-1]
+    ahead: Array = keys.shape[-1] - 1 - backward
+    return ahead
+
+
+def _comparable(keys: Array) -> Array:
+    """Halves as f32, which NumPy compares faster, and whose order is theirs."""
+    return keys.astype(np.float32) if keys.dtype.itemsize == 2 and keys.dtype.kind not in "iu" else keys
+
+
+def sort(op: "cub.Sort") -> Plan:
+    """``run(keys, out)``."""
+    keys_of, out_of = viewer(op.keys.layout), viewer(op.infer()["out"] if op.out is None else op.out.layout)
+    step = -1 if op.descending else 1
+
+    def run(keys: int, out: int) -> None:
+        result = out_of(out)
+        if result.dtype.itemsize == 2 and result.dtype.kind not in "iu":
+            result[...] = np.sort(_comparable(keys_of(keys))[..., ::step], axis=-1, kind="stable")[..., ::step]
+            return
+        result[..., ::step] = keys_of(keys)[..., ::step]
+        result[..., ::step].sort(axis=-1, kind="stable")
+
+    return run
+
+
+def argsort(op: "cub.ArgSort") -> Plan:
+    """``run(keys, out)``."""
+    keys_of, out_of = viewer(op.keys.layout), viewer(op.infer()["out"] if op.out is None else op.out.layout)
+    descending = op.descending
+
+    def run(keys: int, out: int) -> None:
+        out_of(out)[...] = _order(keys_of(keys), descending)
+
+    return run
+
+
+def _pair_writer(op: Any) -> Callable[[Array, Array, Array, int, int], None]:
+    made = op.infer()
+    keys_out = viewer(made["out_keys"] if op.out_keys is None else op.out_keys.layout)
+    values_out = viewer(made["out_values"] if op.out_values is None else op.out_values.layout)
+
+    def write(keys: Array, values: Array, order: Array, out_keys: int, out_values: int) -> None:
+        keys_out(out_keys)[...] = np.take_along_axis(keys, order, -1)
+        values_out(out_values)[...] = np.take_along_axis(values, order, -1)
+
+    return write
+
+
+def sort_pairs(op: "cub.SortPairs") -> Plan:
+    """``run(keys, values, out_keys, out_values)``."""
+    keys_of, values_of, write, descending = (
+        viewer(op.keys.layout),
+        viewer(op.values.layout),
+        _pair_writer(op),
+        op.descending,
+    )
+
+    def run(keys: int, values: int, out_keys: int, out_values: int) -> None:
+        array = keys_of(keys)
+        write(array, values_of(values), _order(array, descending), out_keys, out_values)
+
+    return run
+
+
+def merge_sort(op: "cub.MergeSort") -> Plan:
+    """``run(keys, values, out_keys, out_values)``."""
+    assert op.python is not None
+    keys_of, values_of, write = viewer(op.keys.layout), viewer(op.values.layout), _pair_writer(op)
+    before, work = compiled(op, op.python, "a", "b"), compute_dtype(op.keys.dtype).np
+
+    def run(keys: int, values: int, out_keys: int, out_values: int) -> None:
+        array = keys_of(keys)
+        given = list(array.astype(work))
+
+        def compare(i: int, j: int) -> int:
+            return int(bool(before(given[j], given[i]))) - int(bool(before(given[i], given[j])))
+
+        order = np.array(sorted(range(array.size), key=functools.cmp_to_key(compare)), np.intp)
+        write(array, values_of(values), order, out_keys, out_values)
+
+    return run
+
+
+def segmented_sort(op: "cub.SegmentedSort") -> Plan:
+    """``run(keys, values, offsets, out_keys, out_values)``."""
+    keys_of, values_of, offsets_of = viewer(op.keys.layout), viewer(op.values.layout), viewer(op.offsets.layout)
+    write, descending = _pair_writer(op), op.descending
+
+    def run(keys: int, values: int, offsets: int, out_keys: int, out_values: int) -> None:
+        array = keys_of(keys)
+        begins = segment_offsets(op, offsets_of(offsets), array.size, whole=True)
+        segments = np.repeat(np.arange(begins.size - 1), np.diff(begins))
+        order = _order(array, descending)
+        order = order[np.argsort(segments[order], kind="stable")]
+        write(array, values_of(values), order, out_keys, out_values)
+
+    return run
+
+
+def top_k(op: "cub.TopK") -> Plan:
+    """``run(x, values, indices)``."""
+    made, k, largest = op.infer(), op.k, op.largest
+    x_of = viewer(op.x.layout)
+    values_of = viewer(made["values"] if op.values is None else op.values.layout)
+    indices_of = viewer(made["indices"] if op.indices is None else op.indices.layout)
+
+    def run(x: int, values: int, indices: int) -> None:
+        array = x_of(x)
+        order = _first(array, k, largest) if array.ndim == 1 else _order(array, largest)[..., :k]
+        values_of(values)[...] = np.take_along_axis(array, order, -1)
+        indices_of(indices)[...] = order
+
+    return run
+
+
+def _first(array: Array, k: int, largest: bool) -> Array:
+    """The indices of the first elements of a sorted line, of which only those are sorted."""
+    if not 0 < k < array.size // 8:
+        return _order(array, largest)[:k]
+    keys = _comparable(array)
+    last = np.partition(keys, keys.size - k if largest else k - 1)[keys.size - k if largest else k - 1]
+    if last != last:
+        return _order(array, largest)[:k]
+    ahead = ~(keys <= last) if largest else keys < last  # NaN is the largest
+    tied = np.flatnonzero(keys == last)
+    found = np.flatnonzero(ahead)
+    chosen = np.sort(np.concatenate([found, tied[: k - found.size]]))
+    return chosen[_order(array[chosen], largest)]
+
+
+def search(op: "cub.LowerBound | cub.UpperBound") -> Plan:
+    """``run(x, values, out)``."""
+    x_of, values_of = viewer(op.x.layout), viewer(op.values.layout)
+    out_of = viewer(op.infer()["out"] if op.out is None else op.out.layout)
+    right = isinstance(op, cub.UpperBound)
+
+    def run(x: int, values: int, out: int) -> None:
+        found = np.searchsorted(_comparable(x_of(x)), _comparable(values_of(values)), side="right" if right else "left")
+        out_of(out)[...] = found
+
+    return run

@@ -1,0 +1,159 @@
+"""The functions of expressions by NumPy and SciPy: each takes arrays and ``out``, where to write."""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from callboard.core.dtype import DTYPES, DType
+from callboard.kernel.elementwise.functions import FUNCTIONS
+
+__all__ = ["Array", "Compute", "computed_in", "function"]
+
+Array = np.ndarray[Any, Any]
+Compute = Callable[..., Any]
+"""``compute(*arguments, out=array)``."""
+
+
+def computed_in(dtype: DType) -> "np.dtype[Any]":
+    """In which type elements of this one are held between steps."""
+    return DTYPES["f32"].np if dtype.name in ("f16", "bf16") else dtype.np
+
+
+@lru_cache(maxsize=1024)
+def function(name: str, arguments: Sequence[DType], dtype: DType) -> Compute:
+    """A function of elements of these dtypes."""
+    if name == "cast":
+        return _cast(arguments[0], dtype)
+    special = SPECIAL.get(name)
+    if special is not None:
+        return special(arguments, dtype)
+    path = FUNCTIONS[name].numpy
+    if path.startswith("special."):
+        import scipy.special
+
+        return getattr(scipy.special, path.partition(".")[2])  # type: ignore[no-any-return]
+    return getattr(np, path)  # type: ignore[no-any-return]
+
+
+def _cast(old: DType, dtype: DType) -> Compute:
+    if dtype.name in ("f16", "bf16"):
+        return lambda x, out: _copy(out, x.astype(dtype.np))  # rounded here, and held in f32
+    return lambda x, out: _copy(out, x)
+
+
+def _copy(out: Array, x: Any) -> None:
+    np.copyto(out, x, casting="unsafe")
+
+
+def _where(arguments: Sequence[DType], dtype: DType) -> Compute:
+    size = computed_in(dtype).itemsize
+    if size > 8:
+        return lambda condition, x, y, out: _copy(out, np.where(condition, x, y))
+    bits = np.dtype(f"i{size}")
+
+    def where(condition: Any, x: Any, y: Any, out: Array) -> None:
+        # By bits: a choice for each element is a branch for each element, which takes several times as long
+        mask = np.negative(np.asarray(condition).view(np.int8)).astype(bits, copy=False)
+        first, second, into = np.asarray(x).view(bits), np.asarray(y).view(bits), out.view(bits)
+        np.bitwise_xor(first, second, out=into)
+        np.bitwise_and(into, mask, out=into)
+        np.bitwise_xor(into, second, out=into)
+
+    return where
+
+
+def _power(arguments: Sequence[DType], dtype: DType) -> Compute:
+    if not dtype.is_integer or dtype.kind == "uint":
+        return np.power
+
+    def power(x: Any, n: Any, out: Array) -> None:
+        low = np.less(n, 0)
+        if not np.any(low):
+            np.power(x, n, out=out)
+            return
+        # 1 / x ** -n, cut off: 1 and -1 alone leave something; NumPy refuses the whole array
+        sign = np.where(np.bitwise_and(n, 1), x, 1)
+        inverse = np.where(x == 1, 1, np.where(x == -1, sign, 0))
+        np.copyto(out, np.where(low, inverse, np.power(x, np.where(low, 0, n))), casting="unsafe")
+
+    return power
+
+
+def _rsqrt(arguments: Sequence[DType], dtype: DType) -> Compute:
+    def rsqrt(x: Any, out: Array) -> None:
+        np.sqrt(x, out=out)
+        np.reciprocal(out, out=out)
+
+    return rsqrt
+
+
+def _same(arguments: Sequence[DType], dtype: DType) -> Compute:
+    return lambda x, out: _copy(out, x)
+
+
+def _real(arguments: Sequence[DType], dtype: DType) -> Compute:
+    return lambda x, out: _copy(out, np.real(x))
+
+
+def _imag(arguments: Sequence[DType], dtype: DType) -> Compute:
+    return lambda x, out: _copy(out, np.imag(x))
+
+
+def _angle(arguments: Sequence[DType], dtype: DType) -> Compute:
+    return lambda x, out: np.arctan2(np.imag(x), np.real(x), out=out)
+
+
+def _complex(arguments: Sequence[DType], dtype: DType) -> Compute:
+    def joined(x: Any, y: Any, out: Array) -> None:
+        out.real = x
+        out.imag = y
+
+    return joined
+
+
+def _constant(value: bool) -> Callable[[Sequence[DType], DType], Compute]:
+    def of_integers(arguments: Sequence[DType], dtype: DType) -> Compute:
+        return lambda x, out: out.fill(value)
+
+    return of_integers
+
+
+def _unless_whole(name: str, otherwise: Callable[[Sequence[DType], DType], Compute]) -> Any:
+    def of(arguments: Sequence[DType], dtype: DType) -> Compute:
+        if arguments[0].kind in ("int", "uint", "bool"):
+            return otherwise(arguments, dtype)
+        return getattr(np, name)  # type: ignore[no-any-return]
+
+    return of
+
+
+def _neighbour(arguments: Sequence[DType], dtype: DType) -> Compute:
+    """Of f16 and bf16 it is the next number of that type, not of f32."""
+    if dtype.name not in ("f16", "bf16"):
+        return np.nextafter
+    narrow = dtype.np
+    return lambda x, y, out: _copy(out, np.nextafter(np.asarray(x).astype(narrow), np.asarray(y).astype(narrow)))
+
+
+SPECIAL: Mapping[str, Callable[[Sequence[DType], DType], Compute]] = {
+    "where": _where,
+    "pow": _power,
+    "rsqrt": _rsqrt,
+    "real": _real,
+    "imag": _imag,
+    "angle": _angle,
+    "complex": _complex,
+    "nextafter": _neighbour,
+    "positive": _same,
+    "isnan": _unless_whole("isnan", _constant(False)),
+    "isinf": _unless_whole("isinf", _constant(False)),
+    "isfinite": _unless_whole("isfinite", _constant(True)),
+    "conj": _unless_whole("conjugate", _same),
+    "round": _unless_whole("rint", _same),
+    "floor": _unless_whole("floor", _same),
+    "ceil": _unless_whole("ceil", _same),
+    "trunc": _unless_whole("trunc", _same),
+}
+"""What is more than a call of NumPy's function."""

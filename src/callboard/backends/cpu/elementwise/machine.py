@@ -1,0 +1,139 @@
+"""A program on blocks: which buffer each step writes, and the calls of NumPy in order."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from callboard.backends.cpu.elementwise.functions import Array, Compute, computed_in, function
+from callboard.core.dtype import DType
+from callboard.kernel.elementwise.program import Program
+
+__all__ = ["Machine", "numbers_as_held"]
+
+Place = tuple[str, int]
+"""Where a value lies: ``("buffer", i)``, ``("operand", i)``, ``("result", i)``, ``("number", i)``."""
+
+
+class Call(NamedTuple):
+    compute: Compute
+    arguments: tuple[Place, ...]
+    out: Place
+
+
+def held(value: Any, dtype: DType) -> Any:
+    """A number as it is held between steps: rounded to its dtype first."""
+    return computed_in(dtype).type(dtype.np.type(value))
+
+
+def numbers_as_held(program: Program, given: Sequence[Any] | None) -> list[Any]:
+    """The values of a call's numbers."""
+    dtypes = [program.steps[at].dtype for at in program.numbers]
+    return [held(value, dtype) for value, dtype in zip(program.values(given), dtypes, strict=True)]
+
+
+class Machine:
+    """A program, made ready for blocks.
+
+    Args:
+        program: What to compute.
+        apart: Whether no result lies where an operand does: then results are computed where they are stored.
+
+    Attributes:
+        buffers: Types of the buffers that a block needs.
+        calls: Number of calls of NumPy for each block.
+    """
+
+    def __init__(self, program: Program, apart: bool) -> None:
+        steps = program.steps
+        self._last = _last_uses(program)
+        self._places: dict[int, Place] = {}
+        self._free: dict[np.dtype[Any], list[int]] = {}
+        self._calls: list[Call] = []
+        self._constants: list[Any] = []
+        self.buffers: list[np.dtype[Any]] = []
+        numbers = {at: i for i, at in enumerate(program.numbers)}
+        stores: list[Call] = []
+        results: dict[int, list[int]] = {}
+        for i, at in enumerate(program.results):
+            results.setdefault(at, []).append(i)
+        for at, step in enumerate(steps):
+            kept = computed_in(step.dtype)
+            if step.function == "operand":
+                self._places[at] = ("operand", step.value)
+                if kept != step.dtype.np or (not apart and at in results and len(program.results) > 1):
+                    out = self._take(kept, ())
+                    self._calls.append(Call(_copy, (("operand", step.value),), out))
+                    self._places[at] = out
+            elif step.function == "constant":
+                self._places[at] = ("number", len(numbers) + len(self._constants))
+                self._constants.append(held(step.value, step.dtype))
+            elif step.function == "number":
+                self._places[at] = ("number", numbers[at])
+            else:
+                compute = function(step.function, tuple(steps[a].dtype for a in step.arguments), step.dtype)
+                arguments = tuple(self._places[a] for a in step.arguments)
+                here = results.get(at)
+                dying = [a for a in dict.fromkeys(step.arguments) if self._last[a] == at]
+                if here and apart and kept == step.dtype.np:
+                    out = ("result", here.pop(0))
+                    self._release(dying)
+                elif isinstance(compute, np.ufunc):
+                    self._release(dying)  # NumPy allows the place of an argument for the result
+                    out = self._take(kept, arguments)
+                else:
+                    out = self._take(kept, ())
+                    self._release(dying)
+                self._calls.append(Call(compute, arguments, out))
+                self._places[at] = out
+            stores += [Call(_copy, (self._places[at],), ("result", i)) for i in results.get(at, ())]
+        self._calls += stores
+
+    @property
+    def calls(self) -> int:
+        return len(self._calls)
+
+    def run(
+        self, operands: Sequence[Array], results: Sequence[Array], numbers: Sequence[Any], room: Sequence[Array]
+    ) -> None:
+        """Compute a block.
+
+        Args:
+            operands, results: Its elements of each array.
+            numbers: Of the call, as they are held.
+            room: The buffers, of the block's shape.
+        """
+        where = {"operand": operands, "result": results, "buffer": room, "number": (*numbers, *self._constants)}
+        for compute, arguments, (kind, at) in self._calls:
+            compute(*[where[k][i] for k, i in arguments], out=where[kind][at])
+
+    def _take(self, dtype: "np.dtype[Any]", wanted: Sequence[Place]) -> Place:
+        free = self._free.setdefault(dtype, [])
+        if free:
+            same = [i for kind, i in wanted if kind == "buffer" and i in free]
+            at = same[0] if same else free[-1]
+            free.remove(at)
+            return ("buffer", at)
+        self.buffers.append(dtype)
+        return ("buffer", len(self.buffers) - 1)
+
+    def _release(self, steps: Sequence[int]) -> None:
+        for step in steps:
+            kind, at = self._places[step]
+            if kind == "buffer":
+                self._free.setdefault(self.buffers[at], []).append(at)
+
+
+def _last_uses(program: Program) -> list[int]:
+    """For each step the last one that reads it; beyond all where it is stored."""
+    last = list(range(len(program.steps)))
+    for at, step in enumerate(program.steps):
+        for argument in step.arguments:
+            last[argument] = at
+    for at in program.results:
+        last[at] = len(program.steps)
+    return last
+
+
+def _copy(x: Any, out: Array) -> None:
+    np.copyto(out, x, casting="unsafe")

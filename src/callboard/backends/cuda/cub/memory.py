@@ -1,0 +1,142 @@
+"""Where the steps of a plan work: spans of the library's workspace, laid out once all are known."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from callboard.backends.cuda.copies import copier
+from callboard.backends.cuda.workspace import Room, Workspace
+from callboard.core.layout import Layout, layout_of
+
+if TYPE_CHECKING:
+    from callboard.backends.cuda.device import CudaDevice
+
+__all__ = ["PlanMemory", "Span", "storage"]
+
+ALIGNMENT = 256
+Bring = Callable[[int, int], int]
+"""``bring(stream, at)``: enqueue what makes it row-major, and give the address where it is so."""
+
+
+def storage(layout: Layout) -> "np.dtype[Any]":
+    """The dtype by which elements are handed to ``cuda.compute``: bool as the byte that it is."""
+    return np.dtype(np.uint8) if layout.dtype.kind == "bool" else layout.dtype.np
+
+
+class Span:
+    """Device memory as ``cuda.compute`` takes it.
+
+    Attributes:
+        ptr: Its address; set before each launch, or when the plan's memory is laid out.
+        dtype: Of its elements.
+        nbytes: Its size, where it is part of the plan's memory.
+    """
+
+    __slots__ = ("dtype", "nbytes", "ptr")
+
+    def __init__(self, dtype: Any, nbytes: int = 0) -> None:
+        self.dtype: np.dtype[Any] = np.dtype(dtype)
+        self.nbytes = nbytes
+        self.ptr = ALIGNMENT  # builds take a null pointer for a missing array (cuda-cccl 1.2.1)
+
+    def data_ptr(self) -> int:
+        """The address; the first thing that ``cuda.compute`` asks an array for."""
+        return self.ptr
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        return {
+            "shape": (self.nbytes // self.dtype.itemsize,),
+            "typestr": self.dtype.str,
+            "data": (self.ptr, False),
+            "strides": None,
+            "version": 3,
+        }
+
+
+class PlanMemory:
+    """Spans of a workspace for one plan; what is in them lasts for one call.
+
+    Args:
+        device: Where.
+        workspace: Of the library, whose ops follow each other on one stream.
+    """
+
+    def __init__(self, device: "CudaDevice", workspace: Workspace) -> None:
+        self.device = device
+        self._workspace = workspace
+        self._spans: list[tuple[int, Span]] = []
+        self._nbytes = 0
+        self._room: Room | None = None
+
+    def take(self, nbytes: int, dtype: Any = np.uint8) -> Span:
+        """So many bytes; they have an address after :meth:`settle`."""
+        span = Span(dtype, nbytes)
+        self._spans.append((self._nbytes, span))
+        self._nbytes += -(-max(nbytes, 1) // ALIGNMENT) * ALIGNMENT
+        return span
+
+    def take_items(self, count: int, dtype: Any) -> Span:
+        """So many elements."""
+        return self.take(count * np.dtype(dtype).itemsize, dtype)
+
+    def brought(self, layout: Layout) -> Bring:
+        """How an operand becomes row-major: it is copied where it is not."""
+        if layout.contiguous:
+            return lambda native, at: at
+        span = self.take(layout.nbytes)
+        copy = copier(self.device.driver, self.device.kernels, layout, layout_of(layout.dtype, layout.shape))
+
+        def bring(native: int, at: int) -> int:
+            copy(native, at, span.ptr)
+            return span.ptr
+
+        return bring
+
+    def delivered(self, layout: Layout) -> "Delivery":
+        """Where a result is made row-major, and how it gets to its place."""
+        return Delivery(self, layout)
+
+    def settle(self) -> None:
+        """Lay out the spans.
+
+        Raises:
+            OutOfMemory
+        """
+        if not self._nbytes:
+            return
+        self._room = self._workspace.lease(self._nbytes)
+        for offset, span in self._spans:
+            span.ptr = self._room.memory.address + offset
+
+    def close(self) -> None:
+        """Give it back; nothing uses it any more."""
+        if self._room is not None:
+            room, self._room = self._room, None
+            self._workspace.leave(room)
+
+
+class Delivery:
+    """A result on its way to an array of any strides."""
+
+    def __init__(self, memory: PlanMemory, layout: Layout) -> None:
+        self._span = None if layout.contiguous else memory.take(layout.nbytes)
+        device, dense = memory.device, layout_of(layout.dtype, layout.shape)
+        self._copy = None if layout.contiguous else copier(device.driver, device.kernels, dense, layout)
+        self._fetch = None if layout.contiguous else copier(device.driver, device.kernels, layout, dense)
+
+    def target(self, at: int) -> int:
+        """Where to write it, row-major."""
+        return at if self._span is None else self._span.ptr
+
+    def kept(self, native: int, at: int) -> int:
+        """The same, where some of it is not written: it keeps what the array has."""
+        if self._fetch is not None and self._span is not None:
+            self._fetch(native, at, self._span.ptr)
+        return self.target(at)
+
+    def finish(self, native: int, at: int) -> None:
+        """Enqueue the copy to its place, if there is one."""
+        if self._copy is not None and self._span is not None:
+            self._copy(native, self._span.ptr, at)

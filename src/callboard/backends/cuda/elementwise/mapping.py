@@ -1,0 +1,151 @@
+"""Plans of expressions on elements: the launches of their kernels."""
+
+import ctypes
+from collections.abc import Callable, Sequence
+from ctypes import c_void_p
+from typing import TYPE_CHECKING, Any
+
+from callboard.backends.cuda.elementwise.across import Across, across
+from callboard.backends.cuda.elementwise.arguments import arguments_class, put_number
+from callboard.backends.cuda.elementwise.axes import Walk, walk_of
+from callboard.backends.cuda.elementwise.map_text import THREADS, at_once, map_fields, map_text, names_of
+from callboard.backends.cuda.elementwise.walking import put_walk
+from callboard.core.dtype import DType
+from callboard.core.layout import Layout, layout_of
+from callboard.kernel.elementwise import Map, MapMany
+from callboard.kernel.elementwise.map import program_of, shape_of_operands
+from callboard.kernel.elementwise.program import Program
+from callboard.kernel.elementwise.shapes import spread
+
+if TYPE_CHECKING:
+    from callboard.backends.cuda.device import CudaDevice
+    from callboard.backends.cuda.elementwise.library import CudaElementwise
+    from callboard.backends.cuda.stream import CudaStream
+    from callboard.backends.cuda.workspace import Room
+
+__all__ = ["map_many", "map_one"]
+
+MAX_BLOCKS = 1 << 20
+"""Enough to fill any GPU many times; the kernels step over the rest."""
+
+
+class MapKernel:
+    """A kernel for one walk, and its arguments.
+
+    Args:
+        device: Where it is compiled.
+        program: What to compute.
+        dtypes: Of the operands, then of the results.
+        walk: Over all of them.
+    """
+
+    def __init__(self, device: "CudaDevice", program: Program, dtypes: Sequence[DType], walk: Walk) -> None:
+        names = names_of(len(dtypes) - len(program.results), len(program.results))
+        args: Any = arguments_class(map_fields(program, names, walk))()
+        args.packs, args.tail = walk.packs, walk.tail
+        put_walk(args, walk, names)
+        self._args = args
+        self._names = names
+        self._put = [put_number(f"n{i}", program.steps[at].dtype) for i, at in enumerate(program.numbers)]
+        text = map_text(program, dtypes, walk).encode()
+        self._function = device.kernels.compile("elementwise", text, "map")
+        self._driver = device.driver
+        groups = -(-walk.packs // (THREADS * at_once(walk, dtypes)))
+        self._grid = max(1, min(groups, MAX_BLOCKS))
+        self._params = (c_void_p * 1)(ctypes.addressof(args))
+
+    def __call__(self, stream: int, addresses: Sequence[int], numbers: Sequence[Any]) -> None:
+        """Enqueue it."""
+        args = self._args
+        for name, address in zip(self._names, addresses, strict=True):
+            setattr(args, name, address)
+        for put, number in zip(self._put, numbers, strict=True):
+            put(args, number)
+        code = self._driver.launch_kernel(
+            self._function, self._grid, 1, 1, THREADS, 1, 1, 0, stream, self._params, None
+        )
+        if code:
+            raise self._driver.error(code, "cuLaunchKernel")
+
+
+class MapPlan:
+    """An expression over arrays of these layouts: by packs where the addresses of a call allow it.
+
+    What lies across the result is brought to lie along it first, in scratch memory.
+    """
+
+    def __init__(
+        self,
+        library: "CudaElementwise",
+        program: Program,
+        shape: tuple[int, ...],
+        operands: Sequence[Layout],
+        results: Sequence[Layout],
+    ) -> None:
+        self._program = program
+        self._library = library
+        self._room: Room | None = None
+        self._moves: list[Across] = []
+        self._empty = 0 in shape
+        if self._empty:
+            return
+        device = library.device
+        dtypes = [layout.dtype for layout in (*operands, *results)]
+        steps = [spread(layout, shape) for layout in (*operands, *results)]
+        scratch = 0
+        for i, (layout, own) in enumerate(zip(operands, steps, strict=False)):
+            move = across(device, i, layout.dtype, shape, own, steps[len(operands)], scratch)
+            if move is not None:
+                self._moves.append(move)
+                steps[i] = move.steps
+                scratch = move.end
+        sizes = [dtype.itemsize for dtype in dtypes]
+        walk = walk_of(shape, steps, sizes, len(operands))
+        self._packed = MapKernel(device, program, dtypes, walk)
+        self._single = self._packed
+        self._aligned: list[tuple[int, int]] = []
+        if walk.pack > 1:
+            self._single = MapKernel(device, program, dtypes, walk_of(shape, steps, sizes, len(operands), packed=False))
+            self._aligned = [(i, min(16, size * walk.pack) - 1) for i, size in enumerate(sizes) if not walk.repeated[i]]
+        if scratch:
+            self._room = library.workspace.lease(scratch)
+
+    def __call__(
+        self, stream: "CudaStream", operands: Sequence[int], scalars: Sequence[Any] | None, results: int | Sequence[int]
+    ) -> None:
+        """Enqueue it; addresses of element 0 of each array, of one result or of several."""
+        if self._empty:
+            return
+        addresses = [*operands, *((results,) if isinstance(results, int) else results)]
+        numbers = self._program.values(scalars)
+        if self._room is not None:
+            for move in self._moves:
+                place = self._room.memory.address + move.begin
+                move.copy(stream.native, addresses[move.operand], place)
+                addresses[move.operand] = place
+        apart = any(addresses[i] & mask for i, mask in self._aligned)
+        (self._single if apart else self._packed)(stream.native, addresses, numbers)
+
+    def close(self) -> None:
+        """Give its share of the workspace back; its work is done."""
+        if self._room is not None:
+            self._library.workspace.leave(self._room)
+            self._room = None
+
+
+Plan = Callable[..., None]
+
+
+def map_one(library: "CudaElementwise", op: Map) -> Plan:
+    """Called with ``(stream, operands, scalars, out)``."""
+    program = program_of(op)
+    shape = shape_of_operands(op)
+    made = layout_of(program.steps[program.results[0]].dtype, shape)
+    layout = made if op.out is None else op.out.layout
+    return MapPlan(library, program, shape, [operand.layout for operand in op.operands], [layout])
+
+
+def map_many(library: "CudaElementwise", op: MapMany) -> Plan:
+    """Called with ``(stream, operands, scalars, outs)``."""
+    operands, outs = ([one.layout for one in many] for many in (op.operands, op.outs))
+    return MapPlan(library, program_of(op, op.keep), shape_of_operands(op), operands, outs)

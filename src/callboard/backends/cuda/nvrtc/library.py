@@ -1,0 +1,62 @@
+"""``CudaNvrtc``: kernels of the user's own, compiled by NVRTC."""
+
+import threading
+from typing import TYPE_CHECKING, ClassVar
+
+import msgspec
+
+from callboard.backends.cuda.nvrtc.answers import BytesPlan, inspection
+from callboard.backends.cuda.nvrtc.calls import KernelCall
+from callboard.backends.cuda.nvrtc.programs import Programs
+from callboard.backends.cuda.stream import CudaStream
+from callboard.core.library import Entry, Library
+from callboard.kernel.nvrtc import Compile, Inspect, Launch
+
+if TYPE_CHECKING:
+    from callboard.backends.cuda.device import CudaDevice
+
+__all__ = ["CudaNvrtc"]
+
+
+def without_source(op: Launch) -> str | None:
+    """Why a GPU cannot launch it."""
+    return None if op.source.text else f"{op.spec.name} has no CUDA C++ text"
+
+
+class CudaNvrtc(Library):
+    """Serves :mod:`callboard.kernel.nvrtc`.
+
+    What a plan needs is compiled on threads of its own; the plan waits for it on the host's helper thread.
+    """
+
+    name = "nvrtc"
+    max_plans: ClassVar[int | None] = 4096
+    device: "CudaDevice"
+    table: ClassVar = {
+        Launch: Entry(lambda library, op: library.call(op), inline=True, refuses=without_source),
+        Compile: Entry(lambda library, op: library.compiled(op), inline=True, sizes=True, captures=False),
+        Inspect: Entry(lambda library, op: library.inspected(op), inline=True, captures=False),
+    }
+
+    def __init__(self, device: "CudaDevice", stream: CudaStream) -> None:
+        super().__init__(device, stream)
+        self.programs = Programs(
+            device.driver, device.info.compute_capability, lambda: device.hurried != threading.get_ident()
+        )
+
+    def close(self) -> None:
+        self.programs.close()
+
+    def call(self, op: Launch) -> KernelCall:
+        """The plan of a launch."""
+        with self.programs.function(op.source, op.spec.name) as loaded:
+            return KernelCall(self.device, loaded, op)
+
+    def compiled(self, op: Compile) -> BytesPlan:
+        """The plan of a compilation."""
+        return BytesPlan(msgspec.msgpack.encode(self.programs.compiled(op.source, form=op.form)))
+
+    def inspected(self, op: Inspect) -> BytesPlan:
+        """The plan of a question about a kernel."""
+        with self.programs.function(op.source, op.name) as loaded:
+            return inspection(self.device, loaded, op.threads, op.shared)

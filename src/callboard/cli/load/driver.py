@@ -1,0 +1,126 @@
+"""When requests are sent: a closed loop of clients, or an open one at random times. No HTTP here."""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+from callboard.actors.clock import Clock
+
+__all__ = ["Sample", "Samples", "drive_closed", "drive_open"]
+
+Send = Callable[[], Awaitable[str]]
+"""Sends a request and says how it ended: ``"200"``, another status, or a word such as ``"timeout"``."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A request.
+
+    Attributes:
+        due: When it was to be sent, in seconds of the clock.
+        seconds: From then until its end. A request that was sent late, because those before it took long, has waited:
+            otherwise a stalled server would slow down its own measurement (coordinated omission).
+        end: How it ended.
+    """
+
+    due: float
+    seconds: float
+    end: str
+
+
+@dataclass
+class Samples:
+    """What is recorded: the requests that were due after ``since`` and have ended.
+
+    Attributes:
+        since: Requests that were due earlier were warm-up.
+        kept: The others.
+        warm: How many were warm-up.
+        until: When the last one ended.
+    """
+
+    since: float
+    kept: list[Sample] = field(default_factory=list)
+    warm: int = 0
+    until: float = 0.0
+
+    def add(self, due: float, now: float, end: str) -> None:
+        """Note a request."""
+        if due < self.since:
+            self.warm += 1
+        else:
+            self.kept.append(Sample(due, now - due, end))
+            self.until = max(self.until, now)
+
+
+async def drive_closed(send: Send, samples: Samples, clock: Clock, *, clients: int, end: float) -> None:
+    """So many clients, each of which sends its next request when the one before has ended.
+
+    Args:
+        send: For one request.
+        samples: Is filled, also where this is cancelled.
+        clock: Tells the time.
+        clients: How many.
+        end: When none is sent any more; what has been sent is waited for.
+    """
+
+    async def client() -> None:
+        while (due := clock.time()) < end:
+            how = await send()
+            samples.add(due, clock.time(), how)
+
+    await _all([asyncio.ensure_future(client()) for _ in range(clients)])
+
+
+async def drive_open(send: Send, samples: Samples, clock: Clock, *, rate: float, end: float, seed: int) -> None:
+    """Requests at random times, however long they take: a Poisson process.
+
+    Args:
+        send: For one request.
+        samples: Is filled, also where this is cancelled.
+        clock: Tells the time.
+        rate: Requests per second on average.
+        end: When none is sent any more; what has been sent is waited for.
+        seed: Of the times.
+    """
+    chance = random.Random(seed)
+    open_requests: set[asyncio.Future[None]] = set()
+
+    async def one(due: float) -> None:
+        how = await send()
+        samples.add(due, clock.time(), how)
+
+    try:
+        due = clock.time()
+        while (due := due + chance.expovariate(rate)) < end:
+            if (left := due - clock.time()) > 0:
+                await _sleep(clock, left)
+            task = asyncio.ensure_future(one(due))
+            open_requests.add(task)
+            task.add_done_callback(open_requests.discard)
+    except BaseException:  # cancelled
+        for request in open_requests:
+            request.cancel()
+        raise
+    finally:
+        await _all(list(open_requests))
+
+
+async def _sleep(clock: Clock, seconds: float) -> None:
+    over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    timer = clock.call_later(seconds, over.set_result, None)
+    try:
+        await over
+    finally:
+        timer.cancel()
+
+
+async def _all(tasks: "list[asyncio.Future[None]]") -> None:
+    """Wait for all of them; cancelled, or where one fails, cancel the rest."""
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

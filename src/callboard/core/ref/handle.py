@@ -1,0 +1,430 @@
+"""``GpuRef``: a generation-checked handle of an array on a device, which may not have been computed yet."""
+
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from types import EllipsisType
+from typing import Any, Generic, NoReturn, Protocol, overload
+
+import msgspec
+import numpy as np
+
+from callboard.core.dtype import DTypeLike, as_dtype
+from callboard.core.errors import GpuRefStale
+from callboard.core.layout import Layout, layout_of
+from callboard.core.mode import Asynchronous, Blocking, Mode
+from callboard.core.operand import Operand
+from callboard.core.ref.operators import ArrayOperators
+from callboard.core.reply import Reply, ReplyPort
+from callboard.core.views import Index, indexed, reinterpreted, reshaped
+
+__all__ = ["AccelRef", "Allocation", "GpuRef", "GpuToken", "RefPort", "RefServices"]
+
+
+class GpuToken(msgspec.Struct, frozen=True, array_like=True):
+    """A ref as plain data, for another actor or a journal; ``dev.resolve(token)`` gives the ref back.
+
+    Attributes:
+        device: UUID of the device.
+        generation: The generation that the buffer belongs to.
+        buffer: Id of the allocation.
+        offset: Bytes from its start to element 0.
+        dtype: Wire code of the dtype.
+        shape, strides: Layout, strides in elements.
+    """
+
+    device: str
+    generation: int
+    buffer: int
+    offset: int
+    dtype: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+
+class RefServices(Protocol):
+    """What a device does for its refs.
+
+    Attributes:
+        blocking: Whether refs wait for what is not known yet, instead of raising.
+        xp: The device's array namespace.
+    """
+
+    blocking: bool
+
+    @property
+    def submit(self) -> Callable[..., Any]:
+        """Accepts an op, as ``dev.ask`` does."""
+        ...
+
+    @property
+    def xp(self) -> Any: ...
+
+    def get(self, ref: "GpuRef[Any]", out: "np.ndarray[Any, Any] | None") -> Any:
+        """The array, or a reply whose value it is, as the mode of the device's refs says."""
+
+    def remember(self, allocation: "Allocation", /) -> None:
+        """Make the allocation resolvable from a token."""
+
+    def last_write_stream(self, buffer: int, /) -> int | None: ...
+    def raw_device_ptr(self, ref: "GpuRef[Any]", /) -> int: ...
+    @property
+    def dlpack(self) -> Callable[..., Any]: ...
+    def array_interface(self, ref: "GpuRef[Any]", /) -> dict[str, Any]: ...
+
+
+class RefPort(ReplyPort, Protocol):
+    """What a ref needs of its device's op line.
+
+    Attributes:
+        services: Of the device.
+    """
+
+    services: RefServices
+
+    def submit(self, op: Any, /) -> Any:
+        """Accept an op; its reply at once."""
+        ...
+
+    @property
+    def uuid(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def generation(self) -> int:
+        """The generation that ops belong to now."""
+        ...
+
+    @property
+    def stopped(self) -> str | None:
+        """Why the device takes no more work, None while it does."""
+
+
+class Released(Protocol):
+    """Takes the ids of buffers that cannot be named any more."""
+
+    def append(self, id: int, /) -> None: ...
+
+
+_pinning = threading.RLock()  # re-entrant: a garbage collection inside it may unpin
+
+
+class Allocation:
+    """The one owner of a buffer on the device, shared by all refs and views of it."""
+
+    __slots__ = ("__weakref__", "freed", "id", "pins", "released")
+
+    def __init__(self, id: int, released: Released) -> None:
+        self.id = id
+        self.released = released
+        self.freed: bool | str = False  # or why it cannot be used yet
+        self.pins = 0
+
+    def free(self) -> None:
+        """Give the buffer back, when it is not pinned; freeing twice is harmless."""
+        if not self.freed:
+            with _pinning:
+                self.freed = True
+                pinned = self.pins
+            if not pinned:
+                self.released.append(self.id)
+
+    def pin(self) -> None:
+        """Something else uses the memory; what pins also holds the allocation."""
+        with _pinning:
+            self.pins += 1
+
+    def unpin(self) -> None:
+        """They are done. Any thread, also inside a garbage collection."""
+        with _pinning:
+            self.pins -= 1
+            last = self.freed and not self.pins
+        if last:
+            self.released.append(self.id)
+
+    def __del__(self) -> None:  # runs anywhere, even inside a garbage collection: no lock, no loop, no log
+        if not self.freed:
+            self.released.append(self.id)
+
+
+class GpuRef(Operand, ArrayOperators, Reply["GpuRef[Mode]"], Generic[Mode]):  # type: ignore[misc] # other than a reply, it has values
+    """A handle of an array on a device: an operand at once, a reply when awaited, an array to compute with.
+
+    ``await ref`` waits for the op that writes it, raises that op's error, and gives the ref itself. Slicing gives views
+    that share the memory. A ref is valid for one generation of its device's context. Operators and methods are those of
+    the array API standard (:class:`ArrayOperators <callboard.core.ref.operators.ArrayOperators>`); ``dev.xp`` has the
+    functions.
+
+    Attributes:
+        layout, shape, strides, dtype, ndim, size, nbytes: Known at once; strides in elements.
+        offset: Bytes from the start of the allocation to element 0.
+        generation: The generation that it belongs to.
+    """
+
+    __slots__ = ("allocation", "generation", "layout", "offset")
+
+    _port: RefPort
+
+    def __init__(
+        self, port: RefPort, allocation: Allocation, layout: Layout, generation: int, offset: int = 0, op: int = 0
+    ) -> None:
+        # Reply.__init__ and Operand.__init__ by hand: this runs once per op
+        self._port = port
+        self._state = 0
+        self._outcome = None
+        self._waiters = None
+        self.layout = layout
+        self.allocation = allocation
+        self.generation = generation
+        self.offset = offset
+        self._op = op
+
+    def _value(self) -> "GpuRef[Mode]":
+        return self
+
+    # -- state ---------------------------------------------------------------------------------------------------------
+
+    @property
+    def device(self) -> str:
+        """Name of the device, ``"cuda:0"``."""
+        return self._port.name
+
+    @property
+    def device_id(self) -> str:
+        """UUID of the device."""
+        return self._port.uuid
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether :meth:`access` would raise."""
+        return self._why_stale() is not None
+
+    @property
+    def last_write_stream(self) -> int | None:
+        """Id of the stream that wrote it last, where the device runs in this process; else None."""
+        return self._port.services.last_write_stream(self.allocation.id)
+
+    def _why_stale(self) -> str | None:
+        if self._port.stopped is not None:
+            return "device shutting down"
+        if self.generation != self._port.generation:
+            return "context rebuilt"
+        freed = self.allocation.freed
+        return freed if type(freed) is str else "freed" if freed else None
+
+    def access(self) -> "GpuRef[Mode]":
+        """Check that the ref can be used now, and give it: device alive, generation current, not freed, in this order.
+
+        Raises:
+            GpuRefStale: With ``.reason`` ``"device shutting down"``, ``"context rebuilt"`` or ``"freed"``.
+        """
+        reason = self._why_stale()
+        if reason is not None:
+            raise stale(self, reason)
+        return self
+
+    # -- data ----------------------------------------------------------------------------------------------------------
+
+    @overload
+    def get(
+        self: "GpuRef[Asynchronous]", out: "np.ndarray[Any, Any] | None" = None
+    ) -> "Reply[np.ndarray[Any, Any]]": ...
+    @overload
+    def get(self: "GpuRef[Blocking]", out: "np.ndarray[Any, Any] | None" = None) -> "np.ndarray[Any, Any]": ...
+    def get(self, out: "np.ndarray[Any, Any] | None" = None) -> "Reply[np.ndarray[Any, Any]] | np.ndarray[Any, Any]":
+        """Copy it to the host, in program order: the values after all ops called before.
+
+        Args:
+            out: An array of the same shape and dtype to fill, of any strides; a new one otherwise. An array of
+                ``dev.host_empty`` or of a pinned pool is filled by the device without a further copy, also rows of one
+                at a pitch, in slices (``cuMemcpy2DAsync``, ``cuMemcpy3DAsync``).
+
+        Returns:
+            A reply whose value is the array, which the caller owns; of a :mod:`callboard.sync` device, the array.
+
+        Raises:
+            GpuRefStale: At the call.
+            ShapeError: ``out`` does not fit; at the call.
+        """
+        got: Reply[np.ndarray[Any, Any]] | np.ndarray[Any, Any] = self._port.services.get(self, out)
+        return got
+
+    def free(self) -> None:
+        """Give the memory back without waiting for the garbage collector.
+
+        Later use of this ref or of a view of it raises ``GpuRefStale("freed")``; ops already called are not disturbed;
+        freeing twice is harmless.
+        """
+        self.allocation.free()
+
+    def token(self) -> GpuToken:
+        """The ref as plain data; the buffer lives as long as some ref of it does."""
+        self.access()
+        self._port.services.remember(self.allocation)
+        layout = self.layout
+        return GpuToken(
+            self._port.uuid,
+            self.generation,
+            self.allocation.id,
+            self.offset,
+            layout.dtype.code,
+            layout.shape,
+            layout.strides,
+        )
+
+    def raw_device_ptr(self) -> int:
+        """Address of element 0 on the device.
+
+        Raises:
+            GpuRefStale: See :meth:`access`.
+            TypeError: Process isolation: the address means nothing in this process.
+        """
+        return self._port.services.raw_device_ptr(self.access())
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> "np.ndarray[Any, Any]":
+        """The values, for ``np.asarray(ref)``; of a :mod:`callboard.sync` device only.
+
+        Raises:
+            TypeError: It would have to be awaited: ``await ref.get()``.
+        """
+        if copy is False:
+            raise ValueError(f"{self.layout!r} on {self.device}: an array on the host is a copy")
+        got = self._port.services.get(self, None)
+        if isinstance(got, Reply):
+            raise TypeError(self._misuse("array"))
+        values: np.ndarray[Any, Any] = got
+        return values if dtype is None else values.astype(dtype, copy=False)
+
+    def _misuse(self, what: str) -> str:
+        return (
+            f"{what} of a GpuRef ({self.layout!r} on {self.device}): take its values: `await ref.get()`, of a cb.sync "
+            "device `ref.get()`"
+        )
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self._port.services.dlpack(self.access(), **options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        device: tuple[int, int] = self._port.services.dlpack(self.access(), device_only=True)
+        return device
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        return self._port.services.array_interface(self.access())
+
+    # -- views ---------------------------------------------------------------------------------------------------------
+
+    def _view(self, layout: Layout, offset: int) -> "GpuRef[Mode]":
+        view: GpuRef[Mode] = GpuRef(self._port, self.allocation, layout, self.generation, offset, self._op)
+        if self._state:
+            view._state, view._outcome = self._state, self._outcome
+        else:
+            view._outcome = self  # the device settles what is held: what holds the view holds this ref
+            self._attach(_Follower(view, self))
+        return view
+
+    def __getitem__(self, index: "Index | ArrayIndex[Mode]") -> "GpuRef[Mode]":
+        """A view, as NumPy's basic indexing gives it (integers, slices, ``...``, None). Shares the memory.
+
+        With arrays of integers in the index, or with a mask of bools alone, a copy. How many elements a mask gives
+        depends on the data: the result is awaited before anything is done that needs its shape.
+
+        Raises:
+            IndexError: Out of range, or too many indices.
+            ShapeError: At the await: an array of integers holds one that is out of range.
+        """
+        if _holds_arrays(index):
+            picked: GpuRef[Mode] = self._port.services.xp._by_arrays(self, index)
+            return picked
+        basic: Any = index
+        layout, offset = indexed(self.layout, basic)
+        return self._view(layout, self.offset + offset)
+
+    def reshape(self, *shape: int | Sequence[int]) -> "GpuRef[Mode]":
+        """A view of another shape, as ints or as one tuple; one extent may be -1.
+
+        Raises:
+            ShapeError: Another size, or the strides allow no view (copy it first).
+        """
+        extents: Any = shape[0] if len(shape) == 1 else shape
+        return self._view(reshaped(self.layout, extents), self.offset)
+
+    def reinterpret(self, dtype: DTypeLike) -> "GpuRef[Mode]":
+        """A view of the same bytes as another dtype, as ``ndarray.view`` gives it; the last axis is rescaled.
+
+        Raises:
+            ShapeError: 0-d or with gaps in the last axis where the element size changes; or the last axis, or the
+                place of element 0, is no multiple of the new size.
+        """
+        return self._view(reinterpreted(self.layout, as_dtype(dtype), self.offset), self.offset)
+
+    @property
+    def T(self) -> "GpuRef[Mode]":  # noqa: N802 - NumPy's name
+        """The view with its axes reversed."""
+        layout = self.layout
+        return self._view(layout_of(layout.dtype, layout.shape[::-1], layout.strides[::-1]), self.offset)
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("len() of a 0-d GpuRef")
+        return self.shape[0]
+
+    def __iter__(self) -> "Iterator[GpuRef[Mode]]":
+        """Views along the first axis."""
+        if not self.shape:
+            raise TypeError("iteration over a 0-d GpuRef")
+        return (self[i] for i in range(len(self)))
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "a GpuRef is a handle inside one process and can be neither pickled nor deep-copied; pass ref.token() "
+            "(dev.resolve gives the ref back), or copy the array: dev.copy(ref)"
+        )
+
+    def __repr__(self) -> str:
+        state = ("pending", "ready", "failed")[self._state]
+        reason = self._why_stale()
+        return f"<GpuRef {self.layout!r} on {self.device}, {'stale: ' + reason if reason else state}>"
+
+
+ArrayIndex = GpuRef[Mode] | list[Any] | tuple["int | slice | EllipsisType | GpuRef[Mode] | list[Any] | None", ...]
+"""An index that holds arrays."""
+
+
+def _holds_arrays(index: Any) -> bool:
+    items = index if type(index) is tuple else (index,)
+    return any(isinstance(item, Operand | list) or (isinstance(item, np.ndarray) and item.ndim) for item in items)
+
+
+AccelRef = GpuRef
+"""The ref by its backend-neutral name."""
+
+
+class _Follower:
+    """Settles a view together with the ref that it was taken from; keeps neither of them alive."""
+
+    __slots__ = ("_source", "_view")
+
+    def __init__(self, view: GpuRef[Any], source: GpuRef[Any]) -> None:
+        self._view = weakref.ref(view)
+        self._source = weakref.ref(source)
+
+    def done(self) -> bool:
+        view = self._view()
+        return view is None or view.done()
+
+    def set_result(self, _: None) -> None:
+        view, source = self._view(), self._source()
+        if view is None or source is None:
+            return
+        if source._state == 1:
+            view._resolve()
+        else:
+            view._reject(source._outcome)
+
+
+def stale(ref: GpuRef[Any], reason: str) -> GpuRefStale:
+    """The error for a ref that cannot be used any more."""
+    error = GpuRefStale(f"{ref.layout!r} on {ref.device}: {reason}", reason)
+    error.device, error.generation = ref.device, ref.generation
+    return error

@@ -1,0 +1,352 @@
+"""What makes a ref an array: operators, methods, and the array API's protocol. The namespace of its device computes."""
+
+from typing import Any, NoReturn, Self
+
+import numpy as np
+
+from callboard.core.dtype import DTypeLike
+from callboard.core.operand import Operand
+
+__all__ = ["ArrayOperators"]
+
+UFUNCS = {
+    "add": "add",
+    "subtract": "subtract",
+    "multiply": "multiply",
+    "divide": "divide",
+    "true_divide": "divide",
+    "floor_divide": "floor_divide",
+    "remainder": "remainder",
+    "power": "pow",
+    "equal": "equal",
+    "not_equal": "not_equal",
+    "less": "less",
+    "less_equal": "less_equal",
+    "greater": "greater",
+    "greater_equal": "greater_equal",
+}
+"""NumPy's functions behind the operators of its scalars: ``np.float64(2) * ref``."""
+OPERANDS = (Operand, bool, int, float, complex, np.number, np.bool_)
+Axis = int | tuple[int, ...] | None
+
+
+class ArrayOperators:
+    """Operators as the array API standard 2024.12 has them, and the methods that NumPy's arrays have beside.
+
+    An operand is an array of the same device or a number. Results are refs, pending like all others. In-place
+    operators write into the memory, which views see, and give the ref that is owed by the write. What must know a value
+    (``float(x)``, ``bool(x)``, ``x.item()``) waits on a ``cb.sync`` device and raises ``TypeError`` on others.
+    """
+
+    __slots__ = ()
+
+    _port: Any
+
+    def _misuse(self, what: str) -> str:
+        raise NotImplementedError
+
+    # -- operators -----------------------------------------------------------------------------------------------------
+
+    def _operate(self, name: str, *operands: Any) -> Any:
+        for x in operands:
+            if isinstance(x, np.ndarray):
+                raise TypeError(self._beside_host(name, x))
+            if not isinstance(x, OPERANDS):
+                return NotImplemented
+        return getattr(self._port.services.xp, name)(*operands)
+
+    def _write(self, name: str, other: Any) -> Any:
+        if isinstance(other, np.ndarray):
+            raise TypeError(self._beside_host(name, other))
+        if not isinstance(other, OPERANDS):
+            return NotImplemented
+        return self._port.services.xp._write_into(self, name, other)
+
+    def _beside_host(self, name: str, x: "np.ndarray[Any, Any]") -> str:
+        return (
+            f"{name} of {self!r} and an array of the host ({x.dtype}{list(x.shape)}): put that on the device first, "
+            "dev.put(array)"
+        )
+
+    def __add__(self, other: Self | complex, /) -> Self:
+        return self._operate("add", self, other)  # type: ignore[no-any-return]
+
+    def __radd__(self, other: Self | complex, /) -> Self:
+        return self._operate("add", other, self)  # type: ignore[no-any-return]
+
+    def __iadd__(self, other: Self | complex, /) -> Self:
+        return self._write("add", other)  # type: ignore[no-any-return]
+
+    def __sub__(self, other: Self | complex, /) -> Self:
+        return self._operate("subtract", self, other)  # type: ignore[no-any-return]
+
+    def __rsub__(self, other: Self | complex, /) -> Self:
+        return self._operate("subtract", other, self)  # type: ignore[no-any-return]
+
+    def __isub__(self, other: Self | complex, /) -> Self:
+        return self._write("subtract", other)  # type: ignore[no-any-return]
+
+    def __mul__(self, other: Self | complex, /) -> Self:
+        return self._operate("multiply", self, other)  # type: ignore[no-any-return]
+
+    def __rmul__(self, other: Self | complex, /) -> Self:
+        return self._operate("multiply", other, self)  # type: ignore[no-any-return]
+
+    def __imul__(self, other: Self | complex, /) -> Self:
+        return self._write("multiply", other)  # type: ignore[no-any-return]
+
+    def __truediv__(self, other: Self | complex, /) -> Self:
+        return self._operate("divide", self, other)  # type: ignore[no-any-return]
+
+    def __rtruediv__(self, other: Self | complex, /) -> Self:
+        return self._operate("divide", other, self)  # type: ignore[no-any-return]
+
+    def __itruediv__(self, other: Self | complex, /) -> Self:
+        return self._write("divide", other)  # type: ignore[no-any-return]
+
+    def __floordiv__(self, other: Self | complex, /) -> Self:
+        return self._operate("floor_divide", self, other)  # type: ignore[no-any-return]
+
+    def __rfloordiv__(self, other: Self | complex, /) -> Self:
+        return self._operate("floor_divide", other, self)  # type: ignore[no-any-return]
+
+    def __ifloordiv__(self, other: Self | complex, /) -> Self:
+        return self._write("floor_divide", other)  # type: ignore[no-any-return]
+
+    def __mod__(self, other: Self | complex, /) -> Self:
+        return self._operate("remainder", self, other)  # type: ignore[no-any-return]
+
+    def __rmod__(self, other: Self | complex, /) -> Self:
+        return self._operate("remainder", other, self)  # type: ignore[no-any-return]
+
+    def __imod__(self, other: Self | complex, /) -> Self:
+        return self._write("remainder", other)  # type: ignore[no-any-return]
+
+    def __pow__(self, other: Self | complex, /) -> Self:
+        return self._operate("pow", self, other)  # type: ignore[no-any-return]
+
+    def __rpow__(self, other: Self | complex, /) -> Self:
+        return self._operate("pow", other, self)  # type: ignore[no-any-return]
+
+    def __ipow__(self, other: Self | complex, /) -> Self:
+        return self._write("pow", other)  # type: ignore[no-any-return]
+
+    def __and__(self, other: Self | complex, /) -> Self:
+        return self._operate("bitwise_and", self, other)  # type: ignore[no-any-return]
+
+    def __rand__(self, other: Self | complex, /) -> Self:
+        return self._operate("bitwise_and", other, self)  # type: ignore[no-any-return]
+
+    def __iand__(self, other: Self | complex, /) -> Self:
+        return self._write("bitwise_and", other)  # type: ignore[no-any-return]
+
+    def __or__(self, other: Self | complex, /) -> Self:
+        return self._operate("bitwise_or", self, other)  # type: ignore[no-any-return]
+
+    def __ror__(self, other: Self | complex, /) -> Self:
+        return self._operate("bitwise_or", other, self)  # type: ignore[no-any-return]
+
+    def __ior__(self, other: Self | complex, /) -> Self:
+        return self._write("bitwise_or", other)  # type: ignore[no-any-return]
+
+    def __xor__(self, other: Self | complex, /) -> Self:
+        return self._operate("bitwise_xor", self, other)  # type: ignore[no-any-return]
+
+    def __rxor__(self, other: Self | complex, /) -> Self:
+        return self._operate("bitwise_xor", other, self)  # type: ignore[no-any-return]
+
+    def __ixor__(self, other: Self | complex, /) -> Self:
+        return self._write("bitwise_xor", other)  # type: ignore[no-any-return]
+
+    def __lshift__(self, other: Self | complex, /) -> Self:
+        return self._operate("bitwise_left_shift", self, other)  # type: ignore[no-any-return]
+
+    def __rlshift__(self, other: Self | complex, /) -> Self:
+        return self._operate("bitwise_left_shift", other, self)  # type: ignore[no-any-return]
+
+    def __ilshift__(self, other: Self | complex, /) -> Self:
+        return self._write("bitwise_left_shift", other)  # type: ignore[no-any-return]
+
+    def __rshift__(self, other: Self | complex, /) -> Self:
+        return self._operate("bitwise_right_shift", self, other)  # type: ignore[no-any-return]
+
+    def __rrshift__(self, other: Self | complex, /) -> Self:
+        return self._operate("bitwise_right_shift", other, self)  # type: ignore[no-any-return]
+
+    def __irshift__(self, other: Self | complex, /) -> Self:
+        return self._write("bitwise_right_shift", other)  # type: ignore[no-any-return]
+
+    def __lt__(self, other: Self | complex, /) -> Self:
+        return self._operate("less", self, other)  # type: ignore[no-any-return]
+
+    def __le__(self, other: Self | complex, /) -> Self:
+        return self._operate("less_equal", self, other)  # type: ignore[no-any-return]
+
+    def __gt__(self, other: Self | complex, /) -> Self:
+        return self._operate("greater", self, other)  # type: ignore[no-any-return]
+
+    def __ge__(self, other: Self | complex, /) -> Self:
+        return self._operate("greater_equal", self, other)  # type: ignore[no-any-return]
+
+    def __neg__(self) -> Self:
+        return self._operate("negative", self)  # type: ignore[no-any-return]
+
+    def __pos__(self) -> Self:
+        return self._operate("positive", self)  # type: ignore[no-any-return]
+
+    def __abs__(self) -> Self:
+        return self._operate("abs", self)  # type: ignore[no-any-return]
+
+    def __invert__(self) -> Self:
+        return self._operate("bitwise_invert", self)  # type: ignore[no-any-return]
+
+    def __eq__(self, other: object, /) -> Self:  # type: ignore[override]
+        return self._operate("equal", self, other)  # type: ignore[no-any-return]
+
+    def __ne__(self, other: object, /) -> Self:  # type: ignore[override]
+        return self._operate("not_equal", self, other)  # type: ignore[no-any-return]
+
+    __hash__ = object.__hash__
+
+    def __matmul__(self, other: Self, /) -> Self:
+        return self._operate("matmul", self, other)  # type: ignore[no-any-return]
+
+    def __rmatmul__(self, other: Self, /) -> Self:
+        return self._operate("matmul", other, self)  # type: ignore[no-any-return]
+
+    def __imatmul__(self, other: Self, /) -> Self:
+        self[...] = self @ other
+        return self
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        """``x[index] = value``, in place; converted to the dtype of ``x``."""
+        self._port.services.xp._assign(self, index, value)
+
+    # -- values, which a cb.sync device waits for ----------------------------------------------------------------------
+
+    def item(self) -> Any:
+        """The value of an array of one element, as a Python number; of a :mod:`callboard.sync` device.
+
+        Raises:
+            TypeError: It would have to be awaited: ``(await ref.get()).item()``.
+            ValueError: Another size.
+        """
+        return self._single("item()")
+
+    def _single(self, what: str) -> Any:
+        if not self._port.services.blocking:
+            raise TypeError(self._misuse(what))
+        return self._port.services.get(self, None).item()
+
+    def __bool__(self) -> bool:
+        return bool(self._single("bool()"))
+
+    def __float__(self) -> float:
+        return float(self._single("float()"))
+
+    def __int__(self) -> int:
+        return int(self._single("int()"))
+
+    def __complex__(self) -> complex:
+        return complex(self._single("complex()"))
+
+    def __index__(self) -> int:
+        number = self._single("index()")
+        if isinstance(number, bool) or not isinstance(number, int):
+            raise TypeError(f"index() of {self!r}: its dtype is no integer")
+        return number
+
+    # -- protocols -----------------------------------------------------------------------------------------------------
+
+    def __array_namespace__(self, /, *, api_version: str | None = None) -> Any:
+        """The namespace ``dev.xp`` of its device, in the version 2024.12.
+
+        Raises:
+            ValueError: Another version than 2021.12 to 2024.12.
+        """
+        if api_version not in (None, "2021.12", "2022.12", "2023.12", "2024.12"):
+            raise ValueError(f"api_version is {api_version!r}; there is 2024.12, which has all of the earlier ones")
+        return self._port.services.xp
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        name = UFUNCS.get(ufunc.__name__)
+        if name and method == "__call__" and not options:
+            host = [x for x in inputs if not isinstance(x, Operand)]
+            if all(isinstance(x, np.generic) or np.ndim(x) == 0 for x in host):
+                return self._operate(name, *(x if isinstance(x, Operand) else np.asarray(x)[()] for x in inputs))
+            raise TypeError(self._beside_host(name, np.asarray(host[0])))
+        raise TypeError(self._of_numpy(ufunc.__name__))
+
+    def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> NoReturn:
+        raise TypeError(self._of_numpy(function.__name__))
+
+    def _of_numpy(self, name: str) -> str:
+        return (
+            f"np.{name} of {self!r}, whose values are on the device: compute there, `cb.xp.{name}`, or take them: "
+            "`await ref.get()`, of a cb.sync device `ref.get()`"
+        )
+
+    def to_device(self, device: str, /, *, stream: Any = None) -> Self:
+        """Itself: ``device`` is its own.
+
+        Raises:
+            DeviceMismatch: It is another one: ``other.put(await ref.get())`` copies through the host.
+        """
+        return self._port.services.xp._to_device(self, device)  # type: ignore[no-any-return]
+
+    # -- NumPy's methods -----------------------------------------------------------------------------------------------
+
+    @property
+    def mT(self) -> Self:  # noqa: N802 - the standard's name
+        """The view with its last two axes exchanged."""
+        return self._port.services.xp.matrix_transpose(self)  # type: ignore[no-any-return]
+
+    def astype(self, dtype: DTypeLike, *, copy: bool = True) -> Self:
+        """``xp.astype(x, dtype)``."""
+        return self._port.services.xp.astype(self, dtype, copy=copy)  # type: ignore[no-any-return]
+
+    def sum(self, axis: Axis = None, *, keepdims: bool = False) -> Self:
+        """``xp.sum(x, axis=axis, keepdims=keepdims)``."""
+        return self._port.services.xp.sum(self, axis=axis, keepdims=keepdims)  # type: ignore[no-any-return]
+
+    def prod(self, axis: Axis = None, *, keepdims: bool = False) -> Self:
+        """``xp.prod(x, axis=axis, keepdims=keepdims)``."""
+        return self._port.services.xp.prod(self, axis=axis, keepdims=keepdims)  # type: ignore[no-any-return]
+
+    def mean(self, axis: Axis = None, *, keepdims: bool = False) -> Self:
+        """``xp.mean(x, axis=axis, keepdims=keepdims)``."""
+        return self._port.services.xp.mean(self, axis=axis, keepdims=keepdims)  # type: ignore[no-any-return]
+
+    def min(self, axis: Axis = None, *, keepdims: bool = False) -> Self:
+        """``xp.min(x, axis=axis, keepdims=keepdims)``."""
+        return self._port.services.xp.min(self, axis=axis, keepdims=keepdims)  # type: ignore[no-any-return]
+
+    def max(self, axis: Axis = None, *, keepdims: bool = False) -> Self:
+        """``xp.max(x, axis=axis, keepdims=keepdims)``."""
+        return self._port.services.xp.max(self, axis=axis, keepdims=keepdims)  # type: ignore[no-any-return]
+
+    def any(self, axis: Axis = None, *, keepdims: bool = False) -> Self:
+        """``xp.any(x, axis=axis, keepdims=keepdims)``."""
+        return self._port.services.xp.any(self, axis=axis, keepdims=keepdims)  # type: ignore[no-any-return]
+
+    def all(self, axis: Axis = None, *, keepdims: bool = False) -> Self:
+        """``xp.all(x, axis=axis, keepdims=keepdims)``."""
+        return self._port.services.xp.all(self, axis=axis, keepdims=keepdims)  # type: ignore[no-any-return]
+
+    def std(self, axis: Axis = None, *, correction: float = 0.0, keepdims: bool = False) -> Self:
+        """``xp.std(x, axis=axis, correction=correction, keepdims=keepdims)``."""
+        xp = self._port.services.xp
+        return xp.std(self, axis=axis, correction=correction, keepdims=keepdims)  # type: ignore[no-any-return]
+
+    def var(self, axis: Axis = None, *, correction: float = 0.0, keepdims: bool = False) -> Self:
+        """``xp.var(x, axis=axis, correction=correction, keepdims=keepdims)``."""
+        xp = self._port.services.xp
+        return xp.var(self, axis=axis, correction=correction, keepdims=keepdims)  # type: ignore[no-any-return]
+
+    def argmin(self, axis: int | None = None, *, keepdims: bool = False) -> Self:
+        """``xp.argmin(x, axis=axis, keepdims=keepdims)``."""
+        return self._port.services.xp.argmin(self, axis=axis, keepdims=keepdims)  # type: ignore[no-any-return]
+
+    def argmax(self, axis: int | None = None, *, keepdims: bool = False) -> Self:
+        """``xp.argmax(x, axis=axis, keepdims=keepdims)``."""
+        return self._port.services.xp.argmax(self, axis=axis, keepdims=keepdims)  # type: ignore[no-any-return]

@@ -1,0 +1,162 @@
+"""From what an :class:`OpRecorder` has taken to what replays need."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from callboard.core.errors import ShapeError
+from callboard.core.layout import Layout
+from callboard.core.ref import Allocation, GpuRef
+from callboard.device.client.graphs.recorder import OpRecorder
+from callboard.device.client.graphs.script import Place, RecordedOp, packed, script_operands, steps_of
+from callboard.device.protocol.recording import Script, ScriptOperand, write_script
+from callboard.kernel.recording import Stream
+
+if TYPE_CHECKING:
+    from callboard.device.client.line.port import OpPort
+
+__all__ = ["Built", "Draw", "Input", "Output", "built"]
+
+
+class Input:
+    """An array that a recording is given.
+
+    Attributes:
+        name: Its keyword.
+        layout: Of what may take its place; None where ops use parts of it in several ways, so that nothing can.
+        ref: The one that replays use now.
+        named: Whether the application named it.
+        used: Which op uses it first, for errors.
+    """
+
+    __slots__ = ("layout", "name", "named", "ref", "used")
+
+    def __init__(self, name: str, ref: GpuRef[Any], named: bool) -> None:
+        self.name = name
+        self.ref = ref
+        self.layout: Layout | None = ref.layout
+        self.named = named
+        self.used = ""
+
+
+class Output(NamedTuple):
+    """An array that a replay gives.
+
+    Attributes:
+        operand: Which operand it lies in.
+        offset: Bytes from the operand's place to its element 0.
+        layout: Of the array.
+    """
+
+    operand: int
+    offset: int
+    layout: Layout
+
+
+class Draw(NamedTuple):
+    """Fills with numbers of one stream.
+
+    Attributes:
+        stream: Keeps the position.
+        fills: ``(multiple at which its position lies, what it takes)`` of each.
+        at: Where their positions are among those of the recording.
+    """
+
+    stream: Stream
+    fills: list[tuple[int, int]]
+    at: list[int]
+
+
+class Built(NamedTuple):
+    """A recording, ready to be replayed. Its operands are the inputs, then what the recording makes.
+
+    Attributes:
+        handle: Owns its id; dropped, the host gives the recording up.
+        signature: Of its replays.
+        operands: Of the script.
+        inputs: Of the first operands, in order.
+        own: Bytes of the other ones.
+        owners: Those of them that refs name, by operand.
+        outputs: What a replay gives.
+        draws: Its random numbers.
+        ops, places: What it was made of, for a recording that includes this one.
+    """
+
+    handle: Allocation
+    signature: bytes
+    operands: list[ScriptOperand]
+    inputs: list[Input]
+    own: list[int]
+    owners: dict[int, Allocation]
+    outputs: list[Output]
+    draws: list[Draw]
+    ops: list[RecordedOp]
+    places: dict[int, Place]
+
+
+def built(port: "OpPort", taken: OpRecorder, inputs: Sequence[Input], returns: Sequence[GpuRef[Any]]) -> Built:
+    """Work a recording out.
+
+    Raises:
+        ShapeError: Two inputs share memory.
+        ValueError: An input is used by no op.
+    """
+    ops = taken.ops
+    given = _all_inputs(port, taken, inputs)
+    places = {one.ref.allocation.id: Place(at, -one.ref.offset) for at, one in enumerate(given)}
+    names = [f"{one.name} ({one.used})" for one in given]
+    owners: dict[int, Allocation] = {}
+    own: list[int] = []
+    rest: dict[int, int] = {}
+    for buffer, made in taken.own.items():
+        owner = made.allocation()
+        if owner is None:  # no ref names it any more
+            rest[buffer] = made.nbytes
+            continue
+        places[buffer] = Place(len(names), 0)
+        owners[len(names)] = owner
+        own.append(made.nbytes)
+        names.append("a result of the recording")
+    if rest:
+        offsets, nbytes = packed(ops, rest)
+        places |= {buffer: Place(len(names), offset) for buffer, offset in offsets.items()}
+        own.append(nbytes)
+        names.append("the intermediate results of the recording")
+    handle = Allocation(port.mint(), port.outbox.released)
+    operands = script_operands(ops, places, names, own)
+    signature = write_script(Script(handle.id, operands, steps_of(ops, places)))
+    outputs = [Output((p := places[r.allocation.id]).operand, r.offset + p.shift, r.layout) for r in returns]
+    return Built(handle, signature, operands, given, own, owners, outputs, _draws(taken), ops, places)
+
+
+def _all_inputs(port: "OpPort", taken: OpRecorder, inputs: Sequence[Input]) -> list[Input]:
+    """The inputs with a name, and the other arrays that ops are given, as ``in0``, ``in1`` and so on."""
+    by_buffer = {one.ref.allocation.id: one for one in inputs}
+    if len(by_buffer) < len(inputs):
+        raise ShapeError("record: two inputs share memory; name the array that both are part of")
+    taken_names = {one.name for one in inputs}
+    free = (name for i in range(len(taken.given) + len(inputs)) if (name := f"in{i}") not in taken_names)
+    for op in taken.ops:
+        for use in op.given:
+            if use.buffer in taken.own:
+                continue
+            one = by_buffer.get(use.buffer)
+            if one is None:
+                owner = taken.given[use.buffer]
+                ref: GpuRef[Any] = GpuRef(port, owner, use.layout, port.generation, use.offset)
+                one = by_buffer[use.buffer] = Input(next(free), ref, named=False)
+            elif not one.named and (one.ref.offset, one.ref.layout) != (use.offset, use.layout):
+                one.layout = None
+            one.used = one.used or f"{use.name} of {op.tag}, made at {op.where}"
+    for one in inputs:
+        if not one.used:
+            raise ValueError(f"record: no op uses the input {one.name}")
+    return list(by_buffer.values())
+
+
+def _draws(taken: OpRecorder) -> list[Draw]:
+    drawn = [step for step, op in enumerate(taken.ops) if op.drawn]
+    order = {step: at for at, step in enumerate(drawn)}
+    return [
+        Draw(stream, [(multiple, count) for _, multiple, count in fills], [order[step] for step, _, _ in fills])
+        for stream, fills in taken.draws.values()
+    ]

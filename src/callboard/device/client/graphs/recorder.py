@@ -1,0 +1,206 @@
+"""``OpRecorder``: takes the ops that are called while a recording is open."""
+
+import sys
+import weakref
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from callboard.core.errors import ShapeError, UnsupportedOp
+from callboard.core.layout import Layout
+from callboard.core.op import Op, info_of
+from callboard.core.operand import Operand, Role
+from callboard.core.ref import Allocation, GpuRef
+from callboard.device.client.graphs.script import RecordedOp, Use
+from callboard.device.client.line import refusals
+from callboard.device.client.line.entries import Origin
+from callboard.device.client.line.plans import ClientPlan, check_overlaps
+from callboard.device.client.line.replies import reply_to
+from callboard.kernel.memory import Empty
+from callboard.kernel.recording import Stream
+
+if TYPE_CHECKING:
+    from callboard.device.client.line.port import OpPort
+
+__all__ = ["NOT_REPLAYED", "OpRecorder", "Own"]
+
+NOT_REPLAYED = "recorded, and not replayed yet"
+"""Why an array that a recording makes cannot be used before the first replay."""
+HOST = Role.HOST_IN, Role.HOST_OUT
+
+
+class Own:
+    """An array that an op of the recording makes.
+
+    Attributes:
+        nbytes: Its size.
+        allocation: Gives its owner; None when no ref of it is left.
+    """
+
+    __slots__ = ("allocation", "nbytes")
+
+    def __init__(self, nbytes: int, allocation: Allocation) -> None:
+        self.nbytes = nbytes
+        self.allocation = weakref.ref(allocation)
+
+
+class OpRecorder:
+    """Checks ops as the device would, and keeps what they are instead of sending them.
+
+    Args:
+        port: Whose ops it records.
+
+    Attributes:
+        ops: In order.
+        own: Arrays that they make, by id of the allocation.
+        given: Owners of the other arrays that they use, by id.
+        draws: The streams of random numbers, each with ``(step, alignment, taken)`` of its fills.
+    """
+
+    def __init__(self, port: "OpPort") -> None:
+        self._port = port
+        self._drawing: tuple[Stream, tuple[int, int]] | None = None
+        self.ops: list[RecordedOp] = []
+        self.own: dict[int, Own] = {}
+        self.given: dict[int, Allocation] = {}
+        self.draws: dict[int, tuple[Stream, list[tuple[int, int, int]]]] = {}
+
+    def owns(self, port: object) -> bool:
+        return port is self._port
+
+    def draw(self, stream: Stream, size: tuple[int, int]) -> None:
+        """The op that is recorded next draws from this stream."""
+        self._drawing = stream, size
+
+    def drawn(self) -> bool:
+        """Whether the op of the last :meth:`draw` was not recorded; forgets it."""
+        drawing, self._drawing = self._drawing, None
+        return drawing is not None
+
+    def record(self, op: Op[Any, Any], depth: int) -> Any:
+        """See :class:`Recorder <callboard.kernel.recording.Recorder>`.
+
+        Raises:
+            UnsupportedOp: It cannot be recorded; says why.
+            ShapeError, DeviceMismatch, GpuRefStale: As where it is called outside a recording.
+        """
+        drawing, self._drawing = self._drawing, None
+        port = self._port
+        info = info_of(type(op))
+        try:
+            signature, operands, numbers = info.split(op)
+        except ShapeError as e:
+            raise (not port.services.blocking and refusals.open_extents(op)) or e from None
+        plan = port.plan(signature, op)
+        self._check(op, plan)
+        for ref in operands:
+            allocation = ref.allocation
+            if ref._port is not port or (
+                allocation.id not in self.own and (ref.generation != port.generation or allocation.freed)
+            ):
+                raise port.unusable(plan.tag, op, ref)
+        if plan.written:
+            check_overlaps(op)
+        made = [port.mint() for _ in plan.outputs]
+        answer, settles, _ = reply_to(port, port.outbox.released, plan, op, 0, made, None)
+        settled = settles()
+        refs = _refs_of(settled)
+        if not refs:
+            settled._resolve()
+        where = _where(plan.tag, depth + 1)
+        self._note_made(made, plan.outputs, refs)
+        for ref in refs:
+            ref._resolve()
+        if not isinstance(op, Empty):
+            leaves = [leaf for leaf in info.leaves(op) if isinstance(leaf.value, Operand)]
+            uses = [Use(r.value.allocation.id, r.value.offset, r.value.layout, r.role, r.name) for r in leaves]
+            new = [
+                Use(buffer, 0, layout, Role.OUT, name)
+                for buffer, layout, name in zip(made, plan.outputs, plan.made, strict=True)
+            ]
+            drawn = [] if drawing is None else [_position_of(op)]
+            recorded = RecordedOp(plan.tag, signature, list(numbers), uses, new, drawn, where)
+            self.append(recorded, {ref.allocation.id: ref.allocation for ref in operands}, drawing)
+        return answer
+
+    def usable(self, ref: GpuRef[Any]) -> bool:
+        """Whether an op of the recording may use it."""
+        if ref.allocation.id in self.own:
+            return True
+        return ref._port is self._port and not ref.is_stale
+
+    def make(self, nbytes: int) -> Allocation:
+        """An array of the recording's own."""
+        allocation = Allocation(self._port.mint(), self._port.outbox.released)
+        allocation.freed = NOT_REPLAYED
+        self.own[allocation.id] = Own(nbytes, allocation)
+        return allocation
+
+    def append(self, op: RecordedOp, uses: dict[int, Allocation], draw: tuple[Stream, tuple[int, int]] | None) -> None:
+        """Add an op.
+
+        Args:
+            op: The op.
+            uses: Owners of the arrays that it is given, by id.
+            draw: Where its random numbers come from.
+        """
+        self.given |= {buffer: owner for buffer, owner in uses.items() if buffer not in self.own}
+        if draw is not None:
+            stream, size = draw
+            self.draws.setdefault(id(stream), (stream, []))[1].append((len(self.ops), *size))
+        self.ops.append(op)
+
+    def _note_made(self, made: Sequence[int], layouts: Sequence[Layout], refs: Sequence[GpuRef[Any]]) -> None:
+        allocations = {ref.allocation.id: ref.allocation for ref in refs}
+        for buffer, layout in zip(made, layouts, strict=True):
+            allocation = allocations.get(buffer) or Allocation(buffer, self._port.outbox.released)
+            allocation.freed = NOT_REPLAYED
+            self.own[buffer] = Own(layout.nbytes, allocation)
+
+    def _check(self, op: Op[Any, Any], plan: ClientPlan) -> None:
+        cls, tag = type(op), plan.tag
+        lib = info_of(cls).library
+        library = self._port.library(lib)
+        size = library.size_table.get(cls)
+        if plan.open or (size is not None and size.due(op)):
+            cure = "give its outputs (out=, count=)" if plan.open else "call it before the recording"
+            raise UnsupportedOp(f"{tag} cannot be recorded: the host has to look at data first; {cure}")
+        if op.fence is not None or plan.answers is not None:
+            raise UnsupportedOp(
+                f"{tag} cannot be recorded: it is ordered among the ops that are called, or answered with what it "
+                "finds out; call it before or after the replays"
+            )
+        if plan.value:
+            raise UnsupportedOp(f"{tag} cannot be recorded: it is answered with a number; give it out=, a 0-d array")
+        if op.memory is not None:
+            raise UnsupportedOp(f"{tag} cannot be recorded: its memory is not the recording's; make the array before")
+        if any(leaf.role in HOST for leaf in info_of(cls).leaves(op)):
+            raise UnsupportedOp(
+                f"{tag} cannot be recorded: it copies from or to host memory; put arrays before the recording, name "
+                "them, dev.record(x=ref), and get results after a replay"
+            )
+        if not library.launch_table[cls].captures:
+            raise UnsupportedOp(
+                f"{tag} cannot be recorded: calls of {self._port.backend}'s {lib} for it cannot be captured in a graph"
+            )
+
+
+def _refs_of(settled: Any) -> list[GpuRef[Any]]:
+    return [settled] if isinstance(settled, GpuRef) else list(getattr(settled, "refs", ()))
+
+
+def _position_of(op: Op[Any, Any]) -> int:
+    """Where the ``position`` is among the numbers of a fill."""
+    at = 0
+    for leaf in info_of(type(op)).leaves(op):
+        if leaf.name == "position":
+            return at
+        if not isinstance(leaf.value, Operand):
+            at += 2 if isinstance(leaf.value, complex) else 1
+    raise TypeError(f"{info_of(type(op)).tag} has no position")
+
+
+def _where(tag: str, depth: int) -> str:
+    frame = sys._getframe(depth)
+    while frame.f_globals.get("__name__", "").startswith("callboard.") and frame.f_back is not None:
+        frame = frame.f_back
+    return Origin(tag, None, frame.f_code, frame.f_lasti).where

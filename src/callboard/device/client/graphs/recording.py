@@ -1,0 +1,458 @@
+"""``Recording``: a chain of ops, called once and replayed as one."""
+
+import functools
+import weakref
+from collections.abc import Callable, Coroutine, Mapping
+from contextvars import Token
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar, overload
+
+import msgspec
+
+from callboard.core.errors import DeviceMismatch, GpuRefStale, ShapeError
+from callboard.core.layout import Layout
+from callboard.core.mode import Asynchronous, Blocking, Mode
+from callboard.core.op import info_of
+from callboard.core.ref import Allocation, GpuRef
+from callboard.core.reply import Reply
+from callboard.device.client.graphs.building import Built, Input, built
+from callboard.device.client.graphs.including import include
+from callboard.device.client.graphs.recorder import OpRecorder
+from callboard.device.client.graphs.script import Node, dot, nodes_of
+from callboard.device.client.line.entries import Several
+from callboard.device.client.line.hostarrays import host_array
+from callboard.device.client.line.transfers import Transfers
+from callboard.device.protocol.messages import Call
+from callboard.kernel.memory import Empty
+from callboard.kernel.recording import Recorder, recorder
+
+if TYPE_CHECKING:
+    from callboard.device.client.line.port import OpPort
+
+__all__ = ["Recording", "RecordingServices", "RecordingStats"]
+
+MOST_REPLAYS = 10_000
+"""Replays in one message, so that one message does not hold the host for long."""
+TAG = "graph.replay"
+
+T = TypeVar("T")
+
+
+class RecordingStats(msgspec.Struct, frozen=True, kw_only=True):
+    """What the context host has done with a recording; counted anew in each context.
+
+    Attributes:
+        steps: Ops of one replay.
+        buffers: Sets of buffers that it has graphs for.
+        replays: Replays so far.
+        recorded: Graphs made.
+        updated: Graphs that took other buffers instead of being made.
+        launches: Launches of graphs.
+        single: Ops launched one by one: fills with random numbers, and all ops when buffers come for the first time.
+        device_nodes: Nodes of the graphs as the device has them, where it tells them.
+    """
+
+    steps: int = 0
+    buffers: int = 0
+    replays: int = 0
+    recorded: int = 0
+    updated: int = 0
+    launches: int = 0
+    single: int = 0
+    device_nodes: list[str] = []
+
+
+class RecordingServices(Protocol):
+    """What a device does for its recordings."""
+
+    def _patiently(self, call: Callable[[], T]) -> T:
+        """Call it; a blocking device waits for room while there is none."""
+
+    def _run(self, coroutine: Coroutine[Any, Any, T]) -> Any:
+        """The coroutine; a blocking device gives its result."""
+
+    def _recording_stats(self, recording: int) -> Any:
+        """A :class:`RecordingStats`, or a coroutine that gives it."""
+
+
+class Recording(Generic[Mode]):
+    """A chain of ops, called once and replayed as one: one message, and one launch where the device records graphs.
+
+    ::
+
+        with dev.record(x=x) as step:
+            h = dev.blas.gemm(x, w)
+            step.returns(dev.tensor.permute("ij->ji", h))
+        y = step.replay(x=batch)  # a ref at once, as of every op
+
+    Inside the block ops are checked and kept, and do not run. Arrays that they make belong to the recording, and every
+    replay writes them again, in the same memory: copy what has to outlive the next replay (``dev.copy(y)``). Results
+    that no variable holds when the block ends share memory with each other.
+
+    :meth:`replay` may be given the named arrays: an array of the host gives the recorded one new contents, a ref takes
+    its place from then on. A replay comes in program order, as an op does. It fails if one of its ops fails, with a
+    note that names the op, and then all that it writes counts as failed.
+
+    After a lost context the first replay records the ops again; arrays that were lost must be given then.
+
+    Use it on one thread at a time. It takes memory until it is closed, or dropped.
+
+    Attributes:
+        nodes: Its ops, and which ops each has to come after.
+    """
+
+    def __init__(
+        self, port: "OpPort", transfers: Transfers, services: RecordingServices, inputs: Mapping[str, GpuRef[Any]]
+    ) -> None:
+        self._owners: list[Allocation] = []
+        self._port = port
+        self._transfers = transfers
+        self._services = services
+        self._named = [Input(name, self._checked(name, ref), named=True) for name, ref in inputs.items()]
+        self._returned: tuple[GpuRef[Any], ...] = ()
+        self._recorder: OpRecorder | None = None
+        self._token: Token[Recorder | None] | None = None
+        self._state = "not begun: use it in a with statement"
+        self._built: Built | None = None
+        self._recorded = 0  # the generation of the refs that the block has given
+        self._generation = 0  # the generation that the recording's own arrays are of
+        self._places: list[int] = []
+        self.nodes: list[Node] = []
+
+    def _checked(self, name: str, ref: Any) -> GpuRef[Any]:
+        if not isinstance(ref, GpuRef):
+            raise TypeError(f"{name} is {type(ref).__name__}; pass a GpuRef (dev.put(array) makes one)")
+        if ref._port is not self._port:
+            raise DeviceMismatch(f"{name} {ref.layout!r} is on {ref.device}; the recording is on {self._port.name}")
+        return ref.access()
+
+    # -- recording -----------------------------------------------------------------------------------------------------
+
+    def __enter__(self) -> Self:
+        if self._token is not None:
+            raise RuntimeError("a recording is made once; dev.record() makes another")
+        if recorder.get() is not None:
+            raise RuntimeError("another recording is open; end it first")
+        self._recorder = OpRecorder(self._port)
+        self._recorded = self._port.generation
+        self._token = recorder.set(self._recorder)
+        self._port.recordings += 1
+        self._state = "open: its block has not ended"
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._token is not None
+        recorder.reset(self._token)
+        self._port.recordings -= 1
+        self._state = "given up: its block ended with an exception"
+        taken, self._recorder = self._recorder, None
+        if error is not None or taken is None:
+            return
+        if not taken.ops:
+            raise ValueError("nothing was recorded: no op of this device was called in the block")
+        self._built = built(self._port, taken, self._named, self._returned)
+        self._returned = ()
+        self.nodes = nodes_of(taken.ops)
+        self._state = ""
+
+    def returns(self, *refs: GpuRef[Mode]) -> None:
+        """Have :meth:`replay` give these arrays. Called inside the block.
+
+        Raises:
+            TypeError: Not a ref.
+            ShapeError: No op of the recording writes it.
+        """
+        if self._recorder is None:
+            raise RuntimeError("returns() is called inside the block that records")
+        written = {use.buffer for op in self._recorder.ops for use in op.uses if use.writes}
+        for ref in refs:
+            if not isinstance(ref, GpuRef):
+                raise TypeError(f"returns: {type(ref).__name__} is not a GpuRef")
+            if ref.allocation.id not in written:
+                raise ShapeError(f"returns: no op of the recording writes {ref.layout!r}")
+        self._returned = refs
+
+    # -- replaying -----------------------------------------------------------------------------------------------------
+
+    def replay(self, n: int = 1, /, **inputs: Any) -> Any:
+        """Run the recorded ops again, ``n`` times one after the other.
+
+        While another recording of the device is open, record them there instead, on arrays of that recording, which
+        then replays both as one (a child graph). ``with dev.record() as twin: twin.returns(rec.replay())`` is a copy.
+
+        Args:
+            n: 1 to 10,000.
+            inputs: Arrays by name (:attr:`inputs`), of the recorded shape and dtype. A ref takes the array's place,
+                from this replay on, and has its strides; what NumPy understands is copied into the array.
+
+        Returns:
+            What :meth:`returns` named: a ref, or a tuple of refs, pending until the replay is done; a reply without
+            value where nothing was named. The refs name the same memory after every replay.
+
+        Raises:
+            TypeError, ShapeError, DeviceMismatch: An input is unknown or does not fit; at the call.
+            GpuRefStale: Arrays were lost with the context, or freed; names them.
+            MailboxFull, DeviceStopped: At the call; nothing was sent.
+        """
+        if type(n) is not int or not 1 <= n <= MOST_REPLAYS:
+            raise ValueError(f"n is {n!r}; one message replays 1 to {MOST_REPLAYS:,} times")
+        return self._replay(n, inputs)
+
+    def prepare(self, **inputs: Any) -> Any:
+        """Make the plans and the graph now, and run nothing; :meth:`replay` does it on first use.
+
+        Returns:
+            A reply without value; awaiting it raises what cannot be recorded on this device.
+        """
+        return self._replay(0, inputs)
+
+    @overload
+    def replay_while(
+        self: "Recording[Asynchronous]", go: GpuRef[Asynchronous], /, most: int, every: int = 1, **inputs: Any
+    ) -> Coroutine[Any, Any, int]: ...
+    @overload
+    def replay_while(
+        self: "Recording[Blocking]", go: GpuRef[Blocking], /, most: int, every: int = 1, **inputs: Any
+    ) -> int: ...
+    def replay_while(self, go: GpuRef[Any], /, most: int, every: int = 1, **inputs: Any) -> Any:
+        """Replay until an array says that it is enough: an iteration until it has converged.
+
+        Args:
+            go: 0-d array that the recorded ops write; replays go on while it is not 0.
+            most: Replays at most.
+            every: Replays between two looks at ``go``, which are one message. A look is a round trip to the device.
+            inputs: As of :meth:`replay`, given once.
+
+        Returns:
+            How often it was replayed: a multiple of ``every``, or ``most``.
+
+        Raises:
+            ShapeError: ``go`` is not 0-d, or no op of the recording writes it.
+        """
+        made = self._ready()
+        if go.shape != () or go.allocation.id not in {use.buffer for op in made.ops for use in op.uses if use.writes}:
+            raise ShapeError(f"replay_while: go is {go.layout!r}; name a 0-d array that the recording writes")
+        if not 1 <= every <= most:
+            raise ValueError(f"replay_while: every is {every} and most is {most}; use 1 <= every <= most")
+        return self._services._run(self._while(go, most, every, inputs))
+
+    async def _while(self, go: GpuRef[Any], most: int, every: int, inputs: Mapping[str, Any]) -> int:
+        done = 0
+        while done < most:
+            n = min(every, most - done)
+            self._replay(n, inputs)
+            done, inputs = done + n, {}
+            if not await self._transfers.get(go, None):
+                break
+        return done
+
+    def _replay(self, n: int, inputs: Mapping[str, Any]) -> Any:
+        port, made = self._port, self._ready()
+        if port.recordings and (open_ := recorder.get()) is not None and open_.owns(port):
+            assert isinstance(open_, OpRecorder)
+            outputs = include(port, open_, made, n, inputs)
+            if len(outputs) == 1:
+                return outputs[0]
+            return tuple(outputs) if outputs else _done(port)
+        if inputs:
+            self._give(inputs)
+        generation = port.generation
+        if self._generation != generation:
+            self._renew(made)
+        for one in made.inputs:
+            if one.ref.allocation.freed or one.ref.generation != generation:
+                raise self._missing(made)
+        send = self._services._patiently
+        if not made.draws or not n:
+            numbers: list[int | float] = [n, *[0] * (2 * sum(len(draw.at) for draw in made.draws))]
+            return send(lambda: self._send(made, numbers))
+        port.check_room(1)
+        answer: Any = None
+        for numbers in _drawn(made, n):
+            answer = send(functools.partial(self._send, made, numbers))
+        return answer
+
+    def _send(self, made: Built, numbers: list[int | float]) -> Any:
+        port = self._port
+        op_id = port.mint()
+        answer: Any
+        if numbers[0] and len(made.outputs) == 1:
+            answer = self._output(made, 0, op_id)
+            target: Callable[[], Any] = weakref.ref(answer)
+        elif numbers[0] and made.outputs:
+            answer = tuple(self._output(made, at, op_id) for at in range(len(made.outputs)))
+            weak = [weakref.ref(ref) for ref in answer]
+            target = lambda: Several([ref for w in weak if (ref := w()) is not None])
+        else:
+            answer = Reply(port, op_id)
+            target = weakref.ref(answer)
+        port.send(Call(op_id, made.signature, self._places, numbers, []), TAG, target, depth=4)
+        return answer
+
+    def _output(self, made: Built, at: int, op_id: int) -> GpuRef[Any]:
+        operand, offset, layout = made.outputs[at]
+        given = len(made.inputs)
+        if operand >= given:
+            allocation = self._owners[operand - given]
+        else:
+            ref = made.inputs[operand].ref
+            allocation, offset = ref.allocation, offset + ref.offset
+        return GpuRef(self._port, allocation, layout, self._generation, offset, op_id)
+
+    # -- arrays --------------------------------------------------------------------------------------------------------
+
+    @property
+    def inputs(self) -> dict[str, Layout]:
+        """What :meth:`replay` may be given: layouts by name. Arrays without a name are ``in0``, ``in1`` and so on."""
+        return {one.name: one.layout for one in self._ready().inputs if one.layout is not None}
+
+    def _give(self, values: Mapping[str, Any]) -> None:
+        made = self._ready()
+        by_name = {one.name: one for one in made.inputs}
+        given: list[tuple[Input, Any]] = []
+        for name, value in values.items():
+            one = by_name.get(name)
+            if one is None:
+                raise TypeError(f"replay: the recording has no input {name!r}; its inputs are {', '.join(by_name)}")
+            if one.layout is None:
+                raise ShapeError(
+                    f"replay: ops use several parts of {name}, {one.used}; name the whole array in record()"
+                )
+            given.append((one, self._fitting(one, value)))
+        after = {one.name: value for one, value in given if isinstance(value, GpuRef)}
+        self._check_apart(made, after)
+        for one, value in given:
+            if isinstance(value, GpuRef):
+                one.ref = value
+            elif one.ref.is_stale:
+                one.ref = self._services._patiently(lambda v=value: self._transfers.put(v, None, False))  # type: ignore[misc]
+            else:
+                self._services._patiently(lambda v=value, r=one.ref: self._transfers.put(v, None, False, r))  # type: ignore[misc]
+        self._place(made)
+
+    def _fitting(self, one: Input, value: Any) -> Any:
+        layout = one.layout
+        assert layout is not None
+        if isinstance(value, GpuRef):
+            ref = self._checked(one.name, value)
+            if ref.layout != layout:
+                raise ShapeError(f"replay: {one.name} is {ref.layout!r}, recorded was {layout!r}, strides included")
+            return ref
+        array = host_array(value, None)
+        if array.shape != layout.shape or array.dtype != layout.dtype.np:
+            raise ShapeError(f"replay: {one.name} is {array.dtype}{list(array.shape)}, recorded was {layout!r}")
+        return array
+
+    def _check_apart(self, made: Built, after: Mapping[str, GpuRef[Any]]) -> None:
+        """Refuse refs by which an op would write to what another operand reads."""
+        refs = [after.get(one.name, one.ref) for one in made.inputs]
+        for at, ref in enumerate(refs):
+            if made.inputs[at].name not in after:
+                continue
+            if any(ref.allocation is owner for owner in self._owners):
+                raise ShapeError(f"replay: {made.inputs[at].name} is an array that the recording writes; pass a copy")
+            for other, beside in enumerate(refs):
+                written = made.operands[at].writes or made.operands[other].writes
+                if other != at and beside.allocation is ref.allocation and written:
+                    raise ShapeError(
+                        f"replay: {made.inputs[at].name} and {made.inputs[other].name} share memory, and the recording "
+                        "writes to it; pass a copy"
+                    )
+
+    def _renew(self, made: Built) -> None:
+        """Make the recording's own arrays in this generation."""
+        if any(one.ref.generation != self._port.generation for one in made.inputs):
+            raise self._missing(made)
+        port = self._port
+        self._drop_owners()
+        first, given = port.generation == self._recorded, len(made.inputs)
+        for at, nbytes in enumerate(made.own):
+            named = made.owners.get(given + at) if first else None
+            owner = named or Allocation(port.mint(), port.outbox.released)
+            owner.freed = False
+            owner.pin()
+            self._owners.append(owner)
+            signature, _, _ = info_of(Empty).split(Empty(shape=(nbytes,), dtype="u8"))
+            call = Call(port.mint(), signature, [], [], [owner.id])
+            self._services._patiently(lambda call=call: port.send(call, "memory.empty", lambda: None, depth=5))  # type: ignore[misc]
+        made.owners.clear()
+        self._generation = port.generation
+        self._place(made)
+
+    def _place(self, made: Built) -> None:
+        places: list[int] = []
+        for one in made.inputs:
+            places += (one.ref.allocation.id, one.ref.offset)
+        for owner in self._owners:
+            places += (owner.id, 0)
+        self._places = places
+
+    def _missing(self, made: Built) -> GpuRefStale:
+        gone = [one for one in made.inputs if one.ref.is_stale]
+        reason = gone[0].ref._why_stale() or "context rebuilt" if gone else "context rebuilt"
+        names = "; ".join(f"{one.name}, {one.ref.layout!r}, {one.used}" for one in gone)
+        cure = ", ".join(f"{one.name}=..." for one in gone if one.layout is not None)
+        hint = f"pass {'it' if len(gone) == 1 else 'them'} again: replay({cure})" if cure else "record the ops again"
+        error = GpuRefStale(f"the recording's inputs cannot be used ({reason}): {names}; {hint}", reason)
+        error.device, error.generation, error.op = self._port.name, self._generation or None, TAG
+        return error
+
+    # -- what it tells, and its end ------------------------------------------------------------------------------------
+
+    def dot(self, title: str = "recording") -> str:
+        """Its nodes in the DOT language of Graphviz: ``dot -Tsvg``."""
+        return dot(self.nodes, title)
+
+    @overload
+    def stats(self: "Recording[Asynchronous]") -> Coroutine[Any, Any, RecordingStats]: ...
+    @overload
+    def stats(self: "Recording[Blocking]") -> RecordingStats: ...
+    def stats(self) -> Any:
+        """What the context host has done with it. Raises as :meth:`callboard.Device.stats`."""
+        return self._services._recording_stats(self._ready().handle.id)
+
+    def close(self) -> None:
+        """Give its memory and its graphs back; replays called before are not disturbed. Closing twice is harmless."""
+        if self._built is not None:
+            self._built.handle.free()
+            self._built = None
+            self._drop_owners()
+            self._state = "closed"
+
+    def _drop_owners(self) -> None:
+        for owner in self._owners:
+            owner.unpin()
+        self._owners = []
+
+    def __del__(self) -> None:  # dropped: its arrays belong to their refs from now on
+        self._drop_owners()
+
+    def _ready(self) -> Built:
+        if self._built is None:
+            raise RuntimeError(f"the recording is {self._state}")
+        return self._built
+
+    def __repr__(self) -> str:
+        return f"<Recording of {len(self.nodes)} ops on {self._port.name}{', ' + self._state if self._state else ''}>"
+
+
+def _done(port: "OpPort") -> Reply[None]:
+    reply: Reply[None] = Reply(port)
+    reply._resolve()
+    return reply
+
+
+def _drawn(made: Built, n: int) -> list[list[int | float]]:
+    """The numbers of the calls for ``n`` replays: one call, where positions go on by equal steps."""
+    fills = sum(len(draw.at) for draw in made.draws)
+    rows = [[0] * fills for _ in range(n)]
+    for draw in made.draws:
+        for row, positions in zip(rows, draw.stream.take(draw.fills, n), strict=True):
+            for at, position in zip(draw.at, positions, strict=True):
+                row[at] = position
+    further = [b - a for a, b in zip(rows[0], rows[min(1, n - 1)], strict=True)]
+    if all(row[at] == rows[0][at] + turn * further[at] for turn, row in enumerate(rows) for at in range(fills)):
+        return [[n, *rows[0], *further]]
+    return [[1, *row, *[0] * fills] for row in rows]

@@ -1,0 +1,241 @@
+"""From recorded ops to the script of a recording: its operands, where intermediate results lie, what waits for what."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from callboard.core.layout import Layout
+from callboard.core.operand import Role
+from callboard.device.protocol.recording import ScriptOperand, Step
+
+__all__ = ["Node", "Place", "RecordedOp", "Use", "dot", "nodes_of", "packed", "script_operands", "steps_of"]
+
+ALIGNMENT = 256
+READING = Role.IN, Role.INOUT, Role.SCALAR
+WRITING = Role.OUT, Role.INOUT
+
+
+class Use(NamedTuple):
+    """An array that an op uses.
+
+    Attributes:
+        buffer: Id of its allocation.
+        offset: Bytes from the allocation's start to element 0.
+        layout: Of the array.
+        role: What the op does with it.
+        name: The field.
+    """
+
+    buffer: int
+    offset: int
+    layout: Layout
+    role: Role
+    name: str
+
+    @property
+    def writes(self) -> bool:
+        return self.role in WRITING
+
+
+class RecordedOp(NamedTuple):
+    """An op as it was called.
+
+    Attributes:
+        tag, signature, numbers: As of a call.
+        given, made: Arrays that it was given, and those that it makes.
+        drawn: Positions in ``numbers`` of those that every replay changes.
+        where: The line that made it.
+    """
+
+    tag: str
+    signature: bytes
+    numbers: list[int | float]
+    given: list[Use]
+    made: list[Use]
+    drawn: list[int]
+    where: str
+
+    @property
+    def uses(self) -> list[Use]:
+        return [*self.given, *self.made]
+
+
+class Place(NamedTuple):
+    """Where a buffer is in a replay: an operand of the script, and what its offsets are counted from."""
+
+    operand: int
+    shift: int
+
+
+class Node(NamedTuple):
+    """An op of a recording.
+
+    Attributes:
+        at: Its place in the order of the calls.
+        op: Tag of the op.
+        reads, writes: Names of the fields and their layouts.
+        after: Places of the ops that it has to come after, because of what it reads and writes.
+        where: The line that made it.
+    """
+
+    at: int
+    op: str
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+    after: tuple[int, ...]
+    where: str
+
+
+def packed(ops: Sequence[RecordedOp], sizes: Mapping[int, int]) -> tuple[dict[int, int], int]:
+    """Lay buffers into one so that those in use at the same time do not overlap.
+
+    First fit, the largest first; the most that this exceeds the least possible by is not known in general, and nothing
+    in chains whose results have one size.
+
+    Args:
+        ops: In order.
+        sizes: Bytes of each buffer, by id.
+
+    Returns:
+        The offset of each buffer, and the size of all.
+    """
+    first: dict[int, int] = {}
+    last: dict[int, int] = {}
+    for at, op in enumerate(ops):
+        for use in op.uses:
+            first.setdefault(use.buffer, at)
+            last[use.buffer] = at
+    offsets: dict[int, int] = {}
+    total = 0
+    for buffer in sorted(sizes, key=lambda b: (-sizes[b], b)):
+        if buffer not in first:  # made, and used by no op
+            offsets[buffer] = 0
+            continue
+        beside = sorted(
+            (offsets[b], sizes[b])
+            for b in offsets
+            if b in first and first[b] <= last[buffer] and first[buffer] <= last[b]
+        )
+        at = 0
+        for offset, size in beside:
+            if at + sizes[buffer] <= offset:
+                break
+            at = max(at, -(-(offset + size) // ALIGNMENT) * ALIGNMENT)
+        offsets[buffer] = at
+        total = max(total, at + sizes[buffer])
+    return offsets, total
+
+
+def script_operands(
+    ops: Sequence[RecordedOp], places: Mapping[int, Place], names: Sequence[str], own: Sequence[int]
+) -> list[ScriptOperand]:
+    """What a replay does with each operand.
+
+    Args:
+        ops: In order.
+        places: Of every buffer that they use.
+        names: Of the operands, for messages.
+        own: Bytes of the last ones, which are the recording's own: what they have when a replay begins matters to no
+            op, so a replay does not fail because an earlier one has.
+    """
+    operands = [ScriptOperand(name, False, False, -1, 0, 0) for name in names]
+    begun = [False] * len(operands)
+    fresh = [(0, 0)] * len(operands)  # bytes that the first op overwrites
+    for op in ops:
+        for use in op.uses:
+            place = places[use.buffer]
+            operand = operands[place.operand]
+            low, high = use.layout.span
+            at = use.offset + place.shift
+            if not begun[place.operand]:
+                operand.low, operand.high = at + low, at + high
+                if use.role is Role.OUT and use.layout.contiguous:
+                    operand.whole = use.layout.nbytes
+                    fresh[place.operand] = at + low, at + high
+            operand.low, operand.high = min(operand.low, at + low), max(operand.high, at + high)
+            first, end = fresh[place.operand]
+            if use.role in READING and not first <= at + low <= at + high <= end:
+                operand.reads = True
+            if use.role in WRITING:
+                operand.writes = True
+            begun[place.operand] = True
+    for operand, nbytes in zip(operands[len(operands) - len(own) :], own, strict=True):
+        operand.reads, operand.writes, operand.whole = False, True, nbytes
+    return operands
+
+
+def steps_of(ops: Sequence[RecordedOp], places: Mapping[int, Place]) -> list[Step]:
+    """The ops as they cross the wire."""
+
+    def bound(uses: Iterable[Use]) -> list[int]:
+        flat: list[int] = []
+        for use in uses:
+            place = places[use.buffer]
+            flat += (place.operand, use.offset + place.shift)
+        return flat
+
+    laid = [[_placed(use, places) for use in op.uses] for op in ops]  # packed results wait for those before them
+    after = _after(laid)
+    return [
+        Step(op.signature, bound(op.given), op.numbers, bound(op.made), op.drawn, sorted(before), op.where)
+        for op, before in zip(ops, after, strict=True)
+    ]
+
+
+def nodes_of(ops: Sequence[RecordedOp]) -> list[Node]:
+    """The ops, each with those that it has to come after directly, by the bytes that they use."""
+    nodes: list[Node] = []
+    after = _after([op.uses for op in ops])
+    for at, op in enumerate(ops):
+        reads = tuple(f"{use.name} {use.layout!r}" for use in op.uses if use.role in READING)
+        writes = tuple(f"{use.name} {use.layout!r}" for use in op.uses if use.role in WRITING)
+        nodes.append(Node(at, op.tag, reads, writes, tuple(sorted(after[at])), op.where))
+    return nodes
+
+
+def dot(nodes: Sequence[Node], title: str) -> str:
+    """The nodes as a graph in the DOT language of Graphviz."""
+    lines = [f"digraph {_quoted(title)} {{", "  node [shape=box, fontname=monospace];"]
+    for node in nodes:
+        text = "\n".join([f"{node.at}: {node.op}", *(f"-> {written}" for written in node.writes)])
+        lines.append(f"  n{node.at} [label={_quoted(text)}, tooltip={_quoted(node.where)}];")
+    lines += [f"  n{earlier} -> n{node.at};" for node in nodes for earlier in node.after]
+    return "\n".join([*lines, "}", ""])
+
+
+def _placed(use: Use, places: Mapping[int, Place]) -> Use:
+    place = places[use.buffer]
+    return use._replace(buffer=place.operand, offset=use.offset + place.shift)
+
+
+def _after(ops: Sequence[Sequence[Use]]) -> list[list[int]]:
+    """Of each op, by its uses, the ops that it comes after directly: not through one that comes after them."""
+    found: list[list[int]] = []
+    behind: list[set[int]] = []  # of each op, all that it comes after
+    for at, uses in enumerate(ops):
+        after: list[int] = []
+        covered: set[int] = set()
+        for earlier in reversed(range(at)):
+            if earlier not in covered and _conflict(ops[earlier], uses):
+                after.append(earlier)
+                covered |= {earlier, *behind[earlier]}
+        found.append(after)
+        behind.append(covered)
+    return found
+
+
+def _conflict(earlier: Sequence[Use], later: Sequence[Use]) -> bool:
+    return any(
+        a.buffer == b.buffer and (a.role in WRITING or b.role in WRITING) and _overlap(a, b)
+        for a in earlier
+        for b in later
+    )
+
+
+def _overlap(a: Use, b: Use) -> bool:
+    (a_low, a_high), (b_low, b_high) = a.layout.span, b.layout.span
+    return a.offset + a_low < b.offset + b_high and b.offset + b_low < a.offset + a_high
+
+
+def _quoted(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return f'"{escaped}"'

@@ -1,0 +1,1 @@
+"""Host memory on loan: page-locked buffers with a cap and a queue."""

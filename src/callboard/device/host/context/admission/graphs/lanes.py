@@ -1,0 +1,83 @@
+"""``Lanes``: the streams on which a recording is captured, one for each library of its ops.
+
+Ops of one library follow each other, as they do when they are called: they share a workspace. Ops of different
+libraries wait for each other only where one needs what the other reads or writes, and are concurrent in the graph
+otherwise.
+"""
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from callboard.core.backend import AccelDevice, AccelEvent, AccelGraph, AccelStream
+
+__all__ = ["Lanes", "Task"]
+
+
+class Task(NamedTuple):
+    """What is captured.
+
+    Attributes:
+        lib: Its library.
+        after: Earlier tasks that it comes after, by their positions.
+        enqueue: Enqueues it on a stream.
+    """
+
+    lib: str
+    after: Sequence[int]
+    enqueue: Callable[[AccelStream], None]
+
+
+class Lanes:
+    """Captures tasks.
+
+    Args:
+        device: Whose graphs may have branches.
+        first: Where the capture begins and ends.
+    """
+
+    def __init__(self, device: AccelDevice, first: AccelStream) -> None:
+        self._device = device
+        self._first = first
+        self._lanes: dict[str, AccelStream] = {}
+
+    def capture(self, tasks: Sequence[Task], into: AccelGraph | None) -> AccelGraph:
+        """Record the tasks, whose order is a right one. Arguments, result and errors as :meth:`AccelStream.capture`."""
+        single = not self._device.branches or len({task.lib for task in tasks}) == 1
+        return self._first.capture(functools.partial(self._in_a_row if single else self._branched, tasks), into)
+
+    def _in_a_row(self, tasks: Sequence[Task]) -> None:
+        for task in tasks:
+            task.enqueue(self._first)
+
+    def _branched(self, tasks: Sequence[Task]) -> None:
+        first = self._first
+        lanes = [self._lane(task.lib, tasks[0].lib) for task in tasks]
+        awaited = {at for task, lane in zip(tasks, lanes, strict=True) for at in task.after if lanes[at] is not lane}
+        begun = {first}
+        events: dict[int, AccelEvent] = {-1: first.record()}
+        for at, (task, lane) in enumerate(zip(tasks, lanes, strict=True)):
+            before = [earlier for earlier in task.after if lanes[earlier] is not lane]
+            if lane not in begun and not before:
+                before = [-1]
+            begun.add(lane)
+            for earlier in before:
+                lane.wait(events[earlier])
+            task.enqueue(lane)
+            if at in awaited:
+                events[at] = lane.record()
+        ends = [(lane, lane.record()) for lane in begun if lane is not first]
+        for _, end in ends:
+            first.wait(end)
+        for lane, event in [(first, events.pop(-1)), *((lanes[at], event) for at, event in events.items()), *ends]:
+            lane.recycle(event)
+
+    def _lane(self, lib: str, of_first: str) -> AccelStream:
+        if lib == of_first:
+            return self._first
+        lane = self._lanes.get(lib)
+        if lane is None:
+            made = self._device.recording_stream()
+            assert made is not None
+            lane = self._lanes[lib] = made
+        return lane

@@ -1,0 +1,10 @@
+"""Arrays: what can be asked of ``dev.array``: elements converted, numbered, gathered, scattered.
+
+``dev.array(values)`` makes an array. Any strides are taken as they are. The functions of ``dev.xp`` submit these ops.
+"""
+
+from callboard.kernel.array.actor import ArrayActor
+from callboard.kernel.array.indexing import Gather, Scatter, TakeAlong
+from callboard.kernel.array.movement import Arange, Cast
+
+__all__ = ["Arange", "ArrayActor", "Cast", "Gather", "Scatter", "TakeAlong"]

@@ -1,0 +1,77 @@
+"""Elements written from a rule: converted, or numbered."""
+
+from typing import ClassVar
+
+from callboard.core.dtype import DType, DTypeLike, as_dtype, dtypes_of
+from callboard.core.layout import layout_of
+from callboard.core.op import Op, Outputs
+from callboard.core.operand import In, Number, Operand, Out
+from callboard.core.ref import GpuRef
+from callboard.kernel.array.actor import ArrayActor
+from callboard.kernel.array.checks import refuse
+
+__all__ = ["Arange", "Cast"]
+
+NUMBERED = dtypes_of("f16 bf16 f32 f64 c64 c128 i8 i16 i32 i64 u8 u16 u32 u64")
+
+
+class Cast(Op[ArrayActor, GpuRef], tag="array.cast"):
+    """``out = src``, each element converted to ``dtype``, between any strides.
+
+    Floats are rounded to the nearest, ties to even; what is too large becomes infinite, or as ``ml_dtypes`` has it
+    where there is no infinity. A float becomes an integer by leaving out its fraction; what lies outside the range,
+    and NaN, becomes any integer. Integers wrap around. bool is whether a number is not 0. A real number is the real
+    part of a complex one.
+
+    Args:
+        src: Any dtype, shape and strides. A complex one becomes complex or bool only: take its real part first.
+        dtype: Of the result; kept by name.
+        out: That dtype, the same shape, any strides; a new row-major array when None. Must not overlap ``src``.
+    """
+
+    src: In
+    dtype: DTypeLike
+    out: Out | None = None
+
+    def infer(self) -> Outputs:
+        dtype = as_dtype(self.dtype)
+        if self.src.dtype.is_complex and not (dtype.is_complex or dtype.kind == "bool"):
+            raise refuse(
+                self, f"src is {self.src.layout!r} and dtype is {dtype}: take its real part first (xp.real, xp.imag)"
+            )
+        return {"out": layout_of(dtype, self.src.shape)}
+
+
+class Arange(Op[ArrayActor, GpuRef], tag="array.arange"):
+    """``out[i] = start + i * step``.
+
+    Args:
+        length: Number of elements, >= 0.
+        dtype: Of the result; kept by name. Floats and complex numbers are computed in f64 and rounded once, integers
+            in 64 bits, and wrap around.
+        start, step: Numbers: integers for integers, complex ones for complex arrays only.
+        out: That dtype, ``[length]``, any strides; a new array when None.
+    """
+
+    dtypes: ClassVar[tuple[DType, ...]] = NUMBERED
+
+    length: int
+    dtype: DTypeLike
+    start: Number = 0
+    step: Number = 1
+    out: Out | None = None
+
+    def infer(self) -> Outputs:
+        dtype = as_dtype(self.dtype)
+        if self.length < 0:
+            raise refuse(self, f"length is {self.length}; it must be >= 0")
+        if dtype not in NUMBERED:
+            raise refuse(self, f"dtype is {dtype}; it must be one of {', '.join(d.name for d in NUMBERED)}")
+        for name, value in (("start", self.start), ("step", self.step)):
+            if isinstance(value, Operand):
+                raise refuse(self, f"{name} is {value.layout!r}; pass a number")
+            if isinstance(value, complex) and not dtype.is_complex:
+                raise refuse(self, f"{name} is complex, and dtype is {dtype}")
+            if not isinstance(value, int) and dtype.is_integer:
+                raise refuse(self, f"{name} is no integer, and dtype is {dtype}")
+        return {"out": layout_of(dtype, (self.length,))}

@@ -1,0 +1,10 @@
+"""Elementwise: what can be asked of ``dev.elementwise``, and of the functions that ``cb.elementwise`` makes.
+
+An expression is text (:mod:`callboard.kernel.elementwise.language`); each backend makes one kernel of it.
+"""
+
+from callboard.kernel.elementwise.actor import ElementwiseActor
+from callboard.kernel.elementwise.map import Map, MapMany
+from callboard.kernel.elementwise.reduce import Reduce
+
+__all__ = ["ElementwiseActor", "Map", "MapMany", "Reduce"]

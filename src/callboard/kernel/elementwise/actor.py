@@ -1,0 +1,7 @@
+"""``ElementwiseActor``: who serves the messages of this package."""
+
+__all__ = ["ElementwiseActor"]
+
+
+class ElementwiseActor:
+    """Serves expressions on elements, and reductions of them, each as one kernel."""

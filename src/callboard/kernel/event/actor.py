@@ -1,0 +1,7 @@
+"""``EventActor``: who serves the messages of this package."""
+
+__all__ = ["EventActor"]
+
+
+class EventActor:
+    """Serves the events of a device."""

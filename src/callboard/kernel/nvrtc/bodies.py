@@ -1,0 +1,53 @@
+"""NumPy bodies of kernels, as bytes that travel to a context host.
+
+A body goes by value: its module need not be importable there, nor be imported. In the process that packed it, the very
+function is found again, so that it sees the globals of its module.
+"""
+
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+__all__ = ["packed", "unpacked"]
+
+Body = Callable[..., Any]
+
+_here: "weakref.WeakValueDictionary[bytes, Any]" = weakref.WeakValueDictionary()
+_loaded: dict[bytes, Body] = {}
+_lock = threading.Lock()
+MAX_LOADED = 1024
+"""Bodies of other processes that are kept."""
+
+
+def packed(body: Body) -> bytes:
+    """The function as bytes.
+
+    Raises:
+        TypeError: It refers to something that cannot be sent; says what.
+    """
+    import cloudpickle
+
+    try:
+        code: bytes = cloudpickle.dumps(body)
+    except Exception as e:  # of the pickling of whatever the function refers to
+        raise TypeError(f"{body.__qualname__} cannot be sent to a context host: {type(e).__name__}: {e}") from e
+    _here[code] = body
+    return code
+
+
+def unpacked(code: bytes) -> Body:
+    """The function of :func:`packed`; only of bytes that our own application has sent."""
+    body = _here.get(code)
+    if body is not None:
+        known: Body = body
+        return known
+    with _lock:
+        loaded = _loaded.get(code)
+        if loaded is None:
+            import pickle
+
+            if len(_loaded) >= MAX_LOADED:
+                _loaded.clear()
+            loaded = _loaded[code] = pickle.loads(code)
+        return loaded

@@ -1,0 +1,125 @@
+"""``Compile`` and ``Inspect``: what a source is compiled to, and what a kernel of it needs."""
+
+from typing import Literal, NamedTuple
+
+from callboard.core.dtype import DTYPES
+from callboard.core.errors import ShapeError
+from callboard.core.layout import BoundedExtent, layout_of
+from callboard.core.op import Op, Outputs
+from callboard.core.operand import Out
+from callboard.core.ref import GpuRef
+from callboard.kernel.nvrtc.actor import NvrtcActor
+from callboard.kernel.nvrtc.source import Source
+
+__all__ = ["INSPECTED", "MAX_IMAGE", "Compile", "Inspect", "KernelAttributes", "Occupancy", "inspected"]
+
+MAX_IMAGE = 1 << 30
+"""Bytes of what a source is compiled to."""
+
+
+class Compile(Op[NvrtcActor, GpuRef], tag="nvrtc.compile"):
+    """Compile a source; answers a :class:`~callboard.kernel.nvrtc.source.Compiled`, encoded.
+
+    On a thread of its own; other ops go on, and several are compiled at once. ``dev.nvrtc.compile`` decodes the answer.
+
+    Args:
+        source: The text and how it is compiled.
+        form: ``"binary"``: what is loaded on this device, ``"ptx"`` or ``"ltoir"``.
+        out: Left out: a new array of u8.
+    """
+
+    source: Source
+    form: Literal["binary", "ptx", "ltoir"] = "binary"
+    out: Out | None = None
+
+    def infer(self) -> Outputs:
+        if self.out is not None:
+            raise ShapeError("nvrtc.compile: out is given; only the compiler knows how long it has to be: leave it out")
+        return {"out": layout_of(DTYPES["u8"], (BoundedExtent(MAX_IMAGE),))}
+
+
+class KernelAttributes(NamedTuple):
+    """What a compiled kernel needs.
+
+    Attributes:
+        max_threads: Threads that a block may have.
+        shared_bytes: Shared memory of a block that the kernel declares itself.
+        const_bytes: Constant memory.
+        local_bytes: Local memory of a thread: registers that were spilled, and arrays.
+        registers: Of a thread.
+        ptx_version: Architecture of the PTX that it was compiled from, 90 for 9.0.
+        binary_version: Architecture of the binary.
+        max_dynamic_shared_bytes: Dynamic shared memory that a block may ask for now.
+    """
+
+    max_threads: int
+    shared_bytes: int
+    const_bytes: int
+    local_bytes: int
+    registers: int
+    ptx_version: int
+    binary_version: int
+    max_dynamic_shared_bytes: int
+
+
+class Occupancy(NamedTuple):
+    """How well blocks of one size fill the device.
+
+    Attributes:
+        blocks: That run on a multiprocessor at once.
+        multiprocessors: Of the device.
+        occupancy: Part of the threads that a multiprocessor can hold, 0 to 1.
+        suggested_block: Threads of a block that give the highest occupancy.
+        suggested_grid: Blocks of that size that fill the device.
+    """
+
+    blocks: int
+    multiprocessors: int
+    occupancy: float
+    suggested_block: int
+    suggested_grid: int
+
+
+INSPECTED = len(KernelAttributes._fields) + 6
+"""Numbers that :class:`Inspect` answers."""
+
+
+class Inspected(Op[NvrtcActor, GpuRef]):
+    """Attributes of a kernel, and how well blocks of one size fill the device, as i64 numbers.
+
+    Args:
+        source: The text and how it is compiled.
+        name: Of the kernel.
+        threads: Of a block.
+        shared: Bytes of dynamic shared memory of a block.
+        out: i64; a new array when None.
+    """
+
+    name: str
+    threads: int = 256
+    shared: int = 0
+    out: Out | None = None
+
+    def infer(self) -> Outputs:
+        return {"out": layout_of(DTYPES["i64"], (INSPECTED,))}
+
+
+class Inspect(Inspected, tag="nvrtc.inspect"):
+    """Attributes of a kernel, and how well blocks of one size fill the device, as i64 numbers.
+
+    Args:
+        source: The text and how it is compiled.
+        name: Of the kernel.
+        threads: Of a block.
+        shared: Bytes of dynamic shared memory of a block.
+        out: i64; a new array when None.
+    """
+
+    source: Source
+
+
+def inspected(numbers: list[int]) -> tuple[KernelAttributes, Occupancy]:
+    """What the numbers of :class:`Inspect` mean."""
+    count = len(KernelAttributes._fields)
+    blocks, multiprocessors, threads, most, block, grid = numbers[count:]
+    return KernelAttributes(*numbers[:count]), Occupancy(blocks, multiprocessors, blocks * threads / most, block, grid)

@@ -1,0 +1,44 @@
+"""The open recording of the calling task or thread, which takes ops in place of the device."""
+
+from collections.abc import Sequence
+from contextvars import ContextVar
+from typing import Any, Protocol
+
+from callboard.core.op import Op
+
+__all__ = ["Recorder", "Stream", "recorder"]
+
+
+class Stream(Protocol):
+    """A stream of random numbers whose position is kept in the application."""
+
+    def take(self, fills: Sequence[tuple[int, int]], passes: int) -> list[list[int]]:
+        """Take numbers for fills that come one after the other, several times over.
+
+        Args:
+            fills: ``(multiple at which its position lies, what it takes)`` of each.
+            passes: How often.
+
+        Returns:
+            Of each pass, the position of each fill.
+        """
+
+
+class Recorder(Protocol):
+    """An open recording."""
+
+    def owns(self, port: object) -> bool:
+        """Whether it records the ops of this port."""
+
+    def draw(self, stream: Stream, size: tuple[int, int]) -> None:
+        """The op that is recorded next takes its position from this stream, at each replay."""
+
+    def drawn(self) -> bool:
+        """Whether the op of the last :meth:`draw` was not recorded: it was another device's. Forgets it."""
+        ...
+
+    def record(self, op: Op[Any, Any], depth: int) -> Any:
+        """Record an op; gives its reply."""
+
+
+recorder: ContextVar[Recorder | None] = ContextVar("callboard_recorder", default=None)

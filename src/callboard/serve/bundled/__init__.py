@@ -1,0 +1,1 @@
+"""Models that are ready to serve: a sentence encoder with its weights, and the app of the demo."""

@@ -1,0 +1,169 @@
+"""An app as a TOML file: which models, on which device, with which limits."""
+
+import functools
+import importlib
+import os
+import sys
+import tomllib
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+import callboard as cb
+from callboard.serve.app import App, EdgeLimits
+from callboard.serve.tensors import Tensor
+
+__all__ = ["AppFile", "app_of"]
+
+
+class _Tensor(msgspec.Struct, forbid_unknown_fields=True):
+    name: str
+    datatype: str
+    shape: list[int]
+
+
+class _Model(msgspec.Struct, forbid_unknown_fields=True):
+    onnx: str | None = None
+    call: str | None = None
+    embeddings: str | None = None
+    inputs: list[_Tensor] = []
+    outputs: list[_Tensor] = []
+    version: str = "1"
+    concurrency: int = 1
+    max_batch: int = 1
+    max_queue: int = 1024
+    threads: int = 0
+    tenants: dict[str, float] | None = None
+
+
+class AppFile(msgspec.Struct, forbid_unknown_fields=True):
+    """The tables and keys of a file.
+
+    Attributes:
+        name: Of the app.
+        device: For ONNX files.
+        token_env: The environment variable with the bearer token that clients must send.
+        tenant_header: The header that names the tenant of a request.
+        model_control: As for :class:`App`.
+        limits: Fields of :class:`EdgeLimits`.
+        models: By name: ``onnx``, a path relative to the file; or ``call`` or ``embeddings``, a function as
+            ``"module:name"``, which gets lists of items where ``max_batch`` is above 1. The other keys are arguments of
+            ``App.add_onnx``, ``add_model`` and ``add_embeddings``.
+    """
+
+    name: str = "callboard"
+    device: str = "auto"
+    token_env: str | None = None
+    tenant_header: str | None = None
+    model_control: bool = False
+    limits: dict[str, float] = {}
+    models: dict[str, _Model] = {}
+
+
+def app_of(path: Path, environ: Mapping[str, str] = os.environ) -> App:
+    """The app that a file describes; it opens the device when it starts, where one of the models needs it.
+
+    Modules are looked for in the folder of the file, too.
+
+    Raises:
+        OSError: The file cannot be read.
+        ValueError: It is no TOML, or has a key, a value or a function that does not fit; says which.
+    """
+    try:
+        file = msgspec.convert(tomllib.loads(path.read_text("utf-8")), AppFile)
+        limits = _limits(file)
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.ValidationError, TypeError, ValueError) as e:
+        raise ValueError(f"{path}: {e}") from e
+    token = None
+    if file.token_env is not None and not (token := environ.get(file.token_env, "")):
+        raise ValueError(f"{path}: the variable {file.token_env}, which token_env names, is not set")
+    header = file.tenant_header
+    app = App(
+        file.name,
+        lifespan=functools.partial(_lifespan, file=file, folder=path.resolve().parent),
+        token=token,
+        tenant=None if header is None else lambda headers: headers.get(header),
+        model_control=file.model_control,
+        limits=limits,
+    )
+    sys.path.insert(0, str(path.resolve().parent))
+    for name, model in file.models.items():
+        try:
+            _add_function(app, name, model)
+        except (ValueError, TypeError) as e:
+            raise ValueError(f"{path}: models.{name}: {e}") from e
+    return app
+
+
+def _limits(file: AppFile) -> EdgeLimits:
+    options: dict[str, Any] = {key: int(value) if key == "max_body" else value for key, value in file.limits.items()}
+    return EdgeLimits(**options)
+
+
+def _add_function(app: App, name: str, model: _Model) -> None:
+    """Add a model, unless it is an ONNX file, which needs a device."""
+    kinds = [kind for kind in ("onnx", "call", "embeddings") if getattr(model, kind) is not None]
+    if len(kinds) != 1:
+        raise ValueError(f"give one of onnx, call and embeddings, not {len(kinds)} of them")
+    tensors: dict[str, Any] = {
+        side: [Tensor(each.name, each.datatype, each.shape) for each in getattr(model, side)]
+        for side in ("inputs", "outputs")
+    }
+    if kinds != ["call"] and any(tensors.values()):
+        raise ValueError(f"inputs and outputs are for call: {kinds[0]} says itself what it takes and gives")
+    if model.onnx is not None:
+        return
+    target: Any = _function(model.call or model.embeddings or "")
+    if model.max_batch > 1:
+        target = cb.DynamicBatchingServer(
+            target, max_batch=model.max_batch, max_queue=max(model.max_queue, model.max_batch), name=name
+        )
+    options: dict[str, Any] = {
+        "version": model.version,
+        "concurrency": model.concurrency,
+        "max_queue": model.max_queue,
+        "tenants": model.tenants,
+    }
+    if model.call is not None:
+        app.add_model(name, target, **tensors, **options)
+    else:
+        app.add_embeddings(name, target, **options)
+
+
+def _function(where: str) -> Any:
+    module, _, name = where.partition(":")
+    if not module or not name:
+        raise ValueError(f"{where!r} does not name a function; give MODULE:NAME")
+    try:
+        found = getattr(importlib.import_module(module), name, None)
+    except ModuleNotFoundError as e:
+        if e.name != module:
+            raise
+        raise ValueError(f"there is no module {module!r} here") from e
+    if found is None:
+        raise ValueError(f"module {module!r} has no {name!r}")
+    return found
+
+
+@asynccontextmanager
+async def _lifespan(app: App, *, file: AppFile, folder: Path) -> AsyncIterator[None]:
+    files = {name: model for name, model in file.models.items() if model.onnx is not None}
+    if not files:
+        yield
+        return
+    async with cb.device(file.device) as device:
+        for name, model in files.items():
+            await app.add_onnx(
+                name,
+                folder / (model.onnx or ""),
+                device,
+                version=model.version,
+                max_batch=model.max_batch,
+                max_queue=model.max_queue,
+                threads=model.threads,
+                tenants=model.tenants,
+            )
+        yield

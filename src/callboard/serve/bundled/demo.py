@@ -1,0 +1,110 @@
+"""The demo's app: MiniLM on a device, batched by length, shared by two tenants, replaced while it runs."""
+
+import asyncio
+import functools
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import numpy as np
+
+import callboard as cb
+from callboard.serve.app import App, EdgeLimits
+from callboard.serve.bundled.minilm import MiniLM, Tokens, model_folder, reference
+from callboard.serve.tensors import Array
+
+__all__ = ["MODEL", "TENANTS", "Batcher", "batched", "demo_app", "encoder", "tenant_of"]
+
+MODEL = "all-MiniLM-L6-v2"
+TENANTS = {"free": 1.0, "paid": 3.0}
+"""Weights. A client is the tenant that its API key names, and ``free`` with any other key."""
+BUCKET = 16
+"""Tokens: texts whose lengths differ by less share batches."""
+MAX_BATCH = 64
+BATCH_TOKENS = {"cpu": 1024, "cuda": 16384}
+"""Tokens of a batch at most, by backend: beyond that, a batch takes as long as its texts one by one."""
+MAX_QUEUE = 4096
+"""Texts that wait at most."""
+CLOSE = 1e-4
+"""How far a number of a vector may be from the reference."""
+
+Batcher = cb.DynamicBatchingServer[list[int], Array]
+
+
+def demo_app(device: str = "auto", *, limits: EdgeLimits | None = None) -> App:
+    """The app, which opens the device when it starts.
+
+    Args:
+        device: Its name, for :func:`callboard.device`.
+        limits: As for :class:`App`.
+
+    Raises:
+        BackendUnavailable: A package of the extra ``demo`` is not installed.
+    """
+    lifespan = functools.partial(_lifespan, name=device, folder=model_folder())
+    return App("callboard demo", lifespan=lifespan, tenant=tenant_of, model_control=True, limits=limits)
+
+
+def tenant_of(headers: Mapping[str, str]) -> str:
+    """The tenant whose name is the client's API key, which OpenAI's clients send as a bearer token."""
+    key = headers.get("authorization", "").removeprefix("Bearer ")
+    return key if key in TENANTS else "free"
+
+
+@asynccontextmanager
+async def _lifespan(app: App, name: str, folder: Path) -> AsyncIterator[None]:
+    tokens = await asyncio.to_thread(Tokens, folder)
+    # No bound on restarts: whoever tries the demo kills the host again and again.
+    async with cb.device(name, isolation="process", max_restarts=None) as device:
+        texts, vectors = reference()
+        version = encoder(device, folder, golden=[(tokens(texts[i]), vectors[i]) for i in (0, -1)])
+        app.add_embeddings(MODEL, version, device=device, tenants=TENANTS, tokenize=tokens, max_queue=MAX_QUEUE)
+        yield
+
+
+def encoder(device: cb.Device, folder: Path, golden: Sequence[tuple[list[int], Array]] = ()) -> cb.ModelVersion:
+    """The model as what can be loaded: an actor in the device's host, behind a server that batches lists of tokens.
+
+    Args:
+        device: Where the actor is.
+        folder: As :func:`model_folder` finds it.
+        golden: Items and their vectors, which a loaded model must give to be accepted.
+    """
+    actors: dict[Batcher, cb.ResidentRef[MiniLM]] = {}
+
+    async def load() -> Batcher:
+        actor = await device.actor_of(cb.Props(MiniLM, str(folder)), wait=True)
+        server = batched(functools.partial(actor.call, MiniLM.embed), max_tokens=BATCH_TOKENS.get(device.backend, 1024))
+        actors[server] = actor
+        return server
+
+    async def unload(server: Batcher) -> None:
+        await server.stop()
+        await actors.pop(server).stop_and_wait()
+
+    def close(found: Array, expected: Array) -> bool:
+        return bool(np.allclose(found, expected, atol=CLOSE))
+
+    return cb.ModelVersion("1", load, unload=unload, golden=golden, check=close if golden else None)
+
+
+def batched(
+    embed: Callable[[list[list[int]]], Awaitable[Array] | Array], *, max_tokens: int = 1024, idempotent: bool = True
+) -> Batcher:
+    """Batches of texts of like lengths for ``embed``, which gets lists of tokens.
+
+    Args:
+        embed: The function.
+        max_tokens: Of a batch.
+        idempotent: Those that a lost context had are run again, once.
+    """
+    return cb.DynamicBatchingServer(
+        embed,
+        max_batch=MAX_BATCH,
+        bucket=lambda tokens: len(tokens) // BUCKET,
+        cost=len,
+        max_batch_cost=max_tokens,
+        max_queue=MAX_QUEUE,
+        idempotent=idempotent,
+        name=MODEL,
+    )

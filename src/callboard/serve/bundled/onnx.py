@@ -1,0 +1,247 @@
+"""An ONNX file as a model: ONNX Runtime in the context host, requests joined along their first axis."""
+
+import importlib.util
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+import callboard as cb
+from callboard.core.errors import BackendUnavailable
+from callboard.serve.tensors import Array, Tensor
+
+__all__ = ["OnnxFile", "OnnxModel", "onnx_version", "opened"]
+
+TYPES = {
+    "tensor(bool)": "BOOL",
+    "tensor(double)": "FP64",
+    "tensor(float)": "FP32",
+    "tensor(float16)": "FP16",
+    "tensor(int16)": "INT16",
+    "tensor(int32)": "INT32",
+    "tensor(int64)": "INT64",
+    "tensor(int8)": "INT8",
+    "tensor(string)": "BYTES",
+    "tensor(uint16)": "UINT16",
+    "tensor(uint32)": "UINT32",
+    "tensor(uint64)": "UINT64",
+    "tensor(uint8)": "UINT8",
+}
+"""Datatypes of the protocol, by ONNX Runtime's names. Sequences, maps and bfloat16 have no NumPy array there."""
+
+
+class OnnxFile(msgspec.Struct, frozen=True):
+    """What a file takes and gives: name, datatype and shape, -1 for extents that are open.
+
+    Attributes:
+        inputs: In the file's order.
+        outputs: Those that are tensors of known types.
+        left_out: Names and types of the others.
+        provider: What ONNX Runtime executes it with.
+    """
+
+    inputs: list[tuple[str, str, list[int]]]
+    outputs: list[tuple[str, str, list[int]]]
+    left_out: list[str]
+    provider: str
+
+    @property
+    def joins(self) -> bool:
+        """Whether requests can be joined: the first extent of each input and output is open."""
+        return all(shape[:1] == [-1] for _, _, shape in [*self.inputs, *self.outputs])
+
+    def tensors(self) -> tuple[list[Tensor], list[Tensor]]:
+        """Inputs and outputs as models declare them."""
+        inputs, outputs = ([Tensor(*each) for each in side] for side in (self.inputs, self.outputs))
+        return inputs, outputs
+
+
+class OnnxModel(cb.ResidentActor):
+    """ONNX Runtime's session of a file. On CUDA it computes on the actor's stream, where the installed build can.
+
+    Args:
+        path: Of the file.
+        threads: Of one call on a CPU; 0: ONNX Runtime's default.
+    """
+
+    def __init__(self, path: str, threads: int = 0) -> None:
+        self._path = path
+        self._threads = threads
+
+    def prepare(self) -> None:
+        """Import ONNX Runtime and read the file."""
+        import onnxruntime
+
+        self._runtime: Any = onnxruntime
+        Path(self._path).read_bytes()  # so that it is in the system's cache, and a wrong path is found here
+
+    def setup(self, ctx: cb.HostContext) -> None:
+        """Open the session."""
+        options = self._runtime.SessionOptions()
+        options.intra_op_num_threads = self._threads
+        providers: list[Any] = ["CPUExecutionProvider"]
+        if ctx.is_cuda and "CUDAExecutionProvider" in self._runtime.get_available_providers():
+            stream = {"device_id": ctx.ordinal, "user_compute_stream": str(int(ctx.stream.native))}
+            providers.insert(0, ("CUDAExecutionProvider", stream))
+        self._session: Any = self._runtime.InferenceSession(self._path, options, providers=providers)
+        self._names = [each.name for each in self._session.get_outputs() if each.type in TYPES]
+        self._inputs = {each.name: TYPES.get(each.type) for each in self._session.get_inputs()}
+
+    def describe(self) -> OnnxFile:
+        """What the file takes and gives."""
+        inputs, outputs = self._session.get_inputs(), self._session.get_outputs()
+        wrong = [each for each in inputs if each.type not in TYPES]
+        if wrong or not self._names:
+            what = [f"{each.name} is {each.type}" for each in wrong or outputs]
+            raise ValueError(f"{self._path} cannot be served: {', '.join(what)}")
+        return OnnxFile(
+            inputs=[(each.name, TYPES[each.type], _shape(each.shape)) for each in inputs],
+            outputs=[(each.name, TYPES[each.type], _shape(each.shape)) for each in outputs if each.type in TYPES],
+            left_out=[f"{each.name} is {each.type}" for each in outputs if each.type not in TYPES],
+            provider=self._session.get_providers()[0],
+        )
+
+    def run(self, arrays: list[Any]) -> list[Any]:
+        """The outputs, in the file's order; texts as lists.
+
+        Args:
+            arrays: The inputs in the file's order; texts as a list of ``bytes`` and their shape.
+        """
+        given = {}
+        for (name, datatype), value in zip(self._inputs.items(), arrays, strict=True):
+            if datatype == "BYTES":
+                texts, shape = value
+                given[name] = np.array([text.decode() for text in texts], object).reshape(shape)
+            else:
+                given[name] = value
+        found = self._session.run(self._names, given)
+        return [(each.ravel().tolist(), list(each.shape)) if each.dtype.hasobject else each for each in found]
+
+
+def _shape(dims: Sequence[Any]) -> list[int]:
+    return [dim if isinstance(dim, int) and dim >= 0 else -1 for dim in dims]
+
+
+async def opened(device: cb.Device, path: Path, threads: int = 0) -> tuple["cb.ResidentRef[OnnxModel]", OnnxFile]:
+    """An actor with the file, and what that takes and gives.
+
+    Raises:
+        BackendUnavailable: ONNX Runtime is not installed.
+        ActorStopped: The file cannot be read, or is no model.
+        ValueError: It takes or gives something else than tensors.
+    """
+    if importlib.util.find_spec("onnxruntime") is None:
+        raise BackendUnavailable(f"{path} needs ONNX Runtime; install it with: pip install 'callboard[onnx]'")
+    actor = await device.actor_of(cb.Props(OnnxModel, str(path), threads), wait=True)
+    try:
+        return actor, await actor.call(OnnxModel.describe)
+    except BaseException:  # cancelled, too: nothing else would stop it
+        actor.stop()
+        raise
+
+
+async def onnx_version(
+    device: cb.Device, path: Path, *, max_batch: int, max_queue: int, threads: int = 0
+) -> tuple[cb.ModelVersion, OnnxFile]:
+    """The file as what can be loaded, and loaded again when it has changed.
+
+    Args:
+        device: Where it computes.
+        path: Of the file.
+        max_batch: Rows of a batch at most, over which requests are joined; 1: they are not.
+        max_queue: Requests that wait at most.
+        threads: As for :class:`OnnxModel`.
+
+    Raises:
+        ValueError: ``max_batch`` is above 1, and a first extent is not open; as :func:`opened`.
+        BackendUnavailable, ActorStopped: As :func:`opened`.
+    """
+    first, file = await opened(device, path, threads)
+    if max_batch > 1 and not file.joins:
+        first.stop()
+        raise ValueError(f"{path}: the first extent of each tensor must be open for batches; use max_batch=1")
+    ready = [first]
+    actors: dict[Any, cb.ResidentRef[OnnxModel]] = {}
+
+    async def load() -> Any:
+        actor, now = (ready.pop(), file) if ready else await opened(device, path, threads)
+        if (now.inputs, now.outputs) != (file.inputs, file.outputs):
+            actor.stop()
+            raise ValueError(f"{path} has other inputs or outputs than when it was loaded first")
+        joined = _Joined(actor, len(file.inputs), [name for name, _, _ in file.outputs])
+        server = cb.DynamicBatchingServer(
+            joined,
+            max_batch=max_batch,
+            bucket=joined.key if max_batch > 1 else None,
+            cost=joined.rows if max_batch > 1 else None,
+            max_batch_cost=max_batch if max_batch > 1 else None,
+            max_queue=max(max_queue, max_batch),
+            idempotent=True,
+            name=path.stem,
+        )
+        actors[server] = actor
+        return server
+
+    async def unload(server: Any) -> None:
+        await server.stop()
+        await actors.pop(server).stop_and_wait()
+
+    return cb.ModelVersion("1", load, unload=unload), file
+
+
+class _Joined:
+    """A batch function: requests joined along the first axis, results cut as they were.
+
+    Args:
+        actor: With the file.
+        inputs: How many it has. An item is the array of the only one, else the tuple of them.
+        names: Of its outputs.
+    """
+
+    def __init__(self, actor: "cb.ResidentRef[OnnxModel]", inputs: int, names: list[str]) -> None:
+        self._actor = actor
+        self._single = inputs == 1
+        self._names = names
+
+    def _arrays(self, item: Any) -> tuple[Array, ...]:
+        return (item,) if self._single else item
+
+    def rows(self, item: Any) -> int:
+        """The first extent, which all inputs must have."""
+        arrays = self._arrays(item)
+        rows = {len(array) for array in arrays}
+        if len(rows) > 1:
+            raise cb.ShapeError(f"the first extents of the inputs differ: {[len(array) for array in arrays]}")
+        return rows.pop()
+
+    def key(self, item: Any) -> Any:
+        """Only requests of equal further extents are joined."""
+        return tuple(array.shape[1:] for array in self._arrays(item))
+
+    async def __call__(self, items: list[Any]) -> list[dict[str, Array]]:
+        given = [self._arrays(item) for item in items]
+        joined = given[0] if len(given) == 1 else tuple(np.concatenate(parts) for parts in zip(*given, strict=True))
+        found = await self._actor.call(OnnxModel.run, [_sent(array) for array in joined])
+        outputs = dict(zip(self._names, map(_received, found), strict=True))
+        if len(given) == 1:
+            return [outputs]
+        ends = np.cumsum([len(arrays[0]) for arrays in given])
+        return [
+            {name: output[end - len(arrays[0]) : end] for name, output in outputs.items()}
+            for end, arrays in zip(ends, given, strict=True)
+        ]
+
+
+def _sent(array: Array) -> Any:
+    return (array.ravel().tolist(), list(array.shape)) if array.dtype.hasobject else array
+
+
+def _received(value: Any) -> Array:
+    if isinstance(value, np.ndarray):
+        return value
+    texts, shape = value
+    found = np.empty(len(texts), object)
+    found[:] = texts
+    return found.reshape(shape)

@@ -1,0 +1,140 @@
+"""``Chain``: the servers that a model's requests pass, and how they are loaded, replaced and unloaded."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from callboard.patterns.batching.server import DynamicBatchingServer
+from callboard.patterns.fairshare.server import FairShareScheduler
+from callboard.patterns.fairshare.settings import Tenant
+from callboard.patterns.hotswap.server import ModelHotSwapServer
+from callboard.patterns.hotswap.versions import ModelVersion
+from callboard.patterns.server import RequestServer
+from callboard.serve.calls import CallServer
+from callboard.serve.errors import BadRequest
+
+__all__ = ["Chain", "Server", "Tenants", "server_of"]
+
+Server = RequestServer[Any, Any]
+Tenants = Mapping[Any, Tenant | float]
+
+IN_FLIGHT = 64
+"""Requests that fair sharing lets through at once: what is behind it forms batches of them."""
+
+_log = logging.getLogger("callboard.serve")
+
+
+class Chain:
+    """The servers of one model, from the one that takes requests to the one that runs them.
+
+    Args:
+        make: Makes them; servers run once, so a model that was unloaded gets new ones.
+        version: What can be loaded, for a model that can be replaced and unloaded.
+    """
+
+    def __init__(self, make: Callable[[], list[Server]], version: ModelVersion | None = None) -> None:
+        self._make = make
+        self._version = version
+        self._servers = make()
+        self._turn = asyncio.Lock()  # of loading and unloading
+        self._loads = 1
+        self.unloaded = False
+
+    @property
+    def front(self) -> Server:
+        """Takes requests."""
+        return self._servers[0]
+
+    @property
+    def last(self) -> Server:
+        """Runs them: the batching server of the active version, for example."""
+        last = self._servers[-1]
+        return (last.active_server or last) if isinstance(last, ModelHotSwapServer) else last
+
+    async def start(self) -> None:
+        """Start those that were not started."""
+        for server in reversed(self._servers):
+            if not server.started:
+                await server.start()
+
+    async def drain(self, timeout: float) -> None:
+        """Finish what was accepted, each server within so many seconds."""
+        for server in self._servers:
+            await server.drain(timeout)
+
+    async def load(self) -> None:
+        """Load the model, or load it anew beside the one that runs and replace that; no request fails because of it.
+
+        Raises:
+            BadRequest: It is no :class:`ModelVersion`.
+            SwapFailed: It could not be loaded, or was refused by its checks; what ran before still does.
+        """
+        version = self._replaceable()
+        async with self._turn:
+            self._loads += 1
+            if self.unloaded:
+                servers = self._make()
+                for server in reversed(servers):
+                    await server.start()
+                self._servers, self.unloaded = servers, False
+                return
+            swap = self._servers[-1]
+            assert isinstance(swap, ModelHotSwapServer)
+            await swap.swap(replace(version, version=f"{version.version} (load {self._loads})"))
+
+    async def unload(self, timeout: float) -> None:
+        """Take no more requests, finish those that were accepted, and unload the model.
+
+        Raises:
+            BadRequest: It is no :class:`ModelVersion`.
+        """
+        self._replaceable()
+        async with self._turn:
+            self.unloaded = True
+            await self.drain(timeout)
+
+    def _replaceable(self) -> ModelVersion:
+        if self._version is None:
+            raise BadRequest("the model was given as it is: only one that is a ModelVersion is loaded and unloaded")
+        return self._version
+
+
+def server_of(
+    model: Any, name: str, concurrency: int, max_queue: int, tenants: Tenants | None = None, **fair: Any
+) -> Chain:
+    """The server itself, one that calls the function, or one of versions; behind fair sharing where there are tenants.
+
+    Args:
+        model: A callable, a ``RequestServer`` or a ``ModelVersion``.
+        name: For errors.
+        concurrency: Calls of a function that run at once.
+        max_queue: Requests that wait at most.
+        tenants: Weights or settings of tenants; None for no fair sharing.
+        fair: Further arguments of ``FairShareScheduler``.
+
+    Raises:
+        ValueError, TypeError: As the constructors of the servers.
+    """
+
+    def make() -> list[Server]:
+        server: Server
+        if isinstance(model, RequestServer):
+            server, at_once = model, IN_FLIGHT
+        elif isinstance(model, ModelVersion):
+            at_most = None if concurrency == 1 else concurrency
+            swap = ModelHotSwapServer[Any, Any](model, max_concurrent=at_most, max_queue=max_queue, name=name)
+            server, at_once = swap, IN_FLIGHT
+        else:
+            server, at_once = CallServer(model, concurrency=concurrency, max_queue=max_queue, name=name), concurrency
+        if tenants is None:
+            return [server]
+        if isinstance(server, DynamicBatchingServer):
+            at_once = max(at_once, 2 * server.max_batch)
+        front: Server = FairShareScheduler(
+            server.submit, tenants=tenants, max_in_flight=at_once, max_queue=max_queue, name=name, **fair
+        )
+        return [front, server]
+
+    return Chain(make, model if isinstance(model, ModelVersion) else None)

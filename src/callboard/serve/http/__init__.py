@@ -1,0 +1,1 @@
+"""An app on a port: uvicorn's life around it, and the encodings of bodies."""

@@ -1,0 +1,154 @@
+"""``x[…]`` and ``x[…] = y`` with arrays and masks, against NumPy."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import callboard as cb
+
+SHARED = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
+
+HOST = np.arange(60.0).reshape(3, 4, 5)
+
+
+def on(session: cb.sync.Device, index: Any) -> Any:
+    """The index with its arrays on the device."""
+    if isinstance(index, tuple):
+        return tuple(on(session, item) for item in index)
+    return session.array(index) if isinstance(index, np.ndarray) else index
+
+
+@st.composite
+def indices(draw: Any) -> Any:
+    """Up to three items: integers, slices, new axes, and arrays of integers of shapes that broadcast."""
+    shape = draw(st.sampled_from([(2,), (3, 2), (), (1,)]))
+    items: list[Any] = []
+    for extent in HOST.shape[: draw(st.integers(1, 3))]:
+        kind = draw(st.sampled_from(["int", "slice", "array", "array", "new"]))
+        if kind == "new":
+            items.append(None)
+        if kind == "array":
+            dtype = draw(st.sampled_from(["i1", "i4", "i8", "u1"]))
+            low = 0 if dtype == "u1" else -extent
+            seed = draw(st.integers(0, 99))
+            items.append(np.random.default_rng(seed).integers(low, extent, shape).astype(dtype))
+        elif kind == "int":
+            items.append(draw(st.integers(-extent, extent - 1)))
+        else:
+            items.append(draw(st.sampled_from([slice(None), slice(None, None, -1), slice(1, None), slice(0, 2)])))
+    return tuple(items)
+
+
+@SHARED
+@given(index=indices())
+def test_index_by_arrays_is_numpys(session: cb.sync.Device, index: Any) -> None:
+    got = session.array(HOST)[on(session, index)]
+    np.testing.assert_array_equal(got.get(), HOST[index])
+
+
+@SHARED
+@given(index=indices(), number=st.booleans())
+def test_assignment_by_arrays_is_numpys(session: cb.sync.Device, index: Any, number: bool) -> None:
+    x, want = session.array(HOST), HOST.copy()
+    shape = want[index].shape
+    places = np.arange(60).reshape(HOST.shape)[index]
+    if np.unique(places).size < places.size:
+        number = True  # an element that is named twice keeps any of its values
+    value = np.float32(-1.5) if number else -1 - np.arange(float(np.prod(shape))).reshape(shape)
+    want[index] = value
+    x[on(session, index)] = float(value) if number else session.array(value)
+    np.testing.assert_array_equal(x.get(), want)
+
+
+def test_lists_are_taken_to_the_device(session: cb.sync.Device) -> None:
+    np.testing.assert_array_equal(session.array(HOST)[[2, 0], :, [1, 1]].get(), HOST[[2, 0], :, [1, 1]])
+
+
+@pytest.mark.parametrize("shape", [(3, 4, 5), (3, 4), (3,)])
+def test_masks(session: cb.sync.Device, shape: tuple[int, ...]) -> None:
+    mask = np.random.default_rng(3).integers(0, 2, shape).astype(bool)
+    x, on_device = session.array(HOST), session.array(mask)
+    np.testing.assert_array_equal(x[on_device].get(), HOST[mask])
+    want = HOST.copy()
+    want[mask] = -1
+    x[on_device] = -1
+    np.testing.assert_array_equal(x.get(), want)
+    values = np.random.default_rng(4).normal(size=HOST[mask].shape)
+    want[mask] = values
+    x[on_device] = session.array(values)
+    np.testing.assert_array_equal(x.get(), want)
+    x[session.xp.zeros(shape, dtype=bool)] = session.array(values[:0])
+    np.testing.assert_array_equal(x.get(), want)
+
+
+def test_assignment_through_views_and_dtypes(session: cb.sync.Device) -> None:
+    x = session.array(np.zeros((3, 4), "f4"))
+    x[1] = session.array([1, 2, 3, 4])  # integers to floats
+    x[:, 0] = session.array([[7.0, 8.0, 9.0]])[0]
+    x[2, 1:] = x[2, :-1]  # overlaps
+    x[...] = x.get()[::-1].copy()  # values of the host are taken to the device
+    want = np.zeros((3, 4), "f4")
+    want[1] = [1, 2, 3, 4]
+    want[:, 0] = [7, 8, 9]
+    want[2, 1:] = want[2, :-1].copy()
+    np.testing.assert_array_equal(x.get(), want[::-1])
+    flags = session.xp.zeros(3, dtype=bool)
+    flags[1] = True
+    flags[session.array([0])] = 1
+    np.testing.assert_array_equal(flags.get(), [True, True, False])
+
+
+def test_wrong_indices_are_told(session: cb.sync.Device) -> None:
+    x = session.array(HOST)
+    for index, error, text in (
+        (session.array([1.5]), TypeError, "indices are integers, or bools as a mask"),
+        (session.xp.ones((4,), dtype=bool), IndexError, "its first axes must have that shape"),
+        ((session.array([0]), 0, 0, 0), IndexError, "4 indices"),
+        ((slice(None), session.xp.ones((4,), dtype=bool)), TypeError, "a mask of bools is the only index"),
+        ((True, session.array([0])), TypeError, "a bool is no index"),
+    ):
+        with pytest.raises(error, match=text):
+            x[index]
+    with pytest.raises(cb.ShapeError, match="out of range"):
+        x[session.array([3])].get()
+    with pytest.raises(cb.ShapeError, match="broadcast"):
+        x[0] = session.array(np.zeros(7))
+    x[session.xp.ones((3,), dtype=bool)] = session.array(HOST[:2])  # fewer values than places
+    with pytest.raises(cb.ShapeError, match="out of range"):
+        x.get()
+
+
+async def test_what_depends_on_data_is_awaited_first() -> None:
+    async with cb.device("cpu", isolation="thread", standby=None) as device:
+        xp, x = device.xp, device.array(HOST)
+        kept = x[x > 50]
+        with pytest.raises(cb.ShapeError, match="await it first"):
+            _ = kept.shape
+        assert (await kept).shape == (9,)
+        np.testing.assert_array_equal(await kept.get(), HOST[HOST > 50])
+        rows = x[:, 0, 0] > 10
+        with pytest.raises(cb.ShapeError, match=r"take them in two steps, `i, = xp\.nonzero\(mask\); x\[await i\]`"):
+            x[rows]
+        (places,) = xp.nonzero(rows)
+        np.testing.assert_array_equal(await x[await places].get(), HOST[1:])
+        for what, use in (("bool", bool), ("float", float), ("item", lambda y: y.item())):
+            with pytest.raises(TypeError, match=rf"{what}\(\) of a GpuRef .*`await ref\.get\(\)`"):
+                use(x[0, 0, 0])
+        with pytest.raises(TypeError, match=r"pass \(await repeats\.get\(\)\)"):
+            xp.repeat(x[0, 0], device.array([1, 2, 3, 4, 5]))
+        with pytest.raises(cb.DeviceMismatch):
+            x.to_device("elsewhere")
+        assert x.to_device(x.device) is x
+
+
+def test_a_failed_operand_fails_what_reads_it_and_nothing_else(session: cb.sync.Device) -> None:
+    """Also as the first of several in one field, which once ended the host."""
+    x = session.array([1.0, 2.0])
+    wrong = x[session.array([5])]
+    chained = session.xp.exp(wrong + x[:1]) - session.xp.concat([x[:1], wrong])[:1]
+    with pytest.raises(cb.ShapeError, match="indices\\[0\\] holds 5"):
+        chained.get()
+    np.testing.assert_array_equal((x + x).get(), [2.0, 4.0])

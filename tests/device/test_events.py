@@ -1,0 +1,216 @@
+"""Events and ``dev.time()``: what runs behind what, across streams, processes and contexts."""
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.device.steps import Left, Right, StepsBackend, events
+
+import callboard as cb
+from callboard.core import registry
+from callboard.testing.faulty import FaultyBackend
+
+BOUND = 20.0
+
+pytestmark = [pytest.mark.leaves_nothing]
+
+
+@pytest.fixture
+async def dev() -> AsyncIterator[cb.Device]:
+    events.clear()
+    undo = registry.register("steps", StepsBackend())
+    try:
+        async with cb.device("steps", isolation="thread") as opened:
+            try:
+                yield opened
+            finally:
+                for event in list(events.values()):
+                    event.set()
+    finally:
+        undo()
+
+
+def ones() -> Any:
+    return np.ones(4, np.float32)
+
+
+async def test_an_event_is_reached_when_all_ops_before_are_done(dev: cb.Device) -> None:
+    a = await dev.put(ones())
+    held = dev.ask(Left(x=a, after="go"))  # kept, as its memory would be that of the next result
+    event = dev.event.create().record()
+    await dev.ask(Right(x=a))
+    assert not event.query()
+    assert not held.done()
+    events["go"].set()
+    async with asyncio.timeout(BOUND):
+        await event
+    assert event.query()
+
+
+async def test_an_event_behind_an_array_does_not_wait_for_others(dev: cb.Device) -> None:
+    a = await dev.put(ones())
+    held = dev.ask(Left(x=a, after="go"))
+    event = dev.event.create().record(dev.ask(Right(x=a)))
+    async with asyncio.timeout(BOUND):
+        await event
+    assert not held.done()
+
+
+async def test_an_event_behind_a_failed_array_fails_likewise(dev: cb.Device) -> None:
+    event = dev.event.create().record(dev.ask(Left(x=dev.put(ones()), fails=True)))
+    with pytest.raises(cb.LibraryError, match="it was told to fail"):
+        await event
+    with pytest.raises(cb.LibraryError, match="it was told to fail"):
+        event.query()
+
+
+async def test_what_waits_for_an_event_stays_behind_it(dev: cb.Device) -> None:
+    a, b = await dev.put(ones()), await dev.put(ones())
+    event = dev.event.create().record(dev.ask(Left(x=a, after="go")))
+    event.wait(b)
+    behind, free = dev.ask(Right(x=b, sets="behind")), dev.ask(Right(x=a, sets="free"))
+    await dev.stats()  # they have been launched
+    assert not events["behind"].is_set()
+    events["go"].set()
+    np.testing.assert_array_equal(await behind.get(), 2 * ones())
+    np.testing.assert_array_equal(await free.get(), 2 * ones())
+
+
+async def test_a_wait_for_all_holds_every_stream_also_new_ones(dev: cb.Device) -> None:
+    a = await dev.put(ones())
+    event = dev.event.create().record(dev.ask(Left(x=a, after="go", sets="left")))
+    event.wait()
+    right = dev.ask(Right(x=a, sets="right"))  # the first of its library: a new stream
+    await dev.stats()  # it has been launched
+    assert not events["right"].is_set()
+    events["go"].set()
+    await right
+    assert events["left"].is_set()
+
+
+async def test_the_block_of_a_measurement_begins_behind_the_work_before_and_ends_with_its_own(dev: cb.Device) -> None:
+    a = await dev.put(ones())
+    await dev.ask(Right(x=a))
+    dev.tell(Left(x=a, after="before"))
+    with dev.time() as t:
+        dev.tell(Right(x=a, sets="inside"))
+    await dev.stats()
+    assert not events["inside"].is_set(), "the block waits for what was called before it"
+    events["before"].set()
+    async with asyncio.timeout(BOUND):
+        seconds = await t
+    assert events["inside"].is_set()
+    assert 0 < seconds < BOUND
+    assert await t == seconds
+
+
+async def test_a_measurement_takes_in_what_its_ops_wait_for(dev: cb.Device) -> None:
+    a = await dev.put(ones())
+    await dev.ask(Left(x=a))
+    with dev.time() as none:
+        pass
+    loop = asyncio.get_running_loop()
+    with dev.time() as t:
+        began = loop.time()
+        dev.tell(Left(x=a, sets="begun"))
+        dev.tell(Left(x=a, after="go"))
+    await asyncio.to_thread(events["begun"].wait, BOUND)
+    reached = loop.time()
+    while loop.time() < reached + 0.02:
+        await dev.stats()
+    events["go"].set()
+    ended = reached + 0.02
+    assert await t >= 0.02
+    assert await none < ended - began + BOUND
+
+
+async def test_a_block_that_raises_measures_nothing(dev: cb.Device) -> None:
+    with pytest.raises(ZeroDivisionError), dev.time() as t:
+        1 / 0  # noqa: B018
+    with pytest.raises(RuntimeError, match="has not ended, or has failed"):
+        await t
+    with pytest.raises(RuntimeError, match="entered before"), t:
+        pass
+
+
+async def test_misuse_is_refused_at_the_call(dev: cb.Device) -> None:
+    event, other = dev.event.create(), dev.event.create(timing=False).record()
+    for call, text in (
+        (event.wait, "wait: the event has not been recorded"),
+        (event.query, "query: the event has not been recorded"),
+        (lambda: event.elapsed(other), "elapsed: start: the event has not been recorded"),
+        (other.export, "interprocess=True"),
+        (lambda: dev.event.create(timing=True, interprocess=True), "timing=False"),
+        (lambda: dev.event.open(b"nonsense"), "no IpcEventHandle"),
+        (lambda: event.record().elapsed(other), "end keeps no times"),
+    ):
+        with pytest.raises(ValueError, match=text):
+            call()
+    with pytest.raises(TypeError, match="pass an IpcEventHandle"):
+        dev.event.open("handle")  # type: ignore[arg-type]
+
+
+async def test_events_that_are_garbage_are_given_back(dev: cb.Device) -> None:
+    event = dev.event.create().record()
+    await event
+    destroyed: list[Any] = []
+    await dev.trace(lambda record: destroyed.append(record.tag))
+    del event
+    dev.event.create()
+    await dev.drain()
+    await dev.stats()
+    assert destroyed == ["event.destroy"]
+
+
+async def test_an_event_is_of_one_context(tmp_path: Path) -> None:
+    backend = FaultyBackend("cpu", poison_at=3, once=str(tmp_path / "once"))
+    async with cb.device(backend.spec, isolation="process") as dev:
+        event = dev.event.create().record()
+        await event
+        a = dev.put(ones())
+        with pytest.raises(cb.ContextLost):
+            await dev.copy(a)
+        event.wait()
+        with pytest.raises(cb.GpuRefStale, match="record it again"):
+            await event.elapsed(event)
+        async with asyncio.timeout(BOUND):
+            await event.record()
+        assert await event.elapsed(event) == 0
+
+
+OTHER = """
+import sys, callboard as cb
+with cb.sync.device("cpu", isolation=sys.argv[1]) as dev:
+    event = dev.event.open(bytes.fromhex(sys.stdin.readline()))
+    event.wait()
+    print("opened", flush=True)
+    a = dev.full((3,), 7.0)
+    print(a.get()[0], flush=True)
+"""
+
+
+@pytest.mark.parametrize("isolation", ["thread", "process"])
+async def test_another_process_waits_for_an_event(dev: cb.Device, isolation: str) -> None:
+    a = await dev.put(ones())
+    event = dev.event.create(timing=False, interprocess=True).record(dev.ask(Left(x=a, after="go")))
+    handle = await event.export()
+    child = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", OTHER, isolation, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert child.stdin is not None
+    assert child.stdout is not None
+    async with asyncio.timeout(3 * BOUND):
+        child.stdin.write(handle.as_bytes().hex().encode() + b"\n")
+        assert await child.stdout.readline() == b"opened\n"
+        told = asyncio.ensure_future(child.stdout.readline())
+        await dev.stats()
+        assert not told.done()
+        events["go"].set()
+        assert await told == b"7.0\n"
+        child.stdin.close()
+        await child.wait()

@@ -1,0 +1,119 @@
+"""Apps as TOML files."""
+
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from serve_lab import client_of, request_of, tensor
+
+from callboard.cli.serving.apps import find_app
+from callboard.serve.bundled.appfile import app_of
+
+MODULE = """
+def double(x):
+    return 2 * x
+
+def triple(items):
+    return [3 * item for item in items]
+
+def lengths(texts):
+    return [[float(len(text))] for text in texts]
+"""
+X = """
+inputs = [{name = "x", datatype = "FP32", shape = [-1]}]
+outputs = [{name = "y", datatype = "FP32", shape = [-1]}]
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    (tmp_path / "toml_models.py").write_text(MODULE)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    yield tmp_path
+    sys.modules.pop("toml_models", None)
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "app.toml"
+    path.write_text(text)
+    return path
+
+
+async def test_functions_batches_embeddings_tenants_limits_and_a_token(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHOP_TOKEN", "secret")
+    path = written(
+        folder,
+        f"""
+name = "shop"
+token_env = "SHOP_TOKEN"
+tenant_header = "x-tenant"
+[limits]
+max_body = 1000
+[models.double]
+call = "toml_models:double"
+version = "3"
+{X}
+[models.triple]
+call = "toml_models:triple"
+max_batch = 8
+tenants = {{a = 1, b = 3}}
+{X}
+[models.letters]
+embeddings = "toml_models:lengths"
+""",
+    )
+    app = find_app(str(path))
+    assert (app.name, app.limits.max_body) == ("shop", 1000)
+    async with client_of(app, headers={"Authorization": "Bearer secret", "X-Tenant": "b"}) as http:
+        for name, factor in (("double/versions/3", 2.0), ("triple", 3.0)):
+            found = await http.post(f"/v2/models/{name}/infer", json=request_of([1, 2]))
+            assert found.json()["outputs"][0]["data"] == [factor, 2 * factor]
+        found = await http.post("/v1/embeddings", json={"model": "letters", "input": ["a", "bcd"]})
+        assert [each["embedding"] for each in found.json()["data"]] == [[1.0], [3.0]]
+        assert (await http.get("/v1/models", headers={"Authorization": ""})).status_code == 401
+        stats: Any = app.models["triple"].server
+        assert stats.stats().tenants["b"].served == 1
+
+
+async def test_an_onnx_file_beside_it(folder: Path) -> None:
+    datasets = pytest.importorskip("onnxruntime.datasets", reason="for the extra onnx")
+    shutil.copy(datasets.get_example("mul_1.onnx"), folder / "mul.onnx")
+    app = app_of(written(folder, 'device = "cpu"\nmodel_control = true\n[models.mul]\nonnx = "mul.onnx"\n'))
+    async with client_of(app) as http:
+        x = tensor("X", "FP32", [3, 2], [1.0] * 6)
+        found = await http.post("/v2/models/mul/infer", json={"inputs": [x]})
+        assert found.json()["outputs"][0]["data"] == [1, 2, 3, 4, 5, 6]
+        assert (await http.post("/v2/repository/models/mul/load")).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "text, says",
+    [
+        ("name = ", "app.toml: Invalid value"),
+        ("nam = 'a'", "unknown field `nam`"),
+        ("[models.m]\ncal = 'a:b'", r"unknown field `cal` - at `\$.models"),
+        ("[models.m]\n", "models.m: give one of onnx, call and embeddings, not 0"),
+        ("[models.m]\nonnx = 'a'\ncall = 'a:b'\n", "not 2 of them"),
+        ("[models.m]\ncall = 'toml_models'\n" + X, "does not name a function"),
+        ("[models.m]\ncall = 'toml_models:none'\n" + X, "module 'toml_models' has no 'none'"),
+        ("[models.m]\ncall = 'no_such_module:none'\n" + X, "there is no module 'no_such_module'"),
+        ("[models.m]\ncall = 'toml_models:double'\n", "inputs must be tensors"),
+        ("[models.m]\ncall = 'toml_models:double'\n" + X.replace("FP32", "F32"), "datatype is 'F32'"),
+        ("[models.m]\nonnx = 'a.onnx'\n" + X, "says itself what it takes"),
+        ("[limits]\nmax_bod = 1", "max_bod"),
+        ("[limits]\nmax_body = 0", "max_body must be positive"),
+        ("token_env = 'NOT_SET_HERE'", "variable NOT_SET_HERE, which token_env names, is not set"),
+    ],
+)
+def test_what_does_not_fit_is_named(text: str, says: str, folder: Path) -> None:
+    with pytest.raises(ValueError, match=says):
+        app_of(written(folder, text))
+
+
+def test_a_file_that_is_not_there(folder: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"none\.toml"):
+        find_app(str(folder / "none.toml"))

@@ -1,0 +1,201 @@
+"""A real model under real clients: MiniLM in a context host that is killed, reloaded and overloaded meanwhile."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import warnings
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+
+import callboard as cb
+from callboard.serve import App, listening
+from callboard.serve.bundled.demo import MODEL, demo_app, tenant_of
+from callboard.serve.bundled.minilm import MAX_TOKENS, Tokens, model_folder, reference
+
+openai = pytest.importorskip("openai", reason="for the extra test")
+
+try:
+    FOLDER = model_folder()
+except cb.BackendUnavailable as e:
+    pytest.skip(str(e), allow_module_level=True)
+
+pytestmark = [pytest.mark.timeout(120)]
+TIMEOUT = 60.0
+CLIENTS = 8
+TEXTS, VECTORS = reference()
+
+
+@asynccontextmanager
+async def demo() -> AsyncIterator[tuple[App, str]]:
+    app = demo_app("cpu")
+    async with asyncio.timeout(TIMEOUT), listening(app, port=0) as url:
+        yield app, url
+
+
+@asynccontextmanager
+async def clients(url: str, *keys: str) -> AsyncIterator[list[Any]]:
+    """Clients that repeat nothing: what ends in an error is seen."""
+    async with contextlib.AsyncExitStack() as stack:
+        yield [
+            await stack.enter_async_context(
+                openai.AsyncOpenAI(api_key=key, base_url=f"{url}/v1", max_retries=0, timeout=TIMEOUT)
+            )
+            for key in keys
+        ]
+
+
+async def vectors(client: Any, texts: list[Any]) -> Any:
+    found = await client.embeddings.create(model=MODEL, input=texts)
+    return np.array([each.embedding for each in found.data])
+
+
+async def drive(url: str, meanwhile: Callable[[], Awaitable[None]]) -> tuple[int, list[Exception]]:
+    """Clients of both tenants that ask until ``meanwhile`` has ended; how many answers were right, and the errors."""
+    over = asyncio.Event()
+    right = 0
+    errors: list[Exception] = []
+
+    async def ask(client: Any, at: int) -> None:
+        nonlocal right
+        while not over.is_set():
+            chosen = [(at + k) % len(TEXTS) for k in range(1 + at % 3)]
+            try:
+                found = await vectors(client, [TEXTS[i] for i in chosen])
+            except openai.APIError as e:
+                errors.append(e)
+            else:
+                np.testing.assert_allclose(found, VECTORS[chosen], atol=1e-5)
+                right += 1
+            at += 1
+
+    async with clients(url, *("free", "paid") * (CLIENTS // 2)) as asking, asyncio.TaskGroup() as group:
+        for at, client in enumerate(asking):
+            group.create_task(ask(client, at))
+        try:
+            await meanwhile()
+        finally:
+            over.set()
+    return right, errors
+
+
+def device_of(app: App) -> cb.Device:
+    device = app.models[MODEL].device
+    assert device is not None
+    return device
+
+
+async def kill(device: cb.Device) -> None:
+    """Kill the host, and wait until another one has taken over."""
+    generation, pid = device.generation, device.health().host_pid
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    await device.watch_generation().changed(generation)
+
+
+async def answers(app: App, more: int) -> None:
+    """Wait for so many further answers."""
+    server: Any = app.models[MODEL].server
+    enough = server.stats().completed + more
+    while server.stats().completed < enough:  # noqa: ASYNC110 -- of other tasks
+        await asyncio.sleep(0.001)
+
+
+async def test_openai_client_gets_the_reference_vectors() -> None:
+    tokens = Tokens(FOLDER)
+    async with demo() as (_, url), clients(url, "paid") as (client,):
+        np.testing.assert_allclose(await vectors(client, TEXTS), VECTORS, atol=1e-5)
+        np.testing.assert_allclose(await vectors(client, [tokens(each) for each in TEXTS]), VECTORS, atol=1e-5)
+        found = await client.embeddings.create(model=MODEL, input=TEXTS[0])
+        assert found.usage.total_tokens == len(tokens(TEXTS[0]))
+        for wrong, says in (([[10**6]], "1000000 is no token"), ([[5] * (MAX_TOKENS + 1)], "takes 256 at most")):
+            with pytest.raises(openai.BadRequestError, match=says):
+                await vectors(client, wrong)
+
+
+@pytest.mark.fault
+async def test_every_request_ends_while_the_device_is_killed_and_the_model_replaced() -> None:
+    async with demo() as (app, url):
+
+        async def meanwhile() -> None:
+            await answers(app, 40)
+            await kill(device_of(app))
+            await answers(app, 20)
+            await swap(app, url)
+            await answers(app, 20)
+            await kill(device_of(app))
+            await answers(app, 40)
+
+        right, errors = await drive(url, meanwhile)
+        model = app.models[MODEL]
+        server: Any = model.server
+        stats = server.stats()
+        assert device_of(app).health().restarts == 2
+    assert not errors  # each was run again by the server
+    assert right >= 60
+    assert (stats.queued, stats.running) == (0, 0)
+    assert stats.submitted == stats.completed
+    assert set(stats.tenants) == {"free", "paid"}
+
+
+async def swap(app: App, url: str) -> None:
+    """Have the model loaded anew, as a client does."""
+    before: Any = app.models[MODEL].chain.last
+    async with openai.AsyncOpenAI(api_key="free", base_url=url, max_retries=0) as control:
+        await control.post(f"/v2/repository/models/{MODEL}/load", body={}, cast_to=object)
+    assert app.models[MODEL].chain.last is not before
+
+
+@pytest.mark.slow
+async def test_swaps_while_requests_run() -> None:
+    async with demo() as (app, url):
+
+        async def thrice() -> None:
+            for _ in range(3):
+                await swap(app, url)
+                await answers(app, 20)
+
+        right, errors = await drive(url, thrice)
+        actors = (await device_of(app).stats()).residents
+    assert not errors
+    assert right >= 30
+    assert len(actors) == 1  # those of the versions before were stopped
+
+
+@pytest.mark.fault
+@pytest.mark.slow
+async def test_tritonclient_while_the_device_is_killed() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of what gevent uses, when it is imported
+        triton = pytest.importorskip("tritonclient.http", reason="pip install 'tritonclient[http]'")
+        gevent = pytest.importorskip("gevent")
+
+    def work(address: str) -> list[Any]:
+        client = triton.InferenceServerClient(address, network_timeout=TIMEOUT, connection_timeout=TIMEOUT)
+        try:
+            text = triton.InferInput("text", [len(TEXTS)], "BYTES")
+            text.set_data_from_numpy(np.array(TEXTS, object))
+            return [client.infer(MODEL, [text]).as_numpy("embedding") for _ in range(6)]
+        finally:
+            client.close()
+            gevent.get_hub().destroy(destroy_loop=True)  # of this thread
+
+    async with demo() as (app, url):
+        asking = asyncio.create_task(asyncio.to_thread(work, url.removeprefix("http://")))
+        await answers(app, 1)
+        await kill(device_of(app))
+        for found in await asking:
+            np.testing.assert_allclose(found, VECTORS, atol=1e-5)
+        assert device_of(app).health().restarts == 1
+
+
+@pytest.mark.parametrize(
+    "header, tenant", [("Bearer paid", "paid"), ("Bearer free", "free"), ("Bearer x", "free"), ("paid", "paid")]
+)
+def test_the_api_key_names_the_tenant(header: str, tenant: str) -> None:
+    assert tenant_of({"authorization": header}) == tenant
+    assert tenant_of({}) == "free"
