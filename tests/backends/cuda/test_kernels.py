@@ -41,6 +41,10 @@ SOURCES = (
 )
 
 
+GENERATED = ("expressions.cuh", "expressions_complex.cuh", "reductions.cuh")
+"""What the texts of backends/cuda/elementwise include, all at most."""
+
+
 @pytest.fixture
 def nvrtc() -> None:
     try:
@@ -161,6 +165,7 @@ def test_a_source_includes_each_header_once() -> None:
         return [name, *(inner for header in found for inner in included(header))]
 
     every = {name: included(name) for name in code if name.endswith(".cu")}
+    every |= {"generated": [inner for name in GENERATED for inner in included(name)]}
     assert {name for names in every.values() for name in names} == set(code)  # none is left over
     assert {name: names for name, names in every.items() if len(set(names)) < len(names)} == {}
 
