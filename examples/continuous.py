@@ -48,15 +48,7 @@ async def main(name: str) -> None:
             async for byte in server.stream(b"the bird saw"):
                 print(chr(byte), end="", flush=True)
             before = server.stats()
-            prompts = [
-                b"the cat",
-                b"the dog saw",
-                b"mouse",
-                b"bird saw the cat",
-                b"the",
-                b"saw the cat,",
-                b"and the cat",
-            ]
+            prompts = [b"the cat", b"the dog saw", b"mouse", b"bird saw the cat", b"the", b"saw the cat,", b"and"]
             found = await asyncio.gather(*(server.submit(prompt) for prompt in prompts))
             steps, lengths = server.stats().steps - before.steps, [len(text) for text in found]
             assert all(text[-1] == END for text in found)

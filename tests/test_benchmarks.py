@@ -236,6 +236,13 @@ def test_speculative(tmp_path: Path) -> None:
     assert {"loop", "none", "good draft", "useless draft"} <= set(results["one text at a time"])
 
 
+@pytest.mark.slow
+def test_continuous(tmp_path: Path) -> None:
+    found = run(tmp_path, "continuous")["results"]["parts per second"]
+    assert {"loop", "continuous", "streamed", "whole"} == set(found)
+    assert found["continuous"]["ratio"]["median"] > found["whole"]["ratio"]["median"]
+
+
 def test_rounds_take_turns_in_both_directions(harness: ModuleType) -> None:
     order: list[str] = []
 

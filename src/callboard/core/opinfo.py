@@ -94,12 +94,14 @@ class OpInfo:
         self._hints = {n: hints[n] for n in statics}
         words = {name for name in statics if _has_words(hints[name])}
         rows = {name for name in statics if _has_rows(hints[name])} | {field.name for field in dynamic if field.many}
-        wholes = {field.name for field in dynamic if int in field.takes}
+        wholes = {field.name for field in dynamic if int in field.takes and not field.many}
         self.kinds = kinds_getter(self.fields, words, rows, wholes)
         self._statics = _getter(self.statics)
         self._dynamic = _getter(tuple(f.name for f in dynamic))
         # Whether the types of the fields alone tell that a message is right: then they are looked at once.
         self._by_type = all(map(_decided_by_type, self._hints.values()))
+        # But an integer in a tuple must be looked at each time: 64 bits must hold it.
+        self._whole_rows = tuple(self.fields.index(f.name) for f in dynamic if f.many and int in f.takes)
         self.accepted: set[Kinds] = set()
         self._statics_type: Any = tuple[tuple(hints[n] for n in statics)] if statics else tuple[()]  # type: ignore[misc]
         single = (
