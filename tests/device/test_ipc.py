@@ -13,6 +13,7 @@ import pytest
 
 import callboard as cb
 from callboard.kernel.ipc import IpcMemHandle
+from callboard.kernel.ipc.sharing import process_started
 from callboard.testing.faulty import FaultyBackend
 
 pytestmark = [pytest.mark.leaves_nothing]
@@ -166,7 +167,7 @@ async def test_a_handle_of_a_lost_context_is_refused(tmp_path: Path) -> None:
         with pytest.raises(cb.ContextLost):
             await dev.fill(x, 3.0)
         await dev.ready()
-        while Path(f"/proc/{handle.pid}/fd").exists() and any(Path(f"/proc/{handle.pid}/fd").iterdir()):
+        while process_started(handle.pid) == handle.started:
             await dev.stats()  # the lost process takes a moment to be gone
         with pytest.raises(cb.GpuRefStale):
             await second.ipc.open(handle)
