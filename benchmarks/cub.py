@@ -116,6 +116,8 @@ class Span:
 
 
 class Stream:
+    """A stream as ``cuda.compute`` takes it."""
+
     def __init__(self, native: int) -> None:
         self.native = native
 

@@ -3,10 +3,11 @@
     python benchmarks/overload.py --json overload.json
     python benchmarks/overload.py --quick
 
-The model takes 20 ms for a batch of up to 8, without using the CPU, as one on a GPU would. Its capacity is what a
-closed loop of 64 clients gets. Then requests come at random times, three times as many per second, each with a deadline of
-0.1 s (`timeout` of the protocol). Goodput is the number of those answered in time, per second. Requests are sent by
-`callboard load` from a process of its own, to a server in another one, whose memory is taken before and after.
+The model takes 80 ms for a batch of up to 8, without using the CPU, as one on a GPU would: its queue is overloaded, not
+the CPU. Its capacity is what a closed loop of 64 clients gets. Then requests come at random times, three times as many
+per second, with a deadline of 0.4 s (`timeout` of the protocol). Goodput is the number of those answered in time, per
+second. Requests are sent by `callboard load` from a process of its own, to a server in another one, whose memory is
+taken before and after.
 """
 
 import argparse
@@ -24,8 +25,8 @@ from _record import Record
 import callboard as cb
 from callboard.serve import App, Tensor, listening
 
-BATCH, SECONDS = 8, 0.02
-DEADLINE = 0.1
+BATCH, SECONDS = 8, 0.08
+DEADLINE = 0.4
 OVER = 3.0
 
 
@@ -51,7 +52,9 @@ def serve(port: Any) -> None:
 def load(url: str, seconds: float, *options: str) -> dict[str, Any]:
     """What ``callboard load`` has found."""
     command = [sys.executable, "-m", "callboard", "load", url, "--json", "--seconds", str(seconds), *options]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=seconds + 60, check=True)
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=seconds + 60, check=False)
+    if done.returncode not in (0, 1):  # 1: no request was answered well
+        raise SystemExit(f"callboard load has failed: {done.returncode}")
     found: dict[str, Any] = json.loads(done.stdout)
     return found
 

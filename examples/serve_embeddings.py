@@ -33,7 +33,7 @@ async def lifespan(app: App, name: str) -> AsyncIterator[None]:
         yield
 
 
-def post(url: str, body: Any) -> Any:
+def post(url: str, **body: Any) -> Any:
     request = urllib.request.Request(url, json.dumps(body).encode(), {"X-Tenant": "paid"})
     with urllib.request.urlopen(request, timeout=30) as response:
         return json.load(response)
@@ -43,12 +43,12 @@ async def main(name: str) -> None:
     texts, vectors = reference()  # as sentence-transformers computes them
     app = App(lifespan=functools.partial(lifespan, name=name), tenant=lambda h: h["x-tenant"], model_control=True)
     async with listening(app, port=0) as url:
-        ask = functools.partial(asyncio.to_thread, post, f"{url}/v1/embeddings", {"model": "minilm", "input": texts})
-        asking = [asyncio.create_task(ask()) for _ in range(4)]
-        await asyncio.to_thread(post, f"{url}/v2/repository/models/minilm/load", {})
+        ask = functools.partial(post, f"{url}/v1/embeddings", model="minilm", input=texts)
+        asking = [asyncio.create_task(asyncio.to_thread(ask)) for _ in range(4)]
+        await asyncio.to_thread(post, f"{url}/v2/repository/models/minilm/load")
         gpu: Any = app.models["minilm"].device
         os.kill(gpu.health().host_pid, signal.SIGKILL)
-        for found in await asyncio.gather(*asking, ask()):
+        for found in await asyncio.gather(*asking, asyncio.to_thread(ask)):
             assert np.allclose([each["embedding"] for each in found["data"]], vectors, atol=1e-4)
         print(f"5 times {len(texts)} vectors, as expected; {gpu.health().restarts} context lost meanwhile")
 

@@ -149,11 +149,11 @@ def test_every_name_exists() -> None:
 @pytest.mark.parametrize(
     "reference, why",
     [
-        ("core/ref.py:GpuRef.access", None),
+        ("core/ref/handle.py:GpuRef.access", None),
         ("core/errors.py:DriverError.code", None),
         ("pyproject.toml:project.optional-dependencies.cuda13", None),
-        ("core/ref.py:GpuRef.nowhere", "core/ref.py has no GpuRef.nowhere"),
-        ("core/ref.py:nowhere", "core/ref.py has no nowhere"),
+        ("core/ref/handle.py:GpuRef.nowhere", "core/ref/handle.py has no GpuRef.nowhere"),
+        ("core/ref/handle.py:nowhere", "core/ref/handle.py has no nowhere"),
         ("core/errors.py:AccelError", "core/errors.py has no AccelError"),  # imported there, not defined
         ("core/nowhere.py", "there is no file core/nowhere.py"),
         ("pyproject.toml:project.optional-dependencies.cuda11", "pyproject.toml has no project.optional-dependencies"),

@@ -66,7 +66,8 @@ if TYPE_CHECKING:
     from callboard.core.reply import Reply
     from callboard.device.client.graphs import Recording, RecordingStats
     from callboard.device.client.handle import Device
-    from callboard.device.client.line.status import ResidentState, TraceRecord
+    from callboard.device.client.line.status import MemoryPoolStats, ResidentState, TraceRecord
+    from callboard.device.client.memory.pinned import PinnedBuffer, PinnedBufferPool, PinnedStats
     from callboard.device.client.residents.ref import ResidentRef
     from callboard.device.client.residents.stream import Stream
     from callboard.device.config import DeviceConfig, HostConfig
@@ -74,7 +75,19 @@ if TYPE_CHECKING:
     from callboard.device.supervision.supervisor import DeviceSupervisor
     from callboard.device.supervision.watch import Lost, Recovered, Stopped
     from callboard.kernel.elementwise.calls import Elementwise, ElementwiseMany, elementwise, reduction
-    from callboard.kernel.nvrtc import Kernel, kernel
+    from callboard.kernel.event.handle import DeviceTime, Event
+    from callboard.kernel.event.messages import IpcEventHandle
+    from callboard.kernel.ipc.messages import IpcMemHandle
+    from callboard.kernel.nvrtc import Kernel, TensorMap, kernel, tensor_map
+    from callboard.multi_device.placement import (
+        Candidate,
+        DeviceChoice,
+        NoEligibleDevice,
+        PlacementActor,
+        PlacementHints,
+        PlacementPolicy,
+    )
+    from callboard.multi_device.sharding import EntityRef, PlacementShardingAdapter, RegionStopped
     from callboard.patterns.batching.continuous.policy import Preemption
     from callboard.patterns.batching.continuous.server import ContinuousBatchingServer, ContinuousStats
     from callboard.patterns.batching.continuous.steps import DONE, NOTHING, Last, Slot
@@ -83,6 +96,7 @@ if TYPE_CHECKING:
     from callboard.patterns.batching.server import BatchingStats, DynamicBatchingServer
     from callboard.patterns.batching.settings import Dispatch, pow2_length
     from callboard.patterns.cascade.calibration import Calibration
+    from callboard.patterns.cascade.drift import Drift, DriftAlarm
     from callboard.patterns.cascade.server import CascadeReply, CascadeStats, InferenceCascade
     from callboard.patterns.cascade.stages import CascadeStage
     from callboard.patterns.contract.options import RequestOptions
@@ -99,6 +113,7 @@ if TYPE_CHECKING:
     from callboard.patterns.fairshare.stats import FairShareStats, TenantStats
     from callboard.patterns.hotswap.canary import Canary
     from callboard.patterns.hotswap.errors import SwapFailed, SwapInProgress, UnknownVersion
+    from callboard.patterns.hotswap.memory import DeviceMemory, MemoryKept
     from callboard.patterns.hotswap.results import HotSwapReply, HotSwapStats, SwapReport
     from callboard.patterns.hotswap.server import ModelHotSwapServer
     from callboard.patterns.hotswap.versions import ModelVersion, VersionState, VersionStats
@@ -109,6 +124,7 @@ if TYPE_CHECKING:
     from callboard.patterns.moe.server import MoeRouter
     from callboard.patterns.quarantine.errors import Quarantined
     from callboard.patterns.quarantine.guard import Quarantine, QuarantineStats
+    from callboard.patterns.replicas.autoscale import Autoscale
     from callboard.patterns.replicas.ejection import Ejection
     from callboard.patterns.replicas.errors import NoReplica
     from callboard.patterns.replicas.hedging import Hedging
@@ -177,14 +193,27 @@ _NAMES = {
     "callboard.device.config": ("DeviceConfig", "HostConfig"),
     "callboard.device.client.graphs": ("Recording", "RecordingStats"),
     "callboard.device.client.handle": ("Device",),
-    "callboard.device.client.line.status": ("ResidentState", "TraceRecord"),
+    "callboard.device.client.line.status": ("MemoryPoolStats", "ResidentState", "TraceRecord"),
+    "callboard.device.client.memory.pinned": ("PinnedBuffer", "PinnedBufferPool", "PinnedStats"),
     "callboard.device.protocol.residents.actor": ("HostContext", "ResidentActor"),
     "callboard.device.client.residents.ref": ("ResidentRef",),
     "callboard.device.client.residents.stream": ("Stream",),
     "callboard.device.supervision.supervisor": ("DeviceSupervisor",),
     "callboard.device.supervision.watch": ("Lost", "Recovered", "Stopped"),
+    "callboard.multi_device.placement": (
+        "Candidate",
+        "DeviceChoice",
+        "NoEligibleDevice",
+        "PlacementActor",
+        "PlacementHints",
+        "PlacementPolicy",
+    ),
+    "callboard.multi_device.sharding": ("EntityRef", "PlacementShardingAdapter", "RegionStopped"),
+    "callboard.kernel.event.handle": ("DeviceTime", "Event"),
+    "callboard.kernel.event.messages": ("IpcEventHandle",),
+    "callboard.kernel.ipc.messages": ("IpcMemHandle",),
     "callboard.kernel.elementwise.calls": ("Elementwise", "ElementwiseMany", "elementwise", "reduction"),
-    "callboard.kernel.nvrtc": ("Kernel",),
+    "callboard.kernel.nvrtc": ("Kernel", "TensorMap", "tensor_map"),
     "callboard.patterns.batching.server": ("BatchingStats", "DynamicBatchingServer"),
     "callboard.patterns.batching.settings": ("Dispatch", "pow2_length"),
     "callboard.patterns.cascade.calibration": ("Calibration",),
@@ -229,25 +258,14 @@ _NAMES = {
     "callboard.patterns.speculative.sampling": ("Acceptance",),
     "callboard.patterns.speculative.server": ("SpeculativeDecoder",),
     "callboard.patterns.contract.options": ("RequestOptions",),
-    "callboard.patterns.batching.continuous.server": (
-        "ContinuousBatchingServer",
-        "ContinuousStats",
-    ),
+    "callboard.patterns.batching.continuous.server": ("ContinuousBatchingServer", "ContinuousStats"),
     "callboard.patterns.batching.continuous.policy": ("Preemption",),
-    "callboard.patterns.batching.continuous.steps": (
-        "DONE",
-        "Last",
-        "NOTHING",
-        "Slot",
-    ),
-    "callboard.patterns.batching.sequences.server": (
-        "SequenceBatchingServer",
-        "SequenceStats",
-    ),
-    "callboard.patterns.batching.sequences.slots": (
-        "SequenceLost",
-        "SequenceSlot",
-    ),
+    "callboard.patterns.batching.continuous.steps": ("DONE", "Last", "NOTHING", "Slot"),
+    "callboard.patterns.batching.sequences.server": ("SequenceBatchingServer", "SequenceStats"),
+    "callboard.patterns.batching.sequences.slots": ("SequenceLost", "SequenceSlot"),
+    "callboard.patterns.hotswap.memory": ("DeviceMemory", "MemoryKept"),
+    "callboard.patterns.replicas.autoscale": ("Autoscale",),
+    "callboard.patterns.cascade.drift": ("Drift", "DriftAlarm"),
     "callboard.patterns.waiting": ("OverflowPolicy",),
     "callboard.retry": ("request_key", "retrying"),
     "callboard.serve.http.starting": ("serve",),
@@ -267,6 +285,7 @@ __all__ = [
     "ActorStopped",
     "AllForOne",
     "AskTimeout",
+    "Autoscale",
     "BackendUnavailable",
     "Backoff",
     "BadBatchResult",
@@ -276,6 +295,7 @@ __all__ = [
     "Cacheless",
     "Calibration",
     "Canary",
+    "Candidate",
     "CapacityPolicy",
     "CascadeReply",
     "CascadeStage",
@@ -290,18 +310,25 @@ __all__ = [
     "Decode",
     "Decoded",
     "Device",
+    "DeviceChoice",
     "DeviceConfig",
+    "DeviceMemory",
     "DeviceMismatch",
     "DeviceStopped",
     "DeviceSupervisor",
+    "DeviceTime",
     "Directive",
     "Dispatch",
     "Draft",
+    "Drift",
+    "DriftAlarm",
     "DriverError",
     "DynamicBatchingServer",
     "Ejection",
     "Elementwise",
     "ElementwiseMany",
+    "EntityRef",
+    "Event",
     "FairOverflow",
     "FairShareScheduler",
     "FairShareStats",
@@ -316,6 +343,8 @@ __all__ = [
     "In",
     "InOut",
     "InferenceCascade",
+    "IpcEventHandle",
+    "IpcMemHandle",
     "ItemTooLarge",
     "Kernel",
     "KvState",
@@ -325,6 +354,8 @@ __all__ = [
     "Lost",
     "Mailbox",
     "MailboxFull",
+    "MemoryKept",
+    "MemoryPoolStats",
     "Model",
     "ModelDraft",
     "ModelHotSwapServer",
@@ -335,6 +366,7 @@ __all__ = [
     "MoeStats",
     "Msg",
     "NGramDraft",
+    "NoEligibleDevice",
     "NoReplica",
     "NumericalError",
     "OneForOne",
@@ -342,6 +374,13 @@ __all__ = [
     "Out",
     "OutOfMemory",
     "OverflowPolicy",
+    "PinnedBuffer",
+    "PinnedBufferPool",
+    "PinnedStats",
+    "PlacementActor",
+    "PlacementHints",
+    "PlacementPolicy",
+    "PlacementShardingAdapter",
     "PoolStats",
     "Preemption",
     "Proposal",
@@ -353,6 +392,7 @@ __all__ = [
     "Recording",
     "RecordingStats",
     "Recovered",
+    "RegionStopped",
     "RemoteError",
     "Replica",
     "ReplicaLoad",
@@ -385,6 +425,7 @@ __all__ = [
     "System",
     "Tenant",
     "TenantStats",
+    "TensorMap",
     "Terminated",
     "TokenState",
     "TopK",
@@ -408,6 +449,7 @@ __all__ = [
     "serve",
     "supports",
     "sync",
+    "tensor_map",
     "xp",
 ]
 

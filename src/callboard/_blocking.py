@@ -235,6 +235,7 @@ class BlockingRefs:
     def __init__(self, device: "Device", opened: AsyncDevice) -> None:
         self._device = device
         served = opened._port.services
+        self.submit: Callable[..., Any] = device._call
         self.remember = served.remember
         self.last_write_stream = served.last_write_stream
         self.raw_device_ptr = served.raw_device_ptr

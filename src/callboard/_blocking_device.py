@@ -21,7 +21,7 @@ from callboard.core.ref import GpuRef, GpuToken
 from callboard.device.client.api import DeviceApi, Shape
 from callboard.device.client.graphs import RecordingStats
 from callboard.device.client.handle import Device as AsyncDevice
-from callboard.device.client.line.status import DeviceHealth, DeviceStats, PoolStats, TraceRecord
+from callboard.device.client.line.status import DeviceHealth, DeviceStats, MemoryPoolStats, TraceRecord
 from callboard.device.client.residents.ref import ResidentRef as AsyncResidentRef
 from callboard.device.client.residents.ref import how_to_call
 from callboard.device.config import DeviceConfig
@@ -204,7 +204,7 @@ class Device(DeviceApi[Blocking]):
         """What is known without asking the host."""
         return self._device.health()
 
-    def pool_stats(self) -> PoolStats:
+    def pool_stats(self) -> MemoryPoolStats:
         """The device memory that the context holds, block by block; errors as :meth:`callboard.Device.stats`."""
         return self._background.run(self._device.pool_stats())
 

@@ -24,6 +24,7 @@ from typing import Any, Self, TypeVar, Unpack
 from callboard._background import BackgroundLoop, interrupted, open_loop
 from callboard._blocking import PerGeneration, ResidentRef
 from callboard._blocking_device import Device, Ref
+from callboard._blocking_memory import PinnedBufferPool
 from callboard._blocking_quarantine import Quarantine
 from callboard._blocking_stream import Stream
 from callboard.device.client.handle import Device as AsyncDevice
@@ -34,7 +35,18 @@ from callboard.device.supervision.supervisor import DeviceSupervisor
 from callboard.patterns.server import RequestServer
 from callboard.system import System as AsyncSystem
 
-__all__ = ["Device", "PerGeneration", "Quarantine", "Ref", "ResidentRef", "Stream", "System", "device", "serving"]
+__all__ = [
+    "Device",
+    "PerGeneration",
+    "PinnedBufferPool",
+    "Quarantine",
+    "Ref",
+    "ResidentRef",
+    "Stream",
+    "System",
+    "device",
+    "serving",
+]
 
 S = TypeVar("S", bound=RequestServer[Any, Any])
 

@@ -51,8 +51,11 @@ LINES: dict[str, tuple[tuple[str, ...], list[Line]]] = {
     "reshape": (ALL, [lambda xp, x, y: xp.reshape(x, (2, -1)), lambda xp, x, y: xp.reshape(x.T, (12,))]),
     "roll": (
         ALL,
-        [lambda xp, x, y: xp.roll(x, 5), lambda xp, x, y: xp.roll(x, -1, axis=1)]
-        + [lambda xp, x, y: xp.roll(x, (1, 2), axis=(0, 1))],
+        [
+            lambda xp, x, y: xp.roll(x, 5),
+            lambda xp, x, y: xp.roll(x, -1, axis=1),
+            lambda xp, x, y: xp.roll(x, (1, 2), axis=(0, 1)),
+        ],
     ),
     "squeeze": (ALL, [lambda xp, x, y: xp.squeeze(x[None, :, None], axis=(0, 2))]),
     "stack": (ALL, [lambda xp, x, y: xp.stack([x, x], axis=-1)]),
@@ -94,8 +97,11 @@ LINES: dict[str, tuple[tuple[str, ...], list[Line]]] = {
     "cumulative_prod": (REALS, [lambda xp, x, y: xp.cumulative_prod(x, axis=1, include_initial=True)]),
     "diff": (
         ALL,
-        [lambda xp, x, y: xp.diff(x), lambda xp, x, y: xp.diff(x, axis=0, n=2)]
-        + [lambda xp, x, y: xp.diff(y, prepend=y[:1], append=y[1:3])],
+        [
+            lambda xp, x, y: xp.diff(x),
+            lambda xp, x, y: xp.diff(x, axis=0, n=2),
+            lambda xp, x, y: xp.diff(y, prepend=y[:1], append=y[1:3]),
+        ],
     ),
     # searching, sorting, sets
     **{
@@ -123,8 +129,13 @@ LINES: dict[str, tuple[tuple[str, ...], list[Line]]] = {
     # products
     "matmul": (
         NUMBERS,
-        [lambda xp, x, y: x @ x.T, lambda xp, x, y: x @ y, lambda xp, x, y: y @ y, lambda xp, x, y: y @ x.T]
-        + [lambda xp, x, y: xp.matmul(xp.stack([x, x]), x.T)],
+        [
+            lambda xp, x, y: x @ x.T,
+            lambda xp, x, y: x @ y,
+            lambda xp, x, y: y @ y,
+            lambda xp, x, y: y @ x.T,
+            lambda xp, x, y: xp.matmul(xp.stack([x, x]), x.T),
+        ],
     ),
     "tensordot": (
         NUMBERS,
@@ -189,16 +200,19 @@ LINES: dict[str, tuple[tuple[str, ...], list[Line]]] = {
     ),
     "linalg.solve": (
         FLOATS,
-        [lambda xp, x, y: xp.linalg.solve(square(xp, x), x), lambda xp, x, y: xp.linalg.solve(square(xp, x), x[:, 0])]
-        + [lambda xp, x, y: xp.linalg.solve(stacked(xp, x), x)],
+        [
+            lambda xp, x, y: xp.linalg.solve(square(xp, x), x),
+            lambda xp, x, y: xp.linalg.solve(square(xp, x), x[:, 0]),
+            lambda xp, x, y: xp.linalg.solve(stacked(xp, x), x),
+        ],
     ),
     "linalg.cholesky": (
         FLOATS,
         [
             lambda xp, x, y: xp.linalg.cholesky(definite(xp, x)),
             lambda xp, x, y: xp.linalg.cholesky(definite(xp, x), upper=True),
-        ]
-        + [lambda xp, x, y: xp.linalg.cholesky(xp.stack([definite(xp, x)] * 2))],
+            lambda xp, x, y: xp.linalg.cholesky(xp.stack([definite(xp, x)] * 2)),
+        ],
     ),
     "linalg.svdvals": (
         FLOATS,
@@ -219,8 +233,11 @@ LINES: dict[str, tuple[tuple[str, ...], list[Line]]] = {
     ),
     "linalg.svd": (
         FLOATS,
-        [lambda xp, x, y: xp.linalg.svd(x).S, lambda xp, x, y: rebuilt(*xp.linalg.svd(x, full_matrices=False))]
-        + [lambda xp, x, y: xp.abs(xp.linalg.svd(stacked(xp, x)).U)],
+        [
+            lambda xp, x, y: xp.linalg.svd(x).S,
+            lambda xp, x, y: rebuilt(*xp.linalg.svd(x, full_matrices=False)),
+            lambda xp, x, y: xp.abs(xp.linalg.svd(stacked(xp, x)).U),
+        ],
     ),
     # transforms
     **{
@@ -245,7 +262,8 @@ LINES: dict[str, tuple[tuple[str, ...], list[Line]]] = {
     "fft.ifftshift": (NUMBERS, [lambda xp, x, y: xp.fft.ifftshift(x), lambda xp, x, y: xp.fft.ifftshift(x, axes=(0,))]),
 }
 ELSEWHERE = {
-    "test_creation.py": "arange asarray empty empty_like eye from_dlpack full linspace ones zeros fft.fftfreq fft.rfftfreq",
+    "test_creation.py": "arange asarray empty empty_like eye from_dlpack full linspace ones zeros "
+    "fft.fftfreq fft.rfftfreq",
     "test_dtypes.py": "can_cast finfo iinfo isdtype result_type __array_namespace_info__",
     "test_elementwise.py": "clip " + " ".join((*UNARY, *BINARY)),
 }

@@ -116,8 +116,8 @@ def test_wrong_indices_are_told(session: cb.sync.Device) -> None:
         x[session.array([3])].get()
     with pytest.raises(cb.ShapeError, match="broadcast"):
         x[0] = session.array(np.zeros(7))
-    with pytest.raises(cb.ShapeError, match="out of range"):  # fewer values than places
-        x[session.xp.ones((3,), dtype=bool)] = session.array(HOST[:2])
+    x[session.xp.ones((3,), dtype=bool)] = session.array(HOST[:2])  # fewer values than places
+    with pytest.raises(cb.ShapeError, match="out of range"):
         x.get()
 
 
@@ -142,3 +142,13 @@ async def test_what_depends_on_data_is_awaited_first() -> None:
         with pytest.raises(cb.DeviceMismatch):
             x.to_device("elsewhere")
         assert x.to_device(x.device) is x
+
+
+def test_a_failed_operand_fails_what_reads_it_and_nothing_else(session: cb.sync.Device) -> None:
+    """Also as the first of several in one field, which once ended the host."""
+    x = session.array([1.0, 2.0])
+    wrong = x[session.array([5])]
+    chained = session.xp.exp(wrong + x[:1]) - session.xp.concat([x[:1], wrong])[:1]
+    with pytest.raises(cb.ShapeError, match="indices\\[0\\] holds 5"):
+        chained.get()
+    np.testing.assert_array_equal((x + x).get(), [2.0, 4.0])

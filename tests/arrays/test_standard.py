@@ -1,4 +1,4 @@
-"""Every function of the array API standard 2024.12 is there, with its parameters; what is not is listed with its reason.
+"""Every function of the array API standard 2024.12 is there, with its parameters; what is not is listed.
 
 ``tests/data/array_api_2024_12.txt`` has the signatures, taken from ``array_api_strict`` 2.6.1 (which keeps to the
 standard), with ``expand_dims`` as the standard has it.
@@ -23,8 +23,8 @@ MISSING: dict[str, str] = {}
 
 RESTRICTIONS = {
     "cumulative_prod": "of complex numbers: the scan engine has operators on real numbers",
-    "x[mask]": "in asyncio, a mask over some of the first axes of an array with more: the shape of what follows depends "
-    "on data that is not there yet; xp.nonzero(mask) is awaited first",
+    "x[mask]": "in asyncio, a mask over some of the axes: the shape of what follows depends on data that is not there "
+    "yet; xp.nonzero(mask) is awaited first",
     "repeat": "in asyncio, an array of repeats on the device: the shape depends on it",
     "x.shape": "of a result whose extents depend on data, in asyncio: await the result first",
     "float(x)": "in asyncio, as bool, int, complex, index: the value has to be awaited",

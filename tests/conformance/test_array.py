@@ -15,8 +15,8 @@ from callboard.kernel.array import Arange, Cast, Gather, Scatter, TakeAlong
 
 Array = np.ndarray[Any, Any]
 
-NUMBERED = "f16 bf16 f32 f64 c64 c128 i8 i16 i32 i64 u8 u16 u32 u64".split()
-INDICES = "i8 i16 i32 i64 u8 u16 u32 u64".split()
+NUMBERED = ["f16", "bf16", "f32", "f64", "c64", "c128", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64"]
+INDICES = ["i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64"]
 VIEWS = {
     "whole": (...,),
     "backwards": (slice(None, None, -1), ...),

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from callboard.core.dtype import DTYPES
 from callboard.core.errors import ShapeError
 from callboard.kernel import cub
+from callboard.testing.session import LibrarySession
 
 SHARED = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=10)  # one session for all
 COMPARISONS = {
@@ -64,8 +65,7 @@ def test_a_custom_predicate(session: Any, dtype: str) -> None:
 def runs(seed: int, n: int, dtype: str) -> Any:
     """Numbers that are often repeated."""
     rng = np.random.default_rng(seed)
-    x = np.repeat(drawn(seed, n, dtype, few=True), rng.integers(1, 5, n))[:n]
-    return x
+    return np.repeat(drawn(seed, n, dtype, few=True), rng.integers(1, 5, n))[:n]
 
 
 def begins(x: Any) -> Any:
@@ -114,8 +114,8 @@ def test_run_length_decode(session: Any, n: int, index: str, dtype: str, seed: i
 
 @SHARED
 @given(
-    n=lengths, density=densities, second=st.none() | densities, dtype=st.sampled_from(["u8", "f16", "f32", "c64", "c128"]),
-    seed=seeds,
+    n=lengths, density=densities, second=st.none() | densities,
+    dtype=st.sampled_from(["u8", "f16", "f32", "c64", "c128"]), seed=seeds,
 )  # fmt: skip
 def test_partition(session: Any, n: int, density: float, second: float | None, dtype: str, seed: int) -> None:
     x = np.arange(n).astype(DTYPES[dtype].np)
@@ -135,6 +135,14 @@ def test_partition(session: Any, n: int, density: float, second: float | None, d
 # -- given arrays ------------------------------------------------------------------------------------------------------
 
 
+def _check_beyond(session: Any, whole: Any, room: int, strided: bool, failed: bool) -> None:
+    """Nothing is written beyond a given array, nor by an op that fails; a device does not show what that left."""
+    if failed and not isinstance(session, LibrarySession):
+        return
+    around = session.get(whole)
+    assert ((around[room:] if strided else around.reshape(-1)[room:]) == -1).all()
+
+
 @SHARED
 @given(
     n=st.sampled_from([0, 1, 300, 5000]), density=densities, spare=st.integers(-3, 3), strided=st.booleans(), seed=seeds
@@ -151,11 +159,26 @@ def test_select_into_given_arrays(session: Any, n: int, density: float, spare: i
             session.submit(op)
     else:
         session.submit(op)
-        np.testing.assert_array_equal(session.get(out)[:found], x[flags])
+        np.testing.assert_array_equal(session.get(out), np.append(x[flags], [-1] * (room - found)))
         assert int(session.get(count)) == found
-    around = session.get(whole)
-    beyond = around[room:] if strided else around.reshape(-1)[room:]
-    assert (beyond == -1).all(), "nothing is written beyond the given array"
+    _check_beyond(session, whole, room, strided, found > room)
+
+
+@pytest.mark.parametrize("room", [0, 3, 250, 300])
+@pytest.mark.parametrize("strided", [False, True])
+def test_select_if_into_given_arrays(session: Any, room: int, strided: bool) -> None:
+    x = np.arange(300, dtype=np.float32)
+    whole, count = session.put(np.full((room + 8, 2), -1, np.float32)), session.empty((), "i64")
+    out = whole[:room, 0] if strided else whole.reshape(-1)[:room]
+    op = cub.SelectIf(x=session.put(x), comparison="greater_equal", number=60, out=out, count=count)
+    if room < 240:
+        with pytest.raises(ShapeError, match=f"cub.select_if: 240 elements, and out has room for {room}; give larger"):
+            session.submit(op)
+    else:
+        session.submit(op)
+        assert int(session.get(count)) == 240
+        np.testing.assert_array_equal(session.get(out), np.append(x[60:], [-1] * (room - 240)))
+    _check_beyond(session, whole, room, strided, room < 240)
 
 
 @pytest.mark.parametrize("room", [2, 3, 9])

@@ -1,5 +1,6 @@
 """Sorts, largest elements, binary searches and histograms."""
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,8 @@ from callboard.kernel import cub
 SHARED = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=10)  # one session for all
 VALUES = ("i8", "f16", "f32", "i64", "c128", "bool")
 shapes = st.builds(
-    lambda rows, n: (n,) if rows is None else (rows, min(n, 300 if rows > 3 else n)), st.sampled_from([None, 1, 3, 70]), lengths
+    lambda rows, n: (n,) if rows is None else (rows, min(n, 300 if rows > 3 else n)),
+    st.sampled_from([None, 1, 3, 70]), lengths,
 )  # fmt: skip
 
 
@@ -92,7 +94,7 @@ def test_segmented_sort(session: Any, sizes: list[int], descending: bool, index:
     offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(DTYPES[index].np)
     refs = [session.put(array) for array in (keys, values, offsets)]
     got = session.submit(cub.SegmentedSort(keys=refs[0], values=refs[1], offsets=refs[2], descending=descending))
-    want = [a + ordered(keys[a:b], descending) for a, b in zip(offsets, offsets[1:], strict=False)]
+    want = [a + ordered(keys[a:b], descending) for a, b in itertools.pairwise(offsets)]
     order = np.concatenate(want).astype(np.int64)
     same(session.get(got.keys), keys[order])
     same(session.get(got.values), values[order])
@@ -171,7 +173,7 @@ def test_histogram_range(session: Any, dtype: str, n: int, levels: int, seed: in
     )
     got = session.get(session.submit(cub.HistogramRange(x=session.put(x), levels=session.put(borders))))
     samples, edges = wide(x), wide(borders)
-    want = [int(((samples >= a) & (samples < b)).sum()) for a, b in zip(edges, edges[1:], strict=False)]
+    want = [int(((samples >= a) & (samples < b)).sum()) for a, b in itertools.pairwise(edges)]
     assert got.tolist() == want
 
 

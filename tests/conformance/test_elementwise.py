@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import hypothesis
 import ml_dtypes
 import numpy as np
 import pytest
@@ -30,39 +31,48 @@ MANY = [
     "x if x != y else 1",
     "abs(x)",
 ]
-MANY += ["2 * x + y", "x ** 2 + 1", "(x > 0) & (y > 0) | ~(x < y)", "-x", "f32(x) + y", "x / 2", "3 - x", "x * 0.5 + y"]
+MANY += [
+    "2 * x + y",
+    "square(x) + 1",
+    "(x > 0) & (y > 0) | ~(x < y)",
+    "-x",
+    "f32(x) + y",
+    "x / 2",
+    "3 - x",
+    "x * 0.5 + y",
+]
 
 
-def test_every_function(session: Any) -> None:
-    """In one kernel for each dtype."""
-    for dtype in (DTYPES[name] for name in NAMES):
-        statements, names = ["first = where(a != a, b, c)"], []  # so that the inputs are a, b, c in this order
-        for name, function in FUNCTIONS.items():
-            call = f"{name}({', '.join('abc'[: function.arity])})"
-            try:
-                compiled(call, (dtype,) * function.arity)
-            except ShapeError:
-                continue
-            statements.append(f"r_{name} = {call}")
-            names.append(name)
-        text, keep = "\n".join(statements), tuple(f"r_{name}" for name in names)
-        arrays = [special_values(dtype, seed) for seed in range(3)]
-        program = compiled(text, (dtype,) * 3, (), keep)
-        results = [program.steps[at].dtype for at in program.results]
-        outs = tuple(session.empty(arrays[0].shape, result) for result in results)
-        refs = tuple(session.put(array) for array in arrays)
-        execute(session, MapMany(expression=text, operands=refs, outs=outs, keep=keep))
-        for name, result, out in zip(names, results, outs, strict=True):
-            if not (name == "pow" and dtype.kind == "int"):  # NumPy refuses negative exponents
-                with np.errstate(all="ignore"):
-                    check(
-                        name,
-                        dtype,
-                        result,
-                        session.get(out),
-                        by_numpy(name, arrays[: FUNCTIONS[name].arity], result),
-                        arrays,
-                    )
+@pytest.mark.parametrize("dtype", EVERY)
+def test_every_function(session: Any, dtype: DType) -> None:
+    """In one kernel."""
+    statements, names = ["first = where(a != a, b, c)"], []  # so that the inputs are a, b, c in this order
+    for name, function in FUNCTIONS.items():
+        call = f"{name}({', '.join('abc'[: function.arity])})"
+        try:
+            compiled(call, (dtype,) * function.arity)
+        except ShapeError:
+            continue
+        statements.append(f"r_{name} = {call}")
+        names.append(name)
+    text, keep = "\n".join(statements), tuple(f"r_{name}" for name in names)
+    arrays = [special_values(dtype, seed) for seed in range(3)]
+    program = compiled(text, (dtype,) * 3, (), keep)
+    results = [program.steps[at].dtype for at in program.results]
+    outs = tuple(session.empty(arrays[0].shape, result) for result in results)
+    refs = tuple(session.put(array) for array in arrays)
+    execute(session, MapMany(expression=text, operands=refs, outs=outs, keep=keep))
+    for name, result, out in zip(names, results, outs, strict=True):
+        if not (name == "pow" and dtype.kind == "int"):  # NumPy refuses negative exponents
+            with np.errstate(all="ignore"):
+                check(
+                    name,
+                    dtype,
+                    result,
+                    session.get(out),
+                    by_numpy(name, arrays[: FUNCTIONS[name].arity], result),
+                    arrays,
+                )
 
 
 def check(name: str, dtype: DType, result: DType, got: Any, want: Any, arrays: Any) -> None:
@@ -115,8 +125,8 @@ def test_any_dtypes_shapes_and_layouts(
     try:
         program = compiled(text, tuple(ref.dtype for ref in refs))
     except ShapeError as e:
-        assert "complex" in str(e) or "bools" in str(e) or "bits" in str(e)
-        return
+        hypothesis.event(str(e)[-60:])  # complex numbers have no order, floats no bits
+        hypothesis.reject()
     result = program.steps[program.results[0]].dtype
     wide = {name: x.astype(np.float32) if x.dtype == ml_dtypes.bfloat16 else x for name, x in arrays.items()}
     want = np.asarray(evaluated(PYTHON.get(text, text), wide))

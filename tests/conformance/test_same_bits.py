@@ -12,7 +12,7 @@ from sparse_lt_lab import compressed, structured
 
 from callboard.core.dtype import DTYPES
 from callboard.core.operand import StructOperand, operands_of
-from callboard.kernel import blas, blas_lt, fft, rng, solver, sparse, sparse_lt, tensor
+from callboard.kernel import blas, blas_lt, cub, fft, rng, solver, sparse, sparse_lt, tensor
 
 F16, F32 = DTYPES["f16"], DTYPES["f32"]
 TIMES = 4
@@ -38,6 +38,9 @@ CASES: dict[str, Make] = {
     "symm": lambda s: blas.Symm(a=dense(s, 700, 700), b=dense(s, 700, 40, seed=1)),
     "strided_batched": lambda s: blas.GemmStridedBatched(a=dense(s, 5, 9, 9000), b=dense(s, 5, 9000, 7, seed=1)),
     "matmul": lambda s: blas_lt.Matmul(a=dense(s, 64, 8192), b=dense(s, 8192, 48, seed=1), deterministic=True),
+    "reduce": lambda s: cub.Reduce(x=dense(s, 300_001)),
+    "rows": lambda s: cub.Reduce(x=dense(s, 200, 3001)),
+    "scanned rows": lambda s: cub.Scan(x=dense(s, 200, 3001)),
     "fft": lambda s: fft.Rfft(x=dense(s, 30, 1000)),
     "normal": lambda s: rng.RngFillNormal(out=s.empty(10_000), seed=3),
     "gamma": lambda s: rng.RngFillGamma(out=s.empty(10_000), seed=3, shape=0.7),

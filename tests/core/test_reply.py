@@ -1,7 +1,6 @@
 """Replies and refs are not arrays: what is done with them as if they were says what to do instead."""
 
 import operator
-import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -73,22 +72,26 @@ def test_an_attribute_of_the_value_says_to_await_it_first(reply: cb.Reply[Any], 
     assert name not in dir(reply)
 
 
-@pytest.mark.parametrize("use", USES.values(), ids=USES.keys())
-def test_a_ref_says_to_take_its_values(ref: cb.GpuRef[Any], use: Callable[[Any], Any]) -> None:
-    with np.errstate(all="ignore"):
-        if use in (USES["array =="], USES["array @"]):  # a blocking ref is read by NumPy
-            use(ref)
-            return
-    with pytest.raises(TypeError, match=r"of a GpuRef \(f64\[3\] on cpu:0\).*`await ref\.get\(\)`"):
+VALUES = ("bool", "if", "float", "index")
+"""What needs a value."""
+
+
+@pytest.mark.parametrize("use", [USES[name] for name in VALUES], ids=VALUES)
+async def test_a_ref_of_an_async_device_says_to_await_its_value(use: Callable[[Any], Any]) -> None:
+    async with cb.device("cpu", isolation="thread", standby=None) as cpu:
+        with pytest.raises(TypeError, match=r"of a GpuRef \(f64\[\] on cpu:0\).*`await ref\.get\(\)`"):
+            use(cpu.put(np.float64(1.0)))
+
+
+@pytest.mark.parametrize("use", [USES["=="], USES["array =="]], ids=["==", "array =="])
+def test_a_ref_beside_an_array_of_the_host_says_to_put_it(ref: cb.GpuRef[Any], use: Callable[[Any], Any]) -> None:
+    with pytest.raises(TypeError, match=r"equal of .* and an array of the host .* put that on the device first"):
         use(ref)
 
 
-def test_refs_are_compared_by_is(cpu: cb.sync.Device, ref: cb.GpuRef[Any]) -> None:
-    other = cpu.put(ONES)
-    with pytest.raises(TypeError, match="to compare handles use `is`"):
-        assert ref == other
-    with pytest.raises(TypeError, match="to compare handles use `is`"):
-        assert ref in [other, ref]
+def test_a_ref_holds_no_values_to_look_through(ref: cb.GpuRef[Any]) -> None:
+    with pytest.raises(TypeError, match=r"contains\(\) of a GpuRef .*`ref\.get\(\)`"):
+        1.0 in ref  # noqa: B015 -- what is tested
 
 
 def test_containers_find_a_ref_by_its_identity(cpu: cb.sync.Device, ref: cb.GpuRef[Any]) -> None:
@@ -96,17 +99,21 @@ def test_containers_find_a_ref_by_its_identity(cpu: cb.sync.Device, ref: cb.GpuR
     assert {ref: 1, other: 2}[other] == 2
     assert ref in [ref, other]
     assert (ref, other) == (ref, other)
-    assert not ref != ref  # noqa: SIM202
-    assert len(weakref.WeakSet([ref, other, ref])) == 2
+    assert (ref == None) is False  # noqa: E711 -- what is tested
     assert ref in {other, ref}
     assert len(ref) == 3
-    assert "dtype" in dir(ref)
-    assert "astype" not in dir(ref)
+    assert {"dtype", "astype", "sum"} <= set(dir(ref))
+    assert "tolist" not in dir(ref)
 
 
-async def test_an_array_operation_on_a_ref_of_an_async_device_raises() -> None:
+async def test_numpy_takes_no_ref_without_being_told_how() -> None:
     async with cb.device("cpu", isolation="thread", standby=None) as cpu:
         ref = cpu.put(ONES)
-        for use in (np.max, USES["array =="], USES["array @"]):
-            with pytest.raises(TypeError, match="array of a GpuRef"):
+        for use, text in (
+            (np.max, r"cb\.xp\.max"),
+            (USES["array =="], "put that on the device first"),
+            (USES["array @"], r"cb\.xp\.matmul"),
+            (np.asarray, "array of a GpuRef"),
+        ):
+            with pytest.raises(TypeError, match=text):
                 use(ref)

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callboard.core.dtype import as_dtype
-from callboard.core.layout import Layout, layout_of
-from callboard.core.rows import MIN_ROW, rows_of
+from callboard.core.layout import MIN_ROW, Layout, layout_of, rows_of
 
 BASE = (4, 6, 5, 32)
 

@@ -19,6 +19,8 @@ from callboard.core.library import Library
 from callboard.core.op import Op, info_of, outputs_of
 from callboard.core.operand import Placeholder, StructOperand, operands_of
 from callboard.kernel.event import GetIpcHandle, OpenIpcHandle
+from callboard.kernel.ipc import GetMemHandle, OpenMemHandle
+from callboard.kernel.managed import Advise, Prefetch
 from callboard.kernel.memory import Download, Upload
 from callboard.kernel.sparse_lt.structured import StructuredRef
 from gpu_check.groups import ops_of
@@ -28,8 +30,8 @@ LIBS = sorted({library.name for library in ops_of("cpu").values()})
 ARRAYS = (Upload, Download)
 """They have an end in host memory: what ``put`` and ``get`` send."""
 
-NAMED = (GetIpcHandle, OpenIpcHandle)
-"""They name an event of another kind than the messages that are made here."""
+NAMED = (GetIpcHandle, OpenIpcHandle, GetMemHandle, OpenMemHandle, Prefetch, Advise)
+"""They name events and memory of another kind than what is made here."""
 
 LOAD = "__device__ real load(const real *x, unsigned long long i, const void *data) { return x[i]; }"
 """Of a transform with a function of the user's."""

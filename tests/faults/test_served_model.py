@@ -89,7 +89,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 async def vectors_of(folder: Path) -> dict[tuple[int, ...], Any]:
     """Vectors of each text by itself, on a CPU."""
     texts = [[i % WORDS for i in range(n, 2 * n)] for n in range(2, 40)]
-    async with cb.device("cpu") as device:
+    async with cb.device("cpu", isolation="process", standby=None) as device:  # torch leaves descriptors behind
         model = device.actor_of(cb.Props(MiniLM, str(folder)))
         return {tuple(text): (await model.call(MiniLM.embed, [text]))[0] for text in texts}
 

@@ -15,6 +15,7 @@ from callboard.core.op import Op, info_of, outputs_of
 from callboard.core.operand import Placeholder, Role, StructOperand, operands_of, parts_of
 from callboard.core.opinfo import OpField
 from callboard.kernel.fft.transform import HALF
+from callboard.kernel.ipc import IpcMemHandle
 from callboard.kernel.nvrtc import Geometry, LaunchSpec, Source
 from callboard.kernel.sparse_lt.structured import FACTORS, StructuredRef, compressed_bytes
 
@@ -30,10 +31,13 @@ RESULTS = {"i8": "i32", "f32": "c64", "f64": "c128"}
 """What an op may make of a dtype: sums of integers, transforms of real numbers."""
 KINDS = {"f32": "R2C", "f64": "D2Z", "c64": "C2C", "c128": "Z2Z"}
 """A transform of each dtype that has one; of halves, in pairs, the complex one."""
+HANDLE = IpcMemHandle(
+    device="", generation=0, pid=0, started=0, handle=b"", lease="", nbytes=4, offset=0, dtype="f32", shape=(1,)
+)
 MOST_AXES = 3
 FP8 = ("f8_e4m3", "f8_e5m2")
 """Products take them mixed."""
-INDICES = ("pivots",)
+INDICES = ("pivots", "indices", "offsets", "lengths")
 """Operands that are integers beside arrays of any dtype."""
 
 
@@ -74,9 +78,12 @@ def messages_of(op: type[Op[Any, Any]], dtype: DType) -> Iterator[Op[Any, Any]]:
     """Messages with every required operand of every number of axes, written ones also of the result's dtype."""
     info = info_of(op)
     required = [f for f in info.dynamic if not f.optional and _is_required(op, f.name)]
-    settings = {name: _setting(name, dtype) for name in info.statics if _is_required(op, name)}
+    settings = {n: _setting(n, dtype) for n in info.statics if n != "expression" and _is_required(op, n)}
     if "load" in info.statics:  # a transform around functions of the user's needs one, and to be told what it is
         settings |= {"load": "source", "kind": "R2C" if dtype.name in ("f32", "f64") else "C2C"}
+    if "expression" in info.statics:
+        settings["expression"] = "any(x)" if "axes" in info.statics else "x"
+    settings |= _operators(info.statics, dtype)
     if "body" in info.statics:  # what a CPU runs
         settings["body"] = b"body"
     choices = [_values(field, dtype, field is required[0]) for field in required]
@@ -100,6 +107,8 @@ def _values(field: OpField, dtype: DType, is_first: bool) -> list[Any]:
         dtypes = [DTYPES["f32"]]  # of a choice, whose result is an integer
     if field.role is Role.IN and field.name in INDICES:
         dtypes = [DTYPES["i32"]]
+    if field.role is Role.IN and field.name == "flags":
+        dtypes = [DTYPES["u8"]]
     shapes = [(EXTENT,) * axes for axes in range(MOST_AXES + 1)]
     if field.role is Role.INOUT:
         shapes.append((EXTENT * (EXTENT + 1) // 2,))  # a packed triangle
@@ -130,6 +139,16 @@ def _structs(cls: type[StructOperand], dtype: DType) -> Iterator[StructOperand]:
         yield cls(**dict(zip(names, operands, strict=True)), **{name: settings[name] for name in parts.settings})
 
 
+def _operators(statics: tuple[str, ...], dtype: DType) -> dict[str, Any]:
+    """Where an op has operators: one that the dtype has, or one of the caller's where it has no other."""
+    if "cuda" not in statics:
+        return {}
+    if "operation" in statics:
+        return {"operation": "max"} if dtype.kind == "bool" else {}
+    own = {"cuda": "return a < 1;", "python": "a < 1"}
+    return {**own, "comparison": "custom"} if "comparison" in statics else own
+
+
 @functools.cache
 def _is_required(op: type[Op[Any, Any]], name: str) -> bool:
     field = next(f for f in msgspec.structs.fields(op) if f.name == name)
@@ -139,6 +158,12 @@ def _is_required(op: type[Op[Any, Any]], name: str) -> bool:
 def _setting(name: str, dtype: DType) -> Any:
     kind = KINDS.get(dtype.name, "C2C")
     values = {"dtype": dtype.name, "shape": (EXTENT,), "kind": kind, "dims": (EXTENT,), "low": 0.0, "high": 1.0}
+    values |= {"length": EXTENT, "k": 1, "bins": 2, "images": (), "keep": ("out",)}
     values |= {"name": "f", "source": Source("text"), "spec": LaunchSpec("f", (), Geometry((1, 1, 1), (1, 1, 1)))}
-    values |= {"handle": "", "format": "csr", "equation": "ij->ji", **dict.fromkeys(("modes_a", "modes_b", "modes_out"), "ij")}
+    values |= {
+        "handle": HANDLE.as_bytes().hex(),
+        "format": "csr",
+        "equation": "ij->ji",
+        **dict.fromkeys(("modes_a", "modes_b", "modes_out"), "ij"),
+    }
     return values[name]

@@ -21,9 +21,11 @@ from callboard.core.layout import layout_of
 from callboard.core.op import OPS, Op, info_of
 from callboard.core.operand import Placeholder, Role
 from callboard.kernel.api import Api
+from callboard.kernel.array.api import ArrayApi
 from callboard.kernel.blas import GemmGrouped
 from callboard.kernel.blas.api import BlasApi
 from callboard.kernel.blas_lt.api import BlasLtApi
+from callboard.kernel.cub.api import CubApi
 from callboard.kernel.memory import Empty
 from callboard.kernel.solver.api import SolverApi
 from callboard.kernel.sparse import BsrRef, CsrRef
@@ -33,8 +35,10 @@ from callboard.kernel.sparse_lt.api import SparseLtApi
 from callboard.kernel.tensor.api import TensorApi
 
 APIS: dict[str, type[Api]] = {
+    "array": ArrayApi,
     "blas": BlasApi,
     "blas_lt": BlasLtApi,
+    "cub": CubApi,
     "solver": SolverApi,
     "sparse": SparseApi,
     "sparse_lt": SparseLtApi,
@@ -62,11 +66,24 @@ STRUCTS: dict[type[Any], Any] = {
     StructuredRef: StructuredRef(array("u8", 2176), "f32", (8, 8)),
 }
 SETTINGS: dict[str, dict[str, Any]] = {
+    "array": {"dtype": "f64", "length": 3, "place": 1, "axis": 0},
     "blas": {},
     "blas_lt": {"out_dtype": "f32", "autotune": 3, "workspace_size": 1 << 20},
     "blas_lt.matmul": {"epilogue": "relu"},
     "blas_lt.matmul_aux": {"epilogue": "relu_aux"},
     "blas_lt.matmul_bgrad": {"epilogue": "bgrad_a"},
+    "cub": {
+        "operation": "max",
+        "dtype": "f64",
+        "cuda": "return a;",
+        "python": "a",
+        "determinism": "not_guaranteed",
+        "comparison": "less",
+        "bins": 7,
+        "channels": 2,
+        "k": 2,
+    },
+    "cub.arg_reduce": {"operation": "min"},
     "solver": {
         "columns": 2,
         "high": 2.0,

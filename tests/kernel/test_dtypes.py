@@ -89,7 +89,9 @@ def test_some_are_found() -> None:
     assert ("sparse_lt.linear", "out_dtype") in FIELDS
     assert ("tensor.einsum", "compute") in FIELDS
     assert ("sparse.from_dense", "index") in FIELDS
-    assert {tag for tag, _ in FIELDS} - {tag for tag, _ in OF_FACES} == {"memory.empty"}
+    assert {tag for tag, _ in FIELDS} - {tag for tag, _ in OF_FACES} == {
+        *("elementwise.reduce", "ipc.empty", "managed.allocate", "memory.empty"),
+    }
     where = {where.rpartition(".")[2] for where, _, _ in parameters()}
     assert {"empty", "put", "supports", "normal", "reinterpret", "from_scipy", "matmul"} <= where
 
@@ -182,6 +184,7 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "discrete": (),
     "view": (),
     "reinterpret": (),
+    "astype": (),
 }
 """Of methods of a device, of a ref and of a generator; where there are none, an array of the device is passed."""
 INTEGER = {"bits", "poisson", "integers", "permutation", "discrete"}

@@ -39,6 +39,7 @@ class RequestMachine(RuleBasedStateMachine):
 
     Attributes:
         errors: In which requests may end.
+        settles: Requests end when all calls get the values of :meth:`value_of`.
         quiet: The server logs no error.
         streams: A caller may leave when its request is complete, and parts of it are still to be read.
         limited: Its ``drain`` is given so many seconds.
@@ -57,6 +58,7 @@ class RequestMachine(RuleBasedStateMachine):
         cb.DeadlineExceeded,
         cb.ServerStopped,
     )
+    settles: ClassVar[bool] = True
     quiet: ClassVar[bool] = True
     streams: ClassVar[bool] = False
     limited: ClassVar[float] = 0.2
@@ -100,7 +102,6 @@ class RequestMachine(RuleBasedStateMachine):
         async def go() -> None:
             for work in works:
                 self.tasks[len(self.tasks)] = asyncio.create_task(self._request(len(self.tasks), work))
-                await asyncio.sleep(0)  # a task that never ran has no end to count
 
         self.run(go())
 
@@ -112,6 +113,10 @@ class RequestMachine(RuleBasedStateMachine):
             raise
         finally:
             self.ended[number] = self.ended.get(number, 0) + 1
+
+    async def doubled(self, number: int, **options: Any) -> None:
+        """A request whose item is its number, and whose value is twice that."""
+        assert await self.server.submit(number, **options) == 2 * number, "another request's value"
 
     def numbers(self, n: int) -> range:
         """Of the next requests."""
@@ -129,6 +134,10 @@ class RequestMachine(RuleBasedStateMachine):
         finally:
             self.calls.remove(call)
 
+    def value_of(self, call: Call) -> Any:
+        """What a call gives that goes well; None where the rules answer otherwise."""
+        return None
+
     def check(self) -> None:
         """What must hold at the end, beside what holds for all servers."""
 
@@ -145,11 +154,24 @@ class RequestMachine(RuleBasedStateMachine):
         self.do(self.clock.advance, seconds)
 
     @precondition(lambda self: len(self.tasks) > 8)
-    @rule(now=st.booleans())
-    def end(self, now: bool) -> None:
-        self.start_beside(self.server.stop() if now else self.server.drain(timeout=self.limited))
+    @rule(how=st.sampled_from(["stop", "drain", *["not yet"] * 6]))
+    def end(self, how: str) -> None:
+        if how != "not yet":
+            self.start_beside(self.server.stop() if how == "stop" else self.server.drain(timeout=self.limited))
 
     # -- the end -------------------------------------------------------------------------------------------------------
+
+    def settle(self) -> None:
+        """Where all goes well from now on, no request waits for ever."""
+        for _ in range(100 + 20 * len(self.tasks)):
+            if all(task.done() for task in self.tasks.values()):
+                return
+            for call in list(self.calls):
+                if not call.gate.done():  # another answer may have ended it
+                    self.do(call.gate.set_result, self.value_of(call))
+            if not self.calls:
+                self.advance(0.1)
+        raise AssertionError("a request that waits for ever")
 
     def stop(self) -> None:
         """End the server, and what was begun beside it."""
@@ -159,6 +181,8 @@ class RequestMachine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         if self.server is not None:
+            if self.settles:
+                self.settle()
             self.stop()
             assert all(task.done() for task in self.tasks.values()), "a request without an end"
             assert self.ended == dict.fromkeys(self.tasks, 1)

@@ -7,7 +7,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
-from machine_lab import RequestMachine, machine_settings
+from machine_lab import Call, RequestMachine, machine_settings
 
 import callboard as cb
 
@@ -119,6 +119,9 @@ class StepMachine(RequestMachine):
                 self.do(gate.set_result, [ValueError("this one"), *values[1:]])
             else:
                 self.do(gate.set_result, values)
+
+    def value_of(self, call: Call) -> Any:
+        return [self.part(slot) for slot in call.item]
 
     def part(self, slot: Any) -> Any:
         n, end = len(slot.parts), slot.item[2]

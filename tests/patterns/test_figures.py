@@ -25,6 +25,25 @@ def test_quantiles_are_close(values: list[float]) -> None:
         assert value == pytest.approx(sorted(values)[math.ceil(q * len(values)) - 1], rel=0.023)
 
 
+@given(st.lists(st.floats(1e-7, 1e5), max_size=50), st.lists(st.floats(1e-7, 1e5), max_size=50))
+def test_what_was_added_since(before: list[float], after: list[float]) -> None:
+    histogram, earlier, added = Histogram(), Histogram(), Histogram()
+    for value in before:
+        histogram.add(value)
+        earlier.add(value)
+    for value in after:
+        histogram.add(value)
+        added.add(value)
+    found, expected = histogram.since(earlier), added.snapshot()
+    assert found.count == expected.count
+    scale = sum(before) + sum(after)
+    assert found.mean * found.count == pytest.approx(expected.mean * expected.count, abs=1e-9 * scale)
+    for name in ("p50", "p90", "p99", "max"):
+        assert getattr(found, name) == pytest.approx(getattr(expected, name), rel=0.046)
+    earlier.add_all(added)
+    assert histogram.since(earlier).count == 0
+
+
 def test_no_value_and_zero() -> None:
     histogram = Histogram()
     assert histogram.snapshot() == Distribution(0, 0.0, 0.0, 0.0, 0.0, 0.0)

@@ -4,16 +4,14 @@ import asyncio
 from typing import Any
 
 from batching_lab import turns
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+from hypothesis.stateful import initialize, precondition, rule
+from machine_lab import RequestMachine, machine_settings
 
 import callboard as cb
-from callboard.actors import ManualClock
 
 MODEL_ERROR = ValueError
 CALLERS = 3
-ENDS = (MODEL_ERROR, cb.QueueFull, cb.DeadlineExceeded, cb.ServerStopped)
 SWAP_ENDS = (cb.SwapFailed, cb.SwapInProgress, cb.UnknownVersion, cb.ServerStopped, ValueError)
 
 
@@ -25,14 +23,11 @@ class Step:
         self.gate = asyncio.get_running_loop().create_future()
 
 
-class SwapMachine(RuleBasedStateMachine):
-    """A server in virtual time. A model answers the item with the name of its own version."""
+class SwapMachine(RequestMachine):
+    """A hot-swap server. A model answers the item with the name of its own version."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.loop = asyncio.new_event_loop()
-        self.clock = ManualClock()
-        self.server: cb.ModelHotSwapServer[Any, Any] | None = None
+    settles = False  # its calls are steps
+    errors = (MODEL_ERROR, cb.QueueFull, cb.DeadlineExceeded, cb.ServerStopped)
 
     @initialize(
         overflow=st.sampled_from(["reject", "block", "drop_oldest", "drop_lowest_priority"]),
@@ -44,16 +39,13 @@ class SwapMachine(RuleBasedStateMachine):
     def make(self, overflow: Any, concurrent: int, swaps: Any, keep: int, history: int) -> None:
         self.steps: list[Step] = []
         self.wrong: list[str] = []
-        self.tasks: dict[int, asyncio.Task[Any]] = {}
-        self.ended: dict[int, int] = {}
         self.raised: set[int] = set()
         self.called: dict[int, str] = {}
         self.loaded: dict[str, int] = {}
         self.swaps: list[asyncio.Task[Any]] = []
-        self.stopping: list[asyncio.Task[Any]] = []
         self.names = iter(range(1, 1000))
         self.keep = keep
-        self.server = cb.ModelHotSwapServer(
+        self.server = cb.ModelHotSwapServer[Any, Any](
             self.version("0"),
             keep=keep,
             history=history,
@@ -116,44 +108,16 @@ class SwapMachine(RuleBasedStateMachine):
 
         return cb.ModelVersion(name, load, unload=unload, warmup=["warm"], golden=[("warm", name)])
 
-    def run(self, work: Any) -> Any:
-        async def go() -> Any:
-            result = await work
-            await turns(12)
-            return result
-
-        return self.loop.run_until_complete(go())
-
     async def request(self, number: int, **options: Any) -> Any:
-        assert self.server is not None
-        try:
-            found = await self.server.submit((number % CALLERS, number), **options)
-            assert found.response == (found.version, number), "a value of another version or request"
-            assert self.called[number] == found.version
-            return found
-        finally:
-            self.ended[number] = self.ended.get(number, 0) + 1
+        found = await self.server.submit((number % CALLERS, number), **options)
+        assert found.response == (found.version, number), "a value of another version or request"
+        assert self.called[number] == found.version
 
     # -- what callers do -----------------------------------------------------------------------------------------------
 
     @rule(n=st.integers(1, 3), priority=st.integers(0, 2), timeout=st.sampled_from([None, None, 0.01]))
-    def submit(self, n: int, priority: int, timeout: float | None) -> None:
-        async def go() -> None:
-            for _ in range(n):
-                number = len(self.tasks) + 1
-                self.tasks[number] = asyncio.create_task(self.request(number, priority=priority, timeout=timeout))
-
-        self.run(go())
-
-    @precondition(lambda self: any(not task.done() for task in self.tasks.values()))
-    @rule(data=st.data())
-    def cancel(self, data: st.DataObject) -> None:
-        number = data.draw(st.sampled_from([number for number, task in self.tasks.items() if not task.done()]))
-
-        async def go() -> None:
-            self.tasks[number].cancel()
-
-        self.run(go())
+    def submit(self, n: int, **options: Any) -> None:
+        self.launch([self.request(number, **options) for number in self.numbers(n)])
 
     @rule(
         how=st.sampled_from(["swap", "swap", "rollback", "activate"]),
@@ -163,7 +127,6 @@ class SwapMachine(RuleBasedStateMachine):
     )
     def swap(self, how: str, canary: Any, quick: bool, data: st.DataObject) -> None:
         server = self.server
-        assert server is not None
         work: Any
         if how == "rollback":
             work = server.rollback()
@@ -172,21 +135,13 @@ class SwapMachine(RuleBasedStateMachine):
             work = server.activate(name, canary=canary)
         else:
             work = server.swap(self.version(str(next(self.names)), quick=quick), canary=canary)
-
-        async def go() -> None:
-            self.swaps.append(asyncio.create_task(work))
-
-        self.run(go())
+        self.do(lambda: self.swaps.append(asyncio.create_task(work)))
 
     @precondition(lambda self: any(not swap.done() for swap in self.swaps))
     @rule(data=st.data())
     def cancel_swap(self, data: st.DataObject) -> None:
         swap = data.draw(st.sampled_from([n for n, swap in enumerate(self.swaps) if not swap.done()]))
-
-        async def go() -> None:
-            self.swaps[swap].cancel()
-
-        self.run(go())
+        self.do(self.swaps[swap].cancel)
 
     # -- what models do ------------------------------------------------------------------------------------------------
 
@@ -206,21 +161,16 @@ class SwapMachine(RuleBasedStateMachine):
 
         self.run(go())
 
-    @rule(seconds=st.sampled_from([0.004, 0.5]))
-    def advance(self, seconds: float) -> None:
-        async def go() -> None:
-            self.clock.advance(seconds)
-
-        self.run(go())
-
     @precondition(lambda self: len(self.tasks) > 8)
-    @rule(now=st.booleans())
-    def end(self, now: bool) -> None:
+    @rule(how=st.sampled_from(["stop", "drain", *["not yet"] * 6]))
+    def end(self, how: str) -> None:
+        if how == "not yet":
+            return
+
         async def go() -> None:
-            assert self.server is not None
             self.free = True
-            work: Any = self.server.stop() if now else self.server.drain(timeout=0.2)
-            self.stopping.append(asyncio.create_task(work))
+            work: Any = self.server.stop() if how == "stop" else self.server.drain(timeout=0.2)
+            self.beside.append(asyncio.create_task(work))
             await turns(12)
             for step in list(self.steps):
                 if step.kind != "call" and not step.gate.done():
@@ -230,47 +180,34 @@ class SwapMachine(RuleBasedStateMachine):
 
     # -- what must hold ------------------------------------------------------------------------------------------------
 
-    def teardown(self) -> None:
-        if self.server is not None:
-            self.free = True
+    def stop(self) -> None:
+        self.free = True
 
-            async def finish() -> None:
-                assert self.server is not None
-                stop = asyncio.create_task(self.server.stop())
-                while not stop.done():
-                    await turns(4)
-                    for step in list(self.steps):
-                        if step.kind == "unload" and not step.gate.done():
-                            step.gate.set_result(None)
-                await stop
+        async def finish() -> None:
+            stop = asyncio.create_task(self.server.stop())
+            while not stop.done():
+                await turns(4)
+                for step in list(self.steps):
+                    if step.kind == "unload" and not step.gate.done():
+                        step.gate.set_result(None)
+            await stop
 
-            self.run(asyncio.wait_for(finish(), 5.0))
-            for task in (*self.stopping, *self.swaps):
-                self.run(asyncio.wait([task], timeout=5.0))
-                assert task.done()
-            assert all(task.done() for task in self.tasks.values()), "a request without an end"
-            assert self.ended.keys() == self.tasks.keys()
-            assert set(self.ended.values()) <= {1}
-            for number, task in self.tasks.items():
-                error = None if task.cancelled() else task.exception()
-                assert error is None or isinstance(error, ENDS), error
-                if isinstance(error, MODEL_ERROR):
-                    assert number in self.raised, "a request failed because of a swap"
-            for swap in self.swaps:
-                error = None if swap.cancelled() else swap.exception()
-                assert error is None or isinstance(error, SWAP_ENDS), error
-            stats = self.server.stats()
-            assert (stats.queued, stats.blocked, stats.running) == (0, 0, 0)
-            assert stats.submitted == len(self.ended)
-            assert stats.completed == sum(not task.cancelled() and not task.exception() for task in self.tasks.values())
-            assert self.clock.pending == 0
-            assert self.wrong == []
-            assert not self.steps
-            assert not any(self.loaded.values()), "a model that was never unloaded"
-        self.loop.close()
+        self.run(asyncio.wait_for(finish(), 5.0))
+        for task in (*self.beside, *self.swaps):
+            self.run(asyncio.wait([task], timeout=5.0))
+            assert task.done()
+
+    def check(self) -> None:
+        for number, task in self.tasks.items():
+            if not task.cancelled() and isinstance(task.exception(), MODEL_ERROR):
+                assert number in self.raised, "a request failed because of a swap"
+        for swap in self.swaps:
+            error = None if swap.cancelled() else swap.exception()
+            assert error is None or isinstance(error, SWAP_ENDS), error
+        assert self.wrong == []
+        assert not self.steps
+        assert not any(self.loaded.values()), "a model that was never unloaded"
 
 
 TestSwaps = SwapMachine.TestCase
-TestSwaps.settings = settings(
-    max_examples=100, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
+TestSwaps.settings = machine_settings(100)

@@ -8,7 +8,7 @@ import pytest
 from batching_lab import outcome, turns
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
-from machine_lab import RequestMachine, machine_settings
+from machine_lab import Call, RequestMachine, machine_settings
 
 import callboard as cb
 from callboard.actors import ManualClock
@@ -180,6 +180,9 @@ class WardMachine(RequestMachine):
 
     async def request(self, number: int, **options: Any) -> None:
         assert await self.server.submit(number, **options) == 2 * number
+
+    def value_of(self, call: Call) -> Any:
+        return [2 * item for item in call.item]
 
     @rule(n=st.integers(1, 3), timeout=st.sampled_from([None, None, 0.005]))
     def submit(self, n: int, **options: Any) -> None:

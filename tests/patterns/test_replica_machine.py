@@ -5,38 +5,26 @@ import contextlib
 from typing import Any
 
 from batching_lab import turns
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+from hypothesis.stateful import initialize, precondition, rule
+from machine_lab import Call, RequestMachine, machine_settings
 from pool_lab import no_broken_callback
 
 import callboard as cb
-from callboard.actors import ManualClock
 from callboard.patterns.replicas.ejection import Ejection
-from callboard.patterns.replicas.errors import NoReplica
 from callboard.patterns.replicas.hedging import Hedging
 from callboard.patterns.replicas.server import ModelReplicaPool
 
-ENDS = (ValueError, OSError, cb.ContextPoisoned, NoReplica, cb.QueueFull, cb.DeadlineExceeded, cb.ServerStopped)
 LIMIT = 2
 
 
-class Call:
-    """One run of an item on a replica."""
+class PoolMachine(RequestMachine):
+    """A pool, whose replicas are answered by the rules; items are the numbers of requests."""
 
-    def __init__(self, item: int) -> None:
-        self.item = item
-        self.gate = asyncio.get_running_loop().create_future()
-
-
-class PoolMachine(RuleBasedStateMachine):
-    """A pool in virtual time, whose replicas are answered by the rules; items are the numbers of requests."""
+    errors = (*RequestMachine.errors, OSError, cb.NoReplica)
 
     def __init__(self) -> None:
         super().__init__()
-        self.loop = asyncio.new_event_loop()
-        self.clock = ManualClock()
-        self.pool: ModelReplicaPool[int, int] | None = None
         self.stack = contextlib.ExitStack()
         self.stack.enter_context(no_broken_callback(self.loop))
 
@@ -48,14 +36,8 @@ class PoolMachine(RuleBasedStateMachine):
     )
     def make(self, policy: Any, overflow: Any, again: str, n: int) -> None:
         self.again = again
-        self.ended: dict[int, int] = {}  # number of the request: how often it has ended
-        self.tasks: dict[int, asyncio.Task[int]] = {}
-        self.gone: set[int] = set()  # ended otherwise than in a value, and told so
-        self.calls: list[Call] = []
-        self.on: dict[str, int] = {}  # runs by replica
         self.runs: dict[int, int] = {}  # by request
-        self.others: list[asyncio.Task[Any]] = []
-        self.pool = ModelReplicaPool(
+        self.server = ModelReplicaPool[int, int](
             n,
             make=self.replica,
             policy=policy,
@@ -70,76 +52,32 @@ class PoolMachine(RuleBasedStateMachine):
             ejection=Ejection(errors=2, samples=2, backoff=0.1),
             clock=self.clock,
         )
-        self.run(self.pool.start())
+        self.run(self.server.start())
 
     def replica(self, name: str) -> Any:
-        running: list[Call] = []  # of this one: a restarted one's calls may linger for an iteration
+        running: list[int] = []  # of this one: a restarted one's calls may linger for an iteration
 
         async def run(item: int) -> int:
             assert item not in self.gone, "an item ran after its end"
             self.runs[item] = self.runs.get(item, 0) + 1
             assert self.again != "never" or self.runs[item] == 1, "an item ran twice without leave"
             assert len(running) < LIMIT, "more than max_ongoing"
-            call = Call(item)
-            self.calls.append(call)
-            running.append(call)
+            running.append(item)
             try:
-                return int(await call.gate)
+                return int(await self.answered(item))
             finally:
-                self.calls.remove(call)
-                running.remove(call)
+                running.remove(item)
 
         return run
 
-    def run(self, work: Any) -> Any:
-        async def go() -> Any:
-            result = await work
-            await turns(12)
-            return result
-
-        return self.loop.run_until_complete(go())
-
-    async def request(self, number: int, **options: Any) -> int:
-        assert self.pool is not None
-        try:
-            value = await self.pool.submit(number, **options)
-        except (*ENDS, asyncio.CancelledError):
-            self.gone.add(number)
-            raise
-        else:
-            assert value == 2 * number, "another request's value"
-            return value
-        finally:
-            self.ended[number] = self.ended.get(number, 0) + 1
-
-    def beside(self, work: Any) -> None:
-        async def go() -> None:
-            self.others.append(asyncio.create_task(work))
-
-        self.run(go())
+    def value_of(self, call: Call) -> Any:
+        return 2 * call.item
 
     # -- what callers do -----------------------------------------------------------------------------------------------
 
     @rule(n=st.integers(1, 4), priority=st.integers(0, 2), timeout=st.sampled_from([None, None, 0.005, 0.05]))
-    def submit(self, n: int, priority: int, timeout: float | None) -> None:
-        async def go() -> None:
-            for _ in range(n):
-                number = len(self.tasks)
-                work = self.request(number, priority=priority, timeout=timeout)
-                self.tasks[number] = asyncio.create_task(work)
-
-        self.run(go())
-
-    @precondition(lambda self: any(not task.done() for task in self.tasks.values()))
-    @rule(data=st.data())
-    def cancel(self, data: st.DataObject) -> None:
-        open_ = [number for number, task in self.tasks.items() if not task.done()]
-        number = data.draw(st.sampled_from(open_))
-
-        async def go() -> None:
-            self.tasks[number].cancel()
-
-        self.run(go())
+    def submit(self, n: int, **options: Any) -> None:
+        self.launch([self.doubled(number, **options) for number in self.numbers(n)])
 
     # -- what replicas do ----------------------------------------------------------------------------------------------
 
@@ -147,76 +85,55 @@ class PoolMachine(RuleBasedStateMachine):
     @rule(how=st.sampled_from(["value", "value", "value", "item", "fault", "lose"]), last=st.booleans())
     def answer(self, how: str, last: bool) -> None:
         call = self.calls[-1 if last else 0]
-
-        async def go() -> None:
-            if call.gate.done():
-                return
-            if how == "value":
-                call.gate.set_result(2 * call.item)
-            else:
-                errors = {"item": ValueError("no"), "fault": OSError("broken"), "lose": cb.ContextPoisoned("lost")}
-                call.gate.set_exception(errors[how])
-
-        self.run(go())
-
-    @rule(seconds=st.sampled_from([0.001, 0.010, 0.1, 0.5]))
-    def advance(self, seconds: float) -> None:
-        async def go() -> None:
-            self.clock.advance(seconds)
-
-        self.run(go())
+        if how == "value":
+            self.do(call.gate.set_result, 2 * call.item)
+        else:
+            errors = {"item": ValueError("no"), "fault": OSError("broken"), "lose": cb.ContextPoisoned("lost")}
+            self.do(call.gate.set_exception, errors[how])
 
     # -- what the operator does ----------------------------------------------------------------------------------------
 
     @rule(what=st.sampled_from(["drain", "resume", "restart"]), data=st.data())
     def one(self, what: str, data: st.DataObject) -> None:
-        assert self.pool is not None
-        names = [each.name for each in self.pool.stats().replicas]
+        names = [each.name for each in self.server.stats().replicas]
         if not names:
             return
         name = data.draw(st.sampled_from(names))
         if what == "drain":
-            self.beside(self.pool.drain_replica(name, timeout=0.2))
+            self.start_beside(self.server.drain_replica(name, timeout=0.2))
         elif what == "resume":
             with contextlib.suppress(KeyError):  # the pool has stopped
-                self.pool.resume(name)
+                self.server.resume(name)
             self.run(asyncio.sleep(0))
         else:
-            self.beside(self.pool.restart(name, timeout=0.2))
+            self.start_beside(self.server.restart(name, timeout=0.2))
 
     @rule(n=st.integers(1, 4))
     def scale(self, n: int) -> None:
-        assert self.pool is not None
-        self.beside(self.pool.scale(n))
-
-    @precondition(lambda self: len(self.tasks) > 8)
-    @rule(now=st.booleans())
-    def end(self, now: bool) -> None:
-        assert self.pool is not None
-        self.beside(self.pool.stop() if now else self.pool.drain(timeout=0.2))
+        self.start_beside(self.server.scale(n))
 
     # -- what must hold ------------------------------------------------------------------------------------------------
 
+    def settle(self) -> None:
+        for _ in range(20):  # what operators have begun ends
+            self.advance(0.1)
+        for replica in self.server.stats().replicas:
+            with contextlib.suppress(KeyError):
+                self.server.resume(replica.name)
+        super().settle()
+
+    def stop(self) -> None:
+        self.run(self.server.stop())
+        for other in self.beside:
+            self.run(self.over(other))
+
+    def check(self) -> None:
+        stats = self.server.stats()
+        assert stats.hedges_won <= stats.hedged
+        assert all(each.ongoing == 0 for each in stats.replicas)
+
     def teardown(self) -> None:
-        if self.pool is not None:
-            self.run(self.pool.stop())
-            for other in self.others:
-                self.run(self.over(other))
-            assert all(task.done() for task in self.tasks.values()), "a request without an end"
-            assert self.ended.keys() == self.tasks.keys()
-            assert set(self.ended.values()) <= {1}
-            wrong = {n: task.exception() for n, task in self.tasks.items() if not task.cancelled() and task.exception()}
-            assert all(isinstance(error, ENDS) for error in wrong.values()), wrong
-            stats = self.pool.stats()
-            assert (stats.queued, stats.blocked, stats.running) == (0, 0, 0)
-            assert stats.submitted == len(self.ended)
-            assert stats.completed == sum(not task.cancelled() and not task.exception() for task in self.tasks.values())
-            assert stats.hedges_won <= stats.hedged
-            assert all(each.ongoing == 0 for each in stats.replicas)
-            assert self.calls == []
-            assert self.clock.pending == 0
-        self.loop.run_until_complete(turns())
-        self.loop.close()
+        super().teardown()
         self.stack.close()
 
     async def over(self, other: asyncio.Task[Any]) -> None:
@@ -229,6 +146,4 @@ class PoolMachine(RuleBasedStateMachine):
 
 
 TestPool = PoolMachine.TestCase
-TestPool.settings = settings(
-    max_examples=100, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
+TestPool.settings = machine_settings(100)

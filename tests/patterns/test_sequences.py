@@ -9,7 +9,7 @@ import pytest
 from batching_lab import no_internal_error, outcome, turns
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
-from machine_lab import RequestMachine, machine_settings
+from machine_lab import Call, RequestMachine, machine_settings
 
 import callboard as cb
 from callboard.actors import ManualClock
@@ -227,6 +227,9 @@ class SequenceMachine(RequestMachine):
 
     async def request(self, number: int, **options: Any) -> None:
         assert await self.server.submit(number, **options) == 2 * number
+
+    def value_of(self, call: Call) -> Any:
+        return [2 * item for item in call.item]
 
     @rule(
         n=st.integers(1, 3),

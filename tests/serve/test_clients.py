@@ -9,8 +9,9 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from serve_lab import small_app
+from serve_lab import X, Y, small_app
 
+import callboard as cb
 from callboard.serve import App, listening
 
 with warnings.catch_warnings():
@@ -145,6 +146,39 @@ async def test_errors_come_with_their_reason() -> None:
             assert says in e.value.message()
 
     await with_triton(small_app(), work)
+
+
+async def test_models_are_loaded_and_unloaded() -> None:
+    loads = 0
+
+    def load() -> Any:
+        nonlocal loads
+        loads += 1
+        factor = np.float32(loads)
+        return lambda x: x * factor
+
+    app = App(model_control=True)
+    app.add_model("m", cb.ModelVersion("1", load), inputs=X, outputs=Y)
+
+    def work(client: Any) -> None:
+        def answer() -> list[float]:
+            found: list[float] = client.infer("m", [given("x", np.ones(2, "f4"), "FP32")]).as_numpy("y").tolist()
+            return found
+
+        assert answer() == [1, 1]
+        client.load_model("m")
+        assert answer() == [2, 2]
+        client.unload_model("m")
+        assert not client.is_model_ready("m")
+        with pytest.raises(triton._utils.InferenceServerException, match="'m' is unloaded"):
+            answer()
+        client.load_model("m")
+        assert client.is_model_ready("m")
+        assert answer() == [3, 3]
+        with pytest.raises(triton._utils.InferenceServerException, match="'config' is not supported"):
+            client.load_model("m", config="{}")
+
+    await with_triton(app, work)
 
 
 async def test_the_asynchronous_client() -> None:

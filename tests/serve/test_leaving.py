@@ -1,6 +1,7 @@
 """A client that leaves cancels its request; an app that ends finishes what it accepted."""
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -11,6 +12,7 @@ from serve_lab import TIMEOUT, Held, X, Y, request_of, until
 
 import callboard as cb
 from callboard.serve import App, EdgeLimits, listening
+from callboard.serve.http import bounded
 
 INFER = "/v2/models/double/infer"
 
@@ -194,9 +196,30 @@ async def test_a_port_that_is_taken() -> None:
                 raise AssertionError
 
 
-async def test_too_many_connections() -> None:
+async def test_connections_beyond_the_bound_are_refused_and_the_others_go_on() -> None:
     app = app_of(lambda x: x)
-    async with listening(app, port=0, max_connections=2) as url:
-        async with httpx.AsyncClient() as one, httpx.AsyncClient() as two:
-            statuses = [(await http.get(url + "/v2/health/live")).status_code for http in (one, two)]
-    assert statuses == [200, 503]
+    async with listening(app, port=0, max_connections=2) as url, contextlib.AsyncExitStack() as stack:
+        one, two, three = [await stack.enter_async_context(httpx.AsyncClient(base_url=url)) for _ in range(3)]
+        for _ in range(2):
+            statuses = [(await http.get("/v2/health/live")).status_code for http in (one, two, three)]
+            assert statuses == [200, 200, 503]
+        await two.aclose()
+        await until_status(three, 200)
+        assert (await one.get("/v2/health/live")).status_code == 200
+
+
+async def until_status(http: httpx.AsyncClient, status: int) -> None:
+    async with asyncio.timeout(TIMEOUT):
+        while (await http.get("/v2/health/live")).status_code != status:
+            pass
+
+
+async def test_a_refused_connection_that_asks_nothing_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounded, "REFUSED_FOR", 0.01)
+    async with listening(app_of(lambda x: x), port=0, max_connections=1) as url, asyncio.timeout(TIMEOUT):
+        async with httpx.AsyncClient(base_url=url) as one:
+            assert (await one.get("/v2/health/live")).status_code == 200
+            reader, writer = await asyncio.open_connection("127.0.0.1", int(url.rpartition(":")[2]))
+            assert await reader.read() == b""
+            writer.close()
+            assert (await one.get("/v2/health/live")).status_code == 200

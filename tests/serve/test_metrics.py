@@ -1,9 +1,11 @@
 """The text for Prometheus."""
 
+import asyncio
 import re
+from typing import Any
 
 import pytest
-from serve_lab import client_of, request_of, small_app
+from serve_lab import client_of, request_of, small_app, until
 
 import callboard as cb
 from callboard.serve import App, Tensor
@@ -64,3 +66,36 @@ async def test_names_are_quoted_and_devices_are_counted() -> None:
 def test_a_bad_page_is_found(page: str) -> None:
     with pytest.raises((AssertionError, IndexError)):
         samples(page)
+
+
+async def test_tenants_are_counted() -> None:
+    app = App(tenant=lambda headers: ("acme", headers["x-tenant"]))
+    x = [Tensor("x", "FP32", [-1])]
+    app.add_model("m", lambda x: x, inputs=x, outputs=x, tenants={("acme", "ann"): 1.0, ("acme", "bob"): 2.0})
+    async with client_of(app) as http:
+        for tenant in ("ann", "bob", "bob"):
+            await http.post("/v2/models/m/infer", json=request_of([1]), headers={"X-Tenant": tenant})
+        found = samples((await http.get("/metrics")).text)
+    served = 'callboard_model_tenant_served_total{model="m",version="1",tenant="acme/%s"}'
+    assert (found[served % "ann"], found[served % "bob"]) == (1, 2)
+    assert found['callboard_model_tenant_queued{model="m",version="1",tenant="acme/bob"}'] == 0
+
+
+async def test_concurrency_of_a_model_that_can_be_replaced() -> None:
+    begun, go = 0, asyncio.Event()
+
+    async def model(x: Any) -> Any:
+        nonlocal begun
+        begun += 1
+        await go.wait()
+        return x
+
+    app = App()
+    x = [Tensor("x", "FP32", [-1])]
+    app.add_model("m", cb.ModelVersion("1", lambda: model), inputs=x, outputs=x, concurrency=3)
+    async with client_of(app) as http:
+        asking = [asyncio.create_task(http.post("/v2/models/m/infer", json=request_of([1]))) for _ in range(5)]
+        await until(lambda: app.models["m"].stats().submitted == 5)
+        assert begun == 3
+        go.set()
+        assert {(await each).status_code for each in asking} == {200}

@@ -118,16 +118,19 @@ async def test_openai_client_gets_the_reference_vectors() -> None:
 
 
 @pytest.mark.fault
-async def test_every_request_ends_while_the_device_is_killed() -> None:
+async def test_every_request_ends_while_the_device_is_killed_and_the_model_replaced() -> None:
     async with demo() as (app, url):
 
-        async def twice() -> None:
-            for _ in range(2):
-                await answers(app, 40)
-                await kill(device_of(app))
+        async def meanwhile() -> None:
+            await answers(app, 40)
+            await kill(device_of(app))
+            await answers(app, 20)
+            await swap(app, url)
+            await answers(app, 20)
+            await kill(device_of(app))
             await answers(app, 40)
 
-        right, errors = await drive(url, twice)
+        right, errors = await drive(url, meanwhile)
         model = app.models[MODEL]
         server: Any = model.server
         stats = server.stats()
@@ -139,18 +142,24 @@ async def test_every_request_ends_while_the_device_is_killed() -> None:
     assert set(stats.tenants) == {"free", "paid"}
 
 
-async def test_a_swap_while_requests_run() -> None:
+async def swap(app: App, url: str) -> None:
+    """Have the model loaded anew, as a client does."""
+    before: Any = app.models[MODEL].chain.last
+    async with openai.AsyncOpenAI(api_key="free", base_url=url, max_retries=0) as control:
+        await control.post(f"/v2/repository/models/{MODEL}/load", body={}, cast_to=object)
+    assert app.models[MODEL].chain.last is not before
+
+
+@pytest.mark.slow
+async def test_swaps_while_requests_run() -> None:
     async with demo() as (app, url):
 
-        async def swap() -> None:
-            async with openai.AsyncOpenAI(api_key="free", base_url=url, max_retries=0) as control:
-                for _ in range(3):
-                    before: Any = app.models[MODEL].chain.last
-                    await control.post(f"/v2/repository/models/{MODEL}/load", body={}, cast_to=object)
-                    assert app.models[MODEL].chain.last is not before
-                    await answers(app, 20)
+        async def thrice() -> None:
+            for _ in range(3):
+                await swap(app, url)
+                await answers(app, 20)
 
-        right, errors = await drive(url, swap)
+        right, errors = await drive(url, thrice)
         actors = (await device_of(app).stats()).residents
     assert not errors
     assert right >= 30

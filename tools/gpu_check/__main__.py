@@ -14,11 +14,14 @@ from gpu_check.changed import changed_since, groups_to_run, users_of
 from gpu_check.coverage import proofs
 from gpu_check.groups import FAULTS, ROOT, libraries, ops_of, suite_group, suites
 from gpu_check.results import cases_of, counts_of, uses_of
-from gpu_check.sections import FOLDERS, TESTS, benchmark_section, cards_of, probe, test_section
+from gpu_check.sanitizer import SECTION as SANITIZER
+from gpu_check.sections import FOLDERS, TESTS, benchmark_section, cards_of, probe, sanitized, test_section
 from gpu_check.summary import HARDWARE, stored, summary_of, written
 
 SECTIONS = (*TESTS, "bench")
-SHARES = {"conformance": 0.15, "faults": 0.5, "bench": 0.35}
+ASKED = (SANITIZER,)
+"""Sections that run only where they are named: ``--only sanitizer``."""
+SHARES = {"conformance": 0.15, "faults": 0.5, "bench": 0.35, SANITIZER: 1.0}
 """Of the time: what one section leaves goes to the next."""
 RECORDS = ROOT / "build" / "gpu-check"
 
@@ -28,7 +31,9 @@ def _arguments(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--name", help="of the two files; <date>-<gpu> by default")
     parser.add_argument("--summaries", type=Path, default=HARDWARE, help="folder of the summary (docs/hardware)")
     parser.add_argument("--records", type=Path, default=RECORDS, help="folder of the full record (build/gpu-check)")
-    parser.add_argument("--only", choices=SECTIONS, action="append", help="this section; may be given several times")
+    parser.add_argument(
+        "--only", choices=(*SECTIONS, *ASKED), action="append", help="this section; may be given several times"
+    )
     parser.add_argument("--seconds", type=float, default=900.0, help="for everything together (900)")
     parser.add_argument("--workers", type=int, default=4, help="pytest-xdist workers for the conformance suites (4)")
     parser.add_argument("--tests", action="append", default=[], metavar="PATH", help="these tests only")
@@ -74,6 +79,12 @@ def main(arguments: list[str] | None = None) -> int:
             for what, one in benchmark_section(given.device, seconds, given.quick, given.benchmark):
                 record["benchmarks"][what] = one
                 good &= one["ended"]["code"] == 0
+                _store(given, name, record, lines)
+        elif section == SANITIZER:
+            record[SANITIZER] = {}
+            for tool, one in sanitized(seconds):
+                record[SANITIZER][tool] = one
+                good &= one["ended"]["code"] == 0 and one["errors"] == 0
                 _store(given, name, record, lines)
         else:
             workers = given.workers if section == "conformance" else 1

@@ -15,8 +15,20 @@ from pathlib import Path
 from typing import Any
 
 from gpu_check.groups import ROOT
+from gpu_check.sanitizer import sanitizer_section
 
-__all__ = ["BENCHMARKS", "CARDS", "FILE", "FOLDERS", "TESTS", "benchmark_section", "cards_of", "probe", "test_section"]
+__all__ = [
+    "BENCHMARKS",
+    "CARDS",
+    "FILE",
+    "FOLDERS",
+    "TESTS",
+    "benchmark_section",
+    "cards_of",
+    "probe",
+    "sanitized",
+    "test_section",
+]
 
 TESTS = {"conformance": "gpu and not fault", "faults": "gpu and fault"}
 """Sections of tests, and the marks that choose them."""
@@ -31,11 +43,13 @@ BENCHMARKS: dict[str, list[str]] = {
     "copies": ["copies.py"],
     "idle": ["idle.py", "--full", "--seconds", "5"],
     "blas_lt": ["blas_lt.py"],
+    "cub": ["cub.py", "--rounds", "3"],
     "fft": ["fft.py"],
     "rng": ["rng.py"],
     "solver": ["solver.py"],
     "sparse": ["sparse.py"],
     "sparse_lt": ["sparse_lt.py"],
+    "elementwise": ["elementwise.py", "--rounds", "3"],
     "tensor": ["tensor.py", "--rounds", "3"],
     "demo": ["demo.py", "--rounds", "2"],
     "resident": ["resident.py", "--quick", "--rounds", "1"],
@@ -142,6 +156,11 @@ def benchmark_section(
             ended = _run(program, left if i == len(wanted) else left / 2, _environment())
             found = json.loads(out.read_text("utf-8")) if out.exists() else {}
         yield name, {**found, "ended": ended}
+
+
+def sanitized(seconds: float) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Run the suites of our own kernels under ``compute-sanitizer``; gives each tool's name and what it found."""
+    yield from sanitizer_section(seconds, _pytest_options(), _run, _environment(CALLBOARD_REQUIRE="cuda"), ROOT)
 
 
 def _pytest_options() -> list[str]:

@@ -42,6 +42,8 @@ def summary_of(record: Mapping[str, Any]) -> Summary:
     for name, section in record.get("sections", {}).items():
         ended = {key: section[key] for key in ("code", "seconds", "timed_out", "chosen") if section.get(key)}
         found[name] = {"ended": ended, **_suites(section["cases"]), **_failures(section["cases"])}
+    for tool, one in record.get("sanitizer", {}).items():
+        found.setdefault("sanitizer", {})[tool] = one
     used = _libraries(record.get("ops", {}))
     if used:
         found["libraries"] = used

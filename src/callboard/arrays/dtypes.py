@@ -40,6 +40,8 @@ NAMES: dict[str, DType] = {
 BEYOND: dict[str, DType] = {"float16": DTYPES["f16"], "bfloat16": DTYPES["bf16"]}
 """Further dtypes of the namespace."""
 
+_finfo: Any = ml_dtypes.finfo  # without types
+
 DEFAULTS: dict[str, DType] = {
     "real floating": DTYPES["f64"],
     "complex floating": DTYPES["c128"],
@@ -118,9 +120,9 @@ def finfo(type: DTypeLike | Ref, /) -> Finfo:
     dtype = _dtype(type).real
     if not dtype.is_float:
         raise TypeError(f"xp.finfo: {dtype} has no floating point; xp.iinfo tells about integers")
-    info: Any = ml_dtypes.finfo(dtype.np)
-    numbers = map(float, (info.eps, info.max, info.min, info.smallest_normal))
-    return Finfo(dtype.itemsize * 8, *numbers, dtype)
+    info = _finfo(dtype.np)
+    eps, largest, least, normal = map(float, (info.eps, info.max, info.min, info.smallest_normal))
+    return Finfo(dtype.itemsize * 8, eps, largest, least, normal, dtype)
 
 
 def iinfo(type: DTypeLike | Ref, /) -> Iinfo:
@@ -155,7 +157,7 @@ def result_type(*arrays_and_dtypes: Any) -> DType:
     if not arrays_and_dtypes:
         raise TypeError("xp.result_type: pass at least one array or dtype")
     strong = [_dtype(x) for x in arrays_and_dtypes if not is_scalar(x)]
-    weak = [weak_of(x) for x in arrays_and_dtypes if is_scalar(x)]
+    weak: list[Weak] = [weak_of(x) for x in arrays_and_dtypes if is_scalar(x)]
     if not strong:
         found = [WEAK_DEFAULTS[kind] for kind in weak]
         return max(found, key=list(WEAK_DEFAULTS.values()).index)

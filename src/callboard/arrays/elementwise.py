@@ -41,7 +41,8 @@ def unary(name: str, does: str) -> Unary:
         found: GpuRef[Mode] = apply(f"{name}(x)", x=check_array(name, "x", x))
         return found
 
-    return _named(function, name, does)
+    named: Unary = _named(function, name, does)
+    return named
 
 
 def binary(name: str, does: str) -> Binary:
@@ -52,7 +53,8 @@ def binary(name: str, does: str) -> Binary:
         found: GpuRef[Mode] = apply(f"{name}(x1, x2)", x1=x1, x2=x2)
         return found
 
-    return _named(function, name, does)
+    named: Binary = _named(function, name, does)
+    return named
 
 
 def _check_pair(name: str, x1: Any, x2: Any) -> None:

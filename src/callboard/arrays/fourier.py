@@ -94,12 +94,14 @@ def _transformed(x: Ref, axes: Sequence[int], direction: Literal["forward", "inv
 
 def fft(x: GpuRef[Mode], /, *, n: int | None = None, axis: int = -1, norm: Norm = "backward") -> GpuRef[Mode]:
     """The transform along an axis, of ``n`` points."""
-    return _along("fft", x, n, axis, "forward", norm)
+    found: GpuRef[Mode] = _along("fft", x, n, axis, "forward", norm)
+    return found
 
 
 def ifft(x: GpuRef[Mode], /, *, n: int | None = None, axis: int = -1, norm: Norm = "backward") -> GpuRef[Mode]:
     """The inverse of :func:`fft`."""
-    return _along("ifft", x, n, axis, "inverse", norm)
+    found: GpuRef[Mode] = _along("ifft", x, n, axis, "inverse", norm)
+    return found
 
 
 def _along(
@@ -114,14 +116,16 @@ def fftn(
     x: GpuRef[Mode], /, *, s: Sequence[int] | None = None, axes: Sequence[int] | None = None, norm: Norm = "backward"
 ) -> GpuRef[Mode]:
     """The transform along several axes, all when None, of ``s`` points (-1: as many as there are)."""
-    return _several("fftn", x, s, axes, "forward", norm)
+    found: GpuRef[Mode] = _several("fftn", x, s, axes, "forward", norm)
+    return found
 
 
 def ifftn(
     x: GpuRef[Mode], /, *, s: Sequence[int] | None = None, axes: Sequence[int] | None = None, norm: Norm = "backward"
 ) -> GpuRef[Mode]:
     """The inverse of :func:`fftn`."""
-    return _several("ifftn", x, s, axes, "inverse", norm)
+    found: GpuRef[Mode] = _several("ifftn", x, s, axes, "inverse", norm)
+    return found
 
 
 def _several(function: str, x: Ref, s: Any, axes: Any, direction: Literal["forward", "inverse"], norm: Norm) -> Any:

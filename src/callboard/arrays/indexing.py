@@ -191,7 +191,8 @@ def _only_mask(items: list[Any]) -> Ref | None:
         raise TypeError(
             "a mask of bools is the only index, over the first axes: for other combinations take xp.nonzero(mask)"
         )
-    return masks[0]
+    found: Ref | None = masks[0]
+    return found
 
 
 def _picking(x: Ref, items: list[Any]) -> Picking:
@@ -279,7 +280,8 @@ def _one_for_each(x: Ref, mask: Ref, values: Ref) -> Ref:
             f"the value is {values.layout!r}; behind its first axis it must have the shape {x.shape[mask.ndim :]}"
         )
     if not values.size:
-        return device_of(x).zeros((1,) * x.ndim, dtype=x.dtype)  # there is no place, or the lines have no elements
+        nothing: Ref = device_of(x).zeros((1,) * x.ndim, dtype=x.dtype)
+        return nothing  # there is no place, or the lines have no elements
     counted = reducing.scanned("indexing", manipulation.reshape(mask, (mask.size,)), 0, "sum", DTYPES["i64"])
     places = elementwise.apply("maximum(n - 1, 0)", n=counted)
     return take(values, places.reshape(mask.shape), axis=0)

@@ -91,7 +91,7 @@ class SVDResult(NamedTuple, Generic[Mode]):
     Vh: GpuRef[Mode]
 
 
-# -- in which dtype, and how many ---------------------------------------------------------------------------------------
+# -- in which dtype, and how many --------------------------------------------------------------------------------------
 
 
 def _floating(dtype: DType) -> DType:
@@ -327,8 +327,9 @@ def vector_norm(
     keepdims: bool = False,
     ord: float = 2,
 ) -> GpuRef[Mode]:
-    """The norm along some axes: ``sum(abs(x) ** ord) ** (1 / ord)``; the largest or smallest magnitude of ±inf, and of
-    0 how many elements are not 0.
+    """The norm along some axes: ``sum(abs(x) ** ord) ** (1 / ord)``.
+
+    With inf and -inf the largest and the smallest magnitude, with 0 how many elements are not 0.
     """
     check_array("linalg.vector_norm", "x", x)
     a = cast(x, _floating(x.dtype))
@@ -349,8 +350,10 @@ def vector_norm(
 def matrix_norm(
     x: GpuRef[Mode], /, *, keepdims: bool = False, ord: float | Literal["fro", "nuc"] | None = "fro"
 ) -> GpuRef[Mode]:
-    """The norm of matrices: ``"fro"`` Frobenius', ``"nuc"`` the sum of the singular values, 2 and -2 the largest and the
-    smallest, 1 and -1 those of the sums of columns, inf and -inf of rows.
+    """The norm of matrices.
+
+    ``"fro"`` is Frobenius', ``"nuc"`` the sum of the singular values, 2 and -2 the largest and the smallest of them, 1
+    and -1 the largest and smallest sum of magnitudes of a column, inf and -inf of a row.
     """
     a = _matrices("matrix_norm", x)
     if ord in ("fro", None):

@@ -55,7 +55,10 @@ def vecdot(x1: GpuRef[Mode], x2: GpuRef[Mode], /, *, axis: int = -1) -> GpuRef[M
         raise ShapeError(f"xp.vecdot: x1 is {x1.layout!r} and x2 is {x2.layout!r}: along axis {axis} they differ")
     shape = broadcast_shape("xp.vecdot", [a.shape, b.shape])
     labels = tuple(range(len(shape)))
-    return contracted(broadcast_to(a, shape), broadcast_to(b, shape), labels, labels, labels[:-1], conj=True)
+    found: GpuRef[Mode] = contracted(
+        broadcast_to(a, shape), broadcast_to(b, shape), labels, labels, labels[:-1], conj=True
+    )
+    return found
 
 
 def tensordot(
@@ -83,7 +86,8 @@ def tensordot(
     for a, b in zip(left, right, strict=True):
         labels[b] = a
     out = (*(a for a in range(x1.ndim) if a not in left), *(m for m in labels if m >= x1.ndim))
-    return contracted(x1, x2, tuple(range(x1.ndim)), tuple(labels), out)
+    found: GpuRef[Mode] = contracted(x1, x2, tuple(range(x1.ndim)), tuple(labels), out)
+    return found
 
 
 def outer(x1: GpuRef[Mode], x2: GpuRef[Mode], /) -> GpuRef[Mode]:
@@ -91,7 +95,8 @@ def outer(x1: GpuRef[Mode], x2: GpuRef[Mode], /) -> GpuRef[Mode]:
     for name, x in (("x1", x1), ("x2", x2)):
         if check_array("outer", name, x).ndim != 1:
             raise ShapeError(f"xp.linalg.outer: {name} is {x.layout!r}; it must have 1 axis")
-    return contracted(x1, x2, (0,), (1,), (0, 1))
+    found: GpuRef[Mode] = contracted(x1, x2, (0,), (1,), (0, 1))
+    return found
 
 
 def contracted(

@@ -1,4 +1,4 @@
-"""How the functions of whole lines are executed: one reduction of an expression; scans and sorts along the last axis."""
+"""How functions of whole lines are executed: one reduction of an expression; scans and sorts along the last axis."""
 
 from typing import Any, Literal
 

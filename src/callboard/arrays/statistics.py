@@ -54,7 +54,8 @@ def sum(
         keepdims: Keep the axes with the extent 1.
     """
     check_array("sum", "x", x)
-    return _added("sum", x, axis, dtype, keepdims)
+    found: GpuRef[Mode] = _added("sum", x, axis, dtype, keepdims)
+    return found
 
 
 def prod(
@@ -62,7 +63,8 @@ def prod(
 ) -> GpuRef[Mode]:
     """The product along some axes, as :func:`sum`; 1 of nothing."""
     check_array("prod", "x", x)
-    return _added("prod", x, axis, dtype, keepdims)
+    found: GpuRef[Mode] = _added("prod", x, axis, dtype, keepdims)
+    return found
 
 
 def _added(function: str, x: Ref, axis: Axis, dtype: DTypeLike | None, keepdims: bool) -> Any:
@@ -134,12 +136,14 @@ def var(x: GpuRef[Mode], /, *, axis: Axis = None, correction: float = 0.0, keepd
 
     Two passes, as NumPy has it. Of complex numbers real; NaN where fewer than ``correction`` numbers are left.
     """
-    return _variance("var", x, axis, correction, keepdims, "{} / n")
+    found: GpuRef[Mode] = _variance("var", x, axis, correction, keepdims, "{} / n")
+    return found
 
 
 def std(x: GpuRef[Mode], /, *, axis: Axis = None, correction: float = 0.0, keepdims: bool = False) -> GpuRef[Mode]:
     """The standard deviation along some axes: the square root of :func:`var`."""
-    return _variance("std", x, axis, correction, keepdims, "sqrt({} / n)")
+    found: GpuRef[Mode] = _variance("std", x, axis, correction, keepdims, "sqrt({} / n)")
+    return found
 
 
 def _variance(function: str, x: Ref, axis: Axis, correction: float, keepdims: bool, around: str) -> Any:

@@ -110,14 +110,16 @@ class Memory:
         address: Of its first byte, a multiple of 256.
         nbytes: Its size.
         owner: Whatever the backend needs to keep it.
+        on_host: The host reads and writes it by the same address.
     """
 
-    __slots__ = ("address", "nbytes", "owner")
+    __slots__ = ("address", "nbytes", "on_host", "owner")
 
-    def __init__(self, address: int, nbytes: int, owner: object = None) -> None:
+    def __init__(self, address: int, nbytes: int, owner: object = None, on_host: bool = False) -> None:
         self.address = address
         self.nbytes = nbytes
         self.owner = owner
+        self.on_host = on_host
 
 
 class AccelEvent(abc.ABC):
@@ -333,6 +335,7 @@ class AccelDevice(abc.ABC):
         hurried: Id of the thread that must not be held now, as its host says; 0: none.
         branches: Work of several streams can be recorded in one graph, in which it stays concurrent.
         generation: Of the context, as its host says; 0 before it serves one.
+        managed, shared: What :meth:`allocate_managed` and :meth:`allocate_shared` gave, and was not released.
     """
 
     info: DeviceInfo
@@ -340,6 +343,8 @@ class AccelDevice(abc.ABC):
     hurried: int = 0
     branches: ClassVar[bool] = False
     generation: int = 0
+    managed: list[Memory]
+    shared: list[Memory]
 
     def recording_stream(self) -> AccelStream | None:
         """A stream for :meth:`AccelStream.capture` only, of any library's launches; None: this device records none.
@@ -387,6 +392,40 @@ class AccelDevice(abc.ABC):
             AccelError: It cannot be opened.
         """
         raise UnsupportedOp(f"{type(self).__name__} has no events for callers")
+
+    def allocate_managed(self, nbytes: int) -> Memory:
+        """Memory that device and host both reach, and that moves between them by pages.
+
+        Raises:
+            OutOfMemory: More than is free on the device.
+            UnsupportedOp: There is none here.
+        """
+        raise UnsupportedOp(f"{type(self).__name__} has no managed memory")
+
+    def allocate_shared(self, nbytes: int) -> Memory:
+        """Memory that other processes can open, by what :meth:`exported` says of it.
+
+        Raises:
+            OutOfMemory
+            UnsupportedOp: There is none here.
+        """
+        raise UnsupportedOp(f"{type(self).__name__} shares no memory")
+
+    def open_shared(self, handle: bytes, nbytes: int) -> Memory:
+        """Memory that another process exports.
+
+        Raises:
+            AccelError: It cannot be opened.
+        """
+        raise UnsupportedOp(f"{type(self).__name__} shares no memory")
+
+    def exported(self, memory: Memory) -> bytes:
+        """The handle by which another process opens memory of :meth:`allocate_shared`.
+
+        Raises:
+            AccelError
+        """
+        raise UnsupportedOp(f"{type(self).__name__} shares no memory")
 
     def share(self, memory: Memory) -> bytes:
         """The handle by which another process opens a block; all have closed it before it is released.

@@ -90,8 +90,8 @@ class Launch(NamedTuple):
     ``method(self, stream, plan, *dynamic)``: one argument per operand and scalar, in order of declaration and under the
     field's name (or ``*dynamic`` for all, where the plan takes them): the address of an operand (an int), a number,
     None for an optional field left out, the addresses or numbers in order for a tuple of them (None for an empty one)
-    and the addresses for the operands of a struct operand (whose settings are in the plan). The plan is the op itself where there is no prepare. It only
-    enqueues: no allocation, no synchronisation, no handle creation. It may return a
+    and the addresses for the operands of a struct operand (whose settings are in the plan). The plan is the op itself
+    where there is no prepare. It only enqueues: no allocation, no synchronisation, no handle creation. It may return a
     :class:`~callboard.core.backend.Status`, which tells whether the op failed (a solver's info) when the stream has
     passed it.
     """

@@ -11,7 +11,7 @@ from callboard.core.layout import Layout, OpenLayout, layout_of
 from callboard.core.operand import Operand, Role, StructOperand, parts_of
 from callboard.core.opinfo import OpInfo
 
-__all__ = ["OPS", "Fence", "Op", "Outputs", "StructOutputs", "outputs_of"]
+__all__ = ["OPS", "Fence", "Op", "Origin", "Outputs", "StructOutputs", "outputs_of"]
 
 A_contra = TypeVar("A_contra", contravariant=True)
 R_co = TypeVar("R_co", covariant=True)
@@ -26,12 +26,13 @@ StructOutputs = Mapping[str, Layout | tuple[Layout, ...] | StructOperand]
 makes all of a ``tuple[Out, ...]`` or none."""
 
 Fence = Literal["behind", "between", "aside"]
+Origin = Literal["managed", "shared", "opened"]
 
 OPS: dict[str, type["Op[Any, Any]"]] = {}
 """Every op by tag: what a context host can be sent."""
 
 CLASS_ATTRIBUTES = frozenset(
-    {"label", "returns", "results", "value", "overlaps", "variadic", "hidden", "dtypes", "answers", "fence"}
+    {"label", "returns", "results", "value", "overlaps", "variadic", "hidden", "dtypes", "answers", "fence", "memory"}
 )
 
 
@@ -121,6 +122,15 @@ class Op(Request[A_contra, R_co], Generic[A_contra, R_co], metaclass=OpMeta):
         ``"behind"``: behind all ops called before; ``"between"``: and all ops called later behind it; ``"aside"``: it
         has no operands, enqueues nothing and is answered when it is admitted, whatever its library's stream does.
         Settings and the number of operands may decide it.
+        """
+        return None
+
+    @property
+    def memory(self) -> Origin | None:
+        """Where the memory of the outputs that it makes is from; None, as of nearly all ops: the pool.
+
+        ``"managed"``, ``"shared"``: of that kind, given back to the device when it is freed. ``"opened"``: what the
+        op's ``handle`` names, of another process.
         """
         return None
 

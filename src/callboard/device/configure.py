@@ -32,6 +32,7 @@ _DEVICE = DeviceConfig.__struct_fields__
 _HOST = HostConfig.__struct_fields__
 _OTHERS: dict[str, tuple[str, ...] | None] = {
     "CACHE_DIR": None,
+    "CPU_DEVICES": None,
     "CHILD_PATH": None,
     "COMMIT": None,
     "EXTRAS": None,

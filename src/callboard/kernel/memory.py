@@ -11,11 +11,10 @@ import numpy as np
 
 from callboard.core.dtype import DTYPES, DType, DTypeLike, as_dtype
 from callboard.core.errors import ShapeError
-from callboard.core.layout import Layout, layout_of
+from callboard.core.layout import Layout, layout_of, rows_of
 from callboard.core.op import Op, Outputs
 from callboard.core.operand import HostIn, HostOut, In, Number, Operand, Out
 from callboard.core.ref import GpuRef
-from callboard.core.rows import rows_of
 
 __all__ = ["Copy", "Download", "Empty", "Fill", "MemoryActor", "Upload"]
 
@@ -120,8 +119,8 @@ class Upload(Op["MemoryActor", GpuRef], tag="memory.upload"):
     """``out = host``: from a region of an arena to the device, in rows (``dev.put`` sends these).
 
     Args:
-        host: Region of an arena, of any strides that :func:`rows_of <callboard.core.rows.rows_of>` takes with those of
-            ``out``.
+        host: Region of an arena, of any strides that :func:`rows_of <callboard.core.layout.rows_of>` takes with those
+            of ``out``.
         out: Same dtype and shape; a new row-major array when None.
     """
 
@@ -141,7 +140,7 @@ class Download(Op["MemoryActor", None], tag="memory.download"):
     """``host = src``: from the device to a region of an arena, in rows (``ref.get`` sends these).
 
     Args:
-        src: Of any strides that :func:`rows_of <callboard.core.rows.rows_of>` takes with those of ``host``.
+        src: Of any strides that :func:`rows_of <callboard.core.layout.rows_of>` takes with those of ``host``.
         host: Region of an arena, same dtype and shape; its elements do not overlap.
     """
 

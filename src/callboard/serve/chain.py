@@ -123,7 +123,9 @@ def server_of(
         if isinstance(model, RequestServer):
             server, at_once = model, IN_FLIGHT
         elif isinstance(model, ModelVersion):
-            server, at_once = ModelHotSwapServer(model, max_queue=max_queue, name=name), IN_FLIGHT
+            at_most = None if concurrency == 1 else concurrency
+            swap = ModelHotSwapServer[Any, Any](model, max_concurrent=at_most, max_queue=max_queue, name=name)
+            server, at_once = swap, IN_FLIGHT
         else:
             server, at_once = CallServer(model, concurrency=concurrency, max_queue=max_queue, name=name), concurrency
         if tenants is None:

@@ -14,7 +14,7 @@ from callboard.core.errors import (
     ShapeError,
     Unrecoverable,
 )
-from callboard.patterns.errors import DeadlineExceeded, ItemTooLarge, QueueFull, ServerStopped
+from callboard.patterns.errors import DeadlineExceeded, ItemTooLarge, QueueFull, ServerStopped, SlowReader
 from callboard.patterns.fairshare.settings import UnknownTenant
 from callboard.patterns.quarantine.errors import Quarantined
 
@@ -92,6 +92,8 @@ def refusal_of(error: BaseException) -> Refusal:
             return Refusal(503, text)
         case Quarantined():
             return Refusal(422, text)
+        case SlowReader():
+            return Refusal(408, text)
         case DeadlineExceeded() | AskTimeout():
             return Refusal(504, text)
     return Refusal(500, text if isinstance(error, AccelError) else f"{type(error).__name__}: {text}")

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
+from callboard.patterns.fairshare.stats import FairShareStats
 from callboard.patterns.stats import Histogram
 from callboard.serve.models import Model
 
@@ -84,6 +85,7 @@ def _models(models: list[Model]) -> Iterator[str]:
             distribution = getattr(found, name)
             yield f"{metric}_sum{{{labels[key]}}} {distribution.mean * distribution.count!r}"
             yield f"{metric}_count{{{labels[key]}}} {distribution.count}"
+    yield from _tenants({labels[key]: found for key, found in stats.items() if isinstance(found, FairShareStats)})
     generations = {id(model): model.device.health() for model in models if model.device is not None}
     yield from _head("callboard_device_generation", "gauge", "Ordinal of the context that the model's device has.")
     for key, health in generations.items():
@@ -91,6 +93,21 @@ def _models(models: list[Model]) -> Iterator[str]:
     yield from _head("callboard_device_restarts_total", "counter", "Contexts that the model's device has lost.")
     for key, health in generations.items():
         yield f"callboard_device_restarts_total{{{labels[key]}}} {health.restarts}"
+
+
+def _tenants(shared: dict[str, FairShareStats]) -> Iterator[str]:
+    """Of models that are shared fairly; tenants that have no settings of their own are forgotten when they are idle."""
+    for name, kind, what in (
+        ("served", "counter", "Cost that the tenant was served."),
+        ("queued", "gauge", "Requests of the tenant that wait to run."),
+        ("running", "gauge", "Requests of the tenant that run."),
+    ):
+        metric = f"callboard_model_tenant_{name}" + ("_total" if kind == "counter" else "")
+        yield from _head(metric, kind, what)
+        for labels, stats in shared.items():
+            for tenant, found in stats.tenants.items():
+                shown = "/".join(map(str, tenant)) if isinstance(tenant, tuple) else str(tenant)
+                yield f'{metric}{{{labels},tenant="{_quoted(shown)}"}} {getattr(found, name)}'
 
 
 def _head(name: str, kind: str, what: str) -> Iterator[str]:

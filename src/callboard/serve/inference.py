@@ -15,6 +15,8 @@ from callboard.serve.models import EmbeddingModel, Model, TensorModel
 from callboard.serve.statistics import statistics_of
 
 __all__ = [
+    "ControlRequest",
+    "IndexRequest",
     "config",
     "index",
     "infer",
@@ -114,13 +116,15 @@ async def model_statistics(app: App, request: Request, body: memoryview) -> Body
     return Body({"model_stats": [statistics_of(_any_model(app, request))]})
 
 
-class _IndexRequest(msgspec.Struct):
+class IndexRequest(msgspec.Struct):
+    """The body of ``/v2/repository/index``, if there is one."""
+
     ready: bool = False
 
 
 async def index(app: App, request: Request, body: memoryview) -> Body:
     """All models, or those that are ready."""
-    only_ready = bool(body) and decode_json(body, _IndexRequest).ready
+    only_ready = bool(body) and decode_json(body, IndexRequest).ready
     found: list[dict[str, str]] = []
     for model in app.models.values():
         why = app.why_not_ready() if not app.accepting else model.why_not_ready()
@@ -130,7 +134,9 @@ async def index(app: App, request: Request, body: memoryview) -> Body:
     return Body(found)
 
 
-class _ControlRequest(msgspec.Struct):
+class ControlRequest(msgspec.Struct):
+    """The body of requests to load and unload, if there is one."""
+
     parameters: dict[str, Any] = {}
 
 
@@ -151,7 +157,7 @@ def _controlled(app: App, request: Request, body: memoryview) -> Chain:
     app.check_accepting()
     if not app.model_control:
         raise HttpError("models are neither loaded nor unloaded over HTTP: the app has no model_control", 403)
-    given = decode_json(body, _ControlRequest).parameters if body else {}
+    given = decode_json(body, ControlRequest).parameters if body else {}
     unknown = next((name for name in given if name != "unload_dependents"), None)
     if unknown is not None:
         raise BadRequest(f"the parameter {unknown!r} is not supported: a model is loaded from where its app has it")

@@ -42,12 +42,12 @@ class Model:
         failed_seconds: What they took together.
     """
 
-    def __init__(self, name: str, version: str, chain: Chain, device: Device | None) -> None:
+    def __init__(self, name: str, version: str, chain: Chain | Server, device: Device | None) -> None:
         if not name or "/" in name or not version or "/" in version:
             raise ValueError(f"a model's name and version are parts of URLs, but are {name!r} and {version!r}")
         self.name = name
         self.version = version
-        self.chain = chain
+        self.chain = chain if isinstance(chain, Chain) else Chain(lambda: [chain])
         self.device = device
         self.created = time.time()
         self.last = 0.0

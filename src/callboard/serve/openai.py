@@ -12,10 +12,12 @@ from callboard.serve.edge import Body, decode_json
 from callboard.serve.errors import BadRequest, HttpError
 from callboard.serve.models import EmbeddingModel, Model
 
-__all__ = ["embeddings", "model", "models"]
+__all__ = ["EmbeddingRequest", "embeddings", "model", "models"]
 
 
-class _EmbeddingRequest(msgspec.Struct):
+class EmbeddingRequest(msgspec.Struct):
+    """The body of ``/v1/embeddings``."""
+
     model: str
     input: str | list[str | int | list[int]]
     encoding_format: Literal["float", "base64"] = "float"
@@ -25,7 +27,7 @@ class _EmbeddingRequest(msgspec.Struct):
 async def embeddings(app: App, request: Request, body: memoryview) -> Body:
     """Vectors of texts, or of lists of tokens."""
     app.check_accepting()
-    asked: _EmbeddingRequest = decode_json(body, _EmbeddingRequest)
+    asked: EmbeddingRequest = decode_json(body, EmbeddingRequest)
     found = app.find(asked.model)
     if not isinstance(found, EmbeddingModel):
         raise HttpError(f"model {found.name!r} is no embedding model: ask it under /v2/models/{found.name}/infer", 404)

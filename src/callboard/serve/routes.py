@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -12,10 +13,12 @@ from starlette.routing import Route
 from callboard.serve import inference, openai
 from callboard.serve.app import App
 from callboard.serve.edge import Body, Endpoint, Handler, error_response
+from callboard.serve.encoding.messages import InferBody
 from callboard.serve.errors import Refusal
 from callboard.serve.figures import CONTENT_TYPE, exposition
 from callboard.serve.generation import oip
 from callboard.serve.generation import openai as generation
+from callboard.serve.http.openapi import described, page
 
 __all__ = ["asgi"]
 
@@ -47,6 +50,18 @@ POSTS: dict[str, Handler] = {
     "/v2/models/{model}/generate_stream": oip.generate_stream,
     "/v2/models/{model}/versions/{version}/generate_stream": oip.generate_stream,
 }
+BODIES: dict[Handler, Any] = {
+    inference.infer: InferBody,
+    inference.index: inference.IndexRequest,
+    inference.load: inference.ControlRequest,
+    inference.unload: inference.ControlRequest,
+    openai.embeddings: openai.EmbeddingRequest,
+    generation.completions: generation.CompletionRequest,
+    generation.chat: generation.ChatRequest,
+    oip.generate: oip.GenerateRequest,
+    oip.generate_stream: oip.GenerateRequest,
+}
+"""The type of the JSON that each takes."""
 PUBLIC: dict[str, Handler] = {"/v2/health/live": inference.live, "/v2/health/ready": inference.ready}
 
 
@@ -56,13 +71,28 @@ async def metrics(app: App, request: Request, body: memoryview) -> Body:
     return Body([text.encode()], {"content-type": CONTENT_TYPE})
 
 
+def _document(app: App) -> dict[str, Any]:
+    gets = {**GETS, "/metrics": metrics, "/openapi.json": openapi, "/docs": docs}
+    return described(app, gets=gets, posts=POSTS, public=PUBLIC, bodies=BODIES)
+
+
+async def openapi(app: App, request: Request, body: memoryview) -> Body:
+    """All of this as an OpenAPI document."""
+    return Body(_document(app))
+
+
+async def docs(app: App, request: Request, body: memoryview) -> Body:
+    """The same as a page for people."""
+    return Body([page(_document(app), app.models.values()).encode()], {"content-type": "text/html; charset=utf-8"})
+
+
 def asgi(app: App) -> Starlette:
     """The ASGI application of an app."""
     routes = [
         *(Route(path, Endpoint(app, path, handler, public=True), methods=["GET"]) for path, handler in PUBLIC.items()),
         *(
             Route(path, Endpoint(app, path, handler), methods=["GET"])
-            for path, handler in {**GETS, "/metrics": metrics}.items()
+            for path, handler in {**GETS, "/metrics": metrics, "/openapi.json": openapi, "/docs": docs}.items()
         ),
         *(Route(path, Endpoint(app, path, handler, watched=True), methods=["POST"]) for path, handler in POSTS.items()),
     ]

@@ -159,7 +159,7 @@ class FaultyDevice(AccelDevice):
         self._mine: bool | None = None  # whether the faults of `once` are this context's; not known yet
 
     @property
-    def generation(self) -> int:  # type: ignore[override]  # libraries work on the inner device
+    def generation(self) -> int:  # libraries work on the inner device
         return self.inner.generation
 
     @generation.setter
@@ -231,6 +231,18 @@ class FaultyDevice(AccelDevice):
 
     def release(self, memory: Memory) -> None:
         self.inner.release(memory)
+
+    def allocate_managed(self, nbytes: int) -> Memory:
+        self.check()
+        return self.inner.allocate_managed(nbytes)
+
+    def allocate_shared(self, nbytes: int) -> Memory:
+        self.check()
+        return self.inner.allocate_shared(nbytes)
+
+    def open_shared(self, handle: bytes, nbytes: int) -> Memory:
+        self.check()
+        return self.inner.open_shared(handle, nbytes)
 
     def memory_info(self) -> tuple[int, int]:
         return self.inner.memory_info()

@@ -36,8 +36,12 @@ class Block:
 
     __slots__ = ("memory", "session")
 
-    def __init__(self, session: "LibrarySession", nbytes: int) -> None:
-        self.memory: Memory = session.device.allocate(nbytes)
+    def __init__(self, session: "LibrarySession", nbytes: int, origin: str | None = None) -> None:
+        device = session.device
+        if origin is None:
+            self.memory: Memory = device.allocate(nbytes)
+        else:
+            self.memory = (device.allocate_managed if origin == "managed" else device.allocate_shared)(nbytes)
         self.session = session
 
     def __del__(self) -> None:
@@ -148,6 +152,12 @@ class LibrarySession:
         self.submit(Fill(out=_octets(out.block), fill_value=255))
         return out
 
+    def _made(self, op: Op[Any, Any], layout: Layout) -> SessionArray:
+        """An output."""
+        if op.memory is None:
+            return self.empty(layout.shape, layout.dtype)
+        return SessionArray(Block(self, layout.nbytes, op.memory), layout)
+
     def get(self, ref: SessionArray) -> "np.ndarray[Any, Any]":
         """A copy on the host; views of any strides."""
         host = HostArray(np.empty(ref.shape, ref.dtype.np))
@@ -179,7 +189,7 @@ class LibrarySession:
         plan = self._plan(info.split(op).signature)
         shapes = self._sized(op, plan, outputs)
         sized, outputs = shapes is not outputs, shapes
-        made = {name: self.empty(layout.shape, layout.dtype) for name, layout in outputs.items()}
+        made = {name: self._made(op, layout) for name, layout in outputs.items()}
         status = self._launch(op, plan._replace(captures=plan.captures and not sized), made)
         if type(op).answers is not None and status is not None:
             return msgspec.convert(status.answer(), type(op).answers)

@@ -54,7 +54,7 @@ class HostSession(LibrarySession):
             made = {name: self.empty(layout.shape, layout.dtype) for name, layout in outputs.items()}
             self._launch(op, plan, made, looks=False)
 
-    def _launch(self, op: Op[Any, Any], plan: Plan, made: dict[str, SessionArray], looks: bool = True) -> None:
+    def _launch(self, op: Op[Any, Any], plan: Plan, made: dict[str, SessionArray], looks: bool = True) -> Status | None:
         def launch(stream: AccelStream, *rest: Any) -> Status | None:
             self.driver.streams.clear()
             status: Status | None = plan.launch(stream, *rest)
@@ -62,4 +62,4 @@ class HostSession(LibrarySession):
             assert not strays, f"{plan.launch.__qualname__} was given stream {stream.native} and used {strays}"
             return status if looks else None
 
-        super()._launch(op, plan._replace(stream=next(self._next), launch=launch), made)
+        return super()._launch(op, plan._replace(stream=next(self._next), launch=launch), made)

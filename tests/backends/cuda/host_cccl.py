@@ -201,23 +201,31 @@ class Algorithm:
             x = x.astype(np.float32) if x.dtype == np.float16 else x
         if operator._name.startswith("callboard_start"):
             return np.concatenate([[True], x[1:] != x[:-1]])
-        (how,) = struct.unpack_from("<q", state, 16)
-        number = np.frombuffer(state, x.dtype, 1, 8)[0]
-        if how >= len(COMPARISONS):
-            return np.full(n, how == len(COMPARISONS))
+        raise AssertionError(operator._name)
+
+    def _fulfil(self, operator: Any, state: bytes, x: Any) -> Any:
+        """Which elements fulfil a predicate of their own."""
+        x = wide(x)
+        (how,) = struct.unpack_from("<q", state, 8)
+        number = np.frombuffer(state, x.dtype, 1)[0]
         for body, predicate in PREDICATES.items():
-            if body in text:
+            if body in operator._ltoir.decode():
                 return predicate(x)
-        return COMPARISONS[how](x, number)
+        return np.full(x.size, how == len(COMPARISONS)) if how >= len(COMPARISONS) else COMPARISONS[how](x, number)
 
     def select(self, *, d_in: Any, d_out: Any, d_num_selected_out: Any, cond: Any, num_items: int) -> None:
-        found = np.flatnonzero(self._kept(self._made["cond"], cond.get_state(), num_items))
-        self._at(d_out, num_items)[: found.size] = found
+        operator = self._made["cond"]
+        if operator._name.startswith("callboard_keep"):
+            x = self._at(d_in, num_items)
+            found = x[self._fulfil(operator, cond.get_state(), x)]
+        else:
+            found = np.flatnonzero(self._kept(operator, cond.get_state(), num_items))
+        self._at(d_out, found.size)[...] = found
         self._at(d_num_selected_out, 2)[...] = found.size, 0
 
     def three_way_partition(
-        self, *, d_in: Any, d_first_part_out: Any, d_second_part_out: Any, d_unselected_out: Any, d_num_selected_out: Any,
-        select_first_part_op: Any, select_second_part_op: Any, num_items: int,
+        self, *, d_in: Any, d_first_part_out: Any, d_second_part_out: Any, d_unselected_out: Any,
+        d_num_selected_out: Any, select_first_part_op: Any, select_second_part_op: Any, num_items: int,
     ) -> None:  # fmt: skip
         first = self._kept(self._made["select_first_part_op"], select_first_part_op.get_state(), num_items)
         second = self._kept(self._made["select_second_part_op"], select_second_part_op.get_state(), num_items) & ~first

@@ -87,6 +87,10 @@ class CubDriver(HostDriver):
         x = self._of(p.a, kind, p.n)
         self._of(p.out, kind, p.n)[...] = np.where(np.isnan(wide(x)), kind.type(np.nan), x)
 
+    def cub_rounded(self, p: CubArgs, dtype: str) -> None:
+        assert dtype in ("f16", "bf16")
+        self._of(p.out, DTYPES[dtype].np, p.n)[...] = self._of(p.a, np.float32, p.n)
+
     def cub_extreme(self, p: CubArgs, *rest: str) -> None:
         parts = rest[0] == "parts"
         kind = DTYPES[rest[-1]].np
@@ -174,6 +178,10 @@ class CubDriver(HostDriver):
         at = self._of(p.b, KINDS[index], last)
         source = self._of(p.a, f"V{size}", int(at.max(initial=-1)) + 1)
         self._of(p.out, f"V{size}", last)[...] = source[at]
+
+    def cub_head(self, p: CubArgs, size: str, index: str) -> None:
+        last = self._items(p)
+        self._of(p.out, f"V{size}", last)[...] = self._of(p.a, f"V{size}", last)
 
     def cub_top(self, p: CubArgs, size: str, index: str) -> None:
         rows = p.n // p.k

@@ -11,11 +11,11 @@ from typing import Any
 import host_array
 import host_tensor
 import numpy as np
+from host_rows import copy_box, copy_plane
 
 from callboard.backends.cuda.blas.addresses import AddressArgs
 from callboard.backends.cuda.blas.norms import NormArgs
 from callboard.backends.cuda.blas.products import ProductArgs
-from callboard.backends.cuda.driver import Memcpy2D, Memcpy3D
 from callboard.backends.cuda.errors import error_of
 from callboard.backends.cuda.fft.callbacks import PassArgs
 from callboard.backends.cuda.fft.linked import PointArgs
@@ -63,6 +63,8 @@ class HostDriver:
     def __init__(self) -> None:
         self.blocks: dict[int, np.ndarray[Any, Any]] = {}
         self.pinned: dict[int, np.ndarray[Any, Any]] = {}
+        self.prefetched: list[tuple[int, int]] = []  # bytes, and where to: a device, or -1
+        self.advised: list[tuple[int, int, int]] = []  # bytes, advice, of whom
         self.opened: list[int] = []  # blocks of other processes
         self.registered: dict[int, int] = {}
         self.statuses: dict[str, int] = {}
@@ -165,6 +167,19 @@ class HostDriver:
     def mem_alloc(self, out: Any, nbytes: int) -> None:
         self._checked("mem_alloc")
         out._obj.value = self._allocated(self.blocks, nbytes)
+
+    def mem_alloc_managed(self, out: Any, nbytes: int, flags: int) -> None:
+        assert flags == 1
+        self.mem_alloc(out, nbytes)
+
+    def mem_prefetch(self, address: int, nbytes: int, where: int, stream: int) -> None:
+        assert self.on_device(address, nbytes)
+        self.prefetched.append((nbytes, where))
+        self._enqueued("mem_prefetch", stream)
+
+    def mem_advise(self, address: int, nbytes: int, advice: int, where: int) -> None:
+        assert self.on_device(address, nbytes)
+        self.advised.append((nbytes, advice, where))
 
     def mem_free(self, address: int) -> None:
         del self.blocks[address]
@@ -280,30 +295,12 @@ class HostDriver:
         return self._enqueued("memcpy_dtod", stream)
 
     def memcpy_2d(self, what: int, stream: int) -> int:
-        w = Memcpy2D.from_address(what)
-        self._rows(w, w.src_pitch * w.height, w.dst_pitch * w.height, 1)
+        copy_plane(what, self.on_device)
         return self._enqueued("memcpy_2d", stream)
 
     def memcpy_3d(self, what: int, stream: int) -> int:
-        w = Memcpy3D.from_address(what)
-        assert min(w.src_height, w.dst_height) >= w.height
-        self._rows(w, w.src_pitch * w.src_height, w.dst_pitch * w.dst_height, w.depth)
+        copy_box(what, self.on_device)
         return self._enqueued("memcpy_3d", stream)
-
-    def _rows(self, w: Any, src_plane: int, dst_plane: int, depth: int) -> None:
-        assert w.src_pitch >= w.width
-        assert w.dst_pitch >= w.width
-        ends = [(w.src_type, w.src_host, w.src_device), (w.dst_type, w.dst_host, w.dst_device)]
-        assert all(kind in (1, 2) for kind, _, _ in ends)
-        (src_on_device, src), (dst_on_device, dst) = (
-            (kind == 2, device if kind == 2 else host) for kind, host, device in ends
-        )
-        for plane, row in itertools.product(range(depth), range(w.height)):
-            a = src + plane * src_plane + row * w.src_pitch
-            b = dst + plane * dst_plane + row * w.dst_pitch
-            assert not src_on_device or self.on_device(a, w.width)
-            assert not dst_on_device or self.on_device(b, w.width)
-            ctypes.memmove(b, a, w.width)
 
     def _memset(self, stream: int, kind: str, out: int, pitch: int, value: int, width: int, height: int) -> int:
         assert value < 1 << 8 * np.dtype(kind).itemsize

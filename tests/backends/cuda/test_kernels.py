@@ -13,6 +13,7 @@ from callboard.backends.cuda.blas.addresses import AddressArgs
 from callboard.backends.cuda.blas.norms import NormArgs
 from callboard.backends.cuda.blas.products import ProductArgs
 from callboard.backends.cuda.compiling import Job
+from callboard.backends.cuda.cub.arguments import CubArgs
 from callboard.backends.cuda.fft.scaling import ScaleArgs
 from callboard.backends.cuda.kernelcache import KernelCache
 from callboard.backends.cuda.kernels import compiled
@@ -74,6 +75,7 @@ def test_sources_compile(tmp_path: Path, source: str, capability: tuple[int, int
         ("blas", ProductArgs),
         ("blas", NormArgs),
         ("blas", AddressArgs),
+        ("cub", CubArgs),
         ("fft", ScaleArgs),
         ("sparse", sparse.SparseArgs),
         ("sparse_blocks", sparse.BlockArgs),

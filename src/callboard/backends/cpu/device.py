@@ -3,19 +3,21 @@
 import ctypes
 import os
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping as MappingOf
 from functools import cache
 from itertools import count
 from typing import ClassVar
 
 import numpy as np
 
+from callboard.backends.cpu.mappings import Mapping, new_mapping, opened_mapping
 from callboard.backends.cpu.marks import CpuMark, ForeignMark, SharedMark
 from callboard.backends.cpu.recorded import RecordingStream
 from callboard.backends.cpu.stream import CpuStream
 from callboard.core.backend import AccelBackend, AccelDevice, AccelStream, DeviceInfo, Memory, Readback
 from callboard.core.errors import OutOfMemory
 from callboard.core.library import Library, LibraryTable
+from callboard.kernel.ipc.library import Shared
 
 __all__ = ["CpuBackend", "CpuDevice"]
 
@@ -34,7 +36,10 @@ LIBRARIES = LibraryTable(
     elementwise="CpuElementwise",
     event="CpuEventLibrary",
     fft="CpuFft",
+    ipc="CpuIpc",
+    managed="CpuManaged",
     memory="CpuMemory",
+    module="CpuModule",
     nvrtc="CpuNvrtc",
     rng="CpuRng",
     solver="CpuSolver",
@@ -44,19 +49,27 @@ LIBRARIES = LibraryTable(
 )
 
 
+COUNT = "CALLBOARD_CPU_DEVICES"
+MOST_DEVICES = 1024
+
+
 class CpuBackend(AccelBackend):
-    """One device, ``CPU-0``."""
+    """One device, ``CPU-0``; as many as ``CALLBOARD_CPU_DEVICES`` says, to try out what is meant for several GPUs.
+
+    They have memory and threads of their own and are lost one by one; the cores they share.
+    """
 
     name: ClassVar[str] = "cpu"
     isolation: ClassVar[str] = "thread"
 
     def devices(self) -> list[DeviceInfo]:
-        return [DeviceInfo(self.name, 0, "CPU-0", _model(), memory()[1])]
+        model, total = _model(), memory()[1]
+        return [DeviceInfo(self.name, index, f"CPU-{index}", model, total) for index in range(_devices())]
 
-    def environment(self, info: DeviceInfo) -> Mapping[str, str]:
+    def environment(self, info: DeviceInfo) -> MappingOf[str, str]:
         return {}
 
-    def libraries(self) -> Mapping[str, type[Library]]:
+    def libraries(self) -> MappingOf[str, type[Library]]:
         return LIBRARIES
 
     def preload(self) -> None:
@@ -64,6 +77,13 @@ class CpuBackend(AccelBackend):
 
     def open(self, info: DeviceInfo) -> "CpuDevice":
         return CpuDevice(info)
+
+
+def _devices() -> int:
+    wanted = os.environ.get(COUNT) or "1"
+    if not wanted.isdecimal() or not 1 <= int(wanted) <= MOST_DEVICES:
+        raise ValueError(f"{COUNT} is {wanted!r}; use a number from 1 to {MOST_DEVICES}")
+    return int(wanted)
 
 
 class CpuReadback(Readback):
@@ -93,6 +113,8 @@ class CpuDevice(AccelDevice):
         self.info = info
         self._ids = count()
         self._streams: list[CpuStream] = []
+        self.managed: list[Memory] = []
+        self.shared: list[Memory] = []
 
     def stream(self, priority: int = 0) -> CpuStream:
         """A new worker thread; the priority is ignored: threads of a process are scheduled alike."""
@@ -113,7 +135,35 @@ class CpuDevice(AccelDevice):
         return Memory(-(-block.ctypes.data // ALIGNMENT) * ALIGNMENT, nbytes, block)
 
     def release(self, memory: Memory) -> None:
+        for special in (self.managed, self.shared):
+            if memory in special:
+                special.remove(memory)
+        owner = memory.owner.memory if isinstance(memory.owner, Shared) else memory.owner
+        if isinstance(owner, Mapping):
+            owner.close()
         memory.owner = None
+
+    def allocate_managed(self, nbytes: int) -> Memory:
+        free = self.memory_info()[0]
+        if nbytes > free:
+            raise OutOfMemory(f"{nbytes:,} bytes of managed memory on {self.info.uuid}: {free:,} are free")
+        block = self.allocate(nbytes)
+        self.managed.append(block)
+        return block
+
+    def allocate_shared(self, nbytes: int) -> Memory:
+        mapping = new_mapping(nbytes)
+        memory = Memory(mapping.address, nbytes, Shared(mapping))
+        self.shared.append(memory)
+        return memory
+
+    def exported(self, memory: Memory) -> bytes:
+        assert isinstance(memory.owner, Shared)
+        return memory.owner.memory.path.encode()  # type: ignore[no-any-return]
+
+    def open_shared(self, handle: bytes, nbytes: int) -> Memory:
+        mapping = opened_mapping(handle.decode(), nbytes)
+        return Memory(mapping.address, nbytes, mapping)
 
     def event(self, *, timing: bool, blocking: bool, interprocess: bool) -> CpuMark:
         return SharedMark() if interprocess else CpuMark()

@@ -96,7 +96,7 @@ class ForeignMark(UserEvent):
         DriverError: It cannot be opened.
     """
 
-    __slots__ = ("_process", "_counts")
+    __slots__ = ("_counts", "_process")
 
     def __init__(self, handle: bytes) -> None:
         super().__init__()

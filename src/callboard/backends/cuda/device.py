@@ -12,6 +12,7 @@ from typing import Any
 from callboard.backends.cuda.driver import (
     HOST_REGISTER_PORTABLE,
     IPC_LAZY_ENABLE_PEER_ACCESS,
+    MEM_ATTACH_GLOBAL,
     Driver,
     IpcHandle,
     load_driver,
@@ -31,6 +32,7 @@ from callboard.core.errors import (
     OutOfMemory,
     UnsupportedOp,
 )
+from callboard.kernel.ipc.library import Shared
 
 __all__ = ["CudaDevice"]
 
@@ -87,6 +89,8 @@ class CudaDevice(AccelDevice):
         self._green: GreenContext | None = None
         self._ids = count()
         self._allocated: dict[int, weakref.ref[_Allocation]] = {}  # by address
+        self.managed: list[Memory] = []
+        self.shared: list[Memory] = []
         least, greatest = c_int(), c_int()
         driver.priority_range(ctypes.byref(least), ctypes.byref(greatest))
         # CUDA's default is its lowest priority; "normal" is one step above, so that "low" means something.
@@ -135,8 +139,43 @@ class CudaDevice(AccelDevice):
         return Memory(first, nbytes, allocation)
 
     def release(self, memory: Memory) -> None:
+        if isinstance(memory.owner, _Opened):
+            self.detach(memory.address)
+            return
+        for special in (self.managed, self.shared):
+            if memory in special:
+                special.remove(memory)
         self._allocated.pop(memory.address, None)
         self.driver.mem_free(memory.address)
+
+    def allocate_managed(self, nbytes: int) -> Memory:
+        free, total = self.memory_info()
+        if nbytes > free:  # the driver grants more, and thrashes
+            raise OutOfMemory(
+                f"{nbytes:,} bytes of managed memory on {self.info.uuid}: {free:,} of {total:,} are free, and beyond "
+                "that its pages would move to and fro"
+            )
+        address = c_void_p()
+        self.driver.mem_alloc_managed(ctypes.byref(address), max(nbytes, 1), MEM_ATTACH_GLOBAL)
+        memory = Memory(address.value or 0, nbytes, on_host=True)
+        self.managed.append(memory)
+        return memory
+
+    def allocate_shared(self, nbytes: int) -> Memory:
+        memory = self.allocate(nbytes)
+        try:
+            memory.owner = Shared(memory.owner)
+        except BaseException:  # Ctrl-C, too: nothing else frees it
+            self.release(memory)
+            raise
+        self.shared.append(memory)
+        return memory
+
+    def exported(self, memory: Memory) -> bytes:
+        return self.share(memory)
+
+    def open_shared(self, handle: bytes, nbytes: int) -> Memory:
+        return Memory(self.attach(handle), nbytes, _Opened())
 
     def share(self, memory: Memory) -> bytes:
         if memory.address not in self._allocated:
@@ -229,6 +268,8 @@ class CudaDevice(AccelDevice):
             self._green = None
         self.kernels.close()
         self._slots.close()
+        for memory in (*self.managed, *self.shared):
+            self.release(memory)
         # The context lives on where CuPy or torch share it, so what is left is given back here; but not memory that
         # was lent and is still held.
         for address, allocation in self._allocated.items():
@@ -244,6 +285,12 @@ class CudaDevice(AccelDevice):
         value = c_int()
         self.driver.device_attribute(ctypes.byref(value), attribute, self.native)
         return value.value
+
+
+class _Opened:
+    """What memory of another process is owned by."""
+
+    __slots__ = ()
 
 
 class _Allocation:

@@ -28,6 +28,9 @@ STREAM_NON_BLOCKING = 1
 HOST_REGISTER_PORTABLE = 1
 IPC_LAZY_ENABLE_PEER_ACCESS = 1
 """``CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS``; ``cuIpcOpenMemHandle`` requires it."""
+CPU_DEVICE = -1
+"""``CU_DEVICE_CPU``: the host, as a place for pages of managed memory."""
+MEM_ATTACH_GLOBAL = 1
 MEMORY_HOST, MEMORY_DEVICE = 1, 2
 """``CU_MEMORYTYPE_HOST``, ``CU_MEMORYTYPE_DEVICE``."""
 
@@ -138,6 +141,10 @@ CHECKED: dict[str, tuple[str, tuple[Any, ...]]] = {
     "module_load_data": ("cuModuleLoadData", (_Handle, c_char_p)),
     "module_get_function": ("cuModuleGetFunction", (_Handle, c_void_p, c_char_p)),
     "module_unload": ("cuModuleUnload", (c_void_p,)),
+    "tensor_map_tiled": (
+        "cuTensorMapEncodeTiled",
+        (c_void_p, c_int, c_uint, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_int, c_int, c_int, c_int),
+    ),
     "func_attribute": ("cuFuncGetAttribute", (POINTER(c_int), c_int, c_void_p)),
     "func_set_attribute": ("cuFuncSetAttribute", (c_void_p, c_int, c_int)),
     "occupancy_blocks": (
@@ -152,6 +159,9 @@ CHECKED: dict[str, tuple[str, tuple[Any, ...]]] = {
 }
 # Checked, too; where the driver is older, calling them raises an error.
 NEWER: dict[str, tuple[str, tuple[Any, ...]]] = {
+    "mem_alloc_managed": ("cuMemAllocManaged", (_Handle, c_size_t, c_uint)),
+    "mem_prefetch": ("cuMemPrefetchAsync", (c_void_p, c_size_t, c_int, c_void_p)),  # the first version: by ordinal
+    "mem_advise": ("cuMemAdvise", (c_void_p, c_size_t, c_int, c_int)),
     "device_resource": ("cuDeviceGetDevResource", (c_int, c_void_p, c_int)),
     "resource_desc": ("cuDevResourceGenerateDesc", (_Handle, c_void_p, c_uint)),
     "green_create": ("cuGreenCtxCreate", (_Handle, c_void_p, c_int, c_uint)),
@@ -252,6 +262,10 @@ class Driver:
     module_load_data: Call
     module_get_function: Call
     module_unload: Call
+    tensor_map_tiled: Call
+    mem_alloc_managed: Call
+    mem_prefetch: Call
+    mem_advise: Call
     func_attribute: Call
     func_set_attribute: Call
     func_param_info: Call
@@ -334,7 +348,7 @@ class Driver:
 
 def _missing(symbol: str) -> Call:
     def refuse(*_: Any) -> int:
-        raise UnsupportedOp(f"the NVIDIA driver has no {symbol}; it came with R555")
+        raise UnsupportedOp(f"the NVIDIA driver has no {symbol}; install a newer one (R555 or later has all of them)")
 
     return refuse
 

@@ -4,8 +4,7 @@ import ctypes
 from collections.abc import Callable
 
 from callboard.backends.cuda.driver import MEMORY_DEVICE, MEMORY_HOST, Driver, Memcpy2D, Memcpy3D
-from callboard.core.layout import Layout
-from callboard.core.rows import rows_of
+from callboard.core.layout import Layout, rows_of
 
 __all__ = ["Transfer", "transfer"]
 
@@ -53,9 +52,7 @@ def transfer(driver: Driver, src: Layout, out: Layout, *, up: bool) -> Transfer:
 
 
 def _flat(driver: Driver, nbytes: int, up: bool) -> Transfer:
-    memcpy, name = (
-        (driver.memcpy_htod, "cuMemcpyHtoDAsync") if up else (driver.memcpy_dtoh, "cuMemcpyDtoHAsync")
-    )
+    memcpy, name = (driver.memcpy_htod, "cuMemcpyHtoDAsync") if up else (driver.memcpy_dtoh, "cuMemcpyDtoHAsync")
 
     def copy(stream: int, src: int, out: int) -> None:
         code = memcpy(out, src, nbytes, stream)

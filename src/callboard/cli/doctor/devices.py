@@ -18,6 +18,13 @@ from callboard.system import System
 __all__ = ["PROBES", "backend_findings"]
 
 
+async def _try_array(device: Device) -> None:
+    x = np.arange(6, dtype=np.int32).reshape(3, 2)
+    found = await device.array.cast(device.put(x)[device.array([2, 0])], "f32").get()
+    if not (found == x[[2, 0]]).all():
+        raise ValueError(f"rows came back as {found.tolist()}")
+
+
 async def _try_memory(device: Device) -> None:
     found = await device.full((3, 5), 2.5, "f64").get()
     if not (found == 2.5).all():
@@ -40,6 +47,13 @@ async def _try_blas_lt(device: Device) -> None:
         raise ValueError(f"a product came back as {found.tolist()}")
 
 
+async def _try_elementwise(device: Device) -> None:
+    a = np.arange(6.0, dtype=np.float32)
+    found = await device.elementwise.map("2 * x + 1", device.put(a)).get()
+    if not (found == 2 * a + 1).all():
+        raise ValueError(f"2 * x + 1 came back as {found.tolist()}")
+
+
 async def _try_event(device: Device) -> None:
     start, end = device.event.create(), device.event.create()
     start.record()
@@ -56,6 +70,21 @@ async def _try_fft(device: Device) -> None:
         raise ValueError(f"a transform came back as {found.tolist()}")
 
 
+async def _try_ipc(device: Device) -> None:
+    x = device.ipc.empty((4,))
+    handle = await device.ipc.export(device.fill(x, 2.0))
+    if handle.nbytes != 16:
+        raise ValueError(f"4 numbers of f32 were exported as {handle.nbytes} bytes")
+
+
+async def _try_managed(device: Device) -> None:
+    x = device.managed.allocate((4,))
+    device.fill(x, 2.0)
+    found = await device.managed.prefetch(x, to="host").get()
+    if not (found == 2.0).all():
+        raise ValueError(f"an array of 2.0 came back as {found.tolist()}")
+
+
 async def _try_solver(device: Device) -> str | None:
     a = np.array([[4.0, 2.0], [2.0, 3.0]])
     found = await device.solver.cholesky(device.put(a)).get()
@@ -70,6 +99,13 @@ async def _try_solver(device: Device) -> str | None:
     if not np.allclose(found, 1.5):
         raise ValueError(f"half of 3 came back as {found.tolist()}")
     return None
+
+
+async def _try_cub(device: Device) -> None:
+    x = np.array([3, 1, 2, 1], np.float32)
+    found = await (await device.cub.unique(device.cub.sort(device.put(x)))).get()
+    if found.tolist() != [1, 2, 3]:
+        raise ValueError(f"sorted numbers came back as {found.tolist()}")
 
 
 async def _try_rng(device: Device) -> None:
@@ -104,10 +140,15 @@ async def _try_sparse_lt(device: Device) -> None:
 
 
 PROBES: dict[str, Callable[[Device], Awaitable[str | None]]] = {
+    "array": _try_array,
     "blas": _try_blas,
     "blas_lt": _try_blas_lt,
+    "cub": _try_cub,
+    "elementwise": _try_elementwise,
     "event": _try_event,
     "fft": _try_fft,
+    "ipc": _try_ipc,
+    "managed": _try_managed,
     "memory": _try_memory,
     "rng": _try_rng,
     "solver": _try_solver,

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import shutil
 from collections import deque
 from dataclasses import dataclass
 from typing import TextIO
@@ -93,7 +94,9 @@ class Watch:
 
 def _to_models(route: str) -> bool:
     """Whether requests to this route run a model: probes and metrics would hide them."""
-    return route.endswith("/infer") or (route.startswith("/v1/") and not route.startswith("/v1/models"))
+    return route.endswith(("/infer", "/generate", "/generate_stream")) or (
+        route.startswith("/v1/") and not route.startswith("/v1/models")
+    )
 
 
 class ClearingHandler(logging.StreamHandler[TextIO]):
@@ -123,7 +126,8 @@ async def _show_line(app: App, stream: TextIO) -> None:
     try:
         while True:
             await asyncio.sleep(EVERY)
-            stream.write(f"{CLEAR}{watch.line()}")
+            columns = shutil.get_terminal_size().columns
+            stream.write(f"{CLEAR}{watch.line()[: columns - 1]}")  # a line that wraps could not be cleared
             stream.flush()
     finally:
         stream.write(CLEAR)

@@ -12,7 +12,7 @@ from callboard.core.layout import shape_of
 from callboard.core.mode import Asynchronous, Mode
 from callboard.core.op import Op
 from callboard.core.operand import StructOperand
-from callboard.core.ref import GpuRef, RefPort
+from callboard.core.ref import GpuRef
 from callboard.core.reply import Reply
 from callboard.device.client.graphs import Recording
 from callboard.device.client.line.interop import Interop, is_foreign
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from callboard.kernel.elementwise.api import ElementwiseApi
     from callboard.kernel.event.api import EventApi
     from callboard.kernel.fft.api import FftApi
+    from callboard.kernel.ipc.api import IpcApi
+    from callboard.kernel.managed.api import ManagedApi
+    from callboard.kernel.module.api import ModuleApi
     from callboard.kernel.nvrtc.api import NvrtcApi
     from callboard.kernel.rng.api import RngApi
     from callboard.kernel.solver.api import SolverApi
@@ -61,6 +64,9 @@ class DeviceApi(Generic[Mode]):
         elementwise: Expressions on elements, and reductions of them.
         event: Events of the caller's.
         fft: Fourier transforms.
+        ipc: Memory shared with other processes.
+        managed: Managed memory.
+        module: Kernels that are compiled already.
         nvrtc: Kernels of the user's own in CUDA C++.
         rng: Random numbers.
         solver: Linear algebra.
@@ -77,6 +83,9 @@ class DeviceApi(Generic[Mode]):
         elementwise: ElementwiseApi[Mode]
         event: EventApi[Mode]
         fft: FftApi[Mode]
+        ipc: IpcApi[Mode]
+        managed: ManagedApi[Mode]
+        module: ModuleApi[Mode]
         nvrtc: NvrtcApi[Mode]
         rng: RngApi[Mode]
         solver: SolverApi[Mode]
@@ -84,7 +93,7 @@ class DeviceApi(Generic[Mode]):
         sparse_lt: SparseLtApi[Mode]
         tensor: TensorApi[Mode]
 
-    _port: RefPort
+    _port: Any
 
     def __init__(self, submit: Submit, transfers: Transfers, interop: Interop) -> None:
         self._submit = submit
@@ -106,7 +115,7 @@ class DeviceApi(Generic[Mode]):
 
     @property
     def xp(self) -> Namespace[Mode]:
-        """The array API's functions on this device, in the version 2024.12: ``xp.exp(x)``, ``xp.mean(x, axis=0)`` …"""
+        """The functions of the array API 2024.12 on this device: ``xp.exp(x)``, ``xp.mean(x, axis=0)``."""
         namespace: Namespace[Mode] = self._port.services.xp
         return namespace
 
@@ -333,6 +342,19 @@ class DeviceApi(Generic[Mode]):
         if dtype is not None:
             ref = ref.reinterpret(as_dtype(dtype))
         return ref if shape is None else ref.reshape(*shape_of(shape))
+
+    def host_view(self, ref: GpuRef[Mode]) -> Array:
+        """An array of managed memory, or any array of a CPU device, as a NumPy array of the same memory.
+
+        It waits for the ops called before that use the array, and pins it as long as the NumPy array lives. Wait for
+        ops called later before the host reads what they write, and let them be done before it writes what they read.
+        A call of a resident actor sees managed memory like any other device array, under every isolation.
+
+        Raises:
+            BufferError: Process isolation, where the memory is in another process; other memory of a GPU.
+            AccelError: What the array is owed has failed.
+        """
+        return self._interop.host_view(ref)
 
     def host_empty(self, shape: Shape, dtype: DTypeLike = "f32") -> Array:
         """A leased, page-locked host array: ``put`` and ``get(out=...)`` move it without a copy on the host.

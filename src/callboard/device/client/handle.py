@@ -15,7 +15,7 @@ from callboard.device.client.graphs import RecordingStats
 from callboard.device.client.line.answers import Answers
 from callboard.device.client.line.interop import Interop
 from callboard.device.client.line.port import OpPort
-from callboard.device.client.line.status import DeviceHealth, DeviceStats, HostStats, PoolStats, TraceRecord
+from callboard.device.client.line.status import DeviceHealth, DeviceStats, HostStats, MemoryPoolStats, TraceRecord
 from callboard.device.client.line.transfers import Transfers
 from callboard.device.client.memory.pinned import PinnedBufferPool
 from callboard.device.client.refs import DeviceRefs
@@ -44,9 +44,9 @@ class Device(DeviceApi[Asynchronous]):
     Ops may be called from any thread, in program order per thread; awaiting and control belong to the system's loop.
 
     Attributes:
-        array, blas, blas_lt, cub, elementwise, event, fft, nvrtc, rng, solver, sparse, sparse_lt, tensor: The libraries, see
-            :class:`DeviceApi <callboard.device.client.api.DeviceApi>`. ``help(device.fft)`` lists the ops of one; the
-            message of an op documents its arguments: ``help(callboard.kernel.fft.Fft)``.
+        array, blas, blas_lt, cub, elementwise, event, fft, ipc, managed, module, nvrtc, rng, solver, sparse, sparse_lt,
+            tensor: The libraries, see :class:`DeviceApi <callboard.device.client.api.DeviceApi>`. ``help(device.fft)``
+            lists the ops of one; the message of an op documents its arguments: ``help(callboard.kernel.fft.Fft)``.
     """
 
     blocking = False
@@ -215,6 +215,16 @@ class Device(DeviceApi[Asynchronous]):
         """The generation that ops belong to now."""
         return self._port.generation
 
+    @property
+    def available(self) -> bool:
+        """Whether its context is ready: neither starting, nor being rebuilt, nor stopped."""
+        return self._actor.state is State.READY
+
+    @property
+    def in_flight(self) -> int:
+        """Ops and calls without a completion, those not yet sent included."""
+        return self._port.in_flight
+
     async def stats(self) -> DeviceStats:
         """Figures of device and host, asked of the host.
 
@@ -296,9 +306,9 @@ class Device(DeviceApi[Asynchronous]):
 
         return remove
 
-    async def pool_stats(self) -> PoolStats:
+    async def pool_stats(self) -> MemoryPoolStats:
         """The device memory that the context holds, block by block, asked of the host; errors as :meth:`stats`."""
-        stats: PoolStats = await self._answers.ask("pool", timeout=CONTROL_TIMEOUT, type=PoolStats)
+        stats: MemoryPoolStats = await self._answers.ask("pool", timeout=CONTROL_TIMEOUT, type=MemoryPoolStats)
         return stats
 
     async def trim(self, keep_bytes: int = 0) -> None:

@@ -2,6 +2,7 @@
 
 import functools
 import weakref
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from callboard.arrays.namespace import Namespace
@@ -33,6 +34,7 @@ class DeviceRefs:
         self._port = port
         self._put = transfers.put
         self._known: weakref.WeakValueDictionary[int, Allocation] = weakref.WeakValueDictionary()
+        self.submit: Callable[..., Any] = port.submit
         self._adopt = interop.adopt
         self.get = transfers.get
         self.last_write_stream = interop.last_write_stream

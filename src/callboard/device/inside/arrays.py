@@ -39,6 +39,7 @@ class LocalArrays:
     def __init__(self, port: LocalPort, ordinal: int) -> None:
         self._port = port
         self._ordinal = ordinal
+        self.submit = port.submit
 
     @functools.cached_property
     def xp(self) -> Namespace[Blocking]:

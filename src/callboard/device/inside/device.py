@@ -61,11 +61,12 @@ class LocalDevice(DeviceApi[Blocking]):
     def library(self, api: Any) -> Any:
         return _Taking(super().library(api), self._arrays)
 
-    def put(self, array: Any, *, dtype: DTypeLike | None = None, non_blocking: bool = False) -> GpuRef[Blocking]:
+    def put(
+        self, array: Any, *, dtype: DTypeLike | None = None, non_blocking: bool = False, out: Any = None
+    ) -> GpuRef[Blocking]:
         """Copy a host array to the device; an array on the device is taken without a copy, as :meth:`adopt` does."""
-        if is_foreign(array):
-            return self._adopted(array, dtype)
-        return self._arrays.put(array, dtype)
+        ref = self._adopted(array, dtype) if is_foreign(array) else self._arrays.put(array, dtype)
+        return ref if out is None else self.copy(ref, out)
 
     def adopt(self, array: Any) -> GpuRef[Blocking]:
         """An array of torch, CuPy, Warp … on this device as a ref, without a copy; on a CPU, of NumPy, too.

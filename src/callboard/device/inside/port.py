@@ -18,6 +18,7 @@ from callboard.core.errors import (
     LibraryError,
     OutOfMemory,
     Unrecoverable,
+    UnsupportedOp,
 )
 from callboard.core.layout import OpenLayout
 from callboard.core.op import Op, info_of
@@ -264,6 +265,8 @@ class LocalPort:
             self.settle()
             self._forget()
         plan = read_plan(signature)
+        if not plan.pooled:
+            raise UnsupportedOp(f"{plan.tag} in a resident actor: make the array outside, and pass it to a call")
         try:
             actor = self._libraries.serve(plan)
             if actor.needs_helper(plan) is not None:

@@ -22,7 +22,7 @@ __all__ = ["ArrayApi"]
 
 
 class ArrayApi(Methods[Mode]):
-    """Arrays: what can be asked of ``dev.array``, by which elements are moved: converted, numbered, gathered, scattered."""
+    """Arrays: what can be asked of ``dev.array``: elements converted, numbered, gathered, scattered."""
 
     __slots__ = ()
 

@@ -1,6 +1,5 @@
 """What the messages of this package check of their operands, and the shapes that follow."""
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -69,6 +68,6 @@ def gathered_shape(op: AnyOp, name: str, a: Operand, indices: Sequence[Operand],
     if not 0 <= place <= len(rest):
         raise refuse(op, f"place is {place}; {name} is {a.layout!r}, which leaves the places 0 to {len(rest)}")
     shape = (*rest[:place], *picked, *rest[place:])
-    if 0 in a.shape[: len(indices)] and math.prod(picked):
+    if 0 in a.shape[: len(indices)] and 0 not in picked:
         raise refuse(op, f"{name} is {a.layout!r}: an axis without elements cannot be indexed")
     return shape

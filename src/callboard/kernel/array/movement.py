@@ -1,6 +1,8 @@
 """Elements written from a rule: converted, or numbered."""
 
-from callboard.core.dtype import DTypeLike, as_dtype, dtypes_of
+from typing import ClassVar
+
+from callboard.core.dtype import DType, DTypeLike, as_dtype, dtypes_of
 from callboard.core.layout import layout_of
 from callboard.core.op import Op, Outputs
 from callboard.core.operand import In, Number, Operand, Out
@@ -16,10 +18,10 @@ NUMBERED = dtypes_of("f16 bf16 f32 f64 c64 c128 i8 i16 i32 i64 u8 u16 u32 u64")
 class Cast(Op[ArrayActor, GpuRef], tag="array.cast"):
     """``out = src``, each element converted to ``dtype``, between any strides.
 
-    Floats are rounded to the nearest, ties to even; what is too large becomes infinite, or as ``ml_dtypes`` has it where
-    there is no infinity. A float becomes an integer by leaving out its fraction; what lies outside the range, and NaN,
-    becomes any integer. Integers wrap around. bool is whether a number is not 0. A real number is the real part of a
-    complex one.
+    Floats are rounded to the nearest, ties to even; what is too large becomes infinite, or as ``ml_dtypes`` has it
+    where there is no infinity. A float becomes an integer by leaving out its fraction; what lies outside the range,
+    and NaN, becomes any integer. Integers wrap around. bool is whether a number is not 0. A real number is the real
+    part of a complex one.
 
     Args:
         src: Any dtype, shape and strides. A complex one becomes complex or bool only: take its real part first.
@@ -50,6 +52,8 @@ class Arange(Op[ArrayActor, GpuRef], tag="array.arange"):
         start, step: Numbers: integers for integers, complex ones for complex arrays only.
         out: That dtype, ``[length]``, any strides; a new array when None.
     """
+
+    dtypes: ClassVar[tuple[DType, ...]] = NUMBERED
 
     length: int
     dtype: DTypeLike

@@ -243,7 +243,9 @@ class CubApi(Api[Mode]):
         answer: GpuRef[Mode] = self._submit(Sort(keys=keys, out=out, descending=descending))
         return answer
 
-    def argsort(self, keys: GpuRef[Mode], *, out: GpuRef[Mode] | None = None, descending: bool = False) -> GpuRef[Mode]:
+    def arg_sort(
+        self, keys: GpuRef[Mode], *, out: GpuRef[Mode] | None = None, descending: bool = False
+    ) -> GpuRef[Mode]:
         """The indices that sort each row; as :class:`Sort`."""
         answer: GpuRef[Mode] = self._submit(ArgSort(keys=keys, out=out, descending=descending))
         return answer

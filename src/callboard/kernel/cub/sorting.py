@@ -63,7 +63,7 @@ class Sort(Op[CubActor, GpuRef], tag="cub.sort"):
         return {"out": layout_of(self.keys.dtype, self.keys.shape)}
 
 
-class ArgSort(Op[CubActor, GpuRef], tag="cub.argsort"):
+class ArgSort(Op[CubActor, GpuRef], tag="cub.arg_sort"):
     """The indices that sort each row; as :class:`Sort`.
 
     Args:

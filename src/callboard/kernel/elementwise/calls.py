@@ -107,7 +107,8 @@ class ElementwiseMany(Called[Any]):
         """
         given = bound(self._expression, operands, named)
         submit = submit_of(self._expression, given)
-        return submit_many(submit, self._expression, self.results, given, outs)
+        answer: tuple[GpuRef[Mode], ...] = submit_many(submit, self._expression, self.results, given, outs)
+        return answer
 
 
 @overload
@@ -283,7 +284,7 @@ def submit_many(
     submit: Submit, expression: Expression, results: tuple[str, ...], given: Mapping[str, Any], outs: Any
 ) -> Any:
     """Submit several results; those without an array get a new one."""
-    places = [None] * len(results) if outs is None else list(outs)
+    places: list[Any] = [None] * len(results) if outs is None else list(outs)
     if len(places) != len(results):
         raise ShapeError(f"{expression.text!r}: {len(places)} outs for the results {', '.join(results)}")
     places = [_in_place(given.get(name)) if out is None else out for name, out in zip(results, places, strict=True)]

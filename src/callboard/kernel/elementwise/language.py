@@ -12,6 +12,7 @@ of :data:`~callboard.kernel.elementwise.functions.FUNCTIONS` and of the dtypes, 
 
 import ast
 import functools
+import itertools
 import math
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -159,7 +160,7 @@ class _Reader:
     def _comparison(self, node: ast.expr, ops: list[ast.cmpop], terms: list[Tree]) -> Tree:
         parts = [
             Apply(self._operator(node, COMPARISONS.get(type(op))), pair)
-            for op, pair in zip(ops, zip(terms, terms[1:], strict=False), strict=True)
+            for op, pair in zip(ops, itertools.pairwise(terms), strict=True)
         ]
         return functools.reduce(lambda a, b: Apply("logical_and", (a, b)), parts)
 

@@ -89,8 +89,8 @@ class MapMany(Expressed, tag="elementwise.map_many"):
     returns: ClassVar[tuple[str, ...]] = ("outs",)
     overlaps: ClassVar[frozenset[tuple[str, str]]] = frozenset({("outs", "operands")})
 
-    outs: tuple[Out, ...] = ()
-    keep: tuple[str, ...] = ()
+    outs: tuple[Out, ...]
+    keep: tuple[str, ...]
 
     def _check_integers(self) -> None:
         program_of(self, self.keep).values(self.scalars)

@@ -8,7 +8,7 @@ from callboard.core.dtype import DTYPES, DType
 from callboard.core.errors import ShapeError
 from callboard.kernel.elementwise.functions import FUNCTIONS, Refusal
 from callboard.kernel.elementwise.language import read
-from callboard.kernel.elementwise.promotion import WEAK_DEFAULTS, WEAK_KINDS, Weak, join, join_weak
+from callboard.kernel.elementwise.promotion import WEAK_DEFAULTS, Weak, join, join_weak
 from callboard.kernel.elementwise.tree import Apply, Literal, Name, Number, Tree
 from callboard.kernel.elementwise.weak import as_number, evaluate, kind_of, names_in
 
@@ -161,7 +161,7 @@ class Builder:
             raise ShapeError(f"expression {self.text!r}: {tree.function[7:]} of one argument is for cb.reduction, once")
         arguments = [self.value(one, known) for one in tree.arguments]
         if all(isinstance(one, Loose) for one in arguments):
-            return _loose(tree.function, arguments)
+            return _loose(self.text, tree.function, arguments)
         if tree.function.startswith("cast:"):
             (one,) = arguments
             assert isinstance(one, int)
@@ -198,9 +198,12 @@ class Builder:
         strong = [dtype for dtype in beside if dtype is not None]
         common = functools.reduce(join, strong) if strong else None
         dtypes = [
-            dtype if dtype is not None else WEAK_DEFAULTS[one.kind] if common is None else join_weak(common, one.kind)
-            for dtype, one in zip(own, arguments, strict=True)
-            if dtype is not None or isinstance(one, Loose)
+            self.steps[one].dtype
+            if isinstance(one, int)
+            else WEAK_DEFAULTS[one.kind]
+            if common is None
+            else join_weak(common, one.kind)
+            for one in arguments
         ]
         if common is None:  # both branches of a choice are numbers
             dtypes[1:] = [functools.reduce(join, dtypes[1:])] * 2
@@ -230,85 +233,22 @@ def _short_power(name: str, exponent: Value, dtype: DType) -> str | None:
     return None
 
 
-_TRUTHS = frozenset(
-    [
-        "equal",
-        "not_equal",
-        "less",
-        "less_equal",
-        "greater",
-        "greater_equal",
-        "isnan",
-        "isinf",
-        "isfinite",
-        "signbit",
-        "logical_and",
-        "logical_or",
-        "logical_xor",
-        "logical_not",
-    ]
-)
-_INTEGERS = frozenset(
-    [
-        "add",
-        "subtract",
-        "multiply",
-        "floor_divide",
-        "remainder",
-        "fmod",
-        "pow",
-        "negative",
-        "positive",
-        "abs",
-        "sign",
-        "square",
-        "maximum",
-        "minimum",
-        "fmax",
-        "fmin",
-        "bitwise_and",
-        "bitwise_or",
-        "bitwise_xor",
-        "bitwise_invert",
-        "bitwise_left_shift",
-        "bitwise_right_shift",
-        "bitwise_count",
-        "floor",
-        "ceil",
-        "trunc",
-        "round",
-        "real",
-        "imag",
-        "conj",
-        "where",
-    ]
-)
-
-
-def _loose(name: str, arguments: Sequence[Any]) -> Loose:
+def _loose(text: str, name: str, arguments: Sequence[Any]) -> Loose:
     """A function of numbers alone."""
     tree: Tree = Apply(name, tuple(one.tree for one in arguments))
     if not names_in(tree):
         literal = Literal(evaluate(tree, {}))
         return Loose(kind_of(literal.value), literal)
-    return Loose(_kind(name, [one.kind for one in arguments]), tree)
-
-
-def _kind(name: str, kinds: Sequence[Weak]) -> Weak:
     if name.startswith("cast:"):
-        kind = DTYPES[name[5:]].kind
-        return "int" if kind == "uint" else kind
-    if name in _TRUTHS:
-        return "bool"
-    highest = max((kinds[1:] if name == "where" else kinds), key=WEAK_KINDS.index)
-    if name in ("abs", "real", "imag", "angle") and highest == "complex":
-        return "float"
-    if name == "complex":
-        return "complex"
-    if name in _INTEGERS:
-        logic = name in ("where", "bitwise_and", "bitwise_or", "bitwise_xor", "maximum", "minimum")
-        return "int" if highest == "bool" and not logic else highest
-    return highest if highest == "complex" else "float"
+        dtype = DTYPES[name[5:]]
+    else:
+        try:
+            dtype = FUNCTIONS[name].rule([WEAK_DEFAULTS[one.kind] for one in arguments]).result
+        except Refusal as e:
+            raise ShapeError(
+                f"expression {text!r}: {name} of {', '.join(one.kind for one in arguments)}: {e}"
+            ) from None
+    return Loose("int" if dtype.kind == "uint" else dtype.kind, tree)
 
 
 def _shown(tree: Tree) -> str:

@@ -91,15 +91,13 @@ def _applied(name: str, arguments: list[Number]) -> Number:
         return _CONVERSIONS[DTYPES[name[5:]].kind](*arguments)  # type: ignore[no-any-return]
     if name in _LOGIC:
         return _LOGIC[name](*arguments)  # type: ignore[no-any-return]
-    if name in _EXACT and all(isinstance(x, int) for x in arguments):
-        return _EXACT[name](*(int(x) if name not in _BITS else x for x in arguments))  # type: ignore[no-any-return]
-    wide = np.complex128 if any(isinstance(x, complex) for x in arguments) else np.float64
+    whole = [x for x in arguments if isinstance(x, int)]
+    if name in _EXACT and len(whole) == len(arguments):
+        return _EXACT[name](*(whole if name.startswith("bitwise_") else map(int, whole)))  # type: ignore[no-any-return]
+    wide: Any = np.complex128 if any(isinstance(x, complex) for x in arguments) else np.float64
     with np.errstate(all="ignore"):
         found = _function(name)(*(wide(x) for x in arguments))
     return found.item()  # type: ignore[no-any-return]
-
-
-_BITS = frozenset({"bitwise_and", "bitwise_or", "bitwise_xor"})
 
 
 def _function(name: str) -> Callable[..., Any]:

@@ -15,8 +15,9 @@ from callboard.kernel.event.messages import (
     Record,
     Wait,
 )
+from callboard.kernel.ipc.sharing import check_alive, process_started
 
-__all__ = ["EventLibrary", "process_started"]
+__all__ = ["EventLibrary"]
 
 
 class Kept(NamedTuple):
@@ -153,29 +154,3 @@ class Exported(Status):
 
     def answer(self) -> dict[str, Any]:
         return self._handle
-
-
-def check_alive(what: str, device: str, generation: int, pid: int, started: int) -> None:
-    """See that the process of an exporting context is the one that the handle was made in.
-
-    Raises:
-        GpuRefStale: It has ended.
-    """
-    if process_started(pid) != started:
-        raise GpuRefStale(
-            f"the {what}'s handle names a context that is gone (device {device}, generation {generation}, process "
-            f"{pid}); have it exported again",
-            "context rebuilt",
-        )
-
-
-def process_started(pid: int) -> int:
-    """When a process was started, in clock ticks since boot; -1 if there is none, 0 where that is not told (Linux)."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            fields = file.read().rpartition(b")")[2].split()
-    except FileNotFoundError:
-        return -1 if os.path.isdir("/proc/self") else 0
-    except OSError:
-        return -1
-    return -1 if fields[0] in (b"Z", b"X") else int(fields[19])

@@ -42,7 +42,9 @@ class Methods(Api[Mode]):
         if interprocess and timing:
             raise ValueError("create: an event for other processes keeps no times; pass timing=False")
         self._sweep()
-        return Event(self._submit, self._garbage, {"timing": timing, "blocking": blocking, "interprocess": interprocess})
+        return Event(
+            self._submit, self._garbage, {"timing": timing, "blocking": blocking, "interprocess": interprocess}
+        )
 
     def open(self, handle: IpcEventHandle | bytes) -> Event[Mode]:
         """Open an event of another process; the device can :meth:`wait <callboard.Event.wait>` for it.

@@ -7,6 +7,7 @@ from callboard.kernel.nvrtc.geometry import Geometry, LaunchSpec
 from callboard.kernel.nvrtc.handles import KernelHandle, Program
 from callboard.kernel.nvrtc.launch import Launch
 from callboard.kernel.nvrtc.source import Compiled, Source
+from callboard.kernel.nvrtc.tensormap import TensorMap, tensor_map
 
 __all__ = [
     "Compile",
@@ -22,5 +23,7 @@ __all__ = [
     "Occupancy",
     "Program",
     "Source",
+    "TensorMap",
     "kernel",
+    "tensor_map",
 ]

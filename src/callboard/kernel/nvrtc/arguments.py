@@ -1,9 +1,11 @@
 """From what a caller passes to the fields of a launch: arrays by role, and numbers of the declared dtype."""
 
+import math
 import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from callboard.core.dtype import DTYPES
@@ -12,6 +14,17 @@ from callboard.core.operand import Operand
 from callboard.kernel.nvrtc.parameters import Declared, Parameters
 
 __all__ = ["assigned", "number"]
+
+_finfo: Any = ml_dtypes.finfo  # NumPy's too
+LARGEST = {
+    name: float(_finfo(dtype.real.np).max)
+    for name, dtype in DTYPES.items()
+    if (dtype.is_float or dtype.is_complex) and dtype.real.name != "f64"
+}
+"""The largest number of each dtype that is narrower than Python's floats."""
+
+BOUNDS = {name: (int(np.iinfo(d.np).min), int(np.iinfo(d.np).max)) for name, d in DTYPES.items() if d.is_integer}
+BOUNDS["bool"] = 0, 1
 
 
 def assigned(
@@ -76,17 +89,19 @@ def number(tag: str, name: str, dtype: str, value: Any) -> int | float | complex
             whole = operator.index(value)
         except TypeError:
             raise TypeError(f"{tag}: {name} is {value!r}; {dtype} takes an integer") from None
-        low, high = (0, 1) if kind.kind == "bool" else (int(np.iinfo(kind.np).min), int(np.iinfo(kind.np).max))
+        low, high = BOUNDS[dtype]
         if not low <= whole <= high:
             raise ShapeError(f"{tag}: {name} is {whole}; {dtype} holds {low} to {high}")
         return whole
     if not isinstance(value, int | float | complex | np.number | np.bool_):
         raise TypeError(f"{tag}: {name} is {type(value).__name__}; pass a number")
-    if kind.is_complex:
-        return complex(value)
-    if isinstance(value, complex | np.complexfloating):
+    if isinstance(value, complex | np.complexfloating) and not kind.is_complex:
         raise TypeError(f"{tag}: {name} is {value!r}; {dtype} takes a real number")
-    return float(value)
+    most = LARGEST.get(dtype)
+    parts: tuple[Any, ...] = (value.real, value.imag) if kind.is_complex else (value,)
+    if most is not None and any(most < abs(part) < math.inf for part in parts):
+        raise ShapeError(f"{tag}: {name} is {value!r}; {dtype} holds up to {most:.3g}")
+    return complex(value) if kind.is_complex else float(parts[0])
 
 
 def _shown(one: Declared) -> str:

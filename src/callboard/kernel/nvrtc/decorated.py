@@ -15,8 +15,10 @@ from callboard.kernel.nvrtc.binding import Bound, bound
 from callboard.kernel.nvrtc.bodies import packed
 from callboard.kernel.nvrtc.geometry import Geometry, LaunchSpec, geometry
 from callboard.kernel.nvrtc.launch import Launch
+from callboard.kernel.nvrtc.mapped import check_maps, declared_maps
 from callboard.kernel.nvrtc.parameters import Parameters, parameters
 from callboard.kernel.nvrtc.source import C_TYPES, CppStandard, Source, source_of
+from callboard.kernel.nvrtc.tensormap import TensorMap
 
 __all__ = ["Kernel", "Rule", "kernel"]
 
@@ -63,6 +65,7 @@ class Kernel:
         shared: Rule,
         cluster: Rule | None,
         cooperative: bool,
+        tensor_maps: Mapping[str, TensorMap],
     ) -> None:
         self.name: str = body.__name__
         self.parameters = declared
@@ -70,6 +73,7 @@ class Kernel:
         self.source = source
         self._expression = name
         self._cooperative = cooperative
+        self._maps = declared_maps(declared, tensor_maps)
         self._rules = {"grid": grid, "block": block, "shared": shared, "cluster": cluster}
         self._takes = _taken(body, declared)
         self._asks = _asked(self._rules, declared)
@@ -103,6 +107,8 @@ class Kernel:
             if len(self._known) >= MAX_KNOWN:
                 self._known.clear()
             self._known[key] = found
+        if self._maps:
+            check_maps(self.name, self._maps, arrays, found.bound.outs, self.parameters)
         values = found.bound.numbers | numbers
         roles: dict[str, list[Any]] = {"in": [], "out": [], "inout": [], "number": []}
         for one in self.parameters.all:
@@ -129,7 +135,7 @@ class Kernel:
         first = next((array for array in arrays if isinstance(array, GpuRef)), None)
         if first is None:
             raise DeviceMismatch(f"{self.name}: no array says which device; launch it as dev.ask({self.name}.op(...))")
-        return self.answer(first._port.submit(op))
+        return self.answer(first._port.services.submit(op))
 
     def answer(self, replies: Any) -> Any:
         """What a call answers, from what the message is answered with: outputs before arrays in place."""
@@ -164,6 +170,7 @@ class Kernel:
             tuple(one.name if one.name in self._takes else "" for one in self.parameters.all),
             tuple(layout.shape for layout in found.outs),
             self._cooperative,
+            tuple((at, self._maps[one.name]) for at, one in enumerate(self.parameters.all) if one.name in self._maps),
         )
         return Resolved(spec, source, found)
 
@@ -202,6 +209,7 @@ def kernel(
     shared: Rule = 0,
     cluster: Rule | None = None,
     cooperative: bool = False,
+    tensor_maps: Mapping[str, TensorMap] | None = None,
     name: str | None = None,
     options: Iterable[str] = (),
     headers: Mapping[str, str] | None = None,
@@ -233,6 +241,7 @@ def kernel(
         shared: Bytes of dynamic shared memory; likewise.
         cluster: Blocks of a cluster (compute capability 9.0); likewise.
         cooperative: All blocks run at once and may wait for each other (``cooperative_groups``).
+        tensor_maps: Arrays that the CUDA function takes as tensor maps, by name (:func:`callboard.tensor_map`).
         name: Of the ``__global__`` function, that of the Python function by default. A template's is an expression with
             the dtypes' names in braces: ``"axpy<{T}>"``. Without braces the names are macros (``-DT=float``).
         options, headers, include_paths, std, fast_math: As of :func:`callboard.kernel.nvrtc.source.source_of`.
@@ -245,7 +254,8 @@ def kernel(
     def decorate(body: Callable[..., Any]) -> Kernel:
         source = source_of(cuda, options, headers, include_paths, std, title=f"{body.__name__}.cu", fast_math=fast_math)
         expression = body.__name__ if name is None else name
-        return Kernel(body, declared, source, expression, grid, block, shared, cluster, cooperative)
+        maps = tensor_maps or {}
+        return Kernel(body, declared, source, expression, grid, block, shared, cluster, cooperative, maps)
 
     return decorate
 

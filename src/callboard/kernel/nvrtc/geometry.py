@@ -7,6 +7,7 @@ import msgspec
 
 from callboard.core.errors import ShapeError
 from callboard.core.layout import shape_of
+from callboard.kernel.nvrtc.tensormap import TensorMap
 
 __all__ = ["HARD_CLUSTER", "PORTABLE_CLUSTER", "ClusterDim", "Geometry", "LaunchSpec", "geometry"]
 
@@ -49,6 +50,7 @@ class LaunchSpec(msgspec.Struct, frozen=True, array_like=True, cache_hash=True):
         shapes: Of the outputs, in order, where they are to be made.
         geometry: Its threads.
         cooperative: All blocks run at once, so that they can wait for each other.
+        maps: Positions, among the parameters, of arrays that are passed as tensor maps, and the maps.
     """
 
     name: str
@@ -57,6 +59,7 @@ class LaunchSpec(msgspec.Struct, frozen=True, array_like=True, cache_hash=True):
     names: tuple[str, ...] = ()
     shapes: tuple[tuple[int, ...], ...] = ()
     cooperative: bool = False
+    maps: tuple[tuple[int, TensorMap], ...] = ()
 
 
 def geometry(tag: str, grid: Any, block: Any, shared: int = 0, cluster: Any = None) -> Geometry:

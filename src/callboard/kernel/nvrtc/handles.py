@@ -4,7 +4,7 @@ Both stay valid when a context is lost: they hold the source, not a module, and 
 (from the cache on disk) and loads it again.
 """
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -18,8 +18,10 @@ from callboard.kernel.nvrtc.binding import bound
 from callboard.kernel.nvrtc.compile import Inspected, KernelAttributes, Occupancy, inspected
 from callboard.kernel.nvrtc.geometry import LaunchSpec, geometry
 from callboard.kernel.nvrtc.launch import Launched
+from callboard.kernel.nvrtc.mapped import check_maps, declared_maps
 from callboard.kernel.nvrtc.parameters import Parameters, parameters
 from callboard.kernel.nvrtc.source import Compiled, Source
+from callboard.kernel.nvrtc.tensormap import TensorMap
 
 __all__ = ["Answer", "Code", "KernelHandle", "Program"]
 
@@ -39,6 +41,7 @@ class Answer(Generic[T]):
         self._read = read
 
     def __await__(self) -> Generator[Any, None, T]:
+        yield from self._ref.__await__()  # its extents may not be known before
         found = self._ref.get()
         if not isinstance(found, np.ndarray):
             found = yield from found.__await__()
@@ -50,6 +53,7 @@ class Answer(Generic[T]):
         Raises:
             TimeoutError, RuntimeError: As of :meth:`callboard.Reply.result`.
         """
+        self._ref.result(timeout)
         found = self._ref.get()
         return self._read(found if isinstance(found, np.ndarray) else found.result(timeout))
 
@@ -76,18 +80,26 @@ class Code:
         self.inspect = inspect
         self.fields = fields
 
-    def kernel(self, name: str, params: str | None = None) -> "KernelHandle":
+    def kernel(
+        self, name: str, params: str | None = None, *, tensor_maps: Mapping[str, TensorMap] | None = None
+    ) -> "KernelHandle":
         """A kernel of it.
 
         Args:
             name: A name expression of a source (``"axpy<float>"``), the name in an image.
             params: Its parameters: :mod:`callboard.kernel.nvrtc.parameters`. None: they are what a launch passes; each
                 array counts as read and written, and numbers have to be NumPy's, whose dtypes say what is passed.
+            tensor_maps: Arrays that the kernel takes as tensor maps, by name (:func:`callboard.tensor_map`).
 
         Raises:
             ValueError: They are declared wrong; names the parameter.
         """
-        return KernelHandle(self, name, None if params is None else parameters(params))
+        if params is None:
+            if tensor_maps:
+                raise ValueError(f"{name}: tensor_maps name parameters; declare them")
+            return KernelHandle(self, name, None, {})
+        declared = parameters(params)
+        return KernelHandle(self, name, declared, declared_maps(declared, tensor_maps or {}))
 
 
 class Program(Code):
@@ -128,10 +140,11 @@ class KernelHandle:
         parameters: As declared; None where a launch says them.
     """
 
-    def __init__(self, code: Code, name: str, declared: Parameters | None) -> None:
+    def __init__(self, code: Code, name: str, declared: Parameters | None, maps: Mapping[str, TensorMap]) -> None:
         self.name = name
         self.parameters = declared
         self._code = code
+        self._maps = maps
 
     def __call__(
         self, grid: Any, block: Any, *args: Any, shared: int = 0, cluster: Any = None, cooperative: bool = False
@@ -178,7 +191,8 @@ class KernelHandle:
         else:
             shapes = self._declared(self.parameters, args, roles, kinds)
         names = () if self.parameters is None else tuple(one.name for one in self.parameters.all)
-        spec = LaunchSpec(self.name, tuple(kinds), threads, names, shapes, bool(cooperative))
+        maps = tuple((at, self._maps[one]) for at, one in enumerate(names) if one in self._maps)
+        spec = LaunchSpec(self.name, tuple(kinds), threads, names, shapes, bool(cooperative), maps)
         return self._code.launch(
             spec=spec,
             ins=tuple(roles["in"]),
@@ -215,6 +229,8 @@ class KernelHandle:
                 raise TypeError(f"{self.name}: {one.name} is {type(value).__name__}; pass a GpuRef (dev.put makes one)")
         layouts = {one.name: given[one.name].layout for one in wanted if isinstance(given[one.name], Operand)}
         found = bound(self.name, declared, layouts)
+        if self._maps:
+            check_maps(self.name, self._maps, given, found.outs, declared)
         for one in declared.all:
             dtype = found.dtypes[one.name]
             kinds.append(f"{one.kind} {dtype}" if one.is_array else dtype)

@@ -4,6 +4,8 @@ import re
 from functools import cache
 from importlib import resources
 
+from callboard.kernel.nvrtc.wgmma import wgmma_header
+
 __all__ = ["own_header", "with_own_headers"]
 
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*[<"]callboard/([\w.]+)[>"]', re.MULTILINE)
@@ -16,6 +18,8 @@ def own_header(name: str) -> str:
     Raises:
         FileNotFoundError: There is none of this name.
     """
+    if name == "wgmma.cuh":
+        return wgmma_header()
     return (resources.files("callboard.kernel.nvrtc") / "data" / name).read_text("utf-8")
 
 

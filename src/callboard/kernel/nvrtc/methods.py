@@ -1,13 +1,14 @@
 """The methods of ``dev.nvrtc``."""
 
 from collections.abc import Iterable, Mapping
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
 from callboard.core.mode import Mode
 from callboard.kernel.api import Api
 from callboard.kernel.nvrtc.compile import Compile, Inspect
+from callboard.kernel.nvrtc.decorated import Kernel
 from callboard.kernel.nvrtc.handles import Program
 from callboard.kernel.nvrtc.launch import Launch
 from callboard.kernel.nvrtc.source import CppStandard, source_of
@@ -21,6 +22,14 @@ class Methods(Api[Mode]):
     __slots__ = ()
 
     covers = frozenset({"compile", "inspect", "launch"})
+
+    def run(self, kernel: Kernel, *args: Any, **named: Any) -> Any:
+        """Launch a kernel of :func:`callboard.kernel` on this device: ``dev.nvrtc.run(step, x, 0.1)``.
+
+        As ``step(x, 0.1)``, which finds the device by its arrays. In a resident actor, ``ctx.device.nvrtc.run`` takes
+        arrays of torch, CuPy and NumPy, too.
+        """
+        return kernel.answer(self._submit(kernel.op(*args, **named)))
 
     def compile(
         self,

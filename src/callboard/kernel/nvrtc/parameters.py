@@ -140,7 +140,7 @@ def _declared(part: str) -> Declared:
         raise ValueError(f"{name}: an array needs a role, one of {', '.join(ROLES)}")
     if formula:
         raise ValueError(f"{name}: an array cannot be defined; give it a shape")
-    axes = tuple(axis.strip() for axis in shape.split(",")) if shape.strip() else ()
+    axes = tuple(_parts(shape))
     if ANY_SHAPE in axes and len(axes) > 1:
         raise ValueError(f"{name}: [...] stands alone; name the extents otherwise")
     for axis in axes:

@@ -1,6 +1,7 @@
 """``InferenceCascade``: each request runs through models of rising cost until one is sure of its answer."""
 
 import asyncio
+import logging
 import random
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -10,6 +11,7 @@ from callboard.actors.clock import Clock
 from callboard.patterns.batching.server import BatchingStats, DynamicBatchingServer
 from callboard.patterns.calling import deliverable
 from callboard.patterns.cascade.calibration import Calibration, calibrate
+from callboard.patterns.cascade.drift import Drift, DriftAlarm, DriftMonitor
 from callboard.patterns.cascade.stages import CascadeStage, OnError, clears, on_failure
 from callboard.patterns.entries import Entry, State
 from callboard.patterns.errors import DeadlineExceeded, QueueFull
@@ -20,6 +22,8 @@ __all__ = ["CascadeReply", "CascadeStats", "InferenceCascade", "StageStats"]
 
 T = TypeVar("T")
 R = TypeVar("R")
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -64,12 +68,14 @@ class CascadeStats(ServerStats):
         degraded: Requests that ended in a degraded answer.
         shadowed: Answers of earlier stages that were compared with the last stage's.
         agreed: Those of them that were equal.
+        drifted: What is not as it was calibrated, now; see :class:`DriftAlarm`.
         stages: Of each stage.
     """
 
     degraded: int
     shadowed: int
     agreed: int
+    drifted: tuple[str, ...]
     stages: tuple[StageStats, ...]
 
 
@@ -104,6 +110,8 @@ class InferenceCascade(RequestServer[T, CascadeReply[R]]):
             their answers, to be compared; 0 to 1.
         agree: Whether two answers are equal, for ``shadow``.
         seed: Of the choice of requests for ``shadow``.
+        drift: When an alarm is raised because answers escalate more or less often than by the calibration, or agree
+            more or less often in shadow runs than before; None: never.
         name: For errors and logs.
         clock: Tells the time; for tests.
 
@@ -118,6 +126,7 @@ class InferenceCascade(RequestServer[T, CascadeReply[R]]):
         shadow: float = 0.0,
         agree: Callable[[Any, Any], bool] = lambda a, b: bool(a == b),
         seed: int = 0,
+        drift: Drift | None = None,
         name: str = "cascade",
         clock: Clock | None = None,
     ) -> None:
@@ -134,6 +143,8 @@ class InferenceCascade(RequestServer[T, CascadeReply[R]]):
         self._shadow = shadow
         self._agree = agree
         self._random = random.Random(seed)
+        self._drift = drift
+        self._monitor = None if drift is None else DriftMonitor(drift, len(self._stages))
         self._answered, self._escalated, self._failures = ([0] * len(stages) for _ in range(3))
         self._degraded = self._shadowed = self._agreed = 0
 
@@ -155,6 +166,8 @@ class InferenceCascade(RequestServer[T, CascadeReply[R]]):
             raise ValueError(f"{len(found)} thresholds for {len(self._stages)} stages; all but the last have one")
         changed = [replace(stage, threshold=new) for stage, new in zip(self._stages, found, strict=False)]
         self._stages = (*changed, self._stages[-1])
+        if self._monitor is not None:
+            self._monitor.expect(None)
 
     async def calibrate(
         self,
@@ -202,6 +215,8 @@ class InferenceCascade(RequestServer[T, CascadeReply[R]]):
             budget=budget,
         )
         self.set(chosen.thresholds)
+        if self._monitor is not None:
+            self._monitor.expect(chosen.escalated)
         return chosen
 
     def stats(self) -> CascadeStats:
@@ -219,6 +234,7 @@ class InferenceCascade(RequestServer[T, CascadeReply[R]]):
             degraded=self._degraded,
             shadowed=self._shadowed,
             agreed=self._agreed,
+            drifted=() if self._monitor is None else self._monitor.drifted,
             stages=tuple(
                 StageStats(*each)
                 for each in zip(self._answered, self._escalated, self._failures, batching, strict=True)
@@ -302,6 +318,8 @@ class InferenceCascade(RequestServer[T, CascadeReply[R]]):
 
     def _answer(self, entry: Entry, flight: _Flight, reply: CascadeReply[Any]) -> None:
         self._answered[reply.stage_index] += 1
+        if self._monitor is not None and not reply.degraded:
+            self._alarm_of(self._monitor.answered(reply.stage_index))
         item, flight.future = entry.item, None
         early = not reply.degraded and reply.stage_index < len(self._stages) - 1
         self._succeed(entry, reply, self._clock.time())
@@ -318,12 +336,26 @@ class InferenceCascade(RequestServer[T, CascadeReply[R]]):
             agreed = self._agree(reply.response, stage.answer(future.result())[0])
             self._shadowed += 1
             self._agreed += agreed
+            if self._monitor is not None:
+                self._alarm_of(self._monitor.compared(bool(agreed)))
 
         try:
             work = (item, reply.response) if stage.draft else item
             self._servers[-1].submit_nowait(work, priority=-1).add_done_callback(compare, context=self._context)
         except Exception:  # no room for a run whose result is not awaited
             return
+
+    def _alarm_of(self, alarms: list[DriftAlarm]) -> None:
+        for alarm in alarms:
+            _log.warning(
+                "%s: %s is %.3f in the last %d answers, and %.3f is expected: calibrate again",
+                *(self.name, alarm.signal, alarm.observed, alarm.window, alarm.expected),
+            )
+            if self._drift is not None and self._drift.alarm is not None:
+                try:
+                    self._drift.alarm(alarm)
+                except Exception:  # of the user's hook: no request depends on it
+                    _log.exception("%s: the alarm of a drift failed", self.name)
 
     # -- life ----------------------------------------------------------------------------------------------------------
 

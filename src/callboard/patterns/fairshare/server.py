@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any, Literal, TypeVar
 
 from callboard.actors.clock import Cancellable, Clock
-from callboard.core.errors import ContextLost
+from callboard.core.errors import ContextLost, Withdrawn
 from callboard.patterns.batching.policy import SETTLE
 from callboard.patterns.calling import Executor, UserCall, deliverable
 from callboard.patterns.contract.options import RequestOptions
@@ -35,6 +35,8 @@ class FairShareScheduler(RequestServer[T, R]):
     While tenants have requests waiting, what they are served is proportional to their weights, in cost, whatever the
     number and the size of their requests. Nothing idles for it: a tenant that is alone gets everything. One that comes
     back after a pause has saved nothing up. See :class:`FairTree` for the algorithm and its bound.
+
+    A request that is cancelled while it runs cancels the call, if the function is asynchronous.
 
     Higher priorities come first, of all tenants. Within a tenant and a priority, the request with the earliest deadline
     comes first, then the one that was submitted first.
@@ -107,6 +109,7 @@ class FairShareScheduler(RequestServer[T, R]):
         self._block_timeout = block_timeout
         self._idempotent = idempotent
         self._workers: set[asyncio.Task[None]] = set()
+        self._running: dict[int, asyncio.Task[None]] = {}  # by the number of a request: what calls the function for it
         self._starting = False  # a worker was made and has not looked at the queue
         self._timer: tuple[float, Cancellable] | None = None
         self._dispatched = self._repeated = self._ended_calls = 0
@@ -190,6 +193,14 @@ class FairShareScheduler(RequestServer[T, R]):
     def _no_room(self, entry: Entry) -> Exception:
         return self._policy.full(entry, self._retry_after())
 
+    def _close_entry(self, entry: Entry, reason: str) -> Any:
+        future = super()._close_entry(entry, reason)
+        worker = self._running.get(entry.number) if reason == "cancelled" and not self._call.on_thread else None
+        if worker is not None and worker is not asyncio.current_task():
+            del self._running[entry.number]
+            worker.cancel()  # what it waits for is of no use any more
+        return future
+
     def _leave(self, entry: Entry) -> None:
         self._policy.remove(entry, self._clock.time())
         if self._policy.blocked and self._policy.admit_blocked():
@@ -260,14 +271,22 @@ class FairShareScheduler(RequestServer[T, R]):
         self._dispatched += 1
         item, value = entry.item, None
         error: Exception | None = None
+        worker = asyncio.current_task()
+        assert worker is not None
+        self._running[entry.number] = worker
         try:
             value = await self._feed(entry, await self._call(item), keep=callable(self._charge))
         except Exception as e:  # the user's function may raise anything: its request ends in that
             error = deliverable(e)
-        except BaseException:  # cancelled, by stop() or with its loop, or Ctrl-C: what it ran has no other end
-            self._policy.finish(entry, entry.cost, self._clock.time())
-            self._fail(entry, self._stopped(), "stopped")
-            raise
+        except BaseException as e:  # cancelled, by its caller, by stop() or with its loop, or Ctrl-C
+            left = isinstance(e, asyncio.CancelledError) and entry.number not in self._running
+            if not (left and worker.uncancel() == 0):
+                self._policy.finish(entry, entry.cost, self._clock.time())
+                self._fail(entry, self._stopped(), "stopped")  # it has no other end
+                raise
+            error = Withdrawn(f"{self.name}: the caller has left")  # for the charge
+        finally:
+            self._running.pop(entry.number, None)
         ended = self._clock.time()
         self._busy += ended - now
         self._ended_calls += 1

@@ -6,7 +6,7 @@ from callboard.actors.errors import AccelError
 
 __all__ = ["Phase", "SwapFailed", "SwapInProgress", "UnknownVersion"]
 
-Phase = Literal["load", "warm", "check", "canary"]
+Phase = Literal["plan", "load", "update", "warm", "check", "canary"]
 
 
 class SwapFailed(AccelError):
@@ -14,9 +14,13 @@ class SwapFailed(AccelError):
 
     Attributes:
         version: The new version.
-        phase: ``"load"``: ``load`` raised, or what it returned cannot be called. ``"warm"``: a warm-up call raised.
-            ``"check"``: a golden item gave a wrong response, or raised. ``"canary"``: too many of its requests failed.
-        unload_error: What unloading it raised; None where that went well, or nothing was loaded.
+        phase: ``"plan"``: there is no room for it beside the active one, and it cannot be swapped in place; nothing was
+            touched. ``"update"``: putting its weights into the loaded model failed; those of the active version were
+            put back. ``"load"``: ``load`` raised, or what it returned cannot be called. ``"warm"``: a warm-up call
+            raised. ``"check"``: a golden item gave a wrong response, or raised. ``"canary"``: too many of its requests
+            failed.
+        unload_error: What unloading it raised, or putting the old weights back; None where that went well, or nothing
+            was loaded.
     """
 
     def __init__(

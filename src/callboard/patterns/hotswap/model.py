@@ -8,7 +8,7 @@ from callboard.patterns.calling import Executor, UserCall
 from callboard.patterns.hotswap.versions import ModelVersion
 from callboard.patterns.server import RequestServer
 
-__all__ = ["LoadedModel", "made_by", "unload"]
+__all__ = ["LoadedModel", "made_by", "to_the_end", "unload"]
 
 
 class LoadedModel:
@@ -54,6 +54,15 @@ class LoadedModel:
         found = await self(item)
         return await found.get() if isinstance(found, GpuRef) else found
 
+    async def update(self, settings: ModelVersion) -> None:
+        """Put the weights of a version into it. Cancelled meanwhile, this waits for the end.
+
+        Raises:
+            Exception: Of ``update``.
+        """
+        assert settings.update is not None
+        await to_the_end(UserCall(settings.update, "auto", 1), self._made)
+
     async def unload(self, settings: ModelVersion) -> None:
         """Unload it: no request runs on it any more.
 
@@ -77,6 +86,22 @@ async def made_by(settings: ModelVersion) -> Any:
         await asyncio.wait({work})
         if not work.cancelled() and work.exception() is None:
             await unload(work.result(), settings)
+        raise
+    finally:
+        call.close()
+
+
+async def to_the_end(call: UserCall, *arguments: Any) -> Any:
+    """Call it, and close it. Where this is cancelled and the call is on a thread, it is waited for."""
+    work = asyncio.ensure_future(call(*arguments))
+    try:
+        return await asyncio.shield(work)
+    except asyncio.CancelledError:
+        if not call.on_thread:
+            work.cancel()
+        await asyncio.wait({work})
+        if not work.cancelled():
+            work.exception()
         raise
     finally:
         call.close()

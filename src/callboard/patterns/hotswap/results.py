@@ -38,8 +38,11 @@ class SwapReport:
         flip_seconds: During which neither version could start a request.
         drain_seconds: From the flip until no request ran on the previous version.
         unload_seconds: Of unloading.
+        update_seconds: Of putting its weights into the loaded model; 0 where it was loaded beside that.
+        in_place: Whether that was done.
         unloaded: Versions that were unloaded.
-        unload_errors: What that raised, by version. Such a version counts as unloaded all the same.
+        unload_errors: What that raised, by version, or :class:`MemoryKept`. Such a version counts as unloaded all
+            the same.
     """
 
     version: str
@@ -52,6 +55,8 @@ class SwapReport:
     flip_seconds: float = 0.0
     drain_seconds: float = 0.0
     unload_seconds: float = 0.0
+    update_seconds: float = 0.0
+    in_place: bool = False
     unloaded: tuple[str, ...] = ()
     unload_errors: tuple[tuple[str, Exception], ...] = ()
 

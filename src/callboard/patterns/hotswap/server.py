@@ -11,8 +11,9 @@ from callboard.patterns.entries import Entry, State
 from callboard.patterns.errors import DeadlineExceeded, QueueFull, ServerStopped
 from callboard.patterns.hotswap.canary import Canary
 from callboard.patterns.hotswap.errors import SwapInProgress
+from callboard.patterns.hotswap.memory import DeviceMemory
 from callboard.patterns.hotswap.results import HotSwapReply, HotSwapStats, SwapReport
-from callboard.patterns.hotswap.swapping import Swapper
+from callboard.patterns.hotswap.swapping import SwapMode, Swapper
 from callboard.patterns.hotswap.versions import ModelVersion, Version, VersionBook, VersionState, VersionStats
 from callboard.patterns.server import STOP_TIMEOUT, RequestServer
 from callboard.patterns.stats import Histogram
@@ -44,6 +45,9 @@ class ModelHotSwapServer(RequestServer[T, HotSwapReply[R]]):
         first: The version that is loaded by ``start``.
         keep: Versions that stay loaded beside the active one, so that going back to them takes no loading.
         history: Versions that are remembered when they are not loaded, so that they can be activated again.
+        memory: What is free where versions are loaded. A version whose ``memory`` does not fit beside the active one is
+            then swapped in place, or refused before anything is touched; and one that was unloaded and has not given
+            its memory back is reported (:class:`MemoryKept`, in ``unload_errors``).
         concurrent_swaps: What happens to a swap while another one runs: ``"wait"``: it waits for its turn, in the order
             of the calls. ``"refuse"``: it fails with :class:`SwapInProgress`.
         key: Finds the key of an item. With a canary, requests of equal keys all go to it, or none of them does.
@@ -68,6 +72,7 @@ class ModelHotSwapServer(RequestServer[T, HotSwapReply[R]]):
         *,
         keep: int = 0,
         history: int = 8,
+        memory: DeviceMemory | None = None,
         concurrent_swaps: Literal["wait", "refuse"] = "wait",
         key: Callable[[T], Hashable] | None = None,
         max_concurrent: int | None = None,
@@ -94,7 +99,7 @@ class ModelHotSwapServer(RequestServer[T, HotSwapReply[R]]):
         self._block_timeout = block_timeout
         self._line = WaitingLine(Limits(max_queue, None, OverflowPolicy(overflow)), ageing)
         self._book = VersionBook(keep, history)
-        self._swapper = Swapper(self._book, self._clock, executor, max_concurrent or 1, self._pump)
+        self._swapper = Swapper(self._book, self._clock, executor, max_concurrent or 1, memory, self._pump)
         self._turn = asyncio.Lock()
         self._swaps: set[asyncio.Task[SwapReport]] = set()
         self._calls: dict[asyncio.Task[None], Version] = {}
@@ -103,7 +108,7 @@ class ModelHotSwapServer(RequestServer[T, HotSwapReply[R]]):
 
     # -- for users -----------------------------------------------------------------------------------------------------
 
-    async def swap(self, version: ModelVersion, *, canary: Canary | None = None) -> SwapReport:
+    async def swap(self, version: ModelVersion, *, canary: Canary | None = None, mode: SwapMode = "auto") -> SwapReport:
         """Make a new version the active one; returns when the old one was drained and unloaded.
 
         Cancelled before the flip, the swap is undone. Cancelled after it, it goes on without its caller.
@@ -111,6 +116,10 @@ class ModelHotSwapServer(RequestServer[T, HotSwapReply[R]]):
         Args:
             version: The new one. Its name may be that of a version that is not loaded any more.
             canary: Try it on a share of the requests before the flip; too many errors withdraw it.
+            mode: ``"beside"``: it is loaded beside the active version. ``"in_place"``: requests wait until those that
+                run have ended, then its ``update`` puts its weights into the loaded model, golden items are checked,
+                and the weights of the active version are put back where that fails. ``"auto"``: beside, unless
+                ``memory`` says that there is no room.
 
         Raises:
             SwapFailed: Before the flip; the old version is still active.
@@ -119,25 +128,25 @@ class ModelHotSwapServer(RequestServer[T, HotSwapReply[R]]):
             ServerStopped: The server has stopped, is draining, or stopped before the swap was done.
             RuntimeError: Called on another loop than the server's.
         """
-        return await self._swap(lambda: self._book.add(version), canary)
+        return await self._swap(lambda: self._book.add(version), canary, mode)
 
-    async def activate(self, version: str, *, canary: Canary | None = None) -> SwapReport:
+    async def activate(self, version: str, *, canary: Canary | None = None, mode: SwapMode = "auto") -> SwapReport:
         """The same with a version that was loaded before: at once if it still is, else it is loaded again.
 
         Raises:
             UnknownVersion: There is no such version, or it was forgotten.
             SwapFailed, SwapInProgress, ServerStopped, RuntimeError: As :meth:`swap`.
         """
-        return await self._swap(lambda: self._book.find(version), canary)
+        return await self._swap(lambda: self._book.find(version), canary, mode)
 
-    async def rollback(self) -> SwapReport:
+    async def rollback(self, *, mode: SwapMode = "auto") -> SwapReport:
         """Activate the version that was active before the active one; doing so again goes back further.
 
         Raises:
             UnknownVersion: There is none, or it was forgotten.
             SwapFailed, SwapInProgress, ServerStopped, RuntimeError: As :meth:`swap`.
         """
-        return await self._swap(lambda: self._book.previous, None, back=True)
+        return await self._swap(lambda: self._book.previous, None, mode, back=True)
 
     @property
     def active_server(self) -> RequestServer[Any, Any] | None:
@@ -170,7 +179,11 @@ class ModelHotSwapServer(RequestServer[T, HotSwapReply[R]]):
 
     # -- swaps ---------------------------------------------------------------------------------------------------------
 
-    async def _swap(self, find: Callable[[], Version], canary: Canary | None, *, back: bool = False) -> SwapReport:
+    async def _swap(
+        self, find: Callable[[], Version], canary: Canary | None, mode: SwapMode, *, back: bool = False
+    ) -> SwapReport:
+        if mode not in ("auto", "beside", "in_place"):
+            raise ValueError(f'mode must be "auto", "beside" or "in_place", but is {mode!r}')
         if self._closing or self._loop is None:
             raise self._refusal()
         if asyncio.get_running_loop() is not self._loop:
@@ -188,7 +201,7 @@ class ModelHotSwapServer(RequestServer[T, HotSwapReply[R]]):
                 version = find()
                 if version is self._book.active:
                     return SwapReport(version.name, version.name, self._book.generation)
-                return await self._swapper.swap(version, canary=canary, back=back, flipped=flip)
+                return await self._swapper.swap(version, canary=canary, back=back, mode=mode, flipped=flip)
 
         task = self._loop.create_task(take_turn(), name=f"{self.name}: swap", context=self._context.copy())
         self._swaps.add(task)
@@ -240,7 +253,7 @@ class ModelHotSwapServer(RequestServer[T, HotSwapReply[R]]):
 
     def _pump(self) -> None:
         """Start the requests that can start, and let those in that wait for room in the queue."""
-        if self._loop is None or self._stopping is not None or self._book.active is None:
+        if self._loop is None or self._stopping is not None or self._book.active is None or self._swapper.holds:
             return
         while self._start_next() or self._line.admit_blocked():
             pass

@@ -1,21 +1,27 @@
 """``Swapper``: the steps of one swap, from loading the new version to unloading the old one."""
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 from callboard.actors.clock import Clock
 from callboard.patterns.calling import Executor, UserCall, deliverable
 from callboard.patterns.hotswap.canary import Canary, Trial
 from callboard.patterns.hotswap.errors import Phase, SwapFailed
 from callboard.patterns.hotswap.golden import mismatch
+from callboard.patterns.hotswap.memory import DeviceMemory
 from callboard.patterns.hotswap.model import LoadedModel, made_by, unload
 from callboard.patterns.hotswap.results import SwapReport
 from callboard.patterns.hotswap.versions import Version, VersionBook, VersionState
 
-__all__ = ["Swapper"]
+__all__ = ["SwapMode", "Swapper"]
+
+SwapMode = Literal["auto", "beside", "in_place"]
+
+_log = logging.getLogger(__name__)
 
 
 class Swapper:
@@ -24,42 +30,64 @@ class Swapper:
     Attributes:
         canary: The version that gets a share of the requests now, and its trial.
         failures: Swaps that ended in ``SwapFailed``.
+        holds: No request is to start: the weights of the active model are being replaced.
 
     Args:
         book: The versions.
         clock: Tells the time.
         executor, threads: For the models; see :class:`LoadedModel`.
+        memory: Where versions are loaded; None: every version is taken to fit.
         changed: Called when requests may start that could not before.
     """
 
     def __init__(
-        self, book: VersionBook, clock: Clock, executor: Executor, threads: int, changed: Callable[[], None]
+        self,
+        book: VersionBook,
+        clock: Clock,
+        executor: Executor,
+        threads: int,
+        memory: DeviceMemory | None,
+        changed: Callable[[], None],
     ) -> None:
         self._book, self._clock = book, clock
         self._executor: Executor = executor
         self._threads = threads
+        self._memory = memory
         self._changed = changed
         self._decided: asyncio.Future[None] | None = None
         self._seconds: dict[str, Any] = {}
         self.canary: tuple[Version, Trial] | None = None
         self.failures = 0
+        self.holds = False
 
     async def swap(
-        self, version: Version, *, canary: Canary | None, back: bool, flipped: Callable[[], None]
+        self, version: Version, *, canary: Canary | None, back: bool, mode: SwapMode, flipped: Callable[[], None]
     ) -> SwapReport:
         """Load, warm up and check a version unless it is loaded, try it, flip, drain and unload the previous one.
+
+        Or put its weights into the loaded model, between requests.
 
         Args:
             version: Of the book.
             canary: How it is tried on requests; None: not at all.
             back: It is the book's ``previous``.
+            mode: Which of the two.
             flipped: Called at the flip, after which the swap cannot fail.
 
         Raises:
             SwapFailed: Before the flip; the active version is still active.
         """
         self._seconds = {}
-        phase: Phase = "load"
+        phase: Phase = "plan"
+        try:
+            in_place = await self._planned(version, mode, canary)
+        except Exception as e:  # of the user's `free`, or the plan
+            self.failures += 1
+            self._book.unloaded(version, VersionState.FAILED)
+            raise SwapFailed(f"version {version.name!r} was not activated: {e}", version.name, phase) from e
+        if in_place:
+            return await self._replace_weights(version, back, flipped)
+        phase = "load"
         try:
             for phase in phases_of(version):
                 with self._timed(phase):
@@ -85,6 +113,85 @@ class Swapper:
         if old is not None:
             report = await self._retire(old, report)
         return replace(report, **{f"{phase}_seconds": seconds for phase, seconds in self._seconds.items()})
+
+    async def _planned(self, version: Version, mode: SwapMode, canary: Canary | None) -> bool:
+        """Whether the swap is to be in place.
+
+        Raises:
+            Exception: It can be neither that nor beside the active version.
+        """
+        old = self._book.active
+        if version.model is not None:
+            return False
+        why = None
+        if old is None:
+            why = "there is no active version that could give its place"
+        elif version.settings.update is None or old.settings.update is None:
+            lacking = version if version.settings.update is None else old
+            why = f"version {lacking.name!r} has no `update`, which puts its weights into a loaded model"
+        elif canary is not None:
+            why = "a canary needs both versions at the same time"
+        if mode == "in_place":
+            if why is not None:
+                raise ValueError(why)
+            return True
+        if self._memory is None:
+            return False
+        free = await self._memory.measure()
+        lacks = self._memory.lacks(version.settings.memory, free)
+        if lacks and mode == "auto" and why is None:
+            return True
+        if lacks:
+            text = f"it needs {version.settings.memory} bytes, and {free} are free: {lacks} are missing"
+            raise MemoryError(f"{text}; {why or 'mode is beside'}")
+        return False
+
+    async def _replace_weights(self, version: Version, back: bool, flipped: Callable[[], None]) -> SwapReport:
+        old = self._book.active
+        assert old is not None
+        phase: Phase = "update"
+        self.holds = True
+        version.state = VersionState.LOADING
+        try:
+            with self._timed("drain"):
+                await self._idle(old)
+            version.model = old.model
+            try:
+                with self._timed(phase):
+                    await old.model.update(version.settings)
+                phase = "check"
+                with self._timed(phase):
+                    await self._check(version)
+            except BaseException as e:  # a cancellation, too
+                error = await self._put_back(version, old)
+                if not isinstance(e, Exception):
+                    raise
+                self.failures += 1
+                raise SwapFailed(
+                    f"version {version.name!r} was not activated: {phase} failed: {e!r}", version.name, phase, error
+                ) from e
+            self._book.activate(version, back=back)
+            self._book.unloaded(old, VersionState.UNLOADED)
+            flipped()
+        finally:
+            if version.state is VersionState.LOADING:  # it was cancelled before anything was touched
+                self._book.unloaded(version, VersionState.FAILED)
+            self.holds = False
+            self._changed()
+        seconds = {f"{phase}_seconds": seconds for phase, seconds in self._seconds.items()}
+        return SwapReport(version.name, old.name, self._book.generation, in_place=True, **seconds)
+
+    async def _put_back(self, version: Version, old: Version) -> Exception | None:
+        """The weights of the active version go back; gives what that raised, after which there is no active version."""
+        model = old.model
+        self._book.unloaded(version, VersionState.FAILED)
+        try:
+            await model.update(old.settings)
+        except Exception as e:  # of the user's `update`: nobody knows what is in the model
+            self._book.active = None
+            _log.error("the weights of version %s could not be put back: %r; requests wait for a swap", old.name, e)
+            return await self.unload(old, VersionState.FAILED) or deliverable(e)
+        return None
 
     @contextmanager
     def _timed(self, phase: str) -> Iterator[None]:
@@ -179,11 +286,15 @@ class Swapper:
                 version.idle = None
 
     async def unload(self, version: Version, state: VersionState) -> Exception | None:
-        """Unload a version, if it is loaded; gives what that raised."""
-        model = version.model
+        """Unload a version, if it is loaded; gives what that raised, or that its memory did not come back."""
+        model, memory, needed = version.model, self._memory, version.settings.memory
+        proves = memory if model is not None and needed else None
         try:
+            before = 0 if proves is None else await proves.measure()
             if model is not None:
                 await model.unload(version.settings)
+            if proves is not None:
+                return proves.kept(version.name, needed, before, await proves.measure())
         except Exception as e:  # the user's unload: the model is given up all the same
             return deliverable(e)
         finally:

@@ -26,6 +26,9 @@ class ModelVersion:
         warmup: Items for calls before the first request; their responses are dropped.
         golden: Pairs of an item and its expected response. The structure, shape and dtype of the response must be
             equal, and it must be finite where the expected one is.
+        update: Puts the weights of this version into the loaded model of another one, in place, so that captured graphs
+            and addresses stay valid: ``update(model)`` gets what that one's ``load`` made. No request runs meanwhile.
+        memory: Bytes that it needs on the device; 0 is unknown.
         check: Gets response and expected response of each golden pair. False, or an exception, refuses the version.
     """
 
@@ -35,11 +38,15 @@ class ModelVersion:
     warmup: Sequence[Any] = ()
     golden: Sequence[tuple[Any, Any]] = ()
     check: Callable[[Any, Any], bool] | None = None
+    update: Callable[[Any], Any] | None = None
+    memory: int = 0
 
     def __post_init__(self) -> None:
         if not self.version:
             raise ValueError("the name of a version is empty")
-        for name in ("load", "unload", "check"):
+        if self.memory < 0:
+            raise ValueError(f"memory of version {self.version!r} must be at least 0 bytes, but is {self.memory}")
+        for name in ("load", "unload", "check", "update"):
             given = getattr(self, name)
             if not callable(given) and (name == "load" or given is not None):
                 raise TypeError(f"{name} of version {self.version!r} is {given!r}, which cannot be called")

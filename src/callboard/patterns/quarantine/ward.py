@@ -95,7 +95,7 @@ class Ward:
         attempt = self._attempts[entry.number] = asyncio.get_running_loop().create_future()
         try:
             self._server.admit_warded(entry, again=again, may_block=may_block)
-        except BaseException:
+        except BaseException:  # it was refused
             del self._attempts[entry.number]
             raise
         await attempt

@@ -14,6 +14,7 @@ from callboard.patterns.entries import Entry, State
 from callboard.patterns.errors import QueueFull
 from callboard.patterns.quarantine.guard import Quarantine
 from callboard.patterns.quarantine.ward import Ward
+from callboard.patterns.replicas.autoscale import Autoscale
 from callboard.patterns.replicas.binding import Binding
 from callboard.patterns.replicas.ejection import Ejection, Outcome
 from callboard.patterns.replicas.errors import NoReplica
@@ -23,6 +24,7 @@ from callboard.patterns.replicas.member import Member
 from callboard.patterns.replicas.picking import ReplicaLoad, ReplicaPolicy, picker_of
 from callboard.patterns.replicas.replica import NotSent, Seat, fault_of_replica
 from callboard.patterns.replicas.router import Router
+from callboard.patterns.replicas.scaling import Scaling
 from callboard.patterns.replicas.seats import Given, Make, Seats
 from callboard.patterns.replicas.stats import PoolStats, ReplicaStats
 from callboard.patterns.server import STOP_TIMEOUT, RequestServer
@@ -64,6 +66,8 @@ class ModelReplicaPool(RequestServer[T, R]):
         hedging: When a request that takes long is run on a second replica too. When one run has given the value, the
             other is cancelled; on a thread it goes on, and keeps its place until it has ended. Needs ``idempotent``.
             None: never.
+        autoscale: How many replicas there are, by how long requests wait; it needs ``make``. None: only :meth:`scale`
+            changes that.
         idempotent: A request may run more than once. One whose run fails because of its replica is then queued again,
             in its old place, and preferably runs on another.
         attempts: Runs of a request at most, without hedges. Also a call that a resident actor has refused, so that
@@ -105,6 +109,7 @@ class ModelReplicaPool(RequestServer[T, R]):
         max_ongoing: int = 1,
         ejection: Ejection | None = Ejection(),  # noqa: B008 -- frozen
         hedging: Hedging | None = None,
+        autoscale: Autoscale | None = None,
         idempotent: bool = False,
         attempts: int = 2,
         fault: Callable[[Exception], bool] = fault_of_replica,
@@ -130,6 +135,8 @@ class ModelReplicaPool(RequestServer[T, R]):
             raise ValueError(f"block_timeout must be positive seconds or None, but is {block_timeout}")
         if isinstance(replicas, int) and (replicas < 1 or make is None):
             raise ValueError(f"{replicas} replicas: at least one is needed, and `make=`, which makes them")
+        if autoscale is not None and make is None:
+            raise ValueError("autoscale needs `make=`, which makes replicas")
         if not replicas:
             raise ValueError("replicas is empty: give at least one, or a number and `make=`")
         if policy == ReplicaPolicy.CONSISTENT_HASH and key is None:
@@ -149,6 +156,9 @@ class ModelReplicaPool(RequestServer[T, R]):
         self._first = replicas if isinstance(replicas, int) else 0
         self._runs: set[Run] = set()
         self._woken = False
+        self._scaling: Scaling | None = None
+        if autoscale is not None:
+            self._scaling = Scaling(name, autoscale, max_ongoing, self._clock, self._seats.scale, self._seen)
         self._repeated = self._hedges_won = 0
         self._queue_time = Histogram()
         for given in [] if isinstance(replicas, int) else replicas:
@@ -170,6 +180,8 @@ class ModelReplicaPool(RequestServer[T, R]):
             except BaseException:  # a cancellation, too
                 await self.stop()
                 raise
+        if self._scaling is not None:
+            self._scaling.start()
         return self
 
     async def scale(self, n: int) -> None:
@@ -240,10 +252,15 @@ class ModelReplicaPool(RequestServer[T, R]):
             queue_time=self._queue_time.snapshot(),
             total_time=self._total_time.snapshot(),
             repeated=self._repeated,
+            scaled=0 if self._scaling is None else self._scaling.scaled,
             hedged=self._binding.hedged,
             hedges_won=self._hedges_won,
             replicas=tuple(ReplicaStats.of(each) for each in self._router.members),
         )
+
+    def _seen(self) -> tuple[int, float | None]:
+        """How many replicas there are, and when the request that waits longest was submitted."""
+        return len(self._router.members), min((entry.arrived for entry in self._line.entries()), default=None)
 
     # -- requests ------------------------------------------------------------------------------------------------------
 
@@ -335,6 +352,8 @@ class ModelReplicaPool(RequestServer[T, R]):
             if not job.attempts:
                 job.began = now
                 self._queue_time.add(now - job.entry.arrived)
+                if self._scaling is not None:
+                    self._scaling.began(now - job.entry.arrived)
             job.attempts += 1
         self._router.begin(member)
         seat = self._seats[member]
@@ -344,6 +363,8 @@ class ModelReplicaPool(RequestServer[T, R]):
         run = Run(job, seat, task, now, hedge)
         job.runs.append(run)
         self._runs.add(run)
+        if self._scaling is not None:
+            self._scaling.running(len(self._runs), now)
         task.add_done_callback(partial(self._ended, run))
 
     async def _answer(self, seat: Seat, entry: Entry) -> Any:
@@ -353,6 +374,8 @@ class ModelReplicaPool(RequestServer[T, R]):
         """A run has ended, however that was."""
         self._runs.discard(run)
         job, member, now = run.job, run.member, self._clock.time()
+        if self._scaling is not None:
+            self._scaling.running(len(self._runs), now)
         seconds = now - run.started
         if run.taken_away:
             self._router.end(member, Outcome.UNKNOWN, 0.0, now)
@@ -444,6 +467,8 @@ class ModelReplicaPool(RequestServer[T, R]):
 
     async def _end_work(self) -> None:
         self._binding.end()
+        if self._scaling is not None:
+            self._scaling.end()
         tasks = {run.task for run in self._runs}
         for run in self._runs:
             if not run.seat.call.on_thread:

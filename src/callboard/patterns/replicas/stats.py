@@ -57,11 +57,13 @@ class PoolStats(ServerStats):
     Attributes:
         repeated: Requests that were put back into the queue after a run had failed, or had not begun.
         hedged: Requests that were run on a second replica, because the first took long.
+        scaled: How often it was given more or fewer replicas by its ``autoscale``.
         hedges_won: Those whose second run ended first.
         replicas: Each replica's own, in the order of their places.
     """
 
     repeated: int
     hedged: int
+    scaled: int
     hedges_won: int
     replicas: tuple[ReplicaStats, ...]

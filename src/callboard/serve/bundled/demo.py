@@ -21,8 +21,8 @@ TENANTS = {"free": 1.0, "paid": 3.0}
 BUCKET = 16
 """Tokens: texts whose lengths differ by less share batches."""
 MAX_BATCH = 64
-BATCH_TOKENS = 1024
-"""Tokens of a batch at most: beyond that, a batch takes as long as its texts one by one."""
+BATCH_TOKENS = {"cpu": 1024, "cuda": 16384}
+"""Tokens of a batch at most, by backend: beyond that, a batch takes as long as its texts one by one."""
 MAX_QUEUE = 4096
 """Texts that wait at most."""
 CLOSE = 1e-4
@@ -74,7 +74,7 @@ def encoder(device: cb.Device, folder: Path, golden: Sequence[tuple[list[int], A
 
     async def load() -> Batcher:
         actor = await device.actor_of(cb.Props(MiniLM, str(folder)), wait=True)
-        server = batched(functools.partial(actor.call, MiniLM.embed))
+        server = batched(functools.partial(actor.call, MiniLM.embed), max_tokens=BATCH_TOKENS.get(device.backend, 1024))
         actors[server] = actor
         return server
 
@@ -88,11 +88,14 @@ def encoder(device: cb.Device, folder: Path, golden: Sequence[tuple[list[int], A
     return cb.ModelVersion("1", load, unload=unload, golden=golden, check=close if golden else None)
 
 
-def batched(embed: Callable[[list[list[int]]], Awaitable[Array] | Array], *, idempotent: bool = True) -> Batcher:
+def batched(
+    embed: Callable[[list[list[int]]], Awaitable[Array] | Array], *, max_tokens: int = 1024, idempotent: bool = True
+) -> Batcher:
     """Batches of texts of like lengths for ``embed``, which gets lists of tokens.
 
     Args:
         embed: The function.
+        max_tokens: Of a batch.
         idempotent: Those that a lost context had are run again, once.
     """
     return cb.DynamicBatchingServer(
@@ -100,7 +103,7 @@ def batched(embed: Callable[[list[list[int]]], Awaitable[Array] | Array], *, ide
         max_batch=MAX_BATCH,
         bucket=lambda tokens: len(tokens) // BUCKET,
         cost=len,
-        max_batch_cost=BATCH_TOKENS,
+        max_batch_cost=max_tokens,
         max_queue=MAX_QUEUE,
         idempotent=idempotent,
         name=MODEL,

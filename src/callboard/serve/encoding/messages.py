@@ -11,7 +11,7 @@ from callboard.serve.encoding.payload import from_binary, from_json, to_binary, 
 from callboard.serve.errors import BadRequest
 from callboard.serve.tensors import Array, Tensor
 
-__all__ = ["HEADER_LENGTH", "InferRequest", "encoded", "parsed"]
+__all__ = ["HEADER_LENGTH", "InferBody", "InferRequest", "encoded", "parsed"]
 
 HEADER_LENGTH = "inference-header-content-length"
 """The HTTP header that says where the JSON of a message ends and raw tensor data begin."""
@@ -33,7 +33,9 @@ class _Output(msgspec.Struct):
     parameters: dict[str, Any] = {}
 
 
-class _Body(msgspec.Struct):
+class InferBody(msgspec.Struct):
+    """The JSON of an inference request."""
+
     inputs: list[_Input]
     id: str = ""
     parameters: dict[str, Any] = {}
@@ -58,7 +60,7 @@ class InferRequest(msgspec.Struct, frozen=True):
     timeout: float | None
 
 
-_decoder = msgspec.json.Decoder(_Body)
+_decoder = msgspec.json.Decoder(InferBody)
 
 
 def parsed(body: memoryview, header_length: str | None, inputs: list[Tensor], outputs: list[Tensor]) -> InferRequest:
@@ -105,7 +107,7 @@ def _end_of_json(header_length: str | None, size: int) -> int:
     return int(header_length)
 
 
-def _arrays(request: _Body, raw: memoryview, inputs: list[Tensor]) -> tuple[Array, ...]:
+def _arrays(request: InferBody, raw: memoryview, inputs: list[Tensor]) -> tuple[Array, ...]:
     known = {tensor.name: tensor for tensor in inputs}
     found: dict[str, Array] = {}
     position = 0

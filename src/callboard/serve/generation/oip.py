@@ -13,7 +13,7 @@ from callboard.serve.errors import BadRequest, HttpError, Refusal
 from callboard.serve.generation.events import Events, event, events_of
 from callboard.serve.generation.model import Asked, Generation, TextModel
 
-__all__ = ["generate", "generate_stream"]
+__all__ = ["GenerateRequest", "generate", "generate_stream"]
 
 
 class _Parameters(msgspec.Struct, forbid_unknown_fields=True):
@@ -28,7 +28,9 @@ class _Parameters(msgspec.Struct, forbid_unknown_fields=True):
     frequency_penalty: float = 0.0
 
 
-class _Request(msgspec.Struct, forbid_unknown_fields=True):
+class GenerateRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """The body of ``generate`` and ``generate_stream``."""
+
     text_input: str
     id: str = ""
     parameters: _Parameters = msgspec.field(default_factory=_Parameters)
@@ -56,7 +58,7 @@ def _begun(app: App, request: Request, body: memoryview) -> tuple[Generation, di
     if not isinstance(model, TextModel):
         raise HttpError(f"model {model.name!r} does not generate text", 404)
     model.check_ready()
-    asked: _Request = decode_json(body, _Request)
+    asked: GenerateRequest = decode_json(body, GenerateRequest)
     given = asked.parameters
     for name, neutral in NEUTRAL.items():
         if getattr(given, name) != neutral:

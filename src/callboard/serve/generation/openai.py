@@ -15,7 +15,7 @@ from callboard.serve.errors import BadRequest, HttpError
 from callboard.serve.generation.events import Events, event, events_of
 from callboard.serve.generation.model import Asked, Generation, TextModel
 
-__all__ = ["chat", "completions"]
+__all__ = ["ChatRequest", "CompletionRequest", "chat", "completions"]
 
 DEFAULT_TOKENS = 16
 """``max_tokens`` of ``/v1/completions`` where the client says nothing, as OpenAI has it."""
@@ -77,7 +77,9 @@ NEUTRAL: dict[str, Any] = {
 }
 
 
-class _CompletionRequest(_Request, kw_only=True):
+class CompletionRequest(_Request, kw_only=True):
+    """The body of ``/v1/completions``."""
+
     prompt: str | list[str | int | list[int]]
     best_of: int | None = 1
     echo: bool | None = False
@@ -104,7 +106,9 @@ class _ResponseFormat(msgspec.Struct):
     type: Literal["text"] = "text"
 
 
-class _ChatRequest(_Request, kw_only=True):
+class ChatRequest(_Request, kw_only=True):
+    """The body of ``/v1/chat/completions``."""
+
     messages: list[dict[str, Any]]
     max_completion_tokens: int | None = None
     logprobs: bool | None = False
@@ -135,7 +139,7 @@ FIRST_DELTA: Any = {"delta": {"role": "assistant", "content": ""}}
 
 async def completions(app: App, request: Request, body: memoryview) -> Body | Events:
     """Continue a text."""
-    asked: _CompletionRequest = decode_json(body, _CompletionRequest)
+    asked: CompletionRequest = decode_json(body, CompletionRequest)
     model = _model(app, asked)
     limit = min(DEFAULT_TOKENS, model.most) if asked.max_tokens is None else asked.max_tokens
     return await _answer(app, model, asked, asked.one_prompt, limit, COMPLETION)
@@ -143,7 +147,7 @@ async def completions(app: App, request: Request, body: memoryview) -> Body | Ev
 
 async def chat(app: App, request: Request, body: memoryview) -> Body | Events:
     """Answer a conversation."""
-    asked: _ChatRequest = decode_json(body, _ChatRequest)
+    asked: ChatRequest = decode_json(body, ChatRequest)
     model = _model(app, asked)
     if model.chat is None:
         raise HttpError(f"model {model.name!r} has no chat template: ask it under /v1/completions", 404)

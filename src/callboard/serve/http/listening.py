@@ -14,6 +14,7 @@ from typing import Any
 import uvicorn
 
 from callboard.serve.app import App
+from callboard.serve.http.bounded import bounded
 from callboard.serve.http.starting import Tls
 
 __all__ = ["run_inside", "run_until_signal"]
@@ -187,7 +188,7 @@ class _Server(uvicorn.Server):
                 log_config=None,
                 log_level=logging.WARNING,
                 access_log=False,
-                limit_concurrency=max_connections,
+                http=bounded(max_connections),
                 timeout_keep_alive=KEEP_ALIVE,
                 timeout_graceful_shutdown=round(drain),
                 server_header=False,

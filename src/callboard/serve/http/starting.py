@@ -51,7 +51,7 @@ def serve(
         app: What to serve; it can be served once.
         host: The address to listen on. The default is reached from this machine only.
         port: 0 for any free one.
-        max_connections: Connections at once; beyond that uvicorn answers 503.
+        max_connections: Connections at once; on those beyond, requests get 503.
         tls: Serve HTTPS.
         beside: An async function that runs from when the app accepts requests until it drains, and is cancelled then.
 

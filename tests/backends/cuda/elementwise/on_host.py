@@ -5,7 +5,7 @@ here too, and a barrier that not all threads reach ends the test.
 """
 
 import ctypes
-import hashlib
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -33,6 +33,7 @@ using namespace std;
 #define __device__
 #define __global__
 #define __forceinline__ inline
+#define __noinline__
 #define __launch_bounds__(n)
 #define __shared__ static
 #define __align__(n) alignas(n)
@@ -61,8 +62,10 @@ static int __float2int_rn(float x) { return (int)rintf(x); }
 
 AFTER = r"""
 static Args given;
-static void enter() { KERNEL(given); ended[current] = 1; swapcontext(&contexts[current], &scheduler); }
-extern "C" int run(const Args* args, unsigned grid_x, unsigned grid_y, unsigned block) {
+static void (*kernel)(Args);
+static void enter() { kernel(given); ended[current] = 1; swapcontext(&contexts[current], &scheduler); }
+static int execute(void (*function)(Args), const Args* args, unsigned grid_x, unsigned grid_y, unsigned block) {
+    kernel = function;
     given = *args;
     gridDim = {grid_x, grid_y, 1};
     blockDim = {block, 1, 1};
@@ -96,6 +99,11 @@ extern "C" int run(const Args* args, unsigned grid_x, unsigned grid_y, unsigned 
     return 0;
 }
 """
+RUN = """
+extern "C" int run_{0}(const Args* args, unsigned x, unsigned y, unsigned block) {{
+    return execute({0}, args, x, y, block);
+}}
+"""
 
 
 class CompiledKernels(HostKernels):
@@ -103,30 +111,29 @@ class CompiledKernels(HostKernels):
 
     def __init__(self, driver: "CompilingDriver", folder: Path) -> None:
         super().__init__(driver)
+        self._runs = driver.runs
         self._folder = folder
-        self._compiled: dict[tuple[bytes, str], int] = {}
+        self._compiled: dict[bytes, dict[str, int]] = {}
 
     def compile(self, source: str, text: bytes, name: str) -> int:
-        handle = self._compiled.get((text, name))
-        if handle is None:
-            key = hashlib.sha256(text + name.encode()).hexdigest()[:16]
-            code = text.decode()
-            for instruction, same in PTX.items():
-                code = code.replace(instruction, same)
-            path = self._folder / f"{key}.cpp"
-            # The parameter of a kernel is a copy on the device; here it is the one of the call.
-            path.write_text(f"{BEFORE}\n{code}\n{AFTER.replace('KERNEL', name)}")
-            library = path.with_suffix(".so")
-            command = [COMPILER or "g++", "-std=c++17", "-O1", "-w", "-fwrapv", "-ffp-contract=off", "-shared", "-fPIC"]
-            done = subprocess.run(
-                [*command, str(path), "-o", str(library)], capture_output=True, text=True, check=False
-            )
-            assert done.returncode == 0, done.stderr[:4000]
-            handle = self._compiled[text, name] = self.get(source, f"compiled_{name}")
-            driver = self._driver
-            assert isinstance(driver, CompilingDriver)
-            driver.libraries[handle] = ctypes.CDLL(str(library))
-        return handle
+        if text not in self._compiled:
+            names = re.findall(r"(\w+)\(const Args p\)", text.decode())
+            library = self._library(text.decode(), names)
+            self._compiled[text] = {one: self.get(source, f"compiled_{one}") for one in names}
+            for one, handle in self._compiled[text].items():
+                self._runs[handle] = getattr(library, f"run_{one}")
+        return self._compiled[text][name]
+
+    def _library(self, text: str, names: list[str]) -> ctypes.CDLL:
+        for instruction, same in PTX.items():
+            text = text.replace(instruction, same)
+        path = self._folder / f"{len(self._compiled)}.cpp"
+        path.write_text("\n".join([BEFORE, text, AFTER, *map(RUN.format, names)]))
+        library = path.with_suffix(".so")
+        command = [COMPILER or "g++", "-std=c++17", "-O1", "-w", "-fwrapv", "-ffp-contract=off", "-shared", "-fPIC"]
+        done = subprocess.run([*command, str(path), "-o", str(library)], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr[:4000]
+        return ctypes.CDLL(str(library))
 
 
 class CompilingDriver(HostDriver):
@@ -134,16 +141,16 @@ class CompilingDriver(HostDriver):
 
     def __init__(self) -> None:
         super().__init__()
-        self.libraries: dict[int, Any] = {}
+        self.runs: dict[int, Any] = {}
         self.grids: list[tuple[int, int]] = []
 
     def launch_kernel(self, function: int, *arguments: Any) -> int:
-        library = self.libraries.get(function)
-        if library is None:
+        run = self.runs.get(function)
+        if run is None:
             return super().launch_kernel(function, *arguments)
         (grid_x, grid_y), block, stream, params = arguments[0:2], arguments[3], arguments[7], arguments[8]
         assert 0 < grid_x < 2**31
         assert 0 < grid_y < 2**16
         self.grids.append((grid_x, grid_y))
-        code: int = library.run(ctypes.c_void_p(params[0]), grid_x, grid_y, block)
+        code: int = run(ctypes.c_void_p(params[0]), grid_x, grid_y, block)
         return code or self._enqueued("kernel", stream)

@@ -11,7 +11,7 @@ import pytest
 from host_backend import HostSession
 from on_host import CompilingDriver
 
-from callboard.backends.cuda.elementwise import mapping, shape
+from callboard.backends.cuda.elementwise import across, mapping, shape
 from callboard.backends.cuda.elementwise.axes import divider, walk_of
 from callboard.kernel.elementwise import Map, MapMany, Reduce
 
@@ -32,7 +32,7 @@ def test_packs_and_what_lies_behind_them(host: HostSession, size: int, monkeypat
     refs = host.put(x), host.put(y)
     op = Map(expression="alpha * x + max(y, 0)", operands=refs, scalars=(2.5,), numbers=("alpha",))
     np.testing.assert_array_equal(host.get(host.submit(op)), np.float32(2.5) * x + np.maximum(y, 0))
-    assert grids(host)[-1] == (min(2, -(-size // 4096) or 1), 1)
+    assert grids(host)[-1] == (min(2, -(-size // 1024)), 1)
 
 
 def test_addresses_that_no_pack_has(host: HostSession) -> None:
@@ -49,6 +49,21 @@ def test_rows_columns_and_transposed_views(host: HostSession) -> None:
     turned = host.put(np.ascontiguousarray(x.T)).T[::-1]
     got = host.get(host.submit(Map(expression="x + y", operands=(refs[0], turned))))
     np.testing.assert_array_equal(got, x + x[::-1])
+
+
+def test_large_operands_that_lie_across_are_transposed_first(
+    host: HostSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(across, "LARGE", 64)
+    x, y, z = small((24, 36)), small((36, 24), seed=1), small((36, 24), "i2", seed=2)
+    at_x, at_y, at_z = (host.put(a) for a in (x, y, z))
+    calls = host.driver.calls
+    calls.clear()
+    got = host.get(host.submit(Map(expression="x * y + z", operands=(at_x, at_y.T, at_z.T))))
+    np.testing.assert_array_equal(got, x * y.T + z.T)
+    assert sum("transpose" in call for call in calls) == 2
+    host.submit(Map(expression="y = x - y", operands=(at_x.T, at_y), out=at_y))
+    np.testing.assert_array_equal(host.get(at_y), x.T - y)
 
 
 def test_indices_of_64_bits(host: HostSession, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,7 +87,7 @@ def test_results_of_several_dtypes_in_one_pass(host: HostSession) -> None:
         np.testing.assert_array_equal(host.get(out), want)
 
 
-@pytest.mark.parametrize(("shape_", "axis"), [((70_001,), None), ((3, 5000), 1), ((5000, 3), 0), ((40, 30, 20), 1)])
+@pytest.mark.parametrize("shape_, axis", [((70_001,), None), ((3, 5000), 1), ((5000, 3), 0), ((40, 30, 20), 1)])
 @pytest.mark.parametrize("text", ["sum(x * x)", "argmin(x)"])
 def test_reductions_in_parts(host: HostSession, text: str, shape_: tuple[int, ...], axis: int | None) -> None:
     x = small(shape_)

@@ -11,6 +11,7 @@ from host_backend import HostSession
 from host_driver import HostDriver, array_at
 
 from callboard.backends.cuda.nvrtc.calls import LaunchConfig
+from callboard.backends.cuda.nvrtc.loading import Loaded
 from callboard.backends.cuda.nvrtc.programs import Programs
 from callboard.core.errors import LibraryError, ShapeError, UnsupportedOp
 from callboard.kernel.nvrtc import Compile, Compiled, Geometry, Inspect, Launch, LaunchSpec, Source
@@ -36,6 +37,19 @@ class Gpu:
         self.run: Callable[[Any], None] = lambda params: None
         self.launches: list[Any] = []
         self.clusters = 1
+        self.released = 0
+        self.used = 0
+
+    def loaded(self) -> Any:
+        """A kernel; the test's end counts who released it."""
+        self.used += 1
+        gpu = self
+
+        class Kernel(Loaded):
+            def release(self) -> None:
+                gpu.released += 1
+
+        return Kernel(None, None, 0, 0xF)  # type: ignore[arg-type]
 
     def func_attribute(self, out: Any, which: int, function: int) -> None:
         out._obj.value = self.attributes[which]
@@ -78,14 +92,14 @@ class Gpu:
 def gpu(driver: HostDriver, monkeypatch: pytest.MonkeyPatch) -> Gpu:
     made = Gpu(driver)
     for name in dir(Gpu):
-        if not name.startswith("_"):
+        if not name.startswith("_") and name != "loaded":
             monkeypatch.setattr(driver, name, getattr(made, name), raising=False)
     monkeypatch.setattr(
         driver,
         "device_attribute",
         lambda out, which, device: setattr(out._obj, "value", {75: 9, 76: 0, 16: 132, 97: 227 << 10, 39: 2048}[which]),
     )
-    monkeypatch.setattr(Programs, "function", lambda self, source, name: 0xF)
+    monkeypatch.setattr(Programs, "function", lambda self, source, name: made.loaded())
     monkeypatch.setattr(
         Programs, "compiled", lambda self, source, name="", form="binary": Compiled(b"image", form, {"f": "_f"}, "log")
     )
@@ -96,6 +110,7 @@ def gpu(driver: HostDriver, monkeypatch: pytest.MonkeyPatch) -> Gpu:
 def session(driver: HostDriver, gpu: Gpu) -> Any:
     with HostSession(driver) as opened:
         yield opened
+    assert gpu.released == gpu.used  # also of what was refused
 
 
 def spec(*kinds: str, **fields: Any) -> LaunchSpec:

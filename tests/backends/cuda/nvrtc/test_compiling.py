@@ -10,10 +10,12 @@ import pytest
 from callboard.backends.cuda import compiling
 from callboard.backends.cuda.compiling import Job, compiled, load_nvrtc
 from callboard.backends.cuda.kernelcache import KernelCache
+from callboard.backends.cuda.module.images import Images
 from callboard.backends.cuda.nvrtc.linking import form_of, load_nvjitlink
 from callboard.backends.cuda.nvrtc.programs import Programs
 from callboard.core.errors import BackendUnavailable, LibraryError
 from callboard.core.library import WouldBlock
+from callboard.kernel.module.image import image_of
 from callboard.kernel.nvrtc.source import Source, source_of
 
 TEMPLATE = """
@@ -163,21 +165,71 @@ def test_a_thread_that_may_not_wait_finds_the_compiler_at_work(nvrtc: Any) -> No
             programs.function(source, "f")
     assert len(programs._compiling) == 4  # all of them
     patient = True
-    assert len({programs.function(source, "f") for source in sources}) == 4
+    assert len({programs.function(source, "f").function for source in sources}) == 4
     patient = False
-    assert programs.function(sources[0], "f")  # loaded
+    assert programs.function(sources[0], "f").users == 2  # loaded
     assert len(loader.images) == 4
     programs.close()
     assert loader.unloaded == 4
 
 
+def test_a_module_is_unloaded_behind_its_last_user(programs: Programs) -> None:
+    loader: Any = programs._modules._driver
+    source = Source('extern "C" __global__ void f(int *x) { *x = 3; }')
+    first, second = programs.function(source, "f"), programs.function(source, "f")
+    assert first is second
+    first.release()
+    assert loader.unloaded == 0
+    second.release()
+    assert loader.unloaded == 1
+    assert programs.function(source, "f") is not first
+
+
 def test_a_program_is_linked_with_optimisation_across_functions(programs: Programs) -> None:
+    linker()
+    source = source_of('extern "C" __global__ void f(int *x) { *x = 3; }', lto=True)
+    assert programs.function(source, "f").function
+    assert form_of(programs.compiled(source, "f").image) == "cubin"
+    assert form_of(programs.compiled(source, form="ltoir").image) == "ltoir"
+    assert form_of(programs.compiled(source, form="ptx").image) == "ptx"
+
+
+def test_binaries_are_linked_to_one(nvrtc: Any, programs: Programs, tmp_path: Path) -> None:
+    linker()
+    part = source_of("__device__ int three() { return 3; }", options=("-rdc=true",), lto=True)
+    whole = source_of('extern __device__ int three(); extern "C" __global__ void f(int *x) { *x = three(); }', lto=True)
+    parts = [programs.compiled(source, form="ltoir").image for source in (part, whole)]
+    file = tmp_path / "whole.ltoir"
+    file.write_bytes(parts[1])
+    loader = Loader()
+    images = Images(loader, (9, 0), lambda: True)  # type: ignore[arg-type]
+    both = image_of(parts[0]), image_of(file)
+    assert images.function(both, (), "f").function
+    assert form_of(loader.images[0]) == "cubin"
+    with pytest.raises(LibraryError, match=r"nvJitLink takes no options .*--no-such-option"):
+        images.linked(both, ("--no-such-option",))
+    with pytest.raises(LibraryError, match=r"nvJitLink refuses whole\.ltoir: .*three"):
+        images.linked(both[1:], ())
+    images.close()
+    assert loader.unloaded == 1
+
+
+def test_a_file_that_changed_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "large.cubin"
+    file.write_bytes(b"\x7fELF" + bytes(100_000))
+    image = image_of(file)
+    assert not image.data
+    images = Images(Loader(), (9, 0), lambda: True)  # type: ignore[arg-type]
+    file.write_bytes(b"\x7fELF" + bytes(100_001))
+    with pytest.raises(LibraryError, match=r"large\.cubin has changed since it was loaded; load it again"):
+        images.function((image,), (), "f")
+    file.unlink()
+    with pytest.raises(LibraryError, match="cannot be read"):
+        images.function((image,), (), "f")
+
+
+def linker() -> None:
     try:
         load_nvjitlink()
     except BackendUnavailable as e:
         pytest.skip(f"nvJitLink is not installed: {e}")
-    source = source_of('extern "C" __global__ void f(int *x) { *x = 3; }', lto=True)
-    assert programs.function(source, "f")
-    assert form_of(programs.compiled(source, "f").image) == "cubin"
-    assert form_of(programs.compiled(source, form="ltoir").image) == "ltoir"
-    assert form_of(programs.compiled(source, form="ptx").image) == "ptx"

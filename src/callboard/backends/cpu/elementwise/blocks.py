@@ -3,12 +3,12 @@
 import math
 from collections.abc import Iterator, Sequence
 from itertools import product
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 __all__ = ["Walk", "walk_of"]
 
-BYTES = 1 << 18
-"""Of all that one block reads, holds and writes: about half of a core's second-level cache."""
+BYTES = 1 << 20
+"""Of all that one block reads, holds and writes: about a core's second-level cache."""
 LEAST = 2048
 """Elements of a block at least: below that the calls cost more than the cache saves."""
 
@@ -19,13 +19,13 @@ class Walk(NamedTuple):
     Attributes:
         shape: Extents of the axes, the one with the longest steps first.
         steps: For each array, its steps along them, in elements.
-        blocks: Slices of the axes.
+        blocks: Slices of the axes, and an ellipsis, so that an index by them gives an array.
         groups: What each axis belongs to.
     """
 
     shape: tuple[int, ...]
     steps: tuple[tuple[int, ...], ...]
-    blocks: tuple[tuple[slice, ...], ...]
+    blocks: tuple[tuple[Any, ...], ...]
     groups: tuple[object, ...]
 
 
@@ -66,7 +66,7 @@ def walk_of(
     return Walk(tuple(extents), per_array, tuple(_blocks(extents, most)), tuple(kinds))
 
 
-def _blocks(extents: Sequence[int], most: int) -> Iterator[tuple[slice, ...]]:
+def _blocks(extents: Sequence[int], most: int) -> Iterator[tuple[Any, ...]]:
     """Boxes of at most so many elements, whole in as many of the last axes as fit."""
     inside = 1
     axis = len(extents)
@@ -74,7 +74,7 @@ def _blocks(extents: Sequence[int], most: int) -> Iterator[tuple[slice, ...]]:
         axis -= 1
         inside *= extents[axis]
     if not axis:
-        yield ()
+        yield (...,)
         return
     length = max(1, most // inside)
     cut, extent = axis - 1, extents[axis - 1]
@@ -82,4 +82,4 @@ def _blocks(extents: Sequence[int], most: int) -> Iterator[tuple[slice, ...]]:
     for index in product(*map(range, extents[:cut])):
         outer = tuple(slice(i, i + 1) for i in index)
         for start in starts:
-            yield (*outer, slice(start, min(start + length, extent)))
+            yield (*outer, slice(start, min(start + length, extent)), ...)

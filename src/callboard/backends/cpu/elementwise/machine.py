@@ -86,8 +86,7 @@ class Machine:
                     self._release(dying)
                 self._calls.append(Call(compute, arguments, out))
                 self._places[at] = out
-            for i in results.get(at, ()):
-                stores.append(Call(_copy, (self._places[at],), ("result", i)))
+            stores += [Call(_copy, (self._places[at],), ("result", i)) for i in results.get(at, ())]
         self._calls += stores
 
     @property

@@ -56,12 +56,12 @@ class MapPlan:
         inputs, outputs = arrays[: len(operands)], arrays[len(operands) :]
         rooms: dict[tuple[int, ...], list[Any]] = {}
         for block in self._walk.blocks:
-            there = [array[(*block, ...)] for array in outputs]
+            there = [array[block] for array in outputs]
             shape = there[0].shape
             room = rooms.get(shape)
             if room is None:
                 room = rooms[shape] = [np.empty(shape, dtype) for dtype in machine.buffers]
-            machine.run([array[(*block, ...)] for array in inputs], there, numbers, room)
+            machine.run([array[block] for array in inputs], there, numbers, room)
 
 
 def map_one(op: Map) -> Any:

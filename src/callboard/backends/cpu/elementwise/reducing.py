@@ -64,7 +64,7 @@ class ReducePlan:
         held += computed_in(reduction.accumulator).itemsize
         size = held + sum(layout.dtype.itemsize for layout in layouts)
         self._direct = len(reduction.each.steps) == 1 and not self._machine.buffers  # an operand as it is
-        if self._direct and not self._where:
+        if self._direct:
             size = 0
         if self._where:  # positions are those of row-major order
             order = sorted(range(len(shape)), key=lambda axis: (groups[axis] == "reduced", axis))
@@ -109,13 +109,13 @@ class ReducePlan:
         if len(self._walk.blocks) == 1:
             wide = held
         total: Array | None = None
+        started = np.zeros(self._kept, bool)
         for block, values in self._blocks(operands, scalars):
             part = join.reduce(values, axis=self._reduced, keepdims=True, dtype=held) if self._reduced else values
             if len(self._walk.blocks) == 1:
                 return np.array(part)
             if total is None:
                 total = np.empty(self._kept, wide)
-                started = np.zeros(self._kept, bool)
             kept = tuple(slice(None) if i in self._reduced else s for i, s in enumerate(block))
             here, fresh = total[kept], started[kept]
             if fresh.flat[0]:
@@ -132,13 +132,13 @@ class ReducePlan:
         if self._direct:
             array = arrays[reduction.each.steps[0].value]
             for block in self._walk.blocks:
-                yield block, array[(*block, ...)]
+                yield block, array[block]
             return
         numbers = numbers_as_held(reduction.each, scalars)
         held = computed_in(reduction.accumulator)
         rooms: dict[tuple[int, ...], tuple[Array, list[Array]]] = {}
         for block in self._walk.blocks:
-            inputs = [array[(*block, ...)] for array in arrays]
+            inputs = [array[block] for array in arrays]
             shape = inputs[0].shape
             if shape not in rooms:
                 rooms[shape] = np.empty(shape, held), [np.empty(shape, dtype) for dtype in machine.buffers]
@@ -155,18 +155,18 @@ class ReducePlan:
         first = len(self._walk.shape) - len(extents)  # what is reduced comes last
         best: Array | None = None
         found = np.zeros(self._kept, np.int64)
+        started = np.zeros(self._kept, bool)
         for block, values in self._blocks(operands, scalars):
             flat = values.reshape(*values.shape[:first], -1)
             own = np.asarray(find(flat, axis=-1))
             value = np.take_along_axis(flat, own[..., None], -1)
-            starts = [s.start or 0 for s in block[first:]]
+            starts = [s.start or 0 for s in block[first:-1]]
             position = own[..., None] + sum(s * w for s, w in zip(starts, weights, strict=False))
             shape = (*value.shape[:-1], *[1] * len(extents)) if extents else value.shape[:-1]
             value, position = value.reshape(shape), position.reshape(shape)
             if best is None:
                 best = np.zeros(self._kept, value.dtype)
-                started = np.zeros(self._kept, bool)
-            kept = (*block[:first], ...)
+            kept = (*(s for s in block[:first] if s is not ...), ...)
             here = best[kept]
             wins = ~started[kept] | better(value, here) | ((value != value) & (here == here))
             np.copyto(here, value, where=wins)

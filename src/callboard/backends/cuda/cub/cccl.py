@@ -103,6 +103,7 @@ class Cccl:
         self._raw_op = self.compute.op.RawOp  # as the manual writes it; it is no name of the package itself
         self.workspace = Workspace(device)
         self._built: dict[str, Built] = {}
+        self._operators: dict[str, Any] = {}
         self._lock = threading.Lock()
 
     def memory(self) -> PlanMemory:
@@ -113,15 +114,19 @@ class Cccl:
         """An operator of C++ text; compiles, at most once on this machine.
 
         Args:
-            name: Of the function in it, and of the text for messages of the compiler.
+            name: Of the function in it, and of the text for messages of the compiler; no other text has it.
             text: Defines ``extern "C" __device__ void name(void*, ...)``.
             state: Bytes that each call hands over before its other arguments.
 
         Raises:
             LibraryError: NVRTC refuses the text; with what it says.
         """
-        code = self.device.kernels.linkable(name, text.encode())
-        return self._raw_op(ltoir=code, name=name, state=bytes(state), state_alignment=8 if state else 1)
+        found = self._operators.get(name)
+        if found is None:
+            code = self.device.kernels.linkable(name, text.encode())
+            found = self._raw_op(ltoir=code, name=name, state=bytes(state), state_alignment=8 if state else 1)
+            self._operators[name] = found
+        return found
 
     def stateful(self, name: str, state: bytes) -> Any:
         """An operator for a call of what has been built with it, with the bytes of this call."""
@@ -156,6 +161,7 @@ class Cccl:
     def close(self) -> None:
         """Give the workspace back and forget the algorithms; all work is done."""
         self._built.clear()
+        self._operators.clear()
         self.workspace.close()
 
     def _get(self, algorithm: str, arguments: Mapping[str, Any]) -> Built:

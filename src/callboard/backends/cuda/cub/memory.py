@@ -124,10 +124,17 @@ class Delivery:
         self._span = None if layout.contiguous else memory.take(layout.nbytes)
         device, dense = memory.device, layout_of(layout.dtype, layout.shape)
         self._copy = None if layout.contiguous else copier(device.driver, device.kernels, dense, layout)
+        self._fetch = None if layout.contiguous else copier(device.driver, device.kernels, layout, dense)
 
     def target(self, at: int) -> int:
         """Where to write it, row-major."""
         return at if self._span is None else self._span.ptr
+
+    def kept(self, native: int, at: int) -> int:
+        """The same, where some of it is not written: it keeps what the array has."""
+        if self._fetch is not None and self._span is not None:
+            self._fetch(native, at, self._span.ptr)
+        return self.target(at)
 
     def finish(self, native: int, at: int) -> None:
         """Enqueue the copy to its place, if there is one."""

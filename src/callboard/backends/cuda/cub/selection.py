@@ -1,7 +1,8 @@
-"""Selections, partitions and runs: CUB selects indices by a predicate of the elements, kernels take the elements.
+"""Selections and runs: CUB selects indices by a predicate of the elements, kernels take the elements.
 
-So one algorithm serves flags, comparisons, runs and values beside keys, and given arrays that are too small are
-never written beyond their end.
+So one algorithm serves flags, runs and values beside keys, and given arrays that are too small are never written beyond
+their end. A predicate of the element alone selects the elements themselves, into a span of the plan where the given
+array may be too small.
 """
 
 import struct
@@ -13,8 +14,8 @@ import numpy as np
 from callboard.backends.cuda.cub import texts
 from callboard.backends.cuda.cub.arguments import CubArgs, move_kernel
 from callboard.backends.cuda.cub.cccl import Cccl
-from callboard.backends.cuda.cub.memory import PlanMemory, Span
-from callboard.backends.cuda.cub.plan import Work, index_name, number, result_layout
+from callboard.backends.cuda.cub.memory import PlanMemory, Span, storage
+from callboard.backends.cuda.cub.plan import index_name, number
 from callboard.backends.cuda.readback import CudaStatus
 from callboard.core.dtype import DTYPES
 from callboard.core.layout import Layout
@@ -27,7 +28,7 @@ from callboard.kernel.cub.checks import compute_dtype, no_room
 if TYPE_CHECKING:
     from callboard.backends.cuda.stream import CudaStream
 
-__all__ = ["Decoding", "Selecting", "Sized", "partition"]
+__all__ = ["COUNTS", "Decoding", "Filtering", "Selecting", "Sized"]
 
 COUNTS = 16
 """Bytes of two numbers: CUB counts two parts."""
@@ -54,6 +55,7 @@ class Sized:
         self._count = next(at for at, field in enumerate(fields) if field.name == "count")
         self._names = [fields[at].name for at in self._outputs]
         self.args = CubArgs(d=self.counted.address)
+        self.outputs: Sequence[int] = ()
 
     def find(self, native: int, *inputs: Any) -> None:
         """Enqueue what leaves the number of elements in ``counted``, and what :meth:`write` needs."""
@@ -74,7 +76,7 @@ class Sized:
     def __call__(self, stream: "CudaStream", *dynamic: Any) -> CudaStatus | None:
         """Write them."""
         native, driver = stream.native, self.cccl.driver
-        outputs = [dynamic[at] for at in self._outputs]
+        outputs = self.outputs = [dynamic[at] for at in self._outputs]
         if not self._given:
             self.args.room = self.args.n = self._found
             if self._found:
@@ -110,7 +112,7 @@ class Sized:
 
 
 class Chosen:
-    """The indices of a line of n that fulfil a predicate, in a span of the plan."""
+    """The indices of a line of n that fulfil a predicate whose state is an address, in a span of the plan."""
 
     def __init__(self, cccl: Cccl, memory: PlanMemory, n: int, predicate: tuple[str, Any], counted: int) -> None:
         index = index_name(n)
@@ -127,13 +129,13 @@ class Chosen:
         self._run: dict[str, Any] = {"num_items": n, "cond": operator}
         self._step = cccl.step(memory, "select", {"cond": operator}, self._run, **self._arguments)
 
-    def __call__(self, native: int, state: bytes) -> None:
-        self._run["cond"] = self._cccl.stateful(self._name, state)
+    def __call__(self, native: int, address: int) -> None:
+        self._run["cond"] = self._cccl.stateful(self._name, struct.pack("<Q", address))
         self._step(native)
 
 
 class Selecting(Sized):
-    """Flags, comparisons, and the beginnings of runs: with values, keys and values, or values and lengths."""
+    """Flags, and the beginnings of runs: with values, keys and values, or values and lengths."""
 
     def __init__(self, cccl: Cccl, op: Any) -> None:
         super().__init__(cccl, op)
@@ -143,14 +145,9 @@ class Selecting(Sized):
         sources = [line, op.values.layout] if isinstance(op, cub.UniqueByKey) else [line]
         self._brings = [memory.brought(source) for source in sources]
         self._flags = memory.brought(op.flags.layout) if isinstance(op, cub.Select) else None
-        self._state = self._states(op)
         if self._n:
             predicate = (
-                texts.flagged(cccl, index)
-                if isinstance(op, cub.Select)
-                else texts.predicate(cccl, op, index)
-                if isinstance(op, cub.SelectIf)
-                else texts.starts(cccl, line.dtype, index)
+                texts.flagged(cccl, index) if isinstance(op, cub.Select) else texts.starts(cccl, line.dtype, index)
             )
             self._chosen = Chosen(cccl, memory, self._n, predicate, self.counted.address)
         self._at = [0] * len(sources)
@@ -165,45 +162,23 @@ class Selecting(Sized):
         self._deliveries = [memory.delivered(out.layout) if out is not None else None for out in given]
         memory.settle()
 
-    def _states(self, op: Any) -> Callable[[int, Any], bytes]:
-        """The state of the predicate, by the address of the elements and the message's number."""
-        if not isinstance(op, cub.SelectIf):
-            return lambda address, _: struct.pack("<Q", address)
-        work = compute_dtype(op.x.dtype)
-        known = 0 if op.comparison == "custom" else texts.COMPARISONS.index(op.comparison)
-
-        def state(address: int, value: Any) -> bytes:
-            how = known
-            if value is not None and not work.is_float:
-                limits = np.iinfo(work.np)
-                if not limits.min <= value <= limits.max:  # beyond the dtype: the same answer for all elements
-                    large = value > limits.max
-                    wants = {"less": large, "less_equal": large, "greater": not large, "greater_equal": not large}
-                    how = texts.ALL if wants.get(op.comparison, op.comparison == "not_equal") else texts.NONE
-                    value = 0
-            bits = number(0 if value is None else value, work).tobytes().ljust(8, b"\0")
-            return struct.pack("<Q", address) + bits + struct.pack("<q", how)
-
-        return state
-
     def find(self, native: int, *inputs: Any) -> None:
         if not self._n:
             self._clear(native)
             return
         if self._flags is not None:
             self._at = [self._brings[0](native, inputs[0])]
-            self._chosen(native, self._state(self._flags(native, inputs[1]), None))
+            self._chosen(native, self._flags(native, inputs[1]))
             return
-        self._at = [bring(native, at) for bring, at in zip(self._brings, inputs, strict=False)]
-        value = inputs[1] if isinstance(self.op, cub.SelectIf) else None
-        self._chosen(native, self._state(self._at[0], value))
+        self._at = [bring(native, at) for bring, at in zip(self._brings, inputs, strict=True)]
+        self._chosen(native, self._at[0])
 
     def write(self, native: int, outputs: Sequence[int]) -> None:
         if not self._n:
             return
         args, indices = self.args, self._chosen.indices.ptr
         for at, (step, out, delivery) in enumerate(zip(self._steps, outputs, self._deliveries, strict=True)):
-            args.out = out if delivery is None else delivery.target(out)
+            args.out = out if delivery is None else delivery.kept(native, out)
             if at < len(self._at):
                 args.a, args.b = self._at[at], indices
             else:
@@ -211,6 +186,66 @@ class Selecting(Sized):
             step(native)
             if delivery is not None:
                 delivery.finish(native, out)
+
+
+class Filtering(Sized):
+    """Elements that fulfil a predicate of their own."""
+
+    def __init__(self, cccl: Cccl, op: "cub.SelectIf") -> None:
+        super().__init__(cccl, op)
+        memory, layout = self.memory, op.x.layout
+        self._n = layout.size
+        self._bring, self._source = memory.brought(layout), Span(storage(layout))
+        out = None if op.out is None else op.out.layout
+        self._holds_all = out is not None and out.contiguous and out.size >= self._n
+        self._target = Span(storage(layout)) if self._holds_all else memory.take_items(self._n, storage(layout))
+        self._delivery = None if out is None or self._holds_all else memory.delivered(out)
+        self._name, operator = texts.predicate(cccl, op)
+        counts = Span(np.int64)
+        counts.ptr = self.counted.address
+        self._run: dict[str, Any] = {"num_items": self._n, "cond": operator}
+        if self._n:
+            self._step = cccl.step(
+                memory, "select", {"cond": operator}, self._run, d_in=self._source, d_out=self._target,
+                d_num_selected_out=counts,
+            )  # fmt: skip
+        kernel = f"head_{layout.dtype.itemsize}_{index_name(self._n)}"
+        self._head = move_kernel(cccl.device, kernel, self.grid(self._n, "out"), self.args)
+        self._work = compute_dtype(layout.dtype)
+        memory.settle()
+
+    def find(self, native: int, *inputs: Any) -> None:
+        if not self._n:
+            self._clear(native)
+            return
+        x, value = inputs
+        self._source.ptr = self._bring(native, x)
+        if self._holds_all:
+            (self._target.ptr,) = self.outputs
+        self._run["cond"] = self.cccl.stateful(self._name, self._state(value))
+        self._step(native)
+
+    def write(self, native: int, outputs: Sequence[int]) -> None:
+        if self._holds_all or not self._n:
+            return
+        (out,) = outputs
+        self.args.a = self._target.ptr
+        self.args.out = out if self._delivery is None else self._delivery.kept(native, out)
+        self._head(native)
+        if self._delivery is not None:
+            self._delivery.finish(native, out)
+
+    def _state(self, value: Any) -> bytes:
+        comparison, work = self.op.comparison, self._work
+        how = 0 if value is None else texts.COMPARISONS.index(comparison)
+        if value is not None and not work.is_float:
+            limits = np.iinfo(work.np)
+            if not limits.min <= value <= limits.max:  # beyond the dtype: the same answer for all elements
+                large = value > limits.max
+                wants = {"less": large, "less_equal": large, "greater": not large, "greater_equal": not large}
+                how = texts.ALL if wants.get(comparison, comparison == "not_equal") else texts.NONE
+                value = 0
+        return number(value or 0, work).tobytes().ljust(8, b"\0") + struct.pack("<q", how)
 
 
 class Decoding(Sized):
@@ -234,10 +269,11 @@ class Decoding(Sized):
         self._at = 0
         memory.settle()
 
-    def find(self, native: int, values: int, lengths: int) -> None:
+    def find(self, native: int, *inputs: Any) -> None:
         if not self._n:
             self._clear(native)
             return
+        values, lengths = inputs
         self._at, self._lengths.ptr = self._brings[0](native, values), self._brings[1](native, lengths)
         self._scan(native)
         driver = self.cccl.driver
@@ -249,56 +285,7 @@ class Decoding(Sized):
             return
         args, (out,) = self.args, outputs
         args.a, args.b, args.m = self._at, self._sums.ptr, self._n
-        args.out = out if self._delivery is None else self._delivery.target(out)
+        args.out = out if self._delivery is None else self._delivery.kept(native, out)
         self._repeat(native)
         if self._delivery is not None:
             self._delivery.finish(native, out)
-
-
-def partition(cccl: Cccl, op: "cub.Partition") -> Work:
-    """A plan: ``(x, flags, second, out, counts)``."""
-    memory, x, out, counts = cccl.memory(), op.x.layout, result_layout(op), result_layout(op, "counts")
-    n, index = x.size, index_name(x.size)
-    kind = DTYPES[index].np
-    bring, bring_flags = memory.brought(x), memory.brought(op.flags.layout)
-    bring_second = None if op.second is None else memory.brought(op.second.layout)
-    delivery, of_counts = memory.delivered(out), memory.delivered(counts)
-    found = memory.take(COUNTS, np.int64)
-    parts = memory.take_items(3 * n, kind)
-    spans = [Span(kind) for _ in range(3)]
-    args = CubArgs(n=n, room=n, k=2 if op.second is None else 3)
-    join = move_kernel(cccl.device, f"parts_{x.dtype.itemsize}_{index}", n, args)
-    sizes = move_kernel(cccl.device, f"sizes_{index}", 1, args)
-    driver = cccl.driver
-    run: dict[str, Any] = {"num_items": n}
-    if n:
-        first, second = texts.flagged(cccl, index), texts.flagged(cccl, index, second=True)
-        operators = {"select_first_part_op": first[1], "select_second_part_op": second[1]}
-        run |= operators
-        step = cccl.step(
-            memory, "three_way_partition", operators, run,
-            d_in=cccl.compute.CountingIterator(kind.type(0)), d_first_part_out=spans[0], d_second_part_out=spans[1],
-            d_unselected_out=spans[2], d_num_selected_out=found,
-        )  # fmt: skip
-
-    def enqueue(native: int, at: int, flags: int, second_flags: int | None, result: int, counts_at: int) -> None:
-        args.d = found.ptr
-        if n:
-            flags_at = bring_flags(native, flags)
-            second_at = flags_at if bring_second is None else bring_second(native, second_flags or 0)
-            run["select_first_part_op"] = cccl.stateful(first[0], struct.pack("<Q", flags_at))
-            run["select_second_part_op"] = cccl.stateful(second[0], struct.pack("<Q", second_at))
-            for place, span in enumerate(spans):
-                span.ptr = parts.ptr + place * n * kind.itemsize
-            step(native)
-        else:
-            driver.check(driver.memset_8(found.ptr, 0, COUNTS, native), "cuMemsetD8Async")
-        args.out = of_counts.target(counts_at)
-        sizes(native)
-        of_counts.finish(native, counts_at)
-        if n:
-            args.a, args.b, args.out = bring(native, at), parts.ptr, delivery.target(result)
-            join(native)
-            delivery.finish(native, result)
-
-    return Work(memory, enqueue)

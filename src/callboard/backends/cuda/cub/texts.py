@@ -127,18 +127,27 @@ def starts(cccl: Cccl, dtype: DType, index: str) -> tuple[str, Any]:
     return _by_index(cccl, "start", "", kept, f"const {stored}* x;", index, 8)
 
 
-def predicate(cccl: Cccl, op: Any, index: str) -> tuple[str, Any]:
-    """Whether the element at an index is to be kept. State: address of the elements, number, and :data:`COMPARISONS`.
+def predicate(cccl: Cccl, op: Any) -> tuple[str, Any]:
+    """Whether an element is to be kept. State: the number, and its comparison's place in :data:`COMPARISONS`.
 
     One text serves all comparisons of a dtype: a compile costs more than a jump in the kernel.
     """
     dtype = op.x.dtype
     work, stored = CTYPES[compute_dtype(dtype).name], STORED[stored_name(dtype)]
     cases = "\n".join(f"case {how}: return a {SIGNS[name]} number;" for how, name in enumerate(COMPARISONS))
-    body = (
-        op.cuda if op.comparison == "custom" else f"switch (how) {{ {cases} case {ALL}: return true; }} return false;"
-    )
-    helpers = f"typedef {work} T;\n__device__ bool kept(T a, T number, i64 how) {{\n#line 1\n{body}\n}}"
-    kept = f"(u8)kept(widen<T, {stored}>(p.x[i]), p.number, p.how)"
-    fields = f"const {stored}* x; T number; alignas(8) i64 how;"
-    return _by_index(cccl, "keep", helpers, kept, fields, index, 24)
+    known = f"switch (how) {{ {cases} case {ALL}: return true; }} return false;"
+    body = op.cuda if op.comparison == "custom" else known
+    code = f"""namespace {{
+typedef {work} T;
+struct State {{ alignas(8) T number; alignas(8) i64 how; }};
+__device__ bool kept(T a, T number, i64 how) {{
+#line 1
+{body}
+}}
+}}
+extern "C" __device__ void NAME(void* state, void* a, void* out) {{
+    const State& p = *(const State*)state;
+    *(u8*)out = kept(widen<T, {stored}>(*({stored}*)a), p.number, p.how);
+}}"""
+    name = _named("keep", code)
+    return name, cccl.raw_op(name, _hidden(name, code), 16)

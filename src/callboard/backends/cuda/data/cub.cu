@@ -22,6 +22,12 @@ __device__ void canonical(const CubArgs& p) {
     for (i64 i = thread(); i < p.n; i += threads()) ((T*)p.out)[i] = one_nan(((const T*)p.a)[i]);
 }
 
+// From what is computed in.
+template <typename T, typename A>
+__device__ void rounded(const CubArgs& p) {
+    for (i64 i = thread(); i < p.n; i += threads()) ((T*)p.out)[i] = narrow<T, A>(((const A*)p.a)[i]);
+}
+
 // -- extremes ----------------------------------------------------------------------------------------------------------
 
 // Whether element i is rather the extreme than element j: NaN first, of equal ones the lower index; none is -1.
@@ -172,6 +178,7 @@ __device__ void ranged(const CubArgs& p) {
     extern "C" __global__ void work##_##name(const __grid_constant__ CubArgs p) { work<T, A>(p); }
 #define KERNELS(name, T, A)          \
     KERNEL(name, canonical, T, A)    \
+    KERNEL(name, rounded, T, A)      \
     KERNEL(name, extreme_parts, T, A) \
     KERNEL(name, extreme, T, A)      \
     KERNEL(name, lower, T, A)        \

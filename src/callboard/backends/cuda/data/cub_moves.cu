@@ -58,6 +58,12 @@ __device__ void take(const CubArgs& p) {
     for (i64 i = thread(); i < last; i += threads()) ((T*)p.out)[i] = ((const T*)p.a)[at[i]];
 }
 
+template <typename T, typename I>
+__device__ void head(const CubArgs& p) {
+    const i64 last = items(p);
+    for (i64 i = thread(); i < last; i += threads()) ((T*)p.out)[i] = ((const T*)p.a)[i];
+}
+
 // The first k of each row of m, and where they were.
 template <typename T, typename I>
 __device__ void top(const CubArgs& p) {
@@ -113,6 +119,7 @@ __device__ void repeat(const CubArgs& p) {
     KERNEL(lengths_##name, lengths<I>)
 #define FOR_BOTH(size, T, name, I)              \
     KERNEL(take_##size##_##name, take<T, I>)     \
+    KERNEL(head_##size##_##name, head<T, I>)     \
     KERNEL(top_##size##_##name, top<T, I>)       \
     KERNEL(repeat_##size##_##name, repeat<T, I>) \
     KERNEL(parts_##size##_##name, parts<T, I>)

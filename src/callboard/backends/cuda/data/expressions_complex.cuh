@@ -31,7 +31,11 @@ __device__ __forceinline__ bool operator!=(Complex<R> x, Complex<R> y) { return 
 #define C Complex<R>
 #define OF(name) \
     template <typename R> \
-    __device__ C f_##name(C x)
+    __device__ __forceinline__ C f_##name(C x)
+// What is long is called: written out wherever it is used, it would take the compiler seconds
+#define LONG(name) \
+    template <typename R> \
+    __device__ __noinline__ C f_##name(C x)
 
 OF(negative) { return -x; }
 OF(conj) { return {x.re, -x.im}; }
@@ -65,33 +69,33 @@ OF(sign) {
 }
 
 // C99's definitions (annex G), for finite arguments; what is not finite follows from the real functions.
-OF(exp) {
+LONG(exp) {
     const R size = exp(x.re);
     if (x.im == R(0)) return {size, x.im};
     if (size == R(0)) return {copysign(R(0), cos(x.im)), copysign(R(0), sin(x.im))};
     return {size * cos(x.im), size * sin(x.im)};
 }
-OF(exp2) { return f_exp(C{x.re * R(0.6931471805599453), x.im * R(0.6931471805599453)}); }
-OF(expm1) {
+LONG(exp2) { return f_exp(C{x.re * R(0.6931471805599453), x.im * R(0.6931471805599453)}); }
+LONG(expm1) {
     const R half = sin(x.im * R(0.5));
     return {expm1(x.re) * cos(x.im) - R(2) * half * half, exp(x.re) * sin(x.im)};
 }
 template <typename R>
-__device__ R log_of_size(C x) {  // log(hypot(x)), near 1 without cancellation
+__device__ __noinline__ R log_of_size(C x) {  // log(hypot(x)), near 1 without cancellation
     R large = fabs(x.re), small = fabs(x.im);
     if (small > large) { const R t = large; large = small; small = t; }
     if (large > R(0.5) && large < R(2)) return R(0.5) * log1p(fma(large - R(1), large + R(1), small * small));
     return log(hypot(large, small));
 }
-OF(log) { return {log_of_size(x), atan2(x.im, x.re)}; }
-OF(log2) { const C y = f_log(x); return {y.re * R(1.4426950408889634), y.im * R(1.4426950408889634)}; }
-OF(log10) { const C y = f_log(x); return {y.re * R(0.4342944819032518), y.im * R(0.4342944819032518)}; }
-OF(log1p) {
+LONG(log) { return {log_of_size(x), atan2(x.im, x.re)}; }
+LONG(log2) { const C y = f_log(x); return {y.re * R(1.4426950408889634), y.im * R(1.4426950408889634)}; }
+LONG(log10) { const C y = f_log(x); return {y.re * R(0.4342944819032518), y.im * R(0.4342944819032518)}; }
+LONG(log1p) {
     const R half = R(0.5) * log1p(x.re * (R(2) + x.re) + x.im * x.im);
     const R size = fabs(x.re) < R(0.5) && fabs(x.im) < R(0.5) ? half : log_of_size(C{x.re + R(1), x.im});
     return {size, atan2(x.im, x.re + R(1))};
 }
-OF(sqrt) {  // W. Kahan, "Branch cuts for complex elementary functions", 1987
+LONG(sqrt) {  // W. Kahan, "Branch cuts for complex elementary functions", 1987
     if (x.re == R(0) && x.im == R(0)) return {R(0), x.im};
     if (f_isinf(x.im)) return {fabs(x.im), x.im};
     if (f_isinf(x.re)) {
@@ -104,9 +108,9 @@ OF(sqrt) {  // W. Kahan, "Branch cuts for complex elementary functions", 1987
     if (re >= R(0)) return {t * back, im / (R(2) * t) * back};
     return {fabs(im) / (R(2) * t) * back, copysign(t, im) * back};
 }
-OF(sinh) { return {sinh(x.re) * cos(x.im), cosh(x.re) * sin(x.im)}; }
-OF(cosh) { return {cosh(x.re) * cos(x.im), sinh(x.re) * sin(x.im)}; }
-OF(tanh) {  // W. Kahan, as above
+LONG(sinh) { return {sinh(x.re) * cos(x.im), cosh(x.re) * sin(x.im)}; }
+LONG(cosh) { return {cosh(x.re) * cos(x.im), sinh(x.re) * sin(x.im)}; }
+LONG(tanh) {  // W. Kahan, as above
     if (f_isinf(x.re)) return {copysign(R(1), x.re), copysign(R(0), x.im)};
     if (fabs(x.re) > R(sizeof(R) == 4 ? 11 : 22)) {
         const R far = exp(-fabs(x.re));
@@ -117,34 +121,34 @@ OF(tanh) {  // W. Kahan, as above
     const R scale = R(1) + beta * s * s;
     return {beta * rho * s / scale, t / scale};
 }
-OF(sin) { const C y = f_sinh(C{-x.im, x.re}); return {y.im, -y.re}; }
-OF(cos) { return f_cosh(C{-x.im, x.re}); }
-OF(tan) { const C y = f_tanh(C{-x.im, x.re}); return {y.im, -y.re}; }
-OF(asinh) {  // W. Kahan, as above
+LONG(sin) { const C y = f_sinh(C{-x.im, x.re}); return {y.im, -y.re}; }
+LONG(cos) { return f_cosh(C{-x.im, x.re}); }
+LONG(tan) { const C y = f_tanh(C{-x.im, x.re}); return {y.im, -y.re}; }
+LONG(asinh) {  // W. Kahan, as above
     if (f_isinf(x.im)) return {copysign(x.im, x.re), copysign(R(f_isinf(x.re) ? 0.7853981633974483 : 1.5707963267948966), x.im)};
     if (f_isinf(x.re)) return {x.re, copysign(x.im == x.im ? R(0) : x.im, x.im)};
     const C s = f_sqrt(C{R(1) + x.im, -x.re}), t = f_sqrt(C{R(1) - x.im, x.re});
     return {asinh(s.re * t.im - s.im * t.re), atan2(x.im, s.re * t.re - s.im * t.im)};
 }
-OF(acosh) {
+LONG(acosh) {
     const C s = f_sqrt(C{x.re - R(1), x.im}), t = f_sqrt(C{x.re + R(1), x.im});
     return {asinh(s.re * t.re + s.im * t.im), R(2) * atan2(s.im, t.re)};
 }
-OF(acos) {
+LONG(acos) {
     const C s = f_sqrt(C{R(1) - x.re, -x.im}), t = f_sqrt(C{R(1) + x.re, x.im});
     return {R(2) * atan2(s.re, t.re), asinh(t.re * s.im - t.im * s.re)};
 }
-OF(asin) { const C y = f_asinh(C{-x.im, x.re}); return {y.im, -y.re}; }
-OF(atanh) {
+LONG(asin) { const C y = f_asinh(C{-x.im, x.re}); return {y.im, -y.re}; }
+LONG(atanh) {
     if (f_isinf(x.re) || f_isinf(x.im)) return {copysign(R(0), x.re), copysign(R(1.5707963267948966), x.im)};
     const R size = fabs(x.re), apart = R(1) - size;
     const R re = R(0.25) * log1p(R(4) * size / (apart * apart + x.im * x.im));
     return {copysign(re, x.re), R(0.5) * atan2(R(2) * x.im, apart * (R(1) + size) - x.im * x.im)};
 }
-OF(atan) { const C y = f_atanh(C{-x.im, x.re}); return {y.im, -y.re}; }
+LONG(atan) { const C y = f_atanh(C{-x.im, x.re}); return {y.im, -y.re}; }
 
 template <typename R>
-__device__ C f_pow(C x, C n) {  // by squaring where n is a small whole number, as NumPy
+__device__ __noinline__ C f_pow(C x, C n) {  // by squaring where n is a small whole number, as NumPy
     if (n.re == R(0) && n.im == R(0)) return {R(1), R(0)};
     if (x.re == R(0) && x.im == R(0)) {
         if (n.re > R(0) && n.im == R(0)) return {R(0), R(0)};
@@ -163,6 +167,7 @@ __device__ C f_pow(C x, C n) {  // by squaring where n is a small whole number, 
     return f_exp(power);
 }
 #undef OF
+#undef LONG
 #undef C
 
 template <typename To, typename R>

@@ -174,7 +174,7 @@ def _terms(
     given = [loaded(dtypes[i], f"x{i}[k].at[{'0' if inner.repeated[i] else 'j'}]") for i in used]
     lines += [f"        {HELD[reduction.accumulator.name]} y;", f"        element({', '.join(['p', *given, 'y'])});"]
     place = f"(i64)(at + k * p.lanes) * {inner.pack} + j"
-    return [*lines, f"        total = J::join(total, J::of(y, {place}));", "    }", "}"]
+    return [*lines, f"        total = J::take(total, y, {place});", "    }", "}"]
 
 
 def _tail(reduction: Reduction, dtypes: Sequence[DType], inner: Walk, used: Sequence[int], index: str) -> list[str]:
@@ -188,7 +188,7 @@ def _tail(reduction: Reduction, dtypes: Sequence[DType], inner: Walk, used: Sequ
         "    for (at = p.first + lane; at < p.terms; at += p.lanes) {",
         f"        {HELD[reduction.accumulator.name]} y;",
         f"        element({', '.join(['p', *given, 'y'])});",
-        "        total = J::join(total, J::of(y, (i64)at));",
+        "        total = J::take(total, y, (i64)at);",
         "    }",
         "}",
     ]

@@ -19,6 +19,9 @@ STORED = {
 HELD = STORED | {"bool": "bool", "f16": "float", "bf16": "float"}
 """The type of a value between steps."""
 
+INLINE = 64
+"""Steps up to which they are written out for each element of a pack; more take the compiler too long."""
+
 _BY_DTYPE = {"nextafter": ("f16", "bf16")}
 """Functions that depend on the dtype and not on the type alone in which it is held."""
 
@@ -55,7 +58,8 @@ def element_text(program: Program, name: str = "element", numbers: str = "n") ->
     operands = sorted((s.value, s.dtype) for s in program.steps if s.function == "operand")
     given = [f"const {HELD[dtype.name]} x{at}" for at, dtype in operands]
     outs = [f"{HELD[program.steps[at].dtype.name]}& y{i}" for i, at in enumerate(program.results)]
-    lines = [f"__device__ __forceinline__ void {name}({', '.join(['const Args& p', *given, *outs])}) {{"]
+    inline = "__forceinline__" if len(program.steps) <= INLINE else "__noinline__"
+    lines = [f"__device__ {inline} void {name}({', '.join(['const Args& p', *given, *outs])}) {{"]
     lines += _statements(program, numbers)
     lines += [f"    y{i} = v{at};" for i, at in enumerate(program.results)]
     return "\n".join([*lines, "}"])

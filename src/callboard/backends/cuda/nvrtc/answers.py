@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from callboard.backends.cuda.nvrtc.calls import attribute
+from callboard.backends.cuda.nvrtc.loading import Loaded
 
 if TYPE_CHECKING:
     from callboard.backends.cuda.device import CudaDevice
@@ -42,8 +43,9 @@ class BytesPlan:
         driver.check(driver.memcpy_htod(out, self._content, self._nbytes, stream.native), "cuMemcpyHtoDAsync")
 
 
-def inspection(device: "CudaDevice", function: int, threads: int, shared: int) -> BytesPlan:
-    """The numbers of :func:`callboard.kernel.nvrtc.compile.inspected`."""
+def inspection(device: "CudaDevice", loaded: Loaded, threads: int, shared: int) -> BytesPlan:
+    """The numbers of :func:`callboard.kernel.nvrtc.compile.inspected`; the kernel is released."""
+    function = loaded.function
     driver = device.driver
     blocks, block, grid = c_int(), c_int(), c_int()
     driver.occupancy_blocks(ctypes.byref(blocks), function, threads, shared)
@@ -51,4 +53,5 @@ def inspection(device: "CudaDevice", function: int, threads: int, shared: int) -
     numbers = [attribute(driver, function, which) for which in ATTRIBUTES]
     numbers += [blocks.value, device.attribute(MULTIPROCESSORS), threads]
     numbers += [device.attribute(THREADS_OF_MULTIPROCESSOR), block.value, grid.value]
+    loaded.release()
     return BytesPlan(np.array(numbers, np.int64).tobytes())

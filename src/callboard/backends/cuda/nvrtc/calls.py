@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from callboard.backends.cuda.driver import Driver
+from callboard.backends.cuda.nvrtc.loading import Loaded
+from callboard.backends.cuda.nvrtc.maps import MAP_BYTES, Encoder
 from callboard.core.dtype import DTYPES, DType
 from callboard.core.errors import DriverError, LibraryError, ShapeError, UnsupportedOp
+from callboard.core.op import outputs_of
 from callboard.kernel.nvrtc.geometry import PORTABLE_CLUSTER, LaunchSpec
-from callboard.kernel.nvrtc.launch import in_order
+from callboard.kernel.nvrtc.launch import Launched, in_order
 
 if TYPE_CHECKING:
     from callboard.backends.cuda.device import CudaDevice
@@ -90,8 +93,8 @@ class KernelCall:
 
     Args:
         device: Whose context is current.
-        function: The ``CUfunction``.
-        spec: Parameters and threads.
+        loaded: The kernel; released when the plan is closed.
+        op: The message, with placeholders.
 
     Raises:
         ShapeError: The kernel or the device cannot be launched so; says the limit.
@@ -99,16 +102,23 @@ class KernelCall:
         UnsupportedOp: The device has no clusters.
     """
 
-    def __init__(self, device: "CudaDevice", function: int, spec: LaunchSpec) -> None:
+    def __init__(self, device: "CudaDevice", loaded: Loaded, op: Launched) -> None:
+        spec = op.spec
+        self._loaded = loaded
+        self._function = function = loaded.function
         self._driver: Driver = device.driver
-        self._function = function
         self._spec = spec
-        self._order = spec
         formats, self._convert = _packing(spec)
         self._pack = struct.Struct("<" + "".join(formats)).pack_into
-        self._values = ctypes.create_string_buffer(max(SLOT * len(spec.kinds), 1))
-        base = ctypes.addressof(self._values)
-        self._params = (c_void_p * max(len(spec.kinds), 1))(*(base + SLOT * at for at in range(len(spec.kinds))))
+        self._maps = _encoders(self._driver, op)
+        count, maps = len(spec.kinds), MAP_BYTES * len(self._maps)
+        self._values = ctypes.create_string_buffer(maps + SLOT * count + MAP_BYTES)
+        base = -ctypes.addressof(self._values) % MAP_BYTES + ctypes.addressof(self._values)
+        self._first = base - ctypes.addressof(self._values) + maps  # of the numbers and addresses, behind the maps
+        places = [base + maps + SLOT * at for at in range(count)]
+        for number, at in enumerate(self._maps):
+            places[at] = base + MAP_BYTES * number
+        self._params = (c_void_p * max(count, 1))(*places)
         self._nothing = 0 in spec.geometry.grid
         self._config: LaunchConfig | None = None
         self._attributes: Any = None
@@ -135,7 +145,9 @@ class KernelCall:
                 flat.append(value)
             else:
                 flat += convert(value)
-        self._pack(self._values, 0, *flat)
+        self._pack(self._values, self._first, *flat)
+        for at, encode in self._maps.items():
+            ctypes.memmove(self._params[at], encode(given[at]), MAP_BYTES)  # type: ignore[arg-type]
         if self._config is not None:
             self._config.stream = stream.native
             config = ctypes.addressof(self._config)
@@ -147,6 +159,10 @@ class KernelCall:
             )
         if code:
             raise self._driver.error(code, f"launch of {self._spec.name}")
+
+    def close(self) -> None:
+        """Release the kernel; the stream has passed the last launch."""
+        self._loaded.release()
 
     def _check(self, device: "CudaDevice") -> None:
         """Hold the geometry against what the kernel was compiled to and what the device has."""
@@ -212,6 +228,7 @@ def check_parameters(driver: Driver, function: int, spec: LaunchSpec) -> None:
         LibraryError: Their number or a size differs; names the parameter.
     """
     sizes: list[int] = []
+    mapped = dict(spec.maps)
     offset, size = c_size_t(), c_size_t()
     try:
         while len(sizes) <= len(spec.kinds):
@@ -226,7 +243,7 @@ def check_parameters(driver: Driver, function: int, spec: LaunchSpec) -> None:
         many = f"more than {len(spec.kinds)}" if len(sizes) > len(spec.kinds) else str(len(sizes))
         raise LibraryError(f"{spec.name} takes {many} parameters, {len(spec.kinds)} are declared", "nvrtc")
     for at, (kind, size_here) in enumerate(zip(spec.kinds, sizes, strict=True)):
-        wanted = DTYPES[kind].itemsize if kind in DTYPES else ctypes.sizeof(c_void_p)
+        wanted = DTYPES[kind].itemsize if kind in DTYPES else MAP_BYTES if at in mapped else ctypes.sizeof(c_void_p)
         if wanted != size_here:
             name = spec.names[at] if at < len(spec.names) and spec.names[at] else f"parameter {at}"
             raise LibraryError(
@@ -253,6 +270,15 @@ def _packing(spec: LaunchSpec) -> tuple[list[str], list[Convert | None]]:
             formats.append(NARROW[dtype.itemsize])
             convert.append(_bits_of(dtype))
     return formats, convert
+
+
+def _encoders(driver: Driver, op: Launched) -> dict[int, Encoder]:
+    """What encodes the tensor maps, by position of the parameter."""
+    if not op.spec.maps:
+        return {}
+    outs = outputs_of(op).values() if op.outs is None else (out.layout for out in op.outs)
+    given = in_order(op.spec, [a.layout for a in op.ins], [a.layout for a in op.inouts], list(outs), op.numbers)
+    return {at: Encoder(driver, given[at], one) for at, one in op.spec.maps}
 
 
 def _bits_of(dtype: DType) -> Convert:

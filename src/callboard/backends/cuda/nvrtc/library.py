@@ -49,7 +49,8 @@ class CudaNvrtc(Library):
 
     def call(self, op: Launch) -> KernelCall:
         """The plan of a launch."""
-        return KernelCall(self.device, self.programs.function(op.source, op.spec.name), op.spec)
+        with self.programs.function(op.source, op.spec.name) as loaded:
+            return KernelCall(self.device, loaded, op)
 
     def compiled(self, op: Compile) -> BytesPlan:
         """The plan of a compilation."""
@@ -57,4 +58,5 @@ class CudaNvrtc(Library):
 
     def inspected(self, op: Inspect) -> BytesPlan:
         """The plan of a question about a kernel."""
-        return inspection(self.device, self.programs.function(op.source, op.name), op.threads, op.shared)
+        with self.programs.function(op.source, op.name) as loaded:
+            return inspection(self.device, loaded, op.threads, op.shared)

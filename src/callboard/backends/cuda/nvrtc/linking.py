@@ -64,7 +64,10 @@ def link(inputs: Sequence[tuple[str, bytes]], target: str, options: Sequence[str
     nvjitlink = load_nvjitlink()
     forms = [form_of(image) for _, image in inputs]
     flags = [f"-arch={target}", *(["-lto"] if "ltoir" in forms else []), *options]
-    handle = nvjitlink.create(len(flags), flags)
+    try:
+        handle = nvjitlink.create(len(flags), flags)
+    except Exception as e:  # of the binding, which has its own class
+        raise LibraryError(f"nvJitLink takes no options {' '.join(flags)}: {e}", "nvjitlink") from e
     try:
         for (name, image), form in zip(inputs, forms, strict=True):
             kind = getattr(nvjitlink.InputType, FORMS[form])
@@ -73,7 +76,7 @@ def link(inputs: Sequence[tuple[str, bytes]], target: str, options: Sequence[str
         cubin = bytearray(nvjitlink.get_linked_cubin_size(handle))
         nvjitlink.get_linked_cubin(handle, cubin)
         return bytes(cubin)
-    except Exception as e:  # of the binding, which has its own class
+    except Exception as e:  # likewise
         log = bytearray(max(nvjitlink.get_error_log_size(handle), 1))
         nvjitlink.get_error_log(handle, log)
         said = bytes(log).rstrip(b"\0 \n").decode(errors="replace")

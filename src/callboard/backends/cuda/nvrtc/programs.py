@@ -1,17 +1,15 @@
 """Sources and binaries as loaded modules, for as long as the context lives; compiled several at once."""
 
-import ctypes
 import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from ctypes import c_void_p
 
 from callboard.backends.cuda.compiling import Job, architecture, compiled, load_nvrtc
 from callboard.backends.cuda.driver import Driver
 from callboard.backends.cuda.kernelcache import KernelCache
 from callboard.backends.cuda.nvrtc.linking import link
-from callboard.core.errors import DriverError, LibraryError
+from callboard.backends.cuda.nvrtc.loading import Loaded, Modules
 from callboard.core.library import WouldBlock
 from callboard.kernel.nvrtc.headers import with_own_headers
 from callboard.kernel.nvrtc.source import Compiled, Source
@@ -19,7 +17,6 @@ from callboard.kernel.nvrtc.source import Compiled, Source
 __all__ = ["Programs", "job_of"]
 
 MAX_COMPILING = 8
-NOT_FOUND = 500
 FORMS = {"ptx": "PTX", "ltoir": "LTOIR"}
 
 Key = tuple[Source, str, str]
@@ -36,21 +33,18 @@ class Programs:
     """
 
     def __init__(self, driver: Driver, capability: tuple[int, int], may_wait: Callable[[], bool]) -> None:
-        self._driver = driver
         self._capability = capability
         self._may_wait = may_wait
         self._lock = threading.Lock()
         self._pool: ThreadPoolExecutor | None = None
         self._compiling: dict[Key, Future[Compiled]] = {}
-        self._modules: list[int] = []
-        self._functions: dict[tuple[Source, str], int] = {}
-        self._images: dict[tuple[bytes, str], int] = {}
+        self._modules = Modules(driver, may_wait)
 
-    def function(self, source: Source, name: str) -> int:
-        """The ``CUfunction`` of a kernel of a source.
+    def function(self, source: Source, name: str) -> Loaded:
+        """A kernel of a source, with one user more, who releases it.
 
         Args:
-            source: Compiled on a thread of the pool, so that several are compiled at once, at most once.
+            source: Compiled on a thread of the pool, so that several are compiled at once.
             name: A name expression: ``"step"``, ``"axpy<float>"``.
 
         Raises:
@@ -58,33 +52,12 @@ class Programs:
             LibraryError: It refuses the source; with its log.
             WouldBlock: It is compiled, or has to be loaded, and the calling thread may not wait.
         """
-        found = self._functions.get((source, name))
-        if found is not None:
-            return found
-        made = self.compiled(source, name)
-        with self._lock:
-            found = self._functions.get((source, name))
-            if found is None:
-                found = self._functions[source, name] = self._load(made.image, made.lowered[name], source.title, name)
-        return found
 
-    def function_of_image(self, image: bytes, name: str) -> int:
-        """The ``CUfunction`` of a kernel of a cubin, a PTX text or a fatbin.
+        def image() -> tuple[bytes, str]:
+            made = self.compiled(source, name)
+            return made.image, made.lowered[name]
 
-        Raises:
-            LibraryError: The driver refuses the image, or it has no such kernel.
-            WouldBlock: It has to be loaded, and the calling thread may not wait.
-        """
-        found = self._images.get((image, name))
-        if found is not None:
-            return found
-        if not self._may_wait():
-            raise WouldBlock(f"{name} has not been loaded")
-        with self._lock:
-            found = self._images.get((image, name))
-            if found is None:
-                found = self._images[image, name] = self._load(image, name, "the image", name)
-        return found
+        return self._modules.function((source, name), source.title, image)
 
     def compiled(self, source: Source, name: str = "", form: str = "binary") -> Compiled:
         """What the source is compiled to. The compiler is at work when this raises ``WouldBlock``.
@@ -109,21 +82,16 @@ class Programs:
             raise WouldBlock(f"{source.title} is being compiled")
         try:
             return found.result()
-        except BaseException:  # Ctrl-C, too
-            with self._lock:  # the next launch tries again: what was missing may be there then
+        finally:  # the binary is on disk now; after a failure, what was missing may be there the next time
+            with self._lock:
                 if self._compiling.get(key) is found:
                     del self._compiling[key]
-            raise
 
     def close(self) -> None:
         """Unload all; nothing of them runs."""
+        self._modules.close()
         with self._lock:
             pool, self._pool = self._pool, None
-            for module in self._modules:
-                self._driver.module_unload(module)
-            self._modules.clear()
-            self._functions.clear()
-            self._images.clear()
             self._compiling.clear()
         if pool is not None:
             pool.shutdown(wait=False, cancel_futures=True)
@@ -137,18 +105,6 @@ class Programs:
         if not linked:
             return made
         return Compiled(link([(source.title, made.image)], target), "CUBIN", made.lowered, made.log)
-
-    def _load(self, image: bytes, name: str, title: str, shown: str) -> int:
-        module, function = c_void_p(), c_void_p()
-        try:
-            self._driver.module_load_data(ctypes.byref(module), image)
-            self._modules.append(module.value or 0)
-            self._driver.module_get_function(ctypes.byref(function), module, name.encode())
-        except DriverError as e:
-            if e.code == NOT_FOUND:
-                raise LibraryError(f"{title} has no kernel {shown}", "nvrtc", e.code) from e
-            raise LibraryError(f"{title} cannot be loaded: {e}", "nvrtc", e.code) from e
-        return function.value or 0
 
 
 def job_of(source: Source, name: str, target: str, form: str) -> Job:

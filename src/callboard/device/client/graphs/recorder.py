@@ -171,6 +171,8 @@ class OpRecorder:
             )
         if plan.value:
             raise UnsupportedOp(f"{tag} cannot be recorded: it is answered with a number; give it out=, a 0-d array")
+        if op.memory is not None:
+            raise UnsupportedOp(f"{tag} cannot be recorded: its memory is not the recording's; make the array before")
         if any(leaf.role in HOST for leaf in info_of(cls).leaves(op)):
             raise UnsupportedOp(
                 f"{tag} cannot be recorded: it copies from or to host memory; put arrays before the recording, name "

@@ -118,6 +118,18 @@ class Interop:
         view = owner.array(address, ref.layout)
         return view.__dlpack__(max_version=max_version, copy=copy)
 
+    def host_view(self, ref: AnyRef) -> "np.ndarray[Any, Any]":
+        """What :meth:`callboard.Device.host_view` does."""
+        if self._actor.isolated:
+            refuse(ref, "a view on the host", BufferError)
+        lent = self._lend(ref, settled=True)
+        if not (self._on_host or lent.memory.on_host):
+            raise BufferError(
+                f"{ref.layout!r} on {ref.device} is in memory of the device; make it with dev.managed.allocate, or "
+                "copy it with ref.get()"
+            )
+        return _Export(self, ref.allocation, lent, 0).array(lent.address + ref.offset, ref.layout)
+
     def array_interface(self, ref: AnyRef) -> dict[str, Any]:
         """What :attr:`GpuRef.__cuda_array_interface__` gives; waits like :meth:`dlpack`.
 

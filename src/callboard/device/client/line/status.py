@@ -9,9 +9,9 @@ __all__ = [
     "DeviceHealth",
     "DeviceStats",
     "HostStats",
+    "MemoryPoolClass",
+    "MemoryPoolStats",
     "PlanStats",
-    "PoolClass",
-    "PoolStats",
     "ResidentState",
     "ResidentStats",
     "TraceRecord",
@@ -135,8 +135,8 @@ class DeviceStats(msgspec.Struct, frozen=True, kw_only=True):
     residents: dict[str, ResidentStats]
 
 
-class PoolClass(msgspec.Struct, frozen=True, kw_only=True):
-    """Blocks of one size, for :class:`PoolStats`.
+class MemoryPoolClass(msgspec.Struct, frozen=True, kw_only=True):
+    """Blocks of one size, for :class:`MemoryPoolStats`.
 
     Attributes:
         block_bytes: Their size. There are eight sizes per doubling; a block serves requests of its size only.
@@ -149,7 +149,7 @@ class PoolClass(msgspec.Struct, frozen=True, kw_only=True):
     cached: int
 
 
-class PoolStats(msgspec.Struct, frozen=True, kw_only=True):
+class MemoryPoolStats(msgspec.Struct, frozen=True, kw_only=True):
     """The device memory that a context holds: blocks of arrays, and blocks kept for reuse in stream order.
 
     Attributes:
@@ -175,7 +175,7 @@ class PoolStats(msgspec.Struct, frozen=True, kw_only=True):
     hits: int
     misses: int
     trimmed_bytes: int
-    classes: list[PoolClass]
+    classes: list[MemoryPoolClass]
 
     @property
     def reserved_bytes(self) -> int:

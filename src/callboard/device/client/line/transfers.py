@@ -15,10 +15,9 @@ import numpy as np
 
 from callboard.core.dtype import DType, DTypeLike, as_dtype
 from callboard.core.errors import ShapeError
-from callboard.core.layout import Layout, layout_of
+from callboard.core.layout import Layout, layout_of, rows_of
 from callboard.core.ref import GpuRef
 from callboard.core.reply import Failure, Reply
-from callboard.core.rows import rows_of
 from callboard.device.client.line.copying import Copier
 from callboard.device.client.line.entries import Gate
 from callboard.device.client.line.hostarrays import host_array

@@ -1,1 +1,1 @@
-"""Kinds of memory beside a device's own arrays: leased page-locked buffers, managed memory, memory of other processes."""
+"""Host memory on loan: page-locked buffers with a cap and a queue."""

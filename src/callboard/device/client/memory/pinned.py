@@ -2,9 +2,10 @@
 
 import asyncio
 import contextlib
+import functools
 import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -143,7 +144,8 @@ class PinnedBufferPool:
         nbytes = math.prod(extents) * kind.itemsize
         if not self._quota.fits(nbytes):
             raise ShapeError(
-                f"acquire: {kind}{list(extents)} has {nbytes:,} bytes; the pool's max_bytes is {self._quota.max_bytes:,}"
+                f"acquire: {kind}{list(extents)} has {nbytes:,} bytes; the pool's max_bytes is "
+                f"{self._quota.max_bytes:,}"
             )
         until = None if timeout is None else self._loop.time() + timeout
         waited = await self._granted(nbytes, until)
@@ -211,9 +213,9 @@ class PinnedBufferPool:
             return e.with_traceback(None)
         except asyncio.CancelledError:  # the thread goes on; what it leases is dropped, and so comes back
             assert lease is not None
-            lease.add_done_callback(lambda lease: lease.cancelled() or lease.exception() is None or back())
+            lease.add_done_callback(functools.partial(_gone, back))
             raise
-        except BaseException:
+        except BaseException:  # Ctrl-C, too: what was granted is given back
             self._give(nbytes)
             raise
         finally:
@@ -284,3 +286,9 @@ class PinnedBufferPool:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _gone(back: Callable[[], None], lease: "asyncio.Future[Array]") -> None:
+    """A lease that is not waited for has ended: where it gave an array, that is dropped, and comes back by itself."""
+    if not lease.cancelled() and lease.exception() is not None:
+        back()

@@ -13,6 +13,7 @@ from callboard.core.errors import AccelError, ContextPoisoned
 from callboard.device.config import HostConfig
 from callboard.device.host.channel import Channel
 from callboard.device.host.context.admission import Admission, Arenas
+from callboard.device.host.context.admission.elsewhere import Elsewhere
 from callboard.device.host.context.admission.shares import Shares
 from callboard.device.host.context.blocks import BlockPool
 from callboard.device.host.context.completion import completion_for
@@ -63,6 +64,7 @@ class ContextActor:
         self.shares = Shares(self.device)
         self.pool = BlockPool(self.device, config.memory_limit)
         self.pool.release = self.shares.release
+        self.elsewhere = Elsewhere(self.device, self.pool)
         self.streams = allocator_for(self.device, config)
         self.libraries = Libraries(self.device, backend.libraries(), self.streams, backend.name)
         self.helper = Helper(self.device.use, channel.busy, channel.wake)
@@ -79,6 +81,7 @@ class ContextActor:
         self.admission = Admission(
             self.device,
             self.pool,
+            self.elsewhere,
             self.libraries,
             self.streams,
             self.ledger,
@@ -172,6 +175,7 @@ class ContextActor:
             self._find_stall(self.stalls)
         waiting = self.admission.sizing.advance()
         leaving = self.admission.plans.sweep()
+        leaving = self.elsewhere.advance() or leaving
         return self.lending.advance() or flying or waiting or leaving
 
     def _find_stall(self, stalls: Stalls) -> None:
@@ -206,6 +210,7 @@ class ContextActor:
         self.admission.plans.close()
         for actor in self.libraries.actors.values():
             actor.close()
+        self.elsewhere.close(list(self.admission.buffers.values()))
         self.admission.buffers.clear()
         self.pool.trim()
         self.admission.arenas.close()
@@ -268,6 +273,7 @@ class ContextActor:
         self.admission.memory_was_freed()
 
     def _trim(self, keep: int | None) -> None:
+        self.elsewhere.advance(look=True)
         self.pool.trim(keep or 0)
         self.device.trim()
 

@@ -226,7 +226,7 @@ class BlockPool:
         self._free.setdefault(size, []).append(block)
 
     def trim(self, keep: int = 0) -> None:
-        """Release cached blocks that nothing in flight uses to the device, the largest first, down to ``keep`` bytes."""
+        """Release cached blocks that nothing in flight uses, the largest first, down to ``keep`` bytes."""
         for size in sorted(self._free, reverse=True):
             kept = self._free[size]
             left: list[Block] = []

@@ -84,6 +84,7 @@ class Plan:
         held: Number of inline launches in a row that took too long.
         used: Sequence number of the last launch.
         launched: Number of launches.
+        pooled: The memory of its outputs is the pool's.
         pins: Number of reasons to keep it: calls that are parked until they can use it, recordings that name it.
         recording: Id of the recording that it replays; 0: it is a plan of an op.
         order: The library, or those of a recording, whose parked ops its calls stay behind.
@@ -113,6 +114,7 @@ class Plan:
         "open",
         "order",
         "pins",
+        "pooled",
         "query_size",
         "reals",
         "recording",
@@ -126,7 +128,7 @@ class Plan:
         info = info_of(type(op))
         self.op = op
         self._begin(info.tag)
-        self.fence = op.fence
+        self.fence: Fence | None = op.fence
         self.answers = op.answers is not None
         made = outputs_of(op)
         self.blank: list[Any] = [None] * len(info.dynamic)
@@ -151,6 +153,7 @@ class Plan:
         cached = len(bindings) <= MAX_CACHED and not any(binding.host for binding in bindings)
         self.binding_cache = BindingCache() if cached else None
         self.fresh = len(makes)
+        self.pooled = op.memory is None
         self.open = any(isinstance(layout, OpenLayout) for layout in made.values())
         self.value: Layout | None = made.get(op.returns[0]) if op.value else None
         self.state: Any = op
@@ -159,8 +162,9 @@ class Plan:
         self.tag = tag
         self.order: str | tuple[str, ...] = self.lib
         self.beside: tuple[Timeline, ...] = ()
-        self.fence: Fence | None = None
+        self.fence = None
         self.answers = False
+        self.pooled = True
         self.library: LibraryActor | GraphActor | None = None
         self.launch: Callable[..., Status | None] | None = None
         self.late: Callable[..., Status | None] | None = None

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeVar
 from callboard.actors.clock import Clock
 from callboard.core.errors import ContextLost
 from callboard.patterns.batching.continuous.policy import Preemption, StepPolicy, StepSettings
-from callboard.patterns.batching.continuous.steps import DONE, NOTHING, Last, Slot
+from callboard.patterns.batching.continuous.steps import DONE, Last, Slot
 from callboard.patterns.batching.results import Rows, copies, rows_of
 from callboard.patterns.calling import Executor, UserCall, deliverable
 from callboard.patterns.contract.outlet import STREAMED
@@ -23,6 +23,9 @@ __all__ = ["ContinuousBatchingServer", "ContinuousStats"]
 
 T = TypeVar("T")
 P = TypeVar("P")
+
+ENDS = (BaseException, Last, type(DONE))
+"""What is no part by itself."""
 
 _log = logging.getLogger(__name__)
 
@@ -72,8 +75,8 @@ class ContinuousBatchingServer(RequestServer[T, list[P]]):
 
     Args:
         step: Gets the :class:`Slot` of each sequence that takes part, and returns (or is awaited for) one result for
-            each, in their order: a part, :data:`NOTHING`, :data:`DONE`, :class:`Last` with the last part, or an
-            exception, which fails its own request. Plain functions are called on a thread, others on the loop.
+            each, in their order: a part, ``cb.NOTHING``, :data:`DONE`, :class:`Last` with the last part, or an exception,
+            which fails its own request. Plain functions are called on a thread, others on the loop.
         close: ``close(slot)`` is called on the server's loop when a sequence runs no more, for whatever reason, and
             once per time that it was admitted: its state can be freed.
         max_batch: Sequences that run at once.
@@ -273,27 +276,32 @@ class ContinuousBatchingServer(RequestServer[T, list[P]]):
         given: set[int] = set()
         for slot, result in zip(slots, results, strict=True):
             slot.fresh = False
-            if slot.entry.state is not State.RUNNING:
+            entry = slot.entry
+            if entry.state is not State.RUNNING:
                 continue  # it has ended meanwhile
-            if isinstance(result, BaseException):
-                error = deliverable(result)
-                self._fail(slot.entry, copies(error, 2)[1] if id(result) in given else error)
-                given.add(id(result))
-            elif result is not NOTHING:
+            if not isinstance(result, ENDS):
                 self._received(slot, result, now)
+            elif isinstance(result, BaseException):
+                error = deliverable(result)
+                self._fail(entry, copies(error, 2)[1] if id(result) in given else error)
+                given.add(id(result))
+            elif isinstance(result, Last):
+                self._received(slot, result.part, now)
+                self._ended(slot, now)
+            elif result is DONE:
+                self._ended(slot, now)
 
-    def _received(self, slot: Slot[Any, Any], result: Any, now: float) -> None:
-        ended = result is DONE or isinstance(result, Last)
-        if result is not DONE:
-            part = result.part if isinstance(result, Last) else result
-            if not slot.parts:
-                self._first_part_time.add(now - slot.entry.arrived)
-            self._parts += 1
-            self._policy.grown(slot, part)
-            if slot.entry.outlet is not None:
-                slot.entry.outlet.put(part)
-        if ended:
-            self._succeed(slot.entry, slot.parts if slot.entry.outlet is None else STREAMED, now)
+    def _received(self, slot: Slot[Any, Any], part: Any, now: float) -> None:
+        entry = slot.entry
+        if not slot.parts:
+            self._first_part_time.add(now - entry.arrived)
+        self._parts += 1
+        self._policy.grown(slot, part)
+        if entry.outlet is not None:
+            entry.outlet.put(part)
+
+    def _ended(self, slot: Slot[Any, Any], now: float) -> None:
+        self._succeed(slot.entry, slot.parts if slot.entry.outlet is None else STREAMED, now)
 
     def _step_failed(self, slots: list[Slot[Any, Any]], error: Exception) -> None:
         failed = [slot for slot in slots if slot.entry.state is State.RUNNING]

@@ -12,6 +12,7 @@ import msgspec
 from callboard.core.backend import AccelDevice
 from callboard.core.errors import AccelError, OutOfMemory, ShapeError, Withdrawn
 from callboard.device.host.context.admission.arenas import Arenas
+from callboard.device.host.context.admission.elsewhere import Elsewhere
 from callboard.device.host.context.admission.graphs import Graphs
 from callboard.device.host.context.admission.launching import Launching
 from callboard.device.host.context.admission.refusing import Refusing
@@ -47,6 +48,7 @@ class Admission:
         self,
         device: AccelDevice,
         pool: BlockPool,
+        elsewhere: Elsewhere,
         libraries: Libraries,
         streams: StreamAllocator,
         ledger: Ledger,
@@ -68,7 +70,9 @@ class Admission:
         self.arenas = arenas
         self.graphs = Graphs(device, libraries.streams, self.plans, self._plan)
         self.refusing = Refusing(device, libraries, ledger, self.plans, self.buffers)
-        self.launching = Launching(device, pool, ledger, self.refusing, self.buffers, self.arenas, self._short)
+        self.launching = Launching(
+            device, pool, elsewhere, ledger, self.refusing, self.buffers, self.arenas, self._short
+        )
         self.sizing = Sizing(
             self.buffers,
             parking,

@@ -7,8 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 from callboard.core.backend import AccelDevice
-from callboard.core.errors import GpuRefStale, OutOfMemory, ShapeError
+from callboard.core.errors import AccelError, ContextPoisoned, GpuRefStale, OutOfMemory, ShapeError, Unrecoverable
 from callboard.device.host.context.admission.arenas import Arenas
+from callboard.device.host.context.admission.elsewhere import Elsewhere
 from callboard.device.host.context.admission.refusing import Refusing
 from callboard.device.host.context.blocks import Block, BlockPool, Use
 from callboard.device.host.context.ledger import Ledger
@@ -24,7 +25,7 @@ class Launching:
     """Launches calls.
 
     Args:
-        device, pool: Of the context.
+        device, pool, elsewhere: Of the context.
         ledger: Told of launches that failed.
         refusing: Answers calls that cannot be launched.
         buffers, arenas: Those of the admission.
@@ -35,6 +36,7 @@ class Launching:
         self,
         device: AccelDevice,
         pool: BlockPool,
+        elsewhere: Elsewhere,
         ledger: Ledger,
         refusing: Refusing,
         buffers: dict[int, Block],
@@ -43,6 +45,7 @@ class Launching:
     ) -> None:
         self._device = device
         self._pool = pool
+        self._elsewhere = elsewhere
         self._ledger = ledger
         self._refusing = refusing
         self._buffers = buffers
@@ -115,7 +118,10 @@ class Launching:
             made: list[Block] = []
             try:
                 for at, item, layout in plan.makes:
-                    block = self._pool.take(layout.nbytes)
+                    if plan.pooled:
+                        block = self._pool.take(layout.nbytes)
+                    else:
+                        block = self._elsewhere.take(plan.op, layout.nbytes)
                     made.append(block)
                     if item < 0:
                         values[at] = block.address
@@ -127,6 +133,11 @@ class Launching:
                 for block in made:
                     self._pool.give(block)
                 self._on_short(call, plan, e)
+                return
+            except (ContextPoisoned, Unrecoverable):
+                raise
+            except AccelError as e:  # of memory elsewhere
+                self._refusing.refuse(call, plan, e)
                 return
             for buffer, block in zip(call.outputs, made, strict=True):
                 self._buffers[buffer] = block
@@ -207,6 +218,8 @@ class Launching:
                     if heeds:
                         if source.state == FAILED and (reads or not base):
                             failed = failed or source
+                            if item == 0:
+                                values[at] = []  # for the items behind it
                             continue
                         if source.state != OK:
                             sources.append(source)

@@ -4,6 +4,7 @@ from typing import Any, NoReturn, Self
 
 import numpy as np
 
+from callboard.core.dtype import DTypeLike
 from callboard.core.operand import Operand
 
 __all__ = ["ArrayOperators"]
@@ -208,10 +209,10 @@ class ArrayOperators:
     __hash__ = object.__hash__
 
     def __matmul__(self, other: Self, /) -> Self:
-        return self._operate("matmul", self, other)
+        return self._operate("matmul", self, other)  # type: ignore[no-any-return]
 
     def __rmatmul__(self, other: Self, /) -> Self:
-        return self._operate("matmul", other, self)
+        return self._operate("matmul", other, self)  # type: ignore[no-any-return]
 
     def __imatmul__(self, other: Self, /) -> Self:
         self[...] = self @ other
@@ -300,7 +301,7 @@ class ArrayOperators:
         """The view with its last two axes exchanged."""
         return self._port.services.xp.matrix_transpose(self)  # type: ignore[no-any-return]
 
-    def astype(self, dtype: Any, *, copy: bool = True) -> Self:
+    def astype(self, dtype: DTypeLike, *, copy: bool = True) -> Self:
         """``xp.astype(x, dtype)``."""
         return self._port.services.xp.astype(self, dtype, copy=copy)  # type: ignore[no-any-return]
 

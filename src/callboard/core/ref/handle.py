@@ -9,12 +9,12 @@ from typing import Any, Generic, NoReturn, Protocol, overload
 import msgspec
 import numpy as np
 
-from callboard.core.arrayoperators import ArrayOperators
 from callboard.core.dtype import DTypeLike, as_dtype
 from callboard.core.errors import GpuRefStale
 from callboard.core.layout import Layout, layout_of
 from callboard.core.mode import Asynchronous, Blocking, Mode
 from callboard.core.operand import Operand
+from callboard.core.ref.operators import ArrayOperators
 from callboard.core.reply import Reply, ReplyPort
 from callboard.core.views import Index, indexed, reinterpreted, reshaped
 
@@ -51,6 +51,11 @@ class RefServices(Protocol):
     """
 
     blocking: bool
+
+    @property
+    def submit(self) -> Callable[..., Any]:
+        """Accepts an op, as ``dev.ask`` does."""
+        ...
 
     @property
     def xp(self) -> Any: ...
@@ -142,12 +147,13 @@ class Allocation:
             self.released.append(self.id)
 
 
-class GpuRef(Operand, ArrayOperators, Reply["GpuRef[Mode]"], Generic[Mode]):
+class GpuRef(Operand, ArrayOperators, Reply["GpuRef[Mode]"], Generic[Mode]):  # type: ignore[misc] # other than a reply, it has values
     """A handle of an array on a device: an operand at once, a reply when awaited, an array to compute with.
 
     ``await ref`` waits for the op that writes it, raises that op's error, and gives the ref itself. Slicing gives views
     that share the memory. A ref is valid for one generation of its device's context. Operators and methods are those of
-    the array API standard (:class:`callboard.core.arrayoperators.ArrayOperators`); ``dev.xp`` has the functions.
+    the array API standard (:class:`ArrayOperators <callboard.core.ref.operators.ArrayOperators>`); ``dev.xp`` has the
+    functions.
 
     Attributes:
         layout, shape, strides, dtype, ndim, size, nbytes: Known at once; strides in elements.
@@ -330,7 +336,8 @@ class GpuRef(Operand, ArrayOperators, Reply["GpuRef[Mode]"], Generic[Mode]):
         if _holds_arrays(index):
             picked: GpuRef[Mode] = self._port.services.xp._by_arrays(self, index)
             return picked
-        layout, offset = indexed(self.layout, index)
+        basic: Any = index
+        layout, offset = indexed(self.layout, basic)
         return self._view(layout, self.offset + offset)
 
     def reshape(self, *shape: int | Sequence[int]) -> "GpuRef[Mode]":

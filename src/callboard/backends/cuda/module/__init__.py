@@ -1,0 +1,5 @@
+"""Binaries of the user's on a GPU."""
+
+from callboard.backends.cuda.module.library import CudaModule
+
+__all__ = ["CudaModule"]

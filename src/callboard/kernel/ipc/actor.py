@@ -1,0 +1,7 @@
+"""``IpcActor``: who serves the messages of this package."""
+
+__all__ = ["IpcActor"]
+
+
+class IpcActor:
+    """Serves the memory that a device shares with other processes."""

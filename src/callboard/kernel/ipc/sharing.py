@@ -1,0 +1,102 @@
+"""What handles for other processes have in common: the exporting process, and a lease that each importer holds."""
+
+import contextlib
+import os
+
+from callboard.core.errors import GpuRefStale, UnsupportedOp
+
+__all__ = ["ExportLease", "ImportLease", "check_alive", "process_started"]
+
+
+class ExportLease:
+    """Tells whether another process still has something open: each holds a shared lock on a file without a name.
+
+    The kernel drops the lock of a process that ends, however it ends.
+
+    Attributes:
+        path: By which another process opens the file.
+
+    Raises:
+        UnsupportedOp: Not on Linux.
+    """
+
+    def __init__(self) -> None:
+        if not hasattr(os, "memfd_create"):
+            raise UnsupportedOp("memory for other processes needs memfd, which is Linux only")
+        self._descriptor = os.memfd_create("callboard-lease", os.MFD_CLOEXEC)
+        self.path = f"/proc/{os.getpid()}/fd/{self._descriptor}"
+
+    def returned(self) -> bool:
+        """Whether no other process holds it; closes it then."""
+        import fcntl  # not on Windows, where no memfd is either
+
+        if self._descriptor >= 0:
+            try:
+                fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return False
+            self.close()
+        return True
+
+    def close(self) -> None:
+        """The process that exports ends, or nothing was exported."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
+class ImportLease:
+    """Held as long as this process has open what another one has exported.
+
+    Args:
+        path: Of the :class:`ExportLease`.
+
+    Raises:
+        GpuRefStale: The exporter has freed it, or is gone.
+    """
+
+    def __init__(self, path: str) -> None:
+        import fcntl
+
+        try:
+            self._descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        except OSError as e:
+            raise GpuRefStale(f"the exporter has freed the memory, or is gone ({e.strerror})", "freed") from None
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(self._descriptor)
+            raise GpuRefStale("the exporter is freeing the memory", "freed") from None
+
+    def close(self) -> None:
+        """It is closed here; again is harmless."""
+        if self._descriptor >= 0:
+            with contextlib.suppress(OSError):
+                os.close(self._descriptor)
+            self._descriptor = -1
+
+
+def check_alive(what: str, device: str, generation: int, pid: int, started: int) -> None:
+    """See that the process of an exporting context is the one that a handle was made in.
+
+    Raises:
+        GpuRefStale: It has ended.
+    """
+    if process_started(pid) != started:
+        raise GpuRefStale(
+            f"the {what}'s handle names a context that is gone (device {device}, generation {generation}, process "
+            f"{pid}); have it exported again",
+            "context rebuilt",
+        )
+
+
+def process_started(pid: int) -> int:
+    """When a process was started, in clock ticks since boot; -1 if there is none, 0 where that is not told (Linux)."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+    except FileNotFoundError:
+        return -1 if os.path.isdir("/proc/self") else 0
+    except OSError:
+        return -1
+    return -1 if fields[0] in (b"Z", b"X") else int(fields[19])

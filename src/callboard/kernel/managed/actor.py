@@ -1,0 +1,7 @@
+"""``ManagedAllocatorActor``: who serves the messages of this package."""
+
+__all__ = ["ManagedAllocatorActor"]
+
+
+class ManagedAllocatorActor:
+    """Serves the managed memory of a device."""

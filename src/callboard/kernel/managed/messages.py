@@ -1,0 +1,82 @@
+"""The messages of managed memory."""
+
+from typing import ClassVar, Literal
+
+from callboard.core.dtype import DTypeLike, as_dtype
+from callboard.core.errors import ShapeError
+from callboard.core.layout import layout_of
+from callboard.core.op import Op, Origin, Outputs
+from callboard.core.operand import InOut, Out
+from callboard.core.ref import GpuRef
+from callboard.kernel.managed.actor import ManagedAllocatorActor
+
+__all__ = ["Advice", "Advise", "Allocate", "Location", "Prefetch"]
+
+Location = Literal["device", "host"]
+Advice = Literal["read_mostly", "preferred_location", "accessed_by"]
+
+
+class Allocate(Op[ManagedAllocatorActor, GpuRef], tag="managed.allocate"):
+    """A new array in managed memory, not initialised; ``OutOfMemory`` beyond what is free on the device.
+
+    Args:
+        shape: Extents, each >= 0.
+        dtype: Of the elements.
+        out: Left None.
+    """
+
+    hidden: ClassVar[frozenset[str]] = frozenset({"out"})
+
+    shape: tuple[int, ...]
+    dtype: DTypeLike = "f32"
+    out: Out | None = None
+
+    @property
+    def memory(self) -> Origin | None:
+        return "managed"
+
+    def infer(self) -> Outputs:
+        if any(n < 0 for n in self.shape):
+            raise ShapeError(f"managed.allocate: shape {self.shape}: extents are >= 0")
+        if self.out is not None:
+            raise ShapeError("managed.allocate: out is given; it makes a new array")
+        return {"out": layout_of(as_dtype(self.dtype), self.shape)}
+
+
+class Prefetch(Op[ManagedAllocatorActor, GpuRef], tag="managed.prefetch"):
+    """Move the pages of an array to the device or to the host, in its order; gives the array, owed by this op.
+
+    Args:
+        x: Array of managed memory, any view of it: its pages from the first byte to the last are moved.
+        to: Where to.
+    """
+
+    returns: ClassVar[tuple[str, ...]] = ("x",)
+
+    x: InOut
+    to: Location = "device"
+
+    def infer(self) -> Outputs:
+        return {}
+
+
+class Advise(Op[ManagedAllocatorActor, GpuRef], tag="managed.advise"):
+    """Say how an array will be used (``cuMemAdvise``); gives the array. A hint: results are the same without.
+
+    Args:
+        x: Array of managed memory.
+        advice: ``"read_mostly"``: copies of its pages may be on both sides; ``"preferred_location"``: where its pages
+            stay; ``"accessed_by"``: who has it mapped wherever the pages are.
+        location: Of the preference, or who accesses it; ``"read_mostly"`` has none.
+        unset: Take the advice back.
+    """
+
+    returns: ClassVar[tuple[str, ...]] = ("x",)
+
+    x: InOut
+    advice: Advice = "read_mostly"
+    location: Location = "device"
+    unset: bool = False
+
+    def infer(self) -> Outputs:
+        return {}

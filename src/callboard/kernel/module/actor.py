@@ -1,0 +1,7 @@
+"""``ModuleActor``: who serves the messages of this package."""
+
+__all__ = ["ModuleActor"]
+
+
+class ModuleActor:
+    """Loads, links and launches kernels that are compiled already."""

@@ -1,0 +1,241 @@
+"""``PlacementActor``: places work on open devices; a thin layer over :class:`.PlacementBook`."""
+
+import asyncio
+import contextlib
+from collections.abc import Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Self
+
+from callboard.actors.clock import Clock, LoopClock
+from callboard.core.errors import AccelError
+from callboard.device.client.handle import Device
+from callboard.device.supervision.watch import Lost, Recovered
+from callboard.multi_device.placement.book import Explanation, PlacementBook, Reservation
+from callboard.multi_device.placement.hints import Candidate, PlacementHints
+from callboard.multi_device.placement.policies import Chooser, PlacementPolicy, chooser_of
+
+__all__ = ["DeviceChoice", "PlacementActor"]
+
+ANY = PlacementHints()
+LEASE = 10.0
+"""Seconds that a reservation lasts where the caller does not say."""
+
+
+class DeviceChoice:
+    """A device that was chosen, and what is reserved there until :meth:`release`, or until the lease ends.
+
+    ``with placement.pick(memory_bytes=1 << 30) as choice:`` releases it at the end of the block.
+
+    Attributes:
+        device: The device.
+        device_id: Its id: its UUID.
+        load: Ops in flight there and choices not released, this one included, when it was chosen.
+    """
+
+    def __init__(self, actor: "PlacementActor", device: Device, reservation: Reservation) -> None:
+        self.device = device
+        self.device_id = device.uuid
+        self.load = reservation.candidate.load
+        self._actor = actor
+        self._reservation = reservation
+
+    @property
+    def active(self) -> bool:
+        """Whether anything is reserved for it."""
+        return self._reservation.active
+
+    def release(self) -> None:
+        """Give back what is reserved; nothing the second time."""
+        self._actor._release(self._reservation)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.release()
+
+    def __repr__(self) -> str:
+        return f"<DeviceChoice {self.device.name}, load {self.load}>"
+
+
+class PlacementActor:
+    """Chooses, of several open devices, the one for each piece of work. Belongs to one event loop.
+
+    ::
+
+        async with cb.PlacementActor([gpu0, gpu1], policy="least_loaded") as placement:
+            with placement.pick(memory_bytes=2 << 30) as choice:
+                model = choice.device.actor_of(cb.Props(Model))
+
+    A choice counts as load from the moment it is made, so a burst spreads over the devices before any of its work has
+    begun. Devices whose context is being rebuilt are passed over. Free memory is asked of a device when it is added,
+    when it has recovered, and after choices that reserve memory are made or end; nothing is polled.
+
+    Args:
+        devices: Open devices of this loop.
+        policy: A :class:`.PlacementPolicy`, or a function of the hints and the :class:`.Candidate` objects that can
+            take the work, which returns one of them.
+        links: Which devices can copy to each other directly: for each UUID the UUIDs. None: none are known to.
+        clock: For tests.
+
+    Raises:
+        ValueError: No such policy, or a device twice.
+    """
+
+    def __init__(
+        self,
+        devices: Iterable[Device],
+        *,
+        policy: PlacementPolicy | str | Chooser = PlacementPolicy.LEAST_LOADED,
+        links: Mapping[str, Iterable[str]] | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self._book = PlacementBook(chooser_of(policy))
+        self._book.links = {device: frozenset(others) for device, others in (links or {}).items()}
+        self._devices: dict[str, Device] = {}
+        self._watching: dict[str, asyncio.Task[None]] = {}
+        self._changed: dict[str, asyncio.Event] = {}
+        self._given = list(devices)
+        self._clock = clock or LoopClock()
+
+    async def __aenter__(self) -> Self:
+        for device in self._given:
+            await self.add(device)
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        await self.stop()
+
+    # -- devices -------------------------------------------------------------------------------------------------------
+
+    @property
+    def devices(self) -> list[Device]:
+        """The devices, in the order in which they were added."""
+        return list(self._devices.values())
+
+    async def add(self, device: Device) -> None:
+        """Place on this device, too, once it has said what memory it has.
+
+        Raises:
+            ValueError: It is there already.
+            DeviceStopped, BackendUnavailable: It is of no use.
+            AskTimeout: It does not say.
+        """
+        if device.uuid in self._devices:
+            raise ValueError(f"device {device.name} ({device.uuid}) is placed on already")
+        await device.ready()
+        candidate = Candidate(device.uuid, device.backend)
+        await _refresh(candidate, device)
+        self._book.add(candidate)
+        self._devices[device.uuid] = device
+        self._changed[device.uuid] = asyncio.Event()
+        self._watching[device.uuid] = asyncio.create_task(self._watch(candidate, device), name=f"placing {device.name}")
+
+    async def remove(self, device: Device) -> None:
+        """Place no more on this device. What is reserved there stays with its holders; nothing if it is not there."""
+        self._book.remove(device.uuid)
+        self._devices.pop(device.uuid, None)
+        task = self._watching.pop(device.uuid, None)
+        if task is not None:
+            await _end([task])
+
+    async def stop(self) -> None:
+        """Place no more; the devices stay open."""
+        for uuid in list(self._devices):
+            self._book.remove(uuid)
+        self._devices.clear()
+        tasks = list(self._watching.values())
+        self._watching.clear()
+        await _end(tasks)
+
+    # -- choices -------------------------------------------------------------------------------------------------------
+
+    def pick(self, hints: PlacementHints = ANY, *, lease: float | None = LEASE) -> DeviceChoice:
+        """Choose a device.
+
+        Args:
+            hints: What the work needs.
+            lease: Seconds until the reservation ends by itself: long enough for the work to have its memory. None: it
+                ends with :meth:`DeviceChoice.release`.
+
+        Raises:
+            NoEligibleDevice: No device can take it; the text says why not, for each of them.
+        """
+        self._look()
+        return self._choice(self._book.pick(hints, self._clock.time(), lease))
+
+    def gang(
+        self, needs: Sequence[PlacementHints], *, lease: float | None = LEASE, linked: bool = False
+    ) -> list[DeviceChoice]:
+        """Choose as many devices as there are needs, each only once: all, or none. The best linked ones are preferred.
+
+        Args:
+            needs: Of each piece of work.
+            lease: As for :meth:`pick`.
+            linked: Only devices that are all linked to each other.
+
+        Raises:
+            NoEligibleDevice: There are not enough; nothing is reserved.
+        """
+        self._look()
+        return [self._choice(r) for r in self._book.gang(needs, self._clock.time(), lease, linked)]
+
+    def explain(self, hints: PlacementHints = ANY) -> Explanation:
+        """What :meth:`pick` would choose now, and why not the others."""
+        self._look()
+        return self._book.explain(hints, self._clock.time())
+
+    def candidates(self) -> list[Candidate]:
+        """The devices as the policy sees them now."""
+        self._look()
+        self._book.expire(self._clock.time())
+        return list(self._book.candidates.values())
+
+    # -- what the devices say ------------------------------------------------------------------------------------------
+
+    def _look(self) -> None:
+        for candidate in self._book.candidates.values():
+            device = self._devices[candidate.id]
+            candidate.in_flight = device.in_flight
+            candidate.ready = device.available
+
+    def _choice(self, reservation: Reservation) -> DeviceChoice:
+        if reservation.hints.memory_bytes:
+            self._changed[reservation.candidate.id].set()
+        return DeviceChoice(self, self._devices[reservation.candidate.id], reservation)
+
+    def _release(self, reservation: Reservation) -> None:
+        self._book.release(reservation)
+        changed = self._changed.get(reservation.candidate.id)
+        if changed is not None and reservation.hints.memory_bytes:
+            changed.set()
+
+    async def _watch(self, candidate: Candidate, device: Device) -> None:
+        changed = self._changed[candidate.id]
+        async with asyncio.TaskGroup() as group:
+            events = group.create_task(_set_at_recovery(device, changed))
+            while not events.done():
+                await changed.wait()
+                changed.clear()
+                with contextlib.suppress(AccelError):  # it is being rebuilt, or stops: its recovery asks again
+                    await _refresh(candidate, device)
+
+
+async def _set_at_recovery(device: Device, changed: asyncio.Event) -> None:
+    async for event in device.events():
+        if isinstance(event, Lost | Recovered):
+            changed.set()
+    changed.set()
+
+
+async def _refresh(candidate: Candidate, device: Device) -> None:
+    stats = await device.stats()
+    candidate.compute_cap = stats.compute_capability
+    candidate.free_bytes = stats.free_bytes + stats.cached_bytes
+    candidate.total_bytes = stats.total_bytes
+
+
+async def _end(tasks: Iterable[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,176 @@
+"""``PlacementBook``: the devices, what is reserved of them, and which is chosen next. Pure: time is given."""
+
+import heapq
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from callboard.multi_device.placement.errors import NoEligibleDevice
+from callboard.multi_device.placement.gangs import best_set
+from callboard.multi_device.placement.hints import Candidate, PlacementHints
+from callboard.multi_device.placement.policies import Chooser
+
+__all__ = ["Explanation", "PlacementBook", "Reservation"]
+
+ALONE: frozenset[str] = frozenset()
+
+
+@dataclass(eq=False, slots=True)
+class Reservation:
+    """A choice, and what it holds of its device until it is released or its lease ends.
+
+    Attributes:
+        candidate: The chosen device.
+        hints: What was asked for.
+        active: Whether it holds anything.
+    """
+
+    candidate: Candidate
+    hints: PlacementHints
+    active: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Why a device would be chosen, or none.
+
+    Attributes:
+        chosen: Id of the device; None where none can take the work.
+        able: Ids of the devices that can take it.
+        refused: Why not, for each of the others.
+    """
+
+    chosen: str | None
+    able: tuple[str, ...]
+    refused: Mapping[str, str]
+
+    def __str__(self) -> str:
+        said = [f"chosen: {self.chosen or 'none'}", f"able: {', '.join(self.able) or 'none'}"]
+        return "; ".join(said + [f"{device}: {reason}" for device, reason in self.refused.items()])
+
+
+class PlacementBook:
+    """Devices and reservations.
+
+    Args:
+        choose: The policy.
+
+    Attributes:
+        candidates: By id, in the order in which they were added.
+        links: For each id, the ids of the devices it is linked to (NVLink, or peer access over PCIe).
+    """
+
+    def __init__(self, choose: Chooser) -> None:
+        self.candidates: dict[str, Candidate] = {}
+        self.links: dict[str, frozenset[str]] = {}
+        self._choose = choose
+        self._leases: list[tuple[float, int, Reservation]] = []
+        self._turn = 0
+
+    # -- devices -------------------------------------------------------------------------------------------------------
+
+    def add(self, candidate: Candidate) -> None:
+        """Place on this device, too.
+
+        Raises:
+            ValueError: There is one of this id.
+        """
+        if candidate.id in self.candidates:
+            raise ValueError(f"there is a device {candidate.id!r} already")
+        self.candidates[candidate.id] = candidate
+
+    def remove(self, device: str) -> None:
+        """Place no more on this device; what is reserved there is reserved in vain. Nothing if it is not there."""
+        self.candidates.pop(device, None)
+
+    # -- choices -------------------------------------------------------------------------------------------------------
+
+    def pick(self, hints: PlacementHints, now: float, lease: float | None = None) -> Reservation:
+        """Choose a device, and reserve there what is asked for.
+
+        Args:
+            hints: The needs.
+            now: Seconds, on a clock that does not go back.
+            lease: Seconds until the reservation ends by itself; None: it does not.
+
+        Raises:
+            NoEligibleDevice: No device can take it; the text says why not, for each of them.
+        """
+        self.expire(now)
+        able = self._able(hints)
+        if not able:
+            raise NoEligibleDevice(hints, self._refused(hints))
+        return self._reserve(self._choose(hints, able), hints, now, lease)
+
+    def gang(
+        self, needs: Sequence[PlacementHints], now: float, lease: float | None = None, linked: bool = False
+    ) -> list[Reservation]:
+        """Choose as many devices as there are needs, no device twice: all, or none.
+
+        Devices that are linked to each other are preferred (:func:`.best_set`).
+
+        Args:
+            needs: Of each piece of work; the reservations are in this order.
+            now, lease: As for :meth:`pick`.
+            linked: Only devices of which each is linked to each.
+
+        Raises:
+            NoEligibleDevice: There is no such set. Nothing has been reserved.
+        """
+        self.expire(now)
+        able = [self._able(need) for need in needs]
+        for need, found in zip(needs, able, strict=True):
+            if not found:
+                raise NoEligibleDevice(need, self._refused(need))
+        chosen = best_set(able, self.links, linked)
+        if chosen is None:
+            wanted = "that are all linked to each other" if linked else "at once"
+            raise NoEligibleDevice(needs[0], {}, f"there are no {len(needs)} devices {wanted} for this gang")
+        return [self._reserve(c, need, now, lease) for c, need in zip(chosen, needs, strict=True)]
+
+    def explain(self, hints: PlacementHints, now: float) -> Explanation:
+        """What :meth:`pick` would do; nothing is reserved."""
+        self.expire(now)
+        able = self._able(hints)
+        chosen = self._choose(hints, able).id if able else None
+        return Explanation(chosen, tuple(c.id for c in able), self._refused(hints))
+
+    # -- reservations --------------------------------------------------------------------------------------------------
+
+    def release(self, reservation: Reservation) -> None:
+        """Give back what a choice holds; nothing the second time."""
+        if not reservation.active:
+            return
+        reservation.active = False
+        candidate, hints = reservation.candidate, reservation.hints
+        candidate.choices -= 1
+        candidate.reserved_bytes -= hints.memory_bytes
+        candidate.reserved_streams -= hints.streams
+        if hints.apart is not None:
+            candidate.apart.discard(hints.apart)
+
+    def expire(self, now: float) -> None:
+        """End the leases whose time has come."""
+        leases = self._leases
+        while leases and (leases[0][0] <= now or not leases[0][2].active):
+            self.release(heapq.heappop(leases)[2])
+
+    def _reserve(self, candidate: Candidate, hints: PlacementHints, now: float, lease: float | None) -> Reservation:
+        reservation = Reservation(candidate, hints)
+        self._turn += 1
+        candidate.turn = self._turn
+        candidate.choices += 1
+        candidate.reserved_bytes += hints.memory_bytes
+        candidate.reserved_streams += hints.streams
+        if hints.apart is not None:
+            candidate.apart.add(hints.apart)
+        if lease is not None:
+            heapq.heappush(self._leases, (now + lease, self._turn, reservation))
+        return reservation
+
+    def _able(self, hints: PlacementHints) -> list[Candidate]:
+        links = self.links
+        return [c for c in self.candidates.values() if c.can_take(hints, links.get(c.id, ALONE))]
+
+    def _refused(self, hints: PlacementHints) -> dict[str, str]:
+        reasons = {c.id: c.why_not(hints, self.links.get(c.id, ALONE)) for c in self.candidates.values()}
+        return {device: reason for device, reason in reasons.items() if reason is not None}

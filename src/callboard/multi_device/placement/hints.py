@@ -1,0 +1,131 @@
+"""What a piece of work needs of a device, and what a device has."""
+
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+
+__all__ = ["Candidate", "PlacementHints"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PlacementHints:
+    """What a piece of work needs.
+
+    Args:
+        min_free_bytes: Only devices with this much memory that is neither used nor reserved.
+        memory_bytes: Memory to reserve until the choice is released; only devices that have it.
+        streams: Streams to reserve (of :attr:`Candidate.streams`).
+        min_compute_cap: Only devices of this compute capability or a higher one; ``(9, 0)`` is Hopper.
+        backend: Only devices of this backend (``"cuda"``).
+        near: Ids of devices: only these, or devices that are linked to each of them.
+        avoid: Ids of devices that may not be chosen.
+        apart: Two choices with an equal ``apart`` are never on one device at the same time.
+
+    Raises:
+        ValueError: A number below zero.
+    """
+
+    min_free_bytes: int = 0
+    memory_bytes: int = 0
+    streams: int = 0
+    min_compute_cap: tuple[int, int] = (0, 0)
+    backend: str | None = None
+    near: frozenset[str] = frozenset()
+    avoid: frozenset[str] = frozenset()
+    apart: Hashable = None
+
+    def __post_init__(self) -> None:
+        for name in ("min_free_bytes", "memory_bytes", "streams"):
+            if (value := getattr(self, name)) < 0:
+                raise ValueError(f"{name} must be at least 0, but is {value}")
+
+
+@dataclass(slots=True)
+class Candidate:
+    """A device as a policy sees it.
+
+    Attributes:
+        id: Of the device; unique among those that are placed on.
+        backend, compute_cap: As :class:`~callboard.core.backend.DeviceInfo` has them.
+        free_bytes: Memory that is not used, as the device said last.
+        total_bytes: Memory.
+        streams: Streams that may be reserved.
+        ready: Whether its context is there; a device that is being rebuilt is passed over.
+        in_flight: Ops without a completion, now.
+        reserved_bytes, reserved_streams: Of the choices that are not released.
+        choices: How many choices are not released.
+        turn: Number of its last choice, counted over all devices.
+        apart: What the present choices are to be apart from.
+    """
+
+    id: str
+    backend: str = "cpu"
+    compute_cap: tuple[int, int] = (0, 0)
+    free_bytes: int = 0
+    total_bytes: int = 0
+    streams: int = 32
+    ready: bool = True
+    in_flight: int = 0
+    reserved_bytes: int = 0
+    reserved_streams: int = 0
+    choices: int = 0
+    turn: int = 0
+    apart: set[Hashable] = field(default_factory=set)
+
+    @property
+    def available_bytes(self) -> int:
+        """Memory that is neither used nor reserved.
+
+        A reservation stands for what will soon be in use. It is counted until its lease ends, also when the memory is
+        in use by then: so too little is promised for a while, never too much.
+        """
+        return self.free_bytes - self.reserved_bytes
+
+    @property
+    def load(self) -> int:
+        """Ops in flight, and choices that are not released: what a burst has been given counts before it has begun."""
+        return self.in_flight + self.choices
+
+    def can_take(self, hints: PlacementHints, linked: frozenset[str]) -> bool:
+        """Whether work with these needs can come here: whether :meth:`why_not` is None, without a text."""
+        return (
+            self.ready
+            and (not hints.memory_bytes or self.available_bytes >= hints.memory_bytes)
+            and (not hints.min_free_bytes or self.available_bytes >= hints.min_free_bytes)
+            and self.streams - self.reserved_streams >= hints.streams
+            and self.compute_cap >= hints.min_compute_cap
+            and (hints.backend is None or self.backend == hints.backend)
+            and (not hints.avoid or self.id not in hints.avoid)
+            and (not hints.near or hints.near <= linked | {self.id})
+            and (hints.apart is None or hints.apart not in self.apart)
+        )
+
+    def why_not(self, hints: PlacementHints, linked: frozenset[str] = frozenset()) -> str | None:
+        """Why work with these needs cannot come here; None if it can.
+
+        Args:
+            hints: The needs.
+            linked: Ids of the devices that this one is linked to.
+        """
+        if not self.ready:
+            return "its context is being rebuilt"
+        if self.id in hints.avoid:
+            return "it is to be avoided"
+        if hints.backend is not None and self.backend != hints.backend:
+            return f"its backend is {self.backend!r}"
+        if self.compute_cap < hints.min_compute_cap:
+            return f"its compute capability is {_dotted(self.compute_cap)}"
+        wanted = max(hints.min_free_bytes, hints.memory_bytes)
+        if wanted and self.available_bytes < wanted:
+            return f"{self.available_bytes:,} bytes are available ({self.reserved_bytes:,} are reserved)"
+        if hints.streams and self.streams - self.reserved_streams < hints.streams:
+            return f"{self.streams - self.reserved_streams} streams are available"
+        if hints.near and not hints.near <= linked | {self.id}:
+            missing = sorted(hints.near - linked - {self.id})
+            return f"it has no link to {', '.join(missing)}"
+        if hints.apart is not None and hints.apart in self.apart:
+            return f"it has a choice that is to be apart ({hints.apart!r})"
+        return None
+
+
+def _dotted(version: tuple[int, int]) -> str:
+    return ".".join(map(str, version))

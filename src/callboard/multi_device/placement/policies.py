@@ -1,0 +1,69 @@
+"""Which of the devices that can take a piece of work gets it. Pure."""
+
+from collections.abc import Callable, Sequence
+from enum import StrEnum
+from typing import Protocol
+
+from callboard.multi_device.placement.hints import Candidate, PlacementHints
+
+__all__ = ["Chooser", "LeastLoaded", "Pack", "PlacementPolicy", "RoundRobin", "Spread", "chooser_of"]
+
+
+class PlacementPolicy(StrEnum):
+    """Which device gets a piece of work. Members equal their texts."""
+
+    ROUND_ROBIN = "round_robin"
+    """The next one in turn that can take it."""
+    LEAST_LOADED = "least_loaded"
+    """The one with the fewest ops in flight and unreleased choices; among equals the one with most memory left."""
+    PACK = "pack"
+    """The one with the least memory left (best fit), so that others stay empty for large work."""
+    SPREAD = "spread"
+    """The one with the fewest unreleased choices; among equals the one with most memory left."""
+
+
+class Chooser(Protocol):
+    """Chooses one of several devices; a policy of the caller's is one, too."""
+
+    def __call__(self, hints: PlacementHints, able: Sequence[Candidate]) -> Candidate:
+        """One of ``able``, which is not empty and in the order in which the devices were added."""
+        ...
+
+
+class Ordered:
+    """The first one by a key; among equals the one that was added first."""
+
+    def __init__(self, key: Callable[[Candidate], tuple[int, int]]) -> None:
+        self._key = key
+
+    def __call__(self, hints: PlacementHints, able: Sequence[Candidate]) -> Candidate:
+        return min(able, key=self._key)
+
+
+RoundRobin = Ordered(lambda c: (c.turn, 0))
+LeastLoaded = Ordered(lambda c: (c.in_flight + c.choices, -c.available_bytes))
+Pack = Ordered(lambda c: (c.available_bytes, -c.choices))
+Spread = Ordered(lambda c: (c.choices, -c.available_bytes))
+
+CHOOSERS: dict[PlacementPolicy, Chooser] = {
+    PlacementPolicy.ROUND_ROBIN: RoundRobin,
+    PlacementPolicy.LEAST_LOADED: LeastLoaded,
+    PlacementPolicy.PACK: Pack,
+    PlacementPolicy.SPREAD: Spread,
+}
+
+
+def chooser_of(policy: "PlacementPolicy | str | Chooser") -> Chooser:
+    """What carries a policy out.
+
+    Raises:
+        ValueError: There is no policy of this name.
+    """
+    if not isinstance(policy, str):
+        return policy
+    try:
+        known = PlacementPolicy(policy)
+    except ValueError:
+        names = ", ".join(repr(str(p)) for p in PlacementPolicy)
+        raise ValueError(f"policy {policy!r}: say {names}, or pass a function") from None
+    return CHOOSERS[known]

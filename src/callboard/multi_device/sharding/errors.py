@@ -1,0 +1,9 @@
+"""What a region can fail with."""
+
+from callboard.core.errors import AccelError
+
+__all__ = ["RegionStopped"]
+
+
+class RegionStopped(AccelError):
+    """The region has been stopped, or has no device left; its entities take no more calls."""

@@ -1,0 +1,136 @@
+"""``Drift``: notices that a cascade no longer does what it was calibrated for. No clock, no I/O."""
+
+import math
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+__all__ = ["Drift", "DriftAlarm", "DriftMonitor", "ShareMonitor"]
+
+
+@dataclass(frozen=True)
+class DriftAlarm:
+    """A share that is not what was expected.
+
+    Attributes:
+        signal: ``"escalation of stage 0"`` (share of all answers that come from later stages) and so on, or
+            ``"agreement"`` (of early answers with the last stage's, in shadow runs).
+        expected: By the calibration, or in the first window.
+        observed: In the last window.
+        window: Answers in it.
+    """
+
+    signal: str
+    expected: float
+    observed: float
+    window: int
+
+
+@dataclass(frozen=True)
+class Drift:
+    """When a share counts as drifted: its last ``window`` answers are beyond chance, and beyond ``tolerance``.
+
+    The share of a window varies by chance with the standard deviation ``sqrt(p * (1 - p) / window)``.
+
+    Attributes:
+        window: Answers that are looked at.
+        deviations: Standard deviations that are taken for chance.
+        tolerance: Difference that is no concern even if it is real.
+        alarm: Called with a :class:`DriftAlarm` when a share has drifted, once until it is back; None: only the log and
+            ``stats().drifted`` tell.
+    """
+
+    window: int = 500
+    deviations: float = 4.0
+    tolerance: float = 0.02
+    alarm: Callable[[DriftAlarm], object] | None = None
+
+    def __post_init__(self) -> None:
+        if self.window < 10:
+            raise ValueError(f"window must be at least 10 answers, but is {self.window}")
+        for name in ("deviations", "tolerance"):
+            value = getattr(self, name)
+            if not 0 <= value < math.inf:
+                raise ValueError(f"{name} must be a number of at least 0, but is {value}")
+
+
+class ShareMonitor:
+    """One share over a sliding window.
+
+    Args:
+        settings: When it has drifted.
+        expected: Its value; None: that of the first full window.
+    """
+
+    def __init__(self, settings: Drift, expected: float | None) -> None:
+        self.expected = expected
+        self.drifted = False
+        self._settings = settings
+        self._last: deque[bool] = deque(maxlen=settings.window)
+        self._count = 0
+
+    @property
+    def observed(self) -> float:
+        """The share in the window; 0 while that is empty."""
+        return self._count / len(self._last) if self._last else 0.0
+
+    def add(self, yes: bool) -> bool:
+        """Count an answer; returns whether the share has drifted with it."""
+        settings, last = self._settings, self._last
+        if len(last) == settings.window:
+            self._count -= last[0]
+        last.append(yes)
+        self._count += yes
+        if len(last) < settings.window:
+            return False
+        if self.expected is None:
+            self.expected = self.observed
+        chance = math.sqrt(max(self.expected * (1 - self.expected), 1 / settings.window) / settings.window)
+        allowed = settings.tolerance + settings.deviations * chance
+        off = abs(self.observed - self.expected)
+        was, self.drifted = self.drifted, off > (allowed / 2 if self.drifted else allowed)
+        return self.drifted and not was
+
+
+class DriftMonitor:
+    """All shares of a cascade.
+
+    Args:
+        settings: When they have drifted.
+        stages: How many there are.
+    """
+
+    def __init__(self, settings: Drift, stages: int) -> None:
+        self._settings = settings
+        self._stages = stages
+        self._monitors: dict[str, ShareMonitor] = {}
+        self.expect(None)
+
+    def expect(self, escalated: tuple[float, ...] | None) -> None:
+        """Start anew, because thresholds were set; by these shares, or by what the next window has."""
+        for stage in range(self._stages - 1):
+            expected = None if escalated is None else escalated[stage]
+            self._monitors[f"escalation of stage {stage}"] = ShareMonitor(self._settings, expected)
+        self._monitors["agreement"] = ShareMonitor(self._settings, None)
+
+    def answered(self, stage: int) -> list[DriftAlarm]:
+        """This stage has given an answer; returns the shares that have drifted with it."""
+        found = [self._add(f"escalation of stage {each}", stage > each) for each in range(self._stages - 1)]
+        return [alarm for alarm in found if alarm is not None]
+
+    def compared(self, agreed: bool) -> list[DriftAlarm]:
+        """A shadow run has ended; returns the share if it has drifted with it."""
+        alarm = self._add("agreement", agreed)
+        return [] if alarm is None else [alarm]
+
+    @property
+    def drifted(self) -> tuple[str, ...]:
+        """The signals that are off now."""
+        return tuple(signal for signal, monitor in self._monitors.items() if monitor.drifted)
+
+    def _add(self, signal: str, yes: bool) -> DriftAlarm | None:
+        monitor = self._monitors[signal]
+        if not monitor.add(yes):
+            return None
+        assert monitor.expected is not None
+        return DriftAlarm(signal, monitor.expected, monitor.observed, self._settings.window)

@@ -1,0 +1,135 @@
+"""What an app answers, as an OpenAPI 3.1 document and as a page: made from the routes, their bodies and docstrings."""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from html import escape
+from typing import Any
+
+import msgspec
+
+import callboard
+from callboard.serve.app import App
+from callboard.serve.models import EmbeddingModel, Model, TensorModel
+
+__all__ = ["described", "page"]
+
+Routes = Mapping[str, Callable[..., Any]]
+SCHEMA = "#/components/schemas/{name}"
+JSON = "application/json"
+ABOUT = "The Open Inference Protocol under /v2, with raw tensor data behind the JSON too, and OpenAI's API under /v1."
+STYLE = """
+body { font: 16px/1.5 sans-serif; max-width: 60em; margin: 2em auto; padding: 0 1em }
+td { padding: .2em 1em .2em 0; vertical-align: top }
+code { white-space: nowrap }
+"""
+ERROR = {
+    "type": "object",
+    "required": ["error"],
+    "properties": {
+        "error": {
+            "description": "Why: a text under /v2, an object with a message under /v1.",
+            "oneOf": [{"type": "string"}, {"type": "object", "properties": {"message": {"type": "string"}}}],
+        }
+    },
+}
+
+
+def described(
+    app: App, *, gets: Routes, posts: Routes, public: Routes, bodies: Mapping[Callable[..., Any], Any]
+) -> dict[str, Any]:
+    """The document of an app, with the models that it has now.
+
+    Args:
+        app: Whose.
+        gets, posts, public: Handlers by the patterns of their URLs; ``public`` are GET, and need no token.
+        bodies: The type of the JSON that a handler takes.
+    """
+    types = list(dict.fromkeys(bodies.values()))
+    references, schemas = msgspec.json.schema_components(types, ref_template=SCHEMA)
+    by_type = dict(zip(types, references, strict=True))
+    paths: dict[str, Any] = {}
+    for routes, method in ((public, "get"), (gets, "get"), (posts, "post")):
+        for path, handler in routes.items():
+            operation = _operation(app, path, handler)
+            if routes is public:
+                operation["security"] = []
+            if handler in bodies:
+                content = {JSON: {"schema": by_type[bodies[handler]]}}
+                operation["requestBody"] = {"required": "repository" not in path, "content": content}
+            paths.setdefault(path, {})[method] = operation
+    components: dict[str, Any] = {"schemas": {**schemas, "Error": ERROR}}
+    document: dict[str, Any] = {
+        "openapi": "3.1.0",
+        "info": {
+            "title": app.name,
+            "version": callboard.__version__,
+            "description": ABOUT,
+        },
+        "paths": paths,
+        "components": components,
+    }
+    if app.token is not None:
+        components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+        document["security"] = [{"token": []}]
+    return document
+
+
+def _operation(app: App, path: str, handler: Callable[..., Any]) -> dict[str, Any]:
+    names = re.findall(r"{(\w+)}", path)
+    allowed = {"model": list(app.models), "version": sorted({model.version for model in app.models.values()})}
+    error = {"description": "an error", "content": {JSON: {"schema": {"$ref": SCHEMA.format(name="Error")}}}}
+    return {
+        "summary": _first_line(handler),
+        "tags": [path.split("/")[1]],
+        "parameters": [
+            {"name": name, "in": "path", "required": True, "schema": {"type": "string", "enum": allowed[name]}}
+            for name in names
+        ],
+        "responses": {"200": {"description": "the response"}, "default": error},
+    }
+
+
+def _first_line(handler: Callable[..., Any]) -> str:
+    return (handler.__doc__ or "").strip().partition("\n")[0]
+
+
+def page(document: Mapping[str, Any], models: Iterable[Model]) -> str:
+    """The document as HTML that needs nothing else.
+
+    Args:
+        document: As :func:`described` makes it.
+        models: Of the app.
+    """
+    info = document["info"]
+    lines = [
+        "<!doctype html><html lang=en><meta charset=utf-8>",
+        f"<title>{escape(info['title'])}</title>",
+        f"<style>{STYLE}</style>",
+        f"<h1>{escape(info['title'])}</h1>",
+        f"<p>{escape(info['description'])} <a href=openapi.json>As an OpenAPI document</a></p>",
+        "<h2>Models</h2><table>",
+        *_rows((model.name, _tensors(model), model.why_not_ready() or "ready") for model in models),
+        "</table><h2>Requests</h2><table>",
+        *_rows(
+            (f"{method.upper()} {path}", operation["summary"])
+            for path, methods in document["paths"].items()
+            for method, operation in methods.items()
+        ),
+        "</table></html>",
+    ]
+    return "\n".join(lines)
+
+
+def _rows(rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
+    for first, *others in rows:
+        yield f"<tr><td><code>{escape(first)}</code>" + "".join(f"<td>{escape(each)}" for each in others)
+
+
+def _tensors(model: Model) -> str:
+    if not isinstance(model, TensorModel | EmbeddingModel):
+        return "text to text"
+    sides = (
+        ", ".join(f"{tensor.name} {tensor.datatype} {list(tensor.shape)}" for tensor in side)
+        for side in (model.inputs, model.outputs)
+    )
+    return " to ".join(sides)
