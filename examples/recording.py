@@ -31,9 +31,9 @@ async def main(device: str) -> None:
         for node in step.nodes:
             print(f"  {node.at}: {node.op}, after {list(node.after)}")
 
+        values = plate
         for _ in range(4):
-            warm = step.replay(500)
-            values = await warm.get()
+            values = await step.replay(500).get()
             print(f"hottest {values.max():6.2f}, {values.sum() / plate.sum():.0%} of the heat is left")
 
         expected = plate.astype("f8")

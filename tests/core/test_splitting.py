@@ -1,5 +1,6 @@
 from typing import Any, Literal
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -99,6 +100,16 @@ def test_what_has_been_learned_is_bounded(monkeypatch: pytest.MonkeyPatch) -> No
     assert asked == [0, 1, 2, 3, 0]
 
 
+class Frozen(msgspec.Struct, frozen=True):
+    number: int
+    flag: bool
+    words: tuple[str, ...] = ()
+
+
+class Loose(msgspec.Struct):
+    number: int
+
+
 @pytest.mark.parametrize(
     "hint, is_tellable",
     [
@@ -115,6 +126,10 @@ def test_what_has_been_learned_is_bounded(monkeypatch: pytest.MonkeyPatch) -> No
         (list[int], False),
         (dict[str, int], False),
         (Operand, False),
+        (Frozen, True),
+        (tuple[Frozen, ...] | None, True),
+        (Loose, False),
+        (Frozen | float, False),
     ],
 )
 def test_only_settings_that_can_be_told_apart_by_equality_stand_in_a_key(hint: Any, is_tellable: bool) -> None:

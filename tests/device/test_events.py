@@ -16,6 +16,8 @@ from callboard.core import registry
 from callboard.testing.faulty import FaultyBackend
 
 BOUND = 20.0
+MOMENT = 0.25
+"""Seconds that an op which must not run yet gets to run anyway; without the fence it takes a fraction of this."""
 
 pytestmark = [pytest.mark.leaves_nothing]
 
@@ -71,23 +73,26 @@ async def test_an_event_behind_a_failed_array_fails_likewise(dev: cb.Device) -> 
 
 async def test_what_waits_for_an_event_stays_behind_it(dev: cb.Device) -> None:
     a, b = await dev.put(ones()), await dev.put(ones())
-    event = dev.event.create().record(dev.ask(Left(x=a, after="go")))
+    held = dev.ask(Left(x=a, after="go"))  # kept, as its memory would be that of the next result
+    event = dev.event.create().record(held)
     event.wait(b)
     behind, free = dev.ask(Right(x=b, sets="behind")), dev.ask(Right(x=a, sets="free"))
-    await dev.stats()  # they have been launched
-    assert not events["behind"].is_set()
+    assert not await asyncio.to_thread(events["behind"].wait, MOMENT)
     events["go"].set()
     np.testing.assert_array_equal(await behind.get(), 2 * ones())
     np.testing.assert_array_equal(await free.get(), 2 * ones())
 
 
-async def test_a_wait_for_all_holds_every_stream_also_new_ones(dev: cb.Device) -> None:
+@pytest.mark.parametrize("known", [True, False], ids=["a stream that is there", "a new stream"])
+async def test_a_wait_for_all_holds_every_stream(dev: cb.Device, known: bool) -> None:
     a = await dev.put(ones())
-    event = dev.event.create().record(dev.ask(Left(x=a, after="go", sets="left")))
+    if known:
+        await dev.ask(Right(x=a))
+    held = dev.ask(Left(x=a, after="go", sets="left"))  # kept, as its memory would be that of the next result
+    event = dev.event.create().record(held)
     event.wait()
-    right = dev.ask(Right(x=a, sets="right"))  # the first of its library: a new stream
-    await dev.stats()  # it has been launched
-    assert not events["right"].is_set()
+    right = dev.ask(Right(x=a, sets="right"))
+    assert not await asyncio.to_thread(events["right"].wait, MOMENT)
     events["go"].set()
     await right
     assert events["left"].is_set()
@@ -96,11 +101,12 @@ async def test_a_wait_for_all_holds_every_stream_also_new_ones(dev: cb.Device) -
 async def test_the_block_of_a_measurement_begins_behind_the_work_before_and_ends_with_its_own(dev: cb.Device) -> None:
     a = await dev.put(ones())
     await dev.ask(Right(x=a))
-    dev.tell(Left(x=a, after="before"))
+    held = dev.ask(Left(x=a, after="before"))
     with dev.time() as t:
-        dev.tell(Right(x=a, sets="inside"))
-    await dev.stats()
-    assert not events["inside"].is_set(), "the block waits for what was called before it"
+        inside = dev.ask(Right(x=a, sets="inside"))
+    assert not await asyncio.to_thread(events["inside"].wait, MOMENT), "the block waits for what was called before it"
+    assert not inside.done()
+    assert not held.done()
     events["before"].set()
     async with asyncio.timeout(BOUND):
         seconds = await t
@@ -117,8 +123,7 @@ async def test_a_measurement_takes_in_what_its_ops_wait_for(dev: cb.Device) -> N
     loop = asyncio.get_running_loop()
     with dev.time() as t:
         began = loop.time()
-        dev.tell(Left(x=a, sets="begun"))
-        dev.tell(Left(x=a, after="go"))
+        kept = [dev.ask(Left(x=a, sets="begun")), dev.ask(Left(x=a, after="go"))]
     await asyncio.to_thread(events["begun"].wait, BOUND)
     reached = loop.time()
     while loop.time() < reached + 0.02:
@@ -126,6 +131,7 @@ async def test_a_measurement_takes_in_what_its_ops_wait_for(dev: cb.Device) -> N
     events["go"].set()
     ended = reached + 0.02
     assert await t >= 0.02
+    assert all(ref.done() for ref in kept)
     assert await none < ended - began + BOUND
 
 
@@ -181,6 +187,28 @@ async def test_an_event_is_of_one_context(tmp_path: Path) -> None:
         async with asyncio.timeout(BOUND):
             await event.record()
         assert await event.elapsed(event) == 0
+
+
+class Inside(cb.ResidentActor):
+    """Measures where it lives."""
+
+    def setup(self, ctx: cb.HostContext) -> None:
+        self.dev = ctx.device
+
+    def measure(self) -> tuple[float, float]:
+        a = self.dev.put(np.ones((64, 64)))
+        with self.dev.time() as t:
+            b = self.dev.blas.gemm(a, a)
+        start, end = self.dev.event.create().record(a), self.dev.event.create().record(b)
+        return t.result(), start.elapsed(end).result()
+
+
+async def test_a_resident_actor_measures_its_own_ops(dev: cb.Device) -> None:
+    actor = dev.actor_of(cb.Props(Inside))
+    async with asyncio.timeout(BOUND):
+        seconds, between = await actor.call(Inside.measure)
+    assert 0 < seconds < BOUND
+    assert 0 <= between < BOUND
 
 
 OTHER = """

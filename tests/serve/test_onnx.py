@@ -51,12 +51,13 @@ async def test_a_file_says_what_it_takes() -> None:
     assert wrong.status_code == 400
 
 
-async def test_outputs_that_are_no_tensors_are_left_out() -> None:
+async def test_outputs_that_are_no_tensors_are_left_out(caplog: pytest.LogCaptureFixture) -> None:
     session = onnxruntime.InferenceSession(str(IRIS), providers=["CPUExecutionProvider"])
     flowers = np.array([[5.1, 3.5], [6.3, 2.8], [4.9, 3.0]], "f4")
     async with serving(IRIS) as (_, http, _):
         assert [each["name"] for each in (await http.get("/v2/models/m")).json()["outputs"]] == ["label"]
         (labels,) = await infer(http, "float_input", flowers)
+    assert "are left out: probabilities is seq(map(int64,tensor(float)))" in caplog.text
     assert np.array_equal(labels, session.run(["label"], {"float_input": flowers})[0])
 
 

@@ -157,7 +157,7 @@ def result_type(*arrays_and_dtypes: Any) -> DType:
     if not arrays_and_dtypes:
         raise TypeError("xp.result_type: pass at least one array or dtype")
     strong = [_dtype(x) for x in arrays_and_dtypes if not is_scalar(x)]
-    weak = [weak_of(x) for x in arrays_and_dtypes if is_scalar(x)]
+    weak: list[Weak] = [weak_of(x) for x in arrays_and_dtypes if is_scalar(x)]
     if not strong:
         found = [WEAK_DEFAULTS[kind] for kind in weak]
         return max(found, key=list(WEAK_DEFAULTS.values()).index)

@@ -120,10 +120,14 @@ def axes_of(function: str, x: Ref, axis: Any) -> tuple[int, ...]:
 
 def numbers_of(given: Mapping[str, Any]) -> tuple[tuple[Ref, ...], dict[str, Any]]:
     """The arrays among the arguments of an expression, and the fields of its message that the numbers fill."""
-    numbers = {name: x.item() if isinstance(x, np.generic) else x for name, x in given.items() if is_scalar(x)}
-    fields = {
-        "scalars": tuple(numbers.values()),
-        "numbers": tuple(numbers),
-        "bools": tuple(name for name, x in numbers.items() if isinstance(x, bool)),
-    }
-    return tuple(x for name, x in given.items() if name not in numbers), fields
+    operands: list[Ref] = []
+    numbers: dict[str, Any] = {}
+    for name, x in given.items():
+        if isinstance(x, GpuRef):
+            operands.append(x)
+        else:
+            numbers[name] = x.item() if isinstance(x, np.generic) else x
+    if not numbers:
+        return tuple(operands), {}
+    bools = tuple(name for name, x in numbers.items() if isinstance(x, bool))
+    return tuple(operands), {"scalars": tuple(numbers.values()), "numbers": tuple(numbers), "bools": bools}

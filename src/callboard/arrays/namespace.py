@@ -208,6 +208,10 @@ class Namespace(Creation[Mode]):
         """Fourier transforms."""
         return Fourier(self)
 
+    @property
+    def __name__(self) -> str:
+        return f"callboard.xp.{self._device}"
+
     def __array_namespace_info__(self) -> Info:
         """What this device has of the standard: dtypes, defaults, capabilities."""
         return Info(self._device)

@@ -55,7 +55,7 @@ class Leaf(NamedTuple):
     value: Any
 
 
-PLAIN = (bool, int, float, str, type(None))
+PLAIN = (bool, int, float, str, bytes, type(None))
 """Settings that are right if their type is."""
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -93,13 +93,15 @@ class OpInfo:
         self.roles = {f.name: f.role for f in dynamic}
         self._hints = {n: hints[n] for n in statics}
         words = {name for name in statics if _has_words(hints[name])}
-        rows = {name for name in statics if _has_rows(hints[name])}
-        wholes = {field.name for field in dynamic if int in field.takes}
+        rows = {name for name in statics if _has_rows(hints[name])} | {field.name for field in dynamic if field.many}
+        wholes = {field.name for field in dynamic if int in field.takes and not field.many}
         self.kinds = kinds_getter(self.fields, words, rows, wholes)
         self._statics = _getter(self.statics)
         self._dynamic = _getter(tuple(f.name for f in dynamic))
         # Whether the types of the fields alone tell that a message is right: then they are looked at once.
-        self._by_type = not any(f.many for f in dynamic) and all(map(_decided_by_type, self._hints.values()))
+        self._by_type = all(map(_decided_by_type, self._hints.values()))
+        # But an integer in a tuple must be looked at each time: 64 bits must hold it.
+        self._whole_rows = tuple(self.fields.index(f.name) for f in dynamic if f.many and int in f.takes)
         self.accepted: set[Kinds] = set()
         self._statics_type: Any = tuple[tuple(hints[n] for n in statics)] if statics else tuple[()]  # type: ignore[misc]
         single = (
@@ -136,12 +138,8 @@ class OpInfo:
             fixed = _checked_static(self.tag, name, hint, value)
             if fixed is not value:
                 msgspec.structs.force_setattr(op, name, fixed)
-        if self._by_type and len(self.accepted) < 256 and kinds == self.kinds(op) and not self._has_whole_rows(kinds):
+        if self._by_type and len(self.accepted) < 256 and kinds == self.kinds(op):
             self.accepted.add(kinds)
-
-    def _has_whole_rows(self, kinds: Any) -> bool:
-        """Whether there is an integer in a tuple of numbers."""
-        return any(type(kinds[at]) is tuple and int in kinds[at] for at in self._whole_rows)
 
     # -- apart and together --------------------------------------------------------------------------------------------
 
@@ -395,7 +393,7 @@ def _checked_static(tag: str, name: str, hint: Any, value: Any) -> Any:
 def _decided_by_type(hint: Any) -> bool:
     if get_origin(hint) in (Union, types.UnionType):
         return all(map(_decided_by_type, get_args(hint)))
-    return hint in PLAIN or _is_word(hint) or _is_row(hint)
+    return hint in PLAIN or _is_word(hint) or _is_row(hint) or _is_struct(hint)
 
 
 def _has_words(hint: Any) -> bool:
@@ -403,6 +401,10 @@ def _has_words(hint: Any) -> bool:
     if get_origin(hint) in (Union, types.UnionType):
         return any(map(_has_words, get_args(hint)))
     return _is_word(hint)
+
+
+def _is_struct(hint: Any) -> bool:
+    return isinstance(hint, type) and issubclass(hint, msgspec.Struct)
 
 
 def _has_rows(hint: Any) -> bool:

@@ -37,10 +37,13 @@ def kinds_getter(
     """A function that gives the types of these fields of a message.
 
     Of ``words`` it gives what they say, if it is a string; of ``rows`` the types of the items, if it is a tuple; of
-    ``wholes`` True, if it is an integer of 64 bits, signed or not.
+    ``wholes`` True, if it is an integer of 64 bits, signed or not. What is in both is a tuple of such.
     """
 
     def of_field(name: str) -> str:
+        if name in rows and name in wholes:
+            item = f"type(n) is int and {-(2**63)} <= n < {2**64} or type(n)"
+            return f"tuple([{item} for n in op.{name}]) if type(op.{name}) is tuple else type(op.{name}), "
         if name in wholes:
             return f"type(op.{name}) is int and {-(2**63)} <= op.{name} < {2**64} or type(op.{name}), "
         if name in words:
@@ -136,6 +139,8 @@ def tellable(hint: Any) -> bool:
     Not so ``0.0`` and ``-0.0``, ``1`` and ``True``, nor lists, which cannot be keys. Frozen structs are what their
     fields are.
     """
+    if isinstance(hint, type) and issubclass(hint, msgspec.Struct) and hint.__struct_config__.frozen:
+        return all(map(tellable, get_type_hints(hint).values()))
     kinds = set(_kinds(hint))
     return kinds <= {bool, int, str, bytes, type(None)} and not {bool, int} <= kinds
 
@@ -148,8 +153,8 @@ def _kinds(hint: Any) -> list[Any]:
         return [type(value) for value in arguments]
     if origin is tuple:
         return [kind for one in arguments if one is not ... for kind in _kinds(one)]
-    if isinstance(hint, type) and issubclass(hint, msgspec.Struct) and hint.__struct_config__.frozen:
-        return [kind for one in get_type_hints(hint).values() for kind in _kinds(one)]
+    if isinstance(hint, type) and issubclass(hint, msgspec.Struct) and hint.__struct_config__.frozen and tellable(hint):
+        return [str]  # as good as a word: no other kind of value equals it
     return [hint]
 
 

@@ -170,6 +170,7 @@ class App:
         """
         from callboard.serve.bundled.onnx import onnx_version
 
+        self._check_new(name)  # before anything is opened
         model, file = await onnx_version(device, Path(path), max_batch=max_batch, max_queue=max_queue, threads=threads)
         inputs, outputs = file.tensors()
         self.add_model(
@@ -263,13 +264,14 @@ class App:
         )
 
     def _add(self, model: Model) -> None:
-        if self._state not in (_State.NEW, _State.STARTING):
-            raise RuntimeError(
-                f"model {model.name!r}: models are added before the app accepts requests, or in lifespan"
-            )
-        if model.name in self.models:
-            raise ValueError(f"there is a model {model.name!r} already")
+        self._check_new(model.name)
         self.models[model.name] = model
+
+    def _check_new(self, name: str) -> None:
+        if self._state not in (_State.NEW, _State.STARTING):
+            raise RuntimeError(f"model {name!r}: models are added before the app accepts requests, or in lifespan")
+        if name in self.models:
+            raise ValueError(f"there is a model {name!r} already")
 
     def find(self, name: str, version: str | None = None) -> Model:
         """A model by its name.

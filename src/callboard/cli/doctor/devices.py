@@ -18,6 +18,13 @@ from callboard.system import System
 __all__ = ["PROBES", "backend_findings"]
 
 
+async def _try_array(device: Device) -> None:
+    x = np.arange(6, dtype=np.int32).reshape(3, 2)
+    found = await device.array.cast(device.put(x)[device.array([2, 0])], "f32").get()
+    if not (found == x[[2, 0]]).all():
+        raise ValueError(f"rows came back as {found.tolist()}")
+
+
 async def _try_memory(device: Device) -> None:
     found = await device.full((3, 5), 2.5, "f64").get()
     if not (found == 2.5).all():
@@ -133,6 +140,7 @@ async def _try_sparse_lt(device: Device) -> None:
 
 
 PROBES: dict[str, Callable[[Device], Awaitable[str | None]]] = {
+    "array": _try_array,
     "blas": _try_blas,
     "blas_lt": _try_blas_lt,
     "cub": _try_cub,

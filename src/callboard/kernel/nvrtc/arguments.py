@@ -23,6 +23,9 @@ LARGEST = {
 }
 """The largest number of each dtype that is narrower than Python's floats."""
 
+BOUNDS = {name: (int(np.iinfo(d.np).min), int(np.iinfo(d.np).max)) for name, d in DTYPES.items() if d.is_integer}
+BOUNDS["bool"] = 0, 1
+
 
 def assigned(
     tag: str, parameters: Parameters, args: Sequence[Any], named: Mapping[str, Any]
@@ -86,7 +89,7 @@ def number(tag: str, name: str, dtype: str, value: Any) -> int | float | complex
             whole = operator.index(value)
         except TypeError:
             raise TypeError(f"{tag}: {name} is {value!r}; {dtype} takes an integer") from None
-        low, high = (0, 1) if kind.kind == "bool" else (int(np.iinfo(kind.np).min), int(np.iinfo(kind.np).max))
+        low, high = BOUNDS[dtype]
         if not low <= whole <= high:
             raise ShapeError(f"{tag}: {name} is {whole}; {dtype} holds {low} to {high}")
         return whole

@@ -41,6 +41,7 @@ class Answer(Generic[T]):
         self._read = read
 
     def __await__(self) -> Generator[Any, None, T]:
+        yield from self._ref.__await__()  # its extents may not be known before
         found = self._ref.get()
         if not isinstance(found, np.ndarray):
             found = yield from found.__await__()
@@ -52,6 +53,7 @@ class Answer(Generic[T]):
         Raises:
             TimeoutError, RuntimeError: As of :meth:`callboard.Reply.result`.
         """
+        self._ref.result(timeout)
         found = self._ref.get()
         return self._read(found if isinstance(found, np.ndarray) else found.result(timeout))
 

@@ -1,6 +1,7 @@
 """An ONNX file as a model: ONNX Runtime in the context host, requests joined along their first axis."""
 
 import importlib.util
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,9 @@ TYPES = {
     "tensor(uint8)": "UINT8",
 }
 """Datatypes of the protocol, by ONNX Runtime's names. Sequences, maps and bfloat16 have no NumPy array there."""
+
+
+_log = logging.getLogger("callboard.serve")
 
 
 class OnnxFile(msgspec.Struct, frozen=True):
@@ -162,6 +166,10 @@ async def onnx_version(
     if max_batch > 1 and not file.joins:
         first.stop()
         raise ValueError(f"{path}: the first extent of each tensor must be open for batches; use max_batch=1")
+    if file.left_out:
+        _log.warning("%s: outputs that are no tensors are left out: %s", path, ", ".join(file.left_out))
+    if device.backend == "cuda" and not file.provider.startswith("CUDA"):
+        _log.warning("%s runs on the CPU: this build of ONNX Runtime lacks CUDA; install onnxruntime-gpu", path)
     ready = [first]
     actors: dict[Any, cb.ResidentRef[OnnxModel]] = {}
 

@@ -109,13 +109,13 @@ class ReducePlan:
         if len(self._walk.blocks) == 1:
             wide = held
         total: Array | None = None
+        started = np.zeros(self._kept, bool)
         for block, values in self._blocks(operands, scalars):
             part = join.reduce(values, axis=self._reduced, keepdims=True, dtype=held) if self._reduced else values
             if len(self._walk.blocks) == 1:
                 return np.array(part)
             if total is None:
                 total = np.empty(self._kept, wide)
-                started = np.zeros(self._kept, bool)
             kept = tuple(slice(None) if i in self._reduced else s for i, s in enumerate(block))
             here, fresh = total[kept], started[kept]
             if fresh.flat[0]:
@@ -155,6 +155,7 @@ class ReducePlan:
         first = len(self._walk.shape) - len(extents)  # what is reduced comes last
         best: Array | None = None
         found = np.zeros(self._kept, np.int64)
+        started = np.zeros(self._kept, bool)
         for block, values in self._blocks(operands, scalars):
             flat = values.reshape(*values.shape[:first], -1)
             own = np.asarray(find(flat, axis=-1))
@@ -165,7 +166,6 @@ class ReducePlan:
             value, position = value.reshape(shape), position.reshape(shape)
             if best is None:
                 best = np.zeros(self._kept, value.dtype)
-                started = np.zeros(self._kept, bool)
             kept = (*(s for s in block[:first] if s is not ...), ...)
             here = best[kept]
             wins = ~started[kept] | better(value, here) | ((value != value) & (here == here))

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from callboard.backends.cuda.cub import reductions, scans, searching, selection, sorting
+from callboard.backends.cuda.cub import partition, reductions, scans, searching, selection, sorting
 from callboard.backends.cuda.cub.cccl import Cccl
 from callboard.backends.cuda.stream import CudaStream
 from callboard.core.library import Entry, Library
@@ -45,7 +45,7 @@ class CudaCub(Library):
         cub.UpperBound: Entry(lambda library, op: searching.bound(library.cccl, op)),
         cub.HistogramEven: Entry(lambda library, op: searching.histogram(library.cccl, op)),
         cub.HistogramRange: Entry(lambda library, op: searching.histogram(library.cccl, op)),
-        cub.Partition: Entry(lambda library, op: selection.partition(library.cccl, op)),
+        cub.Partition: Entry(lambda library, op: partition.partition(library.cccl, op)),
         cub.Select: Entry(lambda library, op: selection.Selecting(library.cccl, op), sizes=True),
         cub.SelectIf: Entry(lambda library, op: selection.Filtering(library.cccl, op), sizes=True, refuses=no_text),
         cub.Unique: Entry(lambda library, op: selection.Selecting(library.cccl, op), sizes=True),

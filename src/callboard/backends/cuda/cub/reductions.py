@@ -1,6 +1,7 @@
 """Reductions: CUB's device-wide one for a row, its segmented one for many, custom kernels for where extremes are."""
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -54,48 +55,56 @@ def reduce(cccl: Cccl, op: "cub.Reduce") -> Work:
     """A plan: ``(x, out, init)``."""
     memory, x, out = cccl.memory(), op.x.layout, result_layout(op)
     n, rows, work = x.shape[-1], math.prod(x.shape[:-1]), compute_dtype(out.dtype)
-    bring, totals, joins = memory.brought(x), Totals(cccl, memory, out, work), operator(cccl, op, work)
-    source, target, start = Span(storage(x)), totals.span, number(0, work)
+    if not rows:
+        return Work(memory, lambda native, *dynamic: None)
+    bring, totals, start = memory.brought(x), Totals(cccl, memory, out, work), number(0, work)
+    ends = {"d_in": Span(storage(x)), "d_out": totals.span, "op": operator(cccl, op, work), "h_init": start}
     one_by_one = rows == 1 or (rows <= FEW_ROWS and n >= LONG_ROW)
-    steps = []
-    if rows and one_by_one:
-        kinds = cccl.compute.Determinism
-        build = {"determinism": getattr(kinds, op.determinism.upper())}
-        run = {"num_items": n}
-        steps = [
-            cccl.step(memory, "reduce_into", build, run, d_in=source, d_out=target, op=joins, h_init=start)
-        ]  # fmt: skip
-    elif rows:
-        begins = memory.take_items(rows + 1, np.int64)
-        ends, args = Span(np.int64), CubArgs(n=rows + 1, m=n)
-        make = move_kernel(cccl.device, "begins_i64", rows + 1, args)
-        steps = [
-            make,
-            cccl.step(
-                memory, "segmented_reduce", None, {"num_segments": rows}, d_in=source, d_out=target, op=joins,
-                h_init=start, start_offsets_in=begins, end_offsets_in=ends,
-            ),
-        ]  # fmt: skip
-    item, default = x.dtype.itemsize, identity(op.operation, work)
+    run = _each(cccl, memory, op, ends, rows, n) if one_by_one else _all(cccl, memory, ends, rows, n)
+    source, default = ends["d_in"], identity(op.operation, work)
 
     def enqueue(native: int, at: int, result: int, init: Any) -> None:
-        if not rows:
-            return
         start[...] = number(default if init is None else init, work)
         source.ptr = bring(native, at)
         totals.begin(result)
-        if one_by_one:
-            for _ in range(rows):
-                steps[0](native)
-                source.ptr += n * item
-                target.ptr += work.itemsize
-        else:
-            args.out, ends.ptr = begins.ptr, begins.ptr + 8
-            for step in steps:
-                step(native)
+        run(native)
         totals.finish(native, result)
 
     return Work(memory, enqueue)
+
+
+def _each(
+    cccl: Cccl, memory: PlanMemory, op: "cub.Reduce", ends: dict[str, Any], rows: int, n: int
+) -> Callable[[int], None]:
+    """One row after the other, by the whole GPU each."""
+    build = {"determinism": getattr(cccl.compute.Determinism, op.determinism.upper())}
+    step = cccl.step(memory, "reduce_into", build, {"num_items": n}, **ends)
+    source, target = ends["d_in"], ends["d_out"]
+
+    def run(native: int) -> None:
+        for _ in range(rows):
+            step(native)
+            source.ptr += n * source.dtype.itemsize
+            target.ptr += target.dtype.itemsize
+
+    return run
+
+
+def _all(cccl: Cccl, memory: PlanMemory, ends: dict[str, Any], rows: int, n: int) -> Callable[[int], None]:
+    """All rows at once, as segments of one length."""
+    begins, behind = memory.take_items(rows + 1, np.int64), Span(np.int64)
+    args = CubArgs(n=rows + 1, m=n)
+    make = move_kernel(cccl.device, "begins_i64", rows + 1, args)
+    step = cccl.step(
+        memory, "segmented_reduce", None, {"num_segments": rows}, start_offsets_in=begins, end_offsets_in=behind, **ends
+    )
+
+    def run(native: int) -> None:
+        args.out, behind.ptr = begins.ptr, begins.ptr + behind.dtype.itemsize
+        make(native)
+        step(native)
+
+    return run
 
 
 def segmented_reduce(cccl: Cccl, op: "cub.SegmentedReduce") -> Work:

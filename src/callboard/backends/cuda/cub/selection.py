@@ -1,4 +1,4 @@
-"""Selections, partitions and runs: CUB selects indices by a predicate of the elements, kernels take the elements.
+"""Selections and runs: CUB selects indices by a predicate of the elements, kernels take the elements.
 
 So one algorithm serves flags, runs and values beside keys, and given arrays that are too small are never written beyond
 their end. A predicate of the element alone selects the elements themselves, into a span of the plan where the given
@@ -15,7 +15,7 @@ from callboard.backends.cuda.cub import texts
 from callboard.backends.cuda.cub.arguments import CubArgs, move_kernel
 from callboard.backends.cuda.cub.cccl import Cccl
 from callboard.backends.cuda.cub.memory import PlanMemory, Span, storage
-from callboard.backends.cuda.cub.plan import Work, index_name, number, result_layout
+from callboard.backends.cuda.cub.plan import index_name, number
 from callboard.backends.cuda.readback import CudaStatus
 from callboard.core.dtype import DTYPES
 from callboard.core.layout import Layout
@@ -28,7 +28,7 @@ from callboard.kernel.cub.checks import compute_dtype, no_room
 if TYPE_CHECKING:
     from callboard.backends.cuda.stream import CudaStream
 
-__all__ = ["Decoding", "Filtering", "Selecting", "Sized", "partition"]
+__all__ = ["COUNTS", "Decoding", "Filtering", "Selecting", "Sized"]
 
 COUNTS = 16
 """Bytes of two numbers: CUB counts two parts."""
@@ -214,10 +214,11 @@ class Filtering(Sized):
         self._work = compute_dtype(layout.dtype)
         memory.settle()
 
-    def find(self, native: int, x: int, value: Any) -> None:
+    def find(self, native: int, *inputs: Any) -> None:
         if not self._n:
             self._clear(native)
             return
+        x, value = inputs
         self._source.ptr = self._bring(native, x)
         if self._holds_all:
             (self._target.ptr,) = self.outputs
@@ -268,10 +269,11 @@ class Decoding(Sized):
         self._at = 0
         memory.settle()
 
-    def find(self, native: int, values: int, lengths: int) -> None:
+    def find(self, native: int, *inputs: Any) -> None:
         if not self._n:
             self._clear(native)
             return
+        values, lengths = inputs
         self._at, self._lengths.ptr = self._brings[0](native, values), self._brings[1](native, lengths)
         self._scan(native)
         driver = self.cccl.driver
@@ -287,52 +289,3 @@ class Decoding(Sized):
         self._repeat(native)
         if self._delivery is not None:
             self._delivery.finish(native, out)
-
-
-def partition(cccl: Cccl, op: "cub.Partition") -> Work:
-    """A plan: ``(x, flags, second, out, counts)``."""
-    memory, x, out, counts = cccl.memory(), op.x.layout, result_layout(op), result_layout(op, "counts")
-    n, index = x.size, index_name(x.size)
-    kind = DTYPES[index].np
-    bring, bring_flags = memory.brought(x), memory.brought(op.flags.layout)
-    bring_second = None if op.second is None else memory.brought(op.second.layout)
-    delivery, of_counts = memory.delivered(out), memory.delivered(counts)
-    found = memory.take(COUNTS, np.int64)
-    parts = memory.take_items(3 * n, kind)
-    spans = [Span(kind) for _ in range(3)]
-    args = CubArgs(n=n, room=n, k=2 if op.second is None else 3)
-    join = move_kernel(cccl.device, f"parts_{x.dtype.itemsize}_{index}", n, args)
-    sizes = move_kernel(cccl.device, f"sizes_{index}", 1, args)
-    driver = cccl.driver
-    run: dict[str, Any] = {"num_items": n}
-    if n:
-        first, second = texts.flagged(cccl, index), texts.flagged(cccl, index, second=True)
-        operators = {"select_first_part_op": first[1], "select_second_part_op": second[1]}
-        run |= operators
-        step = cccl.step(
-            memory, "three_way_partition", operators, run,
-            d_in=cccl.compute.CountingIterator(kind.type(0)), d_first_part_out=spans[0], d_second_part_out=spans[1],
-            d_unselected_out=spans[2], d_num_selected_out=found,
-        )  # fmt: skip
-
-    def enqueue(native: int, at: int, flags: int, second_flags: int | None, result: int, counts_at: int) -> None:
-        args.d = found.ptr
-        if n:
-            flags_at = bring_flags(native, flags)
-            second_at = flags_at if bring_second is None else bring_second(native, second_flags or 0)
-            run["select_first_part_op"] = cccl.stateful(first[0], struct.pack("<Q", flags_at))
-            run["select_second_part_op"] = cccl.stateful(second[0], struct.pack("<Q", second_at))
-            for place, span in enumerate(spans):
-                span.ptr = parts.ptr + place * n * kind.itemsize
-            step(native)
-        else:
-            driver.check(driver.memset_8(found.ptr, 0, COUNTS, native), "cuMemsetD8Async")
-        args.out = of_counts.target(counts_at)
-        sizes(native)
-        of_counts.finish(native, counts_at)
-        if n:
-            args.a, args.b, args.out = bring(native, at), parts.ptr, delivery.target(result)
-            join(native)
-            delivery.finish(native, result)
-
-    return Work(memory, enqueue)

@@ -67,6 +67,7 @@ class RecordingServices(Protocol):
 
     def _patiently(self, call: Callable[[], T]) -> T:
         """Call it; a blocking device waits for room while there is none."""
+        ...
 
     def _run(self, coroutine: Coroutine[Any, Any, T]) -> Any:
         """The coroutine; a blocking device gives its result."""

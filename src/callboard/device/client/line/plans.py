@@ -28,12 +28,13 @@ class ClientPlan:
         one_given: The reply is the operand at this position; -1 when it is something else.
         returned: For each returned field: its position among the made outputs, -1 when it is given, or how a struct
             operand is built.
+        arrays: The reply is a tuple of arrays.
         open: The extents of made outputs depend on data.
     """
 
     __slots__ = (
-        *("answers", "apart", "made", "one_given", "one_made", "open", "outputs", "returned", "tag", "value"),
-        "written",
+        *("answers", "apart", "arrays", "made", "one_given", "one_made", "open", "outputs", "returned"),
+        *("tag", "value", "written"),
     )
 
     def __init__(self, op: Op[Any, Any]) -> None:
@@ -57,6 +58,10 @@ class ClientPlan:
         self.value = op.value and len(op.returns) == 1 and op.returns[0] in made
         self.answers: Any = op.answers
         self.returned = tuple(_returned(op, name, order) for name in op.returns)
+        tuples = [isinstance(how, Built) and how.template is None for how in self.returned]
+        given = [isinstance(getattr(op, name), tuple) for name in op.returns]
+        plain = op.results is None and not self.value and not self.open and op.answers is None and any(tuples + given)
+        self.arrays = plain and all(a or b for a, b in zip(tuples, given, strict=True))
         single = len(self.returned) == 1 and op.results is None and not self.value and not self.open
         self.one_made = single and self.returned[0] == 0 and len(self.outputs) == 1
         self.one_given = places.get(op.returns[0], -1) if single and self.returned[0] == -1 and not self.outputs else -1

@@ -64,6 +64,8 @@ def reply_to(
         made: Ids of the buffers that it makes.
         extra: To be told of the completion.
     """
+    if plan.arrays:
+        return _arrays(port, released, plan, op, op_id, made, extra)
 
     def pending(allocation: Allocation, layout: Layout, offset: int = 0) -> GpuRef:
         return GpuRef(port, allocation, layout, port.generation, offset, op_id)
@@ -95,10 +97,10 @@ def reply_to(
         reply = Reply(port, op_id)
         return reply, weakref.ref(reply), extra
     weak = [weakref.ref(r) for r in refs]
-    tuples = any(isinstance(how, Built) and how.template is None for how in plan.returned) or any(
-        isinstance(getattr(op, name), tuple) for name in op.returns
-    )
-    alone = len(values) == 1 and op.results is None and not tuples
+    alone = len(values) == 1 and op.results is None
+    if alone:  # of a tuple of extents that depend on data
+        how = plan.returned[0]
+        alone = not isinstance(how, Built) or how.template is not None
     answer = values[0] if alone else tuple(values) if op.results is None else op.results(*values)
     if plan.open:
         sized = []
@@ -112,6 +114,28 @@ def reply_to(
     if len(refs) == 1:
         return answer, weak[0], extra
     return answer, lambda: Several([r for w in weak if (r := w()) is not None]), extra
+
+
+def _arrays(
+    port: RefPort, released: Released, plan: ClientPlan, op: Op[Any, Any], op_id: int, made: list[int], extra: Any
+) -> tuple[Any, Callable[[], Any], Any]:
+    """As :func:`reply_to`, where the reply is a tuple of arrays: made ones, and new refs of given ones."""
+    generation = port.generation
+    refs: list[GpuRef[Any]] = []
+    for name, how in zip(op.returns, plan.returned, strict=True):
+        if isinstance(how, Built):
+            places = how.parts.values()
+            refs += [GpuRef(port, Allocation(made[i], released), plan.outputs[i], generation, 0, op_id) for i in places]
+        else:
+            given = getattr(op, name)
+            refs += [GpuRef(port, ref.allocation, ref.layout, generation, ref.offset, op_id) for ref in given]
+    if len(refs) == 1:
+        return tuple(refs), weakref.ref(refs[0]), extra
+    if not refs:
+        reply: Reply[Any] = Reply(port, op_id)
+        return reply, weakref.ref(reply), extra
+    weak = [weakref.ref(ref) for ref in refs]
+    return tuple(refs), lambda: Several([ref for one in weak if (ref := one()) is not None]), extra
 
 
 def _waited(weak: "weakref.ref[GpuRef[Any]]") -> Layout | None:
