@@ -46,7 +46,8 @@ DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 @pytest.mark.parametrize("device", DEVICES)
 def test_functions_of_scipy_take_refs(device: str) -> None:
     source = str(Path(cb.__file__).parent.parent)
-    environment = {**os.environ, "SCIPY_ARRAY_API": "1", "PYTHONPATH": source}
+    path = os.pathsep.join([source, *filter(None, [os.environ.get("PYTHONPATH")])])
+    environment = {**os.environ, "SCIPY_ARRAY_API": "1", "PYTHONPATH": path}
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, device],
         env=environment,
