@@ -3,12 +3,12 @@
     python benchmarks/graphs.py --json graphs.json
     python benchmarks/graphs.py --quick --device cpu
 
-The chain is 20 products of 256 x 256 matrices in f32, each followed by a ReLU, which is an op of its own, or part of the
-product (fused; it counts as two ops all the same). callboard calls it op by op; replays it, with a message for each
-replay; and replays it many times with one message. Beside it are eager torch, torch's CUDA
-graph of the same chain, and eager CuPy, which refuses cuBLAS in a capture; on the CPU NumPy with given outputs. All is
-called before the first result is waited for; the figures are microseconds for one op of the chain. The time in which
-``replay`` returns is for a whole chain.
+The chain is 20 products of 256 x 256 matrices in f32, each followed by a ReLU, which is an op of its own, or part of
+the product (fused; it counts as two ops all the same). callboard calls it op by op; replays it, with a message for each
+replay; and replays it many times with one message. Beside it are eager torch, torch's CUDA graph of the same chain, and
+eager CuPy, which refuses cuBLAS in a capture; on the CPU NumPy with given outputs. All is called before the first
+result is waited for; the figures are microseconds for one op of the chain. The time in which ``replay`` returns is for
+a whole chain.
 """
 
 from collections.abc import Callable

@@ -13,7 +13,7 @@ from callboard.arrays.elementwise import BINARY, UNARY
 from callboard.core.dtype import DTYPES, as_dtype
 
 Array = np.ndarray[Any, Any]
-SHARED = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=15)
+SHARED = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=8)
 
 FLOATS = ("f32", "f64")
 NUMBERS = (*FLOATS, "c64", "c128", "i8", "i32", "i64", "u8", "u32")
@@ -177,4 +177,6 @@ def test_what_is_not_an_array_says_how_to_make_it_one(session: cb.sync.Device) -
     with pytest.raises(TypeError):
         x + "one"  # type: ignore[operator]
     assert (x == "one") is False
+    with pytest.raises(OverflowError, match="at most 64 bits"):
+        x + 2**64
     same(np.float32(2) * x, np.array([2.0, 4.0]))

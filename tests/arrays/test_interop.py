@@ -42,6 +42,7 @@ print(len(CASES))
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("device", DEVICES)
 def test_functions_of_scipy_take_refs(device: str) -> None:
     source = str(Path(cb.__file__).parent.parent)

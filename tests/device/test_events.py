@@ -222,7 +222,7 @@ with cb.sync.device("cpu", isolation=sys.argv[1]) as dev:
 """
 
 
-@pytest.mark.parametrize("isolation", ["thread", "process"])
+@pytest.mark.parametrize("isolation", ["thread", pytest.param("process", marks=pytest.mark.slow)])
 async def test_another_process_waits_for_an_event(dev: cb.Device, isolation: str) -> None:
     a = await dev.put(ones())
     event = dev.event.create(timing=False, interprocess=True).record(dev.ask(Left(x=a, after="go")))

@@ -89,9 +89,14 @@ def test_some_are_found() -> None:
     assert ("sparse_lt.linear", "out_dtype") in FIELDS
     assert ("tensor.einsum", "compute") in FIELDS
     assert ("sparse.from_dense", "index") in FIELDS
-    assert {tag for tag, _ in FIELDS} - {tag for tag, _ in OF_FACES} == {
-        *("elementwise.reduce", "ipc.empty", "managed.allocate", "memory.empty"),
-    }
+    without = {tag for tag, _ in FIELDS} - {tag for tag, _ in OF_FACES}
+    assert "memory.empty" in without
+    assert without <= {
+        "elementwise.reduce",
+        "ipc.empty",
+        "managed.allocate",
+        "memory.empty",
+    }  # of those that a test has imported
     where = {where.rpartition(".")[2] for where, _, _ in parameters()}
     assert {"empty", "put", "supports", "normal", "reinterpret", "from_scipy", "matmul"} <= where
 

@@ -57,6 +57,20 @@ async def test_where_a_function_runs(function: Any, executor: Any, on_loop: bool
     assert on_loop or name.startswith("callboard-server")
 
 
+async def test_a_generator_function_is_called_on_the_loop() -> None:
+    called: list[str] = []
+
+    async def parts(item: int) -> Any:
+        called.append(threading.current_thread().name)
+        for n in range(item):
+            yield n
+
+    call = UserCall(parts, "auto", 1)
+    assert not call.on_thread
+    assert [part async for part in await call(3)] == [0, 1, 2]
+    assert called == [threading.current_thread().name]
+
+
 async def test_an_executor_of_the_callers_is_used_and_left_open() -> None:
     with concurrent.futures.ThreadPoolExecutor(1, "mine") as pool:
         async with DynamicBatchingServer(where, executor=pool) as server:

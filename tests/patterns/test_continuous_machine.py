@@ -151,4 +151,4 @@ class StepMachine(RequestMachine):
 
 
 TestSteps = StepMachine.TestCase
-TestSteps.settings = machine_settings(100)
+TestSteps.settings = machine_settings(60)

@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx
 import pytest
-from generation_lab import Writer, writing
+from generation_lab import Writer, decode, encode, writing
 from serve_lab import TIMEOUT, client_of, small_app, until
 
 import callboard as cb
@@ -254,6 +254,21 @@ async def test_the_end_finishes_streams_that_were_accepted() -> None:
             ending.add_done_callback(lambda _: writer.go.set())
         found = await task
     assert found.text.endswith("data: [DONE]\n\n")
+
+
+async def test_tenants_share_a_decoder() -> None:
+    writer = Writer()
+    async with cb.ContinuousBatchingServer[cb.Decode, int](writer) as server:
+        shared = cb.FairShareScheduler[cb.Decode, Any](server.stream, tenants={"a": 1}, default=None)
+        app = App("shared", tenant=lambda headers: headers.get("x-tenant"))
+        app.add_decoder("writer", shared, encode=encode, decode=decode, eos=0)
+        async with client_of(app) as http:
+            body = {"model": "writer", "prompt": "abc", "stream": True}
+            found = await http.post("/v1/completions", json=body, headers={"x-tenant": "a"})
+            assert (found.status_code, found.text.count("data: {")) == (200, 4)
+            refused = await http.post("/v2/models/writer/generate", json={"text_input": "a"}, headers={"x-tenant": "b"})
+            assert refused.status_code == 403
+            assert shared.stats().tenants["a"].started == 1
 
 
 def test_what_is_no_decoder() -> None:

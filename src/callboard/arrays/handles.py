@@ -119,14 +119,20 @@ def axes_of(function: str, x: Ref, axis: Any) -> tuple[int, ...]:
 
 
 def numbers_of(given: Mapping[str, Any]) -> tuple[tuple[Ref, ...], dict[str, Any]]:
-    """The arrays among the arguments of an expression, and the fields of its message that the numbers fill."""
+    """The arrays among the arguments of an expression, and the fields of its message that the numbers fill.
+
+    Raises:
+        OverflowError: An integer of more than 64 bits.
+    """
     operands: list[Ref] = []
     numbers: dict[str, Any] = {}
     for name, x in given.items():
         if isinstance(x, GpuRef):
             operands.append(x)
         else:
-            numbers[name] = x.item() if isinstance(x, np.generic) else x
+            number = numbers[name] = x.item() if isinstance(x, np.generic) else x
+            if type(number) is int and not -(2**63) <= number < 2**64:
+                raise OverflowError(f"{name} is {number}: an integer beside an array has at most 64 bits")
     if not numbers:
         return tuple(operands), {}
     bools = tuple(name for name, x in numbers.items() if isinstance(x, bool))

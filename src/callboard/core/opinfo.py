@@ -138,8 +138,12 @@ class OpInfo:
             fixed = _checked_static(self.tag, name, hint, value)
             if fixed is not value:
                 msgspec.structs.force_setattr(op, name, fixed)
-        if self._by_type and len(self.accepted) < 256 and kinds == self.kinds(op):
+        if self._by_type and len(self.accepted) < 256 and kinds == self.kinds(op) and not self._has_whole_rows(kinds):
             self.accepted.add(kinds)
+
+    def _has_whole_rows(self, kinds: Any) -> bool:
+        """Whether there is an integer in a tuple of numbers."""
+        return any(type(kinds[at]) is tuple and int in kinds[at] for at in self._whole_rows)
 
     # -- apart and together --------------------------------------------------------------------------------------------
 
@@ -304,7 +308,7 @@ def _getter(names: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:
 
 
 def _dynamic(name: str, hint: Any) -> OpField | None:
-    """The field's role if its annotation has one: ``In``, ``In | None``, ``tuple[In, ...]``, a struct operand …"""
+    """The field's role if its annotation has one: ``In``, ``In | None``, ``tuple[In, ...]``, a struct operand."""
     if isinstance(hint, type) and issubclass(hint, StructOperand):
         parts_of(hint)
         return OpField(name, Role.IN, optional=False, many=False, structs=(hint,))

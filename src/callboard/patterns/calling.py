@@ -23,8 +23,9 @@ class UserCall:
     Args:
         function: The callable.
         executor: ``"loop"``: it is called on the event loop, and must not block. ``"thread"``: on a thread of the
-            server's. ``"auto"``: async functions and methods of a ``ResidentRef`` (also in a ``functools.partial``) on
-            the loop, others on a thread. Or an executor of the caller's, which is not shut down here.
+            server's. ``"auto"``: async functions, also generators, and methods of a ``ResidentRef`` (also in a
+            ``functools.partial``) on the loop, others on a thread. Or an executor of the caller's, which is not shut
+            down here.
         threads: Threads at most.
 
     Raises:
@@ -105,6 +106,8 @@ def is_quick(function: Any) -> bool:
     """Whether a call returns at once, with something to await."""
     while isinstance(function, functools.partial):
         function = function.func
+    if inspect.isasyncgenfunction(function):
+        return True
     if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None)):  # noqa: B004 -- looked at, not called
         return True
     return inspect.ismethod(function) and isinstance(function.__self__, ResidentRef)

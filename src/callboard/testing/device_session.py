@@ -98,6 +98,7 @@ class DeviceSession:
                     raise
             else:
                 try:
+                    recording.prepare().result(WAIT)
                     recording.replay().result(WAIT)
                     return reply if isinstance(reply, tuple) else cast("Reply[Any]", reply).result(WAIT)
                 except UnsupportedOp as e:  # some tell only with their plan

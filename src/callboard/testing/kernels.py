@@ -106,11 +106,9 @@ def _by_device(
     kernel: Kernel, device: sync.Device, given: dict[str, Any], outs: dict[str, Any], pattern: int
 ) -> dict[str, Array]:
     """What a launch writes, by parameter."""
-    put = {
-        name: device.put(value) if isinstance(value, np.ndarray) and value.ndim else value
-        for name, value in given.items()
-    }
-    put |= {name: device.put(_filled(layout, pattern)) for name, layout in outs.items()}
+    put: dict[str, Any] = {name: device.put(_filled(layout, pattern)) for name, layout in outs.items()}
+    for name, value in given.items():
+        put[name] = device.put(value) if isinstance(value, np.ndarray) and value.ndim else value
     kernel.answer(device.ask(kernel.op(**put)))
     written = [one.name for one in kernel.parameters.all if one.kind in ("out", "inout")]
     return {name: put[name].get() for name in written}

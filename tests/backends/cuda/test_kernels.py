@@ -41,6 +41,10 @@ SOURCES = (
 )
 
 
+GENERATED = ("expressions.cuh", "expressions_complex.cuh", "reductions.cuh")
+"""What the texts of backends/cuda/elementwise include, all at most."""
+
+
 @pytest.fixture
 def nvrtc() -> None:
     try:
@@ -147,6 +151,22 @@ def test_a_binary_is_kept_for_its_source_with_all_that_it_includes(
     assert texts[1:] == [b"second\n\nouter\n\nkernel\n"]
 
 
+def test_what_is_written_into_is_nobody_elses() -> None:
+    """Python keeps one object for each bytes of length 0 and 1: an empty log would be written into its b" "."""
+
+    class Nvrtc:
+        nvrtcGetProgramLogSize = staticmethod(lambda program: (0, 1))  # noqa: N815 - likewise
+
+        @staticmethod
+        def nvrtcGetProgramLog(program: object, log: bytes) -> tuple[int]:  # noqa: N802 - NVRTC's name
+            assert all(log is not bytes([value]) for value in range(256))
+            ctypes.memset(log, 0, 1)
+            return (0,)
+
+    assert compiling._bytes(Nvrtc(), None, "ProgramLog") == b"\0"
+    assert bytes([32]) == b" ".join([b"", b""])
+
+
 def device_code() -> dict[str, str]:
     data = resources.files("callboard.backends.cuda") / "data"
     return {f.name: f.read_text("utf-8") for f in data.iterdir() if f.name.endswith((".cu", ".cuh"))}
@@ -161,6 +181,7 @@ def test_a_source_includes_each_header_once() -> None:
         return [name, *(inner for header in found for inner in included(header))]
 
     every = {name: included(name) for name in code if name.endswith(".cu")}
+    every |= {"generated": [inner for name in GENERATED for inner in included(name)]}
     assert {name for names in every.values() for name in names} == set(code)  # none is left over
     assert {name: names for name, names in every.items() if len(set(names)) < len(names)} == {}
 

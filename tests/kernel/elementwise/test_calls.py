@@ -112,6 +112,14 @@ async def test_messages_are_checked_themselves(cpu_device: cb.Device) -> None:
         cpu_device.ask(Reduce(expression="sum(a)", operands=(), scalars=(1,), numbers=("a",)))
 
 
+async def test_integers_in_a_tuple_are_looked_at_each_time(cpu_device: cb.Device) -> None:
+    x = cpu_device.put(np.arange(4.0))
+    f = cb.elementwise("x + a")
+    assert (await f(x, 1).get() == np.arange(4.0) + 1).all()
+    assert (await f(x, 2**63).get() == np.arange(4.0) + 2.0**63).all()
+    assert (await f(x, 2**70).get() == np.arange(4.0) + 2.0**70).all()
+
+
 async def test_a_failed_input_fails_what_is_computed_of_it(cpu_device: cb.Device) -> None:
     singular = cpu_device.solver.inverse(cpu_device.zeros((2, 2)))
     with pytest.raises(cb.NumericalError):

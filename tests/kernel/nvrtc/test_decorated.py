@@ -173,6 +173,30 @@ async def test_a_kernel_is_good_in_every_generation(dev: cb.Device) -> None:
         scaled(before, 1.0)
 
 
+async def test_a_body_that_refers_to_what_cannot_travel_is_refused_at_its_first_call() -> None:
+    import threading
+
+    lock, large = threading.Lock(), np.ones(1 << 18)
+
+    @cb.kernel("inout x: f32[n]", cuda="text")
+    def locked(x: Array) -> None:
+        with lock:
+            x += 1
+
+    @cb.kernel("inout x: f32[n]", cuda="text")
+    def weighty(x: Array) -> None:
+        x += large[: len(x)]
+
+    async with cb.device("cpu", standby=None) as dev:
+        x = dev.put(np.ones(3, "f4"))
+        with pytest.raises(TypeError, match=r"locked cannot be sent to a context host: TypeError: cannot pickle"):
+            locked(x)
+        with pytest.raises(
+            TypeError, match=r"weighty has 2,\d+,\d+ bytes with all that it refers to, at most 1,048,576"
+        ):
+            weighty(x)
+
+
 async def test_in_a_resident_actor_too() -> None:
     class Doubler(cb.ResidentActor):
         def setup(self, ctx: cb.HostContext) -> None:

@@ -139,9 +139,11 @@ def checked(answer: tuple[Any, ...], call: str) -> tuple[Any, ...]:
 
 def _bytes(nvrtc: Any, program: Any, what: str) -> bytes:
     (size,) = checked(getattr(nvrtc, f"nvrtcGet{what}Size")(program), f"nvrtcGet{what}Size")
-    found = b" " * size
+    # NVRTC writes into it. One byte alone, which an empty log takes, would be the interpreter's own b" ", from which
+    # Python makes the strings of modules that it compiles later.
+    found = bytes(size + 2)
     checked(getattr(nvrtc, f"nvrtcGet{what}")(program, found), f"nvrtcGet{what}")
-    return bytes(found)
+    return found[:size]
 
 
 # -- the key -----------------------------------------------------------------------------------------------------------

@@ -32,6 +32,8 @@ __all__ = [
 Submit = Callable[[Op[Any, Any]], Any]
 Argument = GpuRef[Mode] | complex | np.number[Any] | np.bool_
 """What an input of an expression may be: an array on a device, or a number."""
+PLAIN = (float, int, complex)
+NUMBERS = (bool, int, float, complex, np.number, np.bool_)
 R = TypeVar("R")
 
 
@@ -215,6 +217,8 @@ def bound(expression: Expression, operands: Sequence[Any], named: Mapping[str, A
         TypeError: One is missing, unknown or given twice.
     """
     inputs = expression.inputs
+    if not named and len(operands) == len(inputs):
+        return dict(zip(inputs, operands, strict=True))
     if len(operands) > len(inputs):
         raise TypeError(f"{expression.text!r} takes {len(inputs)} arguments ({', '.join(inputs)}), not {len(operands)}")
     given = dict(zip(inputs, operands, strict=False))
@@ -248,16 +252,17 @@ def fields_of(expression: Expression, given: Mapping[str, Any]) -> dict[str, Any
         if isinstance(value, GpuRef):
             operands.append(value)
             continue
-        if isinstance(value, np.ndarray) and value.ndim == 0:
-            value = value[()]
-        if not isinstance(value, bool | int | float | complex | np.number | np.bool_):
-            raise TypeError(
-                f"{expression.text!r}: {name} is {type(value).__name__}; pass a GpuRef (dev.put(array) makes one) or a "
-                "number"
-            )
-        if isinstance(value, bool | np.bool_):
-            bools.append(name)
         numbers.append(name)
+        if type(value) not in PLAIN:
+            if isinstance(value, np.ndarray) and value.ndim == 0:
+                value = value[()]
+            if not isinstance(value, NUMBERS):
+                kind = type(value).__name__
+                raise TypeError(
+                    f"{expression.text!r}: {name} is {kind}; pass a GpuRef (dev.put(array) makes one) or a number"
+                )
+            if isinstance(value, bool | np.bool_):
+                bools.append(name)
         scalars.append(value)
     return {
         "expression": expression.text,

@@ -16,6 +16,7 @@ Body = Callable[..., Any]
 _here: "weakref.WeakValueDictionary[bytes, Any]" = weakref.WeakValueDictionary()
 _loaded: dict[bytes, Body] = {}
 _lock = threading.Lock()
+MOST_BYTES = 1 << 20
 MAX_LOADED = 1024
 """Bodies of other processes that are kept."""
 
@@ -24,7 +25,7 @@ def packed(body: Body) -> bytes:
     """The function as bytes.
 
     Raises:
-        TypeError: It refers to something that cannot be sent; says what.
+        TypeError: It refers to something that cannot be sent, or to too much; says what.
     """
     import cloudpickle
 
@@ -32,6 +33,11 @@ def packed(body: Body) -> bytes:
         code: bytes = cloudpickle.dumps(body)
     except Exception as e:  # of the pickling of whatever the function refers to
         raise TypeError(f"{body.__qualname__} cannot be sent to a context host: {type(e).__name__}: {e}") from e
+    if len(code) > MOST_BYTES:
+        raise TypeError(
+            f"{body.__qualname__} has {len(code):,} bytes with all that it refers to, at most {MOST_BYTES:,} are sent; "
+            "pass arrays as parameters"
+        )
     _here[code] = body
     return code
 

@@ -1,11 +1,13 @@
 """``TextModel``: a decoder of tokens as a model of texts, and ``Generation``, one text that it continues."""
 
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Hashable, Sequence
 from contextlib import AbstractContextManager, aclosing
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from callboard.device.client.handle import Device
+from callboard.patterns.contract.options import RequestOptions
+from callboard.patterns.fairshare.server import FairShareScheduler
 from callboard.patterns.server import RequestServer
 from callboard.patterns.speculative.requests import Decode
 from callboard.serve.errors import BadModelResult, BadRequest
@@ -70,8 +72,8 @@ class TextModel(Model):
         self._decode = decode
         self._eos = eos
 
-    def begin(self, asked: Asked, timeout: float | None) -> "Generation":
-        """A text that is about to be continued.
+    def begin(self, asked: Asked, timeout: float | None, tenant: Hashable) -> "Generation":
+        """A text that is about to be continued, for this tenant where the server shares by tenants.
 
         Raises:
             BadRequest: The prompt is empty, or ``asked`` is out of range.
@@ -90,16 +92,19 @@ class TextModel(Model):
             )
         except ValueError as e:
             raise BadRequest(str(e)) from e
-        return Generation(self, item, asked.stop, timeout)
+        options: RequestOptions = {"timeout": timeout}
+        if isinstance(self.server, FairShareScheduler):
+            options["tenant"] = tenant
+        return Generation(self, item, asked.stop, options)
 
-    async def tokens(self, item: Decode, timeout: float | None) -> AsyncGenerator[int, None]:
+    async def tokens(self, item: Decode, options: RequestOptions) -> AsyncGenerator[int, None]:
         """The new tokens.
 
         Raises:
             BadModelResult: The server gave something else than tokens.
             Exception: As ``stream`` of the server.
         """
-        async with aclosing(self.server.stream(item, timeout=timeout)) as stream:
+        async with aclosing(self.server.stream(item, **options)) as stream:
             async for token in stream:
                 try:
                     number = int(token)
@@ -133,11 +138,11 @@ class Generation:
         finish: ``"stop"``: by itself, or at a stop string; ``"length"``: at a bound; None while it goes on.
     """
 
-    def __init__(self, model: TextModel, item: Decode, stop: Sequence[str], timeout: float | None) -> None:
+    def __init__(self, model: TextModel, item: Decode, stop: Sequence[str], options: RequestOptions) -> None:
         self._model = model
         self._item = item
         self._stop = StopStrings(stop)
-        self._timeout = timeout
+        self._options = options
         self.prompt_tokens = len(item.prefix)
         self.new_tokens = 0
         self.finish: Why | None = None
@@ -152,7 +157,7 @@ class Generation:
     async def _pieces(self) -> AsyncGenerator[str, None]:
         text = self._model.new_text()
         ended = False
-        async with aclosing(self._model.tokens(self._item, self._timeout)) as tokens:
+        async with aclosing(self._model.tokens(self._item, self._options)) as tokens:
             async for token in tokens:
                 self.new_tokens += 1
                 ended = self._model.ends(token)

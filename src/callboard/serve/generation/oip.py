@@ -65,7 +65,7 @@ def _begun(app: App, request: Request, body: memoryview) -> tuple[Generation, di
             raise BadRequest(f"{name} is {getattr(given, name)!r}, but only {neutral!r} is supported")
     what = Asked(asked.text_input, given.max_tokens, given.stop, given.temperature or 0.0, given.seed)
     head = {"model_name": model.name, "model_version": model.version, **({"id": asked.id} if asked.id else {})}
-    return model.begin(what, app.limits.request_timeout), head
+    return model.begin(what, app.limits.request_timeout, app.tenant_of(request.headers)), head
 
 
 async def _pieces(generation: Generation, head: dict[str, Any]) -> AsyncGenerator[bytes, None]:

@@ -142,7 +142,7 @@ async def completions(app: App, request: Request, body: memoryview) -> Body | Ev
     asked: CompletionRequest = decode_json(body, CompletionRequest)
     model = _model(app, asked)
     limit = min(DEFAULT_TOKENS, model.most) if asked.max_tokens is None else asked.max_tokens
-    return await _answer(app, model, asked, asked.one_prompt, limit, COMPLETION)
+    return await _answer(app, request, model, asked, asked.one_prompt, limit, COMPLETION)
 
 
 async def chat(app: App, request: Request, body: memoryview) -> Body | Events:
@@ -158,7 +158,7 @@ async def chat(app: App, request: Request, body: memoryview) -> Body | Events:
     except (KeyError, TypeError, ValueError) as e:
         raise BadRequest(f"the messages do not fit the chat template of {model.name!r}: {e!r}") from e
     limit = asked.max_tokens if asked.max_completion_tokens is None else asked.max_completion_tokens
-    return await _answer(app, model, asked, prompt if isinstance(prompt, str) else list(prompt), limit, CHAT)
+    return await _answer(app, request, model, asked, prompt if isinstance(prompt, str) else list(prompt), limit, CHAT)
 
 
 def _model(app: App, asked: _Request) -> TextModel:
@@ -172,10 +172,16 @@ def _model(app: App, asked: _Request) -> TextModel:
 
 
 async def _answer(
-    app: App, model: TextModel, asked: _Request, prompt: str | list[int], limit: int | None, form: _Form
+    app: App,
+    request: Request,
+    model: TextModel,
+    asked: _Request,
+    prompt: str | list[int],
+    limit: int | None,
+    form: _Form,
 ) -> Body | Events:
     what = Asked(prompt, limit, asked.stops, asked.temperature or 0.0, asked.seed)
-    generation = model.begin(what, app.limits.request_timeout)
+    generation = model.begin(what, app.limits.request_timeout, app.tenant_of(request.headers))
     head = {
         "id": f"{form.prefix}-{uuid.uuid4().hex}",
         "object": form.kind,

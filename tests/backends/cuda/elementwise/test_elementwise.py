@@ -87,7 +87,15 @@ def test_results_of_several_dtypes_in_one_pass(host: HostSession) -> None:
         np.testing.assert_array_equal(host.get(out), want)
 
 
-@pytest.mark.parametrize("shape_, axis", [((70_001,), None), ((3, 5000), 1), ((5000, 3), 0), ((40, 30, 20), 1)])
+@pytest.mark.parametrize(
+    "shape_, axis",
+    [
+        ((70_001,), None),
+        ((5000, 3), 0),
+        pytest.param((3, 5000), 1, marks=pytest.mark.slow),
+        pytest.param((40, 30, 20), 1, marks=pytest.mark.slow),
+    ],
+)
 @pytest.mark.parametrize("text", ["sum(x * x)", "argmin(x)"])
 def test_reductions_in_parts(host: HostSession, text: str, shape_: tuple[int, ...], axis: int | None) -> None:
     x = small(shape_)

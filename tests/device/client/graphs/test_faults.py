@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import callboard as cb
+from callboard.device.host.context.admission.graphs.replay import RecordedStep
 from callboard.kernel.blas import Gemm
 
 EYE = np.eye(4, dtype="f4")
@@ -106,6 +107,27 @@ async def test_prepare_runs_nothing() -> None:
         assert stats.device_nodes
         await rec.replay(2)
         assert (await total.get()).tolist() == [2, 2, 2]
+
+
+async def test_what_cannot_be_prepared_spoils_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plan that cannot be captured, and one whose array has failed: the array that would be written is as it was."""
+    async with cb.device("cpu", isolation="thread") as dev:
+        a, total = await dev.put(np.ones(3, "f4")), await dev.put(np.full(3, 5.0, "f4"))
+        bad = dev.solver.cholesky(await dev.put(-EYE))
+        with dev.record(a=a) as rec:
+            dev.blas.axpy(a, total)
+        with monkeypatch.context() as patch:
+            patch.setattr(RecordedStep, "unfit", lambda *_: cb.UnsupportedOp("it cannot be recorded"))
+            with pytest.raises(cb.UnsupportedOp, match="cannot be recorded"):
+                await rec.prepare()
+        with dev.record() as failing:
+            dev.blas.axpy(bad[0, :3], total)
+        with pytest.raises(cb.NumericalError):
+            await failing.prepare()
+        assert (await total.get()).tolist() == [5, 5, 5]
+        await rec.prepare()
+        await rec.replay()
+        assert (await total.get()).tolist() == [6, 6, 6]
 
 
 async def test_what_is_wrong_is_said_at_the_call() -> None:

@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.leaves_nothing]
 BOUND = 30.0
 
 
-@pytest.fixture(params=["thread", "process"])
+@pytest.fixture(params=["thread", pytest.param("process", marks=pytest.mark.slow)])
 async def dev(request: pytest.FixtureRequest) -> AsyncIterator[cb.Device]:
     async with cb.device("cpu", isolation=request.param, standby=None, max_staged_bytes=64 << 20) as opened:
         yield opened

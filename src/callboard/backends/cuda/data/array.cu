@@ -97,7 +97,7 @@ extern "C" __global__ void arange(const __grid_constant__ RangeArgs a) {
     const i64 threads = (i64)gridDim.x * blockDim.x;
     for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < a.count; i += threads) {
         char* const out = a.out + i * a.out_step * size_of(a.type);
-        if (a.type >= I8) {
+        if (a.type >= I8 && a.type <= U64) {
             const u64 whole = a.whole_start + (u64)i * a.whole_step;
             convert_one(&whole, out, I64, a.type);
         } else {

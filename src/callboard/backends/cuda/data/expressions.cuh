@@ -228,16 +228,16 @@ __device__ u16 neighbour(u16 x, u16 y, float from, float to) {  // of a 16-bit t
     if (from == 0.f) return (u16)((y & 0x8000) | 1);
     return (from < to) == (from > 0.f) ? (u16)(x + 1) : (u16)(x - 1);
 }
-struct Halves { static const u16 NOT_A_NUMBER = 0x7e00; };
-struct Brains { static const u16 NOT_A_NUMBER = 0x7fc0; };
+struct NanOfF16 { static const u16 NOT_A_NUMBER = 0x7e00; };
+struct NanOfBf16 { static const u16 NOT_A_NUMBER = 0x7fc0; };
 
 __device__ __forceinline__ float f_nextafter(float x, float y) { return nextafterf(x, y); }
 __device__ __forceinline__ double f_nextafter(double x, double y) { return nextafter(x, y); }
 __device__ __forceinline__ float f_nextafter_f16(float x, float y) {
-    return widen<float>(Half{neighbour<Halves>(narrow<Half>(x).bits, narrow<Half>(y).bits, x, y)});
+    return widen<float>(Half{neighbour<NanOfF16>(narrow<Half>(x).bits, narrow<Half>(y).bits, x, y)});
 }
 __device__ __forceinline__ float f_nextafter_bf16(float x, float y) {
-    return widen<float>(Brain{neighbour<Brains>(narrow<Brain>(x).bits, narrow<Brain>(y).bits, x, y)});
+    return widen<float>(Brain{neighbour<NanOfBf16>(narrow<Brain>(x).bits, narrow<Brain>(y).bits, x, y)});
 }
 
 // -- complex parts of real numbers --------------------------------------------------------------------------------------

@@ -116,7 +116,7 @@ def job_of(source: Source, name: str, target: str, form: str) -> Job:
         target, form: Of :func:`callboard.backends.cuda.compiling.architecture`.
     """
     headers = with_own_headers(source.text, source.headers)
-    names = tuple(dict.fromkeys((*source.expressions, *([name] if name else []))))
+    names = source.expressions if not name or name in source.expressions else (*source.expressions, name)
     return Job(
         source.title,
         source.text.encode(),

@@ -75,8 +75,8 @@ class ContinuousBatchingServer(RequestServer[T, list[P]]):
 
     Args:
         step: Gets the :class:`Slot` of each sequence that takes part, and returns (or is awaited for) one result for
-            each, in their order: a part, ``cb.NOTHING``, :data:`DONE`, :class:`Last` with the last part, or an exception,
-            which fails its own request. Plain functions are called on a thread, others on the loop.
+            each, in their order: a part, ``cb.NOTHING``, ``cb.DONE``, :class:`Last` with the last part, or an
+            exception, which fails its own request. Plain functions are called on a thread, others on the loop.
         close: ``close(slot)`` is called on the server's loop when a sequence runs no more, for whatever reason, and
             once per time that it was admitted: its state can be freed.
         max_batch: Sequences that run at once.

@@ -143,6 +143,8 @@ class Launching:
                 self._buffers[buffer] = block
                 block.buffer = buffer
                 uses.append(Use(block, buffer, True, False))
+        if plan.recording and not call.numbers[0]:  # it is made ready, and writes nothing
+            uses, sources, entered = [use._replace(writes=False) for use in uses], [], False
         if not entered:
             for block, _, writes, _ in uses:
                 if block.only is not timeline:

@@ -51,6 +51,8 @@ class Refusing:
         self._fail_outputs(call, op, plan)
 
     def _fail_outputs(self, call: Call, op: Pending, plan: Plan) -> None:
+        if plan.recording and call.numbers and not call.numbers[0]:
+            return  # a recording is made ready: nothing was to be written
         for i, binding in enumerate(plan.bindings):
             block = self._buffers.get(call.bindings[2 * i]) if binding.writes and 2 * i < len(call.bindings) else None
             if block is not None:
