@@ -64,7 +64,7 @@ def test_a_value_out_of_range_is_told_with_what_fits(name: str, value: object, s
 @pytest.mark.parametrize("name, value", [("priorities", {"blass": 1}), ("warm", ("memory", "blass"))])
 async def test_a_library_that_is_not_there_is_told_with_those_that_are(name: str, value: object) -> None:
     async with cb.System("test") as system:
-        with pytest.raises(ValueError, match=f"{name} names 'blass'; there are .*blas, blas_lt, fft"):
+        with pytest.raises(ValueError, match=f"{name} names 'blass'; there are .*blas, blas_lt, .*fft"):
             await system.device("cpu", **{name: value})
 
 

@@ -31,10 +31,12 @@ ENVIRONMENT = "CALLBOARD_"
 _DEVICE = DeviceConfig.__struct_fields__
 _HOST = HostConfig.__struct_fields__
 _OTHERS: dict[str, tuple[str, ...] | None] = {
+    "CACHE_BYTES": None,
     "CACHE_DIR": None,
     "CPU_DEVICES": None,
     "CHILD_PATH": None,
     "COMMIT": None,
+    "DEVICE": None,
     "EXTRAS": None,
     "GPU_CARDS": None,
     "GPU_REPORT": None,
