@@ -83,7 +83,7 @@ def test_an_unknown_library_is_an_attribute_error_that_names_the_others() -> Non
     import callboard as cb
 
     with cb.sync.device("cpu", isolation="thread") as device:
-        with pytest.raises(AttributeError, match="a device has no 'image'; its libraries are blas, blas_lt, fft"):
+        with pytest.raises(AttributeError, match=r"a device has no 'image'; its libraries are .*blas, blas_lt, .*fft"):
             _ = device.image
         assert not hasattr(device, "_image")
 

@@ -91,6 +91,12 @@ def message_of(dev: cb.Device, op: type[AnyOp], library: type[Library]) -> AnyOp
     dtype = next(d for d in map(DTYPES.__getitem__, ("f16", "f32", "c64", "i32")) if accepts(op, library, d))
     message = next(m for m in messages_of(op, dtype) if fits(library, m))
     fields = {name: filled(dev, value) for name, value in msgspec.structs.asdict(message).items()}
+    if "offsets" in fields:  # of segments: they begin at 0 and end with the array
+        values = next(value for value in fields.values() if isinstance(value, cb.GpuRef))
+        ends = np.linspace(0, values.size, fields["offsets"].size).astype(fields["offsets"].dtype.np)
+        fields["offsets"] = dev.put(ends)
+    if "upper" in fields:  # of a range, which ends at 1
+        fields["lower"] = 0.0
     if fields.get("load") is not None:
         fields["load"] = LOAD
     return msgspec.structs.replace(message, **fields)

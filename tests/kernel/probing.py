@@ -17,6 +17,7 @@ from callboard.core.opinfo import OpField
 from callboard.kernel.fft.transform import HALF
 from callboard.kernel.ipc import IpcMemHandle
 from callboard.kernel.nvrtc import Geometry, LaunchSpec, Source
+from callboard.kernel.nvrtc.bodies import packed
 from callboard.kernel.sparse_lt.structured import FACTORS, StructuredRef, compressed_bytes
 
 __all__ = ["accepted", "accepts", "dtype_of", "messages_of"]
@@ -74,6 +75,10 @@ def _takes(library: type[Library], message: Op[Any, Any]) -> bool:
         return False
 
 
+def nothing(*arguments: Any) -> None:
+    """What a kernel does on a CPU."""
+
+
 def messages_of(op: type[Op[Any, Any]], dtype: DType) -> Iterator[Op[Any, Any]]:
     """Messages with every required operand of every number of axes, written ones also of the result's dtype."""
     info = info_of(op)
@@ -85,7 +90,7 @@ def messages_of(op: type[Op[Any, Any]], dtype: DType) -> Iterator[Op[Any, Any]]:
         settings["expression"] = "any(x)" if "axes" in info.statics else "x"
     settings |= _operators(info.statics, dtype)
     if "body" in info.statics:  # what a CPU runs
-        settings["body"] = b"body"
+        settings["body"] = packed(nothing)
     choices = [_values(field, dtype, field is required[0]) for field in required]
     for values in itertools.product(*choices):
         fields = dict(zip((f.name for f in required), values, strict=True))

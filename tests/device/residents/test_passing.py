@@ -28,18 +28,20 @@ async def test_an_actor_that_gets_the_helm_back_takes_the_call_that_comes_with_i
 ) -> None:
     armed = threading.Event()
     passed, went_on = threading.Event(), threading.Event()
-    hand_over, turn, lead = HostActors._hand_over, ContextHost.turn, thread.lead
+    dispatch, turn, lead = HostActors.dispatch, ContextHost.turn, thread.lead
 
-    def handed_over(self: HostActors) -> None:
-        if armed.is_set() and named() == "callboard-resident-one" and not passed.is_set():
-            hand_over(self)  # to the other
+    def dispatched(self: HostActors) -> None:
+        """What has been passed has calls by then: the passing thread has not looked since."""
+        assert self.helm is not None
+        terms = self.helm.terms
+        dispatch(self)
+        if not armed.is_set() or passed.is_set() or self.helm.terms == terms:
+            return
+        if named() == "callboard-resident-one":  # to the other
             assert passed.wait(BOUND)
-        elif armed.is_set() and named() == "callboard-resident-two" and not passed.is_set():
+        elif named() == "callboard-resident-two":  # and back
             passed.set()
             assert went_on.wait(BOUND)
-            hand_over(self)
-        else:
-            hand_over(self)
 
     def turned(self: ContextHost, *, wait: bool = True) -> bool:
         if passed.is_set() and named() == "callboard-resident-one":
@@ -53,7 +55,7 @@ async def test_an_actor_that_gets_the_helm_back_takes_the_call_that_comes_with_i
             if passed.is_set() and actor.name == "one":
                 went_on.set()
 
-    monkeypatch.setattr(HostActors, "_hand_over", handed_over)
+    monkeypatch.setattr(HostActors, "dispatch", dispatched)
     monkeypatch.setattr(ContextHost, "turn", turned)
     monkeypatch.setattr(thread, "lead", led)
     async with cb.device("cpu", isolation="thread", close_timeout=5.0) as dev:
@@ -70,11 +72,11 @@ async def test_the_hosts_own_thread_notes_that_it_gets_the_helm_back_at_once(mon
     given_back = threading.Event()
     passes: list[str] = []
     waits: list[str] = []
-    hand_over, wait, give_back = HostActors._hand_over, Helm.wait, Helm.give_back
+    dispatch, wait, give_back = HostActors.dispatch, Helm.wait, Helm.give_back
 
-    def handed_over(self: HostActors) -> None:
+    def dispatched(self: HostActors) -> None:
         by_host = named() == "callboard-host-cpu:0/active"
-        hand_over(self)
+        dispatch(self)
         if by_host and self.helm is not None and self.helm.terms > len(passes):
             passes.append(named())
             assert given_back.wait(BOUND)
@@ -87,7 +89,7 @@ async def test_the_hosts_own_thread_notes_that_it_gets_the_helm_back_at_once(mon
         give_back(self, failure)
         given_back.set()
 
-    monkeypatch.setattr(HostActors, "_hand_over", handed_over)
+    monkeypatch.setattr(HostActors, "dispatch", dispatched)
     monkeypatch.setattr(Helm, "wait", waited)
     monkeypatch.setattr(Helm, "give_back", gave_back)
     async with cb.device("cpu", isolation="thread", close_timeout=5.0) as dev:

@@ -12,6 +12,7 @@ from callboard.core import registry
 from callboard.core.backend import AccelBackend, DeviceInfo
 from callboard.core.errors import AccelError, BackendUnavailable
 from callboard.device.client.handle import Device
+from callboard.kernel.nvrtc import kernel
 from callboard.kernel.sparse import CsrRef
 from callboard.system import System
 
@@ -52,6 +53,39 @@ async def _try_elementwise(device: Device) -> None:
     found = await device.elementwise.map("2 * x + 1", device.put(a)).get()
     if not (found == 2 * a + 1).all():
         raise ValueError(f"2 * x + 1 came back as {found.tolist()}")
+
+
+DOUBLED = """
+extern "C" __global__ void doubled(const float *x, float *y, int n) {
+    const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[i] = 2 * x[i];
+}
+"""
+DECLARED = "in x: f32[n], out y: f32[n], n: i32"
+
+
+@kernel(DECLARED, cuda=DOUBLED)
+def doubled(x: Any, y: Any) -> None:
+    np.multiply(x, 2, out=y)
+
+
+async def _try_nvrtc(device: Device) -> None:
+    x = np.arange(6, dtype=np.float32)
+    found = await doubled(device.put(x)).get()
+    if not (found == 2 * x).all():
+        raise ValueError(f"a kernel in CUDA C++ made {found.tolist()} of {x.tolist()}")
+
+
+async def _try_module(device: Device) -> str | None:
+    if device.backend == "cpu":
+        return "a CPU runs no binaries of a GPU"
+    x = np.arange(6, dtype=np.float32)
+    compiled = await device.nvrtc.compile(DOUBLED, form="ptx")
+    loaded = device.module.load(compiled.image).kernel("doubled", DECLARED)
+    found = await loaded(1, 32, device.put(x)).get()
+    if not (found == 2 * x).all():
+        raise ValueError(f"a kernel in PTX made {found.tolist()} of {x.tolist()}")
+    return None
 
 
 async def _try_event(device: Device) -> None:
@@ -150,6 +184,8 @@ PROBES: dict[str, Callable[[Device], Awaitable[str | None]]] = {
     "ipc": _try_ipc,
     "managed": _try_managed,
     "memory": _try_memory,
+    "module": _try_module,
+    "nvrtc": _try_nvrtc,
     "rng": _try_rng,
     "solver": _try_solver,
     "sparse": _try_sparse,

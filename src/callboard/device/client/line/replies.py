@@ -90,7 +90,7 @@ def reply_to(
                 again = {n: pending(g.allocation, g.layout, g.offset) for n, g in operands_of(given).items()}
                 values.append(msgspec.structs.replace(given, **again))
             else:
-                several = given if isinstance(given, tuple) else (given,)
+                several = given if isinstance(given, tuple) else () if given is None else (given,)
                 values += (pending(g.allocation, g.layout, g.offset) for g in several)
     refs = [r for v in values for r in (operands_of(v).values() if isinstance(v, StructOperand) else (v,))]
     if not refs:
