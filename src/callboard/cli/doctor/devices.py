@@ -82,7 +82,7 @@ async def _try_module(device: Device) -> str | None:
     x = np.arange(6, dtype=np.float32)
     compiled = await device.nvrtc.compile(DOUBLED, form="ptx")
     loaded = device.module.load(compiled.image).kernel("doubled", DECLARED)
-    found = await loaded(1, 32, device.put(x)).get()
+    found = await loaded(1, 32, device.put(x), None).get()
     if not (found == 2 * x).all():
         raise ValueError(f"a kernel in PTX made {found.tolist()} of {x.tolist()}")
     return None
