@@ -75,6 +75,10 @@ def _takes(library: type[Library], message: Op[Any, Any]) -> bool:
         return False
 
 
+KERNEL = 'extern "C" __global__ void f() {}'
+"""What a kernel does on a GPU: nothing, too."""
+
+
 def nothing(*arguments: Any) -> None:
     """What a kernel does on a CPU."""
 
@@ -164,7 +168,7 @@ def _setting(name: str, dtype: DType) -> Any:
     kind = KINDS.get(dtype.name, "C2C")
     values = {"dtype": dtype.name, "shape": (EXTENT,), "kind": kind, "dims": (EXTENT,), "low": 0.0, "high": 1.0}
     values |= {"length": EXTENT, "k": 1, "bins": 2, "images": (), "keep": ("out",)}
-    values |= {"name": "f", "source": Source("text"), "spec": LaunchSpec("f", (), Geometry((1, 1, 1), (1, 1, 1)))}
+    values |= {"name": "f", "source": Source(KERNEL), "spec": LaunchSpec("f", (), Geometry((1, 1, 1), (1, 1, 1)))}
     values |= {
         "handle": HANDLE.as_bytes().hex(),
         "format": "csr",

@@ -114,6 +114,8 @@ async def test_what_cannot_be_prepared_spoils_nothing(monkeypatch: pytest.Monkey
     async with cb.device("cpu", isolation="thread") as dev:
         a, total = await dev.put(np.ones(3, "f4")), await dev.put(np.full(3, 5.0, "f4"))
         bad = dev.solver.cholesky(await dev.put(-EYE))
+        with pytest.raises(cb.NumericalError):
+            await bad  # its failure is known from here on
         with dev.record(a=a) as rec:
             dev.blas.axpy(a, total)
         with monkeypatch.context() as patch:
