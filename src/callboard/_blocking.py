@@ -10,7 +10,6 @@ import numpy as np
 
 from callboard._blocking_stream import Stream
 from callboard.actors.messages import Msg, Request
-from callboard.arrays.namespace import Namespace
 from callboard.core.errors import DeviceStopped
 from callboard.core.mode import Blocking
 from callboard.core.ref import GpuRef
@@ -21,6 +20,7 @@ from callboard.device.client.residents.ref import ResidentRef as AsyncResidentRe
 
 if TYPE_CHECKING:
     from callboard._blocking_device import Device
+    from callboard.arrays.namespace import Namespace
 
 __all__ = ["BlockingRefs", "PerGeneration", "ResidentRef"]
 
@@ -243,8 +243,10 @@ class BlockingRefs:
         self.array_interface = served.array_interface
 
     @functools.cached_property
-    def xp(self) -> Namespace[Blocking]:
+    def xp(self) -> "Namespace[Blocking]":
         """The array namespace, made on first use."""
+        from callboard.arrays.namespace import Namespace  # with the messages of many libraries
+
         device = self._device
         return Namespace(device._call, device.put, device.name)
 

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 import numpy as np
 
-from callboard.arrays.namespace import Namespace
 from callboard.core import plugins
 from callboard.core.dtype import DTypeLike, as_dtype
 from callboard.core.layout import shape_of
@@ -22,6 +21,7 @@ from callboard.kernel.event.handle import DeviceTime
 from callboard.kernel.memory import Copy, Empty, Fill
 
 if TYPE_CHECKING:
+    from callboard.arrays.namespace import Namespace
     from callboard.kernel.array.api import ArrayApi
     from callboard.kernel.blas.api import BlasApi
     from callboard.kernel.blas_lt.api import BlasLtApi
@@ -114,7 +114,7 @@ class DeviceApi(Generic[Mode]):
         return made
 
     @property
-    def xp(self) -> Namespace[Mode]:
+    def xp(self) -> "Namespace[Mode]":
         """The functions of the array API 2024.12 on this device: ``xp.exp(x)``, ``xp.mean(x, axis=0)``."""
         namespace: Namespace[Mode] = self._port.services.xp
         return namespace

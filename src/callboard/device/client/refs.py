@@ -5,13 +5,13 @@ import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from callboard.arrays.namespace import Namespace
 from callboard.core.errors import DeviceMismatch, GpuRefStale
 from callboard.core.layout import layout_from_wire
 from callboard.core.ref import Allocation, GpuRef, GpuToken
 from callboard.device.client.line.interop import is_foreign
 
 if TYPE_CHECKING:
+    from callboard.arrays.namespace import Namespace
     from callboard.device.client.line.interop import Interop
     from callboard.device.client.line.port import OpPort
     from callboard.device.client.line.transfers import Transfers
@@ -43,8 +43,10 @@ class DeviceRefs:
         self.array_interface = interop.array_interface
 
     @functools.cached_property
-    def xp(self) -> Namespace:
+    def xp(self) -> "Namespace":
         """The array namespace, made on first use."""
+        from callboard.arrays.namespace import Namespace  # with the messages of many libraries
+
         return Namespace(self._port.submit, self._upload, self._port.name)
 
     def _upload(self, array: Any) -> GpuRef:

@@ -1,11 +1,10 @@
 """``LocalArrays``: arrays of NumPy, torch, CuPy … as refs of a resident actor, and its refs as arrays of those."""
 
 import functools
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from callboard.arrays.namespace import Namespace
 from callboard.core.dtype import DTypeLike, as_dtype
 from callboard.core.errors import ShapeError
 from callboard.core.layout import Layout
@@ -19,6 +18,9 @@ from callboard.device.inside.regions import LocalRegion
 from callboard.device.protocol.residents import dlpack
 from callboard.device.protocol.residents.hostview import host_view
 from callboard.kernel.memory import Copy, Download, Upload
+
+if TYPE_CHECKING:
+    from callboard.arrays.namespace import Namespace
 
 __all__ = ["LocalArrays"]
 
@@ -42,8 +44,10 @@ class LocalArrays:
         self.submit = port.submit
 
     @functools.cached_property
-    def xp(self) -> Namespace[Blocking]:
+    def xp(self) -> "Namespace[Blocking]":
         """The array namespace, made on first use."""
+        from callboard.arrays.namespace import Namespace  # with the messages of many libraries
+
         return Namespace(self._port.submit, self._upload, self._port.name)
 
     def _upload(self, array: Any) -> AnyRef:
