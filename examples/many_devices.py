@@ -40,7 +40,8 @@ async def main(kind: str) -> None:
             leaving = asyncio.create_task(accounts.remove(devices[0]))
             await asyncio.sleep(0)
             calls += [accounts.entity(owner).call(Account.deposit, 1) for owner in owners]
-            await asyncio.gather(*calls, leaving)
+            await asyncio.gather(*calls)
+            await leaving
             print("without", devices[0].name, dict(Counter(accounts.entity(owner).device for owner in owners)))
 
 

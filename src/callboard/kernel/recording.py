@@ -22,6 +22,7 @@ class Stream(Protocol):
         Returns:
             Of each pass, the position of each fill.
         """
+        ...
 
 
 class Recorder(Protocol):
@@ -29,6 +30,7 @@ class Recorder(Protocol):
 
     def owns(self, port: object) -> bool:
         """Whether it records the ops of this port."""
+        ...
 
     def draw(self, stream: Stream, size: tuple[int, int]) -> None:
         """The op that is recorded next takes its position from this stream, at each replay."""

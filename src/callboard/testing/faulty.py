@@ -163,7 +163,7 @@ class FaultyDevice(AccelDevice):
         return self.inner.generation
 
     @generation.setter
-    def generation(self, generation: int) -> None:
+    def generation(self, generation: int) -> None:  # pyright: ignore[reportIncompatibleVariableOverride]
         self.inner.generation = generation
 
     def release_hang(self) -> None:

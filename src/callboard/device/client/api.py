@@ -198,6 +198,7 @@ class DeviceApi(Generic[Mode]):
         """
         recording: Recording[Mode] = Recording(self._transfers.port, self._transfers, self, inputs)
         if ops:
+            answer: Any = None
             with recording:
                 for op in ops:
                     answer = self._submit(op)
