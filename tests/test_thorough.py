@@ -67,6 +67,16 @@ def test_of_repeats_every_session_keeps_one() -> None:
         assert sum(c.originalname == "g" and c.callspec.params.get("session") == session for c in kept) == 1
 
 
+def test_of_a_test_with_very_many_cases_each_session_keeps_a_hundred() -> None:
+    items: list[Any] = [Case("f", i, session) for i in range(450) for session in ("library:cpu", None)]
+    items += [Case("few", i, None, few=120) for i in range(300)]
+    kept = [item for item in items if item not in thorough.left_out(items)]
+    for session in ("library:cpu", None):
+        numbers = [c.number for c in kept if c.originalname == "f" and c.callspec.params.get("session") == session]
+        assert numbers == [i * 450 // thorough.MOST for i in range(thorough.MOST)]
+    assert sum(c.originalname == "few" for c in kept) == 120
+
+
 def test_slow_tests_are_left_out() -> None:
     slow: Any = Case("f", 0, None, slow=True)
     assert thorough.left_out([slow, Case("g", 0, None)]) == {slow}

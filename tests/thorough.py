@@ -1,7 +1,8 @@
 """What a plain run leaves to ``scripts/test --all``: tests marked ``slow``, and cases that repeat another's work.
 
-A plain run is one that names no tests. It executes every case of the conformance suites on the CPU's libraries, and of
-each test one behind a host in a thread and in a process; of a test marked ``few(n)`` it takes n cases, evenly spread.
+A plain run is one that names no tests. Of the conformance suites it executes the cases on the CPU's libraries, and of
+each test one behind a host in a thread and in a process; of a test marked ``few(n)`` it takes n cases, and of any other
+with more than a hundred a hundred, evenly spread.
 Conformance tests that draw examples draw half of them. What is left out is counted.
 """
 
@@ -15,6 +16,8 @@ REPEATS = ("thread:cpu", "process:cpu", "recorded:cpu")
 """Sessions that compute on the CPU what ``library:cpu`` does, behind a host and a wire, or as recordings."""
 KEPT = 1
 """Cases of a test that a plain run executes on each of them."""
+MOST = 100
+"""Cases of any test that a plain run executes, for each session."""
 LEFT_OUT = pytest.StashKey[int]()
 OUTPUT, PLAIN = "cases_for_all", "plain_run"
 """What a worker of xdist tells the controller, and is told by it."""
@@ -46,11 +49,11 @@ def left_out(items: Iterable[pytest.Item]) -> set[pytest.Item]:
         few = item.get_closest_marker("few")
         if item.get_closest_marker("slow"):
             out.add(item)
-        elif few is not None or session in REPEATS:
-            number = KEPT if few is None else few.args[0]
+        elif callspec is not None:
+            number = few.args[0] if few is not None else KEPT if session in REPEATS else MOST
             groups[item.path, getattr(item, "originalname", item.name), session, number].append(item)
     for (*_, number), cases in groups.items():
-        out |= set(cases) - {cases[i * len(cases) // number] for i in range(number)}
+        out |= set(cases) - {cases[i * len(cases) // number] for i in range(number)} if len(cases) > number else set()
     return out
 
 
