@@ -18,6 +18,7 @@ BUILT_IN = {
     "blas": "callboard.kernel.blas.api:BlasApi",
     "blas_lt": "callboard.kernel.blas_lt.api:BlasLtApi",
     "cub": "callboard.kernel.cub.api:CubApi",
+    "dnn": "callboard.kernel.dnn.api:DnnApi",
     "elementwise": "callboard.kernel.elementwise.api:ElementwiseApi",
     "event": "callboard.kernel.event.api:EventApi",
     "fft": "callboard.kernel.fft.api:FftApi",

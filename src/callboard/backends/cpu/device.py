@@ -33,6 +33,7 @@ LIBRARIES = LibraryTable(
     blas="CpuBlas",
     blas_lt="CpuBlasLt",
     cub="CpuCub",
+    dnn="CpuDnn",
     elementwise="CpuElementwise",
     event="CpuEventLibrary",
     fft="CpuFft",

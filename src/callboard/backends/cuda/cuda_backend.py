@@ -21,6 +21,7 @@ LIBRARIES = LibraryTable(
     blas="CudaBlas",
     blas_lt="CudaBlasLt",
     cub="CudaCub",
+    dnn="CudaDnn",
     elementwise="CudaElementwise",
     event="CudaEventLibrary",
     fft="CudaFft",

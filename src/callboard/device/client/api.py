@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from callboard.kernel.blas.api import BlasApi
     from callboard.kernel.blas_lt.api import BlasLtApi
     from callboard.kernel.cub.api import CubApi
+    from callboard.kernel.dnn.api import DnnApi
     from callboard.kernel.elementwise.api import ElementwiseApi
     from callboard.kernel.event.api import EventApi
     from callboard.kernel.fft.api import FftApi
@@ -61,6 +62,7 @@ class DeviceApi(Generic[Mode]):
         blas: BLAS ops.
         blas_lt: Fused matrix products, fp8.
         cub: Reductions, scans, sorts, selections, histograms.
+        dnn: Deep learning: pooling.
         elementwise: Expressions on elements, and reductions of them.
         event: Events of the caller's.
         fft: Fourier transforms.
@@ -80,6 +82,7 @@ class DeviceApi(Generic[Mode]):
         blas: BlasApi[Mode]
         blas_lt: BlasLtApi[Mode]
         cub: CubApi[Mode]
+        dnn: DnnApi[Mode]
         elementwise: ElementwiseApi[Mode]
         event: EventApi[Mode]
         fft: FftApi[Mode]
