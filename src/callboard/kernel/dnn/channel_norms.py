@@ -14,7 +14,7 @@ from callboard.core.op import Op, Outputs
 from callboard.core.operand import ByValue, In, InOut, Operand, Out
 from callboard.core.ref import GpuRef
 from callboard.kernel.dnn.actor import CudnnActor
-from callboard.kernel.dnn.layer_norm import NormGradients, Normalised
+from callboard.kernel.dnn.layer_norm import Normalised, NormGradients
 from callboard.kernel.dnn.operands import (
     FLOATS,
     accumulator,

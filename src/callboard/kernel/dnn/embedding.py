@@ -74,7 +74,8 @@ class EmbeddingBackward(Op[CudnnActor, GpuRef], tag="dnn.embedding_backward"):
         check_indices(self, self.indices)
         if self.dy.ndim != self.indices.ndim + 1 or self.dy.shape[:-1] != self.indices.shape:
             raise refused(
-                self, f"dy is {self.dy.layout!r} and indices {self.indices.layout!r}: dy must be [*indices.shape, width]"
+                self,
+                f"dy is {self.dy.layout!r} and indices {self.indices.layout!r}: dy must be [*indices.shape, width]",
             )
         if not 0 <= self.rows < 1 << 31:
             raise refused(self, f"rows is {self.rows}; a table has from 0 to 2**31 - 1 rows")

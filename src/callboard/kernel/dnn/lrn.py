@@ -15,6 +15,7 @@ from callboard.kernel.dnn.operands import FLOATS, axis_of, check_floats, check_l
 
 __all__ = ["Lrn", "LrnBackward"]
 
+
 def check_window(op: Any) -> None:
     """The settings of both."""
     if op.size < 1:

@@ -46,7 +46,9 @@ def check_floats(op: AnyOp, name: str, operand: Operand) -> DType:
 def check_like(op: AnyOp, name: str, operand: Operand, other: str, model: Operand) -> None:
     """It must have the dtype and the shape of another operand."""
     if operand.dtype is not model.dtype or operand.shape != model.shape:
-        raise refused(op, f"{name} is {operand.layout!r}; it must have the dtype and shape of {other}, {model.layout!r}")
+        raise refused(
+            op, f"{name} is {operand.layout!r}; it must have the dtype and shape of {other}, {model.layout!r}"
+        )
 
 
 def check_parameter(op: AnyOp, name: str, operand: Operand | None, shape: tuple[int, ...], dtype: DType) -> None:

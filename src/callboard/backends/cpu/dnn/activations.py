@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from callboard.backends.cpu.dnn.arrays import Plan
+from callboard.backends.cpu.dnn.arrays import Plan, table_of
 from callboard.backends.cpu.elementwise.mapping import MapPlan
 from callboard.kernel.dnn.activations import Activation, ActivationBackward, number_of, program_of
 
-__all__ = ["PLANS"]
+__all__ = ["TABLE"]
 
 
 def forward(op: Activation) -> Plan:
@@ -32,5 +32,4 @@ def backward(op: ActivationBackward) -> Plan:
     return work
 
 
-PLANS = {Activation: forward, ActivationBackward: backward}
-"""From the message, with placeholders for operands, to the work."""
+TABLE = table_of({Activation: forward, ActivationBackward: backward})

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from callboard.backends.cpu.dnn.arrays import Array, Plan, optional, view_of, view_of_out, wide
+from callboard.backends.cpu.dnn.arrays import Array, Plan, optional, table_of, view_of, view_of_out, wide
 from callboard.backends.cpu.dnn.norms import gradient, moments, normalised, parameter_gradients
 from callboard.kernel.dnn.channel_norms import (
     BatchNorm,
@@ -18,7 +18,7 @@ from callboard.kernel.dnn.channel_norms import (
     InstanceNormTraining,
 )
 
-__all__ = ["PLANS"]
+__all__ = ["TABLE"]
 
 
 class Divided:
@@ -144,15 +144,16 @@ def backward(op: Any) -> Plan:
     return work
 
 
-PLANS = {
-    BatchNorm: batch_inference,
-    BatchNormTraining: batch_training,
-    BatchNormBackward: backward,
-    InstanceNorm: each_item,
-    InstanceNormTraining: each_item,
-    InstanceNormBackward: backward,
-    GroupNorm: each_item,
-    GroupNormTraining: each_item,
-    GroupNormBackward: backward,
-}
-"""From the message, with placeholders for operands, to the work."""
+TABLE = table_of(
+    {
+        BatchNorm: batch_inference,
+        BatchNormTraining: batch_training,
+        BatchNormBackward: backward,
+        InstanceNorm: each_item,
+        InstanceNormTraining: each_item,
+        InstanceNormBackward: backward,
+        GroupNorm: each_item,
+        GroupNormTraining: each_item,
+        GroupNormBackward: backward,
+    }
+)

@@ -5,13 +5,13 @@ from typing import Any
 
 import numpy as np
 
-from callboard.backends.cpu.dnn.arrays import Array, Plan, view_of, view_of_out, wide
+from callboard.backends.cpu.dnn.arrays import Array, Plan, table_of, view_of, view_of_out, wide
 from callboard.backends.cpu.rng.philox import philox_words
 from callboard.backends.cpu.views import viewer
 from callboard.core.operand import Operand
 from callboard.kernel.dnn.dropout import Dropout, DropoutBackward, DropoutMask, threshold_of
 
-__all__ = ["PLANS"]
+__all__ = ["TABLE"]
 
 BITS = (1 << 64) - 1
 
@@ -57,5 +57,4 @@ def mask(op: DropoutMask) -> Plan:
     return work
 
 
-PLANS = {Dropout: scaled, DropoutBackward: scaled, DropoutMask: mask}
-"""From the message, with placeholders for operands, to the work."""
+TABLE = table_of({Dropout: scaled, DropoutBackward: scaled, DropoutMask: mask})

@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from callboard.backends.cpu.dnn.arrays import Array, Plan, view_of, view_of_out, wide
+from callboard.backends.cpu.dnn.arrays import Array, Plan, table_of, view_of, view_of_out, wide
 from callboard.core.errors import ShapeError
 from callboard.kernel.dnn.embedding import Embedding, EmbeddingBackward, wrong_rows
 
-__all__ = ["PLANS", "checked"]
+__all__ = ["TABLE", "checked"]
 
 
 def checked(tag: str, name: str, found: Array, count: int) -> Array:
@@ -23,7 +23,12 @@ def checked(tag: str, name: str, found: Array, count: int) -> Array:
 
 def forward(op: Embedding) -> Plan:
     """Called with ``(table, indices, out)``."""
-    view_table, view_indices, view_out, rows = view_of(op.table), view_of(op.indices), view_of_out(op), op.table.shape[0]
+    view_table, view_indices, view_out, rows = (
+        view_of(op.table),
+        view_of(op.indices),
+        view_of_out(op),
+        op.table.shape[0],
+    )
 
     def work(table: int, indices: int, out: int) -> None:
         found = checked("dnn.embedding", "indices", view_indices(indices), rows)
@@ -54,5 +59,4 @@ def backward(op: EmbeddingBackward) -> Plan:
     return work
 
 
-PLANS = {Embedding: forward, EmbeddingBackward: backward}
-"""From the message, with placeholders for operands, to the work."""
+TABLE = table_of({Embedding: forward, EmbeddingBackward: backward})

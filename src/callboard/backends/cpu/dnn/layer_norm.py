@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from callboard.backends.cpu.dnn.arrays import Plan, blocks, optional, view_of, view_of_out, wide
+from callboard.backends.cpu.dnn.arrays import Plan, blocks, optional, table_of, view_of, view_of_out, wide
 from callboard.backends.cpu.dnn.norms import gradient, moments, normalised, parameter_gradients
 from callboard.kernel.dnn.layer_norm import (
     LayerNorm,
@@ -15,7 +15,7 @@ from callboard.kernel.dnn.layer_norm import (
     RmsNormTraining,
 )
 
-__all__ = ["PLANS"]
+__all__ = ["TABLE"]
 
 
 def forward(op: Any) -> Plan:
@@ -79,12 +79,13 @@ def backward(op: Any) -> Plan:
     return work
 
 
-PLANS = {
-    LayerNorm: forward,
-    LayerNormTraining: forward,
-    LayerNormBackward: backward,
-    RmsNorm: forward,
-    RmsNormTraining: forward,
-    RmsNormBackward: backward,
-}
-"""From the message, with placeholders for operands, to the work."""
+TABLE = table_of(
+    {
+        LayerNorm: forward,
+        LayerNormTraining: forward,
+        LayerNormBackward: backward,
+        RmsNorm: forward,
+        RmsNormTraining: forward,
+        RmsNormBackward: backward,
+    }
+)

@@ -3,7 +3,19 @@
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from callboard.backends.cpu.dnn import pooling
+from callboard.backends.cpu.dnn import (
+    activations,
+    channel_norms,
+    dropout,
+    embedding,
+    layer_norm,
+    losses,
+    lrn,
+    pooling,
+    rope,
+    softmax,
+    top_k,
+)
 from callboard.backends.cpu.stream import CpuStream
 from callboard.core.backend import Status
 from callboard.core.library import Library
@@ -12,6 +24,16 @@ __all__ = ["CpuDnn"]
 
 FAMILIES = (
     pooling,
+    activations,
+    channel_norms,
+    dropout,
+    embedding,
+    layer_norm,
+    losses,
+    lrn,
+    rope,
+    softmax,
+    top_k,
 )  # fmt: skip
 """Modules with a ``TABLE``: the :class:`~callboard.core.library.Entry` of each of their ops.
 

@@ -4,13 +4,13 @@ from typing import Any
 
 import numpy as np
 
-from callboard.backends.cpu.dnn.arrays import Array, Plan, blocks, optional, view_of, view_of_out, wide
+from callboard.backends.cpu.dnn.arrays import Array, Plan, blocks, optional, table_of, view_of, view_of_out, wide
 from callboard.backends.cpu.dnn.softmax import log_sums
 from callboard.core.errors import ShapeError
 from callboard.kernel.dnn.losses import CrossEntropy, CrossEntropyBackward, Mse, MseBackward, wrong_class
 from callboard.kernel.dnn.operands import INDICES
 
-__all__ = ["PLANS"]
+__all__ = ["TABLE"]
 
 
 def _classes(op: Any, target: Array, classes: int) -> tuple[Array, Array]:
@@ -134,7 +134,12 @@ def mse(op: Mse) -> Plan:
 
 def mse_backward(op: MseBackward) -> Plan:
     """Called with ``(dloss, x, target, dx)``."""
-    view_dloss, view_x, view_target, view_dx = view_of(op.dloss), view_of(op.x), view_of(op.target), view_of_out(op, "dx")
+    view_dloss, view_x, view_target, view_dx = (
+        view_of(op.dloss),
+        view_of(op.x),
+        view_of(op.target),
+        view_of_out(op, "dx"),
+    )
 
     def work(dloss: int, x: int, target: int, dx: int) -> None:
         away = wide(view_x(x)) - wide(view_target(target))
@@ -144,10 +149,11 @@ def mse_backward(op: MseBackward) -> Plan:
     return work
 
 
-PLANS = {
-    CrossEntropy: cross_entropy,
-    CrossEntropyBackward: cross_entropy_backward,
-    Mse: mse,
-    MseBackward: mse_backward,
-}
-"""From the message, with placeholders for operands, to the work."""
+TABLE = table_of(
+    {
+        CrossEntropy: cross_entropy,
+        CrossEntropyBackward: cross_entropy_backward,
+        Mse: mse,
+        MseBackward: mse_backward,
+    }
+)

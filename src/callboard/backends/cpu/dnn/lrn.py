@@ -4,10 +4,10 @@ from typing import Any
 
 import numpy as np
 
-from callboard.backends.cpu.dnn.arrays import Array, Plan, view_of, view_of_out, wide
+from callboard.backends.cpu.dnn.arrays import Array, Plan, table_of, view_of, view_of_out, wide
 from callboard.kernel.dnn.lrn import Lrn, LrnBackward
 
-__all__ = ["PLANS"]
+__all__ = ["TABLE"]
 
 
 def _window_sums(a: Array, axis: int, before: int, behind: int) -> Array:
@@ -56,5 +56,4 @@ def backward(op: LrnBackward) -> Plan:
     return work
 
 
-PLANS = {Lrn: forward, LrnBackward: backward}
-"""From the message, with placeholders for operands, to the work."""
+TABLE = table_of({Lrn: forward, LrnBackward: backward})

@@ -2,13 +2,11 @@
 
 from typing import Any
 
-import numpy as np
-
-from callboard.backends.cpu.dnn.arrays import Plan, view_of, view_of_out, wide
+from callboard.backends.cpu.dnn.arrays import Plan, table_of, view_of, view_of_out, wide
 from callboard.backends.cpu.dnn.embedding import checked
 from callboard.kernel.dnn.rope import Rope, RopeBackward, check_rope
 
-__all__ = ["PLANS"]
+__all__ = ["TABLE"]
 
 
 def turn(op: Any) -> Plan:
@@ -45,5 +43,4 @@ def turn(op: Any) -> Plan:
     return work
 
 
-PLANS = {Rope: turn, RopeBackward: turn}
-"""From the message, with placeholders for operands, to the work."""
+TABLE = table_of({Rope: turn, RopeBackward: turn})

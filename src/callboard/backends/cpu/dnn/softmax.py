@@ -4,10 +4,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from callboard.backends.cpu.dnn.arrays import Array, Plan, blocks, view_of, view_of_out, wide
+from callboard.backends.cpu.dnn.arrays import Array, Plan, blocks, table_of, view_of, view_of_out, wide
 from callboard.kernel.dnn.softmax import LogSoftmax, LogSoftmaxBackward, Softmax, SoftmaxBackward
 
-__all__ = ["PLANS", "log_sums"]
+__all__ = ["TABLE", "log_sums"]
 
 
 def log_sums(x: Array, axis: int) -> Array:
@@ -69,10 +69,11 @@ def backward(op: SoftmaxBackward | LogSoftmaxBackward) -> Plan:
     return work
 
 
-PLANS = {
-    Softmax: forward,
-    LogSoftmax: forward,
-    SoftmaxBackward: backward,
-    LogSoftmaxBackward: backward,
-}
-"""From the message, with placeholders for operands, to the work."""
+TABLE = table_of(
+    {
+        Softmax: forward,
+        LogSoftmax: forward,
+        SoftmaxBackward: backward,
+        LogSoftmaxBackward: backward,
+    }
+)

@@ -2,12 +2,12 @@
 
 import numpy as np
 
-from callboard.backends.cpu.dnn.arrays import Array, Plan, view_of, view_of_out, wide
+from callboard.backends.cpu.dnn.arrays import Array, Plan, table_of, view_of, view_of_out, wide
 from callboard.core.errors import ShapeError
 from callboard.kernel.dnn.embedding import wrong_rows
 from callboard.kernel.dnn.top_k import TopK, TopKBackward
 
-__all__ = ["PLANS"]
+__all__ = ["TABLE"]
 
 
 def _order(x: Array, largest: bool) -> Array:
@@ -67,5 +67,4 @@ def backward(op: TopKBackward) -> Plan:
     return work
 
 
-PLANS = {TopK: forward, TopKBackward: backward}
-"""From the message, with placeholders for operands, to the work."""
+TABLE = table_of({TopK: forward, TopKBackward: backward})
