@@ -1,9 +1,9 @@
 """Dropout whose numbers are named by their place: the same seed and offset drop the same elements, wherever and when.
 
-N. Srivastava et al., "Dropout: A Simple Way to Prevent Neural Networks from Overfitting", JMLR 15 (2014). Element *i*, in
-row-major order, is judged by word ``offset + i`` of the stream ``philox`` of :mod:`callboard.kernel.rng.streams`, and
-dropped where that word is below ``probability * 2**32``. No state is kept, so the gradient draws the same numbers again,
-and a device that was rebuilt after a loss repeats them.
+N. Srivastava et al., "Dropout: A Simple Way to Prevent Neural Networks from Overfitting", JMLR 15 (2014). Element *i*,
+in row-major order, is judged by word ``offset + i`` of the stream ``philox`` of :mod:`callboard.kernel.rng.streams`,
+and dropped where that word is below ``probability * 2**32``. No state is kept, so the gradient draws the same numbers
+again, and a device that was rebuilt after a loss repeats them.
 """
 
 from typing import Any, ClassVar

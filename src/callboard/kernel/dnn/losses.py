@@ -1,6 +1,7 @@
 """Losses: cross-entropy and mean squared error, and their gradients.
 
-Sums are accumulated in f32, in f64 for f64, in an order that follows from the shapes alone: equal calls give equal bits.
+Sums are accumulated in f32, in f64 for f64, in an order that follows from the shapes alone: equal calls give equal
+bits.
 """
 
 from typing import Any, ClassVar, Generic, Literal, NamedTuple
@@ -74,8 +75,8 @@ def check_target(op: Any) -> bool:
 class CrossEntropy(Op[CudnnActor, CrossEntropyLoss], tag="dnn.cross_entropy"):
     """``-log(softmax(x)[target])`` of each item, with weights and smoothed labels, reduced.
 
-    With label smoothing ε an item's loss is ``(1 - ε)`` times that of its target, plus ε times the mean over all classes
-    (each with its weight). The mean of classes divides by the sum of the weights of the items' classes, that of
+    With label smoothing ε an item's loss is ``(1 - ε)`` times that of its target, plus ε times the mean over all
+    classes (each with its weight). The mean of classes divides by the sum of the weights of the items' classes, that of
     probabilities by the number of items; of no item, or where all are ignored, it is NaN.
 
     Args:

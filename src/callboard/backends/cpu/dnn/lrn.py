@@ -1,4 +1,4 @@
-"""Plans of local response normalisation: windows by differences of running sums would lose digits, so they are added."""
+"""Plans of local response normalisation. Windows are added up: differences of running sums would lose digits."""
 
 from typing import Any
 
