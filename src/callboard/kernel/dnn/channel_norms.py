@@ -23,6 +23,7 @@ from callboard.kernel.dnn.operands import (
     check_like,
     check_number,
     check_parameter,
+    check_parameters,
     check_statistics,
     refused,
 )
@@ -82,8 +83,7 @@ class BatchNorm(Op[CudnnActor, GpuRef], tag="dnn.batch_norm"):
         check_number(self, "epsilon", self.epsilon, 0)
         for name in ("mean", "variance"):
             check_statistics(self, name, getattr(self, name), (channels,), dtype)
-        for name in ("scale", "bias"):
-            check_parameter(self, name, getattr(self, name), (channels,), dtype)
+        check_parameters(self, self.scale, self.bias, (channels,), dtype)
         return {"out": layout_of(dtype, self.x.shape)}
 
 
@@ -129,8 +129,7 @@ class BatchNormTraining(Op[CudnnActor, Normalised], tag="dnn.batch_norm_training
             raise refused(self, "one of running_mean and running_variance is None; pass both, or none")
         for name in ("running_mean", "running_variance"):
             check_statistics(self, name, getattr(self, name), (channels,), dtype)
-        for name in ("scale", "bias"):
-            check_parameter(self, name, getattr(self, name), (channels,), dtype)
+        check_parameters(self, self.scale, self.bias, (channels,), dtype)
         statistics = layout_of(accumulator(dtype), (channels,))
         return {"out": layout_of(dtype, self.x.shape), "mean": statistics, "inverse": statistics}
 
@@ -216,8 +215,7 @@ class OfEachItem(Op[CudnnActor, R_co]):
         _, channels = channels_of(self, self.x, self.axis, first=True)
         check_number(self, "epsilon", self.epsilon, 0)
         self.group_count()
-        for name in ("scale", "bias"):
-            check_parameter(self, name, getattr(self, name), (channels,), dtype)
+        check_parameters(self, self.scale, self.bias, (channels,), dtype)
         return {"out": layout_of(dtype, self.x.shape)}
 
     def with_statistics(self) -> dict[str, Any]:

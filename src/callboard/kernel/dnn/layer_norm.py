@@ -21,6 +21,7 @@ from callboard.kernel.dnn.operands import (
     check_like,
     check_number,
     check_parameter,
+    check_parameters,
     check_statistics,
     refused,
 )
@@ -150,7 +151,7 @@ class WithBias(OverLastAxes[R_co]):
 
     def checked(self) -> dict[str, Any]:
         outputs = super().checked()
-        check_parameter(self, "bias", self.bias, self.parts()[1], self.x.dtype)
+        check_parameters(self, self.scale, self.bias, self.parts()[1], self.x.dtype)
         return outputs
 
 

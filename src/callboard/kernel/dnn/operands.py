@@ -16,6 +16,7 @@ __all__ = [
     "check_like",
     "check_number",
     "check_parameter",
+    "check_parameters",
     "check_statistics",
     "refused",
 ]
@@ -59,6 +60,16 @@ def check_parameter(op: AnyOp, name: str, operand: Operand | None, shape: tuple[
     if operand.dtype not in accepted or operand.shape != shape:
         names = " or ".join(d.name for d in accepted)
         raise refused(op, f"{name} is {operand.layout!r}; it must be {names} and have shape {shape}")
+
+
+def check_parameters(
+    op: AnyOp, scale: Operand | None, bias: Operand | None, shape: tuple[int, ...], dtype: DType
+) -> None:
+    """Scale and bias, which have one dtype."""
+    check_parameter(op, "scale", scale, shape, dtype)
+    check_parameter(op, "bias", bias, shape, dtype)
+    if scale is not None and bias is not None and scale.dtype is not bias.dtype:
+        raise refused(op, f"bias is {bias.layout!r} and scale {scale.layout!r}; they must have one dtype")
 
 
 def check_statistics(op: AnyOp, name: str, operand: Operand | None, shape: tuple[int, ...], dtype: DType) -> None:

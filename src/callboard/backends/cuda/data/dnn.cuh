@@ -18,29 +18,29 @@ struct Divider {
     __device__ __forceinline__ u32 operator()(u32 n) const { return (__umulhi(n, factor) + n) >> shift; }
 };
 
-// The sum, or the largest, of one number of each of LANES neighbouring threads; all of them get it, and all threads of
-// the block take part. LANES: a power of two up to 32, or a multiple of 32, which is the block then.
-template <int LANES, bool MOST, typename A>
+// The sum, or the largest, of one number of each of WIDTH neighbouring threads; all of them get it, and all threads of
+// the block take part. WIDTH: a power of two up to 32, or a multiple of 32, which is the block then.
+template <int WIDTH, bool MOST, typename A>
 __device__ __forceinline__ A joined(A x) {
 #pragma unroll
-    for (int d = (LANES < 32 ? LANES : 32) / 2; d; d /= 2) {
+    for (int d = (WIDTH < 32 ? WIDTH : 32) / 2; d; d /= 2) {
         const A other = __shfl_xor_sync(0xffffffffu, x, d);
         x = MOST ? (x != x || x > other ? x : other) : x + other;
     }
-    if constexpr (LANES > 32) {
+    if constexpr (WIDTH > 32) {
         __shared__ A parts[32];
         __syncthreads();  // those that still read the last parts
         if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = x;
         __syncthreads();
         x = parts[0];
 #pragma unroll
-        for (int i = 1; i < LANES / 32; i++) {
+        for (int i = 1; i < WIDTH / 32; i++) {
             x = MOST ? (x != x || x > parts[i] ? x : parts[i]) : x + parts[i];
         }
     }
     return x;
 }
-template <int LANES>
-__device__ __forceinline__ ACC sum_of(ACC x) { return joined<LANES, false>(x); }
-template <int LANES>
-__device__ __forceinline__ ACC most_of(ACC x) { return joined<LANES, true>(x); }
+template <int WIDTH>
+__device__ __forceinline__ ACC sum_of(ACC x) { return joined<WIDTH, false>(x); }
+template <int WIDTH>
+__device__ __forceinline__ ACC most_of(ACC x) { return joined<WIDTH, true>(x); }
