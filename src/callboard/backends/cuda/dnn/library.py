@@ -8,6 +8,10 @@ from callboard.backends.cuda.dnn import (
     activations,
     dropout,
     rope,
+    losses,
+    embedding,
+    top_k,
+    lrn,
     pooling,
 )
 from callboard.backends.cuda.dnn.legacy import Cudnn
@@ -27,6 +31,10 @@ FAMILIES = (
     activations,
     dropout,
     rope,
+    losses,
+    embedding,
+    top_k,
+    lrn,
 )  # fmt: skip
 """Modules with a ``TABLE``: the :class:`~callboard.core.library.Entry` of each of their ops.
 
