@@ -131,7 +131,7 @@ class CompiledKernels(HostKernels):
 
     def compile(self, source: str, text: bytes, name: str) -> int:
         if text not in self._compiled:
-            names = re.findall(r"(\w+)\(const Args p\)", text.decode())
+            names = list(dict.fromkeys(re.findall(r"(\w+)\(const Args p\)", text.decode())))
             library = self._library(text.decode(), names)
             self._compiled[text] = {one: self.get(source, f"compiled_{one}") for one in names}
             for one, handle in self._compiled[text].items():

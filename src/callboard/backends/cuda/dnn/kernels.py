@@ -40,13 +40,13 @@ STORED = {"f16": "Half", "bf16": "Brain", "f32": "float", "f64": "double"}
 Launch = Callable[[int], None]
 """Enqueues a kernel on a native stream, with what its arguments hold then."""
 
-_FIELDS: dict[str, Any] = {"p": c_void_p, "i": c_int64, "u": c_uint32, "d": c_double, "w": c_uint64}
-
-
 class DividerArgs(ctypes.Structure):
     """``Divider`` of ``data/dnn.cuh``."""
 
     _fields_ = (("divisor", c_uint32), ("factor", c_uint32), ("shift", c_uint32))
+
+
+_FIELDS: dict[str, Any] = {"p": c_void_p, "i": c_int64, "d": c_double, "w": c_uint64, "v": DividerArgs}
 
 
 def divider_args(divisor: int) -> DividerArgs:
@@ -56,7 +56,7 @@ def divider_args(divisor: int) -> DividerArgs:
 
 
 def arguments(name: str, **fields: str) -> type[ctypes.Structure]:
-    """A structure by the fields of each type: ``p`` addresses, ``i`` i64, ``w`` u64, ``u`` u32, ``d`` double.
+    """A structure by the fields of each type: ``p`` addresses, ``i`` i64, ``w`` u64, ``d`` double, ``v`` dividers.
 
     Fields of one type stand together, in the order of the types given.
     """

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from callboard.backends.cuda.dnn import (
     layer_norm,
+    channel_norms,
     softmax,
     activations,
     dropout,
@@ -27,6 +28,7 @@ __all__ = ["CudaDnn"]
 FAMILIES = (
     pooling,
     layer_norm,
+    channel_norms,
     softmax,
     activations,
     dropout,
