@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, ClassVar
 
 from callboard.backends.cuda.dnn import pooling
+from callboard.backends.cuda.dnn.frontend import Frontend
 from callboard.backends.cuda.dnn.legacy import Cudnn
 from callboard.backends.cuda.stream import CudaStream
 from callboard.backends.cuda.workspace import Workspace
@@ -31,6 +32,7 @@ class CudaDnn(Library):
 
     Attributes:
         cudnn: The C interface and its handles.
+        frontend: Makes plans of operation graphs.
         workspace: Of all plans.
     """
 
@@ -42,6 +44,7 @@ class CudaDnn(Library):
         super().__init__(device, stream)
         self.cudnn = Cudnn()
         self.workspace = Workspace(device)
+        self.frontend = Frontend(device, self.cudnn, self.workspace)
 
     def close(self) -> None:
         self.cudnn.close()
