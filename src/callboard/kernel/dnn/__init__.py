@@ -5,9 +5,14 @@ their tags are known when the package is imported.
 """
 
 from callboard.kernel.dnn.actor import CudnnActor
+from callboard.kernel.dnn.conv import Conv, ConvBackwardData, ConvBackwardFilter, ConvTranspose
 from callboard.kernel.dnn.pooling import AvgPool
 
 __all__ = [
     "AvgPool",
+    "Conv",
+    "ConvBackwardData",
+    "ConvBackwardFilter",
+    "ConvTranspose",
     "CudnnActor",
 ]

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from callboard.backends.cpu.dnn import pooling
+from callboard.backends.cpu.dnn import conv, pooling
 from callboard.backends.cpu.stream import CpuStream
 from callboard.core.backend import Status
 from callboard.core.library import Library
@@ -11,8 +11,9 @@ from callboard.core.library import Library
 __all__ = ["CpuDnn"]
 
 FAMILIES = (
+    conv,
     pooling,
-)  # fmt: skip
+)
 """Modules with a ``TABLE``: the :class:`~callboard.core.library.Entry` of each of their ops.
 
 The plan of an entry is a function of what its launch is given, in the order in which the message declares it.

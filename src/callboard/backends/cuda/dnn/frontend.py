@@ -11,14 +11,15 @@
     plan = library.frontend.plan(describe, key, tag="dnn.conv")
     plan(stream, x, w, out)  # addresses, in that order
 
-The key is all that the plan depends on; the signature of a message is made for that. The package's own ``pygraph`` wraps
-the class that is used here, ``backend_graph`` of its compiled module, to offer engines of its own in Python; it costs
-several times as much per launch. Its version is pinned, and this is the one module that knows it.
+The key is all that the plan depends on; the signature of a message is made for that. The package's own ``pygraph``
+wraps the class that is used here, ``backend_graph`` of its compiled module, to offer engines in Python beside cuDNN's,
+and looks at every buffer of every call. The package's version is pinned, and this is the one module that knows it.
 """
 
 import contextlib
 import ctypes
 import hashlib
+import importlib
 import logging
 import threading
 from collections.abc import Callable, Sequence
@@ -184,7 +185,7 @@ class Frontend:
         with self._lock:
             if self._module is None:
                 try:
-                    import cudnn
+                    cudnn = importlib.import_module("cudnn")
                 except Exception as e:  # ImportError, and what a package of another version meets
                     raise BackendUnavailable(f"NVIDIA's frontend of cuDNN cannot be used: {e}; {INSTALL}") from e
                 if not hasattr(getattr(cudnn, "_pybind_module", None), "backend_graph"):

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, ClassVar
 
-from callboard.backends.cuda.dnn import pooling
+from callboard.backends.cuda.dnn import conv, pooling
 from callboard.backends.cuda.dnn.frontend import Frontend
 from callboard.backends.cuda.dnn.legacy import Cudnn
 from callboard.backends.cuda.stream import CudaStream
@@ -15,8 +15,9 @@ if TYPE_CHECKING:
 __all__ = ["CudaDnn"]
 
 FAMILIES = (
+    conv,
     pooling,
-)  # fmt: skip
+)
 """Modules with a ``TABLE``: the :class:`~callboard.core.library.Entry` of each of their ops.
 
 The plan of an entry is made by ``plan(library, op)`` on the helper thread. It is called with the stream and what the
