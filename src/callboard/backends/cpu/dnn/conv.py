@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from callboard.backends.cpu.dnn import activations, by_torch
+from callboard.backends.cpu.dnn import by_torch
 from callboard.backends.cpu.dnn.images import Array, compute_type, viewer_of_image
-from callboard.backends.cpu.views import viewer
-from callboard.core.layout import Layout
+from callboard.backends.cpu.elementwise.mapping import MapPlan
+from callboard.core.dtype import DTYPES, DType
+from callboard.core.layout import Layout, layout_of
 from callboard.core.library import Entry
 from callboard.core.operand import Operand
 from callboard.kernel.dnn.conv import (
@@ -23,6 +24,8 @@ from callboard.kernel.dnn.conv import (
     Geometry,
     geometry_of,
 )
+from callboard.kernel.dnn.epilogues import epilogue_of
+from callboard.kernel.dnn.layouts import channels_first, of_channels
 
 __all__ = ["TABLE"]
 
@@ -32,9 +35,12 @@ Plan = Callable[..., None]
 def offsets(g: Geometry) -> Iterator[tuple[tuple[int, ...], tuple[slice, ...]]]:
     """The elements of a filter, each with what it meets in a padded image: slices of the spatial axes."""
     for place in itertools.product(*map(range, g.window)):
-        yield place, tuple(
-            slice(q * d, q * d + (many - 1) * s + 1, s)
-            for q, d, s, many in zip(place, g.dilation, g.stride, g.result.spatial, strict=True)
+        yield (
+            place,
+            tuple(
+                slice(q * d, q * d + (many - 1) * s + 1, s)
+                for q, d, s, many in zip(place, g.dilation, g.stride, g.result.spatial, strict=True)
+            ),
         )
 
 
@@ -134,31 +140,38 @@ def convolution(op: Conv) -> Plan:
     """``plan(x, w, out, bias, residual)``."""
     made = _given(op.out, op.infer()["out"])
     read_x, read_w = viewer_of_image(op.x.layout, op.layout), viewer_of_image(op.w.layout, op.layout)
-    write = viewer_of_image(made, op.layout)
     is_i8 = op.x.dtype.name == "i8"
     wide: Any = np.float64 if is_i8 else compute_type(op.x.dtype)  # f64 holds sums of products of i8 exactly
     work = computed("forward", geometry_of(op), wide)
-    read_bias = None if op.bias is None else viewer(op.bias.layout)
-    read_residual = None if op.residual is None else viewer_of_image(op.residual.layout, op.layout)
-    finish = None if op.activation is None else activations.FORWARD[op.activation]
-    scale = op.scale
+    if op.bias is None and op.residual is None and op.activation is None and op.scale is None:
+        write = viewer_of_image(made, op.layout)
 
-    def run(x: int, w: int, out: int, bias: int | None, residual: int | None) -> None:
-        value = work(read_x(x), read_w(w))
-        if scale is not None:
-            value = value.astype(np.float32) * np.float32(scale)
-        if read_bias is not None and bias is not None:
-            column = read_bias(bias).astype(value.dtype)
-            value = value + column.reshape(-1, *[1] * (value.ndim - 2))
-        if read_residual is not None and residual is not None:
-            value = value + read_residual(residual).astype(value.dtype)
-        if finish is not None:
-            value = finish(value)
-        if made.dtype.name == "i8":
-            value = np.clip(np.rint(value), -128, 127)
-        write(out)[...] = value
+        def plain(x: int, w: int, out: int, bias: int | None, residual: int | None) -> None:
+            write(out)[...] = work(read_x(x), read_w(w))
 
-    return run
+        return plain
+    finish = _finishing(op, made, DTYPES["f64" if wide is np.float64 else "f32"])
+
+    def finished(x: int, w: int, out: int, bias: int | None, residual: int | None) -> None:
+        sums = np.ascontiguousarray(work(read_x(x), read_w(w)))
+        finish([sums.ctypes.data, *(at for at in (bias, residual) if at is not None)], None, [out])
+
+    return finished
+
+
+def _finishing(op: Conv, made: Layout, sums: DType) -> MapPlan:
+    """What follows, on sums that lie ``[n, k, ...]``; all arrays are looked at in that order."""
+    out = channels_first(made, op.layout)
+    operands = [layout_of(sums, out.shape)]
+    if op.bias is not None:
+        operands.append(of_channels(op.bias.layout, out.ndim))
+    if op.residual is not None:
+        operands.append(channels_first(op.residual.layout, op.layout))
+    program = epilogue_of(
+        sums, made.dtype, bias=None if op.bias is None else op.bias.dtype,
+        residual=None if op.residual is None else op.residual.dtype, activation=op.activation, scale=op.scale,
+    )  # fmt: skip
+    return MapPlan(program, out.shape, operands, [out])
 
 
 def _given(out: Operand | None, made: Layout) -> Layout:

@@ -3,7 +3,20 @@
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from callboard.backends.cpu.dnn import conv, pooling
+from callboard.backends.cpu.dnn import (
+    activations,
+    channel_norms,
+    conv,
+    dropout,
+    embedding,
+    layer_norm,
+    losses,
+    lrn,
+    pooling,
+    rope,
+    softmax,
+    top_k,
+)
 from callboard.backends.cpu.stream import CpuStream
 from callboard.core.backend import Status
 from callboard.core.library import Library
@@ -11,8 +24,18 @@ from callboard.core.library import Library
 __all__ = ["CpuDnn"]
 
 FAMILIES = (
+    activations,
+    channel_norms,
     conv,
+    dropout,
+    embedding,
+    layer_norm,
+    losses,
+    lrn,
     pooling,
+    rope,
+    softmax,
+    top_k,
 )
 """Modules with a ``TABLE``: the :class:`~callboard.core.library.Entry` of each of their ops.
 

@@ -100,7 +100,7 @@ class GraphBuilder:
     def scalar(self, value: float, axes: int) -> Any:
         """A number in f32, part of the plan, as an array of so many axes."""
         kinds = self.module.scalar_type
-        made = self.raw.tensor_scalar(float(value), kinds.COMPILE_TIME_CONST)
+        made = self.raw.tensor_scalar(float(value), kinds.RUNTIME_PARAM)
         return made.set_dim([1] * axes).set_stride([1] * axes).set_data_type(self.module.data_type.FLOAT)
 
 

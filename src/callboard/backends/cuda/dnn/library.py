@@ -2,7 +2,15 @@
 
 from typing import TYPE_CHECKING, ClassVar
 
-from callboard.backends.cuda.dnn import conv, pooling
+from callboard.backends.cuda.dnn import (
+    activations,
+    conv,
+    dropout,
+    layer_norm,
+    pooling,
+    rope,
+    softmax,
+)
 from callboard.backends.cuda.dnn.frontend import Frontend
 from callboard.backends.cuda.dnn.legacy import Cudnn
 from callboard.backends.cuda.stream import CudaStream
@@ -15,8 +23,13 @@ if TYPE_CHECKING:
 __all__ = ["CudaDnn"]
 
 FAMILIES = (
+    activations,
     conv,
+    dropout,
+    layer_norm,
     pooling,
+    rope,
+    softmax,
 )
 """Modules with a ``TABLE``: the :class:`~callboard.core.library.Entry` of each of their ops.
 
