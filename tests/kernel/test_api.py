@@ -86,7 +86,10 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "k": 2,
     },
     "cub.arg_reduce": {"operation": "min"},
-    "dnn": {"window": (2, 2), "stride": 2, "padding": ((0, 1), 1), "layout": "NHWC"},
+    "dnn": {
+        "window": (2, 2), "stride": 2, "padding": ((0, 1), 1), "layout": "NHWC", "kind": "elu", "reduction": "sum",
+        "rows": 9, "extent": 9, "shape": (2, 2), "label_smoothing": 0.5, "probability": 0.25,
+    },  # fmt: skip
     "solver": {
         "columns": 2,
         "high": 2.0,

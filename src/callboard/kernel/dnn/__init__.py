@@ -17,6 +17,7 @@ from callboard.kernel.dnn.channel_norms import (
     InstanceNormBackward,
     InstanceNormTraining,
 )
+from callboard.kernel.dnn.conv import Conv, ConvBackwardData, ConvBackwardFilter, ConvTranspose
 from callboard.kernel.dnn.dropout import Dropout, DropoutBackward, DropoutMask
 from callboard.kernel.dnn.embedding import Embedding, EmbeddingBackward
 from callboard.kernel.dnn.layer_norm import (
@@ -45,6 +46,10 @@ __all__ = [
     "BatchNorm",
     "BatchNormBackward",
     "BatchNormTraining",
+    "Conv",
+    "ConvBackwardData",
+    "ConvBackwardFilter",
+    "ConvTranspose",
     "CrossEntropy",
     "CrossEntropyBackward",
     "CrossEntropyLoss",

@@ -7,6 +7,7 @@ Raised at the call, before anything is sent: ``TypeError`` (an operand or a sett
 """
 
 from collections.abc import Sequence
+from typing import Literal
 
 from callboard.core.mode import Mode
 from callboard.core.operand import ByValue, Number
@@ -25,19 +26,20 @@ from callboard.kernel.dnn.channel_norms import (
     InstanceNormTraining,
 )
 from callboard.kernel.dnn.checks import DataLayout, Extents, Padding
+from callboard.kernel.dnn.conv import Conv, ConvActivation, ConvBackwardData, ConvBackwardFilter, ConvTranspose
 from callboard.kernel.dnn.dropout import Dropout, DropoutBackward, DropoutMask
 from callboard.kernel.dnn.embedding import Embedding, EmbeddingBackward
 from callboard.kernel.dnn.layer_norm import (
     LayerNorm,
     LayerNormBackward,
     LayerNormTraining,
-    Normalised,
     NormGradients,
+    Normalised,
     RmsGradients,
     RmsNorm,
-    RmsNormalised,
     RmsNormBackward,
     RmsNormTraining,
+    RmsNormalised,
 )
 from callboard.kernel.dnn.losses import (
     CrossEntropy,
@@ -313,6 +315,154 @@ class DnnApi(Api[Mode]):
                 dscale=dscale,
                 dbias=dbias,
                 groups=groups,
+            )
+        )
+        return answer
+
+    def conv(
+        self,
+        x: GpuRef[Mode],
+        w: GpuRef[Mode],
+        *,
+        stride: Extents = 1,
+        padding: Padding = 0,
+        dilation: Extents = 1,
+        groups: int = 1,
+        layout: DataLayout = "NCHW",
+        tf32: bool = False,
+        deterministic: bool = False,
+        autotune: bool = False,
+        out: GpuRef[Mode] | None = None,
+        bias: GpuRef[Mode] | None = None,
+        residual: GpuRef[Mode] | None = None,
+        activation: ConvActivation | None = None,
+        scale: float | None = None,
+        out_dtype: Literal["f32", "i8"] | None = None,
+    ) -> GpuRef[Mode]:
+        """``activation(conv(x, w) + bias + residual)``."""
+        answer: GpuRef[Mode] = self._submit(
+            Conv(
+                stride=stride,
+                padding=padding,
+                dilation=dilation,
+                groups=groups,
+                layout=layout,
+                tf32=tf32,
+                deterministic=deterministic,
+                autotune=autotune,
+                x=x,
+                w=w,
+                out=out,
+                bias=bias,
+                residual=residual,
+                activation=activation,
+                scale=scale,
+                out_dtype=out_dtype,
+            )
+        )
+        return answer
+
+    def conv_backward_data(
+        self,
+        dy: GpuRef[Mode],
+        w: GpuRef[Mode],
+        shape: Sequence[int],
+        *,
+        stride: Extents = 1,
+        padding: Padding = 0,
+        dilation: Extents = 1,
+        groups: int = 1,
+        layout: DataLayout = "NCHW",
+        tf32: bool = False,
+        deterministic: bool = False,
+        autotune: bool = False,
+        out: GpuRef[Mode] | None = None,
+    ) -> GpuRef[Mode]:
+        """Gradient of a convolution by its image."""
+        answer: GpuRef[Mode] = self._submit(
+            ConvBackwardData(
+                stride=stride,
+                padding=padding,
+                dilation=dilation,
+                groups=groups,
+                layout=layout,
+                tf32=tf32,
+                deterministic=deterministic,
+                autotune=autotune,
+                dy=dy,
+                w=w,
+                shape=as_tuple("shape", shape),
+                out=out,
+            )
+        )
+        return answer
+
+    def conv_backward_filter(
+        self,
+        x: GpuRef[Mode],
+        dy: GpuRef[Mode],
+        shape: Sequence[int],
+        *,
+        stride: Extents = 1,
+        padding: Padding = 0,
+        dilation: Extents = 1,
+        groups: int = 1,
+        layout: DataLayout = "NCHW",
+        tf32: bool = False,
+        deterministic: bool = False,
+        autotune: bool = False,
+        out: GpuRef[Mode] | None = None,
+    ) -> GpuRef[Mode]:
+        """Gradient of a convolution by its filter."""
+        answer: GpuRef[Mode] = self._submit(
+            ConvBackwardFilter(
+                stride=stride,
+                padding=padding,
+                dilation=dilation,
+                groups=groups,
+                layout=layout,
+                tf32=tf32,
+                deterministic=deterministic,
+                autotune=autotune,
+                x=x,
+                dy=dy,
+                shape=as_tuple("shape", shape),
+                out=out,
+            )
+        )
+        return answer
+
+    def conv_transpose(
+        self,
+        x: GpuRef[Mode],
+        w: GpuRef[Mode],
+        *,
+        stride: Extents = 1,
+        padding: Padding = 0,
+        dilation: Extents = 1,
+        groups: int = 1,
+        layout: DataLayout = "NCHW",
+        tf32: bool = False,
+        deterministic: bool = False,
+        autotune: bool = False,
+        out: GpuRef[Mode] | None = None,
+        output_padding: Extents = 0,
+    ) -> GpuRef[Mode]:
+        """The transposed convolution, also called deconvolution: what a convolution's gradient does to ``x``."""
+        answer: GpuRef[Mode] = self._submit(
+            ConvTranspose(
+                stride=stride,
+                padding=padding,
+                dilation=dilation,
+                groups=groups,
+                layout=layout,
+                tf32=tf32,
+                deterministic=deterministic,
+                autotune=autotune,
+                x=x,
+                w=w,
+                out=out,
+                output_padding=output_padding,
             )
         )
         return answer

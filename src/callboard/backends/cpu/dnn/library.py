@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 from callboard.backends.cpu.dnn import (
     activations,
     channel_norms,
+    conv,
     dropout,
     embedding,
     layer_norm,
@@ -23,18 +24,19 @@ from callboard.core.library import Library
 __all__ = ["CpuDnn"]
 
 FAMILIES = (
-    pooling,
     activations,
     channel_norms,
+    conv,
     dropout,
     embedding,
     layer_norm,
     losses,
     lrn,
+    pooling,
     rope,
     softmax,
     top_k,
-)  # fmt: skip
+)
 """Modules with a ``TABLE``: the :class:`~callboard.core.library.Entry` of each of their ops.
 
 The plan of an entry is a function of what its launch is given, in the order in which the message declares it.

@@ -1,4 +1,4 @@
-// Norms of rows: layer norm and RMS norm, both ways. Beside what dnn.cuh wants, there are defined: PARAM, the type of scale
+// Norms of rows: layer norm and RMS norm, both ways, by BACKWARD. Beside what dnn.cuh wants, there are defined: PARAM, the type of scale
 // and bias; LANES, threads of a row; ROWS, rows of a block; PACKS, packs of a row that a thread keeps in registers, 0 where
 // it reads them again each time; CENTRED, SCALED, SHIFTED, KEEPS.
 
@@ -30,6 +30,7 @@ typedef Pack<PARAM, VEC> Parameters;
 #endif
 #define EACH_ELEMENT _Pragma("unroll") for (int j = 0; j < VEC; j++)
 
+#if !BACKWARD
 extern "C" __global__ void __launch_bounds__(LANES * ROWS) forward(const Args p) {
     const int lane = threadIdx.x % LANES;
     const i64 row = (i64)blockIdx.x * ROWS + threadIdx.x / LANES;
@@ -91,7 +92,7 @@ extern "C" __global__ void __launch_bounds__(LANES * ROWS) forward(const Args p)
     }
 }
 
-#undef OWN
+#else
 #if PACKS
 #define DY grads[k]
 #define X own[k]
@@ -248,3 +249,4 @@ extern "C" __global__ void __launch_bounds__(512) finish(const Args p) {
 #endif
     }
 }
+#endif

@@ -69,7 +69,7 @@ class Forward:
         )  # fmt: skip
         settings = {
             "PARAM": STORED[parameter.name], "CENTRED": int(centred), "SCALED": int(op.scale is not None),
-            "SHIFTED": int(bias is not None), "KEEPS": int(keeps),
+            "SHIFTED": int(bias is not None), "KEEPS": int(keeps), "BACKWARD": 0,
         }  # fmt: skip
         whole = pack_of(dtype.itemsize, length, (x.step, out.step))
         self.masks = [dtype.itemsize * whole - 1] * 2 + [min(16, parameter.itemsize * whole) - 1] * 2
@@ -145,6 +145,7 @@ class Backward:
         self.args = RowArgs(rows=rows, length=length, x_row=x.step, dy_row=dy.step, out_row=dx.step)
         settings = {
             "PARAM": STORED[parameter.name], "CENTRED": int(centred), "SCALED": int(scaled), "SHIFTED": 0, "KEEPS": 0,
+            "BACKWARD": 1,
         }  # fmt: skip
         device, wide = steps.device, accumulator(dtype)
         whole = pack_of(dtype.itemsize, length, (x.step, dy.step, dx.step))

@@ -3,18 +3,20 @@
 from typing import TYPE_CHECKING, ClassVar
 
 from callboard.backends.cuda.dnn import (
-    layer_norm,
-    channel_norms,
-    softmax,
     activations,
+    channel_norms,
+    conv,
     dropout,
-    rope,
-    losses,
     embedding,
-    top_k,
+    layer_norm,
+    losses,
     lrn,
     pooling,
+    rope,
+    softmax,
+    top_k,
 )
+from callboard.backends.cuda.dnn.frontend import Frontend
 from callboard.backends.cuda.dnn.legacy import Cudnn
 from callboard.backends.cuda.stream import CudaStream
 from callboard.backends.cuda.workspace import Workspace
@@ -26,18 +28,19 @@ if TYPE_CHECKING:
 __all__ = ["CudaDnn"]
 
 FAMILIES = (
-    pooling,
-    layer_norm,
-    channel_norms,
-    softmax,
     activations,
+    channel_norms,
+    conv,
     dropout,
-    rope,
-    losses,
     embedding,
-    top_k,
+    layer_norm,
+    losses,
     lrn,
-)  # fmt: skip
+    pooling,
+    rope,
+    softmax,
+    top_k,
+)
 """Modules with a ``TABLE``: the :class:`~callboard.core.library.Entry` of each of their ops.
 
 The plan of an entry is made by ``plan(library, op)`` on the helper thread. It is called with the stream and what the
@@ -53,6 +56,7 @@ class CudaDnn(Library):
 
     Attributes:
         cudnn: The C interface and its handles.
+        frontend: Makes plans of operation graphs.
         workspace: Of all plans.
     """
 
@@ -64,6 +68,7 @@ class CudaDnn(Library):
         super().__init__(device, stream)
         self.cudnn = Cudnn()
         self.workspace = Workspace(device)
+        self.frontend = Frontend(device, self.cudnn, self.workspace)
 
     def close(self) -> None:
         self.cudnn.close()
