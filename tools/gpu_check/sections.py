@@ -30,7 +30,7 @@ __all__ = [
     "test_section",
 ]
 
-TESTS = {"conformance": "gpu and not fault", "faults": "gpu and fault"}
+TESTS = {"conformance": "gpu and not fault", "faults": "gpu and fault and not slow"}
 """Sections of tests, and the marks that choose them."""
 
 FILE, CARDS = "CALLBOARD_GPU_REPORT", "CALLBOARD_GPU_CARDS"
