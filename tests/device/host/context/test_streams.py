@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from callboard.device.config import HostConfig
 from callboard.core.plugins import BUILT_IN
+from callboard.device.config import HostConfig
 from callboard.device.host.context.streams import (
     CHAINED,
     ChainedAllocator,
