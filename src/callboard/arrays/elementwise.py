@@ -63,6 +63,8 @@ def binary(name: str, does: str) -> Binary:
 
 
 def _check_pair(name: str, x1: Any, x2: Any) -> None:
+    if isinstance(x1, GpuRef) and isinstance(x2, GpuRef | float | int):
+        return
     if is_scalar(x1) and is_scalar(x2):
         raise TypeError(f"xp.{name}: x1 and x2 are numbers; one of them must be an array")
     for which, x in (("x1", x1), ("x2", x2)):

@@ -253,7 +253,7 @@ def part_of(text: str, given: Mapping[str, Any], port: Any) -> Part | None:
             shapes.append(x.shape)
         else:
             x = x.item() if isinstance(x, np.generic) else x
-            kinds.append(KINDS.get(type(x)))
+            kinds.append(KINDS.get(type(x)) if type(x) is not int or -(2**63) <= x < 2**64 else None)
         values.append(x)
     shape = shapes[0] if len(shapes) == 1 or shapes.count(shapes[0]) == len(shapes) else broadcast(shapes)
     if shape is None or None in kinds:

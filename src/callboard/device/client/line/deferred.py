@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["Deferred"]
 
 MOST = 32
-"""Refs that wait at once: each holds the arrays that it will be computed of."""
+"""Refs that wait when there have been twice as many: each holds the arrays that it will be computed of."""
 
 
 class Deferred:
@@ -33,7 +33,7 @@ class Deferred:
         port: Of the device.
 
     Attributes:
-        live: The refs, by a number that rises.
+        live: The refs, by a number that rises; also some that have been dropped since.
         called, submitted: How many have been deferred, and how many of their ops submitted.
     """
 
@@ -42,14 +42,14 @@ class Deferred:
         self._numbers = itertools.count(1)
         self._lock = threading.RLock()
         self._scheduled = False
-        self.live: weakref.WeakValueDictionary[int, DeferredRef[Any]] = weakref.WeakValueDictionary()
+        self.live: dict[int, weakref.ref[DeferredRef[Any]]] = {}
         self.called = 0
         self.submitted = 0
 
     @property
     def saved(self) -> int:
         """Kernels that were not launched: their work was part of another, or nothing needed it."""
-        return max(0, self.called - self.submitted - len(self.live))
+        return self.called - self.submitted - len(self._refs())
 
     def accepts(self) -> bool:
         """Whether an op may be deferred now: one that would be refused is refused where it is called."""
@@ -60,15 +60,13 @@ class Deferred:
 
     def add(self, ref: DeferredRef[Any]) -> None:
         """Take a new one in; the oldest is submitted when there are too many."""
-        ref.deferral.origin = origin_of(2)
+        ref.deferral.origin = origin_of(4)  # below: a function of the namespace, what all of them call, and its call
         self.called += 1
         number = next(self._numbers)
         ref._op = -number  # no op's id
-        self.live[number] = ref
-        if len(self.live) > MOST:
-            for oldest in self._refs():
-                self.submit(oldest)
-                break
+        self.live[number] = weakref.ref(ref)
+        if len(self.live) > 2 * MOST:
+            self._prune()
         port = self._port
         if not self._scheduled and get_ident() == port.outbox.thread:
             self._scheduled = True
@@ -96,7 +94,7 @@ class Deferred:
         with self._lock:
             if not isinstance(ref, DeferredRef):
                 return False
-            by.origin = origin_of(2)
+            by.origin = origin_of(4)
             ref.become(by)
             self.called += 1
             return True
@@ -109,13 +107,13 @@ class Deferred:
 
     def flush(self) -> None:
         """Submit all, the newest first: what has been part of a kernel by then waits until something else needs it."""
-        for ref in reversed(list(self._refs())):
+        for ref in reversed(self._refs()):
             if isinstance(ref, DeferredRef) and not ref.deferral.uses:
                 self.submit(ref)
 
     def flush_all(self) -> None:
         """Submit all: what they read may be written by more than ops."""
-        for ref in reversed(list(self._refs())):
+        for ref in reversed(self._refs()):
             self.submit(ref)
 
     def lose(self) -> Iterator[Entry]:
@@ -128,11 +126,18 @@ class Deferred:
                 yield Entry(weakref.ref(ref.settle_on(allocation, 0)), "elementwise.map", *origin, None)
             self.live.clear()
 
-    def _refs(self) -> Iterator[DeferredRef[Any]]:
-        """Those that are deferred still."""
-        for ref in list(self.live.values()):
-            if isinstance(ref, DeferredRef):
-                yield ref
+    def _refs(self) -> list[DeferredRef[Any]]:
+        """Those that are deferred still, the oldest first."""
+        there = [weak() for weak in self.live.copy().values()]
+        return [ref for ref in there if isinstance(ref, DeferredRef)]
+
+    def _prune(self) -> None:
+        """Forget the dropped ones, and submit the oldest of too many."""
+        for number, weak in self.live.copy().items():
+            if weak() is None:
+                self.live.pop(number, None)
+        for ref in self._refs()[:-MOST]:
+            self.submit(ref)
 
     def _turn(self) -> None:
         self._scheduled = False
