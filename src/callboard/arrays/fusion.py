@@ -297,8 +297,10 @@ def fused(
     shape = broadcast([x.shape for x in given.values() if isinstance(x, GpuRef)])
     arguments: list[Any] = []
     into = Text()
+    deferrals = next(iter(parts))._port.deferrals
+    apart = deferrals is None or not deferrals.accepts()  # in a recording: a part of it would be computed at each replay
     for x in given.values():
-        part = parts.get(x) if isinstance(x, GpuRef) else None
+        part = parts.get(x) if isinstance(x, GpuRef) and not apart else None
         if type(part) is Part and x.shape == shape and not (written and part.reads(written)):
             into.inline(part)
             arguments.append(part)
