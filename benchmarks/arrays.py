@@ -1,13 +1,13 @@
-"""What calls of the array namespace cost, one after the other as a user writes them: callboard, NumPy, CuPy, eager torch.
+"""What calls of the array namespace cost as a user writes them: callboard beside NumPy, CuPy and eager torch.
 
     python benchmarks/arrays.py --json arrays.json
     python benchmarks/arrays.py --quick --device cpu
 
 Every subject makes its result anew. The calls of one expression are fused by callboard (``fuse``), so the raw call on
-CUDA is a copy of as many bytes as one kernel that reads the operands once and writes the result once has to move, but
-for softmax, which reads its operand three times in any case. On CUDA the bars are 0.9 of that copy for ``a * x + y`` and
-softmax over rows, twice eager torch for the chain of four, and CuPy's calls per second for 1,000 elements; on the CPU
-1.15 times NumPy's time, and 1.5 times its speed for the chain of four.
+CUDA is a copy of as many bytes as one kernel has to move that reads the operands once and writes the result once;
+softmax reads its operand three times. On CUDA the bars are 0.9 of that copy for ``a * x + y`` and softmax over rows,
+twice eager torch for the chain of four, and CuPy's calls per second for 1,000 elements; on the CPU 1.15 times NumPy's
+time, and 1.5 times its speed for the chain of four.
 """
 
 from typing import Any, NamedTuple
@@ -45,7 +45,13 @@ CASES = {
 
 def problems(kind: str, quick: bool) -> list[Problem]:
     side = 1000 if quick else 3162 if kind == "cpu" else 8192
-    cpu = {"a * x + y": 1 / 1.15, "chain of four": 1.5, "softmax": 1 / 1.15, "sum of squares": 1 / 1.15, "add": 1 / 1.15}
+    cpu = {
+        "a * x + y": 1 / 1.15,
+        "chain of four": 1.5,
+        "softmax": 1 / 1.15,
+        "sum of squares": 1 / 1.15,
+        "add": 1 / 1.15,
+    }
     cuda = {"a * x + y": ("raw", 0.9), "softmax": ("raw", 0.9), "chain of four": ("torch", 2.0)}
     found = []
     for name in CASES:
@@ -114,4 +120,4 @@ def torch(torch: Any, name: str, shape: list[int]) -> Run:
 
 
 if __name__ == "__main__":
-    compare(__doc__, "elementwise", problems, Subjects(ours, direct, raw, cupy, torch))
+    compare(__doc__, "elementwise", problems, Subjects(ours, direct, raw, cupy, torch), name="arrays")

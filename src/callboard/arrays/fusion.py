@@ -1,9 +1,9 @@
 """Functions of elements that wait for what reads them, to be one kernel with it.
 
-``a * x + y`` is two calls. The first gives a ref that is deferred (:class:`callboard.core.ref.DeferredRef`), and so does
-the second, which knows the first as a :class:`Part` of it; when the sum is needed, both are one expression of
-:mod:`callboard.kernel.elementwise`. What a part gives is rounded to its own dtype, so results are those of the calls one
-by one, but for products and sums that a compiler joins.
+``a * x + y`` is two calls. The first gives a ref that is deferred (:class:`callboard.core.ref.DeferredRef`), and so
+does the second, which knows the first as a :class:`Part` of it; when the sum is needed, both are one expression of
+:mod:`callboard.kernel.elementwise`. What a part gives is rounded to its own dtype, so results are those of the calls
+one by one, but for products and sums that a compiler joins.
 """
 
 import functools
@@ -78,17 +78,29 @@ class Part:
         layout: Of the result.
     """
 
-    __slots__ = ("__weakref__", "_arguments", "_leaves", "_ref", "_template", "layout", "origin", "result", "size", "uses")
+    __slots__ = (
+        "__weakref__",
+        "_arguments",
+        "_leaves",
+        "_ref",
+        "_template",
+        "layout",
+        "origin",
+        "result",
+        "size",
+        "uses",
+    )
 
     def __init__(self, template: str, arguments: "tuple[Ref | Part | Number, ...]", layout: Layout) -> None:
         self._template = template
-        self._arguments = arguments
+        self._arguments: tuple[Any, ...] = arguments
         self._ref: weakref.ref[GpuRef[Any]] | None = None
         self.layout = layout
         self.origin: Any = None
         self.uses = 0
         self.result: Ref | None = None  # once it has been computed
-        size, leaves = 1, frozenset[Allocation]()
+        size: int = 1
+        leaves: frozenset[Allocation] = frozenset()
         for one in arguments:
             if type(one) is Part:
                 size += one.size
@@ -234,7 +246,7 @@ def deferred(text: str, given: Mapping[str, Any]) -> Ref | None:
     part = part_of(text, given, port)
     if part is None:
         return None
-    ref: Ref = DeferredRef(port, part, part.layout, port.generation)
+    ref: DeferredRef[Any] = DeferredRef(port, part, part.layout, port.generation)
     part.owed_to(ref)
     deferrals.add(ref)
     return ref
@@ -290,7 +302,7 @@ def fused(
         given: Arrays and numbers, by name, in the order of their first places in the text.
         written: Memory that the op writes: what reads that is computed before.
     """
-    parts = {x: x.deferral for x in given.values() if isinstance(x, DeferredRef)}
+    parts: dict[Ref, Any] = {x: x.deferral for x in given.values() if isinstance(x, DeferredRef)}
     if not parts:
         operands, fields = numbers_of(given)
         return text, operands, fields
@@ -298,7 +310,9 @@ def fused(
     arguments: list[Any] = []
     into = Text()
     deferrals = next(iter(parts))._port.deferrals
-    apart = deferrals is None or not deferrals.accepts()  # in a recording: a part of it would be computed at each replay
+    apart = (
+        deferrals is None or not deferrals.accepts()
+    )  # in a recording: a part of it would be computed at each replay
     for x in given.values():
         part = parts.get(x) if isinstance(x, GpuRef) and not apart else None
         if type(part) is Part and x.shape == shape and not (written and part.reads(written)):

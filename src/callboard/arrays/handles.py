@@ -82,7 +82,7 @@ def view(x: Ref, shape: Sequence[int], strides: Sequence[int], shift: int = 0) -
 
 def cast(x: Ref, dtype: DType) -> Ref:
     """``x`` in this dtype; itself where it has it."""
-    return x if x.dtype is dtype else x._port.services.xp.astype(x, dtype)  # type: ignore[no-any-return]
+    return x if x.dtype is dtype else x._port.services.xp.astype(x, dtype)
 
 
 def dense(x: Ref) -> Ref:

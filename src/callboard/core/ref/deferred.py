@@ -62,7 +62,7 @@ _slot: Any = GpuRef.__dict__["allocation"]
 
 
 class DeferredRef(GpuRef[Mode]):
-    """A ref without memory. Whatever needs the memory, or the outcome, has its op submitted; then it is a ``GpuRef``."""
+    """A ref without memory. What needs the memory or the outcome has its op submitted; then it is a ``GpuRef``."""
 
     __slots__ = ()
 

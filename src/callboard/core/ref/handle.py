@@ -81,11 +81,14 @@ class RefPort(ReplyPort, Protocol):
 
     Attributes:
         services: Of the device.
-        deferrals: Refs whose ops are submitted later; None where all are submitted at once.
     """
 
     services: RefServices
-    deferrals: "Deferrals | None"
+
+    @property
+    def deferrals(self) -> "Deferrals | None":
+        """Refs whose ops are submitted later; None where all are submitted at once."""
+        ...
 
     def submit(self, op: Any, /) -> Any:
         """Accept an op; its reply at once."""

@@ -18,8 +18,8 @@ from callboard.core.op import Op, info_of
 from callboard.core.ref import Allocation, DeferredRef, GpuRef, RefServices
 from callboard.core.reply import Cause, Reply
 from callboard.device import forkguard
+from callboard.device.client.deferred import Deferred
 from callboard.device.client.line import refusals
-from callboard.device.client.line.deferred import Deferred
 from callboard.device.client.line.entries import Entry, origin_of, request_key
 from callboard.device.client.line.outbox import Outbox
 from callboard.device.client.line.plans import ClientPlan, check_overlaps

@@ -1,8 +1,8 @@
 """``Deferred``: the refs of a device whose ops have been called and not been submitted.
 
 An op is deferred so that it becomes a part of the op that reads its result. It is submitted as soon as that could make
-a difference: when its array is used otherwise, before what it reads is written or freed, and at the latest in the loop's
-next iteration, where the loop's thread has called it.
+a difference: when its array is used otherwise, before what it reads is written or freed, and at the latest in the next
+iteration of the loop, where the loop's thread has called it.
 """
 
 import itertools
@@ -122,8 +122,8 @@ class Deferred:
             for ref in self._refs():
                 allocation = Allocation(0, self._port.outbox.released)
                 allocation.freed = True  # there is no such buffer
-                origin = ref.deferral.origin
-                yield Entry(weakref.ref(ref.settle_on(allocation, 0)), "elementwise.map", *origin, None)
+                key, code, at = ref.deferral.origin
+                yield Entry(weakref.ref(ref.settle_on(allocation, 0)), "elementwise.map", key, code, at, None)
             self.live.clear()
 
     def _refs(self) -> list[DeferredRef[Any]]:

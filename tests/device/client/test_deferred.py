@@ -1,4 +1,4 @@
-"""Deferred refs beyond one call: the loop's iterations, lost contexts, threads of the host, memory that others write."""
+"""Deferred refs beyond one call: iterations of the loop, lost contexts, threads, memory that others write."""
 
 import asyncio
 import gc
@@ -136,7 +136,8 @@ async def test_other_threads_call_and_drop() -> None:
         threads = [threading.Thread(target=work) for _ in range(4)]
         for thread in threads:
             thread.start()
-        await asyncio.to_thread(lambda: [thread.join(BOUND) for thread in threads])
+        for thread in threads:
+            await asyncio.to_thread(thread.join, BOUND)
         assert not failed
         gc.collect()
         await dev.drain()
