@@ -91,6 +91,9 @@ class Part:
         "uses",
     )
 
+    size: int
+    _leaves: frozenset[Ref]
+
     def __init__(self, template: str, arguments: "tuple[Ref | Part | Number, ...]", layout: Layout) -> None:
         self._template = template
         self._arguments: tuple[Any, ...] = arguments
@@ -99,14 +102,13 @@ class Part:
         self.origin: Any = None
         self.uses = 0
         self.result: Ref | None = None  # once it has been computed
-        size: int = 1
-        leaves: frozenset[Allocation] = frozenset()
+        size, leaves = 1, frozenset[Ref]()
         for one in arguments:
             if type(one) is Part:
                 size += one.size
                 leaves |= one._leaves
             elif isinstance(one, GpuRef):
-                leaves |= {one.allocation}
+                leaves |= {one}
         self.size = size
         self._leaves = leaves
 
@@ -129,7 +131,7 @@ class Part:
 
     def reads(self, allocation: Allocation) -> bool:
         """Whether it would read this memory."""
-        if allocation in self._leaves:
+        if any(one.allocation is allocation for one in self._leaves):
             return True
         return any(part.result is not None and part.result.allocation is allocation for part in self._all({}))
 
