@@ -250,6 +250,7 @@ class Device(DeviceApi[Asynchronous]):
             cached_bytes=host.cached_bytes,
             staged_bytes=actor.arenas.stats.used,
             buffers=host.buffers,
+            fused=0 if port.deferrals is None else port.deferrals.saved,
             queue_depth=port.queued,
             in_flight=port.in_flight,
             parked=host.parked,
