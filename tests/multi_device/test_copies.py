@@ -31,7 +31,7 @@ def gate(tmp_path: Path) -> Iterator[Gate]:
     gate.open_for_good()
 
 
-@pytest.mark.parametrize(("one", "other"), PAIRS)
+@pytest.mark.parametrize("one, other", PAIRS)
 async def test_a_copy_is_made_between_the_producer_and_later_writers(one: str, other: str, gate: Gate) -> None:
     async with pair(one, other) as (a, b), asyncio.timeout(BOUND):
         slow = a.actor_of(cb.Props(Slow))
@@ -54,7 +54,7 @@ async def test_a_copy_is_made_between_the_producer_and_later_writers(one: str, o
         np.testing.assert_array_equal(await (back + 1.0).get(), np.full(12, 4.0))
 
 
-@pytest.mark.parametrize(("one", "other"), [("thread", "thread"), ("process", "loop")])
+@pytest.mark.parametrize("one, other", [("thread", "thread"), ("process", "loop")])
 async def test_what_can_be_copied(one: str, other: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transfers, "CHUNK", 64)
     values = numbers(60).reshape(6, 10)
@@ -99,7 +99,7 @@ async def test_what_cannot_be_copied() -> None:
             x.to(b)
 
 
-@pytest.mark.parametrize(("one", "other"), [("thread", "thread"), ("process", "loop")])
+@pytest.mark.parametrize("one, other", [("thread", "thread"), ("process", "loop")])
 async def test_the_failure_of_the_source_is_the_copys(one: str, other: str, gate: Gate) -> None:
     async with pair(one, other) as (a, b), asyncio.timeout(BOUND):
         slow = a.actor_of(cb.Props(Slow))

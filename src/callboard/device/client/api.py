@@ -229,7 +229,7 @@ class DeviceApi(Generic[Mode]):
         """Copy a host array to the device, or an array of another device.
 
         Args:
-            array: A ref of another device, copied as :meth:`GpuRef.to <callboard.GpuRef.to>` says, or anything that NumPy
+            array: A ref of another device, copied as :meth:`GpuRef.to <callboard.GpuRef.to>` says, or anything NumPy
                 understands, of a supported dtype, any strides. An array of :meth:`host_empty` is read by the device
                 directly and must stay unchanged until the reply. An array of others on the device itself is taken
                 without a copy, as :meth:`adopt` does.
