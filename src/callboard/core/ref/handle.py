@@ -15,8 +15,8 @@ from callboard.core.layout import Layout, layout_of
 from callboard.core.mode import Asynchronous, Blocking, Mode
 from callboard.core.operand import Operand
 from callboard.core.ref.operators import ArrayOperators
+from callboard.core.ref.views import Index, indexed, reinterpreted, reshaped
 from callboard.core.reply import Reply, ReplyPort
-from callboard.core.views import Index, indexed, reinterpreted, reshaped
 
 __all__ = ["AccelRef", "Allocation", "GpuRef", "GpuToken", "RefPort", "RefServices"]
 
