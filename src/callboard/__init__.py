@@ -88,6 +88,7 @@ if TYPE_CHECKING:
         PlacementPolicy,
     )
     from callboard.multi_device.sharding import EntityRef, PlacementShardingAdapter, RegionStopped
+    from callboard.multi_device.topology import P2pGraph, P2pTopology
     from callboard.patterns.batching.continuous.policy import Preemption
     from callboard.patterns.batching.continuous.server import ContinuousBatchingServer, ContinuousStats
     from callboard.patterns.batching.continuous.steps import DONE, NOTHING, Last, Slot
@@ -209,6 +210,7 @@ _NAMES = {
         "PlacementPolicy",
     ),
     "callboard.multi_device.sharding": ("EntityRef", "PlacementShardingAdapter", "RegionStopped"),
+    "callboard.multi_device.topology": ("P2pGraph", "P2pTopology"),
     "callboard.kernel.event.handle": ("DeviceTime", "Event"),
     "callboard.kernel.event.messages": ("IpcEventHandle",),
     "callboard.kernel.ipc.messages": ("IpcMemHandle",),
@@ -374,6 +376,8 @@ __all__ = [
     "Out",
     "OutOfMemory",
     "OverflowPolicy",
+    "P2pGraph",
+    "P2pTopology",
     "PinnedBuffer",
     "PinnedBufferPool",
     "PinnedStats",

@@ -94,6 +94,7 @@ class DeviceApi(Generic[Mode]):
         tensor: TensorApi[Mode]
 
     _port: Any
+    _peer: Any
 
     def __init__(self, submit: Submit, transfers: Transfers, interop: Interop) -> None:
         self._submit = submit
@@ -225,12 +226,13 @@ class DeviceApi(Generic[Mode]):
         non_blocking: bool = False,
         out: GpuRef[Mode] | None = None,
     ) -> GpuRef[Mode]:
-        """Copy a host array to the device.
+        """Copy a host array to the device, or an array of another device.
 
         Args:
-            array: Anything NumPy understands, of a supported dtype, any strides. An array of :meth:`host_empty` is read
-                by the device directly and must stay unchanged until the reply. An array of others on the device itself
-                is taken without a copy, as :meth:`adopt` does.
+            array: A ref of another device, copied as :meth:`GpuRef.to <callboard.GpuRef.to>` says, or anything NumPy
+                understands, of a supported dtype, any strides. An array of :meth:`host_empty` is read by the device
+                directly and must stay unchanged until the reply. An array of others on the device itself is taken
+                without a copy, as :meth:`adopt` does.
             dtype: Convert first.
             non_blocking: Copy off the calling thread; ``array`` must stay unchanged until the reply. Later calls queue
                 behind it.
@@ -246,7 +248,11 @@ class DeviceApi(Generic[Mode]):
             TypeError: A dtype that no device holds, or an array of another device under process isolation.
             ShapeError: ``out`` does not fit.
             MailboxFull: ``max_in_flight`` ops or ``max_staged_bytes`` wait.
+            GpuRefStale, UnsupportedOp: Of a ref: it cannot be used; a recording is being made.
         """
+        if isinstance(array, GpuRef):
+            copied: GpuRef[Mode] = self._peer.put(array, dtype, out)
+            return copied
         if is_foreign(array):
             ref = self._adopted(array, dtype)
             return ref if out is None else self.copy(ref, out)

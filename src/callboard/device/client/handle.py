@@ -18,6 +18,7 @@ from callboard.device.client.line.port import OpPort
 from callboard.device.client.line.status import DeviceHealth, DeviceStats, HostStats, MemoryPoolStats, TraceRecord
 from callboard.device.client.line.transfers import Transfers
 from callboard.device.client.memory.pinned import PinnedBufferPool
+from callboard.device.client.peers.peer import Peer
 from callboard.device.client.refs import DeviceRefs
 from callboard.device.client.residents.ref import ResidentRef
 from callboard.device.config import DeviceConfig
@@ -59,6 +60,7 @@ class Device(DeviceApi[Asynchronous]):
         self._port: OpPort = actor.port
         self._answers = Answers(actor)
         actor.own.traces = self._answers.traces
+        self._peer = Peer(self._port, transfers, actor, self._answers)
         self._refs = self._port.services = DeviceRefs(self._port, transfers, self._interop)
 
     # -- refs ----------------------------------------------------------------------------------------------------------

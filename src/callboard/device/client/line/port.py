@@ -47,6 +47,7 @@ class OpPort:
         backend: Name of the backend.
         recordings: Number of recordings that are open.
         outbox: Calls that have not been sent, and the host that they are sent to.
+        peer: Copies to and from other devices; None where there are none.
         unanswered: Ops without a completion.
         deferrals: Refs whose ops are submitted later; None where that is off.
     """
@@ -78,6 +79,7 @@ class OpPort:
         self._forked = False
         self.services: RefServices  # the device sets it
         self.deferrals = Deferred(self) if config.fuse and "elementwise" in libraries else None
+        self.peer: Any = None
         self._waiting = RoomQueue(lambda n: self.stopped is not None or len(self.unanswered.entries) + n <= self._room)
         forkguard.guard(self)
 
