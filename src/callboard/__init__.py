@@ -88,6 +88,15 @@ if TYPE_CHECKING:
         PlacementPolicy,
     )
     from callboard.multi_device.sharding import EntityRef, PlacementShardingAdapter, RegionStopped
+    from callboard.multi_device.worlds import (
+        Collective,
+        PreMulSum,
+        World,
+        WorldHealth,
+        WorldStats,
+        WorldStopped,
+        world,
+    )
     from callboard.patterns.batching.continuous.policy import Preemption
     from callboard.patterns.batching.continuous.server import ContinuousBatchingServer, ContinuousStats
     from callboard.patterns.batching.continuous.steps import DONE, NOTHING, Last, Slot
@@ -185,6 +194,7 @@ _NAMES = {
         "Unrecoverable",
         "UnsupportedOp",
         "Withdrawn",
+        "WorldLost",
     ),
     "callboard.core.op": ("Op",),
     "callboard.core.operand": ("In", "InOut", "Out", "Scalar"),
@@ -209,6 +219,15 @@ _NAMES = {
         "PlacementPolicy",
     ),
     "callboard.multi_device.sharding": ("EntityRef", "PlacementShardingAdapter", "RegionStopped"),
+    "callboard.multi_device.worlds": (
+        "Collective",
+        "PreMulSum",
+        "World",
+        "WorldHealth",
+        "WorldStats",
+        "WorldStopped",
+        "world",
+    ),
     "callboard.kernel.event.handle": ("DeviceTime", "Event"),
     "callboard.kernel.event.messages": ("IpcEventHandle",),
     "callboard.kernel.ipc.messages": ("IpcMemHandle",),
@@ -300,6 +319,7 @@ __all__ = [
     "CascadeReply",
     "CascadeStage",
     "CascadeStats",
+    "Collective",
     "ContextLost",
     "ContextPoisoned",
     "ContinuousBatchingServer",
@@ -382,6 +402,7 @@ __all__ = [
     "PlacementPolicy",
     "PlacementShardingAdapter",
     "PoolStats",
+    "PreMulSum",
     "Preemption",
     "Proposal",
     "Props",
@@ -437,6 +458,11 @@ __all__ = [
     "VersionState",
     "VersionStats",
     "Withdrawn",
+    "World",
+    "WorldHealth",
+    "WorldLost",
+    "WorldStats",
+    "WorldStopped",
     "__version__",
     "as_dtype",
     "device",
@@ -450,6 +476,7 @@ __all__ = [
     "supports",
     "sync",
     "tensor_map",
+    "world",
     "xp",
 ]
 
