@@ -6,7 +6,6 @@ import time
 from collections.abc import Sequence
 
 from callboard.core.errors import AccelError, AskTimeout, BackendUnavailable, ContextLost, LibraryError, MailboxFull
-from callboard.core.op import Op
 from callboard.device.client.handle import Device
 from callboard.kernel.collective.library import JOINING, READY
 from callboard.kernel.collective.messages import Join, Leave, Look, Offer
@@ -80,7 +79,7 @@ async def leave(devices: Sequence[Device], message: Leave) -> None:
     await asyncio.gather(*(_tell(device, message) for device in devices))
 
 
-async def _tell(device: Device, message: Op[object, bool]) -> None:
+async def _tell(device: Device, message: Leave) -> None:
     while True:
         try:
             await device.ask(message)

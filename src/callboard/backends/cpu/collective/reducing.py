@@ -46,7 +46,8 @@ def reducer(op: ReduceOp, dtype: DType, size: int) -> Callable[[Sequence[Array],
 def scaled(array: Array, factor: Any, dtype: DType) -> Array:
     """The array times a number, each product rounded to its dtype."""
     if dtype.is_integer:
-        return np.multiply(array, np.asarray(factor).astype(dtype.np))
+        product: Array = np.multiply(array, np.asarray(factor).astype(dtype.np))
+        return product
     wide: Any = np.float32 if dtype.itemsize <= 2 else dtype.np
     product = array.astype(wide) * np.asarray(factor).astype(dtype.np).astype(wide)
     out = np.empty(array.shape, dtype.np)

@@ -124,6 +124,8 @@ class Plan:
         "value",
     )
 
+    order: str | tuple[str, ...] | None
+
     def __init__(self, op: Op[Any, Any]) -> None:
         info = info_of(type(op))
         self.op = op
@@ -162,7 +164,7 @@ class Plan:
 
     def _begin(self, tag: str) -> None:
         self.tag = tag
-        self.order: str | tuple[str, ...] | None = self.lib
+        self.order = self.lib
         self.beside: tuple[Timeline, ...] = ()
         self.fence = None
         self.answers = False
