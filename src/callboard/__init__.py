@@ -89,6 +89,15 @@ if TYPE_CHECKING:
     )
     from callboard.multi_device.sharding import EntityRef, PlacementShardingAdapter, RegionStopped
     from callboard.multi_device.topology import P2pGraph, P2pTopology
+    from callboard.multi_device.worlds import (
+        Collective,
+        PreMulSum,
+        World,
+        WorldHealth,
+        WorldStats,
+        WorldStopped,
+        world,
+    )
     from callboard.patterns.batching.continuous.policy import Preemption
     from callboard.patterns.batching.continuous.server import ContinuousBatchingServer, ContinuousStats
     from callboard.patterns.batching.continuous.steps import DONE, NOTHING, Last, Slot
@@ -186,6 +195,7 @@ _NAMES = {
         "Unrecoverable",
         "UnsupportedOp",
         "Withdrawn",
+        "WorldLost",
     ),
     "callboard.core.op": ("Op",),
     "callboard.core.operand": ("In", "InOut", "Out", "Scalar"),
@@ -211,6 +221,15 @@ _NAMES = {
     ),
     "callboard.multi_device.sharding": ("EntityRef", "PlacementShardingAdapter", "RegionStopped"),
     "callboard.multi_device.topology": ("P2pGraph", "P2pTopology"),
+    "callboard.multi_device.worlds": (
+        "Collective",
+        "PreMulSum",
+        "World",
+        "WorldHealth",
+        "WorldStats",
+        "WorldStopped",
+        "world",
+    ),
     "callboard.kernel.event.handle": ("DeviceTime", "Event"),
     "callboard.kernel.event.messages": ("IpcEventHandle",),
     "callboard.kernel.ipc.messages": ("IpcMemHandle",),
@@ -302,6 +321,7 @@ __all__ = [
     "CascadeReply",
     "CascadeStage",
     "CascadeStats",
+    "Collective",
     "ContextLost",
     "ContextPoisoned",
     "ContinuousBatchingServer",
@@ -386,6 +406,7 @@ __all__ = [
     "PlacementPolicy",
     "PlacementShardingAdapter",
     "PoolStats",
+    "PreMulSum",
     "Preemption",
     "Proposal",
     "Props",
@@ -441,6 +462,11 @@ __all__ = [
     "VersionState",
     "VersionStats",
     "Withdrawn",
+    "World",
+    "WorldHealth",
+    "WorldLost",
+    "WorldStats",
+    "WorldStopped",
     "__version__",
     "as_dtype",
     "device",
@@ -454,6 +480,7 @@ __all__ = [
     "supports",
     "sync",
     "tensor_map",
+    "world",
     "xp",
 ]
 

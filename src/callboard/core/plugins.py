@@ -17,6 +17,7 @@ BUILT_IN = {
     "array": "callboard.kernel.array.api:ArrayApi",
     "blas": "callboard.kernel.blas.api:BlasApi",
     "blas_lt": "callboard.kernel.blas_lt.api:BlasLtApi",
+    "collective": "callboard.kernel.collective.api:CollectiveApi",
     "cub": "callboard.kernel.cub.api:CubApi",
     "elementwise": "callboard.kernel.elementwise.api:ElementwiseApi",
     "event": "callboard.kernel.event.api:EventApi",

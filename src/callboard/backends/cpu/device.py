@@ -34,6 +34,7 @@ LIBRARIES = LibraryTable(
     array="CpuArray",
     blas="CpuBlas",
     blas_lt="CpuBlasLt",
+    collective="CpuCollective",
     cub="CpuCub",
     elementwise="CpuElementwise",
     event="CpuEventLibrary",

@@ -22,6 +22,7 @@ LIBRARIES = LibraryTable(
     array="CudaArray",
     blas="CudaBlas",
     blas_lt="CudaBlasLt",
+    collective="CudaCollective",
     cub="CudaCub",
     elementwise="CudaElementwise",
     event="CudaEventLibrary",

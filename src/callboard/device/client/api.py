@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from callboard.kernel.array.api import ArrayApi
     from callboard.kernel.blas.api import BlasApi
     from callboard.kernel.blas_lt.api import BlasLtApi
+    from callboard.kernel.collective.api import CollectiveApi
     from callboard.kernel.cub.api import CubApi
     from callboard.kernel.elementwise.api import ElementwiseApi
     from callboard.kernel.event.api import EventApi
@@ -60,6 +61,7 @@ class DeviceApi(Generic[Mode]):
         array: Arrays of host values; elements converted, gathered, scattered.
         blas: BLAS ops.
         blas_lt: Fused matrix products, fp8.
+        collective: One rank's part of collectives; :class:`callboard.World` has them whole.
         cub: Reductions, scans, sorts, selections, histograms.
         elementwise: Expressions on elements, and reductions of them.
         event: Events of the caller's.
@@ -79,6 +81,7 @@ class DeviceApi(Generic[Mode]):
         array: ArrayApi[Mode]
         blas: BlasApi[Mode]
         blas_lt: BlasLtApi[Mode]
+        collective: CollectiveApi[Mode]
         cub: CubApi[Mode]
         elementwise: ElementwiseApi[Mode]
         event: EventApi[Mode]
