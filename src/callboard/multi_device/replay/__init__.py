@@ -11,7 +11,10 @@ from callboard.multi_device.replay.errors import (
 from callboard.multi_device.replay.harness import ReplayHarness, ReplayMode
 from callboard.multi_device.replay.journals.file import FileJournal
 from callboard.multi_device.replay.journals.memory import MemoryJournal
+from callboard.multi_device.replay.journals.postgres import PostgresJournal
 from callboard.multi_device.replay.journals.protocol import Journal, Recovered
+from callboard.multi_device.replay.journals.redis import RedisJournal
+from callboard.multi_device.replay.journals.sqlite import SqliteJournal
 from callboard.multi_device.replay.report import Divergence, ReplayReport, Step
 from callboard.multi_device.replay.writer import JournalStats
 
@@ -25,11 +28,14 @@ __all__ = [
     "JournalStats",
     "MemoryJournal",
     "NotRecordable",
+    "PostgresJournal",
     "Recovered",
+    "RedisJournal",
     "Replay",
     "ReplayDiverged",
     "ReplayHarness",
     "ReplayMode",
     "ReplayReport",
+    "SqliteJournal",
     "Step",
 ]

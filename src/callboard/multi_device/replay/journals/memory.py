@@ -31,6 +31,8 @@ class MemoryJournal:
         return Recovered(self.last())
 
     def append(self, first: int, records: Sequence[bytes]) -> None:
+        if not self._identity:
+            raise ValueError("the journal is not open")
         expected = self.last() + 1
         if first != expected:
             raise JournalConflict(f"record {first} does not follow record {expected - 1}", expected, first)
@@ -55,3 +57,4 @@ class MemoryJournal:
     def close(self) -> None:
         if self._identity:
             self._kept[self._identity] = self._records, self._discarded
+            self._identity = ""
