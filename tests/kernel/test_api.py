@@ -26,6 +26,7 @@ from callboard.kernel.blas import GemmGrouped
 from callboard.kernel.blas.api import BlasApi
 from callboard.kernel.blas_lt.api import BlasLtApi
 from callboard.kernel.cub.api import CubApi
+from callboard.kernel.dnn.api import DnnApi
 from callboard.kernel.memory import Empty
 from callboard.kernel.solver.api import SolverApi
 from callboard.kernel.sparse import BsrRef, CsrRef
@@ -39,6 +40,7 @@ APIS: dict[str, type[Api]] = {
     "blas": BlasApi,
     "blas_lt": BlasLtApi,
     "cub": CubApi,
+    "dnn": DnnApi,
     "solver": SolverApi,
     "sparse": SparseApi,
     "sparse_lt": SparseLtApi,
@@ -84,6 +86,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "k": 2,
     },
     "cub.arg_reduce": {"operation": "min"},
+    "dnn": {"window": (2, 2), "stride": 2, "padding": ((0, 1), 1), "layout": "NHWC"},
     "solver": {
         "columns": 2,
         "high": 2.0,
@@ -168,7 +171,7 @@ def test_all_has_every_message_its_results_and_the_actor(stem: str) -> None:
     messages = {name: cls for name, cls in public.items() if isinstance(cls, type) and issubclass(cls, Op)}
     assert messages == {cls.__name__: cls for tag, cls in MESSAGES.items() if tag.startswith(f"{stem}.")}
     assert {cls.results.__name__ for cls in messages.values() if cls.results is not None} <= set(public)
-    assert f"{stem.title().replace('_', '')}Actor" in public
+    assert {"dnn": "CudnnActor"}.get(stem, f"{stem.title().replace('_', '')}Actor") in public
 
 
 @pytest.mark.parametrize("library", plugins.BUILT_IN)

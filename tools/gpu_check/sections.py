@@ -44,6 +44,7 @@ BENCHMARKS: dict[str, list[str]] = {
     "idle": ["idle.py", "--full", "--seconds", "5"],
     "blas_lt": ["blas_lt.py"],
     "cub": ["cub.py", "--rounds", "3"],
+    "dnn": ["dnn.py"],
     "fft": ["fft.py"],
     "rng": ["rng.py"],
     "solver": ["solver.py"],

@@ -19,6 +19,7 @@ BUILT_IN = {
     "blas_lt": "callboard.kernel.blas_lt.api:BlasLtApi",
     "collective": "callboard.kernel.collective.api:CollectiveApi",
     "cub": "callboard.kernel.cub.api:CubApi",
+    "dnn": "callboard.kernel.dnn.api:DnnApi",
     "elementwise": "callboard.kernel.elementwise.api:ElementwiseApi",
     "event": "callboard.kernel.event.api:EventApi",
     "fft": "callboard.kernel.fft.api:FftApi",

@@ -36,6 +36,7 @@ LIBRARIES = LibraryTable(
     blas_lt="CpuBlasLt",
     collective="CpuCollective",
     cub="CpuCub",
+    dnn="CpuDnn",
     elementwise="CpuElementwise",
     event="CpuEventLibrary",
     fft="CpuFft",

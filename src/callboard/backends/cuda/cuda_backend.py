@@ -24,6 +24,7 @@ LIBRARIES = LibraryTable(
     blas_lt="CudaBlasLt",
     collective="CudaCollective",
     cub="CudaCub",
+    dnn="CudaDnn",
     elementwise="CudaElementwise",
     event="CudaEventLibrary",
     fft="CudaFft",

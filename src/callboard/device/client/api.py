@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from callboard.kernel.blas_lt.api import BlasLtApi
     from callboard.kernel.collective.api import CollectiveApi
     from callboard.kernel.cub.api import CubApi
+    from callboard.kernel.dnn.api import DnnApi
     from callboard.kernel.elementwise.api import ElementwiseApi
     from callboard.kernel.event.api import EventApi
     from callboard.kernel.fft.api import FftApi
@@ -63,6 +64,7 @@ class DeviceApi(Generic[Mode]):
         blas_lt: Fused matrix products, fp8.
         collective: One rank's part of collectives; :class:`callboard.World` has them whole.
         cub: Reductions, scans, sorts, selections, histograms.
+        dnn: Deep learning: pooling.
         elementwise: Expressions on elements, and reductions of them.
         event: Events of the caller's.
         fft: Fourier transforms.
@@ -83,6 +85,7 @@ class DeviceApi(Generic[Mode]):
         blas_lt: BlasLtApi[Mode]
         collective: CollectiveApi[Mode]
         cub: CubApi[Mode]
+        dnn: DnnApi[Mode]
         elementwise: ElementwiseApi[Mode]
         event: EventApi[Mode]
         fft: FftApi[Mode]
