@@ -1,0 +1,42 @@
+"""``CpuAttention``: which work serves which message."""
+
+from collections.abc import Callable
+from typing import Any
+
+from callboard.backends.cpu.attention.forward import forward
+from callboard.backends.cpu.stream import CpuStream
+from callboard.core.backend import Status
+from callboard.core.library import Entry, Library
+from callboard.core.op import Op
+from callboard.kernel.attention import Forward
+
+__all__ = ["CpuAttention"]
+
+Work = Callable[..., None]
+
+
+class Plan:
+    """A plan that runs its work on the stream."""
+
+    def __init__(self, work: Work) -> None:
+        self._work = work
+
+    def __call__(self, stream: CpuStream, *operands: Any) -> Status:
+        return stream.run("numpy", self._work, *operands)
+
+
+def entry(make: Callable[[Any], Work]) -> Entry:
+    def plan(library: "CpuAttention", op: Op[Any, Any]) -> Plan:
+        return Plan(make(op))
+
+    return Entry(plan, inline=True)
+
+
+class CpuAttention(Library):
+    """Serves :mod:`callboard.kernel.attention` with NumPy."""
+
+    name = "attention"
+    max_plans = 1024
+    table = {
+        Forward: entry(forward),
+    }
