@@ -11,7 +11,24 @@ Forward with log-sum-exp, gradients, merging of partial results, and keys and va
 """
 
 from callboard.kernel.attention.actor import FlashAttnActor
+from callboard.kernel.attention.backward import (
+    AttentionBiasGradients,
+    AttentionGradients,
+    Backward,
+    BackwardBias,
+)
 from callboard.kernel.attention.forward import AttentionResult, Forward
+from callboard.kernel.attention.merging import Merge
 from callboard.kernel.attention.scores import AttentionParams
 
-__all__ = ["AttentionParams", "AttentionResult", "FlashAttnActor", "Forward"]
+__all__ = [
+    "AttentionBiasGradients",
+    "AttentionGradients",
+    "AttentionParams",
+    "AttentionResult",
+    "Backward",
+    "BackwardBias",
+    "FlashAttnActor",
+    "Forward",
+    "Merge",
+]

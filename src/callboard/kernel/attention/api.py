@@ -6,11 +6,15 @@ Raised at the call, before anything is sent: ``TypeError`` (an operand or a sett
 ``ShapeError``, ``UnsupportedOp``, ``DeviceMismatch``, ``GpuRefStale`` and ``MailboxFull``.
 """
 
+from collections.abc import Sequence
+
 from callboard.core.mode import Mode
 from callboard.core.operand import Whole
 from callboard.core.ref import GpuRef
-from callboard.kernel.api import Api
+from callboard.kernel.api import Api, as_tuple
+from callboard.kernel.attention.backward import AttentionBiasGradients, AttentionGradients, Backward, BackwardBias
 from callboard.kernel.attention.forward import AttentionResult, Forward
+from callboard.kernel.attention.merging import Merge
 from callboard.kernel.attention.problem import SeqLayout
 from callboard.kernel.attention.scores import Alignment
 
@@ -21,6 +25,146 @@ class AttentionApi(Api[Mode]):
     """Attention: what can be asked of ``dev.attention``."""
 
     __slots__ = ()
+
+    def backward(
+        self,
+        dout: GpuRef[Mode],
+        q: GpuRef[Mode],
+        k: GpuRef[Mode],
+        v: GpuRef[Mode],
+        out: GpuRef[Mode],
+        lse: GpuRef[Mode],
+        *,
+        bias: GpuRef[Mode] | None = None,
+        sink: GpuRef[Mode] | None = None,
+        alibi_slopes: GpuRef[Mode] | None = None,
+        cu_seqlens_q: GpuRef[Mode] | None = None,
+        cu_seqlens_k: GpuRef[Mode] | None = None,
+        seqlens_q: GpuRef[Mode] | None = None,
+        seqlens_k: GpuRef[Mode] | None = None,
+        dropout_seed: Whole = 0,
+        dropout_offset: Whole = 0,
+        max_seqlen_q: int | None = None,
+        max_seqlen_k: int | None = None,
+        softmax_scale: float | None = None,
+        causal: bool = False,
+        alignment: Alignment = "bottom_right",
+        window_size: tuple[int, int] = (-1, -1),
+        softcap: float = 0.0,
+        dropout_p: float = 0.0,
+        layout: SeqLayout = "bshd",
+        dq: GpuRef[Mode] | None = None,
+        dk: GpuRef[Mode] | None = None,
+        dv: GpuRef[Mode] | None = None,
+        dsink: GpuRef[Mode] | None = None,
+        deterministic: bool = False,
+    ) -> AttentionGradients[Mode]:
+        """The gradients of ``attention.forward`` in ``q``, ``k``, ``v`` and ``sink``."""
+        answer: AttentionGradients[Mode] = self._submit(
+            Backward(
+                bias=bias,
+                sink=sink,
+                alibi_slopes=alibi_slopes,
+                cu_seqlens_q=cu_seqlens_q,
+                cu_seqlens_k=cu_seqlens_k,
+                seqlens_q=seqlens_q,
+                seqlens_k=seqlens_k,
+                dropout_seed=dropout_seed,
+                dropout_offset=dropout_offset,
+                max_seqlen_q=max_seqlen_q,
+                max_seqlen_k=max_seqlen_k,
+                softmax_scale=softmax_scale,
+                causal=causal,
+                alignment=alignment,
+                window_size=window_size,
+                softcap=softcap,
+                dropout_p=dropout_p,
+                layout=layout,
+                dout=dout,
+                q=q,
+                k=k,
+                v=v,
+                out=out,
+                lse=lse,
+                dq=dq,
+                dk=dk,
+                dv=dv,
+                dsink=dsink,
+                deterministic=deterministic,
+            )
+        )
+        return answer
+
+    def backward_bias(
+        self,
+        bias: GpuRef[Mode],
+        dout: GpuRef[Mode],
+        q: GpuRef[Mode],
+        k: GpuRef[Mode],
+        v: GpuRef[Mode],
+        out: GpuRef[Mode],
+        lse: GpuRef[Mode],
+        *,
+        sink: GpuRef[Mode] | None = None,
+        alibi_slopes: GpuRef[Mode] | None = None,
+        cu_seqlens_q: GpuRef[Mode] | None = None,
+        cu_seqlens_k: GpuRef[Mode] | None = None,
+        seqlens_q: GpuRef[Mode] | None = None,
+        seqlens_k: GpuRef[Mode] | None = None,
+        dropout_seed: Whole = 0,
+        dropout_offset: Whole = 0,
+        max_seqlen_q: int | None = None,
+        max_seqlen_k: int | None = None,
+        softmax_scale: float | None = None,
+        causal: bool = False,
+        alignment: Alignment = "bottom_right",
+        window_size: tuple[int, int] = (-1, -1),
+        softcap: float = 0.0,
+        dropout_p: float = 0.0,
+        layout: SeqLayout = "bshd",
+        dq: GpuRef[Mode] | None = None,
+        dk: GpuRef[Mode] | None = None,
+        dv: GpuRef[Mode] | None = None,
+        dsink: GpuRef[Mode] | None = None,
+        deterministic: bool = False,
+        dbias: GpuRef[Mode] | None = None,
+    ) -> AttentionBiasGradients[Mode]:
+        """The same, and the gradient of the bias."""
+        answer: AttentionBiasGradients[Mode] = self._submit(
+            BackwardBias(
+                bias=bias,
+                sink=sink,
+                alibi_slopes=alibi_slopes,
+                cu_seqlens_q=cu_seqlens_q,
+                cu_seqlens_k=cu_seqlens_k,
+                seqlens_q=seqlens_q,
+                seqlens_k=seqlens_k,
+                dropout_seed=dropout_seed,
+                dropout_offset=dropout_offset,
+                max_seqlen_q=max_seqlen_q,
+                max_seqlen_k=max_seqlen_k,
+                softmax_scale=softmax_scale,
+                causal=causal,
+                alignment=alignment,
+                window_size=window_size,
+                softcap=softcap,
+                dropout_p=dropout_p,
+                layout=layout,
+                dout=dout,
+                q=q,
+                k=k,
+                v=v,
+                out=out,
+                lse=lse,
+                dq=dq,
+                dk=dk,
+                dv=dv,
+                dsink=dsink,
+                deterministic=deterministic,
+                dbias=dbias,
+            )
+        )
+        return answer
 
     def forward(
         self,
@@ -48,9 +192,9 @@ class AttentionApi(Api[Mode]):
         layout: SeqLayout = "bshd",
         out: GpuRef[Mode] | None = None,
         lse: GpuRef[Mode] | None = None,
-    ) -> AttentionResult:
+    ) -> AttentionResult[Mode]:
         """``softmax(scale * q @ k.T) @ v`` for each head, never storing the scores."""
-        answer: AttentionResult = self._submit(
+        answer: AttentionResult[Mode] = self._submit(
             Forward(
                 bias=bias,
                 sink=sink,
@@ -76,5 +220,20 @@ class AttentionApi(Api[Mode]):
                 out=out,
                 lse=lse,
             )
+        )
+        return answer
+
+    def merge(
+        self,
+        outs: Sequence[GpuRef[Mode]],
+        lses: Sequence[GpuRef[Mode]],
+        *,
+        out: GpuRef[Mode] | None = None,
+        lse: GpuRef[Mode] | None = None,
+        layout: SeqLayout = "bshd",
+    ) -> AttentionResult[Mode]:
+        """Attention over all keys from results over parts of them, by their log-sum-exps."""
+        answer: AttentionResult[Mode] = self._submit(
+            Merge(outs=as_tuple("outs", outs), lses=as_tuple("lses", lses), out=out, lse=lse, layout=layout)
         )
         return answer

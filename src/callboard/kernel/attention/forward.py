@@ -1,8 +1,9 @@
 """Attention: the weighted sums of values, and the logarithms of the sums of the weights."""
 
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Generic, NamedTuple
 
 from callboard.core.layout import Layout, layout_of
+from callboard.core.mode import Mode
 from callboard.core.op import Outputs
 from callboard.core.operand import In, Out
 from callboard.core.ref import GpuRef
@@ -12,7 +13,7 @@ from callboard.kernel.attention.scores import Problem, Scores
 __all__ = ["AttentionResult", "Forward", "lse_layout"]
 
 
-class AttentionResult(NamedTuple):
+class AttentionResult(NamedTuple, Generic[Mode]):
     """What attention gives.
 
     Attributes:
@@ -20,8 +21,8 @@ class AttentionResult(NamedTuple):
         lse: Natural logarithm of the sum of the exponentials of each query's scores, f32 (f64 beside f64).
     """
 
-    out: GpuRef[Any]
-    lse: GpuRef[Any]
+    out: GpuRef[Mode]
+    lse: GpuRef[Mode]
 
 
 class Forward(Scores[AttentionResult], tag="attention.forward"):

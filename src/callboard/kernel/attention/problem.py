@@ -12,7 +12,7 @@ __all__ = ["FLOATS", "SeqLayout", "Strides", "Tensor", "lse_dtype", "tensor_of",
 
 AnyOp = Op[Any, Any]
 SeqLayout = Literal["bshd", "bhsd"]
-"""The order of the axes of operands with four: batch, sequence, heads, head dim, or batch, heads, sequence, head dim."""
+"""Axes of operands with four: batch, sequence, heads, head dim, or batch, heads, sequence, head dim."""
 
 FLOATS = dtypes_of("f16 bf16 f32 f64")
 SHAPES = {"bshd": "[batch, seq, heads, head_dim]", "bhsd": "[batch, heads, seq, head_dim]"}

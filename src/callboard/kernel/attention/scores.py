@@ -124,9 +124,7 @@ class Scores(Op[FlashAttnActor, R_co]):
         if dtype not in (self.dtypes or ()):
             names = ", ".join(d.name for d in self.dtypes or ())
             raise refuse(self, f"q is {q.layout!r}; its dtype must be one of {names}")
-        queries, keys, values = (
-            tensor_of(self, n, x.layout, self.layout) for n, x in (("q", q), ("k", k), ("v", v))
-        )
+        queries, keys, values = (tensor_of(self, n, x.layout, self.layout) for n, x in (("q", q), ("k", k), ("v", v)))
         if (keys.batch, keys.rows, keys.heads) != (values.batch, values.rows, values.heads) or k.ndim != v.ndim:
             raise refuse(self, f"v is {v.layout!r} and k is {k.layout!r}; they differ in more than the head dim")
         if queries.dim != keys.dim:
@@ -170,7 +168,7 @@ class Scores(Op[FlashAttnActor, R_co]):
             return rows
         if not ragged:
             raise refuse(self, f"max_seqlen_{which} is {said}; only packed sequences (cu_seqlens_{which}) have it")
-        if not 0 <= said:
+        if not said >= 0:
             raise refuse(self, f"max_seqlen_{which} is {said}; it must not be negative")
         return min(said, rows)
 

@@ -99,9 +99,7 @@ def softcapped(x: Array, softcap: float) -> Array:
     return found
 
 
-def kept(
-    block: Block, sequence: int, heads: int, seed: int, offset: int, dropout: float
-) -> Array:
+def kept(block: Block, sequence: int, heads: int, seed: int, offset: int, dropout: float) -> Array:
     """Which probabilities of a block stay, ``[heads, queries, keys]``.
 
     The number of a score is a word of Philox4x32-10 with the key ``seed``: word ``key % 4`` of the block whose counter

@@ -1,107 +1,37 @@
 """Attention of one sequence, block by block (Dao, "FlashAttention-2", arXiv:2307.08691)."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from callboard.backends.cpu.attention.blocks import Extras, blocks, kept, scores, work_dtype
-from callboard.backends.cpu.attention.sequences import Array, Lengths, Sequence, heads_first, optional
-from callboard.core.operand import Operand
+from callboard.backends.cpu.attention.calls import Call, Draw, given, lse_heads_first
+from callboard.backends.cpu.attention.sequences import Array, heads_first
 from callboard.kernel.attention import Forward
-from callboard.kernel.attention.forward import lse_layout
-from callboard.kernel.attention.scores import Problem, Scores
-from callboard.backends.cpu.views import viewer
-from callboard.core.layout import Layout
+from callboard.kernel.attention.scores import Problem
 
-__all__ = ["Draw", "Given", "attend", "forward", "given", "lse_heads_first"]
-
-
-class Draw(NamedTuple):
-    """Which numbers the dropout takes."""
-
-    sequence: int
-    seed: int
-    offset: int
-
-
-class Given:
-    """What a call was given beside queries, keys and values, by sequence.
-
-    Args:
-        op: The message, with placeholders.
-        problem: Of it.
-    """
-
-    def __init__(self, op: Scores[Any], problem: Problem) -> None:
-        self._problem = problem
-        self._bias, self._sink, self._slopes = optional(op.bias), optional(op.sink), optional(op.alibi_slopes)
-
-    def extras(self, sequence: Sequence, bias: int | None, slopes: int | None) -> Extras:
-        """What is added to the scores of a sequence."""
-        added, steep = self._bias(bias), self._slopes(slopes)
-        return Extras(
-            None if added is None else added[min(sequence.item, added.shape[0] - 1)],
-            None if steep is None else steep if steep.ndim == 1 else steep[sequence.index],
-        )
-
-    def sink(self, sink: int | None) -> Array | None:
-        """The sinks, ``[heads]``."""
-        return self._sink(sink)
-
-
-def given(out: Operand | None, made: Layout) -> Layout:
-    """The layout of an output: of what was given, else of what is made."""
-    return made if out is None else out.layout
-
-
-def lse_heads_first(layout: Layout) -> Callable[[int], Array]:
-    """A function that gives log-sum-exps as ``[batch, heads, rows]``."""
-    view = viewer(layout)
-    return (lambda address: view(address).T[None]) if layout.ndim == 2 else view
+__all__ = ["attend", "forward"]
 
 
 def forward(op: Forward) -> Callable[..., None]:
-    """The work of a message: ``work(bias, sink, …, q, k, v, out, lse)``, with addresses."""
+    """The work of a message: ``work(*operands)``, with addresses in order of declaration."""
     problem, made = op.problem(), op.infer()
+    call = Call(op, problem)
     views = [heads_first(x.layout, op.layout) for x in (op.q, op.k, op.v)]
     view_out = heads_first(given(op.out, made["out"]), op.layout)
     view_lse = lse_heads_first(given(op.lse, made["lse"]))
-    rows = [1 if op.layout == "bshd" or x.ndim == 3 else 2 for x in (op.q, op.k)]
-    rows = [x.shape[0 if x.ndim == 3 else at] for x, at in zip((op.q, op.k), rows, strict=True)]
-    lengths, extra = Lengths(op, problem, *rows), Given(op, problem)
 
-    def work(
-        bias: int | None,
-        sink: int | None,
-        slopes: int | None,
-        cu_q: int | None,
-        cu_k: int | None,
-        seqlens_q: int | None,
-        seqlens_k: int | None,
-        seed: int,
-        offset: int,
-        q: int,
-        k: int,
-        v: int,
-        out: int,
-        lse: int,
-    ) -> None:
-        queries, keys, values = (view(address) for view, address in zip(views, (q, k, v), strict=True))
-        outs, lses, sinks = view_out(out), view_lse(lse), extra.sink(sink)
-        found = list(lengths.sequences(cu_q, cu_k, seqlens_q, seqlens_k))
+    def work(*operands: Any) -> None:
+        *inputs, out, lse = operands[call.count :]
+        queries, keys, values = (view(address) for view, address in zip(views, inputs, strict=True))
+        outs, lses = view_out(out), view_lse(lse)
+        bound = call.bound(*operands[: call.count])
         outs[...], lses[...] = 0, -np.inf  # of queries that no sequence has
-        for s in found:
+        for s in bound.sequences:
             at, by = (s.item, slice(None), s.q), (s.item, slice(None), s.k)
-            outs[at], lses[at] = attend(
-                queries[at],
-                keys[by],
-                values[by],
-                problem,
-                extra.extras(s, bias, slopes),
-                sinks,
-                Draw(s.index, seed, offset),
-            )
+            parts = queries[at], keys[by], values[by]
+            outs[at], lses[at] = attend(*parts, problem, bound.extras(s), bound.sink, bound.draw(s))
 
     return work
 

@@ -1,14 +1,16 @@
 """``CpuAttention``: which work serves which message."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
+from callboard.backends.cpu.attention.backward import backward
 from callboard.backends.cpu.attention.forward import forward
+from callboard.backends.cpu.attention.merging import merge
 from callboard.backends.cpu.stream import CpuStream
 from callboard.core.backend import Status
 from callboard.core.library import Entry, Library
 from callboard.core.op import Op
-from callboard.kernel.attention import Forward
+from callboard.kernel.attention import Backward, BackwardBias, Forward, Merge
 
 __all__ = ["CpuAttention"]
 
@@ -37,6 +39,9 @@ class CpuAttention(Library):
 
     name = "attention"
     max_plans = 1024
-    table = {
+    table: ClassVar = {
         Forward: entry(forward),
+        Backward: entry(backward),
+        BackwardBias: entry(backward),
+        Merge: entry(merge),
     }

@@ -21,12 +21,12 @@ class Sequence(NamedTuple):
     """One of a call.
 
     Attributes:
-        index: Its number.
+        number: Its place among them.
         item: Position of its arrays along the batch axis.
         q, k: Where its queries and its keys are along the axis of positions.
     """
 
-    index: int
+    number: int
     item: int
     q: slice
     k: slice
@@ -94,9 +94,7 @@ class Lengths:
             return
         lengths = [
             self._padded(f"seqlens_{which}", view(address), rows)
-            for which, view, address, rows in zip(
-                "qk", self._lengths, (seqlens_q, seqlens_k), self._rows, strict=True
-            )
+            for which, view, address, rows in zip("qk", self._lengths, (seqlens_q, seqlens_k), self._rows, strict=True)
         ]
         for index in range(p.batch):
             yield Sequence(index, index, slice(0, int(lengths[0][index])), slice(0, int(lengths[1][index])))
