@@ -19,6 +19,7 @@ from callboard.kernel.attention.backward import (
 )
 from callboard.kernel.attention.forward import AttentionResult, Forward
 from callboard.kernel.attention.merging import Merge
+from callboard.kernel.attention.paged import KvPages, PageAppend, PageCopy, PagedForward
 from callboard.kernel.attention.scores import AttentionParams
 
 __all__ = [
@@ -30,5 +31,9 @@ __all__ = [
     "BackwardBias",
     "FlashAttnActor",
     "Forward",
+    "KvPages",
     "Merge",
+    "PageAppend",
+    "PageCopy",
+    "PagedForward",
 ]

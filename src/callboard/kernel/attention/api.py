@@ -15,6 +15,7 @@ from callboard.kernel.api import Api, as_tuple
 from callboard.kernel.attention.backward import AttentionBiasGradients, AttentionGradients, Backward, BackwardBias
 from callboard.kernel.attention.forward import AttentionResult, Forward
 from callboard.kernel.attention.merging import Merge
+from callboard.kernel.attention.paged import KvPages, PageAppend, PageCopy, PagedForward
 from callboard.kernel.attention.problem import SeqLayout
 from callboard.kernel.attention.scores import Alignment
 
@@ -35,22 +36,22 @@ class AttentionApi(Api[Mode]):
         out: GpuRef[Mode],
         lse: GpuRef[Mode],
         *,
-        bias: GpuRef[Mode] | None = None,
         sink: GpuRef[Mode] | None = None,
         alibi_slopes: GpuRef[Mode] | None = None,
         cu_seqlens_q: GpuRef[Mode] | None = None,
+        max_seqlen_q: int | None = None,
+        softmax_scale: float | None = None,
+        causal: bool = False,
+        window_size: tuple[int, int] = (-1, -1),
+        softcap: float = 0.0,
+        bias: GpuRef[Mode] | None = None,
         cu_seqlens_k: GpuRef[Mode] | None = None,
         seqlens_q: GpuRef[Mode] | None = None,
         seqlens_k: GpuRef[Mode] | None = None,
         dropout_seed: Whole = 0,
         dropout_offset: Whole = 0,
-        max_seqlen_q: int | None = None,
         max_seqlen_k: int | None = None,
-        softmax_scale: float | None = None,
-        causal: bool = False,
         alignment: Alignment = "bottom_right",
-        window_size: tuple[int, int] = (-1, -1),
-        softcap: float = 0.0,
         dropout_p: float = 0.0,
         layout: SeqLayout = "bshd",
         dq: GpuRef[Mode] | None = None,
@@ -62,22 +63,22 @@ class AttentionApi(Api[Mode]):
         """The gradients of ``attention.forward`` in ``q``, ``k``, ``v`` and ``sink``."""
         answer: AttentionGradients[Mode] = self._submit(
             Backward(
-                bias=bias,
                 sink=sink,
                 alibi_slopes=alibi_slopes,
                 cu_seqlens_q=cu_seqlens_q,
+                max_seqlen_q=max_seqlen_q,
+                softmax_scale=softmax_scale,
+                causal=causal,
+                window_size=window_size,
+                softcap=softcap,
+                bias=bias,
                 cu_seqlens_k=cu_seqlens_k,
                 seqlens_q=seqlens_q,
                 seqlens_k=seqlens_k,
                 dropout_seed=dropout_seed,
                 dropout_offset=dropout_offset,
-                max_seqlen_q=max_seqlen_q,
                 max_seqlen_k=max_seqlen_k,
-                softmax_scale=softmax_scale,
-                causal=causal,
                 alignment=alignment,
-                window_size=window_size,
-                softcap=softcap,
                 dropout_p=dropout_p,
                 layout=layout,
                 dout=dout,
@@ -108,18 +109,18 @@ class AttentionApi(Api[Mode]):
         sink: GpuRef[Mode] | None = None,
         alibi_slopes: GpuRef[Mode] | None = None,
         cu_seqlens_q: GpuRef[Mode] | None = None,
+        max_seqlen_q: int | None = None,
+        softmax_scale: float | None = None,
+        causal: bool = False,
+        window_size: tuple[int, int] = (-1, -1),
+        softcap: float = 0.0,
         cu_seqlens_k: GpuRef[Mode] | None = None,
         seqlens_q: GpuRef[Mode] | None = None,
         seqlens_k: GpuRef[Mode] | None = None,
         dropout_seed: Whole = 0,
         dropout_offset: Whole = 0,
-        max_seqlen_q: int | None = None,
         max_seqlen_k: int | None = None,
-        softmax_scale: float | None = None,
-        causal: bool = False,
         alignment: Alignment = "bottom_right",
-        window_size: tuple[int, int] = (-1, -1),
-        softcap: float = 0.0,
         dropout_p: float = 0.0,
         layout: SeqLayout = "bshd",
         dq: GpuRef[Mode] | None = None,
@@ -132,22 +133,22 @@ class AttentionApi(Api[Mode]):
         """The same, and the gradient of the bias."""
         answer: AttentionBiasGradients[Mode] = self._submit(
             BackwardBias(
-                bias=bias,
                 sink=sink,
                 alibi_slopes=alibi_slopes,
                 cu_seqlens_q=cu_seqlens_q,
+                max_seqlen_q=max_seqlen_q,
+                softmax_scale=softmax_scale,
+                causal=causal,
+                window_size=window_size,
+                softcap=softcap,
+                bias=bias,
                 cu_seqlens_k=cu_seqlens_k,
                 seqlens_q=seqlens_q,
                 seqlens_k=seqlens_k,
                 dropout_seed=dropout_seed,
                 dropout_offset=dropout_offset,
-                max_seqlen_q=max_seqlen_q,
                 max_seqlen_k=max_seqlen_k,
-                softmax_scale=softmax_scale,
-                causal=causal,
                 alignment=alignment,
-                window_size=window_size,
-                softcap=softcap,
                 dropout_p=dropout_p,
                 layout=layout,
                 dout=dout,
@@ -172,22 +173,22 @@ class AttentionApi(Api[Mode]):
         k: GpuRef[Mode],
         v: GpuRef[Mode],
         *,
-        bias: GpuRef[Mode] | None = None,
         sink: GpuRef[Mode] | None = None,
         alibi_slopes: GpuRef[Mode] | None = None,
         cu_seqlens_q: GpuRef[Mode] | None = None,
+        max_seqlen_q: int | None = None,
+        softmax_scale: float | None = None,
+        causal: bool = False,
+        window_size: tuple[int, int] = (-1, -1),
+        softcap: float = 0.0,
+        bias: GpuRef[Mode] | None = None,
         cu_seqlens_k: GpuRef[Mode] | None = None,
         seqlens_q: GpuRef[Mode] | None = None,
         seqlens_k: GpuRef[Mode] | None = None,
         dropout_seed: Whole = 0,
         dropout_offset: Whole = 0,
-        max_seqlen_q: int | None = None,
         max_seqlen_k: int | None = None,
-        softmax_scale: float | None = None,
-        causal: bool = False,
         alignment: Alignment = "bottom_right",
-        window_size: tuple[int, int] = (-1, -1),
-        softcap: float = 0.0,
         dropout_p: float = 0.0,
         layout: SeqLayout = "bshd",
         out: GpuRef[Mode] | None = None,
@@ -196,22 +197,22 @@ class AttentionApi(Api[Mode]):
         """``softmax(scale * q @ k.T) @ v`` for each head, never storing the scores."""
         answer: AttentionResult[Mode] = self._submit(
             Forward(
-                bias=bias,
                 sink=sink,
                 alibi_slopes=alibi_slopes,
                 cu_seqlens_q=cu_seqlens_q,
+                max_seqlen_q=max_seqlen_q,
+                softmax_scale=softmax_scale,
+                causal=causal,
+                window_size=window_size,
+                softcap=softcap,
+                bias=bias,
                 cu_seqlens_k=cu_seqlens_k,
                 seqlens_q=seqlens_q,
                 seqlens_k=seqlens_k,
                 dropout_seed=dropout_seed,
                 dropout_offset=dropout_offset,
-                max_seqlen_q=max_seqlen_q,
                 max_seqlen_k=max_seqlen_k,
-                softmax_scale=softmax_scale,
-                causal=causal,
                 alignment=alignment,
-                window_size=window_size,
-                softcap=softcap,
                 dropout_p=dropout_p,
                 layout=layout,
                 q=q,
@@ -235,5 +236,62 @@ class AttentionApi(Api[Mode]):
         """Attention over all keys from results over parts of them, by their log-sum-exps."""
         answer: AttentionResult[Mode] = self._submit(
             Merge(outs=as_tuple("outs", outs), lses=as_tuple("lses", lses), out=out, lse=lse, layout=layout)
+        )
+        return answer
+
+    def paged_forward(
+        self,
+        q: GpuRef[Mode],
+        k_pages: GpuRef[Mode],
+        v_pages: GpuRef[Mode],
+        block_tables: GpuRef[Mode],
+        seqlens_k: GpuRef[Mode],
+        *,
+        sink: GpuRef[Mode] | None = None,
+        alibi_slopes: GpuRef[Mode] | None = None,
+        cu_seqlens_q: GpuRef[Mode] | None = None,
+        max_seqlen_q: int | None = None,
+        softmax_scale: float | None = None,
+        causal: bool = False,
+        window_size: tuple[int, int] = (-1, -1),
+        softcap: float = 0.0,
+        out: GpuRef[Mode] | None = None,
+        lse: GpuRef[Mode] | None = None,
+    ) -> AttentionResult[Mode]:
+        """Attention of new queries over cached keys and values in pages: decoding and chunked prefill."""
+        answer: AttentionResult[Mode] = self._submit(
+            PagedForward(
+                sink=sink,
+                alibi_slopes=alibi_slopes,
+                cu_seqlens_q=cu_seqlens_q,
+                max_seqlen_q=max_seqlen_q,
+                softmax_scale=softmax_scale,
+                causal=causal,
+                window_size=window_size,
+                softcap=softcap,
+                q=q,
+                k_pages=k_pages,
+                v_pages=v_pages,
+                block_tables=block_tables,
+                seqlens_k=seqlens_k,
+                out=out,
+                lse=lse,
+            )
+        )
+        return answer
+
+    def page_append(
+        self, k: GpuRef[Mode], v: GpuRef[Mode], k_pages: GpuRef[Mode], v_pages: GpuRef[Mode], slots: GpuRef[Mode]
+    ) -> KvPages[Mode]:
+        """Write keys and values of new tokens to their places in pages."""
+        answer: KvPages[Mode] = self._submit(PageAppend(k=k, v=v, k_pages=k_pages, v_pages=v_pages, slots=slots))
+        return answer
+
+    def page_copy(
+        self, k_pages: GpuRef[Mode], v_pages: GpuRef[Mode], sources: GpuRef[Mode], targets: GpuRef[Mode]
+    ) -> KvPages[Mode]:
+        """Copy whole pages: what a write to a shared page needs first."""
+        answer: KvPages[Mode] = self._submit(
+            PageCopy(k_pages=k_pages, v_pages=v_pages, sources=sources, targets=targets)
         )
         return answer

@@ -11,7 +11,7 @@ from callboard.kernel.attention.actor import FlashAttnActor
 from callboard.kernel.attention.problem import FLOATS, SeqLayout, Tensor, lse_dtype, tensor_of, vector
 from callboard.kernel.blas.checks import refuse
 
-__all__ = ["Alignment", "AttentionParams", "Problem", "Scores"]
+__all__ = ["Alignment", "AttentionParams", "Masked", "Problem", "Scores"]
 
 R_co = TypeVar("R_co", covariant=True)
 Alignment = Literal["bottom_right", "top_left"]
@@ -66,48 +66,99 @@ class Problem(NamedTuple):
         return self.heads // self.kv_heads
 
 
-class Scores(Op[FlashAttnActor, R_co]):
-    """What the messages share; not sent itself. ``Forward`` explains the fields."""
+class Masked(Op[FlashAttnActor, R_co]):
+    """What all messages share, those over pages, too; not sent itself."""
 
     dtypes: ClassVar[tuple[DType, ...] | None] = FLOATS
 
-    bias: In | None = None
     sink: In | None = None
     alibi_slopes: In | None = None
     cu_seqlens_q: In | None = None
-    cu_seqlens_k: In | None = None
-    seqlens_q: In | None = None
-    seqlens_k: In | None = None
-    dropout_seed: Whole = 0
-    dropout_offset: Whole = 0
     max_seqlen_q: int | None = None
-    max_seqlen_k: int | None = None
     softmax_scale: float | None = None
     causal: bool = False
-    alignment: Alignment = "bottom_right"
     window_size: tuple[int, int] = (-1, -1)
     softcap: float = 0.0
-    dropout_p: float = 0.0
-    layout: SeqLayout = "bshd"
 
     def params(self, dim: int) -> AttentionParams:
-        """The settings, checked."""
+        """The settings, checked.
+
+        Raises:
+            ShapeError: One is out of its range.
+        """
         left, right = self.window_size
         if min(left, right) < -1:
             raise refuse(self, f"window_size is {self.window_size}; sides are >= 0, or -1 for no limit")
         if self.causal and right > 0:
             raise refuse(
-                self, f"window_size is {self.window_size} and causal hides all later keys; say ({left}, 0) or (…, -1)"
+                self,
+                f"window_size is {self.window_size} and causal hides all later keys; pass ({left}, 0) or ({left}, -1)",
             )
-        if not 0 <= self.dropout_p < 1:
-            raise refuse(self, f"dropout_p is {self.dropout_p}; it must lie in [0, 1)")
         if not (self.softcap >= 0 and math.isfinite(self.softcap)):
             raise refuse(self, f"softcap is {self.softcap}; it must be positive, or 0 for none")
         scale = 1 / math.sqrt(dim) if self.softmax_scale is None else self.softmax_scale
         if not math.isfinite(scale):
             raise refuse(self, f"softmax_scale is {scale}; it must be finite")
-        aligned = self.alignment == "bottom_right"
-        return AttentionParams(scale, left, 0 if self.causal else right, aligned, self.softcap, self.dropout_p)
+        return AttentionParams(scale, left, 0 if self.causal else right, True, self.softcap, 0.0)
+
+    def check_heads(self, dtype: DType, batch: int, heads: int) -> None:
+        """Operands that have a number for each head.
+
+        Raises:
+            ShapeError: One does not fit.
+        """
+        kept = lse_dtype(dtype)
+        if self.sink is not None:
+            vector(self, "sink", self.sink, kept, heads, "a score for each head that no value belongs to")
+        if self.alibi_slopes is not None:
+            slopes = self.alibi_slopes.layout
+            fits = slopes.shape in ((heads,), (batch, heads))
+            if slopes.dtype is not kept or not fits or not slopes.contiguous:
+                raise refuse(
+                    self,
+                    f"alibi_slopes is {slopes!r}, expected {kept}[{heads}] or {kept}[{batch}, {heads}] without gaps",
+                )
+
+    def longest(self, which: str, said: int | None, rows: int, *, ragged: bool) -> int:
+        """The longest sequence of queries (``"q"``) or keys, among so many rows.
+
+        Raises:
+            ShapeError: It is said where sequences are not packed, or is negative.
+        """
+        if said is None:
+            return rows
+        if not ragged:
+            raise refuse(self, f"max_seqlen_{which} is {said}; only packed sequences (cu_seqlens_{which}) have it")
+        if said < 0:
+            raise refuse(self, f"max_seqlen_{which} is {said}; it must not be negative")
+        return min(said, rows)
+
+
+class Scores(Masked[R_co]):
+    """What the messages over whole arrays share; not sent itself. ``Forward`` explains the fields."""
+
+    bias: In | None = None
+    cu_seqlens_k: In | None = None
+    seqlens_q: In | None = None
+    seqlens_k: In | None = None
+    dropout_seed: Whole = 0
+    dropout_offset: Whole = 0
+    max_seqlen_k: int | None = None
+    alignment: Alignment = "bottom_right"
+    dropout_p: float = 0.0
+    layout: SeqLayout = "bshd"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name, most in (("dropout_seed", 2**64), ("dropout_offset", 2**32)):
+            if not 0 <= getattr(self, name) < most:
+                raise refuse(self, f"{name} is {getattr(self, name)}; it must lie between 0 and {most - 1}")
+
+    def params(self, dim: int) -> AttentionParams:
+        if not 0 <= self.dropout_p < 1:
+            raise refuse(self, f"dropout_p is {self.dropout_p}; it must lie in [0, 1)")
+        params = super().params(dim)
+        return params._replace(bottom_right=self.alignment == "bottom_right", dropout=self.dropout_p)
 
     def problem_of(self, q: Operand, k: Operand, v: Operand) -> Problem:
         """Extents and settings of a call with these operands, all of which have been checked.
@@ -139,8 +190,8 @@ class Scores(Op[FlashAttnActor, R_co]):
             raise refuse(self, f"q is {q.layout!r} and k is {k.layout!r}; both must have the same sequences")
         ragged = self.cu_seqlens_q is not None or self.cu_seqlens_k is not None
         batch = self._batch(queries, q.ndim, ragged)
-        seq_q = self._longest("q", queries.rows, ragged)
-        seq_k = self._longest("k", keys.rows, ragged)
+        seq_q = self.longest("q", self.max_seqlen_q, queries.rows, ragged=ragged)
+        seq_k = self.longest("k", self.max_seqlen_k, keys.rows, ragged=ragged)
         problem = Problem(
             dtype, batch, queries.heads, keys.heads, keys.dim, values.dim, seq_q, seq_k, ragged, self.params(keys.dim)
         )
@@ -162,39 +213,18 @@ class Scores(Op[FlashAttnActor, R_co]):
             vector(self, name, x, DTYPES["i32"], batch + 1, "where each sequence begins, and where the last one ends")
         return batch
 
-    def _longest(self, which: str, rows: int, ragged: bool) -> int:
-        said: int | None = getattr(self, f"max_seqlen_{which}")
-        if said is None:
-            return rows
-        if not ragged:
-            raise refuse(self, f"max_seqlen_{which} is {said}; only packed sequences (cu_seqlens_{which}) have it")
-        if not said >= 0:
-            raise refuse(self, f"max_seqlen_{which} is {said}; it must not be negative")
-        return min(said, rows)
-
     def check_extras(self, problem: Problem) -> None:
         """Operands beside queries, keys and values.
 
         Raises:
             ShapeError: One does not fit.
         """
-        kept = lse_dtype(problem.dtype)
         for name, x in (("seqlens_q", self.seqlens_q), ("seqlens_k", self.seqlens_k)):
             if x is not None:
                 if problem.ragged:
                     raise refuse(self, f"{name} is given; the lengths of packed sequences are those of cu_seqlens")
                 vector(self, name, x, DTYPES["i32"], problem.batch, "the length of each sequence")
-        if self.sink is not None:
-            vector(self, "sink", self.sink, kept, problem.heads, "a score for each head that no value belongs to")
-        if self.alibi_slopes is not None:
-            slopes = self.alibi_slopes.layout
-            fits = slopes.shape in ((problem.heads,), (problem.batch, problem.heads))
-            if slopes.dtype is not kept or not fits or not slopes.contiguous:
-                raise refuse(
-                    self,
-                    f"alibi_slopes is {slopes!r}, expected {kept}[{problem.heads}] or "
-                    f"{kept}[{problem.batch}, {problem.heads}] without gaps",
-                )
+        self.check_heads(problem.dtype, problem.batch, problem.heads)
         if self.bias is not None:
             self._check_bias(problem, self.bias.layout)
 

@@ -22,23 +22,21 @@ def backward(op: "Backward | BackwardBias") -> Callable[..., None]:
     views = {name: heads_first(getattr(op, name).layout, op.layout) for name in ("q", "k", "v", "out", "dout")}
     views |= {n: heads_first(given(getattr(op, n), made[n]), op.layout) for n in ("dq", "dk", "dv")}
     view_lse = lse_heads_first(op.lse.layout)
-    with_bias = isinstance(op, BackwardBias)
     view_dbias = viewer(given(op.dbias, made["dbias"])) if isinstance(op, BackwardBias) else None
     view_dsink = optional(op.sink) if op.dsink is None else optional(op.dsink)
 
     def work(*operands: Any) -> None:
-        extra, rest = operands[: call.count], operands[call.count :]
-        addresses = dict(zip(("dout", "q", "k", "v", "out", "lse", "dq", "dk", "dv", "dsink"), rest, strict=False))
+        addresses = call.named(operands)
         arrays = {name: view(addresses[name]) for name, view in views.items()}
         lse = view_lse(addresses["lse"])
         sums = {n: np.zeros(arrays[n].shape, work_dtype(arrays[n].dtype)) for n in ("dq", "dk", "dv")}
         dbias = None
-        if with_bias and view_dbias is not None:
-            dbias = view_dbias(rest[-1])
+        if view_dbias is not None:
+            dbias = view_dbias(addresses["dbias"])
             dbias_sum = np.zeros(dbias.shape, np.float64)
         dsink = view_dsink(addresses["dsink"]) if op.sink is not None else None
         dsink_sum = np.zeros(problem.heads, np.float64)
-        bound = call.bound(*extra)
+        bound = call.bound(addresses)
         for s in bound.sequences:
             at, by = (s.item, slice(None), s.q), (s.item, slice(None), s.k)
             item = 0 if dbias is None else min(s.item, dbias.shape[0] - 1)

@@ -7,8 +7,10 @@ from callboard.backends.cpu.attention.blocks import Extras
 from callboard.backends.cpu.attention.sequences import Array, Lengths, Sequence, optional
 from callboard.backends.cpu.views import viewer
 from callboard.core.layout import Layout
+from callboard.core.op import info_of
 from callboard.core.operand import Operand
-from callboard.kernel.attention.scores import Problem, Scores
+from callboard.kernel.attention import Backward, BackwardBias, Forward
+from callboard.kernel.attention.scores import Problem
 
 __all__ = ["Bound", "Call", "Draw", "given", "lse_heads_first"]
 
@@ -53,43 +55,38 @@ class Bound(NamedTuple):
 
 
 class Call:
-    """Binds the operands that all messages share.
+    """Binds the operands that all messages over whole arrays share.
 
     Args:
         op: The message, with placeholders.
         problem: Of it.
-
-    Attributes:
-        count: How many operands and numbers it binds: the first ones of a launch.
     """
 
-    count = 9
-
-    def __init__(self, op: Scores[Any], problem: Problem) -> None:
-        at = 0 if op.q.ndim == 3 else 2 if op.layout == "bhsd" else 1  # type: ignore[attr-defined] # every message has it
-        rows_q, rows_k = op.q.shape[at], op.k.shape[at]  # type: ignore[attr-defined]
-        self._lengths = Lengths(op, problem, rows_q, rows_k)
+    def __init__(self, op: "Forward | Backward | BackwardBias", problem: Problem) -> None:
+        at = 0 if op.q.ndim == 3 else 2 if op.layout == "bhsd" else 1
+        self._names = tuple(field.name for field in info_of(type(op)).dynamic)
+        self._lengths = Lengths(op, problem, op.q.shape[at], op.k.shape[at])
         self._bias, self._sink, self._slopes = optional(op.bias), optional(op.sink), optional(op.alibi_slopes)
 
-    def bound(
-        self,
-        bias: int | None,
-        sink: int | None,
-        slopes: int | None,
-        cu_q: int | None,
-        cu_k: int | None,
-        seqlens_q: int | None,
-        seqlens_k: int | None,
-        seed: int,
-        offset: int,
-    ) -> Bound:
+    def named(self, operands: tuple[Any, ...]) -> dict[str, Any]:
+        """The arguments of a launch by name."""
+        return dict(zip(self._names, operands, strict=True))
+
+    def bound(self, given: dict[str, Any]) -> Bound:
         """The operands of a call, by their addresses.
 
         Raises:
             ShapeError: Lengths leave the operands.
         """
-        found = list(self._lengths.sequences(cu_q, cu_k, seqlens_q, seqlens_k))
-        return Bound(self._bias(bias), self._sink(sink), self._slopes(slopes), found, seed, offset)
+        names = ("cu_seqlens_q", "cu_seqlens_k", "seqlens_q", "seqlens_k")
+        return Bound(
+            self._bias(given["bias"]),
+            self._sink(given["sink"]),
+            self._slopes(given["alibi_slopes"]),
+            list(self._lengths.sequences(*(given[name] for name in names))),
+            given["dropout_seed"],
+            given["dropout_offset"],
+        )
 
 
 def given(out: Operand | None, made: Layout) -> Layout:

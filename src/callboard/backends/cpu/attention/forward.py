@@ -9,7 +9,7 @@ from callboard.backends.cpu.attention.blocks import Extras, blocks, kept, scores
 from callboard.backends.cpu.attention.calls import Call, Draw, given, lse_heads_first
 from callboard.backends.cpu.attention.sequences import Array, heads_first
 from callboard.kernel.attention import Forward
-from callboard.kernel.attention.scores import Problem
+from callboard.kernel.attention.scores import AttentionParams
 
 __all__ = ["attend", "forward"]
 
@@ -23,21 +23,21 @@ def forward(op: Forward) -> Callable[..., None]:
     view_lse = lse_heads_first(given(op.lse, made["lse"]))
 
     def work(*operands: Any) -> None:
-        *inputs, out, lse = operands[call.count :]
-        queries, keys, values = (view(address) for view, address in zip(views, inputs, strict=True))
-        outs, lses = view_out(out), view_lse(lse)
-        bound = call.bound(*operands[: call.count])
+        named = call.named(operands)
+        queries, keys, values = (view(named[n]) for n, view in zip("qkv", views, strict=True))
+        outs, lses = view_out(named["out"]), view_lse(named["lse"])
+        bound = call.bound(named)
         outs[...], lses[...] = 0, -np.inf  # of queries that no sequence has
         for s in bound.sequences:
             at, by = (s.item, slice(None), s.q), (s.item, slice(None), s.k)
             parts = queries[at], keys[by], values[by]
-            outs[at], lses[at] = attend(*parts, problem, bound.extras(s), bound.sink, bound.draw(s))
+            outs[at], lses[at] = attend(*parts, problem.params, bound.extras(s), bound.sink, bound.draw(s))
 
     return work
 
 
 def attend(
-    q: Array, k: Array, v: Array, problem: Problem, extras: Extras, sink: Array | None, draw: Draw
+    q: Array, k: Array, v: Array, params: AttentionParams, extras: Extras, sink: Array | None, draw: Draw
 ) -> tuple[Array, Array]:
     """Attention of one sequence.
 
@@ -45,7 +45,7 @@ def attend(
         q: ``[heads, queries, dim]``.
         k: ``[kv_heads, keys, dim]``.
         v: ``[kv_heads, keys, dim_v]``.
-        problem: Settings and heads.
+        params: What decides a score.
         extras: What is added to the scores.
         sink: ``[heads]``.
         draw: Which numbers the dropout takes.
@@ -53,7 +53,7 @@ def attend(
     Returns:
         ``[heads, queries, dim_v]`` and the log-sum-exps ``[heads, queries]``, in f32 or f64.
     """
-    params, work = problem.params, work_dtype(q.dtype)
+    work = work_dtype(q.dtype)
     heads, queries, _ = q.shape
     kv_heads, count, dim_v = v.shape
     group = heads // kv_heads

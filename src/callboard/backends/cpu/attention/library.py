@@ -6,11 +6,12 @@ from typing import Any, ClassVar
 from callboard.backends.cpu.attention.backward import backward
 from callboard.backends.cpu.attention.forward import forward
 from callboard.backends.cpu.attention.merging import merge
+from callboard.backends.cpu.attention.paged import append, copy, paged_forward
 from callboard.backends.cpu.stream import CpuStream
 from callboard.core.backend import Status
 from callboard.core.library import Entry, Library
 from callboard.core.op import Op
-from callboard.kernel.attention import Backward, BackwardBias, Forward, Merge
+from callboard.kernel.attention import Backward, BackwardBias, Forward, Merge, PageAppend, PageCopy, PagedForward
 
 __all__ = ["CpuAttention"]
 
@@ -44,4 +45,7 @@ class CpuAttention(Library):
         Backward: entry(backward),
         BackwardBias: entry(backward),
         Merge: entry(merge),
+        PagedForward: entry(paged_forward),
+        PageAppend: entry(append),
+        PageCopy: entry(copy),
     }
