@@ -13,7 +13,7 @@ from callboard.kernel.blas.checks import refuse
 
 __all__ = ["MOST_PARTS", "Merge"]
 
-MOST_PARTS = 64
+MOST_PARTS = 32
 """Partial results that one call merges."""
 
 
@@ -21,7 +21,7 @@ class Merge(Op[FlashAttnActor, AttentionResult], tag="attention.merge"):
     """Attention over all keys from results over parts of them, by their log-sum-exps.
 
     Args:
-        outs: Results of ``attention.forward`` for the same queries, 1 to 64, of one shape and dtype; f16, bf16, f32 or
+        outs: Results of ``attention.forward`` for the same queries, 1 to 32, of one shape and dtype; f16, bf16, f32 or
             f64. A sink is given to one of the parts only.
         lses: Theirs, in the same order.
         out: Shape and dtype of one of ``outs``; a new row-major array when None.
