@@ -45,7 +45,7 @@ class Request(NamedTuple):
     """So many new tokens of a sequence; their ids, where its pages may be shared."""
 
     sequence: int
-    count: int
+    new: int
     tokens: tuple[int, ...] | None = None
 
 
@@ -191,9 +191,9 @@ class BlockPool:
         needed = 0
         for request in wanted:
             held = self._idle(request.sequence)
-            if request.count < 0 or (request.tokens is not None and len(request.tokens) != request.count):
-                raise ShapeError(f"sequence {request.sequence}: count is {request.count}, tokens are {request.tokens}")
-            needed += self._needs(held, request.count)
+            if request.new < 0 or (request.tokens is not None and len(request.tokens) != request.new):
+                raise ShapeError(f"sequence {request.sequence}: count is {request.new}, tokens are {request.tokens}")
+            needed += self._needs(held, request.new)
         if len({request.sequence for request in wanted}) < len(wanted):
             raise ShapeError(f"sequences are {[r.sequence for r in wanted]}; one is named twice")
         if needed > self.available:
@@ -209,11 +209,11 @@ class BlockPool:
             held = self._held[request.sequence]
             held.busy = True
             before.append((list(held.blocks), held.length))
-            if request.count and held.length % size:
+            if request.new and held.length % size:
                 self._own_last(held, copies)  # sources stay this sequence's, too, until commit
-            while len(held.blocks) * size < held.length + request.count:
+            while len(held.blocks) * size < held.length + request.new:
                 held.blocks.append(self._new())
-            places = range(held.length, held.length + request.count)
+            places = range(held.length, held.length + request.new)
             slots += [held.blocks[at // size] * size + at % size for at in places]
         self._copies += len(copies)
         return Extension(wanted, slots, copies, before)
@@ -224,8 +224,8 @@ class BlockPool:
         for request in extension.requests:
             held = self._held[request.sequence]
             held.busy = False
-            held.length += request.count
-            if request.tokens is None and request.count:
+            held.length += request.new
+            if request.tokens is None and request.new:
                 held.known, held.rest = False, []
             if not held.known:
                 continue

@@ -182,7 +182,7 @@ class PagedKvCache(Generic[Mode]):
         padded = np.zeros((len(tables), width), np.int32)
         for row, table in zip(padded, tables, strict=True):
             row[: len(table)] = table
-        counts = [request.count for request in extension.requests]
+        counts = [request.new for request in extension.requests]
         lengths = [length + count for (_, length), count in zip(extension.before, counts, strict=True)]
         placed = (
             self._put(np.array(extension.slots, np.int64)),

@@ -37,7 +37,7 @@ class KvStep(Generic[Mode]):
         layers: int,
         ended: Callable[[Extension, bool], None],
     ) -> None:
-        self.counts = tuple(request.count for request in extension.requests)
+        self.counts = tuple(request.new for request in extension.requests)
         self.slots, self.block_tables, self.seqlens_k, self.cu_seqlens_q = tables
         self._submit = submit
         self._pages = pages
