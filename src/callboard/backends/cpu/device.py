@@ -32,6 +32,7 @@ ends the process when it is touched."""
 LIBRARIES = LibraryTable(
     "callboard.backends.cpu",
     array="CpuArray",
+    attention="CpuAttention",
     blas="CpuBlas",
     blas_lt="CpuBlasLt",
     collective="CpuCollective",

@@ -20,6 +20,7 @@ __all__ = ["CudaBackend"]
 LIBRARIES = LibraryTable(
     "callboard.backends.cuda",
     array="CudaArray",
+    attention="CudaAttention",
     blas="CudaBlas",
     blas_lt="CudaBlasLt",
     collective="CudaCollective",

@@ -23,6 +23,7 @@ from callboard.kernel.memory import Copy, Empty, Fill
 if TYPE_CHECKING:
     from callboard.arrays.namespace import Namespace
     from callboard.kernel.array.api import ArrayApi
+    from callboard.kernel.attention.api import AttentionApi
     from callboard.kernel.blas.api import BlasApi
     from callboard.kernel.blas_lt.api import BlasLtApi
     from callboard.kernel.collective.api import CollectiveApi
@@ -60,6 +61,7 @@ class DeviceApi(Generic[Mode]):
 
     Attributes:
         array: Arrays of host values; elements converted, gathered, scattered.
+        attention: Attention, its gradients, keys and values in pages.
         blas: BLAS ops.
         blas_lt: Fused matrix products, fp8.
         collective: One rank's part of collectives; :class:`callboard.World` has them whole.
@@ -81,6 +83,7 @@ class DeviceApi(Generic[Mode]):
 
     if TYPE_CHECKING:
         array: ArrayApi[Mode]
+        attention: AttentionApi[Mode]
         blas: BlasApi[Mode]
         blas_lt: BlasLtApi[Mode]
         collective: CollectiveApi[Mode]
