@@ -7,6 +7,11 @@ from callboard.backends.cuda.dnn import (
     conv,
     dropout,
     layer_norm,
+    rope,
+    losses,
+    embedding,
+    top_k,
+    lrn,
     pooling,
     rope,
     softmax,
@@ -31,6 +36,11 @@ FAMILIES = (
     rope,
     softmax,
 )
+    losses,
+    embedding,
+    top_k,
+    lrn,
+)  # fmt: skip
 """Modules with a ``TABLE``: the :class:`~callboard.core.library.Entry` of each of their ops.
 
 The plan of an entry is made by ``plan(library, op)`` on the helper thread. It is called with the stream and what the
