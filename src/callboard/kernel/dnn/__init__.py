@@ -6,8 +6,24 @@ their tags are known when the package is imported.
 
 from callboard.kernel.dnn.actor import CudnnActor
 from callboard.kernel.dnn.pooling import AvgPool
+from callboard.kernel.dnn.rnn import (
+    RnnBackward,
+    RnnForward,
+    RnnForwardTraining,
+    RnnGradients,
+    RnnOutput,
+    RnnParams,
+    RnnTrained,
+)
 
 __all__ = [
     "AvgPool",
     "CudnnActor",
+    "RnnBackward",
+    "RnnForward",
+    "RnnForwardTraining",
+    "RnnGradients",
+    "RnnOutput",
+    "RnnParams",
+    "RnnTrained",
 ]

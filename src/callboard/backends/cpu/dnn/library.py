@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from callboard.backends.cpu.dnn import pooling
+from callboard.backends.cpu.dnn import pooling, rnn
 from callboard.backends.cpu.stream import CpuStream
 from callboard.core.backend import Status
 from callboard.core.library import Library
@@ -12,6 +12,7 @@ __all__ = ["CpuDnn"]
 
 FAMILIES = (
     pooling,
+    rnn,
 )  # fmt: skip
 """Modules with a ``TABLE``: the :class:`~callboard.core.library.Entry` of each of their ops.
 
