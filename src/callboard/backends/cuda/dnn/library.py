@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, ClassVar
 
-from callboard.backends.cuda.dnn import pooling
+from callboard.backends.cuda.dnn import pooling, rnn
 from callboard.backends.cuda.dnn.legacy import Cudnn
 from callboard.backends.cuda.stream import CudaStream
 from callboard.backends.cuda.workspace import Workspace
@@ -15,6 +15,7 @@ __all__ = ["CudaDnn"]
 
 FAMILIES = (
     pooling,
+    rnn,
 )  # fmt: skip
 """Modules with a ``TABLE``: the :class:`~callboard.core.library.Entry` of each of their ops.
 

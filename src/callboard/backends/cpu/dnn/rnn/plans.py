@@ -235,7 +235,7 @@ def _carver(raw: Array, dtype: Any) -> Make:
         nonlocal at
         kind = np.dtype(dtype if other is None else other)
         nbytes = math.prod(shape) * kind.itemsize
-        found = raw[at : at + nbytes].view(kind).reshape(shape)
+        found: Array = raw[at : at + nbytes].view(kind).reshape(shape)
         at += -(-nbytes // ALIGNED) * ALIGNED
         return found
 
