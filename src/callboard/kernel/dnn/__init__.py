@@ -38,6 +38,15 @@ from callboard.kernel.dnn.pooling import AvgPool
 from callboard.kernel.dnn.rope import Rope, RopeBackward
 from callboard.kernel.dnn.softmax import LogSoftmax, LogSoftmaxBackward, Softmax, SoftmaxBackward
 from callboard.kernel.dnn.top_k import Largest, TopK, TopKBackward
+from callboard.kernel.dnn.rnn import (
+    RnnBackward,
+    RnnForward,
+    RnnForwardTraining,
+    RnnGradients,
+    RnnOutput,
+    RnnParams,
+    RnnTrained,
+)
 
 __all__ = [
     "Activation",
@@ -88,4 +97,11 @@ __all__ = [
     "SoftmaxBackward",
     "TopK",
     "TopKBackward",
+    "RnnBackward",
+    "RnnForward",
+    "RnnForwardTraining",
+    "RnnGradients",
+    "RnnOutput",
+    "RnnParams",
+    "RnnTrained",
 ]

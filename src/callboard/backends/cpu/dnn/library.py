@@ -17,6 +17,7 @@ from callboard.backends.cpu.dnn import (
     softmax,
     top_k,
 )
+from callboard.backends.cpu.dnn import pooling, rnn
 from callboard.backends.cpu.stream import CpuStream
 from callboard.core.backend import Status
 from callboard.core.library import Library
@@ -37,6 +38,8 @@ FAMILIES = (
     softmax,
     top_k,
 )
+    rnn,
+)  # fmt: skip
 """Modules with a ``TABLE``: the :class:`~callboard.core.library.Entry` of each of their ops.
 
 The plan of an entry is a function of what its launch is given, in the order in which the message declares it.

@@ -17,6 +17,7 @@ from callboard.backends.cuda.dnn import (
     softmax,
 )
 from callboard.backends.cuda.dnn.frontend import Frontend
+from callboard.backends.cuda.dnn import pooling, rnn
 from callboard.backends.cuda.dnn.legacy import Cudnn
 from callboard.backends.cuda.stream import CudaStream
 from callboard.backends.cuda.workspace import Workspace
@@ -40,6 +41,7 @@ FAMILIES = (
     embedding,
     top_k,
     lrn,
+    rnn,
 )  # fmt: skip
 """Modules with a ``TABLE``: the :class:`~callboard.core.library.Entry` of each of their ops.
 
