@@ -35,9 +35,6 @@ from callboard.kernel.dnn.layer_norm import (
 from callboard.kernel.dnn.losses import CrossEntropy, CrossEntropyBackward, CrossEntropyLoss, Mse, MseBackward
 from callboard.kernel.dnn.lrn import Lrn, LrnBackward
 from callboard.kernel.dnn.pooling import AvgPool
-from callboard.kernel.dnn.rope import Rope, RopeBackward
-from callboard.kernel.dnn.softmax import LogSoftmax, LogSoftmaxBackward, Softmax, SoftmaxBackward
-from callboard.kernel.dnn.top_k import Largest, TopK, TopKBackward
 from callboard.kernel.dnn.rnn import (
     RnnBackward,
     RnnForward,
@@ -47,6 +44,9 @@ from callboard.kernel.dnn.rnn import (
     RnnParams,
     RnnTrained,
 )
+from callboard.kernel.dnn.rope import Rope, RopeBackward
+from callboard.kernel.dnn.softmax import LogSoftmax, LogSoftmaxBackward, Softmax, SoftmaxBackward
+from callboard.kernel.dnn.top_k import Largest, TopK, TopKBackward
 
 __all__ = [
     "Activation",
@@ -91,12 +91,6 @@ __all__ = [
     "RmsNormBackward",
     "RmsNormTraining",
     "RmsNormalised",
-    "Rope",
-    "RopeBackward",
-    "Softmax",
-    "SoftmaxBackward",
-    "TopK",
-    "TopKBackward",
     "RnnBackward",
     "RnnForward",
     "RnnForwardTraining",
@@ -104,4 +98,10 @@ __all__ = [
     "RnnOutput",
     "RnnParams",
     "RnnTrained",
+    "Rope",
+    "RopeBackward",
+    "Softmax",
+    "SoftmaxBackward",
+    "TopK",
+    "TopKBackward",
 ]

@@ -7,9 +7,10 @@ Raised at the call, before anything is sent: ``TypeError`` (an operand or a sett
 """
 
 from collections.abc import Sequence
+from typing import Literal
 
 from callboard.core.mode import Mode
-from callboard.core.operand import ByValue, Number
+from callboard.core.operand import ByValue, Number, Whole
 from callboard.core.ref import GpuRef
 from callboard.kernel.api import Api, as_tuple
 from callboard.kernel.dnn.activations import Activation, ActivationBackward, ActivationKind
@@ -24,21 +25,21 @@ from callboard.kernel.dnn.channel_norms import (
     InstanceNormBackward,
     InstanceNormTraining,
 )
-from callboard.core.operand import Whole
 from callboard.kernel.dnn.checks import DataLayout, Extents, Padding
+from callboard.kernel.dnn.conv import Conv, ConvActivation, ConvBackwardData, ConvBackwardFilter, ConvTranspose
 from callboard.kernel.dnn.dropout import Dropout, DropoutBackward, DropoutMask
 from callboard.kernel.dnn.embedding import Embedding, EmbeddingBackward
 from callboard.kernel.dnn.layer_norm import (
     LayerNorm,
     LayerNormBackward,
     LayerNormTraining,
-    Normalised,
     NormGradients,
+    Normalised,
     RmsGradients,
     RmsNorm,
-    RmsNormalised,
     RmsNormBackward,
     RmsNormTraining,
+    RmsNormalised,
 )
 from callboard.kernel.dnn.losses import (
     CrossEntropy,
@@ -50,9 +51,6 @@ from callboard.kernel.dnn.losses import (
 )
 from callboard.kernel.dnn.lrn import Lrn, LrnBackward
 from callboard.kernel.dnn.pooling import AvgPool
-from callboard.kernel.dnn.rope import Rope, RopeBackward
-from callboard.kernel.dnn.softmax import LogSoftmax, LogSoftmaxBackward, Softmax, SoftmaxBackward
-from callboard.kernel.dnn.top_k import Largest, TopK, TopKBackward
 from callboard.kernel.dnn.rnn.messages import (
     RnnAlgorithm,
     RnnBackward,
@@ -64,6 +62,9 @@ from callboard.kernel.dnn.rnn.messages import (
     RnnTrained,
 )
 from callboard.kernel.dnn.rnn.params import RnnParams
+from callboard.kernel.dnn.rope import Rope, RopeBackward
+from callboard.kernel.dnn.softmax import LogSoftmax, LogSoftmaxBackward, Softmax, SoftmaxBackward
+from callboard.kernel.dnn.top_k import Largest, TopK, TopKBackward
 
 __all__ = ["DnnApi"]
 
@@ -325,6 +326,154 @@ class DnnApi(Api[Mode]):
                 dscale=dscale,
                 dbias=dbias,
                 groups=groups,
+            )
+        )
+        return answer
+
+    def conv(
+        self,
+        x: GpuRef[Mode],
+        w: GpuRef[Mode],
+        *,
+        stride: Extents = 1,
+        padding: Padding = 0,
+        dilation: Extents = 1,
+        groups: int = 1,
+        layout: DataLayout = "NCHW",
+        tf32: bool = False,
+        deterministic: bool = False,
+        autotune: bool = False,
+        out: GpuRef[Mode] | None = None,
+        bias: GpuRef[Mode] | None = None,
+        residual: GpuRef[Mode] | None = None,
+        activation: ConvActivation | None = None,
+        scale: float | None = None,
+        out_dtype: Literal["f32", "i8"] | None = None,
+    ) -> GpuRef[Mode]:
+        """``activation(conv(x, w) + bias + residual)``."""
+        answer: GpuRef[Mode] = self._submit(
+            Conv(
+                stride=stride,
+                padding=padding,
+                dilation=dilation,
+                groups=groups,
+                layout=layout,
+                tf32=tf32,
+                deterministic=deterministic,
+                autotune=autotune,
+                x=x,
+                w=w,
+                out=out,
+                bias=bias,
+                residual=residual,
+                activation=activation,
+                scale=scale,
+                out_dtype=out_dtype,
+            )
+        )
+        return answer
+
+    def conv_backward_data(
+        self,
+        dy: GpuRef[Mode],
+        w: GpuRef[Mode],
+        shape: Sequence[int],
+        *,
+        stride: Extents = 1,
+        padding: Padding = 0,
+        dilation: Extents = 1,
+        groups: int = 1,
+        layout: DataLayout = "NCHW",
+        tf32: bool = False,
+        deterministic: bool = False,
+        autotune: bool = False,
+        out: GpuRef[Mode] | None = None,
+    ) -> GpuRef[Mode]:
+        """Gradient of a convolution by its image."""
+        answer: GpuRef[Mode] = self._submit(
+            ConvBackwardData(
+                stride=stride,
+                padding=padding,
+                dilation=dilation,
+                groups=groups,
+                layout=layout,
+                tf32=tf32,
+                deterministic=deterministic,
+                autotune=autotune,
+                dy=dy,
+                w=w,
+                shape=as_tuple("shape", shape),
+                out=out,
+            )
+        )
+        return answer
+
+    def conv_backward_filter(
+        self,
+        x: GpuRef[Mode],
+        dy: GpuRef[Mode],
+        shape: Sequence[int],
+        *,
+        stride: Extents = 1,
+        padding: Padding = 0,
+        dilation: Extents = 1,
+        groups: int = 1,
+        layout: DataLayout = "NCHW",
+        tf32: bool = False,
+        deterministic: bool = False,
+        autotune: bool = False,
+        out: GpuRef[Mode] | None = None,
+    ) -> GpuRef[Mode]:
+        """Gradient of a convolution by its filter."""
+        answer: GpuRef[Mode] = self._submit(
+            ConvBackwardFilter(
+                stride=stride,
+                padding=padding,
+                dilation=dilation,
+                groups=groups,
+                layout=layout,
+                tf32=tf32,
+                deterministic=deterministic,
+                autotune=autotune,
+                x=x,
+                dy=dy,
+                shape=as_tuple("shape", shape),
+                out=out,
+            )
+        )
+        return answer
+
+    def conv_transpose(
+        self,
+        x: GpuRef[Mode],
+        w: GpuRef[Mode],
+        *,
+        stride: Extents = 1,
+        padding: Padding = 0,
+        dilation: Extents = 1,
+        groups: int = 1,
+        layout: DataLayout = "NCHW",
+        tf32: bool = False,
+        deterministic: bool = False,
+        autotune: bool = False,
+        out: GpuRef[Mode] | None = None,
+        output_padding: Extents = 0,
+    ) -> GpuRef[Mode]:
+        """The transposed convolution, also called deconvolution: what a convolution's gradient does to ``x``."""
+        answer: GpuRef[Mode] = self._submit(
+            ConvTranspose(
+                stride=stride,
+                padding=padding,
+                dilation=dilation,
+                groups=groups,
+                layout=layout,
+                tf32=tf32,
+                deterministic=deterministic,
+                autotune=autotune,
+                x=x,
+                w=w,
+                out=out,
+                output_padding=output_padding,
             )
         )
         return answer
@@ -654,6 +803,139 @@ class DnnApi(Api[Mode]):
         )
         return answer
 
+    def rnn_forward(
+        self,
+        x: GpuRef[Mode],
+        weights: GpuRef[Mode],
+        params: RnnParams,
+        *,
+        hx: GpuRef[Mode] | None = None,
+        cx: GpuRef[Mode] | None = None,
+        lengths: Sequence[Whole] | None = None,
+        layout: RnnLayout = "seq_major",
+        tf32: bool = False,
+        algorithm: RnnAlgorithm = "standard",
+        max_length: int = 0,
+        y: GpuRef[Mode] | None = None,
+        h_n: GpuRef[Mode] | None = None,
+        c_n: GpuRef[Mode] | None = None,
+    ) -> RnnOutput[Mode]:
+        """What a recurrent network says of a batch of sequences: inference."""
+        answer: RnnOutput[Mode] = self._submit(
+            RnnForward(
+                x=x,
+                weights=weights,
+                params=params,
+                hx=hx,
+                cx=cx,
+                lengths=as_tuple("lengths", lengths),
+                layout=layout,
+                tf32=tf32,
+                algorithm=algorithm,
+                max_length=max_length,
+                y=y,
+                h_n=h_n,
+                c_n=c_n,
+            )
+        )
+        return answer
+
+    def rnn_forward_training(
+        self,
+        x: GpuRef[Mode],
+        weights: GpuRef[Mode],
+        params: RnnParams,
+        *,
+        hx: GpuRef[Mode] | None = None,
+        cx: GpuRef[Mode] | None = None,
+        lengths: Sequence[Whole] | None = None,
+        layout: RnnLayout = "seq_major",
+        tf32: bool = False,
+        algorithm: RnnAlgorithm = "standard",
+        max_length: int = 0,
+        dropout: float = 0.0,
+        y: GpuRef[Mode] | None = None,
+        h_n: GpuRef[Mode] | None = None,
+        c_n: GpuRef[Mode] | None = None,
+        reserve: GpuRef[Mode] | None = None,
+        seed: Whole = 0,
+        offset: Whole = 0,
+    ) -> RnnTrained[Mode]:
+        """What a recurrent network says, with dropout between its layers and a reserve for the backward pass."""
+        answer: RnnTrained[Mode] = self._submit(
+            RnnForwardTraining(
+                x=x,
+                weights=weights,
+                params=params,
+                hx=hx,
+                cx=cx,
+                lengths=as_tuple("lengths", lengths),
+                layout=layout,
+                tf32=tf32,
+                algorithm=algorithm,
+                max_length=max_length,
+                dropout=dropout,
+                y=y,
+                h_n=h_n,
+                c_n=c_n,
+                reserve=reserve,
+                seed=seed,
+                offset=offset,
+            )
+        )
+        return answer
+
+    def rnn_backward(
+        self,
+        x: GpuRef[Mode],
+        weights: GpuRef[Mode],
+        params: RnnParams,
+        y: GpuRef[Mode],
+        reserve: GpuRef[Mode],
+        *,
+        hx: GpuRef[Mode] | None = None,
+        cx: GpuRef[Mode] | None = None,
+        lengths: Sequence[Whole] | None = None,
+        layout: RnnLayout = "seq_major",
+        tf32: bool = False,
+        algorithm: RnnAlgorithm = "standard",
+        max_length: int = 0,
+        dropout: float = 0.0,
+        dy: GpuRef[Mode] | None = None,
+        dh_n: GpuRef[Mode] | None = None,
+        dc_n: GpuRef[Mode] | None = None,
+        dx: GpuRef[Mode] | None = None,
+        dweights: GpuRef[Mode] | None = None,
+        dhx: GpuRef[Mode] | None = None,
+        dcx: GpuRef[Mode] | None = None,
+    ) -> RnnGradients[Mode]:
+        """The gradients of a training pass, by backpropagation through time."""
+        answer: RnnGradients[Mode] = self._submit(
+            RnnBackward(
+                x=x,
+                weights=weights,
+                params=params,
+                hx=hx,
+                cx=cx,
+                lengths=as_tuple("lengths", lengths),
+                layout=layout,
+                tf32=tf32,
+                algorithm=algorithm,
+                max_length=max_length,
+                dropout=dropout,
+                y=y,
+                reserve=reserve,
+                dy=dy,
+                dh_n=dh_n,
+                dc_n=dc_n,
+                dx=dx,
+                dweights=dweights,
+                dhx=dhx,
+                dcx=dcx,
+            )
+        )
+        return answer
+
     def rope(
         self,
         x: GpuRef[Mode],
@@ -738,121 +1020,5 @@ class DnnApi(Api[Mode]):
         """The gradient of :class:`TopK` by ``x``: ``dx`` is ``dvalues`` where the elements were, 0 elsewhere."""
         answer: GpuRef[Mode] = self._submit(
             TopKBackward(dvalues=dvalues, indices=indices, extent=extent, axis=axis, dx=dx)
-    def rnn_forward(
-        weights: GpuRef[Mode],
-        params: RnnParams,
-        hx: GpuRef[Mode] | None = None,
-        cx: GpuRef[Mode] | None = None,
-        lengths: Sequence[Whole] | None = None,
-        layout: RnnLayout = "seq_major",
-        tf32: bool = False,
-        algorithm: RnnAlgorithm = "standard",
-        max_length: int = 0,
-        y: GpuRef[Mode] | None = None,
-        h_n: GpuRef[Mode] | None = None,
-        c_n: GpuRef[Mode] | None = None,
-    ) -> RnnOutput[Mode]:
-        """What a recurrent network says of a batch of sequences: inference."""
-        answer: RnnOutput[Mode] = self._submit(
-            RnnForward(
-                x=x,
-                weights=weights,
-                params=params,
-                hx=hx,
-                cx=cx,
-                lengths=as_tuple("lengths", lengths),
-                layout=layout,
-                tf32=tf32,
-                algorithm=algorithm,
-                max_length=max_length,
-                y=y,
-                h_n=h_n,
-                c_n=c_n,
-            )
-
-    def rnn_forward_training(
-        weights: GpuRef[Mode],
-        params: RnnParams,
-        hx: GpuRef[Mode] | None = None,
-        cx: GpuRef[Mode] | None = None,
-        lengths: Sequence[Whole] | None = None,
-        layout: RnnLayout = "seq_major",
-        tf32: bool = False,
-        algorithm: RnnAlgorithm = "standard",
-        max_length: int = 0,
-        dropout: float = 0.0,
-        y: GpuRef[Mode] | None = None,
-        h_n: GpuRef[Mode] | None = None,
-        c_n: GpuRef[Mode] | None = None,
-        reserve: GpuRef[Mode] | None = None,
-        seed: Whole = 0,
-        offset: Whole = 0,
-    ) -> RnnTrained[Mode]:
-        """What a recurrent network says, with dropout between its layers and a reserve for the backward pass."""
-        answer: RnnTrained[Mode] = self._submit(
-            RnnForwardTraining(
-                x=x,
-                weights=weights,
-                params=params,
-                hx=hx,
-                cx=cx,
-                lengths=as_tuple("lengths", lengths),
-                layout=layout,
-                tf32=tf32,
-                algorithm=algorithm,
-                max_length=max_length,
-                dropout=dropout,
-                y=y,
-                h_n=h_n,
-                c_n=c_n,
-                reserve=reserve,
-                seed=seed,
-                offset=offset,
-            )
-
-    def rnn_backward(
-        weights: GpuRef[Mode],
-        params: RnnParams,
-        y: GpuRef[Mode],
-        reserve: GpuRef[Mode],
-        hx: GpuRef[Mode] | None = None,
-        cx: GpuRef[Mode] | None = None,
-        lengths: Sequence[Whole] | None = None,
-        layout: RnnLayout = "seq_major",
-        tf32: bool = False,
-        algorithm: RnnAlgorithm = "standard",
-        max_length: int = 0,
-        dropout: float = 0.0,
-        dy: GpuRef[Mode] | None = None,
-        dh_n: GpuRef[Mode] | None = None,
-        dc_n: GpuRef[Mode] | None = None,
-        dweights: GpuRef[Mode] | None = None,
-        dhx: GpuRef[Mode] | None = None,
-        dcx: GpuRef[Mode] | None = None,
-    ) -> RnnGradients[Mode]:
-        """The gradients of a training pass, by backpropagation through time."""
-        answer: RnnGradients[Mode] = self._submit(
-            RnnBackward(
-                x=x,
-                weights=weights,
-                params=params,
-                hx=hx,
-                cx=cx,
-                lengths=as_tuple("lengths", lengths),
-                layout=layout,
-                tf32=tf32,
-                algorithm=algorithm,
-                max_length=max_length,
-                dropout=dropout,
-                y=y,
-                reserve=reserve,
-                dy=dy,
-                dh_n=dh_n,
-                dc_n=dc_n,
-                dx=dx,
-                dweights=dweights,
-                dhx=dhx,
-                dcx=dcx,
-            )
         )
         return answer

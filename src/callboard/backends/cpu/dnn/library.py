@@ -13,11 +13,11 @@ from callboard.backends.cpu.dnn import (
     losses,
     lrn,
     pooling,
+    rnn,
     rope,
     softmax,
     top_k,
 )
-from callboard.backends.cpu.dnn import pooling, rnn
 from callboard.backends.cpu.stream import CpuStream
 from callboard.core.backend import Status
 from callboard.core.library import Library
@@ -34,12 +34,11 @@ FAMILIES = (
     losses,
     lrn,
     pooling,
+    rnn,
     rope,
     softmax,
     top_k,
 )
-    rnn,
-)  # fmt: skip
 """Modules with a ``TABLE``: the :class:`~callboard.core.library.Entry` of each of their ops.
 
 The plan of an entry is a function of what its launch is given, in the order in which the message declares it.

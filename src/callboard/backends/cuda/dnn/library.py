@@ -6,18 +6,17 @@ from callboard.backends.cuda.dnn import (
     activations,
     conv,
     dropout,
-    layer_norm,
-    rope,
-    losses,
     embedding,
-    top_k,
+    layer_norm,
+    losses,
     lrn,
     pooling,
+    rnn,
     rope,
     softmax,
+    top_k,
 )
 from callboard.backends.cuda.dnn.frontend import Frontend
-from callboard.backends.cuda.dnn import pooling, rnn
 from callboard.backends.cuda.dnn.legacy import Cudnn
 from callboard.backends.cuda.stream import CudaStream
 from callboard.backends.cuda.workspace import Workspace
@@ -32,17 +31,16 @@ FAMILIES = (
     activations,
     conv,
     dropout,
+    embedding,
     layer_norm,
+    losses,
+    lrn,
     pooling,
+    rnn,
     rope,
     softmax,
-)
-    losses,
-    embedding,
     top_k,
-    lrn,
-    rnn,
-)  # fmt: skip
+)
 """Modules with a ``TABLE``: the :class:`~callboard.core.library.Entry` of each of their ops.
 
 The plan of an entry is made by ``plan(library, op)`` on the helper thread. It is called with the stream and what the

@@ -33,11 +33,6 @@ from callboard.kernel.recording import recorder
 
 __all__ = ["OpPort", "request_key"]
 
-request_key: contextvars.ContextVar[str | None] = contextvars.ContextVar("callboard_request_key", default=None)
-"""Key of the request that ops are called for; see :func:`callboard.request_key`."""
-
-OWN = tuple(f"callboard.{name}" for name in ("core.", "device.", "kernel.", "multi_device.", "_blocking", "sync"))
-"""Modules that call for a user: not where an op was made."""
 
 _entry = tuple.__new__  # a NamedTuple's own constructor costs twice as much
 _ids = itertools.count(1)  # ops and buffers of this process; never reused
