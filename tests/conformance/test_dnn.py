@@ -62,6 +62,9 @@ CASES: dict[type[Any], Callable[[Any], Any]] = {
     ),
     dnn.TopK: lambda s: dnn.TopK(x=rows(s), k=3),
     dnn.TopKBackward: lambda s: dnn.TopKBackward(dvalues=rows(s), indices=distinct(s), extent=9),
+    dnn.RnnForward: lambda s: dnn.RnnForward(**recurrent(s)),
+    dnn.RnnForwardTraining: lambda s: dnn.RnnForwardTraining(**recurrent(s)),
+    dnn.RnnBackward: lambda s: trained(s),
 }
 
 
@@ -96,6 +99,18 @@ def classes(session: Any) -> Any:
 
 def distinct(session: Any) -> Any:
     return session.put(np.tile(np.arange(8), (6, 1)))
+
+
+def recurrent(session: Any) -> dict[str, Any]:
+    params = dnn.RnnParams("lstm", 8, 16)
+    weights = session.put(drawn(4, (params.weight_size,), "f32"))
+    return {"x": session.put(drawn(3, (5, 2, 8), "f32")), "weights": weights, "params": params}
+
+
+def trained(session: Any) -> Any:
+    given = recurrent(session)
+    made = session.submit(dnn.RnnForwardTraining(**given))
+    return dnn.RnnBackward(**given, y=made.y, reserve=made.reserve, dy=made.y)
 
 
 @pytest.mark.parametrize("op", sorted({c for t, c in OPS.items() if t.startswith("dnn.")}, key=lambda c: c.__name__))

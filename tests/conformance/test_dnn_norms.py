@@ -112,9 +112,7 @@ def test_running_statistics_and_inference(session: Any, dtype: str) -> None:
     given = session.put(x)
     for momentum in (1.0, 0.25):
         torch.nn.functional.batch_norm(torch.tensor(wide(x)), *running, None, None, True, momentum)
-        session.submit(
-            dnn.BatchNormTraining(x=given, running_mean=mean, running_variance=variance, momentum=momentum)
-        )
+        session.submit(dnn.BatchNormTraining(x=given, running_mean=mean, running_variance=variance, momentum=momentum))
     for got, want in zip((mean, variance), running, strict=True):
         near(session.get(got), want.numpy(), "f64" if dtype == "f64" else "f32", 280, 8)
     got = session.submit(dnn.BatchNorm(x=given, mean=mean, variance=variance, scale=session.put(scale), epsilon=0.1))

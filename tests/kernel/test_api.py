@@ -27,6 +27,7 @@ from callboard.kernel.blas.api import BlasApi
 from callboard.kernel.blas_lt.api import BlasLtApi
 from callboard.kernel.cub.api import CubApi
 from callboard.kernel.dnn.api import DnnApi
+from callboard.kernel.dnn.rnn import RnnParams
 from callboard.kernel.memory import Empty
 from callboard.kernel.solver.api import SolverApi
 from callboard.kernel.sparse import BsrRef, CsrRef
@@ -87,9 +88,24 @@ SETTINGS: dict[str, dict[str, Any]] = {
     },
     "cub.arg_reduce": {"operation": "min"},
     "dnn": {
-        "window": (2, 2), "stride": 2, "padding": ((0, 1), 1), "layout": "NHWC", "kind": "elu", "reduction": "sum",
-        "rows": 9, "extent": 9, "shape": (2, 2), "label_smoothing": 0.5, "probability": 0.25,
+        "window": (2, 2),
+        "stride": 2,
+        "padding": ((0, 1), 1),
+        "layout": "NHWC",
+        "kind": "elu",
+        "reduction": "sum",
+        "rows": 9,
+        "extent": 9,
+        "shape": (2, 2),
+        "label_smoothing": 0.5,
+        "probability": 0.25,
+        "dropout": 0.5,
+        "max_length": 4,
     },  # fmt: skip
+    **{
+        f"dnn.rnn_{name}": {"params": RnnParams("gru", 2, 3), "layout": "packed", "algorithm": "persist_static"}
+        for name in ("forward", "forward_training", "backward")
+    },
     "solver": {
         "columns": 2,
         "high": 2.0,
@@ -126,7 +142,8 @@ def other_value(tag: str, name: str, default: Any) -> Any:
         settings = SETTINGS[tag.partition(".")[0]] | SETTINGS.get(tag, {})
         return settings.get(name, not default)
     if field.role is Role.SCALAR:
-        return 0.25 if float in field.takes else 3
+        number = 0.25 if float in field.takes else 3
+        return (number, number) if field.many else number
     if field.structs:
         return next(STRUCTS[cls] for cls in STRUCTS if cls in field.structs)
     return (ONE, ONE) if field.many else ONE

@@ -35,6 +35,15 @@ from callboard.kernel.dnn.layer_norm import (
 from callboard.kernel.dnn.losses import CrossEntropy, CrossEntropyBackward, CrossEntropyLoss, Mse, MseBackward
 from callboard.kernel.dnn.lrn import Lrn, LrnBackward
 from callboard.kernel.dnn.pooling import AvgPool
+from callboard.kernel.dnn.rnn import (
+    RnnBackward,
+    RnnForward,
+    RnnForwardTraining,
+    RnnGradients,
+    RnnOutput,
+    RnnParams,
+    RnnTrained,
+)
 from callboard.kernel.dnn.rope import Rope, RopeBackward
 from callboard.kernel.dnn.softmax import LogSoftmax, LogSoftmaxBackward, Softmax, SoftmaxBackward
 from callboard.kernel.dnn.top_k import Largest, TopK, TopKBackward
@@ -82,6 +91,13 @@ __all__ = [
     "RmsNormBackward",
     "RmsNormTraining",
     "RmsNormalised",
+    "RnnBackward",
+    "RnnForward",
+    "RnnForwardTraining",
+    "RnnGradients",
+    "RnnOutput",
+    "RnnParams",
+    "RnnTrained",
     "Rope",
     "RopeBackward",
     "Softmax",

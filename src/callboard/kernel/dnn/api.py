@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from callboard.core.mode import Mode
-from callboard.core.operand import ByValue, Number
+from callboard.core.operand import ByValue, Number, Whole
 from callboard.core.ref import GpuRef
 from callboard.kernel.api import Api, as_tuple
 from callboard.kernel.dnn.activations import Activation, ActivationBackward, ActivationKind
@@ -51,6 +51,17 @@ from callboard.kernel.dnn.losses import (
 )
 from callboard.kernel.dnn.lrn import Lrn, LrnBackward
 from callboard.kernel.dnn.pooling import AvgPool
+from callboard.kernel.dnn.rnn.messages import (
+    RnnAlgorithm,
+    RnnBackward,
+    RnnForward,
+    RnnForwardTraining,
+    RnnGradients,
+    RnnLayout,
+    RnnOutput,
+    RnnTrained,
+)
+from callboard.kernel.dnn.rnn.params import RnnParams
 from callboard.kernel.dnn.rope import Rope, RopeBackward
 from callboard.kernel.dnn.softmax import LogSoftmax, LogSoftmaxBackward, Softmax, SoftmaxBackward
 from callboard.kernel.dnn.top_k import Largest, TopK, TopKBackward
@@ -788,6 +799,139 @@ class DnnApi(Api[Mode]):
                 padding=padding,
                 count_include_pad=count_include_pad,
                 layout=layout,
+            )
+        )
+        return answer
+
+    def rnn_forward(
+        self,
+        x: GpuRef[Mode],
+        weights: GpuRef[Mode],
+        params: RnnParams,
+        *,
+        hx: GpuRef[Mode] | None = None,
+        cx: GpuRef[Mode] | None = None,
+        lengths: Sequence[Whole] | None = None,
+        layout: RnnLayout = "seq_major",
+        tf32: bool = False,
+        algorithm: RnnAlgorithm = "standard",
+        max_length: int = 0,
+        y: GpuRef[Mode] | None = None,
+        h_n: GpuRef[Mode] | None = None,
+        c_n: GpuRef[Mode] | None = None,
+    ) -> RnnOutput[Mode]:
+        """What a recurrent network says of a batch of sequences: inference."""
+        answer: RnnOutput[Mode] = self._submit(
+            RnnForward(
+                x=x,
+                weights=weights,
+                params=params,
+                hx=hx,
+                cx=cx,
+                lengths=as_tuple("lengths", lengths),
+                layout=layout,
+                tf32=tf32,
+                algorithm=algorithm,
+                max_length=max_length,
+                y=y,
+                h_n=h_n,
+                c_n=c_n,
+            )
+        )
+        return answer
+
+    def rnn_forward_training(
+        self,
+        x: GpuRef[Mode],
+        weights: GpuRef[Mode],
+        params: RnnParams,
+        *,
+        hx: GpuRef[Mode] | None = None,
+        cx: GpuRef[Mode] | None = None,
+        lengths: Sequence[Whole] | None = None,
+        layout: RnnLayout = "seq_major",
+        tf32: bool = False,
+        algorithm: RnnAlgorithm = "standard",
+        max_length: int = 0,
+        dropout: float = 0.0,
+        y: GpuRef[Mode] | None = None,
+        h_n: GpuRef[Mode] | None = None,
+        c_n: GpuRef[Mode] | None = None,
+        reserve: GpuRef[Mode] | None = None,
+        seed: Whole = 0,
+        offset: Whole = 0,
+    ) -> RnnTrained[Mode]:
+        """What a recurrent network says, with dropout between its layers and a reserve for the backward pass."""
+        answer: RnnTrained[Mode] = self._submit(
+            RnnForwardTraining(
+                x=x,
+                weights=weights,
+                params=params,
+                hx=hx,
+                cx=cx,
+                lengths=as_tuple("lengths", lengths),
+                layout=layout,
+                tf32=tf32,
+                algorithm=algorithm,
+                max_length=max_length,
+                dropout=dropout,
+                y=y,
+                h_n=h_n,
+                c_n=c_n,
+                reserve=reserve,
+                seed=seed,
+                offset=offset,
+            )
+        )
+        return answer
+
+    def rnn_backward(
+        self,
+        x: GpuRef[Mode],
+        weights: GpuRef[Mode],
+        params: RnnParams,
+        y: GpuRef[Mode],
+        reserve: GpuRef[Mode],
+        *,
+        hx: GpuRef[Mode] | None = None,
+        cx: GpuRef[Mode] | None = None,
+        lengths: Sequence[Whole] | None = None,
+        layout: RnnLayout = "seq_major",
+        tf32: bool = False,
+        algorithm: RnnAlgorithm = "standard",
+        max_length: int = 0,
+        dropout: float = 0.0,
+        dy: GpuRef[Mode] | None = None,
+        dh_n: GpuRef[Mode] | None = None,
+        dc_n: GpuRef[Mode] | None = None,
+        dx: GpuRef[Mode] | None = None,
+        dweights: GpuRef[Mode] | None = None,
+        dhx: GpuRef[Mode] | None = None,
+        dcx: GpuRef[Mode] | None = None,
+    ) -> RnnGradients[Mode]:
+        """The gradients of a training pass, by backpropagation through time."""
+        answer: RnnGradients[Mode] = self._submit(
+            RnnBackward(
+                x=x,
+                weights=weights,
+                params=params,
+                hx=hx,
+                cx=cx,
+                lengths=as_tuple("lengths", lengths),
+                layout=layout,
+                tf32=tf32,
+                algorithm=algorithm,
+                max_length=max_length,
+                dropout=dropout,
+                y=y,
+                reserve=reserve,
+                dy=dy,
+                dh_n=dh_n,
+                dc_n=dc_n,
+                dx=dx,
+                dweights=dweights,
+                dhx=dhx,
+                dcx=dcx,
             )
         )
         return answer

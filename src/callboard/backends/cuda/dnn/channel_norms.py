@@ -4,8 +4,18 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from callboard.backends.cuda.dnn.kernels import STORED, Launch, Steps, Work, aligned, arguments, divider_args, kernel
-from callboard.backends.cuda.dnn.kernels import made, types
+from callboard.backends.cuda.dnn.kernels import (
+    STORED,
+    Launch,
+    Steps,
+    Work,
+    aligned,
+    arguments,
+    divider_args,
+    kernel,
+    made,
+    types,
+)
 from callboard.backends.cuda.dnn.rows import moved_last, pack_of, row_shape
 from callboard.backends.cuda.launching import linear_grid
 from callboard.core.layout import Layout

@@ -26,8 +26,8 @@ __all__ = [
     "Launch",
     "Steps",
     "Work",
-    "arguments",
     "aligned",
+    "arguments",
     "divider_args",
     "kernel",
     "made",
@@ -39,6 +39,7 @@ STORED = {"f16": "Half", "bf16": "Brain", "f32": "float", "f64": "double"}
 
 Launch = Callable[[int], None]
 """Enqueues a kernel on a native stream, with what its arguments hold then."""
+
 
 class DividerArgs(ctypes.Structure):
     """``Divider`` of ``data/dnn.cuh``."""

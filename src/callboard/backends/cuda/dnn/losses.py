@@ -4,8 +4,18 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from callboard.backends.cuda.dnn.activations import Mapped
-from callboard.backends.cuda.dnn.kernels import STORED, Fault, Launch, Steps, Work, aligned, arguments, kernel
-from callboard.backends.cuda.dnn.kernels import made, types
+from callboard.backends.cuda.dnn.kernels import (
+    STORED,
+    Fault,
+    Launch,
+    Steps,
+    Work,
+    aligned,
+    arguments,
+    kernel,
+    made,
+    types,
+)
 from callboard.backends.cuda.dnn.rows import RowShape, RowsIn, RowsOut, moved_last, pack_of
 from callboard.backends.cuda.elementwise import reducing
 from callboard.backends.cuda.elementwise.mapping import MapPlan
@@ -144,7 +154,8 @@ def _of_no_items(library: "CudaDnn", op: CrossEntropy) -> Any:
         return Steps(library).work(_nothing)
     text = f"{op.x.dtype}({op.reduction}(x))"
     plan = reducing.reduce(
-        library, Reduce(expression=text, operands=(Placeholder(op.x.layout),), axes=None, out=Placeholder(loss))  # type: ignore[arg-type]
+        library,
+        Reduce(expression=text, operands=(Placeholder(op.x.layout),), axes=None, out=Placeholder(loss)),  # type: ignore[arg-type]
     )
     return lambda stream, x, target, weight, loss, log_sum: plan(stream, (x,), None, loss)
 
