@@ -101,7 +101,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "probability": 0.25,
         "dropout": 0.5,
         "max_length": 4,
-    },  # fmt: skip
+    },
     **{
         f"dnn.rnn_{name}": {"params": RnnParams("gru", 2, 3), "layout": "packed", "algorithm": "persist_static"}
         for name in ("forward", "forward_training", "backward")

@@ -10,13 +10,13 @@ from typing import Any, ClassVar, Literal, NamedTuple, get_args
 from callboard.core.dtype import DType
 from callboard.core.layout import layout_of
 from callboard.core.op import Op, Outputs
-from callboard.core.operand import ByValue, In, Out
+from callboard.core.operand import In, Out
 from callboard.core.ref import GpuRef
 from callboard.kernel.dnn.actor import CudnnActor
 from callboard.kernel.dnn.operands import FLOATS, accumulator, check_floats, check_like, refused
 from callboard.kernel.elementwise.program import Program, compiled
 
-__all__ = ["ACTIVATIONS", "Activation", "ActivationBackward", "ActivationKind", "Formula", "number_of", "program_of"]
+__all__ = ["ACTIVATIONS", "Activation", "ActivationBackward", "ActivationKind", "Formula", "numbers_of", "program_of"]
 
 ActivationKind = Literal[
     "relu",
@@ -113,14 +113,11 @@ class Activation(Op[CudnnActor, GpuRef], tag="dnn.activation"):
 
     x: In
     kind: ActivationKind
-    parameter: ByValue | None = None
+    parameter: float | None = None
     out: Out | None = None
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_parameter_of(self, self.kind, self.parameter)
-
     def infer(self) -> Outputs:
+        check_parameter_of(self, self.kind, self.parameter)
         return {"out": layout_of(check_floats(self, "x", self.x), self.x.shape)}
 
 
@@ -142,25 +139,22 @@ class ActivationBackward(Op[CudnnActor, GpuRef], tag="dnn.activation_backward"):
     dy: In
     x: In
     kind: ActivationKind
-    parameter: ByValue | None = None
+    parameter: float | None = None
     dx: Out | None = None
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_parameter_of(self, self.kind, self.parameter)
-
     def infer(self) -> Outputs:
+        check_parameter_of(self, self.kind, self.parameter)
         check_like(self, "dy", self.dy, "x", self.x)
         return {"dx": layout_of(check_floats(self, "x", self.x), self.x.shape)}
 
 
-def check_parameter_of(op: Op[Any, Any], kind: str, parameter: float | complex | None) -> None:
-    """The number of an activation, where it is known."""
+def check_parameter_of(op: Op[Any, Any], kind: str, parameter: float | None) -> None:
+    """The number of an activation."""
     if parameter is None:
         return
     if ACTIVATIONS[kind].parameter is None:
         raise refused(op, f"parameter is {parameter!r}, and {kind} has none; leave it out")
-    if isinstance(parameter, complex) or not math.isfinite(parameter):
+    if not math.isfinite(parameter):
         raise refused(op, f"parameter is {parameter!r}; it must be a finite number")
     if ACTIVATIONS[kind].positive and not parameter > 0:
         raise refused(op, f"parameter is {parameter!r}; that of {kind} must be > 0")
@@ -176,7 +170,7 @@ def program_of(kind: str, dtype: DType, *, backward: bool) -> Program:
     return compiled("; ".join(statements), (dtype,) * len(arrays), numbers)
 
 
-def number_of(kind: str, parameter: Any) -> tuple[float, ...] | None:
-    """The number of a call, as its program takes it."""
+def numbers_of(kind: str, parameter: float | None) -> tuple[float, ...] | None:
+    """What a program takes beside the arrays."""
     own = ACTIVATIONS[kind].parameter
-    return None if own is None else (own if parameter is None else float(parameter),)
+    return None if own is None else (own if parameter is None else parameter,)

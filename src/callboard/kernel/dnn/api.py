@@ -75,12 +75,7 @@ class DnnApi(Api[Mode]):
     __slots__ = ()
 
     def activation(
-        self,
-        x: GpuRef[Mode],
-        kind: ActivationKind,
-        *,
-        parameter: ByValue | None = None,
-        out: GpuRef[Mode] | None = None,
+        self, x: GpuRef[Mode], kind: ActivationKind, *, parameter: float | None = None, out: GpuRef[Mode] | None = None
     ) -> GpuRef[Mode]:
         """An activation of each element."""
         answer: GpuRef[Mode] = self._submit(Activation(x=x, kind=kind, parameter=parameter, out=out))
@@ -92,7 +87,7 @@ class DnnApi(Api[Mode]):
         x: GpuRef[Mode],
         kind: ActivationKind,
         *,
-        parameter: ByValue | None = None,
+        parameter: float | None = None,
         dx: GpuRef[Mode] | None = None,
     ) -> GpuRef[Mode]:
         """The gradient of :class:`Activation`; at a bend it is that of the lower side."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "elementwise")]  # tests are no package
+sys.path.insert(0, str(Path(__file__).parents[1] / "elementwise"))  # tests are no package
 
 from host_backend import HostSession
 from on_host import COMPILER, CompiledKernels, CompilingDriver

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from callboard.backends.cuda.dnn.kernels import made
 from callboard.backends.cuda.elementwise.mapping import MapPlan
 from callboard.core.library import entries
-from callboard.kernel.dnn.activations import Activation, ActivationBackward, number_of, program_of
+from callboard.kernel.dnn.activations import Activation, ActivationBackward, numbers_of, program_of
 
 if TYPE_CHECKING:
     from callboard.backends.cuda.dnn.library import CudaDnn
@@ -29,17 +29,17 @@ class Mapped:
 
 
 def forward(library: "CudaDnn", op: Activation) -> Mapped:
-    """A plan: called with ``(x, parameter, out)``."""
-    kind, program = op.kind, program_of(op.kind, op.x.dtype, backward=False)
+    """A plan: called with ``(x, out)``."""
+    numbers, program = numbers_of(op.kind, op.parameter), program_of(op.kind, op.x.dtype, backward=False)
     plan = MapPlan(library, program, op.x.shape, [op.x.layout], [made(op)])
-    return Mapped(plan, lambda x, parameter, out: ((x,), number_of(kind, parameter), out))
+    return Mapped(plan, lambda x, out: ((x,), numbers, out))
 
 
 def backward(library: "CudaDnn", op: ActivationBackward) -> Mapped:
-    """A plan: called with ``(dy, x, parameter, dx)``."""
-    kind, program = op.kind, program_of(op.kind, op.x.dtype, backward=True)
+    """A plan: called with ``(dy, x, dx)``."""
+    numbers, program = numbers_of(op.kind, op.parameter), program_of(op.kind, op.x.dtype, backward=True)
     plan = MapPlan(library, program, op.x.shape, [op.dy.layout, op.x.layout], [made(op, "dx")])
-    return Mapped(plan, lambda dy, x, parameter, dx: ((dy, x), number_of(kind, parameter), dx))
+    return Mapped(plan, lambda dy, x, dx: ((dy, x), numbers, dx))
 
 
 TABLE = entries({Activation: forward, ActivationBackward: backward})

@@ -1,4 +1,4 @@
-"""Batch norm, instance norm and group norm on a GPU: statistics of chunks, which are joined, and a pass over elements."""
+"""Batch norm, instance norm and group norm on a GPU: statistics of chunks are joined, then a pass over elements."""
 
 import math
 from collections.abc import Callable

@@ -1,6 +1,7 @@
 """Rotary position embedding on a GPU: one kernel, a pack of pairs for each thread."""
 
 import math
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from callboard.backends.cuda.dnn.kernels import (
@@ -47,7 +48,7 @@ def _three(layout: Layout, axis: int) -> tuple[int, int, int] | None:
 
 def _one_step(shape: tuple[int, ...], strides: tuple[int, ...]) -> int | None:
     axes = [(n, step) for n, step in zip(shape, strides, strict=True) if n > 1]
-    if any(step != n * inner for (_, step), (n, inner) in zip(axes, axes[1:], strict=False)):
+    if any(step != n * inner for (_, step), (n, inner) in pairwise(axes)):
         return None
     return axes[-1][1] if axes else 0
 

@@ -43,7 +43,7 @@ class RowsIn:
 
     Attributes:
         step: From row to row, in elements.
-        bring: ``bring(native stream, address)``: enqueues the copy, if one is needed, and gives the address of the rows.
+        bring: ``bring(native stream, address)``: enqueues the copy, if one is needed, and gives the rows' address.
     """
 
     def __init__(self, memory: PlanMemory, layout: Layout, axes: int = 1) -> None:
