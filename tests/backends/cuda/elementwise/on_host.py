@@ -131,12 +131,19 @@ class CompiledKernels(HostKernels):
 
     def compile(self, source: str, text: bytes, name: str) -> int:
         if text not in self._compiled:
-            names = list(dict.fromkeys(re.findall(r"(\w+)\(const Args p\)", text.decode())))
+            names = re.findall(r"(\w+)\(const Args p\)", self._chosen(text))
             library = self._library(text.decode(), names)
             self._compiled[text] = {one: self.get(source, f"compiled_{one}") for one in names}
             for one, handle in self._compiled[text].items():
                 self._runs[handle] = getattr(library, f"run_{one}")
         return self._compiled[text][name]
+
+    def _chosen(self, text: bytes) -> str:
+        """The text without what its conditions leave out."""
+        if b"#if" not in text:
+            return text.decode()
+        command = [COMPILER or "g++", "-E", "-P", "-x", "c++", "-"]
+        return subprocess.run(command, input=text, capture_output=True, check=True).stdout.decode()
 
     def _library(self, text: str, names: list[str]) -> ctypes.CDLL:
         for instruction, same in PTX.items():

@@ -1,0 +1,122 @@
+"""The custom kernels as they are: compiled by g++ and run on host memory, thread by thread, against the CPU backend.
+
+The conformance suites show the numbers on a GPU; here it is where each thread reads and writes, what its barriers
+order, and every launch on whatever machine has a compiler.
+"""
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[3] / "conformance"))  # tests are no package
+
+from host_backend import HostSession
+from test_dnn import CASES
+
+from callboard.core.library import Library
+from callboard.kernel import dnn
+from callboard.testing.session import LibrarySession
+
+Array = np.ndarray[Any, Any]
+OURS = sorted(
+    (op for op in CASES if not op.__name__.startswith(("Avg", "Max", "Conv", "Rnn"))), key=lambda op: op.__name__
+)
+QUICK = (dnn.LayerNormBackward, dnn.CrossEntropyBackward, dnn.TopKBackward)
+"""Compiled in every run; the others in one of all tests."""
+
+
+@pytest.fixture
+def cpu() -> Iterator[LibrarySession]:
+    with LibrarySession("cpu") as session:
+        yield session
+
+
+def alike(host: HostSession, cpu: LibrarySession, make: Callable[[Any], Any], tolerance: float = 2e-5) -> Any:
+    """Both backends give the same."""
+    got, want = host.submit(make(host)), cpu.submit(make(cpu))
+    for one, other in zip(*((r if isinstance(r, tuple) else (r,)) for r in (got, want)), strict=True):
+        if other is not None:
+            wide = host.get(one).astype("f8"), cpu.get(other).astype("f8")
+            np.testing.assert_allclose(*wide, rtol=tolerance, atol=tolerance * np.abs(wide[1]).max(initial=1))
+    return got
+
+
+@pytest.mark.parametrize(
+    "op", [pytest.param(op, id=op.__name__, marks=[] if op in QUICK else [pytest.mark.slow]) for op in OURS]
+)
+def test_every_kernel(host: HostSession, cpu: LibrarySession, op: Any) -> None:
+    alike(host, cpu, CASES[op])
+
+
+def drawn(shape: tuple[int, ...], dtype: str = "f4", seed: int = 0) -> Array:
+    found: Array = np.random.default_rng(seed).standard_normal(shape).astype(dtype)
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shape", [(3, 9001), (70, 8), (5, 1), (2, 33000)])
+def test_rows_in_registers_and_too_long_for_them(
+    host: HostSession, cpu: LibrarySession, shape: tuple[int, int]
+) -> None:
+    x, dy, scale = drawn(shape), drawn(shape, seed=1), drawn(shape[1:], seed=2)
+    mean, inverse = x.mean(-1), (1 / np.sqrt(x.var(-1) + 1e-5)).astype("f4")
+    alike(host, cpu, lambda s: dnn.LayerNormTraining(x=s.put(x), scale=s.put(scale)))
+    alike(
+        host, cpu,
+        lambda s: dnn.LayerNormBackward(
+            dy=s.put(dy), x=s.put(x), mean=s.put(mean), inverse=s.put(inverse), scale=s.put(scale)
+        ),
+    )  # fmt: skip
+    alike(host, cpu, lambda s: dnn.Softmax(x=s.put(x)))
+    y = np.exp(x) / np.exp(x).sum(-1, keepdims=True)
+    alike(host, cpu, lambda s: dnn.SoftmaxBackward(dy=s.put(dy), y=s.put(y)))
+
+
+@pytest.mark.slow
+def test_chunks_of_long_channels_are_joined(host: HostSession, cpu: LibrarySession) -> None:
+    for shape, axis in (((2, 3, 9000), 1), ((2, 700, 64), -1)):
+        x, dy = drawn(shape) + np.float32(3), drawn(shape, seed=1)
+        kept = cpu.submit(dnn.BatchNormTraining(x=cpu.put(x), axis=axis))
+        mean, inverse = cpu.get(kept.mean), cpu.get(kept.inverse)
+        scale = drawn((shape[axis],), seed=2)
+        alike(host, cpu, lambda s, x=x, axis=axis: dnn.BatchNormTraining(x=s.put(x), axis=axis))
+        alike(host, cpu, lambda s, x=x, axis=axis: dnn.InstanceNormTraining(x=s.put(x), axis=axis))
+        alike(
+            host, cpu,
+            lambda s, x=x, dy=dy, mean=mean, inverse=inverse, scale=scale, axis=axis: dnn.BatchNormBackward(
+                dy=s.put(dy), x=s.put(x), mean=s.put(mean), inverse=s.put(inverse), scale=s.put(scale), axis=axis
+            ),
+            1e-4,
+        )  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("count, rows, width", [(20, 5, 16), (3000, 7, 3), (5000, 900, 8)])
+def test_rows_that_are_looked_up_often(
+    host: HostSession, cpu: LibrarySession, count: int, rows: int, width: int
+) -> None:
+    """More indices than a block sorts, and more equal ones than one row of threads adds up."""
+    indices = np.random.default_rng(0).integers(0, rows, count)
+    indices[: count // 2] = 2
+    dy = drawn((count, width))
+    for settings in ({}, {"padding": 1, "by_frequency": True}):
+        alike(
+            host, cpu,
+            lambda s, settings=settings: dnn.EmbeddingBackward(
+                dy=s.put(dy), indices=s.put(indices), rows=rows, **settings
+            ),
+            1e-4,
+        )  # fmt: skip
+
+
+def test_every_op_of_ours_has_an_entry() -> None:
+    """On both backends."""
+    from callboard.backends.cpu.dnn import CpuDnn
+    from callboard.backends.cuda.dnn import CudaDnn
+
+    libraries: tuple[type[Library], ...] = (CpuDnn, CudaDnn)
+    assert [op for op in OURS for library in libraries if op not in library.launch_table] == []
