@@ -27,7 +27,47 @@ def trained(dtype: DType) -> dict[str, Any]:
     return {**given, "y": y, "dy": y, "reserve": array("u8", nbytes)}
 
 
+def sums(dtype: DType, *shape: int) -> Placeholder:
+    """Statistics of arrays of a dtype."""
+    return array("f64" if dtype.name == "f64" else "f32", *shape)
+
+
+def rows(dtype: DType, **more: Any) -> dict[str, Any]:
+    return {"dy": array(dtype, 6, 8), "x": array(dtype, 6, 8), "inverse": sums(dtype, 6), **more}
+
+
+def channels(dtype: DType, *statistics: int) -> dict[str, Any]:
+    image = array(dtype, 2, 4, 6)
+    return {"dy": image, "x": image, "mean": sums(dtype, *statistics), "inverse": sums(dtype, *statistics)}
+
+
+def turned(dtype: DType, name: str) -> dict[str, Any]:
+    return {name: array(dtype, 6, 8), "cos": sums(dtype, 6, 4), "sin": sums(dtype, 6, 4)}
+
+
 PROBES: dict[str, Callable[[DType], dict[str, Any]]] = {
+    "dnn.activation": lambda d: {"x": array(d, 6), "kind": "relu"},
+    "dnn.activation_backward": lambda d: {"dy": array(d, 6), "x": array(d, 6), "kind": "relu"},
+    "dnn.batch_norm": lambda d: {"x": array(d, 2, 4, 6), "mean": sums(d, 4), "variance": sums(d, 4)},
+    "dnn.batch_norm_backward": lambda d: channels(d, 4),
+    "dnn.cross_entropy": lambda d: {"x": array(d, 6, 8), "target": array("i64", 6)},
+    "dnn.cross_entropy_backward": lambda d: {
+        "dloss": array(d),
+        "x": array(d, 6, 8),
+        "target": array("i64", 6),
+        "log_sum": sums(d, 6),
+    },
+    "dnn.embedding": lambda d: {"table": array(d, 6, 8), "indices": array("i64", 3)},
+    "dnn.embedding_backward": lambda d: {"dy": array(d, 3, 8), "indices": array("i64", 3), "rows": 6},
+    "dnn.group_norm_backward": lambda d: channels(d, 2, 1),
+    "dnn.instance_norm_backward": lambda d: channels(d, 2, 4),
+    "dnn.layer_norm_backward": lambda d: rows(d, mean=sums(d, 6)),
+    "dnn.mse_backward": lambda d: {"dloss": array(d), "x": array(d, 6), "target": array(d, 6)},
+    "dnn.rms_norm_backward": rows,
+    "dnn.rope": lambda d: turned(d, "x"),
+    "dnn.rope_backward": lambda d: turned(d, "dy"),
+    "dnn.top_k": lambda d: {"x": array(d, 6), "k": 2},
+    "dnn.top_k_backward": lambda d: {"dvalues": array(d, 2), "indices": array("i64", 2), "extent": 6},
     "dnn.avg_pool": lambda d: {"x": array(d, 2, 4, 6, 6), "window": 2},
     "dnn.rnn_backward": trained,
     "dnn.rnn_forward": recurrent,

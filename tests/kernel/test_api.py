@@ -101,7 +101,21 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "probability": 0.25,
         "dropout": 0.5,
         "max_length": 4,
+        "axes": 2,
+        "axis": 2,
+        "groups": 2,
+        "size": 3,
+        "k": 2,
+        "parameter": 0.5,
+        "epsilon": 0.5,
+        "ignore_index": 3,
+        "alpha": 0.5,
+        "beta": 0.5,
+        "momentum": 0.5,
     },
+    "dnn.embedding_backward": {"padding": 3},
+    "dnn.lrn": {"k": 2.0},
+    "dnn.lrn_backward": {"k": 2.0},
     **{
         f"dnn.rnn_{name}": {"params": RnnParams("gru", 2, 3), "layout": "packed", "algorithm": "persist_static"}
         for name in ("forward", "forward_training", "backward")

@@ -204,7 +204,7 @@ class DnnApi(Api[Mode]):
         mean: GpuRef[Mode] | None = None,
         inverse: GpuRef[Mode] | None = None,
     ) -> Normalised[Mode]:
-        """As :class:`InstanceNorm`, with the statistics that :class:`InstanceNormBackward` takes: ``[n, channels]``."""
+        """As :class:`InstanceNorm`, with the statistics that :class:`InstanceNormBackward` takes."""
         answer: Normalised[Mode] = self._submit(
             InstanceNormTraining(
                 x=x,
@@ -249,7 +249,7 @@ class DnnApi(Api[Mode]):
         mean: GpuRef[Mode] | None = None,
         inverse: GpuRef[Mode] | None = None,
     ) -> Normalised[Mode]:
-        """As :class:`GroupNorm`, with the statistics that :class:`GroupNormBackward` takes: ``[n, groups]``."""
+        """As :class:`GroupNorm`, with the statistics that :class:`GroupNormBackward` takes."""
         answer: Normalised[Mode] = self._submit(
             GroupNormTraining(
                 x=x,

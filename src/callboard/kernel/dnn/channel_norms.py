@@ -219,8 +219,9 @@ class OfEachItem(Op[CudnnActor, R_co]):
         return {"out": layout_of(dtype, self.x.shape)}
 
     def with_statistics(self) -> dict[str, Any]:
+        outputs = self.checked()
         statistics = layout_of(accumulator(self.x.dtype), (self.x.shape[0], self.group_count()))
-        return {**self.checked(), "mean": statistics, "inverse": statistics}
+        return {**outputs, "mean": statistics, "inverse": statistics}
 
 
 def groups_of(op: Op[Any, Any], x: Operand, axis: int, groups: int | None) -> int:
@@ -260,7 +261,16 @@ class InstanceNorm(OfEachItem[GpuRef], tag="dnn.instance_norm"):
 
 
 class InstanceNormTraining(OfEachItem[Normalised], tag="dnn.instance_norm_training"):
-    """As :class:`InstanceNorm`, with the statistics that :class:`InstanceNormBackward` takes: ``[n, channels]``."""
+    """As :class:`InstanceNorm`, with the statistics that :class:`InstanceNormBackward` takes.
+
+    Args:
+        x: ``[n, …, channels, …]``, f16, bf16, f32 or f64, any strides.
+        scale, bias: ``[channels]``, dtype of ``x`` or f32; 1 and 0 when None.
+        axis: Of the channels: 1 for NCHW, -1 for NHWC.
+        epsilon: Added to the variance.
+        out: As ``x``, any strides; a new row-major array when None. May be ``x``.
+        mean, inverse: ``[n, channels]``, f32 (f64 for f64); new arrays when None.
+    """
 
     returns: ClassVar[tuple[str, ...]] = ("out", "mean", "inverse")
     results: ClassVar[type[Normalised]] = Normalised
@@ -280,7 +290,17 @@ class GroupNorm(OfGroups[GpuRef], tag="dnn.group_norm"):
 
 
 class GroupNormTraining(OfGroups[Normalised], tag="dnn.group_norm_training"):
-    """As :class:`GroupNorm`, with the statistics that :class:`GroupNormBackward` takes: ``[n, groups]``."""
+    """As :class:`GroupNorm`, with the statistics that :class:`GroupNormBackward` takes.
+
+    Args:
+        x: ``[n, …, channels, …]``, f16, bf16, f32 or f64, any strides.
+        groups: Into how many the channels are divided, in order.
+        scale, bias: ``[channels]``, dtype of ``x`` or f32; 1 and 0 when None.
+        axis: Of the channels: 1 for NCHW, -1 for NHWC.
+        epsilon: Added to the variance.
+        out: As ``x``, any strides; a new row-major array when None. May be ``x``.
+        mean, inverse: ``[n, groups]``, f32 (f64 for f64); new arrays when None.
+    """
 
     returns: ClassVar[tuple[str, ...]] = ("out", "mean", "inverse")
     results: ClassVar[type[Normalised]] = Normalised
