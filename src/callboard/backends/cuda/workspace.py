@@ -1,14 +1,14 @@
 """``Workspace``: device memory in which the plans of a library work, one after the other."""
 
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from callboard.core.backend import Memory
 
 if TYPE_CHECKING:
     from callboard.backends.cuda.device import CudaDevice
 
-__all__ = ["Room", "Workspace"]
+__all__ = ["HasWorkspace", "Room", "Workspace"]
 
 ROUND = 2 << 20
 """Workspaces grow by steps of so many bytes."""
@@ -68,3 +68,15 @@ class Workspace:
         """Give all back; nothing runs."""
         while self._rooms:
             self._device.release(self._rooms.pop().memory)
+
+
+class HasWorkspace(Protocol):
+    """A library whose plans share a workspace.
+
+    Attributes:
+        device: Where.
+        workspace: Of its plans.
+    """
+
+    device: "CudaDevice"
+    workspace: Workspace

@@ -62,7 +62,7 @@ def backward(op: Any) -> Plan:
         mean, rest = (rest[0], rest[1:]) if centred else (None, rest)
         inverse, scale, dx, *gradients = rest
         grad, given, result, factor = view_dy(dy), view_x(x), view_dx(dx), scale_of(scale)
-        means = None if view_mean is None else view_mean(mean)[one]
+        means = None if view_mean is None or mean is None else view_mean(mean)[one]
         inverses = view_inverse(inverse)[one]
         sums: list[Any] = [0.0, 0.0]
         for block in blocks(shape, items):

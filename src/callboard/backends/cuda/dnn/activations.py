@@ -16,9 +16,14 @@ __all__ = ["TABLE", "Mapped"]
 
 
 class Mapped:
-    """A plan that is one expression: ``order`` gives operands, numbers and result in what a launch is called with."""
+    """A plan that is one expression or reduction of one.
 
-    def __init__(self, plan: MapPlan, order: Callable[..., tuple[Any, Any, int]]) -> None:
+    Args:
+        plan: Of the expression.
+        order: Gives its operands, numbers and result in what a launch is called with.
+    """
+
+    def __init__(self, plan: Any, order: Callable[..., tuple[Any, Any, int]]) -> None:
         self._plan, self._order = plan, order
 
     def __call__(self, stream: "CudaStream", *dynamic: Any) -> None:

@@ -232,8 +232,7 @@ def forward(library: "CudaDnn", op: Any) -> Work:
     def enqueue(native: int, x: int, scale: int | None, bias: int | None, *rest: Any) -> None:
         ours: tuple[Any, ...] = ()
         if batch:
-            *ours, momentum = rest[:3]
-            args.momentum, rest = float(momentum), rest[3:]
+            ours, args.momentum, rest = rest[:2], float(rest[2]), rest[3:]
         out, *kept = rest
         channels.parameters(native, scale, bias)
         args.x, args.out, args.partial = bring(native, x), channels.delivery.target(out), partial.ptr

@@ -53,7 +53,8 @@ def _summed(pack: int, itemsize: int) -> tuple[int, int]:
 
 def _parameter_type(op: Any) -> DType:
     given = op.scale if op.scale is not None else getattr(op, "bias", None)
-    return op.x.dtype if given is None else given.dtype
+    dtype: DType = op.x.dtype if given is None else given.dtype
+    return dtype
 
 
 class Forward:
@@ -102,7 +103,6 @@ def forward(library: "CudaDnn", op: Any) -> Work:
     scale_of = None if op.scale is None else steps.brought(op.scale.layout)
     bias = getattr(op, "bias", None)
     bias_of = None if bias is None else steps.brought(bias.layout)
-    # scale and bias of different types: the bias is brought to the scale's by the kernel of its own
     deliver_mean = steps.delivered(made(op, "mean")) if keeps and centred else None
     deliver_inverse = steps.delivered(made(op, "inverse")) if keeps else None
     launch = Forward(steps, op, keeps, x, out)

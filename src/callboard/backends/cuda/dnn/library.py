@@ -63,6 +63,7 @@ class CudaDnn(Library):
     """
 
     name = "dnn"
+    device: "CudaDevice"
     max_plans: ClassVar[int | None] = 1024
     table: ClassVar = {op: entry for family in FAMILIES for op, entry in family.TABLE.items()}
 

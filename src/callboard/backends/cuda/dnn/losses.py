@@ -155,7 +155,7 @@ def _of_no_items(library: "CudaDnn", op: CrossEntropy) -> Any:
     text = f"{op.x.dtype}({op.reduction}(x))"
     plan = reducing.reduce(
         library,
-        Reduce(expression=text, operands=(Placeholder(op.x.layout),), axes=None, out=Placeholder(loss)),  # type: ignore[arg-type]
+        Reduce(expression=text, operands=(Placeholder(op.x.layout),), axes=None, out=Placeholder(loss)),
     )
     return lambda stream, x, target, weight, loss, log_sum: plan(stream, (x,), None, loss)
 
@@ -192,12 +192,12 @@ def mse(library: "CudaDnn", op: Mse) -> Any:
     wide, layouts = accumulator(dtype), [op.x.layout, op.target.layout]
     away = f"{wide}(x) - {wide}(t)"
     if op.reduction == "none":
-        plan = MapPlan(library, compiled(f"{dtype}(square({away}))", (dtype,) * 2), op.x.shape, layouts, [loss])  # type: ignore[arg-type]
+        plan = MapPlan(library, compiled(f"{dtype}(square({away}))", (dtype,) * 2), op.x.shape, layouts, [loss])
         return Mapped(plan, lambda x, target, loss: ((x, target), None, loss))
     text = f"{dtype}({op.reduction}(square({away})))"
     operands = tuple(map(Placeholder, layouts))
-    reduced = reducing.reduce(library, Reduce(expression=text, operands=operands, out=Placeholder(loss)))  # type: ignore[arg-type]
-    return Mapped(reduced, lambda x, target, loss: ((x, target), None, loss))  # type: ignore[arg-type]
+    reduced = reducing.reduce(library, Reduce(expression=text, operands=operands, out=Placeholder(loss)))
+    return Mapped(reduced, lambda x, target, loss: ((x, target), None, loss))
 
 
 def mse_backward(library: "CudaDnn", op: MseBackward) -> Mapped:
@@ -207,7 +207,7 @@ def mse_backward(library: "CudaDnn", op: MseBackward) -> Mapped:
     text = f"out = {wide}(d) * (n * ({wide}(x) - {wide}(t))); out = {dtype}(out)"
     program = compiled(text, (dtype,) * 3, (("n", "float"),))
     layouts = [op.dloss.layout, op.x.layout, op.target.layout]
-    plan = MapPlan(library, program, op.x.shape, layouts, [made(op, "dx")])  # type: ignore[arg-type]
+    plan = MapPlan(library, program, op.x.shape, layouts, [made(op, "dx")])
     return Mapped(plan, lambda dloss, x, target, dx: ((dloss, x, target), (share,), dx))
 
 

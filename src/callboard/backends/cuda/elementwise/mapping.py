@@ -19,9 +19,8 @@ from callboard.kernel.elementwise.shapes import spread
 
 if TYPE_CHECKING:
     from callboard.backends.cuda.device import CudaDevice
-    from callboard.backends.cuda.elementwise.library import CudaElementwise
     from callboard.backends.cuda.stream import CudaStream
-    from callboard.backends.cuda.workspace import Room
+    from callboard.backends.cuda.workspace import HasWorkspace, Room
 
 __all__ = ["map_many", "map_one"]
 
@@ -76,7 +75,7 @@ class MapPlan:
 
     def __init__(
         self,
-        library: "CudaElementwise",
+        library: "HasWorkspace",
         program: Program,
         shape: tuple[int, ...],
         operands: Sequence[Layout],
@@ -136,7 +135,7 @@ class MapPlan:
 Plan = Callable[..., None]
 
 
-def map_one(library: "CudaElementwise", op: Map) -> Plan:
+def map_one(library: "HasWorkspace", op: Map) -> Plan:
     """Called with ``(stream, operands, scalars, out)``."""
     program = program_of(op)
     shape = shape_of_operands(op)
@@ -145,7 +144,7 @@ def map_one(library: "CudaElementwise", op: Map) -> Plan:
     return MapPlan(library, program, shape, [operand.layout for operand in op.operands], [layout])
 
 
-def map_many(library: "CudaElementwise", op: MapMany) -> Plan:
+def map_many(library: "HasWorkspace", op: MapMany) -> Plan:
     """Called with ``(stream, operands, scalars, outs)``."""
     operands, outs = ([one.layout for one in many] for many in (op.operands, op.outs))
     return MapPlan(library, program_of(op, op.keep), shape_of_operands(op), operands, outs)

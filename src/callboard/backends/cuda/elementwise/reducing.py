@@ -20,9 +20,8 @@ from callboard.kernel.elementwise.reduction import Reduction
 from callboard.kernel.elementwise.shapes import spread
 
 if TYPE_CHECKING:
-    from callboard.backends.cuda.elementwise.library import CudaElementwise
     from callboard.backends.cuda.stream import CudaStream
-    from callboard.backends.cuda.workspace import Room
+    from callboard.backends.cuda.workspace import HasWorkspace, Room
 
 __all__ = ["reduce"]
 
@@ -72,7 +71,7 @@ def operands_of(op: Reduce, out: Layout) -> Operands:
 class ReduceKernel:
     """The kernels for one way to walk the arrays, and their arguments."""
 
-    def __init__(self, library: "CudaElementwise", reduction: Reduction, arrays: Operands, packed: bool) -> None:
+    def __init__(self, library: "HasWorkspace", reduction: Reduction, arrays: Operands, packed: bool) -> None:
         device = library.device
         self._driver = device.driver
         count = len(arrays.reduced_steps)
@@ -155,7 +154,7 @@ def _nearer(inner: Walk, kept: Walk, first: int) -> bool:
 class ReducePlan:
     """A reduction over arrays of these layouts: by packs where the addresses of a call allow it."""
 
-    def __init__(self, library: "CudaElementwise", op: Reduce, out: Layout) -> None:
+    def __init__(self, library: "HasWorkspace", op: Reduce, out: Layout) -> None:
         self._library = library
         self._reduction = reduction = reduction_of(op)
         arrays = operands_of(op, out)
@@ -186,7 +185,7 @@ class ReducePlan:
             self._room = None
 
 
-def reduce(library: "CudaElementwise", op: Reduce) -> Callable[..., None]:
+def reduce(library: "HasWorkspace", op: Reduce) -> Callable[..., None]:
     """Called with ``(stream, operands, scalars, out)``."""
     out = op.infer()["out"] if op.out is None else op.out.layout
     if out.size == 0:

@@ -33,7 +33,7 @@ class Plan:
     """
 
     def __init__(self, library: "CudaDnn", op: Recurrent[Any], beside: int = 0) -> None:
-        self.tag, self.driver = type(op).__struct_config__.tag, library.device.driver  # type: ignore[attr-defined]
+        self.tag, self.driver = type(op).__struct_config__.tag, library.device.driver
         self.stages = Stages(library, op, beside)
 
     def close(self) -> None:
@@ -221,7 +221,7 @@ def _dropping(library: "CudaDnn", op: RnnForwardTraining | RnnBackward, stages: 
     """What drops numbers between stages, where there are several."""
     if stages == 1:
         return None
-    return Dropping(library.device, op.x.dtype, op.result().size, op.dropout)  # type: ignore[arg-type]
+    return Dropping(library.device, op.x.dtype, op.result().size, op.dropout)
 
 
 def _moved(address: int | None, nbytes: int) -> int | None:

@@ -99,7 +99,7 @@ class Stages:
             part = _layer(params, layer) if split else params
             network = Descriptors(library.cudnn, op, part, training, self._destroyed)
             slots = slots_of(params, layer if split else None)
-            placing = Placing(library.device.driver, network, slots, self._room.memory.address)  # type: ignore[attr-defined]
+            placing = Placing(library.device.driver, network, slots, self._room.memory.address)
             between = split and layer < params.num_layers - 1
             sizes = [network.sizes.reserve, *([out * size, out * size, out] if between else [0, 0, 0])]
             kept = Kept(*(at + sum(map(aligned, sizes[:i])) for i in range(4)))

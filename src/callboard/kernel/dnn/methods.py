@@ -1,0 +1,84 @@
+"""The methods of ``dev.dnn`` that name an activation, and the tables of rope."""
+
+from typing import Literal
+
+import numpy as np
+
+from callboard.core.dtype import DTypeLike, as_dtype
+from callboard.core.errors import ShapeError
+from callboard.core.mode import Mode
+from callboard.core.ref import GpuRef
+from callboard.kernel.api import Api
+from callboard.kernel.dnn.activations import Activation, ActivationKind
+
+__all__ = ["Methods"]
+
+
+class Methods(Api[Mode]):
+    """Deep learning on a device. :meth:`activation` says what each activation computes."""
+
+    __slots__ = ()
+
+    def _activate(
+        self, x: GpuRef[Mode], kind: ActivationKind, parameter: float | None, out: GpuRef[Mode] | None
+    ) -> GpuRef[Mode]:
+        answer: GpuRef[Mode] = self._submit(Activation(x=x, kind=kind, parameter=parameter, out=out))
+        return answer
+
+    def relu(self, x: GpuRef[Mode], *, out: GpuRef[Mode] | None = None) -> GpuRef[Mode]:
+        """``max(x, 0)``."""
+        return self._activate(x, "relu", None, out)
+
+    def leaky_relu(self, x: GpuRef[Mode], *, slope: float = 0.01, out: GpuRef[Mode] | None = None) -> GpuRef[Mode]:
+        """``x``, or ``slope * x`` below 0."""
+        return self._activate(x, "leaky_relu", slope, out)
+
+    def clipped_relu(self, x: GpuRef[Mode], *, ceiling: float = 6.0, out: GpuRef[Mode] | None = None) -> GpuRef[Mode]:
+        """``min(max(x, 0), ceiling)``."""
+        return self._activate(x, "clipped_relu", ceiling, out)
+
+    def elu(self, x: GpuRef[Mode], *, alpha: float = 1.0, out: GpuRef[Mode] | None = None) -> GpuRef[Mode]:
+        """``x``, or ``alpha * (exp(x) - 1)`` below 0."""
+        return self._activate(x, "elu", alpha, out)
+
+    def gelu(
+        self, x: GpuRef[Mode], *, approximate: Literal["none", "tanh"] = "none", out: GpuRef[Mode] | None = None
+    ) -> GpuRef[Mode]:
+        """``x`` times the normal distribution's function of ``x``, or its approximation with tanh."""
+        return self._activate(x, "gelu_tanh" if approximate == "tanh" else "gelu", None, out)
+
+    def sigmoid(self, x: GpuRef[Mode], *, out: GpuRef[Mode] | None = None) -> GpuRef[Mode]:
+        """``1 / (1 + exp(-x))``."""
+        return self._activate(x, "sigmoid", None, out)
+
+    def tanh(self, x: GpuRef[Mode], *, out: GpuRef[Mode] | None = None) -> GpuRef[Mode]:
+        """The hyperbolic tangent."""
+        return self._activate(x, "tanh", None, out)
+
+    def silu(self, x: GpuRef[Mode], *, beta: float = 1.0, out: GpuRef[Mode] | None = None) -> GpuRef[Mode]:
+        """``x * sigmoid(beta * x)``, also called swish."""
+        return self._activate(x, "swish", beta, out)
+
+    def softplus(self, x: GpuRef[Mode], *, beta: float = 1.0, out: GpuRef[Mode] | None = None) -> GpuRef[Mode]:
+        """``log(1 + exp(beta * x)) / beta``."""
+        return self._activate(x, "softplus", beta, out)
+
+    def rope_tables(
+        self, length: int, width: int, *, base: float = 10000.0, dtype: DTypeLike = "f32"
+    ) -> tuple[GpuRef[Mode], GpuRef[Mode]]:
+        """Cosines and sines for :meth:`rope`, two new arrays ``[length, width / 2]``, computed on the host in f64.
+
+        Args:
+            length: Positions from 0.
+            width: Elements that are turned, an even number; pair *j* turns by ``position * base ** (-2 * j / width)``.
+            base: Of the angles.
+            dtype: Of the tables.
+
+        Raises:
+            ShapeError: ``width`` is odd or negative, or ``length`` negative.
+        """
+        if width < 0 or width % 2 or length < 0:
+            raise ShapeError(f"rope_tables: length is {length} and width {width}; both are >= 0, width is even")
+        angles = np.outer(np.arange(length), base ** (-np.arange(0, width, 2) / max(width, 1)))
+        to = as_dtype(dtype).np
+        return self._put(np.cos(angles).astype(to)), self._put(np.sin(angles).astype(to))
