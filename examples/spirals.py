@@ -4,6 +4,7 @@ python examples/spirals.py [device]
 """
 
 import sys
+from typing import Any
 
 import numpy as np
 
@@ -12,7 +13,7 @@ import callboard as cb
 POINTS, WIDTH, STEPS, RATE = 512, 64, 100, 0.3
 
 
-def spirals(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+def spirals(rng: np.random.Generator) -> tuple[Any, Any]:
     label = np.arange(POINTS) % 2
     reach = rng.random(POINTS) ** 0.5 * 5
     angle = reach + np.pi * label
@@ -31,7 +32,7 @@ with cb.sync.device(sys.argv[1] if len(sys.argv) > 1 else "auto") as gpu:
     step = cb.elementwise("w = w - rate * g")
 
     for turn in range(STEPS):
-        drawn = {"probability": 0.05, "seed": 7, "offset": turn * POINTS * WIDTH}
+        drawn: dict[str, Any] = {"probability": 0.05, "seed": 7, "offset": turn * POINTS * WIDTH}
         a = gemm(x, first)
         norm = dnn.layer_norm_training(dnn.gelu(a), scale=scale, bias=bias)
         b = gemm(dnn.dropout(norm.out, **drawn), second)
