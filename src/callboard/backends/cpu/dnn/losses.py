@@ -106,13 +106,12 @@ def cross_entropy_backward(op: CrossEntropyBackward) -> Plan:
             if found is None:
                 shares = (wide(goal[block]) * kind.type(1 - smoothing) + kind.type(smoothing / classes)) * factors
             else:
-                at, counts = found[0][block], found[1][block]
+                at = found[0][block]
                 shares = np.zeros_like(part) + kind.type(smoothing / classes) * factors
                 own = np.take_along_axis(shares, at[..., None], -1)
                 np.put_along_axis(shares, at[..., None], own + (1 - smoothing) * factors[at][..., None], -1)
-                shares = np.where(counts[..., None], shares, 0)
             grad = grads[block][..., None] * (softmax * shares.sum(axis=-1, keepdims=True) - shares)
-            result[block] = grad if found is None else np.where(counts[..., None], grad, 0)
+            result[block] = grad if found is None else np.where(found[1][block][..., None], grad, 0)
 
     return work
 
