@@ -37,3 +37,17 @@ def test_tables_of_rope_are_angles_of_positions() -> None:
         np.testing.assert_allclose((cos + 1j * sin)[3], (cos + 1j * sin)[1] ** 3, rtol=1e-12)
         with pytest.raises(cb.ShapeError, match="width 3"):
             dev.dnn.rope_tables(5, 3)
+
+
+async def test_a_recording_that_advances_its_offset_drops_other_elements_each_time() -> None:
+    """The offset is read on the device, so a replay needs no number of the call."""
+    async with cb.device("cpu") as dev:
+        x, offset = dev.full((4, 64), 1.0, "f32"), dev.put(np.array(0))
+        with dev.record() as layer:
+            dropped = dev.dnn.dropout(x, probability=0.5, seed=3, offset=offset)
+            cb.elementwise("n = n + 256")(n=offset, out=offset)
+            layer.returns(dropped)
+        drawn = [await layer.replay().get() for _ in range(3)]
+        wanted = [await dev.dnn.dropout(x, probability=0.5, seed=3, offset=256 * i).get() for i in range(3)]
+        np.testing.assert_array_equal(drawn, wanted)
+        assert len({one.tobytes() for one in drawn}) == 3
