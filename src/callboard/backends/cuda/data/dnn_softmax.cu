@@ -30,6 +30,7 @@ __device__ __forceinline__ double ln(double x) { return log(x); }
 #define DY dy[at]
 #endif
 #define EACH_ELEMENT _Pragma("unroll") for (int j = 0; j < VEC; j++)
+#define KEPT (PACKS && !LOG && PACKS * VEC <= 32)  // the exponentials are computed once
 
 extern "C" __global__ void __launch_bounds__(LANES * ROWS) forward(const Args p) {
     const int lane = threadIdx.x % LANES;
@@ -47,9 +48,16 @@ extern "C" __global__ void __launch_bounds__(LANES * ROWS) forward(const Args p)
         }
     }
     most = most_of<LANES>(most);
+#if KEPT
+    ACC powers[PACKS][VEC];
+    EACH_PACK
+        EACH_ELEMENT sum += powers[k][j] = e_to(wide(own[k].at[j]) - most);
+    }
+#else
     EACH_PACK
         EACH_ELEMENT sum += e_to(wide(own[k].at[j]) - most);
     }
+#endif
     sum = sum_of<LANES>(sum);
 #else
     ACC own_most = most;
@@ -82,6 +90,8 @@ extern "C" __global__ void __launch_bounds__(LANES * ROWS) forward(const Args p)
             const ACC away = wide(v.at[j]) - most;
 #if LOG
             found.at[j] = stored(away - shift);
+#elif KEPT
+            found.at[j] = stored(powers[k][j] * factor);
 #else
             found.at[j] = stored(e_to(away) * factor);
 #endif
