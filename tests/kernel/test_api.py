@@ -54,7 +54,8 @@ METHODS: dict[str, Any] = {
     for name, method in inspect.getmembers(api, inspect.isfunction)
     if not name.startswith("_")
 }
-OF_THE_HOST = {"sparse.from_scipy", "sparse.to_scipy"}
+ACTIVATIONS = ("relu", "leaky_relu", "clipped_relu", "elu", "gelu", "sigmoid", "tanh", "silu", "softplus")
+OF_THE_HOST = {"sparse.from_scipy", "sparse.to_scipy", "dnn.rope_tables", *(f"dnn.{name}" for name in ACTIVATIONS)}
 """Methods beside those of the messages."""
 
 
