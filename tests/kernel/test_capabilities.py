@@ -8,6 +8,7 @@ from callboard.core.op import Op, info_of
 from callboard.kernel import ipc, managed
 from callboard.kernel.array import Arange
 from callboard.kernel.blas import Dotc, Gemm, GemmGrouped, Hemm, Rot, Trsm
+from callboard.kernel.dnn import DropoutMask
 from callboard.kernel.fft import Fft, FftPlanMany, FftPlanManyInPlace, Irfft, IrfftOverwrite, Rfft
 from callboard.kernel.memory import Empty, Upload
 from callboard.kernel.nvrtc import Launch
@@ -72,6 +73,6 @@ def test_what_only_column_major_products_take_is_found() -> None:
 def test_a_message_tells_the_dtype_that_it_is_counted_by(op: type[Op[object, object]]) -> None:
     for dtype in DTYPES.values():
         for message in itertools.islice(messages_of(op, dtype), 1):
-            makes = (Arange, Empty, ipc.Empty, ipc.OpenMemHandle, managed.Allocate, Launch)
+            makes = (Arange, Empty, ipc.Empty, ipc.OpenMemHandle, managed.Allocate, Launch, DropoutMask)
             nothing = op in makes or info_of(op).library == "event"
             assert dtype_of(message) is (None if nothing else dtype)
