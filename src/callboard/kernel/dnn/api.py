@@ -7,12 +7,49 @@ Raised at the call, before anything is sent: ``TypeError`` (an operand or a sett
 """
 
 from collections.abc import Sequence
+from typing import Literal
 
 from callboard.core.mode import Mode
-from callboard.core.operand import Whole
+from callboard.core.operand import ByValue, Number, Whole
 from callboard.core.ref import GpuRef
 from callboard.kernel.api import Api, as_tuple
+from callboard.kernel.dnn.activations import Activation, ActivationBackward, ActivationKind
+from callboard.kernel.dnn.channel_norms import (
+    BatchNorm,
+    BatchNormBackward,
+    BatchNormTraining,
+    GroupNorm,
+    GroupNormBackward,
+    GroupNormTraining,
+    InstanceNorm,
+    InstanceNormBackward,
+    InstanceNormTraining,
+)
 from callboard.kernel.dnn.checks import DataLayout, Extents, Padding
+from callboard.kernel.dnn.conv import Conv, ConvActivation, ConvBackwardData, ConvBackwardFilter, ConvTranspose
+from callboard.kernel.dnn.dropout import Dropout, DropoutBackward, DropoutMask
+from callboard.kernel.dnn.embedding import Embedding, EmbeddingBackward
+from callboard.kernel.dnn.layer_norm import (
+    LayerNorm,
+    LayerNormBackward,
+    LayerNormTraining,
+    NormGradients,
+    Normalised,
+    RmsGradients,
+    RmsNorm,
+    RmsNormBackward,
+    RmsNormTraining,
+    RmsNormalised,
+)
+from callboard.kernel.dnn.losses import (
+    CrossEntropy,
+    CrossEntropyBackward,
+    CrossEntropyLoss,
+    Mse,
+    MseBackward,
+    Reduction,
+)
+from callboard.kernel.dnn.lrn import Lrn, LrnBackward
 from callboard.kernel.dnn.pooling import AvgPool
 from callboard.kernel.dnn.rnn.messages import (
     RnnAlgorithm,
@@ -25,6 +62,9 @@ from callboard.kernel.dnn.rnn.messages import (
     RnnTrained,
 )
 from callboard.kernel.dnn.rnn.params import RnnParams
+from callboard.kernel.dnn.rope import Rope, RopeBackward
+from callboard.kernel.dnn.softmax import LogSoftmax, LogSoftmaxBackward, Softmax, SoftmaxBackward
+from callboard.kernel.dnn.top_k import Largest, TopK, TopKBackward
 
 __all__ = ["DnnApi"]
 
@@ -33,6 +73,710 @@ class DnnApi(Api[Mode]):
     """Deep learning: convolutions, pooling, norms, activations, losses, recurrent layers (``CudnnActor``)."""
 
     __slots__ = ()
+
+    def activation(
+        self,
+        x: GpuRef[Mode],
+        kind: ActivationKind,
+        *,
+        parameter: ByValue | None = None,
+        out: GpuRef[Mode] | None = None,
+    ) -> GpuRef[Mode]:
+        """An activation of each element."""
+        answer: GpuRef[Mode] = self._submit(Activation(x=x, kind=kind, parameter=parameter, out=out))
+        return answer
+
+    def activation_backward(
+        self,
+        dy: GpuRef[Mode],
+        x: GpuRef[Mode],
+        kind: ActivationKind,
+        *,
+        parameter: ByValue | None = None,
+        dx: GpuRef[Mode] | None = None,
+    ) -> GpuRef[Mode]:
+        """The gradient of :class:`Activation`; at a bend it is that of the lower side."""
+        answer: GpuRef[Mode] = self._submit(ActivationBackward(dy=dy, x=x, kind=kind, parameter=parameter, dx=dx))
+        return answer
+
+    def batch_norm(
+        self,
+        x: GpuRef[Mode],
+        mean: GpuRef[Mode],
+        variance: GpuRef[Mode],
+        *,
+        scale: GpuRef[Mode] | None = None,
+        bias: GpuRef[Mode] | None = None,
+        axis: int = 1,
+        epsilon: float = 1e-05,
+        out: GpuRef[Mode] | None = None,
+    ) -> GpuRef[Mode]:
+        """``out = (x - mean) / sqrt(variance + epsilon) * scale + bias`` by given statistics: inference."""
+        answer: GpuRef[Mode] = self._submit(
+            BatchNorm(x=x, mean=mean, variance=variance, scale=scale, bias=bias, axis=axis, epsilon=epsilon, out=out)
+        )
+        return answer
+
+    def batch_norm_training(
+        self,
+        x: GpuRef[Mode],
+        *,
+        scale: GpuRef[Mode] | None = None,
+        bias: GpuRef[Mode] | None = None,
+        running_mean: GpuRef[Mode] | None = None,
+        running_variance: GpuRef[Mode] | None = None,
+        momentum: ByValue = 0.1,
+        axis: int = 1,
+        epsilon: float = 1e-05,
+        out: GpuRef[Mode] | None = None,
+        mean: GpuRef[Mode] | None = None,
+        inverse: GpuRef[Mode] | None = None,
+    ) -> Normalised[Mode]:
+        """As :class:`BatchNorm` by the statistics of ``x`` itself, which are kept, and enter running ones."""
+        answer: Normalised[Mode] = self._submit(
+            BatchNormTraining(
+                x=x,
+                scale=scale,
+                bias=bias,
+                running_mean=running_mean,
+                running_variance=running_variance,
+                momentum=momentum,
+                axis=axis,
+                epsilon=epsilon,
+                out=out,
+                mean=mean,
+                inverse=inverse,
+            )
+        )
+        return answer
+
+    def batch_norm_backward(
+        self,
+        dy: GpuRef[Mode],
+        x: GpuRef[Mode],
+        mean: GpuRef[Mode],
+        inverse: GpuRef[Mode],
+        *,
+        scale: GpuRef[Mode] | None = None,
+        axis: int = 1,
+        training: bool = True,
+        dx: GpuRef[Mode] | None = None,
+        dscale: GpuRef[Mode] | None = None,
+        dbias: GpuRef[Mode] | None = None,
+    ) -> NormGradients[Mode]:
+        """The gradients of a batch norm."""
+        answer: NormGradients[Mode] = self._submit(
+            BatchNormBackward(
+                dy=dy,
+                x=x,
+                mean=mean,
+                inverse=inverse,
+                scale=scale,
+                axis=axis,
+                training=training,
+                dx=dx,
+                dscale=dscale,
+                dbias=dbias,
+            )
+        )
+        return answer
+
+    def instance_norm(
+        self,
+        x: GpuRef[Mode],
+        *,
+        scale: GpuRef[Mode] | None = None,
+        bias: GpuRef[Mode] | None = None,
+        axis: int = 1,
+        epsilon: float = 1e-05,
+        out: GpuRef[Mode] | None = None,
+    ) -> GpuRef[Mode]:
+        """Each channel of each item normalised by its own mean and variance, then ``* scale + bias``."""
+        answer: GpuRef[Mode] = self._submit(
+            InstanceNorm(x=x, scale=scale, bias=bias, axis=axis, epsilon=epsilon, out=out)
+        )
+        return answer
+
+    def instance_norm_training(
+        self,
+        x: GpuRef[Mode],
+        *,
+        scale: GpuRef[Mode] | None = None,
+        bias: GpuRef[Mode] | None = None,
+        axis: int = 1,
+        epsilon: float = 1e-05,
+        out: GpuRef[Mode] | None = None,
+        mean: GpuRef[Mode] | None = None,
+        inverse: GpuRef[Mode] | None = None,
+    ) -> Normalised[Mode]:
+        """As :class:`InstanceNorm`, with the statistics that :class:`InstanceNormBackward` takes: ``[n, channels]``."""
+        answer: Normalised[Mode] = self._submit(
+            InstanceNormTraining(
+                x=x,
+                scale=scale,
+                bias=bias,
+                axis=axis,
+                epsilon=epsilon,
+                out=out,
+                mean=mean,
+                inverse=inverse,
+            )
+        )
+        return answer
+
+    def group_norm(
+        self,
+        x: GpuRef[Mode],
+        *,
+        scale: GpuRef[Mode] | None = None,
+        bias: GpuRef[Mode] | None = None,
+        axis: int = 1,
+        epsilon: float = 1e-05,
+        out: GpuRef[Mode] | None = None,
+        groups: int = 1,
+    ) -> GpuRef[Mode]:
+        """Each group of channels of each item normalised by its own mean and variance, then ``* scale + bias``."""
+        answer: GpuRef[Mode] = self._submit(
+            GroupNorm(x=x, scale=scale, bias=bias, axis=axis, epsilon=epsilon, out=out, groups=groups)
+        )
+        return answer
+
+    def group_norm_training(
+        self,
+        x: GpuRef[Mode],
+        *,
+        scale: GpuRef[Mode] | None = None,
+        bias: GpuRef[Mode] | None = None,
+        axis: int = 1,
+        epsilon: float = 1e-05,
+        out: GpuRef[Mode] | None = None,
+        groups: int = 1,
+        mean: GpuRef[Mode] | None = None,
+        inverse: GpuRef[Mode] | None = None,
+    ) -> Normalised[Mode]:
+        """As :class:`GroupNorm`, with the statistics that :class:`GroupNormBackward` takes: ``[n, groups]``."""
+        answer: Normalised[Mode] = self._submit(
+            GroupNormTraining(
+                x=x,
+                scale=scale,
+                bias=bias,
+                axis=axis,
+                epsilon=epsilon,
+                out=out,
+                groups=groups,
+                mean=mean,
+                inverse=inverse,
+            )
+        )
+        return answer
+
+    def instance_norm_backward(
+        self,
+        dy: GpuRef[Mode],
+        x: GpuRef[Mode],
+        mean: GpuRef[Mode],
+        inverse: GpuRef[Mode],
+        *,
+        scale: GpuRef[Mode] | None = None,
+        axis: int = 1,
+        dx: GpuRef[Mode] | None = None,
+        dscale: GpuRef[Mode] | None = None,
+        dbias: GpuRef[Mode] | None = None,
+    ) -> NormGradients[Mode]:
+        """The gradients of :class:`InstanceNorm`, by what :class:`InstanceNormTraining` kept."""
+        answer: NormGradients[Mode] = self._submit(
+            InstanceNormBackward(
+                dy=dy,
+                x=x,
+                mean=mean,
+                inverse=inverse,
+                scale=scale,
+                axis=axis,
+                dx=dx,
+                dscale=dscale,
+                dbias=dbias,
+            )
+        )
+        return answer
+
+    def group_norm_backward(
+        self,
+        dy: GpuRef[Mode],
+        x: GpuRef[Mode],
+        mean: GpuRef[Mode],
+        inverse: GpuRef[Mode],
+        *,
+        scale: GpuRef[Mode] | None = None,
+        axis: int = 1,
+        dx: GpuRef[Mode] | None = None,
+        dscale: GpuRef[Mode] | None = None,
+        dbias: GpuRef[Mode] | None = None,
+        groups: int = 1,
+    ) -> NormGradients[Mode]:
+        """The gradients of :class:`GroupNorm`, by what :class:`GroupNormTraining` kept."""
+        answer: NormGradients[Mode] = self._submit(
+            GroupNormBackward(
+                dy=dy,
+                x=x,
+                mean=mean,
+                inverse=inverse,
+                scale=scale,
+                axis=axis,
+                dx=dx,
+                dscale=dscale,
+                dbias=dbias,
+                groups=groups,
+            )
+        )
+        return answer
+
+    def conv(
+        self,
+        x: GpuRef[Mode],
+        w: GpuRef[Mode],
+        *,
+        stride: Extents = 1,
+        padding: Padding = 0,
+        dilation: Extents = 1,
+        groups: int = 1,
+        layout: DataLayout = "NCHW",
+        tf32: bool = False,
+        deterministic: bool = False,
+        autotune: bool = False,
+        out: GpuRef[Mode] | None = None,
+        bias: GpuRef[Mode] | None = None,
+        residual: GpuRef[Mode] | None = None,
+        activation: ConvActivation | None = None,
+        scale: float | None = None,
+        out_dtype: Literal["f32", "i8"] | None = None,
+    ) -> GpuRef[Mode]:
+        """``activation(conv(x, w) + bias + residual)``."""
+        answer: GpuRef[Mode] = self._submit(
+            Conv(
+                stride=stride,
+                padding=padding,
+                dilation=dilation,
+                groups=groups,
+                layout=layout,
+                tf32=tf32,
+                deterministic=deterministic,
+                autotune=autotune,
+                x=x,
+                w=w,
+                out=out,
+                bias=bias,
+                residual=residual,
+                activation=activation,
+                scale=scale,
+                out_dtype=out_dtype,
+            )
+        )
+        return answer
+
+    def conv_backward_data(
+        self,
+        dy: GpuRef[Mode],
+        w: GpuRef[Mode],
+        shape: Sequence[int],
+        *,
+        stride: Extents = 1,
+        padding: Padding = 0,
+        dilation: Extents = 1,
+        groups: int = 1,
+        layout: DataLayout = "NCHW",
+        tf32: bool = False,
+        deterministic: bool = False,
+        autotune: bool = False,
+        out: GpuRef[Mode] | None = None,
+    ) -> GpuRef[Mode]:
+        """Gradient of a convolution by its image."""
+        answer: GpuRef[Mode] = self._submit(
+            ConvBackwardData(
+                stride=stride,
+                padding=padding,
+                dilation=dilation,
+                groups=groups,
+                layout=layout,
+                tf32=tf32,
+                deterministic=deterministic,
+                autotune=autotune,
+                dy=dy,
+                w=w,
+                shape=as_tuple("shape", shape),
+                out=out,
+            )
+        )
+        return answer
+
+    def conv_backward_filter(
+        self,
+        x: GpuRef[Mode],
+        dy: GpuRef[Mode],
+        shape: Sequence[int],
+        *,
+        stride: Extents = 1,
+        padding: Padding = 0,
+        dilation: Extents = 1,
+        groups: int = 1,
+        layout: DataLayout = "NCHW",
+        tf32: bool = False,
+        deterministic: bool = False,
+        autotune: bool = False,
+        out: GpuRef[Mode] | None = None,
+    ) -> GpuRef[Mode]:
+        """Gradient of a convolution by its filter."""
+        answer: GpuRef[Mode] = self._submit(
+            ConvBackwardFilter(
+                stride=stride,
+                padding=padding,
+                dilation=dilation,
+                groups=groups,
+                layout=layout,
+                tf32=tf32,
+                deterministic=deterministic,
+                autotune=autotune,
+                x=x,
+                dy=dy,
+                shape=as_tuple("shape", shape),
+                out=out,
+            )
+        )
+        return answer
+
+    def conv_transpose(
+        self,
+        x: GpuRef[Mode],
+        w: GpuRef[Mode],
+        *,
+        stride: Extents = 1,
+        padding: Padding = 0,
+        dilation: Extents = 1,
+        groups: int = 1,
+        layout: DataLayout = "NCHW",
+        tf32: bool = False,
+        deterministic: bool = False,
+        autotune: bool = False,
+        out: GpuRef[Mode] | None = None,
+        output_padding: Extents = 0,
+    ) -> GpuRef[Mode]:
+        """The transposed convolution, also called deconvolution: what a convolution's gradient does to ``x``."""
+        answer: GpuRef[Mode] = self._submit(
+            ConvTranspose(
+                stride=stride,
+                padding=padding,
+                dilation=dilation,
+                groups=groups,
+                layout=layout,
+                tf32=tf32,
+                deterministic=deterministic,
+                autotune=autotune,
+                x=x,
+                w=w,
+                out=out,
+                output_padding=output_padding,
+            )
+        )
+        return answer
+
+    def dropout(
+        self,
+        x: GpuRef[Mode],
+        *,
+        probability: ByValue = 0.5,
+        seed: Number = 0,
+        offset: Number = 0,
+        out: GpuRef[Mode] | None = None,
+    ) -> GpuRef[Mode]:
+        """``out = x / (1 - probability)`` where an element is kept, 0 where it is dropped."""
+        answer: GpuRef[Mode] = self._submit(Dropout(x=x, probability=probability, seed=seed, offset=offset, out=out))
+        return answer
+
+    def dropout_backward(
+        self,
+        dy: GpuRef[Mode],
+        *,
+        probability: ByValue = 0.5,
+        seed: Number = 0,
+        offset: Number = 0,
+        dx: GpuRef[Mode] | None = None,
+    ) -> GpuRef[Mode]:
+        """The gradient of :class:`Dropout`: the same elements are kept, and divided by the same number."""
+        answer: GpuRef[Mode] = self._submit(
+            DropoutBackward(dy=dy, probability=probability, seed=seed, offset=offset, dx=dx)
+        )
+        return answer
+
+    def dropout_mask(
+        self,
+        shape: Sequence[int],
+        *,
+        probability: ByValue = 0.5,
+        seed: Number = 0,
+        offset: Number = 0,
+        out: GpuRef[Mode] | None = None,
+    ) -> GpuRef[Mode]:
+        """Which elements a :class:`Dropout` keeps."""
+        answer: GpuRef[Mode] = self._submit(
+            DropoutMask(shape=as_tuple("shape", shape), probability=probability, seed=seed, offset=offset, out=out)
+        )
+        return answer
+
+    def embedding(self, table: GpuRef[Mode], indices: GpuRef[Mode], *, out: GpuRef[Mode] | None = None) -> GpuRef[Mode]:
+        """``out[i…] = table[indices[i…]]``."""
+        answer: GpuRef[Mode] = self._submit(Embedding(table=table, indices=indices, out=out))
+        return answer
+
+    def embedding_backward(
+        self,
+        dy: GpuRef[Mode],
+        indices: GpuRef[Mode],
+        rows: int,
+        *,
+        padding: int | None = None,
+        by_frequency: bool = False,
+        dtable: GpuRef[Mode] | None = None,
+    ) -> GpuRef[Mode]:
+        """The gradient of the table: ``dtable[indices[i…]] += dy[i…]``, 0 in all other rows."""
+        answer: GpuRef[Mode] = self._submit(
+            EmbeddingBackward(
+                dy=dy,
+                indices=indices,
+                rows=rows,
+                padding=padding,
+                by_frequency=by_frequency,
+                dtable=dtable,
+            )
+        )
+        return answer
+
+    def layer_norm(
+        self,
+        x: GpuRef[Mode],
+        *,
+        scale: GpuRef[Mode] | None = None,
+        axes: int = 1,
+        epsilon: float = 1e-05,
+        out: GpuRef[Mode] | None = None,
+        bias: GpuRef[Mode] | None = None,
+    ) -> GpuRef[Mode]:
+        """``out = (x - mean) / sqrt(variance + epsilon) * scale + bias`` over the last axes."""
+        answer: GpuRef[Mode] = self._submit(LayerNorm(x=x, scale=scale, axes=axes, epsilon=epsilon, out=out, bias=bias))
+        return answer
+
+    def layer_norm_training(
+        self,
+        x: GpuRef[Mode],
+        *,
+        scale: GpuRef[Mode] | None = None,
+        axes: int = 1,
+        epsilon: float = 1e-05,
+        out: GpuRef[Mode] | None = None,
+        bias: GpuRef[Mode] | None = None,
+        mean: GpuRef[Mode] | None = None,
+        inverse: GpuRef[Mode] | None = None,
+    ) -> Normalised[Mode]:
+        """As :class:`LayerNorm`, with the statistics that :class:`LayerNormBackward` takes."""
+        answer: Normalised[Mode] = self._submit(
+            LayerNormTraining(
+                x=x,
+                scale=scale,
+                axes=axes,
+                epsilon=epsilon,
+                out=out,
+                bias=bias,
+                mean=mean,
+                inverse=inverse,
+            )
+        )
+        return answer
+
+    def rms_norm(
+        self,
+        x: GpuRef[Mode],
+        *,
+        scale: GpuRef[Mode] | None = None,
+        axes: int = 1,
+        epsilon: float = 1e-05,
+        out: GpuRef[Mode] | None = None,
+    ) -> GpuRef[Mode]:
+        """``out = x / sqrt(mean(x²) + epsilon) * scale`` over the last axes."""
+        answer: GpuRef[Mode] = self._submit(RmsNorm(x=x, scale=scale, axes=axes, epsilon=epsilon, out=out))
+        return answer
+
+    def rms_norm_training(
+        self,
+        x: GpuRef[Mode],
+        *,
+        scale: GpuRef[Mode] | None = None,
+        axes: int = 1,
+        epsilon: float = 1e-05,
+        out: GpuRef[Mode] | None = None,
+        inverse: GpuRef[Mode] | None = None,
+    ) -> RmsNormalised[Mode]:
+        """As :class:`RmsNorm`, with the statistics that :class:`RmsNormBackward` takes."""
+        answer: RmsNormalised[Mode] = self._submit(
+            RmsNormTraining(x=x, scale=scale, axes=axes, epsilon=epsilon, out=out, inverse=inverse)
+        )
+        return answer
+
+    def layer_norm_backward(
+        self,
+        dy: GpuRef[Mode],
+        x: GpuRef[Mode],
+        mean: GpuRef[Mode],
+        inverse: GpuRef[Mode],
+        *,
+        scale: GpuRef[Mode] | None = None,
+        axes: int = 1,
+        dx: GpuRef[Mode] | None = None,
+        dscale: GpuRef[Mode] | None = None,
+        dbias: GpuRef[Mode] | None = None,
+    ) -> NormGradients[Mode]:
+        """The gradients of :class:`LayerNorm`, by what :class:`LayerNormTraining` kept."""
+        answer: NormGradients[Mode] = self._submit(
+            LayerNormBackward(
+                dy=dy,
+                x=x,
+                mean=mean,
+                inverse=inverse,
+                scale=scale,
+                axes=axes,
+                dx=dx,
+                dscale=dscale,
+                dbias=dbias,
+            )
+        )
+        return answer
+
+    def rms_norm_backward(
+        self,
+        dy: GpuRef[Mode],
+        x: GpuRef[Mode],
+        inverse: GpuRef[Mode],
+        *,
+        scale: GpuRef[Mode] | None = None,
+        axes: int = 1,
+        dx: GpuRef[Mode] | None = None,
+        dscale: GpuRef[Mode] | None = None,
+    ) -> RmsGradients[Mode]:
+        """The gradients of :class:`RmsNorm`, by what :class:`RmsNormTraining` kept."""
+        answer: RmsGradients[Mode] = self._submit(
+            RmsNormBackward(dy=dy, x=x, inverse=inverse, scale=scale, axes=axes, dx=dx, dscale=dscale)
+        )
+        return answer
+
+    def cross_entropy(
+        self,
+        x: GpuRef[Mode],
+        target: GpuRef[Mode],
+        *,
+        weight: GpuRef[Mode] | None = None,
+        axis: int = 1,
+        reduction: Reduction = "mean",
+        ignore_index: int = -100,
+        label_smoothing: float = 0.0,
+        loss: GpuRef[Mode] | None = None,
+        log_sum: GpuRef[Mode] | None = None,
+    ) -> CrossEntropyLoss[Mode]:
+        """``-log(softmax(x)[target])`` of each item, with weights and smoothed labels, reduced."""
+        answer: CrossEntropyLoss[Mode] = self._submit(
+            CrossEntropy(
+                x=x,
+                target=target,
+                weight=weight,
+                axis=axis,
+                reduction=reduction,
+                ignore_index=ignore_index,
+                label_smoothing=label_smoothing,
+                loss=loss,
+                log_sum=log_sum,
+            )
+        )
+        return answer
+
+    def cross_entropy_backward(
+        self,
+        dloss: GpuRef[Mode],
+        x: GpuRef[Mode],
+        target: GpuRef[Mode],
+        log_sum: GpuRef[Mode],
+        *,
+        weight: GpuRef[Mode] | None = None,
+        axis: int = 1,
+        reduction: Reduction = "mean",
+        ignore_index: int = -100,
+        label_smoothing: float = 0.0,
+        dx: GpuRef[Mode] | None = None,
+    ) -> GpuRef[Mode]:
+        """The gradient of :class:`CrossEntropy` by the logits."""
+        answer: GpuRef[Mode] = self._submit(
+            CrossEntropyBackward(
+                dloss=dloss,
+                x=x,
+                target=target,
+                log_sum=log_sum,
+                weight=weight,
+                axis=axis,
+                reduction=reduction,
+                ignore_index=ignore_index,
+                label_smoothing=label_smoothing,
+                dx=dx,
+            )
+        )
+        return answer
+
+    def mse(
+        self, x: GpuRef[Mode], target: GpuRef[Mode], *, reduction: Reduction = "mean", loss: GpuRef[Mode] | None = None
+    ) -> GpuRef[Mode]:
+        """``(x - target)²`` of each element, reduced; the mean of no elements is NaN."""
+        answer: GpuRef[Mode] = self._submit(Mse(x=x, target=target, reduction=reduction, loss=loss))
+        return answer
+
+    def mse_backward(
+        self,
+        dloss: GpuRef[Mode],
+        x: GpuRef[Mode],
+        target: GpuRef[Mode],
+        *,
+        reduction: Reduction = "mean",
+        dx: GpuRef[Mode] | None = None,
+    ) -> GpuRef[Mode]:
+        """The gradient of :class:`Mse` by ``x``; that by the target is its negative."""
+        answer: GpuRef[Mode] = self._submit(MseBackward(dloss=dloss, x=x, target=target, reduction=reduction, dx=dx))
+        return answer
+
+    def lrn(
+        self,
+        x: GpuRef[Mode],
+        *,
+        size: int = 5,
+        alpha: float = 0.0001,
+        beta: float = 0.75,
+        k: float = 1.0,
+        axis: int = 1,
+        out: GpuRef[Mode] | None = None,
+    ) -> GpuRef[Mode]:
+        """``out = x / (k + alpha / size * sum(x²)) ** beta``, the sum over the ``size`` channels around each."""
+        answer: GpuRef[Mode] = self._submit(Lrn(x=x, size=size, alpha=alpha, beta=beta, k=k, axis=axis, out=out))
+        return answer
+
+    def lrn_backward(
+        self,
+        dy: GpuRef[Mode],
+        x: GpuRef[Mode],
+        *,
+        size: int = 5,
+        alpha: float = 0.0001,
+        beta: float = 0.75,
+        k: float = 1.0,
+        axis: int = 1,
+        dx: GpuRef[Mode] | None = None,
+    ) -> GpuRef[Mode]:
+        """The gradient of :class:`Lrn`."""
+        answer: GpuRef[Mode] = self._submit(
+            LrnBackward(dy=dy, x=x, size=size, alpha=alpha, beta=beta, k=k, axis=axis, dx=dx)
+        )
+        return answer
 
     def avg_pool(
         self,
@@ -189,5 +933,92 @@ class DnnApi(Api[Mode]):
                 dhx=dhx,
                 dcx=dcx,
             )
+        )
+        return answer
+
+    def rope(
+        self,
+        x: GpuRef[Mode],
+        cos: GpuRef[Mode],
+        sin: GpuRef[Mode],
+        *,
+        positions: GpuRef[Mode] | None = None,
+        axis: int = -2,
+        interleaved: bool = False,
+        out: GpuRef[Mode] | None = None,
+    ) -> GpuRef[Mode]:
+        """Turn pairs of elements of the last axis: ``(a, b)`` becomes ``(a·cos - b·sin, a·sin + b·cos)``."""
+        answer: GpuRef[Mode] = self._submit(
+            Rope(x=x, cos=cos, sin=sin, positions=positions, axis=axis, interleaved=interleaved, out=out)
+        )
+        return answer
+
+    def rope_backward(
+        self,
+        dy: GpuRef[Mode],
+        cos: GpuRef[Mode],
+        sin: GpuRef[Mode],
+        *,
+        positions: GpuRef[Mode] | None = None,
+        axis: int = -2,
+        interleaved: bool = False,
+        dx: GpuRef[Mode] | None = None,
+    ) -> GpuRef[Mode]:
+        """The gradient of :class:`Rope`: the pairs turned back."""
+        answer: GpuRef[Mode] = self._submit(
+            RopeBackward(dy=dy, cos=cos, sin=sin, positions=positions, axis=axis, interleaved=interleaved, dx=dx)
+        )
+        return answer
+
+    def softmax(self, x: GpuRef[Mode], *, axis: int = -1, out: GpuRef[Mode] | None = None) -> GpuRef[Mode]:
+        """``out = exp(x) / sum(exp(x))`` along an axis."""
+        answer: GpuRef[Mode] = self._submit(Softmax(x=x, axis=axis, out=out))
+        return answer
+
+    def log_softmax(self, x: GpuRef[Mode], *, axis: int = -1, out: GpuRef[Mode] | None = None) -> GpuRef[Mode]:
+        """``out = x - log(sum(exp(x)))`` along an axis."""
+        answer: GpuRef[Mode] = self._submit(LogSoftmax(x=x, axis=axis, out=out))
+        return answer
+
+    def softmax_backward(
+        self, dy: GpuRef[Mode], y: GpuRef[Mode], *, axis: int = -1, dx: GpuRef[Mode] | None = None
+    ) -> GpuRef[Mode]:
+        """The gradient of :class:`Softmax`: ``dx = y * (dy - sum(dy * y))``."""
+        answer: GpuRef[Mode] = self._submit(SoftmaxBackward(dy=dy, y=y, axis=axis, dx=dx))
+        return answer
+
+    def log_softmax_backward(
+        self, dy: GpuRef[Mode], y: GpuRef[Mode], *, axis: int = -1, dx: GpuRef[Mode] | None = None
+    ) -> GpuRef[Mode]:
+        """The gradient of :class:`LogSoftmax`: ``dx = dy - exp(y) * sum(dy)``."""
+        answer: GpuRef[Mode] = self._submit(LogSoftmaxBackward(dy=dy, y=y, axis=axis, dx=dx))
+        return answer
+
+    def top_k(
+        self,
+        x: GpuRef[Mode],
+        k: int,
+        *,
+        axis: int = -1,
+        largest: bool = True,
+        values: GpuRef[Mode] | None = None,
+        indices: GpuRef[Mode] | None = None,
+    ) -> Largest[Mode]:
+        """The ``k`` largest or smallest elements along an axis, in order, and where they were."""
+        answer: Largest[Mode] = self._submit(TopK(x=x, k=k, axis=axis, largest=largest, values=values, indices=indices))
+        return answer
+
+    def top_k_backward(
+        self,
+        dvalues: GpuRef[Mode],
+        indices: GpuRef[Mode],
+        extent: int,
+        *,
+        axis: int = -1,
+        dx: GpuRef[Mode] | None = None,
+    ) -> GpuRef[Mode]:
+        """The gradient of :class:`TopK` by ``x``: ``dx`` is ``dvalues`` where the elements were, 0 elsewhere."""
+        answer: GpuRef[Mode] = self._submit(
+            TopKBackward(dvalues=dvalues, indices=indices, extent=extent, axis=axis, dx=dx)
         )
         return answer

@@ -10,14 +10,9 @@ from callboard.core.dtype import DType
 from callboard.core.layout import Layout
 from callboard.kernel.dnn.checks import DataLayout
 
-__all__ = ["Array", "channels_first", "compute_type", "viewer_of_image"]
+__all__ = ["Array", "compute_type", "viewer_of_image"]
 
 Array = np.ndarray[Any, Any]
-
-
-def channels_first(array: Array, layout: DataLayout) -> Array:
-    """A view with the channels behind the batch."""
-    return array if layout == "NCHW" else np.moveaxis(array, -1, 1)
 
 
 def viewer_of_image(array: Layout, layout: DataLayout) -> Callable[[int], Array]:

@@ -3,7 +3,21 @@
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from callboard.backends.cpu.dnn import pooling, rnn
+from callboard.backends.cpu.dnn import (
+    activations,
+    channel_norms,
+    conv,
+    dropout,
+    embedding,
+    layer_norm,
+    losses,
+    lrn,
+    pooling,
+    rnn,
+    rope,
+    softmax,
+    top_k,
+)
 from callboard.backends.cpu.stream import CpuStream
 from callboard.core.backend import Status
 from callboard.core.library import Library
@@ -11,9 +25,20 @@ from callboard.core.library import Library
 __all__ = ["CpuDnn"]
 
 FAMILIES = (
+    activations,
+    channel_norms,
+    conv,
+    dropout,
+    embedding,
+    layer_norm,
+    losses,
+    lrn,
     pooling,
     rnn,
-)  # fmt: skip
+    rope,
+    softmax,
+    top_k,
+)
 """Modules with a ``TABLE``: the :class:`~callboard.core.library.Entry` of each of their ops.
 
 The plan of an entry is a function of what its launch is given, in the order in which the message declares it.

@@ -168,6 +168,12 @@ class Cudnn:
                 self._preparing = self.create(self._create_handle)
             return self._preparing
 
+    def preparing_on(self, native: int) -> int:
+        """The same handle, which enqueues on this stream."""
+        handle = self.preparing
+        self._set_stream(handle, native)
+        return handle
+
     def create(self, function: Callable[..., None]) -> int:
         """What a ``cudnnCreate…`` gives."""
         cell = PTR()

@@ -2,7 +2,21 @@
 
 from typing import TYPE_CHECKING, ClassVar
 
-from callboard.backends.cuda.dnn import pooling, rnn
+from callboard.backends.cuda.dnn import (
+    activations,
+    conv,
+    dropout,
+    embedding,
+    layer_norm,
+    losses,
+    lrn,
+    pooling,
+    rnn,
+    rope,
+    softmax,
+    top_k,
+)
+from callboard.backends.cuda.dnn.frontend import Frontend
 from callboard.backends.cuda.dnn.legacy import Cudnn
 from callboard.backends.cuda.stream import CudaStream
 from callboard.backends.cuda.workspace import Workspace
@@ -14,9 +28,19 @@ if TYPE_CHECKING:
 __all__ = ["CudaDnn"]
 
 FAMILIES = (
+    activations,
+    conv,
+    dropout,
+    embedding,
+    layer_norm,
+    losses,
+    lrn,
     pooling,
     rnn,
-)  # fmt: skip
+    rope,
+    softmax,
+    top_k,
+)
 """Modules with a ``TABLE``: the :class:`~callboard.core.library.Entry` of each of their ops.
 
 The plan of an entry is made by ``plan(library, op)`` on the helper thread. It is called with the stream and what the
@@ -32,6 +56,7 @@ class CudaDnn(Library):
 
     Attributes:
         cudnn: The C interface and its handles.
+        frontend: Makes plans of operation graphs.
         workspace: Of all plans.
     """
 
@@ -43,6 +68,7 @@ class CudaDnn(Library):
         super().__init__(device, stream)
         self.cudnn = Cudnn()
         self.workspace = Workspace(device)
+        self.frontend = Frontend(device, self.cudnn, self.workspace)
 
     def close(self) -> None:
         self.cudnn.close()

@@ -2,9 +2,9 @@
 
 from typing import TYPE_CHECKING, Any
 
-from callboard.backends.cuda.dnn.images import channels_first
 from callboard.backends.cuda.dnn.legacy import INT, PTR, Destroyed, ints, scaling
 from callboard.core.library import Entry
+from callboard.kernel.dnn.layouts import channels_first
 from callboard.kernel.dnn.pooling import AvgPool, windows_of
 
 if TYPE_CHECKING:
