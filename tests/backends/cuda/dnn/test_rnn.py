@@ -12,7 +12,7 @@ from host_cudnn_rnn import RnnDriver, library_of
 from callboard.backends.cuda.dnn import library
 from callboard.backends.cuda.dnn.legacy import Cudnn
 from callboard.core.errors import NumericalError, UnsupportedOp
-from callboard.kernel.dnn.rnn import RnnBackward, RnnForward, RnnForwardTraining, RnnParams, initial_weights
+from callboard.kernel.dnn.rnn import RnnBackward, RnnForward, RnnForwardTraining, RnnParams
 from callboard.kernel.memory import Copy
 from callboard.testing.session import LibrarySession
 
@@ -46,7 +46,7 @@ def everything(session: Any, params: RnnParams, layout: Any, lengths: Any, dropo
     put = lambda *shape: session.put(rng.standard_normal(shape))
     given: dict[str, Any] = {
         "x": put(*shape, INPUT),
-        "weights": session.put(initial_weights(params, 1, "f64")),
+        "weights": session.put(params.initial_weights(1, "f64")),
         "params": params,
         "hx": put(*state),
         "cx": put(*cell) if is_lstm else None,
@@ -98,11 +98,11 @@ def test_all_goes_where_it_belongs(
 def test_what_cudnn_does_not_have_is_said(gpu: HostSession) -> None:
     params = RnnParams("rnn_relu", INPUT, HIDDEN)
     x = gpu.put(np.zeros((STEPS, BATCH, INPUT)))
-    weights = gpu.put(initial_weights(params, 0, "f64"))
+    weights = gpu.put(params.initial_weights(0, "f64"))
     with pytest.raises(UnsupportedOp, match="cuDNN has no such network: cudnnSetRNNDescriptor_v8"):
         gpu.submit(RnnForward(x=x, weights=weights, params=params))
     gru = RnnParams("gru", INPUT, HIDDEN)
-    weights = gpu.put(initial_weights(gru, 0, "f64"))
+    weights = gpu.put(gru.initial_weights(0, "f64"))
     with pytest.raises(UnsupportedOp, match=r"x is .*, with gaps or in another order: pass dev.copy\(x\)"):
         gpu.submit(RnnForward(x=gpu.put(np.zeros((INPUT, BATCH, STEPS))).T, weights=weights, params=gru))
     larger = gpu.put(np.zeros(gru.weight_size + 1))
