@@ -2,6 +2,7 @@
 
 import asyncio
 import sys
+from typing import Any
 
 import numpy as np
 
@@ -10,6 +11,7 @@ from callboard.cli.demo.digits import load_digits
 
 EPOCHS, BATCH, RATE, TRAINED = 15, 64, 0.01, 1408
 NET = cb.RnnParams("lstm", input_size=8, hidden_size=48, num_layers=2)
+OPTIONS: Any = {"layout": "batch_major", "dropout": 0.2}
 
 ADAM = "m = 0.9 * m + 0.1 * g; v = 0.99 * v + 0.01 * g * g; w = w - rate * m / (sqrt(v) + 1e-8)"
 adam = cb.elementwise(ADAM, results=("w", "m", "v"))  # Kingma and Ba, 2015: one kernel, all three written in place
@@ -27,7 +29,7 @@ async def main(name: str) -> None:
         head, d_head, one = w[size:].reshape(48, 10), g[size:].reshape(48, 10), gpu.put(np.float32(1.0))
 
         def train(x: cb.GpuRef, target: cb.GpuRef, rate: float, seed: int) -> cb.GpuRef:
-            net = dnn.rnn_forward_training(x, w[:size], NET, layout="batch_major", dropout=0.2, seed=seed)
+            net = dnn.rnn_forward_training(x, w[:size], NET, seed=seed, **OPTIONS)
             last = net.h_n[1]  # what the upper layer says of the whole picture
             said = gpu.blas.gemm(last, head)
             loss = dnn.cross_entropy(said, target)
@@ -35,8 +37,7 @@ async def main(name: str) -> None:
             gpu.blas.gemm(last, d_said, transpose_a=True, out=d_head)
             d_states = gpu.zeros((2, len(x), 48))
             gpu.blas.gemm(d_said, head, transpose_b=True, out=d_states[1])
-            given = {"dh_n": d_states, "layout": "batch_major", "dropout": 0.2}
-            dnn.rnn_backward(x, w[:size], NET, net.y, net.reserve, dweights=g[:size], **given)
+            dnn.rnn_backward(x, w[:size], NET, net.y, net.reserve, dh_n=d_states, dweights=g[:size], **OPTIONS)
             adam(w=w, m=m, v=v, g=g, rate=rate)
             return loss.loss
 
@@ -44,8 +45,7 @@ async def main(name: str) -> None:
         for epoch in range(EPOCHS):  # called one after the other; only the losses are waited for
             batches = range(0, TRAINED, BATCH)
             steps = [
-                train(x[i : i + BATCH], target[i : i + BATCH], RATE * 0.9**epoch, seed=TRAINED * epoch + i)
-                for i in batches
+                train(x[i : i + BATCH], target[i : i + BATCH], RATE * 0.9**epoch, 9999 * epoch + i) for i in batches
             ]
             losses = [float(await loss.get()) for loss in steps]
             if epoch % 5 == 4:

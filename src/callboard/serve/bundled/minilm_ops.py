@@ -76,4 +76,5 @@ def encoded(device: Device, weights: Mapping[str, GpuRef], text: Mapping[str, Gp
         inner = dnn.activation(linear(x, f"{layer}.intermediate.dense"), "gelu")
         x = norm(x + linear(inner, f"{layer}.output.dense"), f"{layer}.output.LayerNorm")
     mean = device.tensor.einsum("nt,ntd->nd", text["share"], x.reshape(texts, tokens, WIDTH))
-    return mean / device.xp.linalg.vector_norm(mean, axis=1, keepdims=True)
+    found: GpuRef = mean / device.xp.linalg.vector_norm(mean, axis=1, keepdims=True)
+    return found
