@@ -43,10 +43,8 @@ async def main(name: str) -> None:
 
         x, target = gpu.put(rows[:TRAINED]), gpu.put(labels[:TRAINED])
         for epoch in range(EPOCHS):  # called one after the other; only the losses are waited for
-            batches = range(0, TRAINED, BATCH)
-            steps = [
-                train(x[i : i + BATCH], target[i : i + BATCH], RATE * 0.9**epoch, 9999 * epoch + i) for i in batches
-            ]
+            rate, cuts = RATE * 0.9**epoch, range(0, TRAINED, BATCH)
+            steps = [train(x[i : i + BATCH], target[i : i + BATCH], rate, 9999 * epoch + i) for i in cuts]
             losses = [float(await loss.get()) for loss in steps]
             if epoch % 5 == 4:
                 print(f"epoch {epoch + 1}: cross-entropy {np.mean(losses):.3f}")
