@@ -307,3 +307,18 @@ def test_packing_round_trips_a_state_dict() -> None:
         with pytest.raises(ShapeError, match=r"weight_ih_l0 has shape \[2, 2\]"):
             params.pack({**state, "weight_ih_l0": np.zeros((2, 2))})
     assert params.pack(network.bfloat16().state_dict(), "bf16").dtype == DTYPES["bf16"].np
+
+
+@pytest.mark.parametrize(
+    "given, error, text",
+    [
+        ({"mode": "rnn"}, TypeError, "mode = 'rnn': use one of 'rnn_relu', 'rnn_tanh', 'lstm', 'gru'"),
+        ({"hidden_size": "16"}, TypeError, "hidden_size = '16'"),
+        ({"num_layers": 0}, ShapeError, "num_layers is 0; it must be positive"),
+        ({"proj_size": 16}, ShapeError, "proj_size is 16; it must be less than hidden_size, 16"),
+        ({"mode": "gru", "proj_size": 2}, ShapeError, "only an LSTM has projections, not gru"),
+    ],
+)
+def test_a_network_that_there_is_not(given: dict[str, Any], error: type[Exception], text: str) -> None:
+    with pytest.raises(error, match=text):
+        RnnParams(**({"mode": "lstm", "input_size": INPUT, "hidden_size": HIDDEN} | given))
