@@ -336,3 +336,10 @@ def test_overload(tmp_path: Path) -> None:
     results = run(tmp_path, "overload")["results"]
     assert set(results["ends of the last overload"]) <= {"200", "429", "504"}
     assert results["ends of the last overload"]["200"] > 0
+
+
+@pytest.mark.slow
+def test_rnn(tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="PyTorch is what it is compared with")
+    (figures,) = (found for title, found in run(tmp_path, "rnn")["results"].items() if title.startswith("LSTM"))
+    assert set(figures) == {"process", "thread", "direct"}

@@ -75,6 +75,7 @@ if TYPE_CHECKING:
     from callboard.device.protocol.residents.actor import HostContext, ResidentActor
     from callboard.device.supervision.supervisor import DeviceSupervisor
     from callboard.device.supervision.watch import Lost, Recovered, Stopped
+    from callboard.kernel.dnn.rnn.params import RnnParams
     from callboard.kernel.elementwise.calls import Elementwise, ElementwiseMany, elementwise, reduction
     from callboard.kernel.event.handle import DeviceTime, Event
     from callboard.kernel.event.messages import IpcEventHandle
@@ -275,6 +276,7 @@ _NAMES = {
     "callboard.kernel.event.handle": ("DeviceTime", "Event"),
     "callboard.kernel.event.messages": ("IpcEventHandle",),
     "callboard.kernel.ipc.messages": ("IpcMemHandle",),
+    "callboard.kernel.dnn.rnn.params": ("RnnParams",),
     "callboard.kernel.elementwise.calls": ("Elementwise", "ElementwiseMany", "elementwise", "reduction"),
     "callboard.kernel.nvrtc": ("Kernel", "TensorMap", "tensor_map"),
     "callboard.patterns.batching.server": ("BatchingStats", "DynamicBatchingServer"),
@@ -498,6 +500,7 @@ __all__ = [
     "ResidentActor",
     "ResidentRef",
     "ResidentState",
+    "RnnParams",
     "Scalar",
     "Score",
     "SequenceBatchingServer",

@@ -18,9 +18,6 @@ from callboard.kernel.dnn.rnn import (
     RnnForward,
     RnnForwardTraining,
     RnnParams,
-    initial_weights,
-    pack_weights,
-    unpack_weights,
 )
 from callboard.kernel.memory import Copy
 from callboard.testing.tolerances import assert_close
@@ -41,7 +38,7 @@ def submit(session: Any, op: Op[Any, Any]) -> Any:
 
 
 def module(params: RnnParams) -> Any:
-    """PyTorch's network with the same weights as :func:`initial_weights`, in f64."""
+    """PyTorch's network with the same weights as ``initial_weights``, in f64."""
     torch = torch_of()
     cls = {"lstm": torch.nn.LSTM, "gru": torch.nn.GRU}.get(params.mode, torch.nn.RNN)
     options: dict[str, Any] = {"nonlinearity": params.mode[4:]} if params.mode.startswith("rnn") else {}
@@ -107,9 +104,9 @@ def test_like_pytorch(
     if layout == "packed":
         lengths = tuple(sorted(lengths or LENGTHS, reverse=True))
     is_lstm, cells = params.mode == "lstm", params.num_layers * params.directions
-    weights = initial_weights(params, seed, dtype)
+    weights = params.initial_weights(seed, dtype)
     network = module(params)
-    network.load_state_dict({n: torch.from_numpy(wide(a)) for n, a in unpack_weights(params, weights).items()})
+    network.load_state_dict({n: torch.from_numpy(wide(a)) for n, a in params.unpack(weights).items()})
     shapes = [(STEPS, BATCH, INPUT), (cells, BATCH, params.state_size), (cells, BATCH, params.hidden_size)]
     x, hx, cx = (drawn(seed + i, shape, dtype) for i, shape in enumerate(shapes))
     if not given_states:
@@ -160,7 +157,7 @@ def test_like_pytorch(
     near(session.get(gradients.dhx), th.grad.numpy(), dtype, terms)
     if is_lstm:
         near(session.get(gradients.dcx), tc.grad.numpy(), dtype, terms)
-    by_name = unpack_weights(params, session.get(gradients.dweights))
+    by_name = params.unpack(session.get(gradients.dweights))
     for name, weight in network.named_parameters():
         near(by_name[name], weight.grad.numpy(), dtype, terms * BATCH)
 
@@ -170,8 +167,8 @@ def test_like_pytorch(
 def test_dropout_between_layers_is_named_by_its_place(session: Any, mode: Any, layout: Any) -> None:
     torch = torch_of()
     params = RnnParams(mode, INPUT, HIDDEN, 3, "bidirectional")
-    weights, share, seed, offset = initial_weights(params, 1), 0.4, 11, 1000
-    tensors = {n: torch.from_numpy(a.astype("f8")).requires_grad_() for n, a in unpack_weights(params, weights).items()}
+    weights, share, seed, offset = params.initial_weights(1), 0.4, 11, 1000
+    tensors = {n: torch.from_numpy(a.astype("f8")).requires_grad_() for n, a in params.unpack(weights).items()}
     x = drawn(2, (STEPS, BATCH, INPUT), "f32")
     at = below = torch.from_numpy(x.astype("f8")).requires_grad_()
     for layer in range(3):
@@ -205,14 +202,14 @@ def test_dropout_between_layers_is_named_by_its_place(session: Any, mode: Any, l
         RnnBackward(**common, y=first.y, reserve=first.reserve, dy=session.put(laid_out(dy, layout, None)))
     )
     near(session.get(found.dx), laid_out(below.grad.numpy(), layout, None), "f32", 1000)
-    for name, gradient in unpack_weights(params, session.get(found.dweights)).items():
+    for name, gradient in params.unpack(session.get(found.dweights)).items():
         near(gradient, tensors[name].grad.numpy(), "f32", 1000)
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_gradients_are_finite_differences(session: Any, mode: Any) -> None:
     params = RnnParams(mode, INPUT, HIDDEN, 2, "bidirectional", 8 if mode == "lstm" else 0)
-    x, weights = drawn(1, (STEPS, BATCH, INPUT), "f64"), initial_weights(params, 2, "f64")
+    x, weights = drawn(1, (STEPS, BATCH, INPUT), "f64"), params.initial_weights(2, "f64")
     dy = drawn(3, (STEPS, BATCH, params.output_size), "f64")
     along_x, along_w = drawn(4, x.shape, "f64"), drawn(5, weights.shape, "f64")
 
@@ -250,7 +247,7 @@ def test_a_reserve_serves_one_backward_pass(session: Any) -> None:
     params = RnnParams("gru", INPUT, HIDDEN)
     common: dict[str, Any] = {
         "x": session.put(drawn(1, (STEPS, BATCH, INPUT), "f32")),
-        "weights": session.put(initial_weights(params)),
+        "weights": session.put(params.initial_weights()),
         "params": params,
     }
     trained = session.submit(RnnForwardTraining(**common))
@@ -269,7 +266,7 @@ def test_a_reserve_serves_one_backward_pass(session: Any) -> None:
 
 def test_bad_input_is_named(session: Any) -> None:
     params, gru = RnnParams("lstm", INPUT, HIDDEN), RnnParams("gru", INPUT, HIDDEN)
-    x, weights = session.put(drawn(1, (STEPS, BATCH, INPUT), "f32")), session.put(initial_weights(params))
+    x, weights = session.put(drawn(1, (STEPS, BATCH, INPUT), "f32")), session.put(params.initial_weights())
     for settings, text in (
         ({"lengths": (6, 1, 1, 1)}, r"lengths\[0\] is 6; it must lie between 1 and 5"),
         ({"lengths": (1, 1, 0, 1)}, r"lengths\[2\] is 0"),
@@ -280,10 +277,10 @@ def test_bad_input_is_named(session: Any) -> None:
         ({"x": x.reshape(20, INPUT), "layout": "packed", "lengths": (5, 6)}, "the longest first"),
         ({"x": x.reshape(20, INPUT), "layout": "packed", "lengths": (6, 5)}, "lengths are 11 steps together"),
         ({"weights": weights[1:]}, f"it must have shape .{params.weight_size},."),
-        ({"weights": session.put(initial_weights(params, 0, "f64"))}, "both must have one dtype"),
+        ({"weights": session.put(params.initial_weights(0, "f64"))}, "both must have one dtype"),
         ({"hx": x}, "a state for each layer, direction and sequence"),
         (
-            {"params": gru, "weights": session.put(initial_weights(gru)), "cx": x},
+            {"params": gru, "weights": session.put(gru.initial_weights()), "cx": x},
             "only an LSTM has cell states",
         ),
     ):
@@ -297,16 +294,31 @@ def test_packing_round_trips_a_state_dict() -> None:
     for params in (RnnParams("lstm", 3, 6, 2, "bidirectional", 2), RnnParams("rnn_relu", 3, 6, bias=False)):
         network = module(params)
         state = network.state_dict()
-        packed = pack_weights(params, {f"rnn.{n}": t for n, t in state.items()} | {"head": 1}, prefix="rnn.")
-        found = unpack_weights(params, packed)
+        packed = params.pack({f"rnn.{n}": t for n, t in state.items()} | {"head": 1}, prefix="rnn.")
+        found = params.unpack(packed)
         assert list(found) == list(state)
         for name, weight in state.items():
             np.testing.assert_array_equal(found[name], weight.numpy())
         network.load_state_dict({n: torch_of().from_numpy(a) for n, a in found.items()})
         with pytest.raises(KeyError, match="weight_hh_l0"):
-            pack_weights(params, {n: t for n, t in state.items() if n != "weight_hh_l0"})
+            params.pack({n: t for n, t in state.items() if n != "weight_hh_l0"})
         with pytest.raises(KeyError, match=r"and .* has no such weight"):
-            pack_weights(params, {**state, "weight_ih_l9": state["weight_ih_l0"]})
+            params.pack({**state, "weight_ih_l9": state["weight_ih_l0"]})
         with pytest.raises(ShapeError, match=r"weight_ih_l0 has shape \[2, 2\]"):
-            pack_weights(params, {**state, "weight_ih_l0": np.zeros((2, 2))})
-    assert pack_weights(params, network.bfloat16().state_dict(), "bf16").dtype == DTYPES["bf16"].np
+            params.pack({**state, "weight_ih_l0": np.zeros((2, 2))})
+    assert params.pack(network.bfloat16().state_dict(), "bf16").dtype == DTYPES["bf16"].np
+
+
+@pytest.mark.parametrize(
+    "given, error, text",
+    [
+        ({"mode": "rnn"}, TypeError, "mode = 'rnn': use one of 'rnn_relu', 'rnn_tanh', 'lstm', 'gru'"),
+        ({"hidden_size": "16"}, TypeError, "hidden_size = '16'"),
+        ({"num_layers": 0}, ShapeError, "num_layers is 0; it must be positive"),
+        ({"proj_size": 16}, ShapeError, "proj_size is 16; it must be less than hidden_size, 16"),
+        ({"mode": "gru", "proj_size": 2}, ShapeError, "only an LSTM has projections, not gru"),
+    ],
+)
+def test_a_network_that_there_is_not(given: dict[str, Any], error: type[Exception], text: str) -> None:
+    with pytest.raises(error, match=text):
+        RnnParams(**({"mode": "lstm", "input_size": INPUT, "hidden_size": HIDDEN} | given))

@@ -47,6 +47,7 @@ BENCHMARKS: dict[str, list[str]] = {
     "dnn": ["dnn.py"],
     "fft": ["fft.py"],
     "rng": ["rng.py"],
+    "rnn": ["rnn.py"],
     "solver": ["solver.py"],
     "sparse": ["sparse.py"],
     "sparse_lt": ["sparse_lt.py"],

@@ -11,7 +11,6 @@ from callboard.kernel.dnn.rnn.messages import (
     RnnTrained,
 )
 from callboard.kernel.dnn.rnn.params import RnnDirection, RnnMode, RnnParams
-from callboard.kernel.dnn.rnn.weights import initial_weights, pack_weights, unpack_weights
 
 __all__ = [
     "RnnAlgorithm",
@@ -25,7 +24,4 @@ __all__ = [
     "RnnOutput",
     "RnnParams",
     "RnnTrained",
-    "initial_weights",
-    "pack_weights",
-    "unpack_weights",
 ]

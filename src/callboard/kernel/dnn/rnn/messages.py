@@ -89,7 +89,7 @@ class RnnGradients(NamedTuple, Generic[Mode]):
 
     Attributes:
         dx: By the input.
-        dweights: By the packed weights, packed likewise (:func:`unpack_weights` gives views by name).
+        dweights: By the packed weights, packed likewise (``params.unpack`` gives views by name).
         dhx: By the first state.
         dcx: Of an LSTM, by the first cell state; else None.
     """
@@ -204,7 +204,7 @@ class RnnForward(Recurrent[RnnOutput], tag="dnn.rnn_forward"):
 
     Args:
         x: ``[steps, batch, input_size]``, f16, bf16, f32 or f64; see ``layout``.
-        weights: ``[params.weight_size]``, same dtype, packed by :func:`callboard.pack_weights`.
+        weights: ``[params.weight_size]``, same dtype, as ``params.pack`` packs them.
         params: The network.
         hx: The first state, ``[num_layers * directions, batch, state_size]``, same dtype; zeros when None.
         cx: Of an LSTM, the first cell state, ``[num_layers * directions, batch, hidden_size]``; zeros when None.

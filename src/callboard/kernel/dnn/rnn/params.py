@@ -1,9 +1,12 @@
-"""``RnnParams``: what a recurrent network is, beside its weights."""
+"""``RnnParams``: what a recurrent network is, and how its weights are packed into one array."""
 
-from typing import Any, Literal, NamedTuple, get_type_hints
+from collections.abc import Mapping
+from typing import Any, Literal, NamedTuple, TypeVar, get_type_hints
 
 import msgspec
+import numpy as np
 
+from callboard.core.dtype import DTypeLike, as_dtype
 from callboard.core.errors import ShapeError
 from callboard.core.settings import converted
 
@@ -13,7 +16,11 @@ RnnMode = Literal["rnn_relu", "rnn_tanh", "lstm", "gru"]
 """The cell. LSTM and GRU are those of cuDNN and PyTorch: a GRU applies its reset gate behind the recurrent product."""
 RnnDirection = Literal["unidirectional", "bidirectional"]
 
+Array = np.ndarray[Any, Any]
+Packed = TypeVar("Packed", bound=Any)
 GATES = {"rnn_relu": 1, "rnn_tanh": 1, "lstm": 4, "gru": 3}
+KINDS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh", "weight_hr")
+"""PyTorch's order within a layer and direction."""
 
 
 class WeightSlot(NamedTuple):
@@ -127,6 +134,59 @@ class RnnParams(msgspec.Struct, frozen=True, array_like=True, cache_hash=True):
             found = _SLOTS[self] = tuple(_slots(self))
         return found
 
+    def pack(self, state: Mapping[str, Any], dtype: DTypeLike | None = None, *, prefix: str = "") -> Array:
+        """The weights of a state dict in one array, as the ops take them.
+
+        Args:
+            state: Arrays, or PyTorch's tensors, by the names of ``torch.nn.LSTM``, ``GRU`` and ``RNN``
+                (``"weight_ih_l0"``, ``"bias_hh_l1_reverse"``).
+            dtype: Of the result: f16, bf16, f32 or f64; by default that of the first weight.
+            prefix: What precedes the names in ``state``, as ``"encoder.lstm."``; names without it are passed over.
+
+        Returns:
+            ``[weight_size]``.
+
+        Raises:
+            KeyError: A weight is missing, or there is one that the network does not have; names it.
+            ShapeError: A weight has another shape; names it, and what was expected.
+        """
+        given = {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
+        slots = self.slots()
+        if missing := [slot.name for slot in slots if slot.name not in given]:
+            raise KeyError(f"the state dict has no {prefix + missing[0]!r}; {self} needs it")
+        if extra := sorted(given.keys() - {slot.name for slot in slots}):
+            raise KeyError(f"the state dict has {prefix + extra[0]!r}, and {self} has no such weight")
+        arrays = [_array(given[slot.name]) for slot in slots]
+        packed = np.empty(self.weight_size, as_dtype(arrays[0].dtype if dtype is None else dtype).np)
+        for slot, array in zip(slots, arrays, strict=True):
+            if array.shape != slot.shape:
+                raise ShapeError(f"{prefix}{slot.name} has shape {list(array.shape)}; {self} needs {list(slot.shape)}")
+            packed[slot.start : slot.start + slot.size] = array.ravel()
+        return packed
+
+    def unpack(self, packed: Packed) -> dict[str, Packed]:
+        """Views of packed weights (or of their gradients) by PyTorch's names, in PyTorch's order.
+
+        Args:
+            packed: ``[weight_size]``: an array of the host, or a ref, whose views are refs.
+
+        Raises:
+            ShapeError: It has another shape.
+        """
+        if tuple(packed.shape) != (self.weight_size,):
+            raise ShapeError(f"the packed weights have shape {list(packed.shape)}; {self} has {self.weight_size}")
+        slots = sorted(self.slots(), key=lambda slot: (slot.layer, slot.reverse, KINDS.index(slot.kind)))
+        return {slot.name: packed[slot.start : slot.start + slot.size].reshape(*slot.shape) for slot in slots}
+
+    def initial_weights(self, seed: int = 0, dtype: DTypeLike = "f32") -> Array:
+        """Packed weights to begin a training with: uniform in ``±1 / sqrt(hidden_size)``, as PyTorch begins.
+
+        The numbers are those of ``numpy.random.default_rng(seed)``.
+        """
+        bound = self.hidden_size**-0.5
+        drawn = np.random.default_rng(seed).uniform(-bound, bound, self.weight_size)
+        return drawn.astype(as_dtype(dtype).np)
+
 
 _HINTS: dict[str, Any] = get_type_hints(RnnParams)
 _SLOTS: dict[RnnParams, tuple[WeightSlot, ...]] = {}
@@ -147,3 +207,12 @@ def _slots(params: RnnParams) -> list[WeightSlot]:
                     found.append(WeightSlot(named, layer, reverse, shape, start))
                     start += found[-1].size
     return found
+
+
+def _array(value: Any) -> Array:
+    """A weight on the host. NumPy has no bf16 for PyTorch to convert to; f32 holds it exactly."""
+    if hasattr(value, "detach"):
+        value = value.detach().cpu()
+        if "bfloat16" in str(value.dtype):
+            value = value.float()
+    return np.asarray(value)

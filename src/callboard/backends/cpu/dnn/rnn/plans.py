@@ -12,7 +12,14 @@ from callboard.backends.cpu.rng.philox import philox_words
 from callboard.backends.cpu.views import viewer
 from callboard.core.layout import Layout
 from callboard.core.operand import Operand
-from callboard.kernel.dnn.rnn.messages import Recurrent, RnnBackward, RnnForward, RnnForwardTraining, Training
+from callboard.kernel.dnn.rnn.messages import (
+    Recurrent,
+    RnnBackward,
+    RnnForward,
+    RnnForwardTraining,
+    RnnLayout,
+    Training,
+)
 from callboard.kernel.dnn.rnn.reserve import FILLED, HEADER, USED, check_filled
 
 __all__ = ["backward", "forward", "forward_training"]
@@ -152,7 +159,8 @@ class Network:
     """
 
     def __init__(self, op: Recurrent[Any]) -> None:
-        self.params, self._layout, self._extents = op.params, op.layout, op.sequences()
+        self.params, self._extents = op.params, op.sequences()
+        self._layout: RnnLayout = op.layout
         self.dtype, self.wide = op.x.dtype.np, np.dtype(WIDE[op.x.dtype.name])
         self.is_wide = self.dtype == self.wide
         self.shapes = [layout.shape for layout in op.states()]

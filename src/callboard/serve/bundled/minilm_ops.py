@@ -1,0 +1,80 @@
+"""MiniLM by callboard's own ops, layer by layer: what the resident actor of :mod:`.minilm` leaves to PyTorch.
+
+The layers are those of BERT (Devlin et al., arXiv:1810.04805); the vector of a text is the mean over its tokens, of
+length 1.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from callboard.core.ref import GpuRef
+from callboard.device.client.handle import Device
+from callboard.serve.bundled.minilm import WIDTH
+from callboard.serve.tensors import Array
+
+__all__ = ["encoded", "padded", "weights_on"]
+
+LAYERS, HEADS, EPSILON = 6, 12, 1e-12
+"""As the model's ``config.json`` has them."""
+
+
+def weights_on(device: Device, folder: Path) -> dict[str, GpuRef]:
+    """The weights, by their names in the checkpoint.
+
+    Args:
+        device: Where.
+        folder: As :func:`callboard.serve.bundled.minilm.model_folder` finds it.
+    """
+    from safetensors.numpy import load_file
+
+    found = load_file(folder / "model.safetensors")
+    return {name: device.put(array) for name, array in found.items() if array.dtype == np.float32}
+
+
+def padded(texts: Sequence[Sequence[int]]) -> dict[str, Array]:
+    """Lists of tokens as :func:`encoded` takes them.
+
+    Returns:
+        ``tokens``, ``i32[n, m]``; ``lengths``, ``i32[n]``; ``share``, ``f32[n, m]``: the weights of a text's mean.
+    """
+    lengths = np.array([len(text) for text in texts], np.int32)
+    within = np.arange(lengths.max()) < lengths[:, None]
+    tokens = np.zeros(within.shape, np.int32)
+    tokens[within] = np.concatenate([np.asarray(text, np.int32) for text in texts])
+    return {"tokens": tokens, "lengths": lengths, "share": (within / lengths[:, None]).astype(np.float32)}
+
+
+def encoded(device: Device, weights: Mapping[str, GpuRef], text: Mapping[str, GpuRef]) -> GpuRef:
+    """Vectors of texts, ``f32[n, 384]``; calls ops only, so that it can be recorded.
+
+    Args:
+        device: Where.
+        weights: As :func:`weights_on` puts them there.
+        text: The arrays of :func:`padded`, on the device.
+    """
+    dnn, (texts, tokens) = device.dnn, text["tokens"].shape
+    flat = (texts * tokens, WIDTH)
+
+    def linear(x: GpuRef, name: str) -> GpuRef:
+        weight, bias = weights[f"{name}.weight"], weights[f"{name}.bias"]
+        return device.blas_lt.matmul(x, weight, transpose_b=True, bias=bias, epilogue="bias")
+
+    def norm(x: GpuRef, name: str) -> GpuRef:
+        return dnn.layer_norm(x, scale=weights[f"{name}.weight"], bias=weights[f"{name}.bias"], epsilon=EPSILON)
+
+    word, place, kind = (weights[f"embeddings.{name}_embeddings.weight"] for name in ("word", "position", "token_type"))
+    x = (dnn.embedding(word, text["tokens"]) + place[:tokens] + kind[0]).reshape(*flat)
+    x = norm(x, "embeddings.LayerNorm")
+    for i in range(LAYERS):
+        layer = f"encoder.layer.{i}"
+        parts = (linear(x, f"{layer}.attention.self.{part}") for part in ("query", "key", "value"))
+        q, k, v = (part.reshape(texts, tokens, HEADS, WIDTH // HEADS) for part in parts)
+        seen = device.attention.forward(q, k, v, seqlens_k=text["lengths"]).out.reshape(*flat)
+        x = norm(x + linear(seen, f"{layer}.attention.output.dense"), f"{layer}.attention.output.LayerNorm")
+        inner = dnn.activation(linear(x, f"{layer}.intermediate.dense"), "gelu")
+        x = norm(x + linear(inner, f"{layer}.output.dense"), f"{layer}.output.LayerNorm")
+    mean = device.tensor.einsum("nt,ntd->nd", text["share"], x.reshape(texts, tokens, WIDTH))
+    found: GpuRef = mean / device.xp.linalg.vector_norm(mean, axis=1, keepdims=True)
+    return found
