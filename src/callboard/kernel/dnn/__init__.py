@@ -34,7 +34,7 @@ from callboard.kernel.dnn.layer_norm import (
 )
 from callboard.kernel.dnn.losses import CrossEntropy, CrossEntropyBackward, CrossEntropyLoss, Mse, MseBackward
 from callboard.kernel.dnn.lrn import Lrn, LrnBackward
-from callboard.kernel.dnn.pooling import AvgPool
+from callboard.kernel.dnn.pooling import AvgPool, AvgPoolBackward, MaxPool, MaxPoolBackward, MaxPooled, MaxPoolIndices
 from callboard.kernel.dnn.rope import Rope, RopeBackward
 from callboard.kernel.dnn.softmax import LogSoftmax, LogSoftmaxBackward, Softmax, SoftmaxBackward
 from callboard.kernel.dnn.top_k import Largest, TopK, TopKBackward
@@ -43,6 +43,7 @@ __all__ = [
     "Activation",
     "ActivationBackward",
     "AvgPool",
+    "AvgPoolBackward",
     "BatchNorm",
     "BatchNormBackward",
     "BatchNormTraining",
@@ -73,6 +74,10 @@ __all__ = [
     "LogSoftmaxBackward",
     "Lrn",
     "LrnBackward",
+    "MaxPool",
+    "MaxPoolBackward",
+    "MaxPoolIndices",
+    "MaxPooled",
     "Mse",
     "MseBackward",
     "NormGradients",

@@ -7,6 +7,7 @@ Raised at the call, before anything is sent: ``TypeError`` (an operand or a sett
 """
 
 from collections.abc import Sequence
+from typing import Literal
 
 from callboard.core.mode import Mode
 from callboard.core.operand import ByValue, Number
@@ -25,6 +26,7 @@ from callboard.kernel.dnn.channel_norms import (
     InstanceNormTraining,
 )
 from callboard.kernel.dnn.checks import DataLayout, Extents, Padding
+from callboard.kernel.dnn.conv import Conv, ConvActivation, ConvBackwardData, ConvBackwardFilter, ConvTranspose
 from callboard.kernel.dnn.dropout import Dropout, DropoutBackward, DropoutMask
 from callboard.kernel.dnn.embedding import Embedding, EmbeddingBackward
 from callboard.kernel.dnn.layer_norm import (
@@ -48,7 +50,7 @@ from callboard.kernel.dnn.losses import (
     Reduction,
 )
 from callboard.kernel.dnn.lrn import Lrn, LrnBackward
-from callboard.kernel.dnn.pooling import AvgPool
+from callboard.kernel.dnn.pooling import AvgPool, AvgPoolBackward, MaxPool, MaxPoolBackward, MaxPoolIndices
 from callboard.kernel.dnn.rope import Rope, RopeBackward
 from callboard.kernel.dnn.softmax import LogSoftmax, LogSoftmaxBackward, Softmax, SoftmaxBackward
 from callboard.kernel.dnn.top_k import Largest, TopK, TopKBackward
@@ -313,6 +315,154 @@ class DnnApi(Api[Mode]):
                 dscale=dscale,
                 dbias=dbias,
                 groups=groups,
+            )
+        )
+        return answer
+
+    def conv(
+        self,
+        x: GpuRef[Mode],
+        w: GpuRef[Mode],
+        *,
+        stride: Extents = 1,
+        padding: Padding = 0,
+        dilation: Extents = 1,
+        groups: int = 1,
+        layout: DataLayout = "NCHW",
+        tf32: bool = False,
+        deterministic: bool = False,
+        autotune: bool = False,
+        out: GpuRef[Mode] | None = None,
+        bias: GpuRef[Mode] | None = None,
+        residual: GpuRef[Mode] | None = None,
+        activation: ConvActivation | None = None,
+        scale: float | None = None,
+        out_dtype: Literal["f32", "i8"] | None = None,
+    ) -> GpuRef[Mode]:
+        """``activation(conv(x, w) + bias + residual)``."""
+        answer: GpuRef[Mode] = self._submit(
+            Conv(
+                stride=stride,
+                padding=padding,
+                dilation=dilation,
+                groups=groups,
+                layout=layout,
+                tf32=tf32,
+                deterministic=deterministic,
+                autotune=autotune,
+                x=x,
+                w=w,
+                out=out,
+                bias=bias,
+                residual=residual,
+                activation=activation,
+                scale=scale,
+                out_dtype=out_dtype,
+            )
+        )
+        return answer
+
+    def conv_backward_data(
+        self,
+        dy: GpuRef[Mode],
+        w: GpuRef[Mode],
+        shape: Sequence[int],
+        *,
+        stride: Extents = 1,
+        padding: Padding = 0,
+        dilation: Extents = 1,
+        groups: int = 1,
+        layout: DataLayout = "NCHW",
+        tf32: bool = False,
+        deterministic: bool = False,
+        autotune: bool = False,
+        out: GpuRef[Mode] | None = None,
+    ) -> GpuRef[Mode]:
+        """Gradient of a convolution by its image."""
+        answer: GpuRef[Mode] = self._submit(
+            ConvBackwardData(
+                stride=stride,
+                padding=padding,
+                dilation=dilation,
+                groups=groups,
+                layout=layout,
+                tf32=tf32,
+                deterministic=deterministic,
+                autotune=autotune,
+                dy=dy,
+                w=w,
+                shape=as_tuple("shape", shape),
+                out=out,
+            )
+        )
+        return answer
+
+    def conv_backward_filter(
+        self,
+        x: GpuRef[Mode],
+        dy: GpuRef[Mode],
+        shape: Sequence[int],
+        *,
+        stride: Extents = 1,
+        padding: Padding = 0,
+        dilation: Extents = 1,
+        groups: int = 1,
+        layout: DataLayout = "NCHW",
+        tf32: bool = False,
+        deterministic: bool = False,
+        autotune: bool = False,
+        out: GpuRef[Mode] | None = None,
+    ) -> GpuRef[Mode]:
+        """Gradient of a convolution by its filter."""
+        answer: GpuRef[Mode] = self._submit(
+            ConvBackwardFilter(
+                stride=stride,
+                padding=padding,
+                dilation=dilation,
+                groups=groups,
+                layout=layout,
+                tf32=tf32,
+                deterministic=deterministic,
+                autotune=autotune,
+                x=x,
+                dy=dy,
+                shape=as_tuple("shape", shape),
+                out=out,
+            )
+        )
+        return answer
+
+    def conv_transpose(
+        self,
+        x: GpuRef[Mode],
+        w: GpuRef[Mode],
+        *,
+        stride: Extents = 1,
+        padding: Padding = 0,
+        dilation: Extents = 1,
+        groups: int = 1,
+        layout: DataLayout = "NCHW",
+        tf32: bool = False,
+        deterministic: bool = False,
+        autotune: bool = False,
+        out: GpuRef[Mode] | None = None,
+        output_padding: Extents = 0,
+    ) -> GpuRef[Mode]:
+        """The transposed convolution, also called deconvolution: what a convolution's gradient does to ``x``."""
+        answer: GpuRef[Mode] = self._submit(
+            ConvTranspose(
+                stride=stride,
+                padding=padding,
+                dilation=dilation,
+                groups=groups,
+                layout=layout,
+                tf32=tf32,
+                deterministic=deterministic,
+                autotune=autotune,
+                x=x,
+                w=w,
+                out=out,
+                output_padding=output_padding,
             )
         )
         return answer
@@ -619,25 +769,125 @@ class DnnApi(Api[Mode]):
 
     def avg_pool(
         self,
-        x: GpuRef[Mode],
         window: Extents,
+        x: GpuRef[Mode],
         *,
-        out: GpuRef[Mode] | None = None,
         stride: Extents | None = None,
         padding: Padding = 0,
-        count_include_pad: bool = True,
         layout: DataLayout = "NCHW",
+        out: GpuRef[Mode] | None = None,
+        count_include_pad: bool = True,
     ) -> GpuRef[Mode]:
         """Average of each window."""
         answer: GpuRef[Mode] = self._submit(
             AvgPool(
-                x=x,
                 window=window,
-                out=out,
                 stride=stride,
                 padding=padding,
-                count_include_pad=count_include_pad,
                 layout=layout,
+                x=x,
+                out=out,
+                count_include_pad=count_include_pad,
+            )
+        )
+        return answer
+
+    def avg_pool_backward(
+        self,
+        window: Extents,
+        dy: GpuRef[Mode],
+        shape: Sequence[int],
+        *,
+        stride: Extents | None = None,
+        padding: Padding = 0,
+        layout: DataLayout = "NCHW",
+        out: GpuRef[Mode] | None = None,
+        count_include_pad: bool = True,
+    ) -> GpuRef[Mode]:
+        """Gradient of :class:`AvgPool`."""
+        answer: GpuRef[Mode] = self._submit(
+            AvgPoolBackward(
+                window=window,
+                stride=stride,
+                padding=padding,
+                layout=layout,
+                dy=dy,
+                shape=as_tuple("shape", shape),
+                out=out,
+                count_include_pad=count_include_pad,
+            )
+        )
+        return answer
+
+    def max_pool(
+        self,
+        window: Extents,
+        x: GpuRef[Mode],
+        *,
+        stride: Extents | None = None,
+        padding: Padding = 0,
+        layout: DataLayout = "NCHW",
+        out: GpuRef[Mode] | None = None,
+        dilation: Extents = 1,
+    ) -> GpuRef[Mode]:
+        """The largest element of each window."""
+        answer: GpuRef[Mode] = self._submit(
+            MaxPool(window=window, stride=stride, padding=padding, layout=layout, x=x, out=out, dilation=dilation)
+        )
+        return answer
+
+    def max_pool_indices(
+        self,
+        window: Extents,
+        x: GpuRef[Mode],
+        *,
+        stride: Extents | None = None,
+        padding: Padding = 0,
+        layout: DataLayout = "NCHW",
+        out: GpuRef[Mode] | None = None,
+        indices: GpuRef[Mode] | None = None,
+        dilation: Extents = 1,
+    ) -> GpuRef[Mode]:
+        """:class:`MaxPool` with the place of each element that was taken, for the gradient."""
+        answer: GpuRef[Mode] = self._submit(
+            MaxPoolIndices(
+                window=window,
+                stride=stride,
+                padding=padding,
+                layout=layout,
+                x=x,
+                out=out,
+                indices=indices,
+                dilation=dilation,
+            )
+        )
+        return answer
+
+    def max_pool_backward(
+        self,
+        window: Extents,
+        dy: GpuRef[Mode],
+        indices: GpuRef[Mode],
+        shape: Sequence[int],
+        *,
+        stride: Extents | None = None,
+        padding: Padding = 0,
+        layout: DataLayout = "NCHW",
+        out: GpuRef[Mode] | None = None,
+        dilation: Extents = 1,
+    ) -> GpuRef[Mode]:
+        """Gradient of :class:`MaxPoolIndices`, which adds up in a fixed order."""
+        answer: GpuRef[Mode] = self._submit(
+            MaxPoolBackward(
+                window=window,
+                stride=stride,
+                padding=padding,
+                layout=layout,
+                dy=dy,
+                indices=indices,
+                shape=as_tuple("shape", shape),
+                out=out,
+                dilation=dilation,
             )
         )
         return answer

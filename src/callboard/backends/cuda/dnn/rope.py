@@ -3,8 +3,18 @@
 import math
 from typing import TYPE_CHECKING, Any
 
-from callboard.backends.cuda.dnn.kernels import STORED, Fault, Launch, Steps, Work, aligned, arguments, kernel
-from callboard.backends.cuda.dnn.kernels import made, types
+from callboard.backends.cuda.dnn.kernels import (
+    STORED,
+    Fault,
+    Launch,
+    Steps,
+    Work,
+    aligned,
+    arguments,
+    kernel,
+    made,
+    types,
+)
 from callboard.backends.cuda.launching import linear_grid
 from callboard.core.layout import Layout, c_strides
 from callboard.core.library import entries
