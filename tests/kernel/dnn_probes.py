@@ -72,5 +72,26 @@ PROBES: dict[str, Callable[[DType], dict[str, Any]]] = {
     "dnn.rnn_backward": trained,
     "dnn.rnn_forward": recurrent,
     "dnn.rnn_forward_training": recurrent,
+    "dnn.avg_pool_backward": lambda d: {"dy": array(d, 2, 4, 3, 3), "shape": (2, 4, 6, 6), "window": 2},
+    "dnn.conv": lambda d: {"x": array(d, 2, 4, 6, 6), "w": array(d, 8, 4, 3, 3)},
+    "dnn.conv_backward_data": lambda d: {
+        "dy": array(d, 2, 8, 4, 4),
+        "w": array(d, 8, 4, 3, 3),
+        "shape": (2, 4, 6, 6),
+    },
+    "dnn.conv_backward_filter": lambda d: {
+        "x": array(d, 2, 4, 6, 6),
+        "dy": array(d, 2, 8, 4, 4),
+        "shape": (8, 4, 3, 3),
+    },
+    "dnn.conv_transpose": lambda d: {"x": array(d, 2, 8, 4, 4), "w": array(d, 8, 4, 3, 3)},
+    "dnn.max_pool": lambda d: {"x": array(d, 2, 4, 6, 6), "window": 2},
+    "dnn.max_pool_backward": lambda d: {
+        "dy": array(d, 2, 4, 3, 3),
+        "indices": array("i32", 2, 4, 3, 3),
+        "shape": (2, 4, 6, 6),
+        "window": 2,
+    },
+    "dnn.max_pool_indices": lambda d: {"x": array(d, 2, 4, 6, 6), "window": 2},
 }
 """By tag; ops whose operands may have any shapes need no row."""

@@ -44,6 +44,7 @@ from callboard.kernel.dnn.rnn import (
     RnnParams,
     RnnTrained,
 )
+from callboard.kernel.dnn.pooling import AvgPool, AvgPoolBackward, MaxPool, MaxPoolBackward, MaxPooled, MaxPoolIndices
 from callboard.kernel.dnn.rope import Rope, RopeBackward
 from callboard.kernel.dnn.softmax import LogSoftmax, LogSoftmaxBackward, Softmax, SoftmaxBackward
 from callboard.kernel.dnn.top_k import Largest, TopK, TopKBackward
@@ -52,6 +53,7 @@ __all__ = [
     "Activation",
     "ActivationBackward",
     "AvgPool",
+    "AvgPoolBackward",
     "BatchNorm",
     "BatchNormBackward",
     "BatchNormTraining",
@@ -82,6 +84,10 @@ __all__ = [
     "LogSoftmaxBackward",
     "Lrn",
     "LrnBackward",
+    "MaxPool",
+    "MaxPoolBackward",
+    "MaxPoolIndices",
+    "MaxPooled",
     "Mse",
     "MseBackward",
     "NormGradients",

@@ -64,6 +64,7 @@ from callboard.kernel.dnn.rnn.messages import (
     RnnTrained,
 )
 from callboard.kernel.dnn.rnn.params import RnnParams
+from callboard.kernel.dnn.pooling import AvgPool, AvgPoolBackward, MaxPool, MaxPoolBackward, MaxPoolIndices
 from callboard.kernel.dnn.rope import Rope, RopeBackward
 from callboard.kernel.dnn.softmax import LogSoftmax, LogSoftmaxBackward, Softmax, SoftmaxBackward
 from callboard.kernel.dnn.top_k import Largest, TopK, TopKBackward
@@ -777,25 +778,125 @@ class DnnApi(Methods[Mode]):
 
     def avg_pool(
         self,
-        x: GpuRef[Mode],
         window: Extents,
+        x: GpuRef[Mode],
         *,
-        out: GpuRef[Mode] | None = None,
         stride: Extents | None = None,
         padding: Padding = 0,
-        count_include_pad: bool = True,
         layout: DataLayout = "NCHW",
+        out: GpuRef[Mode] | None = None,
+        count_include_pad: bool = True,
     ) -> GpuRef[Mode]:
         """Average of each window."""
         answer: GpuRef[Mode] = self._submit(
             AvgPool(
-                x=x,
                 window=window,
-                out=out,
                 stride=stride,
                 padding=padding,
-                count_include_pad=count_include_pad,
                 layout=layout,
+                x=x,
+                out=out,
+                count_include_pad=count_include_pad,
+            )
+        )
+        return answer
+
+    def avg_pool_backward(
+        self,
+        window: Extents,
+        dy: GpuRef[Mode],
+        shape: Sequence[int],
+        *,
+        stride: Extents | None = None,
+        padding: Padding = 0,
+        layout: DataLayout = "NCHW",
+        out: GpuRef[Mode] | None = None,
+        count_include_pad: bool = True,
+    ) -> GpuRef[Mode]:
+        """Gradient of :class:`AvgPool`."""
+        answer: GpuRef[Mode] = self._submit(
+            AvgPoolBackward(
+                window=window,
+                stride=stride,
+                padding=padding,
+                layout=layout,
+                dy=dy,
+                shape=as_tuple("shape", shape),
+                out=out,
+                count_include_pad=count_include_pad,
+            )
+        )
+        return answer
+
+    def max_pool(
+        self,
+        window: Extents,
+        x: GpuRef[Mode],
+        *,
+        stride: Extents | None = None,
+        padding: Padding = 0,
+        layout: DataLayout = "NCHW",
+        out: GpuRef[Mode] | None = None,
+        dilation: Extents = 1,
+    ) -> GpuRef[Mode]:
+        """The largest element of each window."""
+        answer: GpuRef[Mode] = self._submit(
+            MaxPool(window=window, stride=stride, padding=padding, layout=layout, x=x, out=out, dilation=dilation)
+        )
+        return answer
+
+    def max_pool_indices(
+        self,
+        window: Extents,
+        x: GpuRef[Mode],
+        *,
+        stride: Extents | None = None,
+        padding: Padding = 0,
+        layout: DataLayout = "NCHW",
+        out: GpuRef[Mode] | None = None,
+        indices: GpuRef[Mode] | None = None,
+        dilation: Extents = 1,
+    ) -> GpuRef[Mode]:
+        """:class:`MaxPool` with the place of each element that was taken, for the gradient."""
+        answer: GpuRef[Mode] = self._submit(
+            MaxPoolIndices(
+                window=window,
+                stride=stride,
+                padding=padding,
+                layout=layout,
+                x=x,
+                out=out,
+                indices=indices,
+                dilation=dilation,
+            )
+        )
+        return answer
+
+    def max_pool_backward(
+        self,
+        window: Extents,
+        dy: GpuRef[Mode],
+        indices: GpuRef[Mode],
+        shape: Sequence[int],
+        *,
+        stride: Extents | None = None,
+        padding: Padding = 0,
+        layout: DataLayout = "NCHW",
+        out: GpuRef[Mode] | None = None,
+        dilation: Extents = 1,
+    ) -> GpuRef[Mode]:
+        """Gradient of :class:`MaxPoolIndices`, which adds up in a fixed order."""
+        answer: GpuRef[Mode] = self._submit(
+            MaxPoolBackward(
+                window=window,
+                stride=stride,
+                padding=padding,
+                layout=layout,
+                dy=dy,
+                indices=indices,
+                shape=as_tuple("shape", shape),
+                out=out,
+                dilation=dilation,
             )
         )
         return answer

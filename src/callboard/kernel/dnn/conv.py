@@ -8,9 +8,9 @@ field: ``out[n, k, p] = sum over c, q of x[n, c, p * stride + q * dilation - bef
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from callboard.core.dtype import DTYPES, DType
-from callboard.core.layout import Layout, layout_of
+from callboard.core.layout import layout_of
 from callboard.core.op import Op, Outputs
-from callboard.core.operand import In, Operand, Out
+from callboard.core.operand import In, Out, Placeholder
 from callboard.core.ref import GpuRef
 from callboard.kernel.dnn.actor import CudnnActor
 from callboard.kernel.dnn.checks import (
@@ -261,14 +261,7 @@ def geometry_of(op: Any) -> Geometry:
 def _shaped(op: Any, name: str, shape: tuple[int, ...], layout: DataLayout) -> Image:
     if any(n < 0 for n in shape):
         raise refuse(op, f"{name} is {shape}; extents are at least 0")
-    return image_of(op, name, _Shaped(layout_of(DTYPES["f32"], shape)), layout)
-
-
-class _Shaped(Operand):
-    __slots__ = ("layout",)
-
-    def __init__(self, layout: Layout) -> None:
-        self.layout = layout
+    return image_of(op, name, Placeholder(layout_of(DTYPES["f32"], shape)), layout)
 
 
 def _convolved(op: Any, image: Image, filters: Image) -> Geometry:

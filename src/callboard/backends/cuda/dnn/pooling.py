@@ -1,59 +1,114 @@
-"""Pooling on a GPU, by cuDNN's C interface: its graph interface has none."""
+"""Pooling on a GPU by custom kernels: cuDNN pads both sides alike, gives no indices and adds gradients in any order."""
 
+import ctypes
+from ctypes import c_int, c_int64, c_void_p
 from typing import TYPE_CHECKING, Any
 
-from callboard.backends.cuda.dnn.legacy import INT, PTR, Destroyed, ints, scaling
+from callboard.backends.cuda.dnn.kernels import kernel, made, types
+from callboard.backends.cuda.launching import linear_grid
+from callboard.core.layout import Layout
 from callboard.core.library import Entry
 from callboard.kernel.dnn.layouts import channels_first
-from callboard.kernel.dnn.pooling import AvgPool, windows_of
+from callboard.kernel.dnn.pooling import (
+    AvgPool,
+    AvgPoolBackward,
+    MaxPool,
+    MaxPoolBackward,
+    MaxPoolIndices,
+    windows_of,
+)
 
 if TYPE_CHECKING:
     from callboard.backends.cuda.dnn.library import CudaDnn
     from callboard.backends.cuda.stream import CudaStream
 
-__all__ = ["TABLE"]
+__all__ = ["TABLE", "PoolingArgs"]
 
-INCLUDE_PAD, EXCLUDE_PAD, PROPAGATE_NAN = 1, 2, 1
+THREADS = 256
+Ints, Steps = c_int * 3, c_int64 * 5
 
 
-class Average:
-    """A plan: ``plan(stream, x, out)``."""
+class PoolingArgs(ctypes.Structure):
+    """``Args`` of ``data/dnn_pooling.cu``."""
 
-    def __init__(self, library: "CudaDnn", op: AvgPool) -> None:
-        self._destroyed = Destroyed()
-        made = op.infer()["out"] if op.out is None else op.out.layout
-        self._empty = not made.size
+    _fields_ = (
+        ("in_", c_void_p),
+        ("out", c_void_p),
+        ("indices", c_void_p),
+        ("count", c_int64),
+        ("in_step", Steps),
+        ("out_step", Steps),
+        ("index_step", Steps),
+        ("channels", c_int64),
+        ("made", Ints),
+        ("given", Ints),
+        ("window", Ints),
+        ("stride", Ints),
+        ("before", Ints),
+        ("dilation", Ints),
+        ("include_pad", c_int),
+    )
+
+
+class Pooling:
+    """A plan: ``plan(stream, *addresses)`` of the array, the result and the indices in the op's order.
+
+    Args:
+        library: Whose device it is for.
+        op: The message.
+        name: Of the kernel.
+        read: The operand that is pooled, or whose gradient is.
+        order: Which argument of a launch is what is read, what is made, and the indices if there are some.
+    """
+
+    def __init__(self, library: "CudaDnn", op: Any, name: str, read: str, order: tuple[int, ...]) -> None:
+        given, result = channels_first(getattr(op, read).layout, op.layout), channels_first(made(op), op.layout)
+        self._order, self._empty = order, not result.size
         if self._empty:
             return
-        cudnn, windows = library.cudnn, windows_of(op, op.x.ndim - 2)
-        x, out = channels_first(op.x.layout, op.layout), channels_first(made, op.layout)
-        more = x.ndim == 3  # cuDNN has no pooling along one axis only
-        window = (*windows.extent, *[1] * more)
-        padding = (*(before for before, _ in windows.padding), *[0] * more)
-        stride = (*windows.stride, *[1] * more)
-        self._one, self._zero = scaling(x.dtype)
-        self._x, self._out = cudnn.packed(x), cudnn.packed(out)
-        self._pooling = cudnn.descriptor("Pooling", self._destroyed)
-        mode = INCLUDE_PAD if op.count_include_pad else EXCLUDE_PAD
-        set_pooling = cudnn.plain("cudnnSetPoolingNdDescriptor", PTR, INT, INT, INT, PTR, PTR, PTR)
-        set_pooling(self._pooling, mode, PROPAGATE_NAN, len(window), ints(window), ints(padding), ints(stride))
-        self._forward = cudnn.function("cudnnPoolingForward", PTR, PTR, PTR, PTR, PTR, PTR, PTR)
+        windows = windows_of(op, given.ndim - 2)
+        args = self._args = PoolingArgs(count=result.size, channels=result.shape[1])
+        args.include_pad = int(getattr(op, "count_include_pad", False))
+        args.in_step, args.out_step = _steps(given), _steps(result)
+        if len(order) == 3:
+            indices = op.indices.layout if op.indices is not None else op.infer()["indices"]
+            args.index_step = _steps(channels_first(indices, op.layout))
+        args.made, args.given = _three(result.shape[2:], 1), _three(given.shape[2:], 1)
+        args.window, args.stride = _three(windows.extent, 1), _three(windows.stride, 1)
+        args.before = _three([before for before, _ in windows.padding], 0)
+        args.dilation = _three(windows.dilation, 1)
+        defined = {
+            **types(result.dtype, 1),
+            "MAX": int(isinstance(op, MaxPool | MaxPoolIndices | MaxPoolBackward)),
+            "LAST": int(op.layout == "NHWC"),
+            "INDICES": int(isinstance(op, MaxPoolIndices)),
+        }
+        self._run = kernel(library.device, "dnn_pooling", defined, name, args, linear_grid(result.size), THREADS)
 
-    def __call__(self, stream: "CudaStream", x: int, out: int) -> None:
-        if not self._empty:
-            self._forward(stream, self._pooling, self._one, self._x, x, self._zero, self._out, out)
+    def __call__(self, stream: "CudaStream", *addresses: int) -> None:
+        if self._empty:
+            return
+        args, order = self._args, self._order
+        args.in_, args.out = addresses[order[0]], addresses[order[1]]
+        if len(order) == 3:
+            args.indices = addresses[order[2]]
+        self._run(stream.native)
 
-    def close(self) -> None:
-        self._destroyed.close()
+
+def _three(numbers: Any, fill: int) -> Any:
+    """For each of three axes; those that are missing stand in front."""
+    return Ints(*[fill] * (3 - len(numbers)), *numbers)
 
 
-def refuses(op: Any) -> str | None:
-    """CuDNN pads both sides of an axis alike."""
-    if any(before != after for before, after in windows_of(op, op.x.ndim - 2).padding):
-        return f"padding {op.padding!r} differs between the sides of an axis; pad the array first"
-    return None
+def _steps(array: Layout) -> Any:
+    n, c, *spatial = array.strides
+    return Steps(n, c, *[0] * (3 - len(spatial)), *spatial)
 
 
 TABLE = {
-    AvgPool: Entry(Average, refuses=refuses),
+    AvgPool: Entry(lambda library, op: Pooling(library, op, "forward", "x", (0, 1))),
+    AvgPoolBackward: Entry(lambda library, op: Pooling(library, op, "backward", "dy", (0, 1))),
+    MaxPool: Entry(lambda library, op: Pooling(library, op, "forward", "x", (0, 1))),
+    MaxPoolIndices: Entry(lambda library, op: Pooling(library, op, "forward", "x", (0, 1, 2))),
+    MaxPoolBackward: Entry(lambda library, op: Pooling(library, op, "backward", "dy", (0, 2, 1))),
 }
