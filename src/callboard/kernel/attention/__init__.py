@@ -16,6 +16,7 @@ from callboard.kernel.attention.backward import (
     AttentionGradients,
     Backward,
     BackwardBias,
+    BackwardSink,
 )
 from callboard.kernel.attention.forward import AttentionResult, Forward
 from callboard.kernel.attention.merging import Merge
@@ -29,6 +30,7 @@ __all__ = [
     "AttentionResult",
     "Backward",
     "BackwardBias",
+    "BackwardSink",
     "FlashAttnActor",
     "Forward",
     "KvPages",

@@ -13,7 +13,13 @@ from callboard.core.mode import Mode
 from callboard.core.operand import Whole
 from callboard.core.ref import GpuRef
 from callboard.kernel.api import as_tuple
-from callboard.kernel.attention.backward import AttentionBiasGradients, AttentionGradients, Backward, BackwardBias
+from callboard.kernel.attention.backward import (
+    AttentionBiasGradients,
+    AttentionGradients,
+    Backward,
+    BackwardBias,
+    BackwardSink,
+)
 from callboard.kernel.attention.forward import AttentionResult, Forward
 from callboard.kernel.attention.merging import Merge
 from callboard.kernel.attention.methods import Methods
@@ -59,10 +65,9 @@ class AttentionApi(Methods[Mode]):
         dq: GpuRef[Mode] | None = None,
         dk: GpuRef[Mode] | None = None,
         dv: GpuRef[Mode] | None = None,
-        dsink: GpuRef[Mode] | None = None,
         deterministic: bool = False,
     ) -> AttentionGradients[Mode]:
-        """The gradients of ``attention.forward`` in ``q``, ``k``, ``v`` and ``sink``."""
+        """The gradients of ``attention.forward`` in ``q``, ``k`` and ``v``."""
         answer: AttentionGradients[Mode] = self._submit(
             Backward(
                 sink=sink,
@@ -92,7 +97,6 @@ class AttentionApi(Methods[Mode]):
                 dq=dq,
                 dk=dk,
                 dv=dv,
-                dsink=dsink,
                 deterministic=deterministic,
             )
         )
@@ -128,7 +132,6 @@ class AttentionApi(Methods[Mode]):
         dq: GpuRef[Mode] | None = None,
         dk: GpuRef[Mode] | None = None,
         dv: GpuRef[Mode] | None = None,
-        dsink: GpuRef[Mode] | None = None,
         deterministic: bool = False,
         dbias: GpuRef[Mode] | None = None,
     ) -> AttentionBiasGradients[Mode]:
@@ -162,10 +165,25 @@ class AttentionApi(Methods[Mode]):
                 dq=dq,
                 dk=dk,
                 dv=dv,
-                dsink=dsink,
                 deterministic=deterministic,
                 dbias=dbias,
             )
+        )
+        return answer
+
+    def backward_sink(
+        self,
+        dout: GpuRef[Mode],
+        out: GpuRef[Mode],
+        lse: GpuRef[Mode],
+        sink: GpuRef[Mode],
+        *,
+        dsink: GpuRef[Mode] | None = None,
+        layout: SeqLayout = "bshd",
+    ) -> GpuRef[Mode]:
+        """The gradient of ``attention.forward`` in ``sink``."""
+        answer: GpuRef[Mode] = self._submit(
+            BackwardSink(dout=dout, out=out, lse=lse, sink=sink, dsink=dsink, layout=layout)
         )
         return answer
 

@@ -7,12 +7,12 @@ import numpy as np
 
 from callboard.backends.cpu.attention.blocks import blocks, kept, scores, work_dtype
 from callboard.backends.cpu.attention.calls import Call, Draw, given, lse_heads_first
-from callboard.backends.cpu.attention.sequences import Array, heads_first, optional
+from callboard.backends.cpu.attention.sequences import Array, heads_first
 from callboard.backends.cpu.views import viewer
-from callboard.kernel.attention import Backward, BackwardBias
+from callboard.kernel.attention import Backward, BackwardBias, BackwardSink
 from callboard.kernel.attention.scores import Problem
 
-__all__ = ["backward"]
+__all__ = ["backward", "backward_sink"]
 
 
 def backward(op: "Backward | BackwardBias") -> Callable[..., None]:
@@ -23,7 +23,6 @@ def backward(op: "Backward | BackwardBias") -> Callable[..., None]:
     views |= {n: heads_first(given(getattr(op, n), made[n]), op.layout) for n in ("dq", "dk", "dv")}
     view_lse = lse_heads_first(op.lse.layout)
     view_dbias = viewer(given(op.dbias, made["dbias"])) if isinstance(op, BackwardBias) else None
-    view_dsink = optional(op.sink) if op.dsink is None else optional(op.dsink)
 
     def work(*operands: Any) -> None:
         addresses = call.named(operands)
@@ -34,22 +33,16 @@ def backward(op: "Backward | BackwardBias") -> Callable[..., None]:
         if view_dbias is not None:
             dbias = view_dbias(addresses["dbias"])
             dbias_sum = np.zeros(dbias.shape, np.float64)
-        dsink = view_dsink(addresses["dsink"]) if op.sink is not None else None
-        dsink_sum = np.zeros(problem.heads, np.float64)
         bound = call.bound(addresses)
         for s in bound.sequences:
             at, by = (s.item, slice(None), s.q), (s.item, slice(None), s.k)
             item = 0 if dbias is None else min(s.item, dbias.shape[0] - 1)
             part = Part(problem, bound.extras(s), bound.draw(s), arrays, at, by, lse[at])
             part.add(sums, None if dbias is None else dbias_sum[item])
-            if dsink is not None and bound.sink is not None:
-                dsink_sum += part.dsink(bound.sink)
         for name, total in sums.items():
             arrays[name][...] = total
         if dbias is not None:
             dbias[...] = dbias_sum
-        if dsink is not None:
-            dsink[...] = dsink_sum
 
     return work
 
@@ -75,13 +68,6 @@ class Part:
         self._k, self._v = arrays["k"][by].astype(work), arrays["v"][by].astype(work)
         self._lse = lse
         self._delta = (self._dout * arrays["out"][at].astype(work)).sum(-1)
-
-    def dsink(self, sink: Array) -> Array:
-        """What the sequence adds to the gradient of the sinks."""
-        weights = np.exp(sink.astype(np.float64)[:, None] - self._lse)
-        weights[np.isneginf(self._lse)] = 0
-        found: Array = -(weights * self._delta).sum(-1)
-        return found
 
     def add(self, sums: dict[str, Array], dbias: Array | None) -> None:
         """Add its gradients to those of the call."""
@@ -128,3 +114,20 @@ def _add_bias(dbias: Array, ds: Array, block: Any) -> None:
         dbias[:, :, block.k] += ds.sum(1, keepdims=True)
     else:
         dbias[:, block.q, block.k] += ds
+
+
+def backward_sink(op: BackwardSink) -> Callable[..., None]:
+    """The work of a message: ``work(dout, out, lse, sink, dsink)``, with addresses."""
+    made = op.infer()["dsink"]
+    view_dout, view_out = (heads_first(x.layout, op.layout) for x in (op.dout, op.out))
+    view_lse, view_sink = lse_heads_first(op.lse.layout), viewer(op.sink.layout)
+    view_dsink = viewer(made)
+
+    def work(dout: int, out: int, lse: int, sink: int, dsink: int) -> None:
+        logs = view_lse(lse)
+        seen = ~np.isneginf(logs)
+        weights = np.exp(view_sink(sink).astype(np.float64)[:, None] - np.where(seen, logs, 0))
+        delta = (view_dout(dout).astype(np.float64) * view_out(out).astype(np.float64)).sum(-1)
+        view_dsink(dsink)[...] = -np.where(seen, weights * delta, 0).sum((0, 2))
+
+    return work

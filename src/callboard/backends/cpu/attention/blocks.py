@@ -110,12 +110,12 @@ def kept(block: Block, sequence: int, heads: int, seed: int, offset: int, dropou
     lanes = np.arange(sequence * heads, (sequence + 1) * heads, dtype=np.uint64)
     shape = (lanes.size, rows.size, quads.size)
     counters = (
-        np.broadcast_to(quads, shape).ravel(),
-        np.broadcast_to(rows[:, None], shape).ravel(),
-        np.broadcast_to(lanes[:, None, None], shape).ravel(),
+        np.broadcast_to(quads, shape).flatten(),
+        np.broadcast_to(rows[:, None], shape).flatten(),
+        np.broadcast_to(lanes[:, None, None], shape).flatten(),
         np.full(lanes.size * rows.size * quads.size, offset, np.uint64),
     )
-    words = philox_blocks(counters, seed).reshape(*shape[:2], -1)
+    words = philox_blocks(counters, seed).reshape(*shape[:2], 4 * quads.size)
     first = block.k.start % 4
     words = words[..., first : first + block.k.stop - block.k.start]
     stays: Array = words >= np.uint32(int(dropout * 2**32))

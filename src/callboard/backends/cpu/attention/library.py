@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from callboard.backends.cpu.attention.backward import backward
+from callboard.backends.cpu.attention.backward import backward, backward_sink
 from callboard.backends.cpu.attention.forward import forward
 from callboard.backends.cpu.attention.merging import merge
 from callboard.backends.cpu.attention.paged import append, copy, paged_forward
@@ -11,7 +11,16 @@ from callboard.backends.cpu.stream import CpuStream
 from callboard.core.backend import Status
 from callboard.core.library import Entry, Library
 from callboard.core.op import Op
-from callboard.kernel.attention import Backward, BackwardBias, Forward, Merge, PageAppend, PageCopy, PagedForward
+from callboard.kernel.attention import (
+    Backward,
+    BackwardBias,
+    BackwardSink,
+    Forward,
+    Merge,
+    PageAppend,
+    PageCopy,
+    PagedForward,
+)
 
 __all__ = ["CpuAttention"]
 
@@ -44,6 +53,7 @@ class CpuAttention(Library):
         Forward: entry(forward),
         Backward: entry(backward),
         BackwardBias: entry(backward),
+        BackwardSink: entry(backward_sink),
         Merge: entry(merge),
         PagedForward: entry(paged_forward),
         PageAppend: entry(append),

@@ -20,6 +20,8 @@ __all__ = [
     "Steps",
     "arguments",
     "lse_steps",
+    "names_of",
+    "page_steps",
     "steps",
 ]
 
@@ -34,8 +36,8 @@ class Steps(ctypes.Structure):
 
 
 POINTERS = {
-    "q": "q", "k": "k", "v": "v", "k_pages": "k", "v_pages": "v", "dout": "dout", "bias": "bias", "dq": "dq", "dk": "dk",
-    "dv": "dv", "dbias": "dbias", "dsink": "dsink", "sink": "sink", "alibi_slopes": "slopes", "cu_seqlens_q": "cu_q",
+    "q": "q", "k": "k", "v": "v", "k_pages": "k", "v_pages": "v", "dout": "dout", "bias": "bias", "dq": "dq",
+    "dk": "dk", "dv": "dv", "dbias": "dbias", "sink": "sink", "alibi_slopes": "slopes", "cu_seqlens_q": "cu_q",
     "cu_seqlens_k": "cu_k", "seqlens_q": "len_q", "seqlens_k": "len_k", "block_tables": "tables",
     "dropout_seed": "seed", "dropout_offset": "offset",
 }  # fmt: skip

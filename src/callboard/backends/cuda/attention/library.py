@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from callboard.backends.cuda.attention.checking import checking
 from callboard.backends.cuda.attention.cudnn import CudnnGraphs
-from callboard.backends.cuda.attention.own import OwnBackward, OwnForward
+from callboard.backends.cuda.attention.own import OwnBackward, OwnForward, OwnSink
 from callboard.backends.cuda.attention.pages import Merging, Paging
 from callboard.backends.cuda.attention.rules import AnyCall, refuses, wanted, why_own
 from callboard.backends.cuda.attention.sdpa import CudnnAttention
@@ -14,7 +14,16 @@ from callboard.backends.cuda.stream import CudaStream
 from callboard.backends.cuda.workspace import Workspace
 from callboard.core.errors import BackendUnavailable, LibraryError, UnsupportedOp
 from callboard.core.library import Entry, Library
-from callboard.kernel.attention import Backward, BackwardBias, Forward, Merge, PageAppend, PageCopy, PagedForward
+from callboard.kernel.attention import (
+    Backward,
+    BackwardBias,
+    BackwardSink,
+    Forward,
+    Merge,
+    PageAppend,
+    PageCopy,
+    PagedForward,
+)
 
 if TYPE_CHECKING:
     from callboard.backends.cuda.device import CudaDevice
@@ -36,6 +45,7 @@ class CudaAttention(Library):
         Forward: Entry(lambda library, op: library.planned(op), refuses=refuses),
         Backward: Entry(lambda library, op: library.planned(op), refuses=refuses),
         BackwardBias: Entry(lambda library, op: library.planned(op), refuses=refuses),
+        BackwardSink: Entry(OwnSink),
         PagedForward: Entry(lambda library, op: library.planned(op), refuses=refuses),
         PageAppend: Entry(Paging),
         PageCopy: Entry(Paging),

@@ -3,12 +3,19 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from callboard.backends.cuda.attention.arguments import POINTERS, AttentionArgs, arguments, names_of
+from callboard.backends.cuda.attention.arguments import (
+    POINTERS,
+    AttentionArgs,
+    arguments,
+    lse_steps,
+    names_of,
+    steps,
+)
 from callboard.backends.cuda.launching import kernel_launcher
 from callboard.core.dtype import DType
 from callboard.core.errors import UnsupportedOp
-from callboard.kernel.attention import Backward, BackwardBias, Forward, PagedForward
-from callboard.kernel.attention.problem import lse_dtype
+from callboard.kernel.attention import Backward, BackwardBias, BackwardSink, Forward, PagedForward
+from callboard.kernel.attention.problem import lse_dtype, tensor_of
 
 if TYPE_CHECKING:
     from callboard.backends.cuda.attention.checking import Checking
@@ -16,7 +23,7 @@ if TYPE_CHECKING:
     from callboard.backends.cuda.readback import CudaStatus
     from callboard.backends.cuda.stream import CudaStream
 
-__all__ = ["OwnBackward", "OwnForward", "room_needed"]
+__all__ = ["OwnBackward", "OwnForward", "OwnSink", "room_needed"]
 
 THREADS, TILE, ACROSS, WARPS = 128, 16, 32, 4
 """Of the kernels."""
@@ -134,8 +141,6 @@ class OwnBackward(Bound):
             self._steps.append(self.launcher(source, "attention_keys", keys, room))
         if isinstance(op, BackwardBias) and op.bias.size:
             self._steps.append(self.launcher(source, "attention_bias", -(-op.bias.size // THREADS)))
-        if op.sink is not None:
-            self._steps.append(self.launcher(source, "attention_sink", problem.heads, 8 * WARPS))
 
     def _renamed(self, name: str) -> str:
         return {"out": "out_in", "lse": "lse_in"}[name]
@@ -150,3 +155,30 @@ class OwnBackward(Bound):
     def close(self) -> None:
         super().close()
         self._library.workspace.leave(self._lease)
+
+
+class OwnSink:
+    """A plan of ``BackwardSink``: ``plan(stream, dout, out, lse, sink, dsink)``."""
+
+    executed_by: ClassVar[str] = "callboard"
+
+    def __init__(self, library: "CudaAttention", op: BackwardSink) -> None:
+        op.infer()
+        one = tensor_of(op, "out", op.out.layout, op.layout)
+        args = self._args = AttentionArgs(
+            batch=one.batch,
+            heads=one.heads,
+            rows_q=one.rows,
+            dim_v=one.dim,
+            out_at=steps(op, "out", op.out.layout, op.layout),
+            dout_at=steps(op, "dout", op.dout.layout, op.layout),
+            lse_at=lse_steps(op.lse.layout),
+        )
+        driver = library.device.driver
+        function = library.device.kernels.get(f"attention_gradients-{op.out.dtype}-N=1", "attention_sink")
+        self._launch = kernel_launcher(driver, function, one.heads, (THREADS, 1), args, 8 * WARPS)
+
+    def __call__(self, stream: "CudaStream", dout: int, out: int, lse: int, sink: int, dsink: int) -> None:
+        args = self._args
+        args.dout, args.out_in, args.lse_in, args.sink, args.dsink = dout, out, lse, sink, dsink
+        self._launch(stream.native)

@@ -90,10 +90,11 @@ FEATURES: tuple[Feature, ...] = (
     ),
     Feature("gradients beside a bias", lambda w: _bias(w) is not None and isinstance(w.op, Backward | BackwardBias)),
     Feature(
-        "sinks with gradients, in decoding or beside packed sequences",
+        "sinks in decoding or beside packed sequences",
         lambda w: (
             w.op.sink is not None
-            and (w.problem.ragged or w.problem.seq_q == 1 or isinstance(w.op, Backward | BackwardBias))
+            and (w.problem.ragged or w.problem.seq_q == 1)
+            and not isinstance(w.op, Backward | BackwardBias)
         ),
     ),
     Feature(

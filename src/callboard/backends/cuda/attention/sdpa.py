@@ -115,7 +115,7 @@ class CudnnAttention:
             bias = op.bias.layout
             found["bias"] = g.input(bias.shape, bias.strides, bias.dtype)
             self._order.append("bias")
-        if op.sink is not None:
+        if op.sink is not None and not self._backward:  # the gradients find it in the log-sum-exps
             found["sink_token"] = g.input((1, p.heads, 1, 1), (p.heads, 1, 1, 1), "f32")
             self._order.append("sink")
         if isinstance(op, PagedForward):

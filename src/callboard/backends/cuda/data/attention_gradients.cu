@@ -191,25 +191,24 @@ extern "C" __global__ void attention_bias(const AttentionArgs p) {
         ((T*)p.dbias)[work] = narrow<T>((A)total);
 }
 
-// A block for each head.
+// A block for each head; rows are taken by its warps in turn.
 extern "C" __global__ void attention_sink(const AttentionArgs p) {
-    const int h = blockIdx.x;
+    const int h = blockIdx.x, warp = threadIdx.x / LANES, lane = threadIdx.x % LANES;
     double total = 0;
-    for (int b = 0; b < p.batch; ++b) {
-        const Span s = span_of(p, b);
-        const A* const lse = (const A*)p.lse_in + s.item * p.lse_at.batch + h * p.lse_at.head + s.q0 * p.lse_at.row;
-        const A* const delta = p.delta + ((i64)b * p.heads + h) * p.seq_q;
-        for (int i = threadIdx.x; i < s.nq; i += blockDim.x) {
-            const A x = lse[i * p.lse_at.row];
-            if (x != -infinity()) total -= (double)exponential(p.sink[h] - x) * (double)delta[i];
-        }
+    for (i64 row = warp; row < (i64)p.batch * p.rows_q; row += WARPS) {
+        const i64 b = row / p.rows_q, i = row % p.rows_q;
+        const A lse = ((const A*)p.lse_in)[b * p.lse_at.batch + h * p.lse_at.head + i * p.lse_at.row];
+        if (lse == -infinity()) continue;
+        const T* const out = (const T*)p.out_in + b * p.out_at.batch + h * p.out_at.head + i * p.out_at.row;
+        const T* const dout = (const T*)p.dout + b * p.dout_at.batch + h * p.dout_at.head + i * p.dout_at.row;
+        A delta = 0;
+        for (int c = lane; c < p.dim_v; c += LANES) delta += widen<A>(out[c]) * widen<A>(dout[c]);
+        total -= (double)exponential(p.sink[h] - lse) * (double)sum(delta);
     }
     double* const parts = shared_memory;
-    total = sum(total);
-    if (threadIdx.x % LANES == 0) parts[threadIdx.x / LANES] = total;
+    if (lane == 0) parts[warp] = total;
     __syncthreads();
     if (threadIdx.x) return;
     for (int w = 1; w < WARPS; ++w) total += parts[w];
     ((A*)p.dsink)[h] = (A)total;
 }
-
