@@ -164,6 +164,15 @@ def test_elementwise(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_arrays(tmp_path: Path) -> None:
+    results = run(tmp_path, "arrays")["results"]
+    assert {"softmax, 1000x1000 f32", "add, 1000 f32"} <= set(results)
+    assert all(
+        set(figures) == {"process", "thread", "direct"} for title, figures in results.items() if title != "plans"
+    )
+
+
+@pytest.mark.slow
 def test_tensor(tmp_path: Path) -> None:
     results = run(tmp_path, "tensor")["results"]
     assert results["plans"]["process"]["misses"] == results["plans"]["process"]["entries"] == 8

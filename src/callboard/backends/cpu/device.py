@@ -32,9 +32,12 @@ ends the process when it is touched."""
 LIBRARIES = LibraryTable(
     "callboard.backends.cpu",
     array="CpuArray",
+    attention="CpuAttention",
     blas="CpuBlas",
     blas_lt="CpuBlasLt",
+    collective="CpuCollective",
     cub="CpuCub",
+    dnn="CpuDnn",
     elementwise="CpuElementwise",
     event="CpuEventLibrary",
     fft="CpuFft",

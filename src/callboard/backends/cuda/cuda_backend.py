@@ -20,9 +20,12 @@ __all__ = ["CudaBackend"]
 LIBRARIES = LibraryTable(
     "callboard.backends.cuda",
     array="CudaArray",
+    attention="CudaAttention",
     blas="CudaBlas",
     blas_lt="CudaBlasLt",
+    collective="CudaCollective",
     cub="CudaCub",
+    dnn="CudaDnn",
     elementwise="CudaElementwise",
     event="CudaEventLibrary",
     fft="CudaFft",

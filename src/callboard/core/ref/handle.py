@@ -4,7 +4,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from types import EllipsisType
-from typing import Any, Generic, NoReturn, Protocol, overload
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, Protocol, overload
 
 import msgspec
 import numpy as np
@@ -17,6 +17,9 @@ from callboard.core.operand import Operand
 from callboard.core.ref.operators import ArrayOperators
 from callboard.core.ref.views import Index, indexed, reinterpreted, reshaped
 from callboard.core.reply import Reply, ReplyPort
+
+if TYPE_CHECKING:
+    from callboard.core.ref.deferred import Deferrals
 
 __all__ = ["AccelRef", "Allocation", "GpuRef", "GpuToken", "RefPort", "RefServices"]
 
@@ -88,6 +91,11 @@ class RefPort(ReplyPort, Protocol):
 
     services: RefServices
 
+    @property
+    def deferrals(self) -> "Deferrals | None":
+        """Refs whose ops are submitted later; None where all are submitted at once."""
+        ...
+
     def submit(self, op: Any, /) -> Any:
         """Accept an op; its reply at once."""
         ...
@@ -116,15 +124,20 @@ _pinning = threading.RLock()  # re-entrant: a garbage collection inside it may u
 
 
 class Allocation:
-    """The one owner of a buffer on the device, shared by all refs and views of it."""
+    """The one owner of a buffer on the device, shared by all refs and views of it.
 
-    __slots__ = ("__weakref__", "freed", "id", "pins", "released")
+    Attributes:
+        foreign: Whether others than ops may write it: another package, another process, the host.
+    """
+
+    __slots__ = ("__weakref__", "foreign", "freed", "id", "pins", "released")
 
     def __init__(self, id: int, released: Released) -> None:
         self.id = id
         self.released = released
         self.freed: bool | str = False  # or why it cannot be used yet
         self.pins = 0
+        self.foreign = False
 
     def free(self) -> None:
         """Give the buffer back, when it is not pinned; freeing twice is harmless."""
@@ -293,7 +306,10 @@ class GpuRef(Operand, ArrayOperators, Reply["GpuRef[Mode]"], Generic[Mode]):  # 
         Later use of this ref or of a view of it raises ``GpuRefStale("freed")``; ops already called are not disturbed;
         freeing twice is harmless.
         """
-        self.allocation.free()
+        allocation = self.allocation
+        if self._port.deferrals is not None:
+            self._port.deferrals.before_write(allocation)
+        allocation.free()
 
     def token(self) -> GpuToken:
         """The ref as plain data; the buffer lives as long as some ref of it does."""

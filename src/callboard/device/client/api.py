@@ -23,9 +23,12 @@ from callboard.kernel.memory import Copy, Empty, Fill
 if TYPE_CHECKING:
     from callboard.arrays.namespace import Namespace
     from callboard.kernel.array.api import ArrayApi
+    from callboard.kernel.attention.api import AttentionApi
     from callboard.kernel.blas.api import BlasApi
     from callboard.kernel.blas_lt.api import BlasLtApi
+    from callboard.kernel.collective.api import CollectiveApi
     from callboard.kernel.cub.api import CubApi
+    from callboard.kernel.dnn.api import DnnApi
     from callboard.kernel.elementwise.api import ElementwiseApi
     from callboard.kernel.event.api import EventApi
     from callboard.kernel.fft.api import FftApi
@@ -58,9 +61,12 @@ class DeviceApi(Generic[Mode]):
 
     Attributes:
         array: Arrays of host values; elements converted, gathered, scattered.
+        attention: Attention, its gradients, keys and values in pages.
         blas: BLAS ops.
         blas_lt: Fused matrix products, fp8.
+        collective: One rank's part of collectives; :class:`callboard.World` has them whole.
         cub: Reductions, scans, sorts, selections, histograms.
+        dnn: Deep learning: pooling.
         elementwise: Expressions on elements, and reductions of them.
         event: Events of the caller's.
         fft: Fourier transforms.
@@ -77,9 +83,12 @@ class DeviceApi(Generic[Mode]):
 
     if TYPE_CHECKING:
         array: ArrayApi[Mode]
+        attention: AttentionApi[Mode]
         blas: BlasApi[Mode]
         blas_lt: BlasLtApi[Mode]
+        collective: CollectiveApi[Mode]
         cub: CubApi[Mode]
+        dnn: DnnApi[Mode]
         elementwise: ElementwiseApi[Mode]
         event: EventApi[Mode]
         fft: FftApi[Mode]

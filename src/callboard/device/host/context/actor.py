@@ -272,7 +272,7 @@ class ContextActor:
             "parked": len(self.parking),
             "live_streams": len(self.streams.timelines),
             "library_restarts": {a.lib: a.restarts for a in self.libraries.actors.values()},
-            "libraries": {lib: actor.library.detail for lib, actor in self.libraries.actors.items()},
+            "libraries": {a.lib: a.library.detail for a in self.libraries.actors.values()},
             "plans": self.admission.plans.stats(),
             "compute_capability": list(self.device.info.compute_capability),
             "residents_busy": self.residents_busy(),

@@ -118,10 +118,11 @@ class HostActors:
             stage.admission.withdraw(message.call)
             return
         actor, item = stage.admission.running[message.call]
-        item.cancelled = not message.overflow or not item.claimed
+        text = f"{actor.name}: a newer call took its place" if message.overflow else "the call was cancelled"
+        error = MailboxFull(text) if message.overflow else Withdrawn(text)
+        if not message.overflow or not item.claimed:
+            item.cancelled = error  # for the actor's thread, too, which may be claiming it
         if item.claim(refuse=True):  # it has not begun, and will not
-            text = f"{actor.name}: a newer call took its place" if message.overflow else "the call was cancelled"
-            error = MailboxFull(text) if message.overflow else Withdrawn(text)
             self._refuse(actor, item, error)
         elif not message.overflow:
             actor.cancel(message.call)
