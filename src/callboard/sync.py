@@ -31,6 +31,7 @@ from callboard.device.client.handle import Device as AsyncDevice
 from callboard.device.config import DeviceConfig, DeviceOptions
 from callboard.device.protocol.residents.importing import note_importing
 from callboard.device.supervision.actor import INTERRUPTED
+from callboard.device.supervision.remote.place import Place
 from callboard.device.supervision.supervisor import DeviceSupervisor
 from callboard.patterns.server import RequestServer
 from callboard.system import System as AsyncSystem
@@ -68,6 +69,7 @@ class System:
         supervisor: DeviceSupervisor | None = None,
         config: DeviceConfig | None = None,
         wait: bool = True,
+        node: Place | None = None,
         **options: Unpack[DeviceOptions],
     ) -> Device:
         """The device, opened on first use; arguments and errors as :meth:`callboard.System.device`."""
@@ -80,7 +82,9 @@ class System:
             background, system = self._background, self._system
         assert system is not None
         try:
-            opened = background.run(system.device(which, supervisor=supervisor, config=config, wait=wait, **options))
+            opened = background.run(
+                system.device(which, supervisor=supervisor, config=config, wait=wait, node=node, **options)
+            )
             with self._lock:
                 return self._devices.get(opened) or self._devices.setdefault(
                     opened, Device(background, opened, self._close)

@@ -2,22 +2,22 @@
 
 import asyncio
 import logging
-import re
 from collections.abc import Collection
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Unpack, final
 
-from callboard.actors import ActorSystem, Clock, DeadLetters, Props, Strategy
+from callboard.actors import ActorSystem, Clock, DeadLetters, Strategy
 from callboard.actors.recording import Recorder
 from callboard.core import registry
 from callboard.device.client.handle import Device
-from callboard.device.client.line.port import OpPort
-from callboard.device.client.line.transfers import Transfers
 from callboard.device.config import DeviceConfig, DeviceOptions
 from callboard.device.configure import check_libraries, device_config, warn_of_unknown_variables
+from callboard.device.opening import open_device, remote_config
 from callboard.device.protocol.residents.importing import note_importing, refuse_nested
-from callboard.device.supervision.actor import INTERRUPTED, DeviceActor
+from callboard.device.supervision.actor import INTERRUPTED
 from callboard.device.supervision.hosts.starter import starter_for
+from callboard.device.supervision.remote.place import Place
+from callboard.device.supervision.remote.starter import RemoteStarter
 from callboard.device.supervision.supervisor import DeviceSupervisor
 
 __all__ = ["System", "device"]
@@ -83,6 +83,7 @@ class System(ActorSystem):
         supervisor: DeviceSupervisor | None = None,
         config: DeviceConfig | None = None,
         wait: bool = True,
+        node: Place | None = None,
         **options: Unpack[DeviceOptions],
     ) -> Device:
         """The device, opened on first use; the same device gives the same handle.
@@ -93,6 +94,7 @@ class System(ActorSystem):
             config: All settings; ``options`` override single ones (``isolation="process"``, ``standby="hot"`` …: the
                 fields of :class:`DeviceConfig` and, by name, of :class:`HostConfig`).
             wait: Return when the context is ready, not before.
+            node: Of another machine (:class:`callboard.Node`), whose device it is; None: of this one.
 
         Raises:
             BackendUnavailable: It cannot be used here; the text says why and what to install.
@@ -102,6 +104,9 @@ class System(ActorSystem):
         """
         refuse_nested(which)
         note_importing()
+        if node is not None:
+            remote = await self._open_remote(node, which, config, options, supervisor)
+            return await remote.ready() if wait else remote
         backend, info = registry.resolve(which)
         settings = device_config(backend.isolation, config, options)
         warn_of_unknown_variables()
@@ -127,32 +132,30 @@ class System(ActorSystem):
     ) -> Device:
         if stopped is not None and not stopped.cancelled() and stopped.exception() is None:
             await stopped.result().close()
-        isolation = config.isolation or backend.isolation
+        starter = starter_for(config.isolation or backend.isolation, backend.environment(info), config)
         name = f"{backend.name}:{info.index}"
-        port = OpPort(
-            asyncio.get_running_loop(), name, info.uuid, backend.name, backend.libraries(), config, self._unretrieved
-        )
-        starter = starter_for(isolation, backend.environment(info), config)
-        supervisor = supervisor or DeviceSupervisor(config.max_restarts, config.within, config.on_exhausted)
-        made: asyncio.Future[DeviceActor] = asyncio.get_running_loop().create_future()
+        return await open_device(self, name, backend, info, config, starter, supervisor, self._unretrieved)
 
-        def make() -> DeviceActor:
-            try:
-                actor = DeviceActor(info, backend, config, supervisor, starter, port)
-            except BaseException as e:  # of any class: told to who waits, and raised
-                made.set_exception(e)
-                raise
-            made.set_result(actor)
-            return actor
-
-        label = re.sub(r"[^\w.:@+=~-]+", "-", backend.name, flags=re.ASCII)
-        try:
-            ref = self.actor_of(Props(make), f"device-{label}-{info.index}")
-            actor = await made
-        except BaseException:  # a cancel, too
-            port.close()
-            raise
-        return Device(ref, actor, Transfers(port, actor.arenas))
+    async def _open_remote(
+        self,
+        node: Place,
+        which: str,
+        config: DeviceConfig | None,
+        options: DeviceOptions,
+        supervisor: DeviceSupervisor | None,
+    ) -> Device:
+        info = await node.describe(which)
+        backend = registry.backend(info.backend)
+        settings = remote_config(config, options)
+        check_libraries(settings, backend.libraries())
+        key = (f"{node} {backend.name}", info.uuid)
+        task = self._devices.get(key)
+        if task is None or _is_over(task):
+            starter = RemoteStarter(node.locate, which, settings, node.lost_after)
+            name = f"{node}/{backend.name}:{info.index}"
+            opening = open_device(self, name, backend, info, settings, starter, supervisor, self._unretrieved)
+            task = self._devices[key] = asyncio.ensure_future(opening)
+        return await asyncio.shield(task)
 
     async def _close_devices(self) -> None:
         tasks, self._devices = self._devices, {}
@@ -173,10 +176,13 @@ def device(
     supervisor: DeviceSupervisor | None = None,
     config: DeviceConfig | None = None,
     wait: bool = True,
+    node: Place | None = None,
     **options: Unpack[DeviceOptions],
 ) -> "OpenDevice":
     """A system with one device: ``async with cb.device("auto") as gpu``. Arguments as :meth:`System.device`."""
-    return OpenDevice(System(), which, {"supervisor": supervisor, "config": config, "wait": wait, **options})
+    return OpenDevice(
+        System(), which, {"supervisor": supervisor, "config": config, "wait": wait, "node": node, **options}
+    )
 
 
 @final

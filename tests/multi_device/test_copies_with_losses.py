@@ -94,7 +94,7 @@ def test_no_copy_delivers_bytes_of_another_generation(
 
 
 @pytest.mark.slow
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck), phases=PHASES)
+@settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck), phases=PHASES)
 @given(steps)
 def test_no_copy_delivers_bytes_of_another_generation_often(
     devices: list[cb.sync.Device], plan: list[tuple[str, int, int]]

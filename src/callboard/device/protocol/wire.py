@@ -12,6 +12,7 @@ from typing import Any, Generic, TypeVar, get_args
 import msgspec
 
 from callboard.device.protocol.messages import FromHost, Plain, ProtocolError, ToHost
+from callboard.device.protocol.remote import FromNode, ToNode
 
 __all__ = ["FrameError", "FrameReader", "TruncatedStream", "UnknownKind", "as_text", "encode_frame", "escaped"]
 
@@ -39,7 +40,7 @@ class UnknownKind(msgspec.Struct, frozen=True):
 _encoder = msgspec.msgpack.Encoder()
 _any = msgspec.msgpack.Decoder().decode
 _KINDS: dict[type[Any], int] = {
-    cls: int(cls.__struct_config__.tag) for union in (ToHost, FromHost) for cls in get_args(union)
+    cls: int(cls.__struct_config__.tag) for union in (ToHost, FromHost, ToNode, FromNode) for cls in get_args(union)
 }
 
 

@@ -117,6 +117,7 @@ class DeviceActor(Actor):
         self.compute_capability = info.compute_capability
         self.close_timeout = config.close_timeout
         self.isolated = starter.isolated
+        self.remote = starter.remote
         self._starter = starter
         self._clock = clock
         self._took_over = "cold"

@@ -12,7 +12,7 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from callboard.actors import Props
-from callboard.core.errors import AccelError, DeviceStopped
+from callboard.core.errors import AccelError, DeviceStopped, UnsupportedOp
 from callboard.device.client.line.refusals import marked
 from callboard.device.client.line.status import HostStats, TraceRecord
 from callboard.device.client.residents.ref import ResidentRef
@@ -89,6 +89,8 @@ class OwnProcesses:
         if port.stopped is not None:
             raise marked(DeviceStopped(f"{port.name}: {port.stopped}"), port.name, port.generation)
 
+        if device.remote:
+            raise UnsupportedOp("own_process: the device is on another machine; start the actor in its host")
         self._shared = self._shared or device.backend.shares
 
         def start(name: str) -> ResidentRef[A]:

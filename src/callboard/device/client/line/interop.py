@@ -45,7 +45,7 @@ def is_foreign(array: Any) -> bool:
     if isinstance(array, np.ndarray):
         return False
     if isinstance(array, GpuRef):
-        raise TypeError(f"put: {array!r} is a ref already; copy it (dev.copy) or take its values (ref.get())")
+        raise TypeError(f"{array!r} is a ref already; copy it (dev.put, dev.copy) or take its values (ref.get())")
     if hasattr(array, "__cuda_array_interface__"):
         return True
     return hasattr(array, "__dlpack_device__") and int(array.__dlpack_device__()[0]) not in dlpack.HOST_LIKE

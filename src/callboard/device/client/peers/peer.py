@@ -161,7 +161,7 @@ def _route(source: "DeviceActor", target: "DeviceActor") -> Route:
         return "arenas"
     if not (source.isolated or target.isolated):
         return "address"
-    if not backend.shares or source.port.loop is not target.port.loop:
+    if not backend.shares or source.remote or target.remote or source.port.loop is not target.port.loop:
         return "arenas"
     one, other = sorted((source.info, target.info), key=lambda info: info.uuid)
     return "handle" if one.uuid == other.uuid or _reaches(backend, one, other) else "arenas"

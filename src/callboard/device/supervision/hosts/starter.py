@@ -17,10 +17,12 @@ class HostStarter(abc.ABC):
     Attributes:
         isolated: Hosts are processes: standbys make sense, and a lost context can be replaced.
         recovers: A lost context can be replaced here.
+        remote: Hosts are on other machines.
     """
 
     isolated: bool
     recovers: bool
+    remote: bool = False
 
     @abc.abstractmethod
     async def start(

@@ -1,0 +1,76 @@
+"""``open_device``: a device's actor, its op line, and the handle of both."""
+
+import asyncio
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from callboard.actors import ActorSystem, Props
+from callboard.core.backend import AccelBackend, DeviceInfo
+from callboard.device.client.handle import Device
+from callboard.device.client.line.port import OpPort
+from callboard.device.client.line.transfers import Transfers
+from callboard.device.config import DeviceConfig
+from callboard.device.configure import device_config
+from callboard.device.supervision.actor import DeviceActor
+from callboard.device.supervision.hosts.starter import HostStarter
+from callboard.device.supervision.supervisor import DeviceSupervisor
+
+__all__ = ["open_device", "remote_config"]
+
+
+def remote_config(config: DeviceConfig | None, options: Mapping[str, Any]) -> DeviceConfig:
+    """The settings of a device of another machine, whose contexts live in processes and have no standby by default.
+
+    Raises:
+        ValueError: As of :func:`.device_config`; or a thread is asked for.
+    """
+    settings = device_config("process", config, options if config is not None else {"standby": None, **options})
+    if settings.isolation != "process" or settings.dispatcher != "own":
+        raise ValueError("a device of another machine lives in a process there: isolation='process', dispatcher='own'")
+    return settings
+
+
+async def open_device(
+    system: ActorSystem,
+    name: str,
+    backend: AccelBackend,
+    info: DeviceInfo,
+    config: DeviceConfig,
+    starter: HostStarter,
+    supervisor: DeviceSupervisor | None,
+    unretrieved: Callable[[BaseException], None],
+) -> Device:
+    """Open a device in a system of actors.
+
+    Args:
+        system: Its actor's.
+        name: Of the device, for people.
+        backend: What its ops are checked against here.
+        info: The device.
+        config: Its settings.
+        starter: Starts its hosts.
+        supervisor: Decides what follows a loss; one of the configuration's when None.
+        unretrieved: Told of failures that nobody has seen.
+    """
+    port = OpPort(asyncio.get_running_loop(), name, info.uuid, backend.name, backend.libraries(), config, unretrieved)
+    supervisor = supervisor or DeviceSupervisor(config.max_restarts, config.within, config.on_exhausted)
+    made: asyncio.Future[DeviceActor] = asyncio.get_running_loop().create_future()
+
+    def make() -> DeviceActor:
+        try:
+            actor = DeviceActor(info, backend, config, supervisor, starter, port)
+        except BaseException as e:  # of any class: told to who waits, and raised
+            made.set_exception(e)
+            raise
+        made.set_result(actor)
+        return actor
+
+    label = re.sub(r"[^\w.@+=~-]+", "-", name, flags=re.ASCII)
+    try:
+        ref = system.actor_of(Props(make), f"device-{label}")
+        actor = await made
+    except BaseException:  # a cancel, too
+        port.close()
+        raise
+    return Device(ref, actor, Transfers(port, actor.arenas))

@@ -1,0 +1,120 @@
+"""What an application and a node say to each other beside the messages of a context host.
+
+A node relays the messages of :mod:`callboard.device.protocol.messages`, in the same frames, between an application on
+another machine and a context host of its own. Arenas exist on both sides under the same ids. The bytes of a call's host
+operands travel before the call, and those that it has written before its completion. Clocks are not compared: a
+deadline travels as the seconds that are left.
+"""
+
+from typing import Any
+
+from callboard.device.protocol.messages import Failure, FromHost, Plain, ToHost
+
+__all__ = [
+    "PIECE",
+    "Bytes",
+    "Describe",
+    "Described",
+    "Ended",
+    "Fetch",
+    "FromNode",
+    "Kill",
+    "Pulse",
+    "Refused",
+    "Start",
+    "Started",
+    "ToNode",
+]
+
+PIECE = 1 << 20
+"""Bytes of an arena in one message, so that signs of life get in between."""
+
+
+class Bytes(Plain, tag=64):
+    """Contents of an arena, either way."""
+
+    arena: int
+    offset: int
+    data: bytes
+
+
+class Fetch(Plain, tag=65):
+    """Send these parts of arenas before the completion of a call, which writes them.
+
+    Attributes:
+        call: Its id.
+        places: ``[arena, offset, nbytes, …]``.
+    """
+
+    call: int
+    places: list[int]
+
+
+class Pulse(Plain, tag=66):
+    """A sign of life, either way, once in an interval."""
+
+
+class Describe(Plain, tag=67):
+    """First message: which device of the node does this name mean? Answered by :class:`Described`."""
+
+    which: str
+
+
+class Described(Plain, tag=68):
+    """The device, as :class:`callboard.core.backend.DeviceInfo`, as a list."""
+
+    device: list[Any]
+
+
+class Start(Plain, tag=69):
+    """First message: start a context host, which is then spoken to. Answered by :class:`Started`.
+
+    Attributes:
+        which: Name of the device, as the node understands it.
+        label: For the node's logs and ``ps``.
+        hang_after, step_timeout, interval: Of the device's configuration.
+        lost_after: Seconds without a sign of life from the application after which the node ends the host.
+    """
+
+    which: str
+    label: str
+    hang_after: float
+    step_timeout: float
+    interval: float
+    lost_after: float
+
+
+class Started(Plain, tag=70):
+    """The context host runs.
+
+    Attributes:
+        pid: Of its process, on the node.
+        device: The device, as in :class:`Described`.
+    """
+
+    pid: int
+    device: list[Any]
+
+
+class Refused(Plain, tag=71):
+    """There is no such device, or no host could be started."""
+
+    failure: Failure
+
+
+class Kill(Plain, tag=72):
+    """End the host now."""
+
+    reason: str
+
+
+class Ended(Plain, tag=73):
+    """The host is gone; the last message. Fields as of :class:`callboard.device.supervision.hosts.base.HostEnd`."""
+
+    reason: str
+    detail: str
+    details: str
+
+
+ToNode = ToHost | Bytes | Fetch | Pulse | Describe | Start | Kill
+FromNode = FromHost | Bytes | Pulse | Described | Started | Refused | Ended

@@ -1,0 +1,300 @@
+"""``RemoteHost``: a context host on another machine, which a node there has started."""
+
+import asyncio
+import contextlib
+import ctypes
+import ssl
+import time
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from callboard.core.backend import DeviceInfo
+from callboard.core.errors import BackendUnavailable
+from callboard.device.protocol.arena import Arena
+from callboard.device.protocol.failures import as_error
+from callboard.device.protocol.handshake import HandshakeError, greet_server
+from callboard.device.protocol.messages import (
+    ActorCall,
+    Call,
+    Calls,
+    Close,
+    Closed,
+    FromHost,
+    MapArena,
+    Plain,
+    ProtocolError,
+    Room,
+    RoomWanted,
+)
+from callboard.device.protocol.remote import (
+    PIECE,
+    Bytes,
+    Describe,
+    Described,
+    Ended,
+    Fetch,
+    FromNode,
+    Kill,
+    Refused,
+    Start,
+    Started,
+)
+from callboard.device.supervision.hosts.base import Host, HostEnd
+from callboard.device.supervision.remote.link import Link
+from callboard.device.supervision.remote.parts import Part, host_parts
+
+__all__ = ["Address", "RemoteHost", "describe"]
+
+ANSWER = 60.0
+"""Seconds that a node gets to name a device or to start a host."""
+MOST_SIGNATURES = 8192
+
+
+class Address(NamedTuple):
+    """Where a node listens, and what it takes to talk to it.
+
+    Attributes:
+        host, port: Of its socket.
+        token: That it shares with its applications.
+        tls: Of an encrypted connection; None: it is not encrypted.
+    """
+
+    host: str
+    port: int
+    token: str
+    tls: ssl.SSLContext | None = None
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+
+async def _opened(address: Address) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """A connection whose handshake is done.
+
+    Raises:
+        HostEnd: ``"failed to start"``, with the reason.
+    """
+    try:
+        async with asyncio.timeout(ANSWER):
+            reader, writer = await asyncio.open_connection(address.host, address.port, ssl=address.tls)
+        try:
+            await greet_server(reader, writer, address.token)
+        except BaseException:  # a cancel, too
+            writer.transport.abort()
+            raise
+    except (HandshakeError, OSError, EOFError) as e:  # TimeoutError is an OSError
+        raise HostEnd("failed to start", f"node {address}: {str(e) or type(e).__name__}") from e
+    return reader, writer
+
+
+async def describe(address: Address, which: str) -> DeviceInfo:
+    """The device of a node that a name means.
+
+    Raises:
+        BackendUnavailable: There is none, or the node cannot be reached.
+    """
+    answer: asyncio.Future[Plain] = asyncio.get_running_loop().create_future()
+    try:
+        reader, writer = await _opened(address)
+    except HostEnd as e:
+        raise BackendUnavailable(e.detail) from e
+    link: Link[Plain] = Link(
+        *(reader, writer, FromNode, 1.0, ANSWER), lambda m: _settle(answer, m), lambda why: _settle(answer, None, why)
+    )
+    link.send(Describe(which))
+    try:
+        message = await answer
+    finally:
+        link.end("answered", flush=True)
+    if isinstance(message, Refused):
+        raise as_error(message.failure)
+    if not isinstance(message, Described):
+        raise BackendUnavailable(f"node {address} answered with {type(message).__name__}")
+    return msgspec.convert(message.device, DeviceInfo)
+
+
+def _settle(answer: "asyncio.Future[Plain]", message: Plain | None, why: str = "") -> None:
+    if answer.done():
+        return
+    if message is None:
+        answer.set_exception(BackendUnavailable(f"the node did not answer: {why}"))
+    else:
+        answer.set_result(message)
+
+
+class RemoteHost(Host):
+    """The application's end. Create it with :meth:`start`.
+
+    When the connection is cut the host has ended here, whatever becomes of it there: nothing that it says later is
+    read, and the node ends it when it misses this end.
+    """
+
+    def __init__(self, address: Address, on_message: Callable[[FromHost], None], on_end: Callable[[HostEnd], None]):
+        self.pid = 0
+        self.address = address
+        self._loop = asyncio.get_running_loop()
+        self.reaped = self._loop.create_future()
+        self._on_message = on_message
+        self._on_end = on_end
+        self._started: asyncio.Future[Plain] = self._loop.create_future()
+        self._arenas: dict[int, tuple[int, int]] = {}  # address and size
+        self._parts: dict[bytes, Sequence[Part]] = {}
+        self._rooms: dict[int, int] = {}  # bytes wanted, by call
+        self._closing = False
+        self._ended: HostEnd | None = None
+        self._link: Link[FromNode]
+
+    @classmethod
+    async def start(
+        cls,
+        address: Address,
+        message: Start,
+        on_message: Callable[[FromHost], None],
+        on_end: Callable[[HostEnd], None],
+    ) -> "RemoteHost":
+        """Have the node start a host.
+
+        Raises:
+            HostEnd: ``"failed to start"``: the node cannot be reached, refuses the token, or could not start it.
+            BackendUnavailable: It has no such device.
+        """
+        host = cls(address, on_message, on_end)
+        reader, writer = await _opened(address)
+        host._link = Link(reader, writer, FromNode, message.interval, ANSWER, host._take, host._cut)
+        host._link.send(message)
+        try:
+            answer = await host._started
+        except BaseException:  # a cancel, too
+            host._link.end("given up")
+            raise
+        if isinstance(answer, Refused):
+            host._link.end("refused")
+            raise as_error(answer.failure)
+        assert isinstance(answer, Started)
+        host.pid = answer.pid
+        host._link.watch(message.interval, message.lost_after)
+        return host
+
+    # -- to the host ---------------------------------------------------------------------------------------------------
+
+    def post(self, message: Plain) -> None:
+        if self._ended is not None:
+            return
+        if type(message) is Calls:
+            before: list[Plain] = []
+            for call in message.calls:
+                if call.signature and not call.withdrawn:
+                    self._carry(call, before)
+            self._link.send(*before, message)
+        elif isinstance(message, ActorCall):
+            self._link.send(*self._of_actor(message), message)
+        elif isinstance(message, Room) and message.place:
+            arena, offset = message.place
+            self._link.send(Fetch(message.id, [arena, offset, self._rooms.pop(message.id, 0)]), message)
+        else:
+            self._link.send(message)
+
+    def _carry(self, call: Call, before: list[Plain]) -> None:
+        """What has to travel for the host operands of a call."""
+        parts = self._parts.get(call.signature)
+        if parts is None:
+            if len(self._parts) >= MOST_SIGNATURES:
+                self._parts.clear()
+            parts = self._parts[call.signature] = host_parts(call.signature)
+        places: list[int] = []
+        for at, reads, spans in parts:
+            arena, offset = call.bindings[2 * at : 2 * at + 2]
+            for low, high in spans:
+                if reads:
+                    self._bytes(arena, offset + low, high - low, before)
+                else:
+                    places += (arena, offset + low, high - low)
+        if places:
+            before.append(Fetch(call.id, places))
+
+    def _of_actor(self, call: ActorCall) -> list[Plain]:
+        before: list[Plain] = []
+        if call.deadline:
+            call.deadline = max(call.deadline - time.monotonic(), 1e-6)
+        if call.staged:
+            arena, offset, nbytes = call.staged
+            self._bytes(arena, offset, nbytes, before)
+        if call.room:
+            before.append(Fetch(call.id, list(call.room)))
+        return before
+
+    def _bytes(self, arena: int, offset: int, nbytes: int, before: list[Plain]) -> None:
+        address, size = self._arenas[arena]
+        assert 0 <= offset <= size - nbytes
+        for start in range(offset, offset + nbytes, PIECE):
+            piece = min(PIECE, offset + nbytes - start)
+            before.append(Bytes(arena, start, ctypes.string_at(address + start, piece)))
+
+    def send_arena(self, arena: int, descriptor: int, nbytes: int, address: int) -> None:
+        self._arenas[arena] = address, nbytes
+        self.post(MapArena(arena, nbytes))
+
+    def retire_arena(self, arena: Arena) -> None:
+        self._arenas.pop(arena.id, None)
+        super().retire_arena(arena)
+
+    def linger(self, done: Callable[[], bool], seconds: float) -> bool:
+        return done()  # a round trip takes longer than the loop may be held
+
+    @property
+    def unsent_bytes(self) -> int:
+        return self._link.unsent_bytes
+
+    def pause_watch(self, paused: bool) -> None:
+        """Nothing: the node watches the host."""
+
+    def kill(self, reason: str) -> None:
+        if self._ended is None:
+            with contextlib.suppress(ValueError):
+                self._link.send(Kill(reason))
+            self._finish(HostEnd("killed", reason), flush=True)
+
+    async def close(self, timeout: float) -> None:
+        self._closing = True
+        self.post(Close())
+        await asyncio.wait([self.reaped], timeout=timeout)
+        self.kill(f"still busy {timeout:g} s after it was asked to close")
+
+    # -- from the host -------------------------------------------------------------------------------------------------
+
+    def _take(self, message: FromNode) -> None:
+        if not self._started.done():
+            if not isinstance(message, Started | Refused):
+                raise ProtocolError(f"{type(message).__name__} before it has started")
+            self._started.set_result(message)
+        elif isinstance(message, Bytes):
+            address, size = self._arenas.get(message.arena, (0, -1))
+            if not 0 <= message.offset <= size - len(message.data):
+                raise ProtocolError(f"{len(message.data)} bytes at {message.offset} of arena {message.arena}")
+            ctypes.memmove(address + message.offset, message.data, len(message.data))
+        elif isinstance(message, Ended):
+            self._finish(HostEnd(message.reason, message.detail, message.details))
+        elif isinstance(message, Closed) and not self._closing:
+            raise ProtocolError("Closed at the wrong time")
+        else:
+            if isinstance(message, RoomWanted):
+                self._rooms[message.id] = message.nbytes
+            self._on_message(message)  # type: ignore[arg-type]
+
+    def _cut(self, why: str) -> None:
+        if not self._started.done():
+            self._started.set_exception(HostEnd("failed to start", f"node {self.address}: {why}"))
+        self._finish(HostEnd("cut off", f"node {self.address}: {why}"))
+
+    def _finish(self, end: HostEnd, *, flush: bool = False) -> None:
+        if self._ended is not None:
+            return
+        self._ended = end
+        self._link.end(end.reason, flush=flush)
+        self._arenas.clear()
+        if not self.reaped.done():
+            self.reaped.set_result(None)  # nothing that it writes gets here any more
+        if self.pid:
+            self._loop.call_soon(self._on_end, end)

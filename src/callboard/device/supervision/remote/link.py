@@ -1,0 +1,155 @@
+"""``Link``: frames over a stream between machines, with signs of life."""
+
+import asyncio
+import contextlib
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+from callboard.device.protocol.messages import Calls, Plain, ProtocolError
+from callboard.device.protocol.remote import Pulse
+from callboard.device.protocol.signatures import SignatureReader, SignatureWriter
+from callboard.device.protocol.wire import FrameReader, UnknownKind, encode_frame
+
+__all__ = ["Link"]
+
+RECEIVE = 256 << 10
+MOST_BUFFERED = 256 << 10
+"""Bytes that the transport may hold; more waits here."""
+
+M = TypeVar("M")
+
+
+class Link(Generic[M]):
+    """One end of a connection whose handshake is done.
+
+    Args:
+        reader, writer: The stream; owned from now on.
+        union: What the other end says.
+        interval: Seconds between signs of life.
+        lost_after: Seconds without a word from the other end after which the connection counts as cut.
+        on_message: Called for each message but :class:`Pulse`, in order; what it raises ends the link.
+        on_end: Called once, with the reason.
+    """
+
+    def __init__(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        union: Any,
+        interval: float,
+        lost_after: float,
+        on_message: Callable[[M], None],
+        on_end: Callable[[str], None],
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
+        self._reader = reader
+        self._writer = writer
+        self._frames: FrameReader[Any] = FrameReader(union)
+        self._signatures = SignatureWriter(), SignatureReader()
+        self._interval = interval
+        self._lost_after = lost_after
+        self._on_message = on_message
+        self._on_end: Callable[[str], None] | None = on_end
+        self._silent = 0.0
+        self._waiting: deque[bytearray] = deque()
+        self._emptying: asyncio.Task[None] | None = None
+        self._tasks = [self._loop.create_task(step()) for step in (self._read, self._beat)]
+
+    def watch(self, interval: float, lost_after: float) -> None:
+        """Change how often signs of life are sent, and how long silence may be."""
+        self._interval, self._lost_after = interval, lost_after
+
+    # -- out -----------------------------------------------------------------------------------------------------------
+
+    def send(self, *messages: Plain) -> None:
+        """Send messages together, in order. Any thread, but for calls; never blocks. Dropped when it has ended.
+
+        Raises:
+            ValueError: One is longer than a frame may be.
+        """
+        frames = [encode_frame(self._signatures[0].shorten(m) if isinstance(m, Calls) else m) for m in messages]
+        if threading.get_ident() == self._thread:
+            self._write(frames)
+        else:
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                self._loop.call_soon_threadsafe(self._write, frames)
+
+    def _write(self, frames: "list[bytearray]") -> None:
+        if self._on_end is None:
+            return
+        waiting = self._waiting
+        if not waiting and len(frames) == 1 and self._writer.transport.get_write_buffer_size() < MOST_BUFFERED:
+            self._writer.write(frames[0])
+            return
+        # Not into the transport: what it buffers is moved with each part of it that is sent.
+        waiting.extend(frames)
+        if self._emptying is None:
+            self._emptying = self._loop.create_task(self._empty())
+
+    async def _empty(self) -> None:
+        try:
+            while self._waiting:
+                self._writer.write(self._waiting.popleft())
+                await self._writer.drain()
+        except OSError:  # the reader finds out, too, and says why
+            self._waiting.clear()
+        self._emptying = None
+
+    @property
+    def unsent_bytes(self) -> int:
+        return self._writer.transport.get_write_buffer_size() + sum(map(len, self._waiting))
+
+    # -- in ------------------------------------------------------------------------------------------------------------
+
+    async def _read(self) -> None:
+        why = "the other end closed the connection"
+        try:
+            while data := await self._reader.read(RECEIVE):
+                self._silent = 0.0
+                for message in self._frames.feed(data):
+                    if type(message) is UnknownKind:
+                        raise ProtocolError(f"unknown kind {message.kind}")
+                    if type(message) is Calls:
+                        self._signatures[1].restore(message)
+                    if type(message) is not Pulse and self._on_end is not None:
+                        self._on_message(message)  # type: ignore[arg-type]
+        except OSError as e:
+            why = f"the connection broke: {e}"
+        except Exception as e:  # of the stream or of a message: whatever was to be said is lost
+            why = f"the other end sent a message that cannot be read: {type(e).__name__}: {e}"
+        self.end(why)
+
+    async def _beat(self) -> None:
+        while True:
+            began = self._loop.time()
+            await asyncio.sleep(self._interval)
+            # A loop that did not run (a debugger, a busy callback) is not the other end's silence.
+            self._silent += min(self._loop.time() - began, 2 * self._interval)
+            if self._silent >= self._lost_after:
+                self.end(f"no sign of life for {self._lost_after:g} s")
+                return
+            self.send(Pulse())
+
+    # -- the end -------------------------------------------------------------------------------------------------------
+
+    def end(self, why: str, *, flush: bool = False) -> None:
+        """Neither read nor write any more; what is unsent is sent before that, with ``flush``. On the loop's thread."""
+        on_end, self._on_end = self._on_end, None
+        if on_end is None:
+            return
+        current = asyncio.current_task() if asyncio._get_running_loop() is self._loop else None
+        for task in self._tasks:
+            if task is not current:
+                task.cancel()
+        if self._emptying is not None and not flush:
+            self._emptying.cancel()
+        if not flush:
+            self._writer.transport.abort()
+        elif self._emptying is None:
+            self._writer.close()
+        else:
+            self._emptying.add_done_callback(lambda _: self._writer.close())
+        on_end(why)

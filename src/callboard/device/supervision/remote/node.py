@@ -1,0 +1,265 @@
+"""``NodeServer``: starts context hosts on its machine for applications on others, and relays between them."""
+
+import asyncio
+import contextlib
+import ctypes
+import logging
+import ssl
+import time
+from typing import Any
+
+import msgspec
+
+from callboard.core import registry
+from callboard.core.backend import DeviceInfo
+from callboard.core.errors import BackendUnavailable
+from callboard.device.protocol.arena import Arena
+from callboard.device.protocol.arena.memory import shared_arena
+from callboard.device.protocol.failures import as_failure
+from callboard.device.protocol.handshake import LEAST, HandshakeError, accept_client
+from callboard.device.protocol.messages import (
+    ActorCall,
+    Close,
+    Completions,
+    FromHost,
+    MapArena,
+    Open,
+    Plain,
+    ProtocolError,
+    UnmapArena,
+)
+from callboard.device.protocol.remote import (
+    PIECE,
+    Bytes,
+    Describe,
+    Described,
+    Ended,
+    Fetch,
+    Kill,
+    Refused,
+    Start,
+    Started,
+    ToNode,
+)
+from callboard.device.supervision.hosts.base import HostEnd
+from callboard.device.supervision.hosts.process import ProcessHost
+from callboard.device.supervision.remote.link import Link
+
+__all__ = ["NodeServer"]
+
+log = logging.getLogger("callboard.node")
+
+FIRST = 30.0
+"""Seconds without a word after which a connection is closed that has not started a host."""
+LEAVE = 600.0
+"""Seconds that a host gets to finish when it is asked to close; the application's own limit is shorter."""
+
+
+class NodeServer:
+    """Listens for applications that know the token.
+
+    Args:
+        token: Shared with the applications: who knows it runs code of their own here (resident actors).
+        tls: For encrypted connections.
+
+    Raises:
+        ValueError: The token is too short.
+    """
+
+    def __init__(self, token: str, tls: ssl.SSLContext | None = None) -> None:
+        if len(token) < LEAST:
+            raise ValueError(f"the token has {len(token)} characters; it needs at least {LEAST}")
+        self._token = token
+        self._tls = tls
+        self._server: asyncio.Server | None = None
+        self._sessions: set[Session] = set()
+
+    async def start(self, host: str, port: int = 0) -> tuple[str, int]:
+        """Listen; gives the address, with the port that was chosen for 0.
+
+        Raises:
+            OSError: The address cannot be listened at.
+        """
+        self._server = await asyncio.start_server(self._connected, host, port, ssl=self._tls)
+        name = self._server.sockets[0].getsockname()
+        return str(name[0]), int(name[1])
+
+    async def close(self) -> None:
+        """Listen no more, and end all hosts."""
+        if self._server is not None:
+            self._server.close()
+        for session in list(self._sessions):
+            session.end("the node is closed")
+        await asyncio.gather(*(session.over.wait() for session in list(self._sessions)))
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        peer = writer.get_extra_info("peername")
+        try:
+            await accept_client(reader, writer, self._token)
+        except (HandshakeError, OSError, EOFError) as e:  # TimeoutError is an OSError
+            log.warning("a connection from %s was refused: %s", peer, str(e) or type(e).__name__)
+            writer.transport.abort()
+            return
+        session = Session(reader, writer)
+        self._sessions.add(session)
+        await session.over.wait()
+        self._sessions.discard(session)
+
+
+class Session:
+    """One connection: a question about a device, or a context host.
+
+    Attributes:
+        over: Set when nothing of it is left.
+    """
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.over = asyncio.Event()
+        self._streams = reader, writer
+        self._link: Link[Plain] = Link(reader, writer, ToNode, 1.0, FIRST, self._first, self._cut)
+        self._host: ProcessHost | None = None
+        self._device: list[Any] = []
+        self._arenas: dict[int, Arena] = {}
+        self._fetches: dict[int, list[int]] = {}
+        self._early: list[Plain] = []
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._starting = False
+        self._cut_because = ""
+
+    def end(self, why: str) -> None:
+        """End the host and the connection."""
+        self._link.end(why)
+
+    def _spawn(self, step: Any) -> None:
+        task = asyncio.ensure_future(step)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # -- the first message ---------------------------------------------------------------------------------------------
+
+    def _first(self, message: Plain) -> None:
+        if self._host is not None:
+            self._take(message)
+        elif self._starting:
+            self._early.append(message)
+        elif isinstance(message, Describe):
+            self._spawn(self._describe(message.which))
+        elif isinstance(message, Start):
+            self._starting = True
+            self._spawn(self._start(message))
+        else:
+            raise ProtocolError(f"{type(message).__name__} before a host was started")
+
+    async def _describe(self, which: str) -> None:
+        try:
+            _, info = await asyncio.to_thread(registry.resolve, which)
+            self._link.send(Described(_wire(info)))
+        except (BackendUnavailable, TypeError, ValueError) as e:
+            self._link.send(Refused(as_failure(0, e)))
+
+    async def _start(self, message: Start) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            backend, info = await asyncio.to_thread(registry.resolve, message.which)
+            self._device = _wire(info)
+            host = await ProcessHost.start(
+                loop,
+                backend.environment(info),
+                self._said,
+                self._ended,
+                hang_after=message.hang_after,
+                step_timeout=message.step_timeout,
+                interval=message.interval,
+                label=message.label,
+            )
+        except (BackendUnavailable, TypeError, ValueError, HostEnd) as e:
+            error = BackendUnavailable(str(e)) if isinstance(e, HostEnd) else e
+            self._link.send(Refused(as_failure(0, error)))
+            self._link.end("no host could be started", flush=True)
+            return
+        self._host = host
+        if self._cut_because:
+            host.kill(self._cut_because)
+            return
+        self._link.watch(message.interval, message.lost_after)
+        self._link.send(Started(host.pid, self._device))
+        early, self._early = self._early, []
+        for one in early:
+            self._take(one)
+
+    # -- from the application ------------------------------------------------------------------------------------------
+
+    def _take(self, message: Plain) -> None:
+        host = self._host
+        assert host is not None
+        if isinstance(message, Bytes):
+            arena = self._arenas.get(message.arena)
+            if arena is None or not 0 <= message.offset <= arena.nbytes - len(message.data):
+                raise ProtocolError(f"{len(message.data)} bytes at {message.offset} of arena {message.arena}")
+            ctypes.memmove(arena.address + message.offset, message.data, len(message.data))
+        elif isinstance(message, Fetch):
+            self._fetches[message.call] = message.places
+        elif isinstance(message, MapArena):
+            arena = self._arenas[message.arena] = shared_arena(message.arena, message.nbytes)
+            host.send_arena(arena.id, arena.descriptor, arena.nbytes, arena.address)
+        elif isinstance(message, UnmapArena):
+            retired = self._arenas.pop(message.arena, None)
+            if retired is not None:
+                host.retire_arena(retired)
+        elif isinstance(message, Open):
+            host.post(msgspec.structs.replace(message, device=self._device))
+        elif isinstance(message, Kill):
+            host.kill(message.reason)
+        elif isinstance(message, Close):
+            self._spawn(host.close(LEAVE))
+        else:
+            if isinstance(message, ActorCall) and message.deadline:
+                message.deadline += time.monotonic()
+            host.post(message)
+
+    def _cut(self, why: str) -> None:
+        """The application is gone, or cut off: the host has nobody to work for."""
+        self._cut_because = f"the application is gone: {why}"
+        if self._host is not None:
+            self._host.kill(self._cut_because)
+        elif not self._starting:
+            self.over.set()
+
+    # -- from the host -------------------------------------------------------------------------------------------------
+
+    def _said(self, message: FromHost) -> None:
+        if isinstance(message, Completions) and self._fetches:
+            for call, _ in message.failed:
+                self._fetches.pop(call, None)
+            for call in (*message.done, *(call for call, _ in message.values)):
+                places = self._fetches.pop(call, None)
+                if places is not None:
+                    self._send_places(places)
+        self._link.send(message)
+
+    def _send_places(self, places: list[int]) -> None:
+        for at in range(0, len(places), 3):
+            name, offset, nbytes = places[at : at + 3]
+            arena = self._arenas.get(name)
+            if arena is None or not 0 <= offset <= arena.nbytes - nbytes:
+                raise ProtocolError(f"{nbytes} bytes at {offset} of arena {name} are asked for")
+            for start in range(offset, offset + nbytes, PIECE):
+                piece = arena.memory[start : min(start + PIECE, offset + nbytes)]
+                self._link.send(Bytes(name, start, piece.tobytes()))
+
+    def _ended(self, end: HostEnd) -> None:
+        log.info("a context host has ended: %s", str(end))
+        self._link.send(Ended(end.reason, end.detail, end.details))
+        self._link.end("the host has ended", flush=True)
+        self._spawn(self._over())
+
+    async def _over(self) -> None:
+        if self._host is not None:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(10.0):
+                    await asyncio.shield(self._host.reaped)
+        self.over.set()
+
+
+def _wire(info: DeviceInfo) -> list[Any]:
+    return list(msgspec.to_builtins(info))

@@ -1,0 +1,78 @@
+"""``Place``: where the hosts of a device are started; ``Node``: always on one machine, whose address is known."""
+
+import ssl
+from typing import Protocol
+
+from callboard.core.backend import DeviceInfo
+from callboard.device.protocol.handshake import LEAST
+from callboard.device.supervision.remote.host import Address, describe
+
+__all__ = ["LOST_AFTER", "Node", "Place"]
+
+LOST_AFTER = 5.0
+"""Seconds of silence after which application and node give each other up, where the program does not say."""
+
+
+class Place(Protocol):
+    """Where the hosts of a device are started.
+
+    Attributes:
+        lost_after: Seconds of silence after which application and node give each other up.
+    """
+
+    @property
+    def lost_after(self) -> float: ...
+
+    async def locate(self) -> Address:
+        """The node for the next host. Raises ``HostEnd`` where there is none."""
+        ...
+
+    async def describe(self, which: str) -> DeviceInfo:
+        """The device that a name means there. Raises :class:`BackendUnavailable` where there is none."""
+        ...
+
+
+class Node:
+    """Another machine, where ``callboard host --listen`` runs: ``cb.device("cuda", node=cb.Node("10.0.0.7:4600", …))``.
+
+    The device is used like one of this machine. Its arrays stay there; host arrays travel over the connection. When the
+    connection is cut, or nothing is heard for ``lost_after`` seconds, its context counts as lost, and the next one is
+    started as soon as the node answers again; what the old one still says is not read.
+
+    Args:
+        address: ``"host:port"``.
+        token: That the node was started with. Who knows it can run code there.
+        tls: To encrypt the connection (``ssl.create_default_context(cafile=...)``). None: the token is not sent, but
+            everything else can be read and changed on the way.
+        lost_after: Seconds of silence after which either side gives the other up; the node then ends its host.
+
+    Raises:
+        ValueError: The address has no port, the token is too short, or ``lost_after`` is less than 2 s.
+    """
+
+    def __init__(
+        self, address: str, *, token: str, tls: ssl.SSLContext | None = None, lost_after: float = LOST_AFTER
+    ) -> None:
+        host, _, port = address.rpartition(":")
+        if not host or not port.isdecimal():
+            raise ValueError(f"address is {address!r}; say 'host:port'")
+        if len(token) < LEAST:
+            raise ValueError(f"the token has {len(token)} characters; it needs at least {LEAST}")
+        if lost_after < 2.0:
+            raise ValueError(f"lost_after is {lost_after:g}; signs of life come every second, so it is at least 2")
+        self._address = Address(host.strip("[]"), int(port), token, tls)
+        self.lost_after = lost_after
+
+    async def locate(self) -> Address:
+        """See :class:`Place`."""
+        return self._address
+
+    async def describe(self, which: str) -> DeviceInfo:
+        """See :class:`Place`."""
+        return await describe(self._address, which)
+
+    def __str__(self) -> str:
+        return str(self._address)
+
+    def __repr__(self) -> str:
+        return f"<Node {self._address}>"
