@@ -2,6 +2,7 @@
 failure, and the worlds form again."""
 
 import asyncio
+import contextlib
 import os
 import signal
 from typing import Any
@@ -70,8 +71,9 @@ class Worlds(RuleBasedStateMachine):
     def kill(self, rank: int) -> None:
         pid = self.devices[rank].health().host_pid
         if pid is not None:
-            os.kill(pid, signal.SIGKILL)
-            self.counts["kills"] += 1
+            with contextlib.suppress(ProcessLookupError):  # it was killed before, and has been reaped
+                os.kill(pid, signal.SIGKILL)
+                self.counts["kills"] += 1
 
     @rule()
     def wait(self) -> None:
