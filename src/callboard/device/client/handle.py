@@ -19,6 +19,7 @@ from callboard.device.client.line.port import OpPort
 from callboard.device.client.line.status import DeviceHealth, DeviceStats, HostStats, MemoryPoolStats, TraceRecord
 from callboard.device.client.line.transfers import Transfers
 from callboard.device.client.memory.pinned import PinnedBufferPool
+from callboard.device.client.peers.peer import Peer
 from callboard.device.client.refs import DeviceRefs
 from callboard.device.client.residents.ref import ResidentRef
 from callboard.device.config import DeviceConfig
@@ -45,9 +46,10 @@ class Device(DeviceApi[Asynchronous]):
     Ops may be called from any thread, in program order per thread; awaiting and control belong to the system's loop.
 
     Attributes:
-        array, blas, blas_lt, cub, elementwise, event, fft, ipc, managed, module, nvrtc, rng, solver, sparse, sparse_lt,
-            tensor: The libraries, see :class:`DeviceApi <callboard.device.client.api.DeviceApi>`. ``help(device.fft)``
-            lists the ops of one; the message of an op documents its arguments: ``help(callboard.kernel.fft.Fft)``.
+        array, blas, blas_lt, cub, dnn, elementwise, event, fft, ipc, managed, module, nvrtc, rng, solver, sparse,
+            sparse_lt, tensor: The libraries, see :class:`DeviceApi <callboard.device.client.api.DeviceApi>`.
+            ``help(device.fft)`` lists the ops of one; the message of an op documents its arguments:
+            ``help(callboard.kernel.fft.Fft)``.
     """
 
     blocking = False
@@ -60,6 +62,7 @@ class Device(DeviceApi[Asynchronous]):
         self._port: OpPort = actor.port
         self._answers = Answers(actor)
         actor.own.traces = self._answers.traces
+        self._peer = Peer(self._port, transfers, actor, self._answers)
         self._refs = self._port.services = DeviceRefs(self._port, transfers, self._interop)
 
     # -- refs ----------------------------------------------------------------------------------------------------------
@@ -259,6 +262,7 @@ class Device(DeviceApi[Asynchronous]):
             cached_bytes=host.cached_bytes,
             staged_bytes=actor.arenas.stats.used,
             buffers=host.buffers,
+            fused=0 if port.deferrals is None else port.deferrals.saved,
             queue_depth=port.queued,
             in_flight=port.in_flight,
             parked=host.parked,
