@@ -59,7 +59,7 @@ def test_except_clauses_of_the_language_work(cls: type[AccelError], builtin: typ
 
 def test_what_may_be_repeated() -> None:
     assert {cls for cls in CLASSES if cls.retryable} == {
-        *(errors.ContextLost, errors.ContextPoisoned, errors.GpuRefStale),
+        *(errors.ContextLost, errors.ContextPoisoned, errors.GpuRefStale, errors.WorldLost),
         *(errors.MailboxFull, errors.AskTimeout),
     }
 

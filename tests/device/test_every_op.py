@@ -18,6 +18,7 @@ from callboard.core.layout import Layout
 from callboard.core.library import Library
 from callboard.core.op import Op, info_of, outputs_of
 from callboard.core.operand import Placeholder, StructOperand, operands_of
+from callboard.kernel.collective import Join, Look, Run
 from callboard.kernel.event import GetIpcHandle, OpenIpcHandle
 from callboard.kernel.ipc import GetMemHandle, OpenMemHandle
 from callboard.kernel.managed import Advise, Prefetch
@@ -30,8 +31,8 @@ LIBS = sorted({library.name for library in ops_of("cpu").values()})
 ARRAYS = (Upload, Download)
 """They have an end in host memory: what ``put`` and ``get`` send."""
 
-NAMED = (GetIpcHandle, OpenIpcHandle, GetMemHandle, OpenMemHandle, Prefetch, Advise)
-"""They name events and memory of another kind than what is made here."""
+NAMED = (GetIpcHandle, OpenIpcHandle, GetMemHandle, OpenMemHandle, Prefetch, Advise, Join, Look, Run)
+"""They name events, memory of another kind than what is made here, and worlds."""
 
 LOAD = "__device__ real load(const real *x, unsigned long long i, const void *data) { return x[i]; }"
 """Of a transform with a function of the user's."""

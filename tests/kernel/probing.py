@@ -16,6 +16,7 @@ from callboard.core.library import Library
 from callboard.core.op import Op, info_of, outputs_of
 from callboard.core.operand import Placeholder, Role, StructOperand, operands_of, parts_of
 from callboard.core.opinfo import OpField
+from callboard.kernel.collective import Part, Step
 from callboard.kernel.fft.transform import HALF
 from callboard.kernel.ipc import IpcMemHandle
 from callboard.kernel.nvrtc import Geometry, LaunchSpec, Source
@@ -175,6 +176,7 @@ def _setting(name: str, dtype: DType) -> Any:
     values = {"dtype": dtype.name, "shape": (EXTENT,), "kind": kind, "dims": (EXTENT,), "low": 0.0, "high": 1.0}
     values |= {"length": EXTENT, "k": 1, "bins": 2, "images": (), "keep": ("out",)}
     values |= {"name": "f", "source": Source(KERNEL), "spec": LaunchSpec("f", (), Geometry((1, 1, 1), (1, 1, 1)))}
+    values |= {"rank": 0, "size": 1, "offers": (b"",), "part": Part(0, 1, (Step("barrier"),))}
     values |= {
         "handle": HANDLE.as_bytes().hex(),
         "format": "csr",

@@ -2,6 +2,8 @@
 
 import asyncio
 import itertools
+import os
+import signal
 import threading
 from typing import Any
 
@@ -339,3 +341,33 @@ async def test_a_device_that_stops_stops_the_world(devices: list[cb.Device]) -> 
         with pytest.raises(cb.WorldStopped):
             await world.ready()
         assert "stopped" in repr(world)
+
+
+async def test_a_killed_rank_fails_what_runs_and_the_world_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CALLBOARD_CPU_DEVICES", "3")
+    async with cb.System("killed") as system:
+        devices = [await system.device(f"cpu:{i}", isolation="process") for i in range(3)]
+        async with asyncio.timeout(BOUND), cb.world(devices) as world:
+            kept = put(world, [np.ones(200_000)] * 3)
+            await world.all_reduce(kept)
+            number, in_flight = world._number, [world.all_reduce(kept) for _ in range(6)]
+            pid = devices[1].health().host_pid
+            assert pid is not None
+            os.kill(pid, signal.SIGKILL)
+            in_flight += [world.all_reduce(kept) for _ in range(6)]
+            ended = await asyncio.gather(*in_flight, return_exceptions=True)
+            lost = [e for e in ended if isinstance(e, BaseException)]
+            assert lost
+            for error in lost:
+                assert isinstance(error, cb.WorldLost)
+                assert (error.rank, error.formation, error.retryable) == (1, 1, True)
+            with pytest.raises(cb.ContextLost):  # forming, or its array is of the context that is gone
+                world.all_reduce(kept)
+            await world.ready()
+            assert world._number > number
+            assert world.stats()[:3] == (3, 2, 1)
+            stale = Run(part=Part(0, 3, (Step("barrier"),)), world=number, call=99, after=98, outs=())
+            with pytest.raises(cb.WorldLost, match="is no rank of world"):  # what is of the old world is fenced off
+                await devices[0].ask(stale)
+            kept[1] = devices[1].put(np.ones(200_000))
+            np.testing.assert_array_equal(await (await world.all_reduce(kept))[2].get(), np.full(200_000, 3.0))

@@ -14,6 +14,7 @@ from callboard.core.errors import AccelError, BackendUnavailable
 from callboard.device.client.handle import Device
 from callboard.kernel.nvrtc import kernel
 from callboard.kernel.sparse import CsrRef
+from callboard.multi_device.worlds import world
 from callboard.system import System
 
 __all__ = ["PROBES", "backend_findings"]
@@ -111,6 +112,13 @@ async def _try_fft(device: Device) -> None:
         raise ValueError(f"a transform came back as {found.tolist()}")
 
 
+async def _try_collective(device: Device) -> None:
+    async with world([device]) as alone:
+        total = await alone.all_reduce([device.full((4,), 2.0)])
+        if not (await total[0].get() == 2.0).all():
+            raise ValueError("a sum over one rank is another number")
+
+
 async def _try_ipc(device: Device) -> None:
     x = device.ipc.empty((4,))
     handle = await device.ipc.export(device.fill(x, 2.0))
@@ -184,6 +192,7 @@ PROBES: dict[str, Callable[[Device], Awaitable[str | None]]] = {
     "array": _try_array,
     "blas": _try_blas,
     "blas_lt": _try_blas_lt,
+    "collective": _try_collective,
     "cub": _try_cub,
     "dnn": _try_dnn,
     "elementwise": _try_elementwise,

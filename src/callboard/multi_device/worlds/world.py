@@ -186,7 +186,7 @@ class World(Collectives):
         try:
             for one in made.values():
                 await one.ready()
-        except BaseException:
+        except BaseException:  # a cancel, too: what was begun is ended
             for one in made.values():
                 await one.close(drain=False)
             raise
