@@ -66,15 +66,18 @@ Problems = Callable[[str, bool], list[Problem]]
 """``problems(kind, quick)`` for ``"cpu"`` or ``"cuda"``."""
 
 
-def compare(doc: str | None, library: str, problems: Problems, subjects: Subjects, rounds: int = 7) -> None:
+def compare(
+    doc: str | None, library: str, problems: Problems, subjects: Subjects, rounds: int = 7, name: str | None = None
+) -> None:
     """Run the benchmark; or one of its subjects, in the process that was started for it.
 
     Args:
         doc: Docstring of the program.
-        library: Stem of the library, whose plans are counted; also the name of the benchmark.
+        library: Stem of the library, whose plans are counted.
         problems: What is measured on this kind of device.
         subjects: Who solves it.
         rounds: By default.
+        name: Of the benchmark; that of the library when None.
     """
     if sys.argv[1:2] == ["--subject"]:
         serve_subject(library, subjects, *sys.argv[2:])
@@ -84,7 +87,7 @@ def compare(doc: str | None, library: str, problems: Problems, subjects: Subject
     base = "raw" if kind == "cuda" else "direct"
     program = Path(sys.argv[0]).name
     wanted = {name: (program, "--subject", name, given.device) for name in subjects.names(kind)}
-    record = Record(library, given)
+    record = Record(name or library, given)
     bars: list[Bar] = []
     chosen = [problem for problem in problems(kind, given.quick) if given.only in problem.title]
     if not chosen:

@@ -80,6 +80,11 @@ def test_copies(tmp_path: Path) -> None:
     assert {"leased", "NumPy", "NumPy, new", "memcpy"} <= set(results["get"])
 
 
+def test_p2p(tmp_path: Path) -> None:
+    results = run(tmp_path, "p2p", "--mib", "1")["results"]
+    assert {"processes", "threads", "memcpy"} == set(results["pipelined"]) == set(results["ask"])
+
+
 def test_recovery(tmp_path: Path) -> None:
     record = run(tmp_path, "recovery", "--standby", "hot")
     fault, report = record["results"].values()
@@ -156,6 +161,15 @@ def test_elementwise(tmp_path: Path) -> None:
         if title != "plans":
             assert set(figures) == {"process", "thread", "direct"}
     assert {"axpy, 1000 f32", "sum of rows, 1000x1000 f32"} <= set(results)
+
+
+@pytest.mark.slow
+def test_arrays(tmp_path: Path) -> None:
+    results = run(tmp_path, "arrays")["results"]
+    assert {"softmax, 1000x1000 f32", "add, 1000 f32"} <= set(results)
+    assert all(
+        set(figures) == {"process", "thread", "direct"} for title, figures in results.items() if title != "plans"
+    )
 
 
 @pytest.mark.slow

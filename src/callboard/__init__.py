@@ -107,6 +107,16 @@ if TYPE_CHECKING:
         SqliteJournal,
     )
     from callboard.multi_device.sharding import EntityRef, PlacementShardingAdapter, RegionStopped
+    from callboard.multi_device.topology import P2pGraph, P2pTopology
+    from callboard.multi_device.worlds import (
+        Collective,
+        PreMulSum,
+        World,
+        WorldHealth,
+        WorldStats,
+        WorldStopped,
+        world,
+    )
     from callboard.patterns.batching.continuous.policy import Preemption
     from callboard.patterns.batching.continuous.server import ContinuousBatchingServer, ContinuousStats
     from callboard.patterns.batching.continuous.steps import DONE, NOTHING, Last, Slot
@@ -209,6 +219,7 @@ _NAMES = {
         "Unrecoverable",
         "UnsupportedOp",
         "Withdrawn",
+        "WorldLost",
     ),
     "callboard.core.op": ("Op",),
     "callboard.core.operand": ("In", "InOut", "Out", "Scalar"),
@@ -251,6 +262,16 @@ _NAMES = {
         "SqliteJournal",
     ),
     "callboard.multi_device.sharding": ("EntityRef", "PlacementShardingAdapter", "RegionStopped"),
+    "callboard.multi_device.topology": ("P2pGraph", "P2pTopology"),
+    "callboard.multi_device.worlds": (
+        "Collective",
+        "PreMulSum",
+        "World",
+        "WorldHealth",
+        "WorldStats",
+        "WorldStopped",
+        "world",
+    ),
     "callboard.kernel.event.handle": ("DeviceTime", "Event"),
     "callboard.kernel.event.messages": ("IpcEventHandle",),
     "callboard.kernel.ipc.messages": ("IpcMemHandle",),
@@ -348,6 +369,7 @@ __all__ = [
     "CascadeReply",
     "CascadeStage",
     "CascadeStats",
+    "Collective",
     "ContextLost",
     "ContextPoisoned",
     "ContinuousBatchingServer",
@@ -432,6 +454,8 @@ __all__ = [
     "Out",
     "OutOfMemory",
     "OverflowPolicy",
+    "P2pGraph",
+    "P2pTopology",
     "PinnedBuffer",
     "PinnedBufferPool",
     "PinnedStats",
@@ -445,6 +469,7 @@ __all__ = [
     "PlacementShardingAdapter",
     "PoolStats",
     "PostgresJournal",
+    "PreMulSum",
     "Preemption",
     "Proposal",
     "Props",
@@ -506,6 +531,11 @@ __all__ = [
     "VersionState",
     "VersionStats",
     "Withdrawn",
+    "World",
+    "WorldHealth",
+    "WorldLost",
+    "WorldStats",
+    "WorldStopped",
     "__version__",
     "as_dtype",
     "device",
@@ -522,6 +552,7 @@ __all__ = [
     "supports",
     "sync",
     "tensor_map",
+    "world",
     "xp",
 ]
 

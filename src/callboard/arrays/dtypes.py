@@ -6,12 +6,13 @@ from typing import Any, NamedTuple
 import ml_dtypes
 import numpy as np
 
+from callboard.arrays.fusion import deferred
 from callboard.arrays.handles import Ref, cast, check_array, check_device, is_scalar, submit
 from callboard.core.dtype import DTYPES, DType, DTypeLike, as_dtype
 from callboard.core.mode import Mode
 from callboard.core.ref import GpuRef
 from callboard.kernel.array import Cast
-from callboard.kernel.elementwise.promotion import WEAK_DEFAULTS, Weak, join, join_weak
+from callboard.kernel.elementwise.promotion import ELEMENTS, WEAK_DEFAULTS, Weak, join, join_weak
 
 __all__ = [
     "DEFAULTS",
@@ -102,8 +103,15 @@ def astype(x: GpuRef[Mode], dtype: DTypeLike, /, *, copy: bool = True, device: s
     to = as_dtype(dtype)
     if x.dtype is to and not copy:
         return x
-    converted: GpuRef[Mode] = submit(x, Cast(src=x, dtype=to.name))
+    kept = to.kind in KEPT.get(x.dtype.kind, ()) and x.dtype in ELEMENTS and to in ELEMENTS
+    later: Any = deferred(f"{to.name}(x)", {"x": x}) if kept else None
+    converted: GpuRef[Mode] = submit(x, Cast(src=x, dtype=to.name)) if later is None else later
     return converted
+
+
+NUMBERS = "int", "uint", "float", "complex"
+KEPT = {"bool": NUMBERS, "int": NUMBERS, "uint": NUMBERS, "float": NUMBERS[2:], "complex": NUMBERS[3:]}
+"""Conversions that the functions of elements do as :class:`Cast` does: of what is cut off, each has its own rules."""
 
 
 def can_cast(from_: DTypeLike | Ref, to: DTypeLike, /) -> bool:

@@ -7,7 +7,8 @@ function of that name gives.
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from callboard.arrays.handles import Ref, Scalar, cast, check_array, is_scalar, numbers_of, submit
+from callboard.arrays.fusion import deferred, fused, rewritten
+from callboard.arrays.handles import Ref, Scalar, cast, check_array, is_scalar, submit
 from callboard.core.mode import Mode
 from callboard.core.ref import GpuRef
 from callboard.kernel.elementwise import Map
@@ -30,7 +31,11 @@ class Binary(Protocol):
 
 def apply(text: str, out: Ref | None = None, /, **given: Any) -> Any:
     """The expression of these arrays and numbers, which are named in the order of their first place in the text."""
-    operands, fields = numbers_of(given)
+    if out is None:
+        later = deferred(text, given)
+        if later is not None:
+            return later
+    text, operands, fields = fused(text, given, None if out is None else out.allocation)
     return submit(operands[0], Map(expression=text, operands=operands, out=out, **fields))
 
 
@@ -58,6 +63,8 @@ def binary(name: str, does: str) -> Binary:
 
 
 def _check_pair(name: str, x1: Any, x2: Any) -> None:
+    if isinstance(x1, GpuRef) and isinstance(x2, GpuRef | float | int):
+        return
     if is_scalar(x1) and is_scalar(x2):
         raise TypeError(f"xp.{name}: x1 and x2 are numbers; one of them must be an array")
     for which, x in (("x1", x1), ("x2", x2)):
@@ -181,6 +188,8 @@ def write_into(x: Ref, name: str, other: Any) -> Ref:
         ShapeError: The result has another shape or dtype.
     """
     _check_pair(name, x, other)
+    if rewritten(x, f"{name}(x1, x2)", {"x1": x, "x2": other}):
+        return x
     shared = isinstance(other, GpuRef) and other.allocation is x.allocation
     if shared and (other.offset != x.offset or other.layout != x.layout):
         other = submit(x, Copy(src=other))  # the two may overlap

@@ -11,7 +11,6 @@ from callboard.core.errors import DeviceMismatch, ShapeError
 from callboard.core.layout import Layout, layout_of
 from callboard.core.op import Op
 from callboard.core.ref import GpuRef
-from callboard.kernel.array import Cast
 from callboard.kernel.memory import Copy
 
 __all__ = [
@@ -83,7 +82,7 @@ def view(x: Ref, shape: Sequence[int], strides: Sequence[int], shift: int = 0) -
 
 def cast(x: Ref, dtype: DType) -> Ref:
     """``x`` in this dtype; itself where it has it."""
-    return x if x.dtype is dtype else submit(x, Cast(src=x, dtype=dtype.name))
+    return x if x.dtype is dtype else x._port.services.xp.astype(x, dtype)
 
 
 def dense(x: Ref) -> Ref:

@@ -2,9 +2,11 @@
 
 from typing import Any, Literal
 
-from callboard.arrays.handles import Ref, axes_of, axis_of, cast, numbers_of, submit
+from callboard.arrays.fusion import fused
+from callboard.arrays.handles import Ref, axes_of, axis_of, cast, submit
 from callboard.arrays.manipulation import moveaxis
 from callboard.core.dtype import DType
+from callboard.core.ref import GpuRef
 from callboard.kernel.cub import Scan
 from callboard.kernel.elementwise import Reduce
 
@@ -22,8 +24,8 @@ def reduced(function: str, text: str, axis: Any, keepdims: bool, dtype: DType | 
         dtype: In which a sum, product or mean is accumulated and given; as the engine chooses when None.
         given: Arrays and numbers by name, in the order of their first place in the text.
     """
-    operands, fields = numbers_of(given)
-    x = operands[0]
+    text, operands, fields = fused(text, given)
+    x = next(one for one in given.values() if isinstance(one, GpuRef))
     op = Reduce(
         expression=text,
         operands=operands,

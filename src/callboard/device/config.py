@@ -21,7 +21,8 @@ class HostConfig(msgspec.Struct, frozen=True, kw_only=True):
         completion: How the host waits for work in flight: ``"polled"``, ``"host_fn"`` or ``"sync"``; None: as the
             backend prefers.
         spin: Seconds that a polling host goes on looking for new work after the last one finished.
-        streams: ``"per_actor"``, ``"single"`` or ``"pooled"``.
+        streams: ``"chained"``: one for libraries whose ops mostly follow one another, and one for each other
+            actor; ``"per_actor"``, ``"single"`` or ``"pooled"``.
         pooled_streams: How many, when pooled.
         priorities: Stream priority of a library actor by its name: -1 low, 0 normal, 1 high.
         trace: Record every op (:class:`callboard.device.protocol.messages.Traces`).
@@ -34,7 +35,7 @@ class HostConfig(msgspec.Struct, frozen=True, kw_only=True):
     memory_limit: Amount | None = None
     completion: Literal["polled", "host_fn", "sync"] | None = None
     spin: Pause = 100e-6
-    streams: Literal["per_actor", "single", "pooled"] = "per_actor"
+    streams: Literal["chained", "per_actor", "single", "pooled"] = "chained"
     pooled_streams: Amount = 4
     priorities: dict[str, Priority] = {}
     trace: bool = False
@@ -57,6 +58,7 @@ class DeviceConfig(msgspec.Struct, frozen=True, kw_only=True):
         max_in_flight: Ops without a completion before a call raises ``MailboxFull``.
         max_staged_bytes: Bytes of host arrays in arenas before ``put`` and ``get`` raise ``MailboxFull``.
         pending_capacity: Ops accepted while no context is ready.
+        fuse: Compute consecutive functions of elements of ``dev.xp``, and a reduction that follows, in one kernel.
         hang_after: Seconds without a heartbeat before a host counts as hung; more than ``interval``.
         step_timeout: Seconds in which a host must have imported its packages and have opened the device, else it counts
             as hung; and for which a step of another thread (a library's prepare, a resident actor's setup), which may
@@ -75,6 +77,7 @@ class DeviceConfig(msgspec.Struct, frozen=True, kw_only=True):
     max_in_flight: Amount = 65_536
     max_staged_bytes: Amount = 4 << 30
     pending_capacity: Annotated[int, msgspec.Meta(ge=0)] = 1024
+    fuse: bool = True
     hang_after: Duration = 30.0
     step_timeout: Duration = 300.0
     max_restarts: Annotated[int, msgspec.Meta(ge=0)] | None = 3
@@ -94,6 +97,7 @@ class DeviceOptions(TypedDict, total=False):
     max_in_flight: int
     max_staged_bytes: int
     pending_capacity: int
+    fuse: bool
     hang_after: float
     step_timeout: float
     max_restarts: int | None
@@ -104,7 +108,7 @@ class DeviceOptions(TypedDict, total=False):
     memory_limit: int | None
     completion: Literal["polled", "host_fn", "sync"] | None
     spin: float
-    streams: Literal["per_actor", "single", "pooled"]
+    streams: Literal["chained", "per_actor", "single", "pooled"]
     pooled_streams: int
     priorities: Mapping[str, int]
     trace: bool

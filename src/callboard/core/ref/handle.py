@@ -4,7 +4,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from types import EllipsisType
-from typing import Any, Generic, NoReturn, Protocol, overload
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, Protocol, overload
 
 import msgspec
 import numpy as np
@@ -15,8 +15,11 @@ from callboard.core.layout import Layout, layout_of
 from callboard.core.mode import Asynchronous, Blocking, Mode
 from callboard.core.operand import Operand
 from callboard.core.ref.operators import ArrayOperators
+from callboard.core.ref.views import Index, indexed, reinterpreted, reshaped
 from callboard.core.reply import Reply, ReplyPort
-from callboard.core.views import Index, indexed, reinterpreted, reshaped
+
+if TYPE_CHECKING:
+    from callboard.core.ref.deferred import Deferrals
 
 __all__ = ["AccelRef", "Allocation", "GpuRef", "GpuToken", "RefPort", "RefServices"]
 
@@ -73,6 +76,12 @@ class RefServices(Protocol):
     def array_interface(self, ref: "GpuRef[Any]", /) -> dict[str, Any]: ...
 
 
+class Target(Protocol[Mode]):
+    """A device that arrays can be copied to."""
+
+    def put(self, array: Any, /) -> "GpuRef[Mode]": ...
+
+
 class RefPort(ReplyPort, Protocol):
     """What a ref needs of its device's op line.
 
@@ -81,6 +90,11 @@ class RefPort(ReplyPort, Protocol):
     """
 
     services: RefServices
+
+    @property
+    def deferrals(self) -> "Deferrals | None":
+        """Refs whose ops are submitted later; None where all are submitted at once."""
+        ...
 
     def submit(self, op: Any, /) -> Any:
         """Accept an op; its reply at once."""
@@ -110,15 +124,20 @@ _pinning = threading.RLock()  # re-entrant: a garbage collection inside it may u
 
 
 class Allocation:
-    """The one owner of a buffer on the device, shared by all refs and views of it."""
+    """The one owner of a buffer on the device, shared by all refs and views of it.
 
-    __slots__ = ("__weakref__", "freed", "id", "pins", "released")
+    Attributes:
+        foreign: Whether others than ops may write it: another package, another process, the host.
+    """
+
+    __slots__ = ("__weakref__", "foreign", "freed", "id", "pins", "released")
 
     def __init__(self, id: int, released: Released) -> None:
         self.id = id
         self.released = released
         self.freed: bool | str = False  # or why it cannot be used yet
         self.pins = 0
+        self.foreign = False
 
     def free(self) -> None:
         """Give the buffer back, when it is not pinned; freeing twice is harmless."""
@@ -249,13 +268,48 @@ class GpuRef(Operand, ArrayOperators, Reply["GpuRef[Mode]"], Generic[Mode]):  # 
         got: Reply[np.ndarray[Any, Any]] | np.ndarray[Any, Any] = self._port.services.get(self, out)
         return got
 
+    def to(self, device: "Target[Mode]") -> "GpuRef[Mode]":
+        """A copy on another device, as a ref of that device, at once; the ref itself if the device is its own.
+
+        The copy is made behind the op that writes this array, and before the ops called later that write it or read the
+        copy; the application waits for neither. By NVLink or PCIe where one device reaches the other's memory, between
+        threads of one process by address, else through arrays in shared host memory
+        (:class:`callboard.P2pTopology` tells which devices reach each other).
+
+        Args:
+            device: Of the same program.
+
+        Returns:
+            A row-major array of the same dtype and shape. It fails from this array's failure; with
+            :class:`ContextPoisoned <callboard.ContextPoisoned>` when either device is lost before it is made, whose
+            text names the device.
+
+        Raises:
+            GpuRefStale, MailboxFull, DeviceStopped: At the call, of either device.
+            ShapeError: Its extents are not known yet: await it first.
+            UnsupportedOp: One of the devices is recording.
+            TypeError: ``device`` is no device.
+        """
+        if getattr(device, "_port", None) is self._port:
+            return self.access()
+        put = getattr(device, "put", None)
+        if put is None:
+            raise TypeError(
+                f"to: device is {type(device).__name__}; pass a callboard Device (dev.put(array) for others)"
+            )
+        copied: GpuRef[Mode] = put(self)
+        return copied
+
     def free(self) -> None:
         """Give the memory back without waiting for the garbage collector.
 
         Later use of this ref or of a view of it raises ``GpuRefStale("freed")``; ops already called are not disturbed;
         freeing twice is harmless.
         """
-        self.allocation.free()
+        allocation = self.allocation
+        if self._port.deferrals is not None:
+            self._port.deferrals.before_write(allocation)
+        allocation.free()
 
     def token(self) -> GpuToken:
         """The ref as plain data; the buffer lives as long as some ref of it does."""

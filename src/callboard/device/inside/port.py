@@ -74,9 +74,11 @@ class LocalPort:
     Attributes:
         generation: 0: a context has one instance of an actor at a time, and its refs end with it.
         stopped: Why it takes no more ops.
+        deferrals: None: a call of an actor is short, and its ops are submitted as they are called.
     """
 
     generation = 0
+    deferrals = None
 
     def __init__(
         self, device: AccelDevice, name: str, libraries: Libraries, timeline: Timeline, memory: LocalMemory

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 __all__ = ["Walk", "walk_of"]
 
-BYTES = 1 << 20
-"""Of all that one block reads, holds and writes: about a core's second-level cache."""
+BYTES = 2 << 20
+"""Of all that one block reads, holds and writes: about a core's second-level cache, of which much is read once."""
 LEAST = 2048
 """Elements of a block at least: below that the calls cost more than the cache saves."""
 

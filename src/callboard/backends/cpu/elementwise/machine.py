@@ -1,6 +1,6 @@
 """A program on blocks: which buffer each step writes, and the calls of NumPy in order."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,7 +12,7 @@ from callboard.kernel.elementwise.program import Program
 __all__ = ["Machine", "numbers_as_held"]
 
 Place = tuple[str, int]
-"""Where a value lies: ``("buffer", i)``, ``("operand", i)``, ``("result", i)``, ``("number", i)``."""
+"""Where a value lies: ``("buffer", i)``, and so ``"operand"``, ``"result"``, ``"number"`` and ``"constant"``."""
 
 
 class Call(NamedTuple):
@@ -42,6 +42,8 @@ class Machine:
     Attributes:
         buffers: Types of the buffers that a block needs.
         calls: Number of calls of NumPy for each block.
+        run: Computes a block. It is called with its elements of each operand, those of each result, the numbers as
+            they are held, and buffers of the block's shape.
     """
 
     def __init__(self, program: Program, apart: bool) -> None:
@@ -66,7 +68,7 @@ class Machine:
                     self._calls.append(Call(_copy, (("operand", step.value),), out))
                     self._places[at] = out
             elif step.function == "constant":
-                self._places[at] = ("number", len(numbers) + len(self._constants))
+                self._places[at] = ("constant", len(self._constants))
                 self._constants.append(held(step.value, step.dtype))
             elif step.function == "number":
                 self._places[at] = ("number", numbers[at])
@@ -88,24 +90,23 @@ class Machine:
                 self._places[at] = out
             stores += [Call(_copy, (self._places[at],), ("result", i)) for i in results.get(at, ())]
         self._calls += stores
+        self.run = self._written_out()
 
     @property
     def calls(self) -> int:
         return len(self._calls)
 
-    def run(
-        self, operands: Sequence[Array], results: Sequence[Array], numbers: Sequence[Any], room: Sequence[Array]
-    ) -> None:
-        """Compute a block.
-
-        Args:
-            operands, results: Its elements of each array.
-            numbers: Of the call, as they are held.
-            room: The buffers, of the block's shape.
-        """
-        where = {"operand": operands, "result": results, "buffer": room, "number": (*numbers, *self._constants)}
-        for compute, arguments, (kind, at) in self._calls:
-            compute(*[where[k][i] for k, i in arguments], out=where[kind][at])
+    def _written_out(self) -> Callable[..., None]:
+        """The calls as one function: a loop over them takes as long as NumPy takes for a small block."""
+        given: dict[str, Any] = {f"f{i}": call.compute for i, call in enumerate(self._calls)}
+        given["constant"] = self._constants
+        lines = ["def run(operand, result, number, buffer):"]
+        for i, (_, arguments, out) in enumerate(self._calls):
+            places = ", ".join(f"{kind}[{at}]" for kind, at in arguments)
+            lines.append(f" f{i}({places}, out={out[0]}[{out[1]}])")
+        exec("\n".join(lines), given)  # of names that are made here, and nothing else
+        run: Callable[..., None] = given["run"]
+        return run
 
     def _take(self, dtype: "np.dtype[Any]", wanted: Sequence[Place]) -> Place:
         free = self._free.setdefault(dtype, [])

@@ -54,14 +54,17 @@ class MapPlan:
         machine = self._together if set(operands).intersection(results) else self._apart
         arrays = [view(address) for view, address in zip(self._views, (*operands, *results), strict=True)]
         inputs, outputs = arrays[: len(operands)], arrays[len(operands) :]
-        rooms: dict[tuple[int, ...], list[Any]] = {}
-        for block in self._walk.blocks:
+        blocks, run = self._walk.blocks, machine.run
+        if len(blocks) == 1:
+            run(inputs, outputs, numbers, [np.empty(outputs[0].shape, dtype) for dtype in machine.buffers])
+            return
+        shape: tuple[int, ...] | None = None
+        for block in blocks:
             there = [array[block] for array in outputs]
-            shape = there[0].shape
-            room = rooms.get(shape)
-            if room is None:
-                room = rooms[shape] = [np.empty(shape, dtype) for dtype in machine.buffers]
-            machine.run([array[block] for array in inputs], there, numbers, room)
+            if there[0].shape != shape:
+                shape = there[0].shape
+                room = [np.empty(shape, dtype) for dtype in machine.buffers]
+            run([array[block] for array in inputs], there, numbers, room)
 
 
 def map_one(op: Map) -> Any:

@@ -1,5 +1,7 @@
 """What the application keeps of an op until its completion arrives."""
 
+import contextvars
+import sys
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -14,7 +16,16 @@ from callboard.core.ref import GpuRef
 from callboard.core.reply import Failure, Reply
 from callboard.device.protocol.messages import ActorCall, Call, Calls
 
-__all__ = ["Entry", "Gate", "Origin", "Settled", "Several", "Sized", "sendable", "settle"]
+__all__ = ["Entry", "Gate", "Origin", "Settled", "Several", "Sized", "origin_of", "request_key", "sendable", "settle"]
+
+request_key: contextvars.ContextVar[str | None] = contextvars.ContextVar("callboard_request_key", default=None)
+"""Key of the request that ops are called for; see :func:`callboard.request_key`."""
+
+OWN = (
+    *("callboard.arrays.", "callboard.core.", "callboard.device.", "callboard.kernel."),
+    *("callboard._blocking", "callboard.sync"),
+)
+"""Modules that call for a user: not where an op was made."""
 
 FRAME = 2048
 """Most calls in one frame, to keep frames small."""
@@ -78,6 +89,18 @@ class Entry(NamedTuple):
     @property
     def origin(self) -> "Origin":
         return Origin(self.tag, self.key, self.code, self.at)
+
+
+def origin_of(depth: int) -> tuple[str | None, CodeType, int]:
+    """The key of the present request, and the code and the instruction of the user's that called.
+
+    Args:
+        depth: How many frames up to look, at least; frames of callboard are skipped.
+    """
+    frame = sys._getframe(depth)
+    while frame.f_globals.get("__name__", "").startswith(OWN) and frame.f_back is not None:
+        frame = frame.f_back
+    return request_key.get(), frame.f_code, frame.f_lasti
 
 
 class Several:

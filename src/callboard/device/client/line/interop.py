@@ -187,6 +187,7 @@ class Interop:
             return Memory(address + low, high - low, array)
 
         allocation = port.allocation()
+        allocation.foreign = True
         generation = port.generation
         try:
             self._request(lambda answer: Borrow(allocation.id, take, answer))
@@ -208,7 +209,11 @@ class Interop:
                 self._port.loop.call_soon_threadsafe(host.post, Return(lent.block, consumer))  # type: ignore[arg-type]
 
     def _lend(self, ref: AnyRef, *, settled: bool, consumer: int = 0) -> Lent:
-        buffer = ref.allocation.id
+        allocation = ref.allocation
+        if self._port.deferrals is not None:
+            self._port.deferrals.before_write(allocation)
+        allocation.foreign = True
+        buffer = allocation.id
         try:
             return self._request(lambda answer: Lend(buffer, answer, settled=settled, consumer=consumer))
         except GpuRefStale as e:

@@ -30,10 +30,13 @@ class ClientPlan:
             operand is built.
         arrays: The reply is a tuple of arrays.
         open: The extents of made outputs depend on data.
+        fenced: It is ordered among all ops.
+        foreign: The memory of its outputs is not the device's alone.
     """
 
     __slots__ = (
-        *("answers", "apart", "arrays", "made", "one_given", "one_made", "open", "outputs", "returned"),
+        *("answers", "apart", "arrays", "fenced", "foreign", "made", "one_given", "one_made", "open", "outputs"),
+        "returned",
         *("tag", "value", "written"),
     )
 
@@ -55,6 +58,8 @@ class ClientPlan:
         self.apart: list[int] = []
         order = list(made)
         self.open = any(isinstance(layout, OpenLayout) for layout in self.outputs)
+        self.fenced = op.fence is not None
+        self.foreign = op.memory is not None
         self.value = op.value and len(op.returns) == 1 and op.returns[0] in made
         self.answers: Any = op.answers
         self.returned = tuple(_returned(op, name, order) for name in op.returns)

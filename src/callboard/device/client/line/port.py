@@ -6,22 +6,21 @@ non-blocking send.
 
 import asyncio
 import concurrent.futures
-import contextvars
 import itertools
-import sys
 import weakref
 from collections.abc import Callable, Mapping
 from threading import get_ident
 from typing import Any
 
-from callboard.core.errors import AccelError, DeviceStopped, ShapeError
+from callboard.core.errors import AccelError, DeviceStopped, ShapeError, UnsupportedOp
 from callboard.core.library import Library
 from callboard.core.op import Op, info_of
-from callboard.core.ref import Allocation, GpuRef, RefServices
+from callboard.core.ref import Allocation, DeferredRef, GpuRef, RefServices
 from callboard.core.reply import Cause, Reply
 from callboard.device import forkguard
+from callboard.device.client.deferred import Deferred
 from callboard.device.client.line import refusals
-from callboard.device.client.line.entries import Entry
+from callboard.device.client.line.entries import Entry, origin_of, request_key
 from callboard.device.client.line.outbox import Outbox
 from callboard.device.client.line.plans import ClientPlan, check_overlaps
 from callboard.device.client.line.replies import reply_to
@@ -34,11 +33,6 @@ from callboard.kernel.recording import recorder
 
 __all__ = ["OpPort", "request_key"]
 
-request_key: contextvars.ContextVar[str | None] = contextvars.ContextVar("callboard_request_key", default=None)
-"""Key of the request that ops are called for; see :func:`callboard.request_key`."""
-
-OWN = ("callboard.core.", "callboard.device.", "callboard.kernel.", "callboard._blocking", "callboard.sync")
-"""Modules that call for a user: not where an op was made."""
 
 _entry = tuple.__new__  # a NamedTuple's own constructor costs twice as much
 _ids = itertools.count(1)  # ops and buffers of this process; never reused
@@ -54,7 +48,9 @@ class OpPort:
         backend: Name of the backend.
         recordings: Number of recordings that are open.
         outbox: Calls that have not been sent, and the host that they are sent to.
+        peer: Copies to and from other devices; None where there are none.
         unanswered: Ops without a completion.
+        deferrals: Refs whose ops are submitted later; None where that is off.
     """
 
     def __init__(
@@ -83,6 +79,8 @@ class OpPort:
         self._room = config.pending_capacity
         self._forked = False
         self.services: RefServices  # the device sets it
+        self.deferrals = Deferred(self) if config.fuse and "elementwise" in libraries else None
+        self.peer: Any = None
         self._waiting = RoomQueue(lambda n: self.stopped is not None or len(self.unanswered.entries) + n <= self._room)
         forkguard.guard(self)
 
@@ -92,7 +90,14 @@ class OpPort:
 
     # -- calls ---------------------------------------------------------------------------------------------------------
 
-    def submit(self, op: Op[Any, Any], extra: Any = None, keep: Any = None, depth: int = 2) -> Any:
+    def submit(
+        self,
+        op: Op[Any, Any],
+        extra: Any = None,
+        keep: Any = None,
+        depth: int = 2,
+        into: DeferredRef[Any] | None = None,
+    ) -> Any:
         """Accept an op; its reply at once.
 
         Args:
@@ -100,6 +105,7 @@ class OpPort:
             extra: Told when the completion is there.
             keep: Resolve this instead of a reply made here.
             depth: How many frames up to look for the caller, for the creation line; frames of callboard are skipped.
+            into: The ref that its one result is, which was given room and a creation line when it was called.
 
         Raises:
             ShapeError, UnsupportedOp, DeviceMismatch, GpuRefStale, MailboxFull, DeviceStopped: Nothing has been sent.
@@ -115,7 +121,7 @@ class OpPort:
         if plan is None:
             plan = self.plan(signature, op)
         pending = self.unanswered.entries
-        if len(pending) >= self._room or self.stopped is not None:
+        if self.stopped is not None or (len(pending) >= self._room and (into is None or self._forked)):
             raise self._no_room()
         generation = self.generation
         places: list[int] = []
@@ -132,6 +138,12 @@ class OpPort:
                     check_overlaps(op)
                     break
             plan.apart = places
+        deferrals = self.deferrals
+        if deferrals is not None and deferrals.live:
+            if plan.fenced:
+                deferrals.flush()
+            for at in plan.written:
+                deferrals.before_write(operands[at].allocation)
         op_id = next(_ids)
         made = [next(_ids) for _ in plan.outputs] if plan.outputs else []
         call = Call(op_id, signature, places, numbers, made)
@@ -142,23 +154,44 @@ class OpPort:
             given = operands[plan.one_given]
             reply: Any = GpuRef(self, given.allocation, given.layout, generation, given.offset, op_id)
             target: Callable[[], Any] = weakref.ref(reply)
+        elif into is not None:
+            called = into.deferral.origin
+            reply = into.settle_on(Allocation(made[0], outbox.released), op_id)
+            target = weakref.ref(reply)
         elif plan.one_made:
             reply = GpuRef(self, Allocation(made[0], outbox.released), plan.outputs[0], generation, 0, op_id)
+            reply.allocation.foreign = plan.foreign
             target = weakref.ref(reply)
         else:
             reply, target, extra = reply_to(self, outbox.released, plan, op, op_id, made, extra)
         if keep is not None:
             target = lambda: keep
-        frame = sys._getframe(depth)
-        while frame.f_globals.get("__name__", "").startswith(OWN) and frame.f_back is not None:
-            frame = frame.f_back
-        pending[op_id] = _entry(Entry, (target, plan.tag, request_key.get(), frame.f_code, frame.f_lasti, extra))
+        origin = origin_of(depth + 1) if into is None else called
+        pending[op_id] = _entry(Entry, (target, plan.tag, *origin, extra))
         if not sent:
             outbox.add(call)
         if self.unanswered.entries is not pending:  # lost meanwhile: the loop fails the op, if it has not yet
             self.loop.call_soon_threadsafe(self.unanswered.fail_late, op_id, pending)
         outbox.remind()
         return reply if keep is None else keep  # a ref that is dropped here is freed behind the call
+
+    def check(self, op: Op[Any, Any]) -> None:
+        """See that :meth:`submit` would accept an op now.
+
+        Raises:
+            UnsupportedOp: The backend does not execute it, or a recording of this device is open.
+            ShapeError, DeviceMismatch, GpuRefStale, MailboxFull, DeviceStopped
+        """
+        if self.recordings and (recording := recorder.get()) is not None and recording.owns(self):
+            raise UnsupportedOp(f"{self.name}: {op.label} cannot be recorded; call it outside of the recording")
+        signature, operands, _ = info_of(type(op)).split(op)
+        plan = self._plans.get(signature) or self.plan(signature, op)
+        for ref in operands:
+            if ref.generation != self.generation or ref.allocation.freed or ref._port is not self:
+                raise self.unusable(plan.tag, op, ref)
+        if plan.written:
+            check_overlaps(op)
+        self.check_room(1)
 
     def send(
         self,
@@ -172,15 +205,14 @@ class OpPort:
         Raises:
             MailboxFull, DeviceStopped: Nothing has been sent.
         """
+        if self.deferrals is not None:
+            self.deferrals.flush_all()
         pending = self.unanswered.entries
         if len(pending) >= self._room or self.stopped is not None:
             raise self._no_room()
         outbox = self.outbox
         sent = (outbox.here or not pending) and outbox.send(call)
-        frame = sys._getframe(depth)
-        while frame.f_globals.get("__name__", "").startswith(OWN) and frame.f_back is not None:
-            frame = frame.f_back
-        pending[call.id] = _entry(Entry, (target, tag, request_key.get(), frame.f_code, frame.f_lasti, None))
+        pending[call.id] = _entry(Entry, (target, tag, *origin_of(depth + 1), None))
         if not sent:
             outbox.add(call)
         if self.unanswered.entries is not pending:
@@ -280,7 +312,10 @@ class OpPort:
         # `submit` itself.
         old, self.generation = self.generation, generation
         self.outbox.lose()
-        return self.unanswered.lose(error, old, next(_ids))
+        failed = self.unanswered.lose(error, old, next(_ids))
+        for entry in () if self.deferrals is None else self.deferrals.lose():
+            failed += self.unanswered.fail_lost(0, {0: entry})
+        return failed
 
     def stop(self, reason: str, error: AccelError) -> int:
         """No more work; what waits fails."""
@@ -337,6 +372,8 @@ class OpPort:
 
     async def drain(self) -> None:
         """Wait until no op is without a completion."""
+        if self.deferrals is not None:
+            self.deferrals.flush()
         self.flush()
         while self.unanswered.entries and self.stopped is None:
             await self._waiting.wait(self._room)

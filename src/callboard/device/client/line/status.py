@@ -105,6 +105,8 @@ class DeviceStats(msgspec.Struct, frozen=True, kw_only=True):
         parked: Ops that wait in the host for a plan, a call or memory.
         live_streams: Streams of the context.
         completed, failed: Ops, over all generations.
+        fused: Kernels that were not launched: what was called was computed by another's kernel (``fuse``), or dropped
+            before anything needed it.
         plans: Of each library that the context has used, by its lib (``"blas"``, ``"memory"``).
         libraries: By what each of these works here, in words; empty where there is one way.
         residents: Resident actors, by name, also those that have given up (the last 64, until a name is used again).
@@ -130,6 +132,7 @@ class DeviceStats(msgspec.Struct, frozen=True, kw_only=True):
     live_streams: int
     completed: int
     failed: int
+    fused: int
     plans: dict[str, PlanStats]
     libraries: dict[str, str]
     residents: dict[str, ResidentStats]

@@ -109,6 +109,9 @@ class Caller:
                 arguments.tag,
             )
         arguments.check(port if self.lender is None else self.lender.port)
+        for ref, written in zip(arguments.refs, arguments.writes, strict=True):
+            if written and ref._port.deferrals is not None:
+                ref._port.deferrals.before_write(ref.allocation)
         slot: Slot | None = None
         lent: LentArguments | None = None
         reply: CallReply[Any] = CallReply(self)

@@ -1,14 +1,13 @@
 """Calls on the op line: accepted in the one order with the ops, answered by a completion like them."""
 
-import sys
 import threading
 from collections.abc import Callable
 from typing import Any
 
 from callboard.core.reply import Failure
 from callboard.device.client.line import port as ops
-from callboard.device.client.line.entries import Entry
-from callboard.device.client.line.port import OpPort, request_key
+from callboard.device.client.line.entries import Entry, origin_of
+from callboard.device.client.line.port import OpPort
 from callboard.device.protocol.messages import ActorCall
 
 __all__ = ["End", "accept", "on_loop"]
@@ -51,10 +50,7 @@ def accept(port: OpPort, tag: str, end: End, message: Callable[[int], ActorCall]
     if len(pending) >= port._room or port.stopped is not None:
         raise port._no_room()
     call = next(ops._ids)
-    frame = sys._getframe(1)
-    while frame.f_globals.get("__name__", "").startswith(ops.OWN) and frame.f_back is not None:
-        frame = frame.f_back
-    pending[call] = Entry(lambda: end, tag, request_key.get(), frame.f_code, frame.f_lasti, None)
+    pending[call] = Entry(lambda: end, tag, *origin_of(2), None)
     port.outbox.add(message(call))
     if port.unanswered.entries is not pending:  # lost meanwhile: the loop fails the call, if it has not yet
         port.loop.call_soon_threadsafe(port.unanswered.fail_late, call, pending)

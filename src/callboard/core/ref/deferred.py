@@ -1,0 +1,130 @@
+"""``DeferredRef``: a ref whose op is submitted when something needs the array, and never if nothing does."""
+
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+from callboard.core.layout import Layout
+from callboard.core.mode import Mode
+from callboard.core.ref.handle import Allocation, GpuRef, RefPort
+from callboard.core.reply import Reply
+
+__all__ = ["Deferral", "Deferrals", "DeferredRef"]
+
+
+class Deferral(Protocol):
+    """What a deferred ref is going to be.
+
+    Attributes:
+        uses: How many kernels have computed it as a part of what they compute.
+        origin: Key of the request that it was called for, and the code and the instruction that called it.
+    """
+
+    uses: int
+    origin: Any
+
+    def message(self) -> Any:
+        """The op that makes the array."""
+
+    def made(self, ref: GpuRef[Any]) -> None:
+        """The op has been submitted; ``ref`` is its result."""
+
+    def reads(self, allocation: Allocation) -> bool:
+        """Whether the op would read this memory."""
+        ...
+
+
+class Deferrals(Protocol):
+    """The deferred refs of one device."""
+
+    def accepts(self) -> bool:
+        """Whether an op may be deferred now."""
+        ...
+
+    def add(self, ref: "DeferredRef[Any]") -> None:
+        """Take a new one in."""
+
+    def submit(self, ref: GpuRef[Any]) -> None:
+        """Submit the op of a ref, if that has not been done.
+
+        Raises:
+            AccelError: As an op's call does.
+        """
+
+    def replace(self, ref: GpuRef[Any], by: Deferral) -> bool:
+        """Have a ref become something else, as a write into it does; False if its op has been submitted."""
+        ...
+
+    def before_write(self, allocation: Allocation) -> None:
+        """Submit what reads this memory: it is about to be written or freed."""
+
+
+_slot: Any = GpuRef.__dict__["allocation"]
+
+
+class DeferredRef(GpuRef[Mode]):
+    """A ref without memory. What needs the memory or the outcome has its op submitted; then it is a ``GpuRef``."""
+
+    __slots__ = ()
+
+    def __init__(self, port: RefPort, deferral: Deferral, layout: Layout, generation: int) -> None:
+        self._port = port
+        self._state = 0
+        self._outcome = None
+        self._waiters = None
+        self._op = 0
+        self.layout = layout
+        self.generation = generation
+        self.offset = 0
+        _slot.__set__(self, deferral)  # until there is an allocation
+
+    @property
+    def deferral(self) -> Any:
+        """What it is going to be; its allocation once its op has been submitted."""
+        return _slot.__get__(self)
+
+    def become(self, deferral: Deferral) -> None:
+        """Be something else from now on."""
+        _slot.__set__(self, deferral)
+
+    def settle_on(self, allocation: Allocation, op: int) -> GpuRef[Mode]:
+        """Be the result of an op, in this memory."""
+        self._op = op
+        _slot.__set__(self, allocation)
+        self.__class__ = GpuRef  # type: ignore[assignment] # last: another thread may be reading `allocation`
+        return self
+
+    @property
+    def allocation(self) -> Allocation:  # type: ignore[override] # of its base it is a slot
+        self._submitted()
+        found: Allocation = _slot.__get__(self)
+        return found
+
+    def _submitted(self) -> None:
+        deferrals = self._port.deferrals
+        assert deferrals is not None
+        deferrals.submit(self)
+
+    def _why_stale(self) -> str | None:
+        if self._port.stopped is not None:
+            return "device shutting down"
+        return "context rebuilt" if self.generation != self._port.generation else None
+
+    def done(self) -> bool:
+        self._submitted()
+        return Reply.done(self)
+
+    def cancel(self) -> bool:
+        self._submitted()
+        return Reply.cancel(self)
+
+    def result(self, timeout: float | None = None) -> GpuRef[Mode]:
+        self._submitted()
+        return Reply.result(self, timeout)
+
+    def __await__(self) -> Iterator[Any]:  # type: ignore[override]
+        self._submitted()
+        return Reply.__await__(self)
+
+    def _attach(self, future: Any) -> None:
+        self._submitted()
+        Reply._attach(self, future)

@@ -1,0 +1,147 @@
+"""``Deferred``: the refs of a device whose ops have been called and not been submitted.
+
+An op is deferred so that it becomes a part of the op that reads its result. It is submitted as soon as that could make
+a difference: when its array is used otherwise, before what it reads is written or freed, and at the latest in the next
+iteration of the loop, where the loop's thread has called it.
+"""
+
+import itertools
+import threading
+import weakref
+from collections.abc import Iterator
+from threading import get_ident
+from typing import TYPE_CHECKING, Any
+
+from callboard.core.errors import AccelError
+from callboard.core.ref import Allocation, Deferral, DeferredRef, GpuRef
+from callboard.device.client.line.entries import Entry, origin_of
+from callboard.kernel.recording import recorder
+
+if TYPE_CHECKING:
+    from callboard.device.client.line.port import OpPort
+
+__all__ = ["Deferred"]
+
+MOST = 32
+"""Refs that wait when there have been twice as many: each holds the arrays that it will be computed of."""
+
+
+class Deferred:
+    """Serves deferred refs (:class:`Deferrals <callboard.core.ref.Deferrals>`).
+
+    Args:
+        port: Of the device.
+
+    Attributes:
+        live: The refs, by a number that rises; also some that have been dropped since.
+        called, submitted: How many have been deferred, and how many of their ops submitted.
+    """
+
+    def __init__(self, port: "OpPort") -> None:
+        self._port = port
+        self._numbers = itertools.count(1)
+        self._lock = threading.RLock()
+        self._scheduled = False
+        self.live: dict[int, weakref.ref[DeferredRef[Any]]] = {}
+        self.called = 0
+        self.submitted = 0
+
+    @property
+    def saved(self) -> int:
+        """Kernels that were not launched: their work was part of another, or nothing needed it."""
+        return self.called - self.submitted - len(self._refs())
+
+    def accepts(self) -> bool:
+        """Whether an op may be deferred now: one that would be refused is refused where it is called."""
+        port = self._port
+        if port.stopped is not None or port.in_flight >= port._room:
+            return False
+        return not port.recordings or (recording := recorder.get()) is None or not recording.owns(port)
+
+    def add(self, ref: DeferredRef[Any]) -> None:
+        """Take a new one in; the oldest is submitted when there are too many."""
+        ref.deferral.origin = origin_of(4)  # below: a function of the namespace, what all of them call, and its call
+        self.called += 1
+        number = next(self._numbers)
+        ref._op = -number  # no op's id
+        self.live[number] = weakref.ref(ref)
+        if len(self.live) > 2 * MOST:
+            self._prune()
+        port = self._port
+        if not self._scheduled and get_ident() == port.outbox.thread:
+            self._scheduled = True
+            port.loop.call_soon(self._turn)
+
+    def submit(self, ref: GpuRef[Any]) -> None:
+        """Submit the op of a ref, outside of any recording: it was called before, and its value is this one."""
+        with self._lock:
+            if not isinstance(ref, DeferredRef):
+                return
+            outside = recorder.set(None) if self._port.recordings else None
+            try:
+                deferral: Deferral = ref.deferral
+                number = -ref._op
+                self._port.submit(deferral.message(), into=ref)
+                deferral.made(ref)
+                self.live.pop(number, None)
+                self.submitted += 1
+            finally:
+                if outside is not None:
+                    recorder.reset(outside)
+
+    def replace(self, ref: GpuRef[Any], by: Deferral) -> bool:
+        """Have a ref become something else; False if its op has been submitted."""
+        with self._lock:
+            if not isinstance(ref, DeferredRef):
+                return False
+            by.origin = origin_of(4)
+            ref.become(by)
+            self.called += 1
+            return True
+
+    def before_write(self, allocation: Allocation) -> None:
+        """Submit what reads this memory."""
+        for ref in self._refs():
+            if ref.deferral.reads(allocation):
+                self.submit(ref)
+
+    def flush(self) -> None:
+        """Submit all, the newest first: what has been part of a kernel by then waits until something else needs it."""
+        for ref in reversed(self._refs()):
+            if isinstance(ref, DeferredRef) and not ref.deferral.uses:
+                self.submit(ref)
+
+    def flush_all(self) -> None:
+        """Submit all: what they read may be written by more than ops."""
+        for ref in reversed(self._refs()):
+            self.submit(ref)
+
+    def lose(self) -> Iterator[Entry]:
+        """Let go of all refs, whose context is lost; gives what their replies are failed by."""
+        with self._lock:
+            for ref in self._refs():
+                allocation = Allocation(0, self._port.outbox.released)
+                allocation.freed = True  # there is no such buffer
+                key, code, at = ref.deferral.origin
+                yield Entry(weakref.ref(ref.settle_on(allocation, 0)), "elementwise.map", key, code, at, None)
+            self.live.clear()
+
+    def _refs(self) -> list[DeferredRef[Any]]:
+        """Those that are deferred still, the oldest first."""
+        there = [weak() for weak in self.live.copy().values()]
+        return [ref for ref in there if isinstance(ref, DeferredRef)]
+
+    def _prune(self) -> None:
+        """Forget the dropped ones, and submit the oldest of too many."""
+        for number, weak in self.live.copy().items():
+            if weak() is None:
+                self.live.pop(number, None)
+        for ref in self._refs()[:-MOST]:
+            self.submit(ref)
+
+    def _turn(self) -> None:
+        self._scheduled = False
+        try:
+            self.flush()
+        except AccelError:
+            return  # raised again where the ref is used
