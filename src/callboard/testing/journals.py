@@ -12,6 +12,7 @@ that does not outlive the object.
 """
 
 import itertools
+import threading
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -25,7 +26,11 @@ Make = Callable[[], Any]
 
 
 class JournalTests:
-    """The conformance suite of :class:`callboard.Journal`."""
+    """The conformance suite of :class:`callboard.Journal`.
+
+    Some cases are those of the recorders of the Python library eventsourcing, in our words: a conflict stores nothing of
+    its group, positions have no holes, a selection begins and ends anywhere, readers beside a writer see whole groups.
+    """
 
     durable: ClassVar[bool] = True
     """Whether records are there for another object over the same store."""
@@ -143,6 +148,29 @@ class JournalTests:
         with pytest.raises(Exception):  # noqa: B017 - of any class: it is the store's
             journal.append(2, [b"b"])
         assert journal.open("one").last == 1
+        journal.close()
+
+    def test_a_reader_beside_the_writer_sees_a_prefix(self, make: Make) -> None:
+        journal = self.opened(make)
+        ended = threading.Event()
+        wrong: list[Any] = []
+
+        def read() -> None:
+            while not ended.is_set():
+                found = journal.read(1, 1000)
+                if found != [(n, b"%d" % n) for n in range(1, len(found) + 1)]:
+                    wrong.append(found)
+
+        reader = threading.Thread(target=read)
+        reader.start()
+        try:
+            for first in range(1, 200, 5):
+                journal.append(first, [b"%d" % n for n in range(first, first + 5)])
+        finally:
+            ended.set()
+            reader.join()
+        assert not wrong
+        assert len(journal.read(1, 1000)) == 200
         journal.close()
 
     def test_a_thousand_records_in_one_group(self, make: Make) -> None:

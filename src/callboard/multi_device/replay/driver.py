@@ -259,8 +259,10 @@ class Replay:
             if tap is None:
                 return
             self._move_clock(entry.time)
-            if not await self._until(lambda: bool(tap.outputs.get(entry.number))):
-                self._differs(entry, sequence, self._recorded(entry), f"nothing within {self._patience:g} s")
+            there = await self._until(lambda: bool(tap.outputs.get(entry.number)) or entry.number in tap.finished)
+            if not tap.outputs.get(entry.number):
+                nothing = "nothing more" if there else f"nothing within {self._patience:g} s"
+                self._differs(entry, sequence, self._recorded(entry), nothing)
                 return
             live = tap.outputs[entry.number].popleft()
             if not tap.outputs[entry.number]:

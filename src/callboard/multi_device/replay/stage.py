@@ -52,13 +52,15 @@ class ReplayTap(Tap):
 
     Attributes:
         busy: Whether a message was given to it that it has not handled.
-        outputs: What it did, by input.
+        outputs: What it did and was not compared yet, by input.
+        finished: Inputs to which it has replied.
     """
 
     def __init__(self, path: str, cell: "Cell", script: Script) -> None:
         super().__init__(path, cell)
         self.busy = False
         self.outputs: dict[int, deque[LiveOutput]] = {}
+        self.finished: set[int] = set()
         self.inbox: ReplayLane | None = None
         self._script = script
         self._made: dict[int, int] = {}
@@ -102,6 +104,8 @@ class ReplayTap(Tap):
         name, data = self._script.codec.output(value)
         self.outputs.setdefault(number, deque()).append((kind, to, name, data, value))
         self._made[number] = self._made.get(number, 0) + 1
+        if kind in ("reply", "error"):
+            self.finished.add(number)
         self._script.changed()
 
 

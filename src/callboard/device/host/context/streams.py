@@ -46,7 +46,10 @@ class StreamAllocator(abc.ABC):
 
     def make(self, actor: str | None = None) -> Timeline:
         """A timeline of its own, with the actor's priority."""
-        timeline = Timeline(self._device.stream(self._priorities.get(actor or "", 0)))
+        priority = self._priorities.get(actor or "")
+        if priority is None:  # a lane of a library has that of the library
+            priority = self._priorities.get((actor or "").partition(".")[0], 0)
+        timeline = Timeline(self._device.stream(priority))
         self.timelines.append(timeline)
         if self._fence is not None:
             timeline.follow(*self._fence)

@@ -1,5 +1,6 @@
 """``PostgresJournal``: records in a PostgreSQL database, by psycopg."""
 
+import contextlib
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -18,6 +19,8 @@ CREATE TABLE IF NOT EXISTS callboard_journal (
 """
 LOCK = 0x63616C6C
 """First key of the advisory locks: one per identity, held by its writer."""
+HANDOVER = 500
+"""Milliseconds to wait for it: a server may notice a little late that a connection has ended."""
 
 
 class PostgresJournal:
@@ -59,9 +62,12 @@ class PostgresJournal:
                 connection.execute("SELECT pg_advisory_xact_lock(%s)", (LOCK,))
                 for statement in SCHEMA.split(";"):
                     connection.execute(statement)
-            held = connection.execute("SELECT pg_try_advisory_lock(%s, hashtext(%s))", (LOCK, identity)).fetchone()
-            if not held[0]:
-                raise JournalConflict(f"another writer has the journal {identity}")
+            connection.execute(f"SET lock_timeout = {HANDOVER}")
+            try:
+                connection.execute("SELECT pg_advisory_lock(%s, hashtext(%s))", (LOCK, identity))
+            except self._psycopg.errors.LockNotAvailable as e:
+                raise JournalConflict(f"another writer has the journal {identity}") from e
+            connection.execute("SET lock_timeout = 0")
             connection.execute("INSERT INTO callboard_journal_ends VALUES (%s, 0) ON CONFLICT DO NOTHING", (identity,))
         except BaseException:  # a cancel, too
             connection.close()
@@ -114,6 +120,8 @@ class PostgresJournal:
     def close(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
+            with contextlib.suppress(self._psycopg.Error):  # of a connection that is lost; the server lets go then
+                connection.execute("SELECT pg_advisory_unlock_all()")
             connection.close()
 
     def _opened(self) -> Any:
