@@ -16,6 +16,7 @@ from callboard.arrays import (
     statistics,
 )
 from callboard.arrays.creation import Creation
+from callboard.arrays.einsum import einsum
 from callboard.arrays.fourier import Fourier
 from callboard.arrays.handles import check_array, check_device
 from callboard.arrays.inspection import Info
@@ -183,6 +184,7 @@ class Namespace(Creation[Mode]):
     var = staticmethod(statistics.var)
 
     # products
+    einsum = staticmethod(einsum)
     matmul = staticmethod(products.matmul)
     tensordot = staticmethod(products.tensordot)
     vecdot = staticmethod(products.vecdot)
