@@ -80,6 +80,11 @@ def test_copies(tmp_path: Path) -> None:
     assert {"leased", "NumPy", "NumPy, new", "memcpy"} <= set(results["get"])
 
 
+def test_p2p(tmp_path: Path) -> None:
+    results = run(tmp_path, "p2p", "--mib", "1")["results"]
+    assert {"processes", "threads", "memcpy"} == set(results["pipelined"]) == set(results["ask"])
+
+
 def test_recovery(tmp_path: Path) -> None:
     record = run(tmp_path, "recovery", "--standby", "hot")
     fault, report = record["results"].values()

@@ -236,6 +236,7 @@ class BlockingRefs:
         self._device = device
         served = opened._port.services
         self.submit: Callable[..., Any] = device._call
+        self.patiently = device._patiently
         self.remember = served.remember
         self.last_write_stream = served.last_write_stream
         self.raw_device_ptr = served.raw_device_ptr

@@ -50,6 +50,7 @@ class Device(DeviceApi[Blocking]):
         self._background = background
         self._device = opened
         self._port = opened._port
+        self._peer = opened._peer
         self._entered = 0
         self._port.services = BlockingRefs(self, opened)
 
@@ -86,7 +87,12 @@ class Device(DeviceApi[Blocking]):
         self, array: Any, *, dtype: DTypeLike | None = None, non_blocking: bool = False, out: Ref | None = None
     ) -> Ref:
         put = super().put
-        return self._patiently(lambda: put(array, dtype=dtype, non_blocking=non_blocking, out=out))
+
+        def patiently() -> Ref:
+            return self._patiently(lambda: put(array, dtype=dtype, non_blocking=non_blocking, out=out))
+
+        source = array._port.services if isinstance(array, GpuRef) else None
+        return source.patiently(patiently) if isinstance(source, BlockingRefs) else patiently()
 
     def host_empty(self, shape: Shape, dtype: DTypeLike = "f32") -> Array:
         return self._patiently(lambda: super(Device, self).host_empty(shape, dtype))

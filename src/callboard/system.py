@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Unpack, final
 
 from callboard.actors import ActorSystem, Clock, DeadLetters, Props, Strategy
+from callboard.actors.recording import Recorder
 from callboard.core import registry
 from callboard.device.client.handle import Device
 from callboard.device.client.line.port import OpPort
@@ -42,6 +43,7 @@ class System(ActorSystem):
         stop_timeout: float = 10.0,
         dead_letters: DeadLetters | None = None,
         stop_signals: Collection[int] = (),
+        recorder: Recorder | None = None,
     ) -> None:
         super().__init__(
             name,
@@ -50,6 +52,7 @@ class System(ActorSystem):
             stop_timeout=stop_timeout,
             dead_letters=dead_letters,
             stop_signals=stop_signals,
+            recorder=recorder,
         )
         self._devices: dict[tuple[str, str], asyncio.Task[Device]] = {}
 

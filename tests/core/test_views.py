@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from callboard.core.dtype import DTYPES
 from callboard.core.errors import ShapeError
 from callboard.core.layout import Layout, layout_of
-from callboard.core.views import indexed, reinterpreted, reshaped
+from callboard.core.ref.views import indexed, reinterpreted, reshaped
 
 Array = np.ndarray[Any, Any]
 

@@ -1,11 +1,13 @@
 """Which dtypes an op takes, found by asking the message and the library with small operands."""
 
+import contextlib
 import functools
 import itertools
 from collections.abc import Iterator
 from typing import Any
 
 import msgspec
+from tests.kernel.dnn_probes import PROBES
 
 from callboard.core.dtype import DTYPES, DType
 from callboard.core.errors import AccelError
@@ -86,6 +88,10 @@ def nothing(*arguments: Any) -> None:
 def messages_of(op: type[Op[Any, Any]], dtype: DType) -> Iterator[Op[Any, Any]]:
     """Messages with every required operand of every number of axes, written ones also of the result's dtype."""
     info = info_of(op)
+    if info.tag in PROBES:
+        with contextlib.suppress(AccelError, TypeError):
+            yield op(**PROBES[info.tag](dtype))
+        return
     required = [f for f in info.dynamic if not f.optional and _is_required(op, f.name)]
     settings = {n: _setting(n, dtype) for n in info.statics if n != "expression" and _is_required(op, n)}
     if "load" in info.statics:  # a transform around functions of the user's needs one, and to be told what it is

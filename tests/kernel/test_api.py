@@ -26,6 +26,8 @@ from callboard.kernel.blas import GemmGrouped
 from callboard.kernel.blas.api import BlasApi
 from callboard.kernel.blas_lt.api import BlasLtApi
 from callboard.kernel.cub.api import CubApi
+from callboard.kernel.dnn.api import DnnApi
+from callboard.kernel.dnn.rnn import RnnParams
 from callboard.kernel.memory import Empty
 from callboard.kernel.solver.api import SolverApi
 from callboard.kernel.sparse import BsrRef, CsrRef
@@ -39,6 +41,7 @@ APIS: dict[str, type[Api]] = {
     "blas": BlasApi,
     "blas_lt": BlasLtApi,
     "cub": CubApi,
+    "dnn": DnnApi,
     "solver": SolverApi,
     "sparse": SparseApi,
     "sparse_lt": SparseLtApi,
@@ -84,6 +87,11 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "k": 2,
     },
     "cub.arg_reduce": {"operation": "min"},
+    "dnn": {"window": (2, 2), "stride": 2, "padding": ((0, 1), 1), "layout": "NHWC", "dropout": 0.5, "max_length": 4},
+    **{
+        f"dnn.rnn_{name}": {"params": RnnParams("gru", 2, 3), "layout": "packed", "algorithm": "persist_static"}
+        for name in ("forward", "forward_training", "backward")
+    },
     "solver": {
         "columns": 2,
         "high": 2.0,
@@ -120,7 +128,8 @@ def other_value(tag: str, name: str, default: Any) -> Any:
         settings = SETTINGS[tag.partition(".")[0]] | SETTINGS.get(tag, {})
         return settings.get(name, not default)
     if field.role is Role.SCALAR:
-        return 0.25 if float in field.takes else 3
+        number = 0.25 if float in field.takes else 3
+        return (number, number) if field.many else number
     if field.structs:
         return next(STRUCTS[cls] for cls in STRUCTS if cls in field.structs)
     return (ONE, ONE) if field.many else ONE
@@ -168,7 +177,7 @@ def test_all_has_every_message_its_results_and_the_actor(stem: str) -> None:
     messages = {name: cls for name, cls in public.items() if isinstance(cls, type) and issubclass(cls, Op)}
     assert messages == {cls.__name__: cls for tag, cls in MESSAGES.items() if tag.startswith(f"{stem}.")}
     assert {cls.results.__name__ for cls in messages.values() if cls.results is not None} <= set(public)
-    assert f"{stem.title().replace('_', '')}Actor" in public
+    assert {"dnn": "CudnnActor"}.get(stem, f"{stem.title().replace('_', '')}Actor") in public
 
 
 @pytest.mark.parametrize("library", plugins.BUILT_IN)

@@ -17,6 +17,7 @@ from callboard.actors.clock import Clock, LoopClock
 from callboard.actors.deadletters import DeadLetters
 from callboard.actors.dispatcher import LoopLag, PinnedThread
 from callboard.actors.props import Props
+from callboard.actors.recording import Recorder
 from callboard.actors.refs import ActorRef
 from callboard.actors.shutdown import CoordinatedShutdown
 from callboard.actors.supervision import OneForOne, Strategy
@@ -51,6 +52,7 @@ class ActorSystem:
         dead_letters: the store to use instead of a new one.
         stop_signals: signals (``signal.SIGTERM``) that end the system, and then its ``async with`` body by
             ``SystemExit(128 + number)``; taken from :meth:`start` until the system has ended.
+        recorder: sees what the actors handle, as a :class:`ReplayHarness <callboard.ReplayHarness>` does.
 
     Attributes:
         dead_letters: what could not be delivered.
@@ -67,8 +69,10 @@ class ActorSystem:
         stop_timeout: float = 10.0,
         dead_letters: DeadLetters | None = None,
         stop_signals: Collection[int] = (),
+        recorder: Recorder | None = None,
     ) -> None:
         self.name = name
+        self.recorder = recorder
         self.clock = LoopClock() if clock is None else clock
         self.stop_timeout = stop_timeout
         self.dead_letters = DeadLetters() if dead_letters is None else dead_letters

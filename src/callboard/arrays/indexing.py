@@ -10,7 +10,7 @@ from callboard.core.dtype import DTYPES
 from callboard.core.errors import ShapeError
 from callboard.core.mode import Mode
 from callboard.core.ref import GpuRef
-from callboard.core.views import indexed
+from callboard.core.ref.views import indexed
 from callboard.kernel.array import Cast, Gather, Scatter, TakeAlong
 from callboard.kernel.array.checks import INDEX_DTYPES, broadcast_shape
 from callboard.kernel.cub import Select

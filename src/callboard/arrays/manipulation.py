@@ -11,7 +11,7 @@ from callboard.core.errors import ShapeError
 from callboard.core.layout import layout_of, shape_of
 from callboard.core.mode import Mode
 from callboard.core.ref import GpuRef
-from callboard.core.views import reshaped
+from callboard.core.ref.views import reshaped
 from callboard.kernel.array import Cast
 from callboard.kernel.array.checks import broadcast, broadcast_shape
 from callboard.kernel.memory import Copy, Empty

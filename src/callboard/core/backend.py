@@ -17,6 +17,7 @@ import msgspec
 
 from callboard.core.errors import AccelError, UnsupportedOp
 from callboard.core.library import Library
+from callboard.core.links import Link
 
 __all__ = [
     "AccelBackend",
@@ -81,6 +82,10 @@ class AccelBackend(abc.ABC):
     @abc.abstractmethod
     def environment(self, info: DeviceInfo) -> Mapping[str, str]:
         """Environment of a child process that is to see this device only."""
+
+    def links(self, infos: "Sequence[DeviceInfo]") -> list[Link]:
+        """How these devices are linked, each pair once; pairs that are not are left out. Opens none of them."""
+        return []
 
     @abc.abstractmethod
     def libraries(self) -> Mapping[str, type[Library]]:

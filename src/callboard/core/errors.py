@@ -26,6 +26,7 @@ __all__ = [
     "Unrecoverable",
     "UnsupportedOp",
     "Withdrawn",
+    "WorldLost",
 ]
 
 
@@ -72,6 +73,22 @@ class GpuRefStale(ContextLost):
     def __init__(self, message: str = "", reason: str = "") -> None:
         super().__init__(message or reason)
         self.reason = reason or message
+
+
+class WorldLost(ContextLost):
+    """This formation of a world ended while the collective was in flight; its outputs hold nothing of use.
+
+    The world forms again by itself: ``await world.ready()``, then call again with fresh refs for the rank that is lost.
+
+    Attributes:
+        rank: The rank whose device was lost, or whose part failed; -1 where it is no single one (nothing ended in time).
+        formation: Which one ended: 1 for the first.
+    """
+
+    def __init__(self, message: str = "", rank: int = -1, formation: int = 0) -> None:
+        super().__init__(message)
+        self.rank = rank
+        self.formation = formation
 
 
 class OutOfMemory(AccelError, MemoryError):

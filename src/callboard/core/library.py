@@ -199,6 +199,9 @@ class Library(abc.ABC):
     """Plans of this library that a host keeps at most; those used least recently give way. None: some thousands."""
     refused: ClassVar[Mapping[type[AnyOp], str]] = {}
     """Ops that are never executed here, and why: for what has a better reason than that it has not been written."""
+    lanes: ClassVar[Mapping[type[AnyOp], str]] = {}
+    """Ops that have a stream of their own, by its name, beside that of the library: what runs on another engine of the
+    device, such as copies to the host, does not hold up the others then."""
     table: ClassVar[Mapping[type[AnyOp], Entry]] = {}
     """The ops whose launch is a call of their plan."""
     prepare_table: ClassVar[dict[type[AnyOp], Prepare]] = {}

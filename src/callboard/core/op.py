@@ -25,7 +25,7 @@ StructOutputs = Mapping[str, Layout | tuple[Layout, ...] | StructOperand]
 """Likewise, where some fields are struct operands, which are given with placeholders as operands, or tuples: an op
 makes all of a ``tuple[Out, ...]`` or none."""
 
-Fence = Literal["behind", "between", "aside"]
+Fence = Literal["behind", "between", "aside", "ahead"]
 Origin = Literal["managed", "shared", "opened"]
 
 OPS: dict[str, type["Op[Any, Any]"]] = {}
@@ -121,6 +121,7 @@ class Op(Request[A_contra, R_co], Generic[A_contra, R_co], metaclass=OpMeta):
 
         ``"behind"``: behind all ops called before; ``"between"``: and all ops called later behind it; ``"aside"``: it
         has no operands, enqueues nothing and is answered when it is admitted, whatever its library's stream does.
+        ``"ahead"``: likewise, and it passes all that is parked, its library's ops too.
         Settings and the number of operands may decide it.
         """
         return None

@@ -15,9 +15,12 @@ __all__ = ["GROUP", "api_class", "import_messages", "library_names", "load", "ta
 GROUP = "callboard.libraries"
 BUILT_IN = {
     "array": "callboard.kernel.array.api:ArrayApi",
+    "attention": "callboard.kernel.attention.api:AttentionApi",
     "blas": "callboard.kernel.blas.api:BlasApi",
     "blas_lt": "callboard.kernel.blas_lt.api:BlasLtApi",
+    "collective": "callboard.kernel.collective.api:CollectiveApi",
     "cub": "callboard.kernel.cub.api:CubApi",
+    "dnn": "callboard.kernel.dnn.api:DnnApi",
     "elementwise": "callboard.kernel.elementwise.api:ElementwiseApi",
     "event": "callboard.kernel.event.api:EventApi",
     "fft": "callboard.kernel.fft.api:FftApi",

@@ -236,6 +236,10 @@ class Reply(_NotItsValue, Generic[T_co]):
         """
         return self._state == PENDING and self._port.withdraw(self)
 
+    def when_done(self, call: Callable[[], object]) -> None:
+        """Have ``call()`` called when the completion is known: at once, or on the thread that learns of it."""
+        self._attach(_Call(call))
+
     def _value(self) -> T_co:
         """What a successful reply gives."""
         value: T_co = self._outcome
@@ -297,6 +301,23 @@ class Reply(_NotItsValue, Generic[T_co]):
                 _post(future.get_loop(), _settle, future)
             else:
                 _settle(future)
+
+
+class _Call:
+    """Waits as a future does, and is told once."""
+
+    __slots__ = ("_call",)
+
+    def __init__(self, call: Callable[[], object]) -> None:
+        self._call: Callable[[], object] | None = call
+
+    def done(self) -> bool:
+        return self._call is None
+
+    def set_result(self, _: None) -> None:
+        call, self._call = self._call, None
+        if call is not None:
+            call()
 
 
 _lock = threading.Lock()  # guards lists of waiters only; held for a few instructions

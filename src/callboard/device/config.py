@@ -21,7 +21,8 @@ class HostConfig(msgspec.Struct, frozen=True, kw_only=True):
         completion: How the host waits for work in flight: ``"polled"``, ``"host_fn"`` or ``"sync"``; None: as the
             backend prefers.
         spin: Seconds that a polling host goes on looking for new work after the last one finished.
-        streams: ``"per_actor"``, ``"single"`` or ``"pooled"``.
+        streams: ``"chained"``: one for libraries whose ops mostly follow one another, and one for each other
+            actor; ``"per_actor"``, ``"single"`` or ``"pooled"``.
         pooled_streams: How many, when pooled.
         priorities: Stream priority of a library actor by its name: -1 low, 0 normal, 1 high.
         trace: Record every op (:class:`callboard.device.protocol.messages.Traces`).
@@ -34,7 +35,7 @@ class HostConfig(msgspec.Struct, frozen=True, kw_only=True):
     memory_limit: Amount | None = None
     completion: Literal["polled", "host_fn", "sync"] | None = None
     spin: Pause = 100e-6
-    streams: Literal["per_actor", "single", "pooled"] = "per_actor"
+    streams: Literal["chained", "per_actor", "single", "pooled"] = "chained"
     pooled_streams: Amount = 4
     priorities: dict[str, Priority] = {}
     trace: bool = False
@@ -107,7 +108,7 @@ class DeviceOptions(TypedDict, total=False):
     memory_limit: int | None
     completion: Literal["polled", "host_fn", "sync"] | None
     spin: float
-    streams: Literal["per_actor", "single", "pooled"]
+    streams: Literal["chained", "per_actor", "single", "pooled"]
     pooled_streams: int
     priorities: Mapping[str, int]
     trace: bool

@@ -109,7 +109,8 @@ class DeviceSession:
         reply = self.device.ask(op)
         if isinstance(reply, tuple):
             for ref in reply:
-                ref.result(WAIT)
+                if ref is not None:  # what this call does not make
+                    ref.result(WAIT)
             return reply
         return cast("Reply[Any]", reply).result(WAIT)
 

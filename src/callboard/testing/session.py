@@ -23,7 +23,7 @@ from callboard.core.library import Library
 from callboard.core.op import OPS, Op, info_of, outputs_of
 from callboard.core.operand import Operand, Role, StructOperand, operands_of
 from callboard.core.opinfo import read_signature
-from callboard.core.views import Index, indexed, reshaped
+from callboard.core.ref.views import Index, indexed, reshaped
 from callboard.kernel.memory import Copy, Download, Fill, Upload
 from callboard.testing.purity import enqueue_only
 from callboard.testing.replays import Access, Used, replayed

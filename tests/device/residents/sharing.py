@@ -80,14 +80,14 @@ class SharingDevice(CpuDevice):
 
 
 class SharingBackend(CpuBackend):
-    """One device."""
+    """Two devices."""
 
     name: ClassVar[str] = "sharing"
     isolation: ClassVar[str] = "process"
     shares: ClassVar[bool] = True
 
     def devices(self) -> list[DeviceInfo]:
-        return [DeviceInfo(self.name, 0, "SHARING-0", "CPU", 1 << 34)]
+        return [DeviceInfo(self.name, i, f"SHARING-{i}", "CPU", 1 << 34) for i in range(2)]
 
     def open(self, info: DeviceInfo) -> SharingDevice:
         return SharingDevice(info)

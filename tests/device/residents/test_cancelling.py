@@ -1,8 +1,10 @@
 """Calls that nobody wants any more: those that have not begun are not run, those that run are told."""
 
 import asyncio
+import threading
 import time
 from collections.abc import Callable
+from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -12,6 +14,8 @@ from tests.device.residents.test_calls import settled
 
 import callboard as cb
 from callboard.device.host.residents import item
+from callboard.device.host.residents.actors import HostActors
+from callboard.device.host.residents.thread import ActorThread
 
 pytestmark = [pytest.mark.leaves_nothing]
 
@@ -60,6 +64,32 @@ async def test_a_call_that_waits_and_is_cancelled_is_not_run(dev: cb.Device, gat
     await running
     assert await kept == 10
     assert probe.in_flight == 0
+
+
+async def test_a_call_that_is_cancelled_as_its_actor_takes_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken, told = threading.Event(), threading.Event()
+    outcome, cancel = ActorThread.outcome, HostActors._cancel
+
+    def held(self: ActorThread, item: item.Item, *arguments: Any) -> Any:
+        taken.set()
+        assert told.wait(BOUND)
+        return outcome(self, item, *arguments)
+
+    def telling(self: HostActors, *arguments: Any) -> None:
+        cancel(self, *arguments)
+        told.set()
+
+    async with cb.device("cpu", isolation="thread", close_timeout=5.0) as dev:
+        probe = await dev.actor_of(cb.Props(Watching)).ready()
+        monkeypatch.setattr(ActorThread, "outcome", held)
+        monkeypatch.setattr(HostActors, "_cancel", telling)
+        doomed = probe.call(Watching.add, 1)
+        assert await asyncio.to_thread(taken.wait, BOUND)
+        assert doomed.cancel()
+        with pytest.raises(cb.Withdrawn, match="the call was cancelled"):
+            await asyncio.wait_for(doomed, BOUND)
+        monkeypatch.undo()
+        assert await probe.call(Watching.add, 10) == 10
 
 
 async def test_a_call_that_runs_is_told(dev: cb.Device, gate: Gate) -> None:

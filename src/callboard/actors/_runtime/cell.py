@@ -31,6 +31,7 @@ from callboard.actors.watch import Watches
 
 if TYPE_CHECKING:
     from callboard.actors._runtime.port import Port
+    from callboard.actors.recording import Tap
     from callboard.actors.system import ActorSystem
 
 __all__ = ["THROUGHPUT", "Cell"]
@@ -82,6 +83,7 @@ class Cell:
         "system",
         "system_lane",
         "taken",
+        "tap",
         "task",
         "timers",
         "uid",
@@ -106,7 +108,10 @@ class Cell:
         self.uid: int = next(system.uids)
         self.port = port
         self.ref: ActorRef[Any] = ref_to(self)
+        self.tap: Tap | None = None if system.recorder is None else system.recorder.attach(self.path, props, self)
         self.lane = props.mailbox.lane(self.path, self._rejected)
+        if self.tap is not None:
+            self.lane = self.tap.lane(self.lane)
         self.push = self.lane.push
         self.system_lane: deque[tuple[Callable[..., Any], tuple[Any, ...]]] = deque()
         self.awake = True  # until its task first sleeps, it need not be woken

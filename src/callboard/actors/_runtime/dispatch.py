@@ -62,6 +62,8 @@ class Dispatch:
 
     def _fill(self, actor: "Actor | None") -> None:
         table: dict[type, Handler] = {} if self._behaviour is not None or actor is None else bind(actor)
+        if self._cell.tap is not None:
+            table = {cls: self._cell.tap.around(handler) for cls, handler in table.items()}
         table[Tick] = self._on_tick
         table[Obituary] = self._on_obituary
         table[Poison] = self._on_poison
@@ -71,9 +73,11 @@ class Dispatch:
     def resolve(self, message: Any) -> Handler:
         """The handler of a message class that is not in the table yet."""
         cls = type(message)
-        handler = self._behave if self._behaviour is not None else find(self.table, cls)
+        handler = None if self._behaviour is not None else find(self.table, cls)
         if handler is None:
-            handler = self._no_handler
+            handler = self._behave if self._behaviour is not None else self._no_handler
+            if self._cell.tap is not None:
+                handler = self._cell.tap.around(handler)
         self.table[cls] = handler
         return handler
 
@@ -101,13 +105,23 @@ class Dispatch:
         if not self._cell.timers._accept(tick):
             return None
         self._cell.current = tick.message
+        if self._cell.tap is not None:
+            self._cell.tap.comes_from("timer", tick.generation)
         return self._inner(tick.message)
 
     def _on_obituary(self, obituary: Obituary) -> Any:
-        return self._inner(obituary.message) if self._cell.watches.accept(obituary) else None
+        if not self._cell.watches.accept(obituary):
+            return None
+        if self._cell.tap is not None:
+            self._cell.tap.comes_from("watch", 0)
+        return self._inner(obituary.message)
 
     def _on_poison(self, _: Poison) -> None:
+        if self._cell.tap is not None:
+            self._cell.tap.pill("poison")
         self._cell.begin_stop(self._cell.system.stop_timeout)
 
     def _on_kill(self, _: Kill) -> None:
+        if self._cell.tap is not None:
+            self._cell.tap.pill("kill")
         raise ActorKilled(f"{self._cell.path} was killed")

@@ -4,8 +4,9 @@ import ctypes
 import os
 import platform
 from collections.abc import Mapping as MappingOf
+from collections.abc import Sequence
 from functools import cache
-from itertools import count
+from itertools import combinations, count
 from typing import ClassVar
 
 import numpy as np
@@ -17,6 +18,7 @@ from callboard.backends.cpu.stream import CpuStream
 from callboard.core.backend import AccelBackend, AccelDevice, AccelStream, DeviceInfo, Memory, Readback
 from callboard.core.errors import OutOfMemory
 from callboard.core.library import Library, LibraryTable
+from callboard.core.links import Link
 from callboard.kernel.ipc.library import Shared
 
 __all__ = ["CpuBackend", "CpuDevice"]
@@ -30,9 +32,12 @@ ends the process when it is touched."""
 LIBRARIES = LibraryTable(
     "callboard.backends.cpu",
     array="CpuArray",
+    attention="CpuAttention",
     blas="CpuBlas",
     blas_lt="CpuBlasLt",
+    collective="CpuCollective",
     cub="CpuCub",
+    dnn="CpuDnn",
     elementwise="CpuElementwise",
     event="CpuEventLibrary",
     fft="CpuFft",
@@ -71,6 +76,10 @@ class CpuBackend(AccelBackend):
 
     def libraries(self) -> MappingOf[str, type[Library]]:
         return LIBRARIES
+
+    def links(self, infos: Sequence[DeviceInfo]) -> list[Link]:
+        pairs = combinations([info.uuid for info in infos], 2)
+        return [Link(one=one, other=other, kind="shared memory", direct=True) for one, other in pairs]
 
     def preload(self) -> None:
         list(self.libraries().values())

@@ -1,13 +1,15 @@
 """``CudaBackend``: the kind of device that NVIDIA's GPUs are."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from callboard.backends.cuda.devices import cuda_devices, missing_packages
 from callboard.backends.cuda.driver import load_driver
+from callboard.backends.cuda.links import device_links
 from callboard.core.backend import AccelBackend, DeviceInfo
 from callboard.core.errors import BackendUnavailable
 from callboard.core.library import Library, LibraryTable
+from callboard.core.links import Link
 
 if TYPE_CHECKING:
     from callboard.backends.cuda.device import CudaDevice
@@ -18,9 +20,12 @@ __all__ = ["CudaBackend"]
 LIBRARIES = LibraryTable(
     "callboard.backends.cuda",
     array="CudaArray",
+    attention="CudaAttention",
     blas="CudaBlas",
     blas_lt="CudaBlasLt",
+    collective="CudaCollective",
     cub="CudaCub",
+    dnn="CudaDnn",
     elementwise="CudaElementwise",
     event="CudaEventLibrary",
     fft="CudaFft",
@@ -57,6 +62,9 @@ class CudaBackend(AccelBackend):
 
     def libraries(self) -> Mapping[str, type[Library]]:
         return LIBRARIES
+
+    def links(self, infos: Sequence[DeviceInfo]) -> list[Link]:
+        return device_links([info.uuid for info in infos])
 
     def preload(self) -> None:
         missing = missing_packages()

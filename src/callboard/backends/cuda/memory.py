@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Callable
 from ctypes import addressof, c_int, c_void_p
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -47,6 +47,7 @@ class CudaMemory(Library):
     """Serves :mod:`callboard.kernel.memory` with memory sets, memory copies and kernels of our own."""
 
     name = "memory"
+    lanes: ClassVar = {Download: "download"}
     device: "CudaDevice"
 
     def __init__(self, device: "CudaDevice", stream: CudaStream) -> None:

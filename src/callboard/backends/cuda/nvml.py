@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from callboard.core.errors import BackendUnavailable
 
-__all__ = ["Gpu", "gpus"]
+__all__ = ["Gpu", "Nvml", "gpus", "opened"]
 
 NOT_SUPPORTED = 3
 NO_PERMISSION = 4
@@ -55,7 +55,7 @@ class Nvml:
         found = []
         for index in range(count.value):
             handle = c_void_p()
-            status = self._status("nvmlDeviceGetHandleByIndex_v2", c_uint(index), byref(handle))
+            status = self.status("nvmlDeviceGetHandleByIndex_v2", c_uint(index), byref(handle))
             if status == 0:
                 found.append(self._gpu(handle))
             elif status not in _TOLERATED:  # another user's GPU in a container is not ours to fail on
@@ -70,22 +70,33 @@ class Nvml:
 
     def _described(self, handle: c_void_p, capability: tuple[int, int]) -> Gpu:
         memory = _Memory()
-        if self._status("nvmlDeviceGetMemoryInfo", handle, byref(memory)) != 0:
+        if self.status("nvmlDeviceGetMemoryInfo", handle, byref(memory)) != 0:
             memory.total = 0  # the GPUs that share their memory with the CPU do not say
         uuid = self._text("nvmlDeviceGetUUID", handle)
         return Gpu(uuid, self._text("nvmlDeviceGetName", handle), memory.total, capability)
 
     def _slices(self, handle: c_void_p, capability: tuple[int, int]) -> tuple[Gpu, ...] | None:
         current, pending, most = c_uint(), c_uint(), c_uint()
-        if self._status("nvmlDeviceGetMigMode", handle, byref(current), byref(pending)) != 0 or not current.value:
+        if self.status("nvmlDeviceGetMigMode", handle, byref(current), byref(pending)) != 0 or not current.value:
             return None
         self._call("nvmlDeviceGetMaxMigDeviceCount", handle, byref(most))
         found = []
         for index in range(most.value):
             part = c_void_p()
-            if self._status("nvmlDeviceGetMigDeviceHandleByIndex", handle, c_uint(index), byref(part)) == 0:
+            if self.status("nvmlDeviceGetMigDeviceHandleByIndex", handle, c_uint(index), byref(part)) == 0:
                 found.append(self._described(part, capability))
         return tuple(found)
+
+    def device(self, uuid: str) -> c_void_p | None:
+        """The handle of a device, None where it cannot be had."""
+        handle = c_void_p()
+        status = self.status("nvmlDeviceGetHandleByUUID", c_char_p(uuid.encode()), byref(handle))
+        return handle if status == 0 else None
+
+    def number(self, name: str, *arguments: Any) -> int | None:
+        """What a query tells by its last argument; None where it does not."""
+        value = c_uint()
+        return value.value if self.status(name, *arguments, byref(value)) == 0 else None
 
     def _text(self, name: str, handle: c_void_p) -> str:
         buffer = create_string_buffer(96)
@@ -93,11 +104,12 @@ class Nvml:
         return buffer.value.decode(errors="replace")
 
     def _call(self, name: str, *arguments: Any) -> None:
-        status = self._status(name, *arguments)
+        status = self.status(name, *arguments)
         if status:
             raise self._error(status, name)
 
-    def _status(self, name: str, *arguments: Any) -> int:
+    def status(self, name: str, *arguments: Any) -> int:
+        """Call a function; its status, also where the library does not have it."""
         function = getattr(self._library, name, None)
         return NOT_SUPPORTED if function is None else int(function(*arguments))
 
@@ -115,7 +127,20 @@ def _message(library: Any, status: int) -> str:
 
 
 @contextmanager
-def _opened(library: Any) -> Iterator[Nvml]:
+def opened(library: Any = None) -> Iterator[Nvml]:
+    """An initialised NVML.
+
+    Args:
+        library: Stands in for ``libnvidia-ml.so.1``.
+
+    Raises:
+        BackendUnavailable: There is no driver, or it does not answer.
+    """
+    if library is None:
+        try:
+            library = ctypes.CDLL("libnvidia-ml.so.1")
+        except OSError as e:
+            raise BackendUnavailable(f"no NVIDIA driver: {e}; install the driver of this machine's GPU") from e
     status = int(library.nvmlInit_v2())
     if status:
         raise BackendUnavailable(
@@ -137,10 +162,5 @@ def gpus(library: Any = None) -> list[Gpu]:
     Raises:
         BackendUnavailable: There is no driver, or it does not answer.
     """
-    if library is None:
-        try:
-            library = ctypes.CDLL("libnvidia-ml.so.1")
-        except OSError as e:
-            raise BackendUnavailable(f"no NVIDIA driver: {e}; install the driver of this machine's GPU") from e
-    with _opened(library) as nvml:
+    with opened(library) as nvml:
         return nvml.gpus()

@@ -56,7 +56,7 @@ def api_source(package: str) -> str:
         ValueError: The package defines no message or messages of several libraries, or the docstring of a message does
             not start with one line.
     """
-    inside = pkgutil.iter_modules(import_module(package).__path__, f"{package}.")
+    inside = pkgutil.walk_packages(import_module(package).__path__, f"{package}.")
     modules = [import_module(m.name) for m in inside if m.name != f"{package}.api"]
     found = [op for module in modules for op in _messages(module)]
     libraries = {info_of(op).library for op in found}

@@ -48,6 +48,13 @@ async def _try_blas_lt(device: Device) -> None:
         raise ValueError(f"a product came back as {found.tolist()}")
 
 
+async def _try_dnn(device: Device) -> None:
+    x = np.arange(16.0, dtype=np.float32).reshape(1, 1, 4, 4)
+    found = await device.dnn.avg_pool(device.put(x), 2).get()
+    if not np.allclose(found, x.reshape(2, 2, 2, 2).mean((1, 3))):
+        raise ValueError(f"averages came back as {found.tolist()}")
+
+
 async def _try_elementwise(device: Device) -> None:
     a = np.arange(6.0, dtype=np.float32)
     found = await device.elementwise.map("2 * x + 1", device.put(a)).get()
@@ -178,6 +185,7 @@ PROBES: dict[str, Callable[[Device], Awaitable[str | None]]] = {
     "blas": _try_blas,
     "blas_lt": _try_blas_lt,
     "cub": _try_cub,
+    "dnn": _try_dnn,
     "elementwise": _try_elementwise,
     "event": _try_event,
     "fft": _try_fft,

@@ -15,8 +15,8 @@ from callboard.core.layout import Layout, layout_of
 from callboard.core.mode import Asynchronous, Blocking, Mode
 from callboard.core.operand import Operand
 from callboard.core.ref.operators import ArrayOperators
+from callboard.core.ref.views import Index, indexed, reinterpreted, reshaped
 from callboard.core.reply import Reply, ReplyPort
-from callboard.core.views import Index, indexed, reinterpreted, reshaped
 
 if TYPE_CHECKING:
     from callboard.core.ref.deferred import Deferrals
@@ -74,6 +74,12 @@ class RefServices(Protocol):
     @property
     def dlpack(self) -> Callable[..., Any]: ...
     def array_interface(self, ref: "GpuRef[Any]", /) -> dict[str, Any]: ...
+
+
+class Target(Protocol[Mode]):
+    """A device that arrays can be copied to."""
+
+    def put(self, array: Any, /) -> "GpuRef[Mode]": ...
 
 
 class RefPort(ReplyPort, Protocol):
@@ -261,6 +267,38 @@ class GpuRef(Operand, ArrayOperators, Reply["GpuRef[Mode]"], Generic[Mode]):  # 
         """
         got: Reply[np.ndarray[Any, Any]] | np.ndarray[Any, Any] = self._port.services.get(self, out)
         return got
+
+    def to(self, device: "Target[Mode]") -> "GpuRef[Mode]":
+        """A copy on another device, as a ref of that device, at once; the ref itself if the device is its own.
+
+        The copy is made behind the op that writes this array, and before the ops called later that write it or read the
+        copy; the application waits for neither. By NVLink or PCIe where one device reaches the other's memory, between
+        threads of one process by address, else through arrays in shared host memory
+        (:class:`callboard.P2pTopology` tells which devices reach each other).
+
+        Args:
+            device: Of the same program.
+
+        Returns:
+            A row-major array of the same dtype and shape. It fails from this array's failure; with
+            :class:`ContextPoisoned <callboard.ContextPoisoned>` when either device is lost before it is made, whose
+            text names the device.
+
+        Raises:
+            GpuRefStale, MailboxFull, DeviceStopped: At the call, of either device.
+            ShapeError: Its extents are not known yet: await it first.
+            UnsupportedOp: One of the devices is recording.
+            TypeError: ``device`` is no device.
+        """
+        if getattr(device, "_port", None) is self._port:
+            return self.access()
+        put = getattr(device, "put", None)
+        if put is None:
+            raise TypeError(
+                f"to: device is {type(device).__name__}; pass a callboard Device (dev.put(array) for others)"
+            )
+        copied: GpuRef[Mode] = put(self)
+        return copied
 
     def free(self) -> None:
         """Give the memory back without waiting for the garbage collector.

@@ -23,9 +23,12 @@ from callboard.kernel.memory import Copy, Empty, Fill
 if TYPE_CHECKING:
     from callboard.arrays.namespace import Namespace
     from callboard.kernel.array.api import ArrayApi
+    from callboard.kernel.attention.api import AttentionApi
     from callboard.kernel.blas.api import BlasApi
     from callboard.kernel.blas_lt.api import BlasLtApi
+    from callboard.kernel.collective.api import CollectiveApi
     from callboard.kernel.cub.api import CubApi
+    from callboard.kernel.dnn.api import DnnApi
     from callboard.kernel.elementwise.api import ElementwiseApi
     from callboard.kernel.event.api import EventApi
     from callboard.kernel.fft.api import FftApi
@@ -58,9 +61,12 @@ class DeviceApi(Generic[Mode]):
 
     Attributes:
         array: Arrays of host values; elements converted, gathered, scattered.
+        attention: Attention, its gradients, keys and values in pages.
         blas: BLAS ops.
         blas_lt: Fused matrix products, fp8.
+        collective: One rank's part of collectives; :class:`callboard.World` has them whole.
         cub: Reductions, scans, sorts, selections, histograms.
+        dnn: Deep learning: pooling.
         elementwise: Expressions on elements, and reductions of them.
         event: Events of the caller's.
         fft: Fourier transforms.
@@ -77,9 +83,12 @@ class DeviceApi(Generic[Mode]):
 
     if TYPE_CHECKING:
         array: ArrayApi[Mode]
+        attention: AttentionApi[Mode]
         blas: BlasApi[Mode]
         blas_lt: BlasLtApi[Mode]
+        collective: CollectiveApi[Mode]
         cub: CubApi[Mode]
+        dnn: DnnApi[Mode]
         elementwise: ElementwiseApi[Mode]
         event: EventApi[Mode]
         fft: FftApi[Mode]
@@ -94,6 +103,7 @@ class DeviceApi(Generic[Mode]):
         tensor: TensorApi[Mode]
 
     _port: Any
+    _peer: Any
 
     def __init__(self, submit: Submit, transfers: Transfers, interop: Interop) -> None:
         self._submit = submit
@@ -225,12 +235,13 @@ class DeviceApi(Generic[Mode]):
         non_blocking: bool = False,
         out: GpuRef[Mode] | None = None,
     ) -> GpuRef[Mode]:
-        """Copy a host array to the device.
+        """Copy a host array to the device, or an array of another device.
 
         Args:
-            array: Anything NumPy understands, of a supported dtype, any strides. An array of :meth:`host_empty` is read
-                by the device directly and must stay unchanged until the reply. An array of others on the device itself
-                is taken without a copy, as :meth:`adopt` does.
+            array: A ref of another device, copied as :meth:`GpuRef.to <callboard.GpuRef.to>` says, or anything NumPy
+                understands, of a supported dtype, any strides. An array of :meth:`host_empty` is read by the device
+                directly and must stay unchanged until the reply. An array of others on the device itself is taken
+                without a copy, as :meth:`adopt` does.
             dtype: Convert first.
             non_blocking: Copy off the calling thread; ``array`` must stay unchanged until the reply. Later calls queue
                 behind it.
@@ -246,7 +257,11 @@ class DeviceApi(Generic[Mode]):
             TypeError: A dtype that no device holds, or an array of another device under process isolation.
             ShapeError: ``out`` does not fit.
             MailboxFull: ``max_in_flight`` ops or ``max_staged_bytes`` wait.
+            GpuRefStale, UnsupportedOp: Of a ref: it cannot be used; a recording is being made.
         """
+        if isinstance(array, GpuRef):
+            copied: GpuRef[Mode] = self._peer.put(array, dtype, out)
+            return copied
         if is_foreign(array):
             ref = self._adopted(array, dtype)
             return ref if out is None else self.copy(ref, out)

@@ -9,6 +9,7 @@ import numpy as np
 from callboard.actors import ActorRef, Props
 from callboard.core.backend import AccelBackend
 from callboard.core.mode import Asynchronous
+from callboard.core.op import Op
 from callboard.core.ref import GpuRef, GpuToken
 from callboard.device.client.api import DeviceApi
 from callboard.device.client.graphs import RecordingStats
@@ -18,6 +19,7 @@ from callboard.device.client.line.port import OpPort
 from callboard.device.client.line.status import DeviceHealth, DeviceStats, HostStats, MemoryPoolStats, TraceRecord
 from callboard.device.client.line.transfers import Transfers
 from callboard.device.client.memory.pinned import PinnedBufferPool
+from callboard.device.client.peers.peer import Peer
 from callboard.device.client.refs import DeviceRefs
 from callboard.device.client.residents.ref import ResidentRef
 from callboard.device.config import DeviceConfig
@@ -44,9 +46,10 @@ class Device(DeviceApi[Asynchronous]):
     Ops may be called from any thread, in program order per thread; awaiting and control belong to the system's loop.
 
     Attributes:
-        array, blas, blas_lt, cub, elementwise, event, fft, ipc, managed, module, nvrtc, rng, solver, sparse, sparse_lt,
-            tensor: The libraries, see :class:`DeviceApi <callboard.device.client.api.DeviceApi>`. ``help(device.fft)``
-            lists the ops of one; the message of an op documents its arguments: ``help(callboard.kernel.fft.Fft)``.
+        array, blas, blas_lt, cub, dnn, elementwise, event, fft, ipc, managed, module, nvrtc, rng, solver, sparse,
+            sparse_lt, tensor: The libraries, see :class:`DeviceApi <callboard.device.client.api.DeviceApi>`.
+            ``help(device.fft)`` lists the ops of one; the message of an op documents its arguments:
+            ``help(callboard.kernel.fft.Fft)``.
     """
 
     blocking = False
@@ -59,6 +62,7 @@ class Device(DeviceApi[Asynchronous]):
         self._port: OpPort = actor.port
         self._answers = Answers(actor)
         actor.own.traces = self._answers.traces
+        self._peer = Peer(self._port, transfers, actor, self._answers)
         self._refs = self._port.services = DeviceRefs(self._port, transfers, self._interop)
 
     # -- refs ----------------------------------------------------------------------------------------------------------
@@ -148,6 +152,14 @@ class Device(DeviceApi[Asynchronous]):
             DeviceStopped
         """
         return await self._actor.until_standby()
+
+    def check(self, op: Op[Any, Any]) -> None:
+        """See that :meth:`ask` would accept an op now; raises as it does, and sends nothing.
+
+        Raises:
+            UnsupportedOp: Also where a recording of this device is open here.
+        """
+        self._port.check(op)
 
     async def room(self, n: int = 1) -> None:
         """Wait until ``n`` more ops can be called without ``MailboxFull``."""

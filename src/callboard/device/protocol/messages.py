@@ -12,7 +12,7 @@ import msgspec
 
 __all__ = ["VERSION", "Call", "Failure", "FromHost", "ProtocolError", "ToHost"]
 
-VERSION = 6
+VERSION = 7
 """Raised with every change of a message here; both ends must agree before anything else is said."""
 
 
@@ -235,6 +235,33 @@ class StopActor(Plain, tag=9):
     actor: int
 
 
+class Expect(Plain, tag=16):
+    """A buffer whose memory is another device's: what reads it waits for :class:`Arrived`.
+
+    Attributes:
+        buffer: Its id; ops that name it follow.
+    """
+
+    buffer: int
+
+
+class Arrived(Plain, tag=17):
+    """The memory of such a buffer can be read, until the ops that read it have their completions.
+
+    Attributes:
+        buffer: Its id.
+        nbytes: Its size.
+        where: ``[arena, offset]``; ``[handle, offset, process, when it was started]`` of memory that another process
+            has; ``[Memory, offset]`` of memory of this process (a thread host). Empty for an array without elements.
+        failure: Why there is none; who reads the buffer fails from it.
+    """
+
+    buffer: int
+    nbytes: int
+    where: list[Any]
+    failure: Failure | None = None
+
+
 class Activate(Plain, tag=10):
     """A hot or warm standby becomes the device's context, under this generation."""
 
@@ -258,6 +285,8 @@ ToHost = (
     | Release
     | StartActor
     | StopActor
+    | Expect
+    | Arrived
     | Activate
     | Close
 )

@@ -9,7 +9,7 @@ import concurrent.futures
 import contextlib
 from collections.abc import Awaitable, Callable
 from threading import get_ident
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from callboard.actors import Props
 from callboard.core.errors import AccelError, DeviceStopped
@@ -20,6 +20,7 @@ from callboard.device.protocol.residents.actor import ResidentActor
 from callboard.device.supervision.ownprocess import OwnProcess
 
 if TYPE_CHECKING:
+    from callboard.device.client.residents.lender import Lender
     from callboard.device.supervision.actor import DeviceActor
 
 __all__ = ["OwnProcesses"]
@@ -28,6 +29,21 @@ A = TypeVar("A", bound=ResidentActor)
 
 CONTROL = 5.0
 """Seconds that the device's own host gets to answer a control request."""
+
+
+class Borrower(Protocol):
+    """The host of another device, which opens memory of this one for copies.
+
+    Attributes:
+        lender: Lends it arrays.
+    """
+
+    @property
+    def lender(self) -> "Lender": ...
+
+    async def detach(self, handles: list[bytes]) -> bool:
+        """Have it close memory; says whether it has none of that open."""
+        ...
 
 
 class OwnProcesses:
@@ -46,6 +62,7 @@ class OwnProcesses:
         self._make = make
         self._processes: dict[int, OwnProcess] = {}  # by the actor's id
         self._closing: dict[OwnProcess, asyncio.Task[None]] = {}
+        self._borrowers: list[Borrower] = []
         self._shared = False  # memory may be open in other processes
         self._freeing: set[asyncio.Future[None]] = set()
         self.traces: list[Callable[[TraceRecord], None]] = []
@@ -95,8 +112,8 @@ class OwnProcesses:
 
     def lost(self) -> None:
         """The device's context is gone."""
-        for process in self._processes.values():
-            process.lender.lost()
+        for borrower in (*self._processes.values(), *self._borrowers):
+            borrower.lender.lost()
 
     def stop(self, error: AccelError, reason: str) -> None:
         """The device has stopped, and with it the actors."""
@@ -153,8 +170,13 @@ class OwnProcesses:
         if handles and all(await asyncio.gather(*(process.detach(handles) for process in self._all()))):
             await ask("forget", handles, timeout=CONTROL)
 
-    def _all(self) -> "list[OwnProcess]":
-        return [*self._processes.values(), *self._closing]
+    def _all(self) -> "list[OwnProcess | Borrower]":
+        return [*self._processes.values(), *self._closing, *self._borrowers]
+
+    def lend_to(self, borrower: "Borrower") -> None:
+        """The host of another device will open memory of this one."""
+        self._borrowers.append(borrower)
+        self._shared = True
 
     async def trace(self, install: bool) -> None:
         """Begin or end to record calls, in later contexts too."""

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from callboard.core.errors import ShapeError
 from callboard.core.layout import Layout
-from callboard.core.views import reshaped
+from callboard.core.ref.views import reshaped
 
 __all__ = ["Matrix", "Vector", "matrix_of", "vector_of"]
 

@@ -13,6 +13,7 @@ from callboard.device.supervision.watch import Lost, Recovered
 from callboard.multi_device.placement.book import Explanation, PlacementBook, Reservation
 from callboard.multi_device.placement.hints import Candidate, PlacementHints
 from callboard.multi_device.placement.policies import Chooser, PlacementPolicy, chooser_of
+from callboard.multi_device.topology import P2pTopology
 
 __all__ = ["DeviceChoice", "PlacementActor"]
 
@@ -75,7 +76,8 @@ class PlacementActor:
         devices: Open devices of this loop.
         policy: A :class:`.PlacementPolicy`, or a function of the hints and the :class:`.Candidate` objects that can
             take the work, which returns one of them.
-        links: Which devices can copy to each other directly: for each UUID the UUIDs. None: none are known to.
+        links: Which devices can copy to each other directly: a :class:`.P2pTopology`, or for each UUID the UUIDs. None:
+            none are known to.
         clock: For tests.
 
     Raises:
@@ -87,11 +89,12 @@ class PlacementActor:
         devices: Iterable[Device],
         *,
         policy: PlacementPolicy | str | Chooser = PlacementPolicy.LEAST_LOADED,
-        links: Mapping[str, Iterable[str]] | None = None,
+        links: P2pTopology | Mapping[str, Iterable[str]] | None = None,
         clock: Clock | None = None,
     ) -> None:
         self._book = PlacementBook(chooser_of(policy))
-        self._book.links = {device: frozenset(others) for device, others in (links or {}).items()}
+        linked = links.neighbours if isinstance(links, P2pTopology) else links or {}
+        self._book.links = {device: frozenset(others) for device, others in linked.items()}
         self._devices: dict[str, Device] = {}
         self._watching: dict[str, asyncio.Task[None]] = {}
         self._changed: dict[str, asyncio.Event] = {}

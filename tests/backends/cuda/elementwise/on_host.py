@@ -48,12 +48,26 @@ static void __syncthreads() {
     arrived[me]++;
     swapcontext(&contexts[me], &scheduler);
 }
+template <typename T> static T __shfl_xor_sync(unsigned, T x, int distance) {
+    static T slots[1024];
+    const unsigned me = threadIdx.x;
+    slots[me] = x;
+    __syncthreads();
+    x = slots[me ^ distance];
+    __syncthreads();
+    return x;
+}
 template <typename T> static T rsqrt_of(T x) { return T(1) / sqrt(x); }
 static float rsqrtf(float x) { return rsqrt_of(x); }
 static double rsqrt(double x) { return rsqrt_of(x); }
 static unsigned __umulhi(unsigned a, unsigned b) { return (unsigned)((unsigned long long)a * b >> 32); }
 static float __uint_as_float(unsigned x) { float y; memcpy(&y, &x, 4); return y; }
 static unsigned __float_as_uint(float x) { unsigned y; memcpy(&y, &x, 4); return y; }
+template <typename T> static T atomicAdd(T* at, T x) { const T before = *at; *at += x; return before; }
+static unsigned long long __umul64hi(unsigned long long a, unsigned long long b) {
+    return (unsigned long long)((unsigned __int128)a * b >> 64);
+}
+static double __dmul_rn(double a, double b) { return a * b; }
 static long long __double_as_longlong(double x) { long long y; memcpy(&y, &x, 8); return y; }
 static int __popc(unsigned x) { return __builtin_popcount(x); }
 static int __popcll(unsigned long long x) { return __builtin_popcountll(x); }

@@ -4,8 +4,11 @@ from typing import Any
 
 import pytest
 
+from callboard.core.plugins import BUILT_IN
 from callboard.device.config import HostConfig
 from callboard.device.host.context.streams import (
+    CHAINED,
+    ChainedAllocator,
     PerActorAllocator,
     PooledAllocator,
     SingleStreamAllocator,
@@ -27,8 +30,24 @@ def made(**options: Any) -> tuple[Any, Device]:
     return allocator_for(device, HostConfig(**options)), device  # type: ignore[arg-type]
 
 
+def test_libraries_whose_ops_follow_one_another_share_a_stream() -> None:
+    allocator, device = made(priorities={"rng": 1})
+    assert type(allocator) is ChainedAllocator
+    shared = allocator.acquire("blas")
+    assert allocator.acquire("elementwise") is shared
+    others = [allocator.acquire(name) for name in ("memory", "solver", "rng", "tests.Model")]
+    assert len({id(t) for t in (shared, *others)}) == 5
+    assert device.priorities == [0, 0, 0, 1, 0]
+    allocator.release(shared)  # a library that cannot be made: the others are still there
+    assert allocator.acquire("tensor") is shared
+
+
+def test_the_chained_libraries_exist() -> None:
+    assert set(BUILT_IN) >= CHAINED - {"attention", "dnn"}
+
+
 def test_each_actor_has_its_own_stream_with_its_priority() -> None:
-    allocator, device = made(priorities={"blas": 1})
+    allocator, device = made(streams="per_actor", priorities={"blas": 1})
     assert type(allocator) is PerActorAllocator
     timelines = [allocator.acquire(name) for name in ("memory", "blas")]
     assert len({id(t) for t in timelines}) == 2

@@ -80,7 +80,7 @@ def unusable(port: RefPort, tag: str, op: Op[Any, Any], ref: Any) -> AccelError:
         # The same GPU can be open twice: in two systems, or again after it was closed.
         where = ref.device if ref.device != port.name else f"another handle of {port.name}, opened separately"
         return DeviceMismatch(
-            f"{tag}: {name} {ref.layout!r} is on {where}, the op on {port.name}; copy it through the host (get, put)"
+            f"{tag}: {name} {ref.layout!r} is on {where}, the op on {port.name}; copy it there first: ref.to(device)"
         )
     reason = ref._why_stale() or "context rebuilt"
     cure = "use it before free()" if reason == "freed" else "put or compute it again in this generation"

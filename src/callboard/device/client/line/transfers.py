@@ -27,7 +27,7 @@ from callboard.device.client.memory.pinned import PinnedBufferPool
 from callboard.device.protocol.arena import ArenaPool, Slot
 from callboard.kernel.memory import Copy, Download, Empty, Upload
 
-__all__ = ["Transfers"]
+__all__ = ["SharedLease", "Transfers", "chunks"]
 
 Array = np.ndarray[Any, Any]
 
@@ -38,11 +38,15 @@ INLINE = 1 << 20
 
 
 class Transfers:
-    """Copies between host arrays and one device."""
+    """Copies between host arrays and one device.
+
+    Attributes:
+        arenas: Host memory shared with the contexts.
+    """
 
     def __init__(self, port: OpPort, arenas: ArenaPool) -> None:
         self._port = self.port = port
-        self._arenas = arenas
+        self.arenas = arenas
         self._copier = Copier()
         self._pools: weakref.WeakSet[PinnedBufferPool] = weakref.WeakSet()
 
@@ -73,14 +77,14 @@ class Transfers:
             return copied
         if source.nbytes <= CHUNK and not non_blocking:
             self._port.check_room(1)
-            slot = self._arenas.take(source.nbytes)
+            slot = self.arenas.take(source.nbytes)
             try:
                 self._copier.copy(slot.as_array(layout.dtype.np, layout.shape), source)
-                lease = _Lease(self._arenas, slot)
+                lease = _Lease(self.arenas, slot)
                 region = HostRegion(self._port, slot.arena_id, slot.offset, layout, self._port.generation)
                 ref: GpuRef = self._port.submit(Upload(host=region, out=out), extra=lease, depth=depth)
             except BaseException:  # Ctrl-C, too: nothing else gives the slot back
-                self._arenas.give(slot)
+                self.arenas.give(slot)
                 raise
             return ref
         return self._put_chunks(source, layout, non_blocking, out, depth + 1)
@@ -96,7 +100,7 @@ class Transfers:
 
     def _leased(self, array: Array) -> HostRegion | None:
         """A leased array, or a part of one, as an operand; None for any other."""
-        found = self._arenas.find_view(array)
+        found = self.arenas.find_view(array)
         item = array.itemsize
         if found is None or any(stride % item for stride in array.strides) or found[1] % item:
             return None
@@ -107,9 +111,9 @@ class Transfers:
         self, source: Array, layout: Layout, non_blocking: bool, out: GpuRef[Any] | None, depth: int
     ) -> GpuRef:
         flat = source.flags.c_contiguous and (out is None or out.layout.contiguous)
-        parts = list(_parts(source.reshape(-1) if flat else source))
-        slot = self._staged(source.nbytes, len(parts) + 1)
-        use = _SharedLease(self._arenas, slot)
+        parts = list(chunks(source.reshape(-1) if flat else source))
+        slot = self.staged(source.nbytes, len(parts) + 1)
+        use = SharedLease(self.arenas, slot)
         try:
             return self._put_parts(source, layout, slot, use, parts, non_blocking, out, flat, depth + 1)
         finally:
@@ -120,7 +124,7 @@ class Transfers:
         source: Array,
         layout: Layout,
         slot: Slot,
-        use: "_SharedLease",
+        use: "SharedLease",
         parts: list[tuple[int, int]],
         non_blocking: bool,
         out: GpuRef[Any] | None,
@@ -155,7 +159,7 @@ class Transfers:
         # The last chunk's completion includes those of the chunks before it: they wrote parts of the same buffer.
         return last._view(whole.layout, whole.offset)
 
-    def _copied(self, gate: Gate, use: "_SharedLease") -> None:
+    def _copied(self, gate: Gate, use: "SharedLease") -> None:
         use.end()
         self._port.outbox.open(gate)
 
@@ -195,8 +199,8 @@ class Transfers:
             self._port.submit(Download(src=source, host=leased), keep=_Whole(reply, out), depth=depth)
             return reply
         flat = source.reshape(-1)
-        parts = list(_parts(flat))
-        slot = self._staged(layout.nbytes, len(parts))
+        parts = list(chunks(flat))
+        slot = self.staged(layout.nbytes, len(parts))
         fetch = _Fetch(self, reply, out, layout, slot, len(parts))
         asked = 0
         try:
@@ -211,13 +215,13 @@ class Transfers:
             raise
         return reply
 
-    def _staged(self, nbytes: int, ops: int) -> Slot:
+    def staged(self, nbytes: int, ops: int) -> Slot:
         """Host memory for a transfer in so many ops. What is too large for it is said first: no waiting helps there."""
-        slot = self._arenas.take(nbytes)
+        slot = self.arenas.take(nbytes)
         try:
             self._port.check_room(ops)
         except BaseException:  # Ctrl-C, too: nothing else gives the slot back
-            self._arenas.give(slot)
+            self.arenas.give(slot)
             raise
         return slot
 
@@ -227,17 +231,17 @@ class Transfers:
         """See :meth:`callboard.Device.host_empty`."""
         if any(n < 0 for n in shape):
             raise ShapeError(f"host_empty: shape {shape}: extents are >= 0")
-        return self._arenas.lease(shape, dtype.np)
+        return self.arenas.lease(shape, dtype.np)
 
     def pinned_pool(self, max_buffers: int, max_bytes: int | None) -> PinnedBufferPool:
         """See :meth:`callboard.Device.pinned_pool`."""
-        pool = PinnedBufferPool(self._arenas, self.loop, max_buffers, max_bytes)
+        pool = PinnedBufferPool(self.arenas, self.loop, max_buffers, max_bytes)
         self._pools.add(pool)
         return pool
 
     def give(self, slot: Slot) -> None:
         """A slot is free again."""
-        self._arenas.give(slot)
+        self.arenas.give(slot)
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
@@ -281,7 +285,7 @@ class _Lease:
         self._arenas.give(self._slot)
 
 
-class _SharedLease:
+class SharedLease:
     """Gives a slot back when all that use it have ended: the caller, copies on the host, ops in flight.
 
     A completion alone is not enough: when the context is lost, it comes while copies into the slot still run.
@@ -293,7 +297,7 @@ class _SharedLease:
         self._uses = 1
         self._lock = threading.Lock()
 
-    def begin(self) -> "_SharedLease":
+    def begin(self) -> "SharedLease":
         with self._lock:
             self._uses += 1
         return self
@@ -385,7 +389,7 @@ class _FetchPart:
         self._fetch.lost(failure)
 
 
-def _parts(array: "Array | GpuRef") -> Iterator[tuple[int, int]]:
+def chunks(array: "Array | GpuRef") -> Iterator[tuple[int, int]]:
     """Ranges of the first axis of about :data:`CHUNK` bytes."""
     rows = array.shape[0]
     step = max(1, CHUNK * rows // max(array.nbytes, 1))

@@ -43,6 +43,7 @@ class Lender:
         copy: Copies host arrays, and then calls back, as :meth:`Caller.copy`.
         when_reaped: Calls back when no process of the actor lives any more that was lost.
         detach: Has the actor's process close memory.
+        here: The arrays are used in the process that has them: they need not be opened.
 
     Attributes:
         actor: Id of the actor; 0 until it is made.
@@ -62,6 +63,7 @@ class Lender:
         copy: Callable[[Any, Any, Callable[[], None]], None],
         when_reaped: Callable[[Callable[[], None]], None],
         detach: Callable[[list[bytes]], None],
+        here: bool = False,
     ) -> None:
         self.actor = 0
         self.name = name
@@ -74,6 +76,7 @@ class Lender:
         self.when_reaped = when_reaped
         self.opened = Opened()
         self._detach = detach
+        self.here = here
         self.order = threading.RLock()  # a host on the loop's thread answers at once
         self._owner = owner
         self._started = False
@@ -113,7 +116,8 @@ class Lender:
 
     def begin(self, handles: set[bytes]) -> Opened:
         """A loan begins to use memory."""
-        self.opened.handles |= handles
+        if not self.here:
+            self.opened.handles |= handles
         self.opened.using += 1
         return self.opened
 

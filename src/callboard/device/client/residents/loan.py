@@ -12,7 +12,7 @@ from callboard.device.client.residents.line import End, accept
 from callboard.device.protocol.arena import Slot
 from callboard.device.protocol.messages import ActorCall, Release
 from callboard.device.protocol.residents.exceptions import described
-from callboard.device.protocol.residents.regions import FRESH, NOWHERE, places
+from callboard.device.protocol.residents.regions import FRESH, HERE, NOWHERE, places
 
 if TYPE_CHECKING:
     from callboard.device.client.residents.lender import Lender, Opened
@@ -105,7 +105,7 @@ class Loan(End):
         bindings = [n for region in regions for n in (region.allocation.id, region.low)]
         layouts = [layout_of(u8, (region.nbytes,)).raw for region in regions]
         room = [] if slot is None else [slot.arena_id, slot.offset, slot.nbytes]
-        body = FRESH if self._fresh else b""
+        body = HERE if self._lender.here else FRESH if self._fresh else b""
         writes = [region.written for region in regions]
         return ActorCall(number, self._lender.actor, body, bindings, layouts, writes, [], room=room)
 

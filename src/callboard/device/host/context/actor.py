@@ -13,6 +13,8 @@ from callboard.core.errors import AccelError, ContextPoisoned
 from callboard.device.config import HostConfig
 from callboard.device.host.channel import Channel
 from callboard.device.host.context.admission import Admission, Arenas
+from callboard.device.host.context.admission.arrivals import Arrivals
+from callboard.device.host.context.admission.attached import Attached
 from callboard.device.host.context.admission.elsewhere import Elsewhere
 from callboard.device.host.context.admission.shares import Shares
 from callboard.device.host.context.blocks import BlockPool
@@ -27,7 +29,18 @@ from callboard.device.host.context.streams import allocator_for
 from callboard.device.host.context.trace import KernelTrace
 from callboard.device.protocol.failures import as_failure
 from callboard.device.protocol.lending import LendingRequest
-from callboard.device.protocol.messages import Answer, Ask, Calls, Flush, MapArena, Plain, Traces, UnmapArena
+from callboard.device.protocol.messages import (
+    Answer,
+    Arrived,
+    Ask,
+    Calls,
+    Expect,
+    Flush,
+    MapArena,
+    Plain,
+    Traces,
+    UnmapArena,
+)
 
 __all__ = ["ContextActor"]
 
@@ -41,7 +54,8 @@ class ContextActor:
     Attributes:
         residents_busy: Gives the seconds that each resident actor has been in calls, by its id.
         shares: Memory that other processes may have open.
-        detach: Closes memory of the device's own host, where this one is an actor's own process.
+        attached: Memory of other hosts that is open here.
+        arrivals: What other devices send.
 
     Raises:
         BackendUnavailable, OutOfMemory, DriverError: From the constructor: the device cannot be opened.
@@ -94,9 +108,10 @@ class ContextActor:
             self.ledger.trace = KernelTrace()
         self.lending = Lending(self)
         self.residents_busy: Callable[[], dict[int, float]] = dict
-        self.detach: Callable[[list[bytes]], bool] = lambda _: True
+        self.attached = Attached(self.device, self.admission.arenas)
+        self.arrivals = Arrivals(self.admission.buffers, self.parking, self.attached)
         self._asks: dict[str, Callable[[Any], Any]] = {
-            "detach": self._detach,
+            "detach": self.attached.close,
             "forget": self.shares.forget,
             "leaving": lambda _: self.shares.leaving(),
             "limit": self._limit,
@@ -131,6 +146,10 @@ class ContextActor:
             self.admission.arenas.forget(message.arena)
         elif isinstance(message, Ask):
             self._answer(message)
+        elif isinstance(message, Expect):
+            self.arrivals.expect(message)
+        elif isinstance(message, Arrived):
+            self.arrivals.arrived(message)
         elif isinstance(message, LendingRequest):
             self.lending.take(message)
 
@@ -170,7 +189,8 @@ class ContextActor:
         for timeline in timelines:
             if timeline.completed < timeline.issued:
                 timeline.poll()
-        flying = self.ledger.settle(timelines)
+        arriving = self.arrivals.advance()
+        flying = self.ledger.settle(timelines) or arriving
         if self.stalls is not None:
             self._find_stall(self.stalls)
         waiting = self.admission.sizing.advance()
@@ -252,15 +272,12 @@ class ContextActor:
             "parked": len(self.parking),
             "live_streams": len(self.streams.timelines),
             "library_restarts": {a.lib: a.restarts for a in self.libraries.actors.values()},
-            "libraries": {lib: actor.library.detail for lib, actor in self.libraries.actors.items()},
+            "libraries": {a.lib: a.library.detail for a in self.libraries.actors.values()},
             "plans": self.admission.plans.stats(),
             "compute_capability": list(self.device.info.compute_capability),
             "residents_busy": self.residents_busy(),
             "time": time.monotonic(),
         }
-
-    def _detach(self, handles: list[bytes]) -> bool:
-        return self.detach(handles)
 
     def _flushed(self, _: Any) -> None:
         for block in list(self.pool.busy()):

@@ -27,6 +27,7 @@ class LibraryActor:
         lib: ``"blas"``.
         timeline: Its stream.
         restarts: How often its handle was made again after a failure.
+        has_lanes: Some of its ops run on another stream.
     """
 
     def __init__(self, lib: str, cls: type[Library], device: AccelDevice, timeline: Timeline) -> None:
@@ -34,6 +35,7 @@ class LibraryActor:
         self.timeline = timeline
         self.restarts = 0
         self.library: Library = cls(device, timeline.stream)
+        self.has_lanes = bool(cls.lanes)
         self._cls = cls
         self._device = device
         self._broken = False
@@ -117,7 +119,7 @@ class Libraries:
         classes: What the backend serves, by name.
         streams: Give each its stream.
         name: Of the backend.
-        actors: Those that have been made.
+        actors: Those that have been made, one for each library and for each of its lanes.
     """
 
     def __init__(
@@ -143,9 +145,13 @@ class Libraries:
             reason = "it cannot size what depends on data; give the outputs (out=, count=)"
         if cls is None or reason is not None:
             raise UnsupportedOp(f"{self.name}, {plan.tag}: {reason}")
-        actor = self._actor(lib)
+        actor = self._actor(lib, cls.lanes.get(type(plan.op), ""))
         actor.bind(plan)
         return actor
+
+    def of(self, lib: str) -> list[LibraryActor]:
+        """The actors of a library, that of its main stream last."""
+        return [actor for actor in reversed(self.actors.values()) if actor.lib == lib]
 
     def warm_up(self, libs: Iterable[str]) -> None:
         """Make these libraries' handles and load what their first ops need."""
@@ -153,14 +159,17 @@ class Libraries:
             if lib in self.classes:
                 self._actor(lib).library.warm_up()
 
-    def _actor(self, lib: str) -> LibraryActor:
-        actor = self.actors.get(lib)
+    def _actor(self, lib: str, lane: str = "") -> LibraryActor:
+        key = f"{lib}.{lane}" if lane else lib
+        actor = self.actors.get(key)
         if actor is None:
-            timeline = self.streams.acquire(lib)
+            if lane:
+                self._actor(lib)
+            timeline = self.streams.acquire(key)
             try:
                 actor = LibraryActor(lib, self.classes[lib], self._device, timeline)
             except BaseException:  # passed on: every call of a library that is not there comes here
                 self.streams.release(timeline)
                 raise
-            self.actors[lib] = actor
+            self.actors[key] = actor
         return actor

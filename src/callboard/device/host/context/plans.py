@@ -87,7 +87,7 @@ class Plan:
         pooled: The memory of its outputs is the pool's.
         pins: Number of reasons to keep it: calls that are parked until they can use it, recordings that name it.
         recording: Id of the recording that it replays; 0: it is a plan of an op.
-        order: The library, or those of a recording, whose parked ops its calls stay behind.
+        order: The library, or those of a recording, whose parked ops its calls stay behind; None: of none.
         fence: How it is ordered beside its operands (:attr:`Op.fence`); None where it is refused.
         answers: The op is answered with what its status finds out (:attr:`Op.answers`).
         beside: Timelines of these libraries, whose workspaces its launches use; of a recording.
@@ -124,11 +124,15 @@ class Plan:
         "value",
     )
 
+    order: str | tuple[str, ...] | None
+
     def __init__(self, op: Op[Any, Any]) -> None:
         info = info_of(type(op))
         self.op = op
         self._begin(info.tag)
         self.fence: Fence | None = op.fence
+        if self.fence == "ahead":
+            self.order = None
         self.answers = op.answers is not None
         made = outputs_of(op)
         self.blank: list[Any] = [None] * len(info.dynamic)
@@ -160,7 +164,7 @@ class Plan:
 
     def _begin(self, tag: str) -> None:
         self.tag = tag
-        self.order: str | tuple[str, ...] = self.lib
+        self.order = self.lib
         self.beside: tuple[Timeline, ...] = ()
         self.fence = None
         self.answers = False

@@ -266,7 +266,7 @@ class ContextHost:
             and context.completion.inline
             and not context.helper.jobs  # calls that wait for a job continue on the admitting thread
             and not context.parking.active
-            and self._residents is None
+            and (self._residents is None or self._residents.quiet)
             and not self.closing
         )
 

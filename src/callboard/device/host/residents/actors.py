@@ -17,7 +17,6 @@ from callboard.device.host.channel import Channel
 from callboard.device.host.context.admission.shortage import shortage
 from callboard.device.host.context.timelines import Timeline
 from callboard.device.host.residents.admission import CallAdmission
-from callboard.device.host.residents.apart.attached import Attached
 from callboard.device.host.residents.apart.holder import Holder
 from callboard.device.host.residents.endings import CallEndings
 from callboard.device.host.residents.item import Ended, Item, Site
@@ -119,10 +118,11 @@ class HostActors:
             stage.admission.withdraw(message.call)
             return
         actor, item = stage.admission.running[message.call]
-        item.cancelled = not message.overflow or not item.claimed
+        text = f"{actor.name}: a newer call took its place" if message.overflow else "the call was cancelled"
+        error = MailboxFull(text) if message.overflow else Withdrawn(text)
+        if not message.overflow or not item.claimed:
+            item.cancelled = error  # for the actor's thread, too, which may be claiming it
         if item.claim(refuse=True):  # it has not begun, and will not
-            text = f"{actor.name}: a newer call took its place" if message.overflow else "the call was cancelled"
-            error = MailboxFull(text) if message.overflow else Withdrawn(text)
             self._refuse(actor, item, error)
         elif not message.overflow:
             actor.cancel(message.call)
@@ -135,8 +135,7 @@ class HostActors:
 
     def enter(self, context: "ContextActor") -> None:
         """Set the actors up: the context is open and is the active one of the device."""
-        self.attached = Attached(context)
-        context.detach = self.attached.close
+        self.attached = context.attached
         admission = CallAdmission(
             context, self._actors, self._gone_because, self.channel.shared, self._give_back, self.attached
         )
@@ -268,6 +267,16 @@ class HostActors:
         holder = None if self.helm is None else self.helm.holder
         return any(
             actor is not holder and actor not in self._holders for actor, _ in self._stage.admission.running.values()
+        )
+
+    @property
+    def quiet(self) -> bool:
+        """Whether no call is there and none can come but from other devices: another thread may serve ops."""
+        stage = self._stage
+        return (
+            len(self._holders) == len(self._actors)
+            and not self._notes
+            and (stage is None or not (stage.admission.running or stage.admission.ready))
         )
 
     @property

@@ -29,7 +29,7 @@ from callboard.device.protocol.residents.exceptions import described
 
 if TYPE_CHECKING:
     from callboard.device.host.context.actor import ContextActor
-    from callboard.device.host.residents.apart.attached import Attached
+    from callboard.device.host.context.admission.attached import Attached
     from callboard.device.host.residents.apart.holder import Holder
     from callboard.device.host.residents.thread import ActorThread
 

@@ -4,6 +4,7 @@ import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from callboard.core.backend import AccelDevice, AccelEvent
+from callboard.core.errors import AccelError
 from callboard.core.layout import Layout
 from callboard.device.host.context.blocks import Block
 from callboard.device.host.context.libraries import Libraries
@@ -47,7 +48,7 @@ class Item:
         room: Memory for the arrays of its result, if some came with it.
         method: Name of the method, or of the message's class; empty until the actor has read it.
         stream: The stream that it makes an item of; 0 for other calls.
-        cancelled: It is not wanted any more.
+        cancelled: What its caller gets if it has not begun: it is not wanted any more.
         behind: Earlier calls of the same actor that had not ended when it was admitted, and whose results it uses.
         began, ended: Monotonic seconds: the actor's thread has begun and ended it; 0 until then.
     """
@@ -68,7 +69,7 @@ class Item:
         self.room: HostMemory | None = None
         self.stream = 0
         self.method = ""
-        self.cancelled = False
+        self.cancelled: AccelError | None = None
         self.began = self.ended = 0.0
         self.behind: list[Item] = []
         self._claims: list[list[bool]] = []  # the first one counts; whether it refuses the call
@@ -96,7 +97,7 @@ class Item:
     def is_wanted(self) -> bool:
         """Whether it was not cancelled, and its deadline has not passed."""
         deadline = self.message.deadline
-        return not self.cancelled and not 0.0 < deadline <= time.monotonic()
+        return self.cancelled is None and not 0.0 < deadline <= time.monotonic()
 
     @property
     def seconds(self) -> float:

@@ -303,6 +303,8 @@ class ActorThread:
         if any(source.state == FAILED for source in item.op.sources) or any(call.refused for call in item.behind):
             # Admitted while an earlier call of this actor ran or waited, which has failed: it fails from that cause.
             return Failure(item.message.id, "ContextLost", "", {})
+        if not begun and item.cancelled is not None:
+            return described(item.message.id, item.cancelled)
         if not begun and not item.is_wanted:
             return described(item.message.id, AskTimeout(f"{self.name}: the call's time was over before it began"))
         return None

@@ -8,10 +8,13 @@ is ``[region, offset, layout, written]``; one without elements lies in no region
 
 from collections.abc import Iterable, Sequence
 
-__all__ = ["FRESH", "NOWHERE", "places"]
+__all__ = ["FRESH", "HERE", "NOWHERE", "places"]
 
 FRESH = b"fresh"
 """Body of a call that holds memory whose contents do not matter."""
+
+HERE = b"here"
+"""Body of a call that holds memory for another device of this process: a region is ``[Memory, offset]``."""
 
 NOWHERE = -1
 

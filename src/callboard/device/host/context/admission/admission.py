@@ -164,7 +164,7 @@ class Admission:
     def _launch_fence(self, call: Call, plan: Plan) -> None:
         """Launch a call that is ordered beside more than its operands."""
         timeline, fence = plan.timeline, plan.fence
-        if fence == "aside":
+        if fence in ("aside", "ahead"):
             self._answer(call, plan)
             return
         self._streams.behind_all(timeline)

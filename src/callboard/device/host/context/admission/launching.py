@@ -3,6 +3,7 @@
 generation and extents -> producers' failures -> waits -> launch -> sequence number, in one straight function.
 """
 
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -15,7 +16,7 @@ from callboard.device.host.context.blocks import Block, BlockPool, Use
 from callboard.device.host.context.ledger import Ledger
 from callboard.device.host.context.pending import FAILED, OK, Pending
 from callboard.device.host.context.plans import Plan
-from callboard.device.host.context.timelines import SEAL_EVERY
+from callboard.device.host.context.timelines import SEAL_EVERY, Timeline
 from callboard.device.protocol.messages import Call
 
 __all__ = ["Launching"]
@@ -52,6 +53,7 @@ class Launching:
         self._arenas = arenas
         self._mapped = arenas.mapped
         self._on_short = on_short
+        self._transfers: dict[Timeline, deque[tuple[int, int, int]]] = {}
 
     def launch_traced(self, call: Call, plan: Plan) -> None:
         """As :meth:`launch`, while a trace is installed."""
@@ -230,6 +232,8 @@ class Launching:
                             self._on_short(call, plan, e)
                             return False
                 uses.append(Use(block, bindings[i], writes, heeds))
+            if host and size >= 0 and plan.library is not None and plan.library.has_lanes:
+                self._follow_transfers(plan.library.timeline, base + offset + low, base + offset + high)
             if offset + low < 0 or offset + high > size:
                 error = (
                     f"{plan.tag}: {name} reaches bytes {offset + low}..{offset + high}, its buffer has {max(size, 0)}"
@@ -246,3 +250,14 @@ class Launching:
             self._refusing.inherit(call, plan, failed)
             return False
         return True
+
+    def _follow_transfers(self, timeline: Timeline, low: int, high: int) -> None:
+        """Order a transfer behind those of other streams that use the same host memory."""
+        for other, ranges in self._transfers.items():
+            while ranges and ranges[0][0] <= other.completed:
+                ranges.popleft()
+            if other is not timeline:
+                for seq, start, end in ranges:
+                    if start < high and low < end:
+                        timeline.follow(other, seq)
+        self._transfers.setdefault(timeline, deque()).append((timeline.issued + 1, low, high))

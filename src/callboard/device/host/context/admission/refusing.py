@@ -1,5 +1,7 @@
 """Refusals: calls that are not launched, and what an exception of a library means."""
 
+from functools import partial
+
 from callboard.core.backend import AccelDevice, Memory
 from callboard.core.errors import AccelError, ContextPoisoned, LibraryError, Unrecoverable
 from callboard.core.layout import OpenLayout
@@ -86,9 +88,9 @@ class Refusing:
         if isinstance(error, LibraryError):
             return error
         lib = plan.lib
-        actor = self._libraries.actors.get(lib)
-        if actor is not None:
-            actor.restart(lambda: self._give_up(actor))
+        actors = self._libraries.of(lib)
+        for actor in actors:  # the plans are the library's, whichever stream they run on
+            actor.restart(partial(self._give_up, actor) if actor is actors[-1] else _nothing)
         return LibraryError(f"{plan.tag}: {type(error).__name__}: {error}; the {lib} handle was made again", lib)
 
     def _give_up(self, actor: LibraryActor) -> None:
@@ -101,3 +103,7 @@ class Refusing:
             timeline.poll()
         self._ledger.settle(timelines)  # what is done looks at how it ended, maybe with its plan's help
         self._plans.sweep()
+
+
+def _nothing() -> None:
+    """The plans are dropped later."""

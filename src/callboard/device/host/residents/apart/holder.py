@@ -21,7 +21,7 @@ from callboard.device.host.residents.item import Ended, Item, Site
 from callboard.device.protocol.messages import Failure, Held, Release
 from callboard.device.protocol.residents.exceptions import described
 from callboard.device.protocol.residents.hostview import host_view
-from callboard.device.protocol.residents.regions import FRESH, places
+from callboard.device.protocol.residents.regions import FRESH, HERE, places
 
 if TYPE_CHECKING:
     from callboard.device.host.residents.actors import HostActors
@@ -129,7 +129,9 @@ class Holder:
         if item.room is None:
             try:
                 for (address, _, _), (block, _) in zip(item.operands, item.blocks, strict=True):
-                    regions.append([self._host.share(block.memory), address - block.memory.address])
+                    memory = block.memory
+                    where = memory if item.message.body == HERE else self._host.share(memory)
+                    regions.append([where, address - memory.address])
             except Exception as e:  # of a driver; a dead context shows at the next poll
                 self._host.fail(Ended(self, item, b"", [], described(item.message.id, e)))
                 return

@@ -29,6 +29,7 @@ class GraphActor:
     """
 
     lib = GRAPH
+    has_lanes = False
     max_plans = 1024
 
     def __init__(self, device: AccelDevice, timeline: Timeline) -> None:

@@ -1,28 +1,29 @@
-"""``Attached``: memory of the device's own host, in the process of an actor that has one of its own."""
+"""``Attached``: memory of other processes that is open in this one."""
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from callboard.core.backend import AccelDevice
 from callboard.core.layout import Layout, layout_from_wire
+from callboard.device.host.context.admission.arenas import Arenas
 from callboard.device.protocol.residents.regions import NOWHERE
-
-if TYPE_CHECKING:
-    from callboard.device.host.context.actor import ContextActor
 
 __all__ = ["Attached"]
 
 
 class Attached:
-    """Finds the regions that are lent for calls (:mod:`callboard.device.protocol.residents.regions`).
+    """Finds the regions that are lent for calls and for copies (:mod:`callboard.device.protocol.residents.regions`).
 
-    An allocation that was opened stays open until the application says that the device's own host frees it.
+    An allocation that was opened stays open until the application says that the host which has it frees it.
 
     Args:
-        context: Open.
+        device: Opens the allocations.
+        arenas: Of the context.
     """
 
-    def __init__(self, context: "ContextActor") -> None:
-        self._context = context
+    def __init__(self, device: AccelDevice, arenas: Arenas) -> None:
+        self._device = device
+        self._arenas = arenas
         self._open: dict[bytes, int] = {}  # addresses by handle
 
     def operands(self, regions: Sequence[Sequence[Any]], arrays: Iterable[Any]) -> list[tuple[int, Layout, bool]]:
@@ -41,17 +42,17 @@ class Attached:
     def address(self, where: int | bytes, offset: int) -> int:
         """Where a region lies in this process. Raises as :meth:`operands`."""
         if isinstance(where, int):
-            base, size = self._context.admission.arenas.find(where)
+            base, size = self._arenas.find(where)
             assert offset <= size
             return base + offset
         if where not in self._open:
-            self._open[where] = self._context.device.attach(where)
+            self._open[where] = self._device.attach(where)
         return self._open[where] + offset
 
     def close(self, handles: Iterable[bytes]) -> bool:
-        """Close allocations that the device's own host is about to free; no call uses them any more."""
+        """Close allocations that the host which has them is about to free; nothing uses them any more."""
         for handle in handles:
             address = self._open.pop(handle, None)
             if address is not None:
-                self._context.device.detach(address)
+                self._device.detach(address)
         return True

@@ -1,0 +1,51 @@
+"""``CpuAttention``: which work serves which message."""
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+from callboard.backends.cpu.attention.backward import backward
+from callboard.backends.cpu.attention.forward import forward
+from callboard.backends.cpu.attention.merging import merge
+from callboard.backends.cpu.attention.paged import append, copy, paged_forward
+from callboard.backends.cpu.stream import CpuStream
+from callboard.core.backend import Status
+from callboard.core.library import Entry, Library
+from callboard.core.op import Op
+from callboard.kernel.attention import Backward, BackwardBias, Forward, Merge, PageAppend, PageCopy, PagedForward
+
+__all__ = ["CpuAttention"]
+
+Work = Callable[..., None]
+
+
+class Plan:
+    """A plan that runs its work on the stream."""
+
+    def __init__(self, work: Work) -> None:
+        self._work = work
+
+    def __call__(self, stream: CpuStream, *operands: Any) -> Status:
+        return stream.run("numpy", self._work, *operands)
+
+
+def entry(make: Callable[[Any], Work]) -> Entry:
+    def plan(library: "CpuAttention", op: Op[Any, Any]) -> Plan:
+        return Plan(make(op))
+
+    return Entry(plan, inline=True)
+
+
+class CpuAttention(Library):
+    """Serves :mod:`callboard.kernel.attention` with NumPy."""
+
+    name = "attention"
+    max_plans = 1024
+    table: ClassVar = {
+        Forward: entry(forward),
+        Backward: entry(backward),
+        BackwardBias: entry(backward),
+        Merge: entry(merge),
+        PagedForward: entry(paged_forward),
+        PageAppend: entry(append),
+        PageCopy: entry(copy),
+    }

@@ -1,0 +1,5 @@
+"""Deep learning on the CPU: NumPy, the reference."""
+
+from callboard.backends.cpu.dnn.library import CpuDnn
+
+__all__ = ["CpuDnn"]

@@ -1,0 +1,61 @@
+"""What the plans of this package share: outputs, wide copies, blocks that fit into a cache."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from callboard.backends.cpu.views import viewer
+from callboard.core.library import Entry
+from callboard.core.op import Op
+from callboard.core.operand import Operand
+
+__all__ = ["BLOCK", "Array", "Plan", "View", "blocks", "optional", "table_of", "view_of", "view_of_out", "wide"]
+
+Array = np.ndarray[Any, Any]
+Plan = Callable[..., None]
+View = Callable[[int], Array]
+
+BLOCK = 1 << 17
+"""Elements of a block."""
+
+
+def wide(array: Array) -> Array:
+    """In the dtype of its sums: f32 for halves."""
+    return array if array.dtype.itemsize >= 4 else array.astype(np.float32)
+
+
+def view_of(operand: Operand) -> View:
+    """The array of an operand at an address."""
+    return viewer(operand.layout)
+
+
+def optional(operand: Operand | None) -> Callable[[int | None], Array | None]:
+    """The wide array of an operand that may be left out."""
+    if operand is None:
+        return lambda address: None
+    view = viewer(operand.layout)
+    return lambda address: None if address is None else wide(view(address))
+
+
+def view_of_out(op: Op[Any, Any], name: str = "out") -> View:
+    """The array of an output at an address: the given one's, or the one that the host makes."""
+    given: Operand | None = getattr(op, name)
+    return viewer(op.infer()[name] if given is None else given.layout)
+
+
+def blocks(shape: Sequence[int], along: Sequence[int], size: int = BLOCK) -> Iterator[tuple[slice, ...]]:
+    """Parts of a shape of about so many elements, cut along the longest of some axes."""
+    if not along:
+        yield (slice(None),)
+        return
+    axis = max(along, key=lambda a: shape[a])
+    beside = max(1, int(np.prod([n for a, n in enumerate(shape) if a != axis])))
+    step = max(1, size // beside)
+    for start in range(0, shape[axis], step):
+        yield (*(slice(None),) * axis, slice(start, start + step))
+
+
+def table_of(plans: Mapping[type[Op[Any, Any]], Callable[[Any], Plan]]) -> dict[type[Op[Any, Any]], Entry]:
+    """The entries of ops, whose work is made from the message alone: cheap, without I/O."""
+    return {op: Entry(lambda _, op: plans[type(op)](op), inline=True) for op in plans}

@@ -1,0 +1,91 @@
+"""Plans of layer norm and RMS norm, block by block of items."""
+
+from typing import Any
+
+import numpy as np
+
+from callboard.backends.cpu.dnn.arrays import Plan, blocks, optional, table_of, view_of, view_of_out, wide
+from callboard.backends.cpu.dnn.norms import gradient, moments, normalised, parameter_gradients
+from callboard.kernel.dnn.layer_norm import (
+    LayerNorm,
+    LayerNormBackward,
+    LayerNormTraining,
+    RmsNorm,
+    RmsNormBackward,
+    RmsNormTraining,
+)
+
+__all__ = ["TABLE"]
+
+
+def forward(op: Any) -> Plan:
+    """Called with what the message declares: ``x`` and ``scale``, ``out``, then the message's own."""
+    centred = isinstance(op, LayerNorm | LayerNormTraining)
+    keeps = isinstance(op, LayerNormTraining | RmsNormTraining)
+    shape, ndim = op.x.shape, op.x.ndim
+    items = list(range(ndim - op.axes))
+    last = tuple(range(ndim - op.axes, ndim))
+    view_x, view_out, scale_of = view_of(op.x), view_of_out(op), optional(op.scale)
+    bias_of = optional(op.bias if centred else None)
+    view_mean = view_of_out(op, "mean") if keeps and centred else None
+    view_inverse = view_of_out(op, "inverse") if keeps else None
+
+    def work(x: int, scale: int | None, out: int, *rest: Any) -> None:
+        bias, rest = (rest[0], rest[1:]) if centred else (None, rest)
+        given, result, factor, shift = view_x(x), view_out(out), scale_of(scale), bias_of(bias)
+        for block in blocks(shape, items):
+            part = wide(given[block])
+            mean, variance = moments(part, last, centred=centred)
+            inverse = 1 / np.sqrt(variance + part.dtype.type(op.epsilon))
+            result[block] = normalised(part, mean, inverse, factor, shift)
+            if view_inverse is not None:
+                view_inverse(rest[-1])[block] = inverse.reshape(inverse.shape[: len(items)])
+            if view_mean is not None and mean is not None:
+                view_mean(rest[0])[block] = mean.reshape(mean.shape[: len(items)])
+
+    return work
+
+
+def backward(op: Any) -> Plan:
+    """Called with what the message declares."""
+    centred = isinstance(op, LayerNormBackward)
+    shape, ndim = op.x.shape, op.x.ndim
+    items = list(range(ndim - op.axes))
+    last = tuple(range(ndim - op.axes, ndim))
+    one = (slice(None),) * len(items) + (None,) * op.axes
+    view_dy, view_x, scale_of = view_of(op.dy), view_of(op.x), optional(op.scale)
+    view_mean, view_inverse = view_of(op.mean) if centred else None, view_of(op.inverse)
+    view_dx = view_of_out(op, "dx")
+    views = [view_of_out(op, name) for name in (("dscale", "dbias") if centred else ("dscale",)) if op.scale]
+
+    def work(dy: int, x: int, *rest: Any) -> None:
+        mean, rest = (rest[0], rest[1:]) if centred else (None, rest)
+        inverse, scale, dx, *gradients = rest
+        grad, given, result, factor = view_dy(dy), view_x(x), view_dx(dx), scale_of(scale)
+        means = None if view_mean is None else view_mean(mean)[one]
+        inverses = view_inverse(inverse)[one]
+        sums: list[Any] = [0.0, 0.0]
+        for block in blocks(shape, items):
+            g, part = wide(grad[block]), wide(given[block])
+            own = None if means is None else means[block]
+            found, hat = gradient(g, part, own, inverses[block], factor, last, constant=False)
+            if views:
+                for i, total in enumerate(parameter_gradients(g, hat, items)):
+                    sums[i] = sums[i] + total
+            result[block] = found
+        for view, address, total in zip(views, gradients, sums, strict=False):
+            view(address)[...] = total
+
+    return work
+
+
+TABLE = table_of(
+    {
+        LayerNorm: forward,
+        LayerNormTraining: forward,
+        LayerNormBackward: backward,
+        RmsNorm: forward,
+        RmsNormTraining: forward,
+        RmsNormBackward: backward,
+    }
+)

@@ -1,0 +1,86 @@
+"""``CudaAttention``: attention on a GPU."""
+
+import logging
+import threading
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from callboard.backends.cuda.attention.checking import checking
+from callboard.backends.cuda.attention.cudnn import CudnnGraphs
+from callboard.backends.cuda.attention.own import OwnBackward, OwnForward
+from callboard.backends.cuda.attention.pages import Merging, Paging
+from callboard.backends.cuda.attention.rules import AnyCall, refuses, wanted, why_own
+from callboard.backends.cuda.attention.sdpa import CudnnAttention
+from callboard.backends.cuda.stream import CudaStream
+from callboard.backends.cuda.workspace import Workspace
+from callboard.core.errors import BackendUnavailable, LibraryError, UnsupportedOp
+from callboard.core.library import Entry, Library
+from callboard.kernel.attention import Backward, BackwardBias, Forward, Merge, PageAppend, PageCopy, PagedForward
+
+if TYPE_CHECKING:
+    from callboard.backends.cuda.device import CudaDevice
+
+__all__ = ["CudaAttention"]
+
+_log = logging.getLogger("callboard.cuda")
+
+
+class CudaAttention(Library):
+    """Serves :mod:`callboard.kernel.attention` with cuDNN, and where its table passes cuDNN over with our own kernels.
+
+    Without cuDNN's frontend our own kernels serve everything.
+    """
+
+    name = "attention"
+    max_plans = 512
+    table: ClassVar = {
+        Forward: Entry(lambda library, op: library.planned(op), refuses=refuses),
+        Backward: Entry(lambda library, op: library.planned(op), refuses=refuses),
+        BackwardBias: Entry(lambda library, op: library.planned(op), refuses=refuses),
+        PagedForward: Entry(lambda library, op: library.planned(op), refuses=refuses),
+        PageAppend: Entry(Paging),
+        PageCopy: Entry(Paging),
+        Merge: Entry(Merging),
+    }
+
+    def __init__(self, device: "CudaDevice", stream: CudaStream) -> None:
+        super().__init__(device, stream)
+        self.device: CudaDevice = device
+        self.workspace = Workspace(device)
+        self._lock = threading.Lock()
+        self._graphs: CudnnGraphs | None = None
+        self._missing = ""
+
+    @property
+    def detail(self) -> str:
+        graphs = self.graphs()
+        return f"callboard's kernels; {self._missing}" if graphs is None else f"cuDNN {graphs.version}"
+
+    def graphs(self) -> CudnnGraphs | None:
+        """cuDNN; None where it cannot be used. Looked for when it is first asked for."""
+        with self._lock:
+            if self._graphs is None and not self._missing:
+                try:
+                    self._graphs = CudnnGraphs(self.workspace)
+                except BackendUnavailable as e:
+                    self._missing = str(e)
+                    _log.info("attention: %s; its own kernels serve all calls", e)
+            return self._graphs
+
+    def planned(self, op: AnyCall) -> Any:
+        """The plan of a call, by the engine that the table names."""
+        problem = op.problem()
+        w = wanted(op, problem)
+        why = why_own(w)
+        if why is None and (graphs := self.graphs()) is not None:
+            try:
+                return CudnnAttention(self, graphs, w)
+            except (UnsupportedOp, LibraryError) as e:  # the frontend takes it, and none of the engines
+                _log.info("attention: its own kernels serve %r: %s", problem, e)
+        own = OwnBackward if isinstance(op, Backward | BackwardBias) else OwnForward
+        made: Any = own
+        return made(self, op, checking(self, op, problem, tables=False))
+
+    def close(self) -> None:
+        if self._graphs is not None:
+            self._graphs.close()
+        self.workspace.close()

@@ -1,0 +1,92 @@
+"""``CudaCollective``: collectives by NCCL, one process for each GPU, or one thread."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from callboard.backends.cuda.collective.member import CudaMember
+from callboard.backends.cuda.collective.nccl import Nccl
+from callboard.backends.cuda.collective.parts import PartPlan
+from callboard.core.backend import Status
+from callboard.core.errors import WorldLost
+from callboard.core.library import launches, prepares
+from callboard.kernel.collective import Run
+from callboard.kernel.collective.library import CollectiveLibrary
+
+if TYPE_CHECKING:
+    from callboard.backends.cuda.device import CudaDevice
+    from callboard.backends.cuda.stream import CudaStream
+
+__all__ = ["CudaCollective"]
+
+
+class CudaCollective(CollectiveLibrary):
+    """NCCL's communicators, one for each world. Parts of all of them are enqueued on one stream, in order.
+
+    Args:
+        device, stream: As of :class:`Library`.
+        nccl: Stands in for NCCL.
+
+    Raises:
+        BackendUnavailable: nccl4py or libnccl is missing.
+    """
+
+    def __init__(self, device: "CudaDevice", stream: "CudaStream", nccl: Nccl | None = None) -> None:
+        super().__init__(device, stream)
+        self._nccl = nccl or Nccl()
+        self._device = device
+        self._stream = stream
+        self._aside: CudaStream | None = None
+        self._all: list[CudaMember] = []
+
+    @property
+    def detail(self) -> str:
+        return f"NCCL {self._nccl.version}"
+
+    def member(self, world: int, rank: int, size: int) -> CudaMember:
+        self._sweep()
+        aside = self._aside = self._aside or self._device.stream()
+        scratch = self._device.allocate(1 + size)
+        member = CudaMember(world, rank, size, self._nccl, self._device, self._stream, aside, scratch)
+        self._all.append(member)
+        return member
+
+    @prepares(Run, inline=True)
+    def plan_run(self, op: Run) -> PartPlan:
+        return PartPlan(op, self._nccl)
+
+    @launches(Run, captures=False)
+    def run(
+        self,
+        stream: "CudaStream",
+        plan: PartPlan,
+        world: int,
+        call: int,
+        after: int,
+        ins: Sequence[int],
+        inouts: Sequence[int],
+        outs: Sequence[int],
+        factors: Sequence[Any],
+    ) -> Status:
+        member = self.find(world)
+        assert isinstance(member, CudaMember)
+        member.begin(call, after)
+        if not member.using.acquire(blocking=False) or member.comm is None:  # its thread holds it to abort
+            member.check()
+            raise WorldLost(f"rank {member.rank} has not joined world {world}", member.rank)
+        try:
+            plan.enqueue(member, stream.native, ins, inouts, outs, factors)
+        finally:
+            member.using.release()
+        return member.enqueued()
+
+    def close(self) -> None:
+        super().close()
+        for member in self._all:
+            member.wait_end()
+        self._sweep()
+
+    def _sweep(self) -> None:
+        """Take back the memory of members that are gone and whose thread has ended."""
+        for member in [m for m in self._all if m.lost is not None and m.ended]:
+            self._all.remove(member)
+            self._device.release(member.scratch)

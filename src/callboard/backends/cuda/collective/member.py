@@ -1,0 +1,187 @@
+"""``CudaMember``: a rank of a world on a GPU: an NCCL communicator, and the thread that connects, watches and ends it."""
+
+import logging
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+from callboard.backends.cuda.collective.nccl import BYTES, OPS, Comm, Nccl
+from callboard.core.backend import Memory, Status
+from callboard.core.errors import AccelError, LibraryError, WorldLost
+from callboard.kernel.collective.library import JOINING, READY, Member
+
+if TYPE_CHECKING:
+    from callboard.backends.cuda.device import CudaDevice
+    from callboard.backends.cuda.stream import CudaStream
+
+__all__ = ["CudaMember"]
+
+_log = logging.getLogger(__name__)
+
+LOOK = 0.1
+"""Seconds between two looks at a communicator."""
+ABORT = 5.0
+"""Seconds that a context which ends waits for its communicators to be given back."""
+STUCK = 1.0
+"""Seconds that an abort lets a call of the serving thread return by itself."""
+
+
+class CudaMember(Member):
+    """See :class:`Member`.
+
+    Each has a thread of its own. It connects, because that waits for the other ranks. It asks NCCL for errors and finds
+    hangs, which must work while the thread that serves the host is held. It aborts, which waits for the kernels. Nothing
+    interrupts NCCL while it connects: where a rank is lost just then, the thread may stay as long as the process.
+
+    Args:
+        world, rank, size: As of :class:`Member`.
+        nccl: The library.
+        device: Whose context is current.
+        stream: Where parts are enqueued.
+        aside: Where the ranks are connected.
+        scratch: Of this member; the library takes it back when :attr:`ended`.
+
+    Attributes:
+        comm: The communicator; None while there is none.
+        using: Held while a part is enqueued.
+        ended: The thread has ended, and with it the communicator.
+    """
+
+    def __init__(
+        self,
+        world: int,
+        rank: int,
+        size: int,
+        nccl: Nccl,
+        device: "CudaDevice",
+        stream: "CudaStream",
+        aside: "CudaStream",
+        scratch: Memory,
+    ) -> None:
+        super().__init__(world, rank, size)
+        self.scratch = scratch
+        self.comm: Comm = None
+        self.using = threading.Lock()
+        self.ended = True
+        self._nccl = nccl
+        self._device = device
+        self._stream = stream
+        self._aside = aside
+        self._ready = False
+        self._leave = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._enqueued = 0
+        self._passed = 0
+
+    def offer(self) -> bytes:
+        return self._nccl.unique_id() if self.rank == 0 else b""
+
+    def join(self, offers: tuple[bytes, ...], timeout: float) -> None:
+        if not self.ended:
+            raise LibraryError(f"world {self.world} has been joined", "collective")
+        self.ended = False
+        self._thread = threading.Thread(
+            target=self._live, args=(offers[0], timeout), name=f"callboard-nccl-{self.rank}", daemon=True
+        )
+        self._thread.start()
+
+    def state(self) -> str:
+        return str(self.lost) if self.lost is not None else READY if self._ready else JOINING
+
+    def leave(self) -> None:
+        self._leave.set()
+
+    def wait_end(self) -> None:
+        """Wait until its thread has given the communicator back, at most for :data:`ABORT`."""
+        if self._thread is not None:
+            self._thread.join(ABORT)
+
+    def enqueued(self) -> "Ran":
+        """Count a part that was enqueued; gives its status."""
+        self._enqueued += 1
+        return Ran(self, self._enqueued)
+
+    def passed(self, number: int) -> None:
+        """The stream has passed a part."""
+        self._passed = max(self._passed, number)
+
+    # -- its thread ----------------------------------------------------------------------------------------------------
+
+    def _live(self, unique_id: bytes, timeout: float) -> None:
+        try:
+            self._device.use()
+            self.comm = self._nccl.connect(self.size, self.rank, unique_id)
+            self._connect_pairs()
+            self._ready = True
+            self._watch(timeout)
+        except Exception as e:  # of NCCL or the driver: the rank is lost, and the application is told when it looks
+            self.end(WorldLost(f"rank {self.rank}: {type(e).__name__}: {e}", self.rank))
+        finally:
+            self._abort()
+
+    def _connect_pairs(self) -> None:
+        """Exchange a byte with each rank, on a stream aside: connections between pairs are made by their first use."""
+        library, comm, peers = self._nccl.library, self.comm, range(self.size)
+        ones, stream = self.scratch.address, self._aside.native
+        checked = self._nccl.checked
+        checked("ncclAllReduce", library.all_reduce, ones, ones, 1, BYTES, OPS["sum"], comm, stream)
+        checked("ncclGroupStart", library.group_start)
+        try:
+            for peer in peers:
+                checked("ncclSend", library.send, ones, 1, BYTES, peer, comm, stream)
+                checked("ncclRecv", library.recv, ones + 1 + peer, 1, BYTES, peer, comm, stream)
+        finally:
+            checked("ncclGroupEnd", library.group_end)
+        while not self._aside.query():
+            if self._leave.wait(0.001):
+                return
+
+    def _watch(self, timeout: float) -> None:
+        passed, since = -1, time.monotonic()
+        while not self._leave.wait(LOOK):
+            why = self._nccl.failed(self.comm)
+            if why:
+                self.end(WorldLost(f"rank {self.rank}: NCCL reports {why}", self.rank))
+                return
+            if self._passed != passed or self._passed == self._enqueued or self._idle():
+                passed, since = self._passed, time.monotonic()
+            elif time.monotonic() - since > timeout:
+                self.end(WorldLost(f"rank {self.rank} waited {timeout:g} s for the others"))
+                return
+
+    def _idle(self) -> bool:
+        try:
+            return self._stream.query()
+        except AccelError:  # of the context, which the serving thread finds, too
+            return True
+
+    def _abort(self) -> None:
+        held = self.using.acquire(timeout=STUCK)
+        try:
+            if self.comm is not None:
+                self._nccl.abort(self.comm)
+                self._aside.synchronize()
+        except Exception as e:  # of a communicator that goes
+            _log.warning("rank %d of world %d could not be aborted: %s", self.rank, self.world, e)
+        finally:
+            self.comm = None
+            self.ended = True
+            if held:
+                self.using.release()
+
+
+class Ran(Status):
+    """Of a part: it has failed if the world had ended when the stream passed it."""
+
+    __slots__ = ("_member", "_number")
+
+    def __init__(self, member: CudaMember, number: int) -> None:
+        self._member = member
+        self._number = number
+
+    def check(self, outcome: bytes) -> None:
+        self._member.passed(self._number)
+        self._member.check()
+
+    def answer(self) -> Any:
+        raise NotImplementedError("a part has no answer")

@@ -1,0 +1,5 @@
+"""Deep learning on a GPU through cuDNN, and custom kernels for what it has not."""
+
+from callboard.backends.cuda.dnn.library import CudaDnn
+
+__all__ = ["CudaDnn"]

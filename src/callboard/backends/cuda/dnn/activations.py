@@ -1,0 +1,45 @@
+"""Activations on a GPU: expressions, compiled as those of ``dev.elementwise``."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from callboard.backends.cuda.dnn.kernels import made
+from callboard.backends.cuda.elementwise.mapping import MapPlan
+from callboard.core.library import entries
+from callboard.kernel.dnn.activations import Activation, ActivationBackward, number_of, program_of
+
+if TYPE_CHECKING:
+    from callboard.backends.cuda.dnn.library import CudaDnn
+    from callboard.backends.cuda.stream import CudaStream
+
+__all__ = ["TABLE", "Mapped"]
+
+
+class Mapped:
+    """A plan that is one expression: ``order`` gives operands, numbers and result in what a launch is called with."""
+
+    def __init__(self, plan: MapPlan, order: Callable[..., tuple[Any, Any, int]]) -> None:
+        self._plan, self._order = plan, order
+
+    def __call__(self, stream: "CudaStream", *dynamic: Any) -> None:
+        self._plan(stream, *self._order(*dynamic))
+
+    def close(self) -> None:
+        self._plan.close()
+
+
+def forward(library: "CudaDnn", op: Activation) -> Mapped:
+    """A plan: called with ``(x, parameter, out)``."""
+    kind, program = op.kind, program_of(op.kind, op.x.dtype, backward=False)
+    plan = MapPlan(library, program, op.x.shape, [op.x.layout], [made(op)])
+    return Mapped(plan, lambda x, parameter, out: ((x,), number_of(kind, parameter), out))
+
+
+def backward(library: "CudaDnn", op: ActivationBackward) -> Mapped:
+    """A plan: called with ``(dy, x, parameter, dx)``."""
+    kind, program = op.kind, program_of(op.kind, op.x.dtype, backward=True)
+    plan = MapPlan(library, program, op.x.shape, [op.dy.layout, op.x.layout], [made(op, "dx")])
+    return Mapped(plan, lambda dy, x, parameter, dx: ((dy, x), number_of(kind, parameter), dx))
+
+
+TABLE = entries({Activation: forward, ActivationBackward: backward})

@@ -1,0 +1,202 @@
+"""Convolutions on a GPU: operation graphs of cuDNN, with what follows in the same engine where there is one.
+
+Where cuDNN has no engine for a convolution with what follows it, the convolution is stored first and a kernel finishes
+it in place. Operands are described as ``[n, c, ...]`` with at least two spatial axes, whatever their order.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from callboard.backends.cuda.dnn.frontend import GraphBuilder, Planned
+from callboard.backends.cuda.elementwise.mapping import MapPlan
+from callboard.core.dtype import DTYPES, DType
+from callboard.core.errors import UnsupportedOp
+from callboard.core.layout import Layout, layout_of
+from callboard.core.library import Entry
+from callboard.core.op import info_of
+from callboard.core.operand import Operand
+from callboard.kernel.dnn.conv import Conv, ConvBackwardData, ConvBackwardFilter, ConvTranspose, Geometry, geometry_of
+from callboard.kernel.dnn.epilogues import epilogue_of
+from callboard.kernel.dnn.layouts import channels_first, of_channels
+
+if TYPE_CHECKING:
+    from callboard.backends.cuda.dnn.library import CudaDnn
+    from callboard.backends.cuda.stream import CudaStream
+
+__all__ = ["TABLE", "activated"]
+
+METHODS = {
+    "relu": "relu", "sigmoid": "sigmoid", "tanh": "tanh", "gelu": "gelu", "gelu_tanh": "gelu_approx_tanh",
+    "swish": "swish", "elu": "elu", "softplus": "softplus",
+}  # fmt: skip
+"""Nodes of the frontend by our names."""
+
+
+def activated(g: GraphBuilder, tensor: Any, activation: str) -> Any:
+    """The node of an activation."""
+    return getattr(g.raw, METHODS[activation])(tensor)
+
+
+def two_axes(array: Layout) -> Layout:
+    """With a spatial axis of extent 1 in front where there is only one: cuDNN has engines for 2 and 3."""
+    if array.ndim != 3:
+        return array
+    (n, c, extent), (step_n, step_c, step) = array.shape, array.strides
+    return layout_of(array.dtype, (n, c, 1, extent), (step_n, step_c, extent * step, step))
+
+
+def described(op: Any, array: Layout) -> Layout:
+    """An image or a filter as cuDNN is told of it."""
+    return two_axes(channels_first(array, op.layout))
+
+
+def settings(g: Geometry) -> dict[str, list[int]]:
+    """What the nodes of convolutions have in common."""
+    one = [1] * (len(g.window) == 1)
+    none = [0] * len(one)
+    return {
+        "pre_padding": none + [before for before, _ in g.padding],
+        "post_padding": none + [behind for _, behind in g.padding],
+        "stride": one + list(g.stride),
+        "dilation": one + list(g.dilation),
+    }
+
+
+def policy(op: Any, dtype: DType) -> dict[str, Any]:
+    """How engines are chosen."""
+    return {
+        "compute": "f64" if dtype.name == "f64" else "i32" if dtype.name == "i8" else "f32",
+        "tensor_cores": op.tf32 or dtype.name != "f32",
+        "deterministic": op.deterministic,
+        "autotune": op.autotune,
+    }
+
+
+def given(op: Any) -> Layout:
+    """The layout of the result."""
+    made: Layout = op.infer()["out"]
+    out: Operand | None = op.out
+    return made if out is None else out.layout
+
+
+class Convolution:
+    """A plan: ``plan(stream, x, w, out, bias, residual)``."""
+
+    def __init__(self, library: "CudaDnn", op: Conv) -> None:
+        self._plan: Planned | None = None
+        self._finish: MapPlan | None = None
+        made = given(op)
+        if not made.size:
+            return
+        follows = any(value is not None for value in (op.bias, op.residual, op.activation, op.scale))
+        if follows:
+            try:
+                self._plan = planned(library, op, made, whole=True)
+                return
+            except UnsupportedOp:
+                self._finish = finishing(library, op, made)
+        self._sums = made if op.scale is None else layout_of(DTYPES["i32"], made.shape)
+        self._plan = planned(library, op, self._sums, whole=False)
+
+    def __call__(
+        self, stream: "CudaStream", x: int, w: int, out: int, bias: int | None, residual: int | None
+    ) -> None:
+        if self._plan is None:
+            return
+        more = [address for address in (bias, residual) if address is not None]
+        if self._finish is None:
+            self._plan(stream, x, w, *more, out)
+        else:
+            self._plan(stream, x, w, out)
+            self._finish(stream, [out, *more], None, [out])
+
+    def close(self) -> None:
+        for plan in (self._plan, self._finish):
+            if plan is not None:
+                plan.close()
+
+
+def planned(library: "CudaDnn", op: Conv, out: Layout, *, whole: bool) -> Planned:
+    """The convolution, with what follows it or alone."""
+    geometry, dtype = geometry_of(op), op.x.dtype
+
+    def describe(g: GraphBuilder) -> None:
+        x, w = g.input(described(op, op.x.layout)), g.input(described(op, op.w.layout))
+        result = described(op, out)
+        value = g.raw.conv_fprop(x, w, **settings(geometry))
+        if whole:
+            value = followed(g, op, g.virtual(value, "i32" if dtype.name == "i8" else "f32"), result)
+        g.output(value, result)
+
+    key = info_of(type(op)).split(op).signature + (b"whole" if whole else b"alone")
+    return library.frontend.plan(describe, key, "dnn.conv", **policy(op, dtype))
+
+
+def followed(g: GraphBuilder, op: Conv, value: Any, result: Layout) -> Any:
+    """The nodes behind the convolution; all compute in f32."""
+    wide = {"compute_data_type": g.dtype("f32")}
+    steps = []
+    if op.scale is not None:
+        steps.append(lambda v: g.raw.mul(v, g.scalar(op.scale or 0.0, result.ndim), **wide))
+    if op.bias is not None:
+        bias = g.input(of_channels(op.bias.layout, result.ndim))
+        steps.append(lambda v: g.raw.add(v, bias, **wide))
+    if op.residual is not None:
+        residual = g.input(described(op, op.residual.layout))
+        steps.append(lambda v: g.raw.add(v, residual, **wide))
+    if op.activation is not None:
+        name = METHODS[op.activation]
+        steps.append(lambda v: getattr(g.raw, name)(v, **wide))
+    for i, step in enumerate(steps):
+        value = step(value)
+        if i < len(steps) - 1:
+            g.virtual(value)
+    return value
+
+
+def finishing(library: "CudaDnn", op: Conv, made: Layout) -> MapPlan:
+    """What follows the convolution, in place."""
+    out = channels_first(made, op.layout)
+    operands = [out]
+    if op.bias is not None:
+        operands.append(of_channels(op.bias.layout, out.ndim))
+    if op.residual is not None:
+        operands.append(channels_first(op.residual.layout, op.layout))
+    program = epilogue_of(
+        out.dtype, out.dtype, bias=None if op.bias is None else op.bias.dtype,
+        residual=None if op.residual is None else op.residual.dtype, activation=op.activation,
+    )  # fmt: skip
+    return MapPlan(library, program, out.shape, operands, [out])
+
+
+class Gradient:
+    """A plan: ``plan(stream, first, second, out)``."""
+
+    def __init__(self, library: "CudaDnn", op: Any, node: str, first: str, second: str) -> None:
+        self._plan: Planned | None = None
+        made = given(op)
+        if not made.size:
+            return
+        geometry, one = geometry_of(op), getattr(op, first)
+
+        def describe(g: GraphBuilder) -> None:
+            operands = [g.input(described(op, getattr(op, name).layout)) for name in (first, second)]
+            g.output(getattr(g.raw, node)(*operands, **settings(geometry)), described(op, made))
+
+        key, tag = info_of(type(op)).split(op).signature, info_of(type(op)).tag
+        self._plan = library.frontend.plan(describe, key, tag, **policy(op, one.dtype))
+
+    def __call__(self, stream: "CudaStream", first: int, second: int, out: int) -> None:
+        if self._plan is not None:
+            self._plan(stream, first, second, out)
+
+    def close(self) -> None:
+        if self._plan is not None:
+            self._plan.close()
+
+
+TABLE = {
+    Conv: Entry(Convolution),
+    ConvBackwardData: Entry(lambda library, op: Gradient(library, op, "conv_dgrad", "dy", "w")),
+    ConvBackwardFilter: Entry(lambda library, op: Gradient(library, op, "conv_wgrad", "x", "dy")),
+    ConvTranspose: Entry(lambda library, op: Gradient(library, op, "conv_dgrad", "x", "w")),
+}

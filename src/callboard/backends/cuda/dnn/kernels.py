@@ -1,0 +1,165 @@
+"""Custom kernels of deep learning: texts of ``data/dnn_*.cu`` with what is defined before them, and their launches."""
+
+import ctypes
+from collections.abc import Callable, Mapping, Sequence
+from ctypes import c_double, c_int64, c_uint32, c_uint64, c_void_p
+from typing import TYPE_CHECKING, Any
+
+from callboard.backends.cuda.cub.memory import PlanMemory
+from callboard.backends.cuda.kernels import data_text
+from callboard.backends.cuda.launching import kernel_launcher
+from callboard.backends.cuda.readback import CudaStatus
+from callboard.core.dtype import DType
+from callboard.core.errors import ShapeError
+from callboard.core.layout import Layout
+from callboard.kernel.dnn.operands import accumulator
+
+if TYPE_CHECKING:
+    from callboard.backends.cuda.device import CudaDevice
+    from callboard.backends.cuda.dnn.library import CudaDnn
+    from callboard.backends.cuda.stream import CudaStream
+
+__all__ = [
+    "STORED",
+    "DividerArgs",
+    "Fault",
+    "Launch",
+    "Steps",
+    "Work",
+    "arguments",
+    "aligned",
+    "divider_args",
+    "kernel",
+    "made",
+    "types",
+]
+
+STORED = {"f16": "Half", "bf16": "Brain", "f32": "float", "f64": "double"}
+"""The type of an element in the kernels."""
+
+Launch = Callable[[int], None]
+"""Enqueues a kernel on a native stream, with what its arguments hold then."""
+
+_FIELDS: dict[str, Any] = {"p": c_void_p, "i": c_int64, "u": c_uint32, "d": c_double, "w": c_uint64}
+
+
+class DividerArgs(ctypes.Structure):
+    """``Divider`` of ``data/dnn.cuh``."""
+
+    _fields_ = (("divisor", c_uint32), ("factor", c_uint32), ("shift", c_uint32))
+
+
+def divider_args(divisor: int) -> DividerArgs:
+    """Right for numbers below 2**31."""
+    shift = (divisor - 1).bit_length()
+    return DividerArgs(divisor, ((1 << 32) * ((1 << shift) - divisor)) // divisor + 1, shift)
+
+
+def arguments(name: str, **fields: str) -> type[ctypes.Structure]:
+    """A structure by the fields of each type: ``p`` addresses, ``i`` i64, ``w`` u64, ``u`` u32, ``d`` double.
+
+    Fields of one type stand together, in the order of the types given.
+    """
+    rows = [(field, _FIELDS[kind[0]]) for kind, names in fields.items() for field in names.split()]
+    return type(name, (ctypes.Structure,), {"_fields_": tuple(rows)})
+
+
+def types(dtype: DType, vec: int) -> dict[str, object]:
+    """What ``dnn.cuh`` wants defined."""
+    return {"TYPE": STORED[dtype.name], "ACC": STORED[accumulator(dtype).name], "VEC": vec}
+
+
+def kernel(
+    device: "CudaDevice", source: str, defined: Mapping[str, object], name: str, args: Any, grid: int, block: int
+) -> Launch:
+    """A kernel of ``data/<source>.cu``, which may be compiled here.
+
+    Args:
+        device: Where.
+        source: Stem of the file.
+        defined: Before its text; equal ones are compiled once.
+        name: Of the kernel.
+        args: Its arguments; what they hold at a launch counts.
+        grid, block: Blocks, and threads of each.
+    """
+    before = "".join(f"#define {key} {value}\n" for key, value in defined.items())
+    function = device.kernels.compile(source, before.encode() + data_text(f"{source}.cu"), name)
+    return kernel_launcher(device.driver, function, grid, (block, 1), args)
+
+
+def aligned(addresses: Sequence[int | None], masks: Sequence[int]) -> bool:
+    """Whether each address that is there lies at a multiple of one more than its mask."""
+    return not any(address is not None and address & mask for address, mask in zip(addresses, masks, strict=True))
+
+
+def made(op: Any, name: str = "out") -> Layout:
+    """The layout of an output: of the given array, or of the one that the host makes."""
+    given = getattr(op, name)
+    layout: Layout = op.infer()[name] if given is None else given.layout
+    return layout
+
+
+class Steps(PlanMemory):
+    """The memory of a plan, and the steps that it enqueues in it."""
+
+    def __init__(self, library: "CudaDnn") -> None:
+        super().__init__(library.device, library.workspace)
+        self.library = library
+
+    def work(self, run: Callable[..., Any], fault: "Fault | None" = None) -> "Work":
+        """The plan ``run(native stream, *dynamic)``; a fault tells how it went."""
+        return Work(self, run, fault)
+
+
+class Work:
+    """A plan: ``run(native stream, *dynamic)`` in the memory of the plan."""
+
+    def __init__(self, memory: PlanMemory, run: Callable[..., Any], fault: "Fault | None") -> None:
+        memory.settle()
+        self._memory, self._run, self._fault = memory, run, fault
+
+    def __call__(self, stream: "CudaStream", *dynamic: Any) -> CudaStatus | None:
+        """Enqueue it."""
+        if self._fault is None:
+            self._run(stream.native, *dynamic)
+            return None
+        self._fault.clear(stream.native)
+        self._run(stream.native, *dynamic)
+        return self._fault.status
+
+    def close(self) -> None:
+        """Give the memory back; nothing uses it any more."""
+        self._memory.close()
+        if self._fault is not None:
+            self._fault.close()
+
+
+class Fault:
+    """Memory where kernels count what is out of range: ``u64`` how many, ``i64`` one of them.
+
+    Args:
+        device: Where.
+        says: The text of the error, from one of the values and their number.
+    """
+
+    NBYTES = 16
+
+    def __init__(self, device: "CudaDevice", says: Callable[[int, int], str]) -> None:
+        self._device, self._says = device, says
+        self._memory = device.allocate(self.NBYTES)
+        self.address = self._memory.address
+        self.status = CudaStatus(self.address, self.NBYTES, self._check)
+
+    def clear(self, native: int) -> None:
+        """Enqueue that nothing is wrong."""
+        driver = self._device.driver
+        driver.check(driver.memset_8(self.address, 0, self.NBYTES, native), "cuMemsetD8Async")
+
+    def _check(self, outcome: bytes) -> None:
+        wrong = int.from_bytes(outcome[:8], "little")
+        if wrong:
+            raise ShapeError(self._says(int.from_bytes(outcome[8:16], "little", signed=True), wrong))
+
+    def close(self) -> None:
+        """Give it back."""
+        self._device.release(self._memory)

@@ -1,0 +1,75 @@
+"""``CudaDnn``: deep learning on a GPU."""
+
+from typing import TYPE_CHECKING, ClassVar
+
+from callboard.backends.cuda.dnn import (
+    activations,
+    conv,
+    dropout,
+    embedding,
+    layer_norm,
+    losses,
+    lrn,
+    pooling,
+    rnn,
+    rope,
+    softmax,
+    top_k,
+)
+from callboard.backends.cuda.dnn.frontend import Frontend
+from callboard.backends.cuda.dnn.legacy import Cudnn
+from callboard.backends.cuda.stream import CudaStream
+from callboard.backends.cuda.workspace import Workspace
+from callboard.core.library import Library
+
+if TYPE_CHECKING:
+    from callboard.backends.cuda.device import CudaDevice
+
+__all__ = ["CudaDnn"]
+
+FAMILIES = (
+    activations,
+    conv,
+    dropout,
+    embedding,
+    layer_norm,
+    losses,
+    lrn,
+    pooling,
+    rnn,
+    rope,
+    softmax,
+    top_k,
+)
+"""Modules with a ``TABLE``: the :class:`~callboard.core.library.Entry` of each of their ops.
+
+The plan of an entry is made by ``plan(library, op)`` on the helper thread. It is called with the stream and what the
+message declares, in that order; a ``close`` that it has is called when it gives way.
+"""
+
+
+class CudaDnn(Library):
+    """Serves :mod:`callboard.kernel.dnn` with cuDNN 9, and with custom kernels where it has none.
+
+    All plans work in one workspace, so a graph that was recorded from them must not run beside the library's own
+    stream.
+
+    Attributes:
+        cudnn: The C interface and its handles.
+        frontend: Makes plans of operation graphs.
+        workspace: Of all plans.
+    """
+
+    name = "dnn"
+    max_plans: ClassVar[int | None] = 1024
+    table: ClassVar = {op: entry for family in FAMILIES for op, entry in family.TABLE.items()}
+
+    def __init__(self, device: "CudaDevice", stream: CudaStream) -> None:
+        super().__init__(device, stream)
+        self.cudnn = Cudnn()
+        self.workspace = Workspace(device)
+        self.frontend = Frontend(device, self.cudnn, self.workspace)
+
+    def close(self) -> None:
+        self.cudnn.close()
+        self.workspace.close()

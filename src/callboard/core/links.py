@@ -1,0 +1,33 @@
+"""``Link``: how two devices of one machine reach each other's memory."""
+
+from typing import Literal
+
+import msgspec
+
+__all__ = ["Link", "LinkKind"]
+
+LinkKind = Literal["nvlink", "pcie", "shared memory"]
+
+
+class Link(msgspec.Struct, frozen=True, kw_only=True):
+    """The connection of two devices, the same in both directions.
+
+    Attributes:
+        one, other: UUIDs of the devices.
+        kind: ``"nvlink"``, ``"pcie"``, or ``"shared memory"`` where the devices' memory is the host's.
+        direct: One device can read the other's memory, without arrays of the host in between.
+        count: NVLinks between the two; 0 for other kinds.
+        generation: Of NVLink or PCIe (the slower device's); 0 where the driver does not say.
+        width: PCIe lanes (the narrower device's); 0 where the driver does not say.
+        ancestor: What the two have in common on the PCIe tree: ``"board"``, ``"switch"``, ``"switches"``,
+            ``"host bridge"``, ``"node"`` (of a NUMA machine) or ``"system"``; empty where the driver does not say.
+    """
+
+    one: str
+    other: str
+    kind: LinkKind
+    direct: bool
+    count: int = 0
+    generation: int = 0
+    width: int = 0
+    ancestor: str = ""

@@ -1,0 +1,75 @@
+"""``LentCopy``: a copy that reads the other device's memory itself, by an imported handle or by its address."""
+
+from typing import TYPE_CHECKING, Any
+
+from callboard.core.ref import GpuRef
+from callboard.core.reply import Failure
+from callboard.device.client.peers.incoming import Incoming
+from callboard.device.client.residents.lender import Lender
+from callboard.device.client.residents.line import on_loop
+from callboard.device.client.residents.loan import Loan
+from callboard.kernel.ipc.sharing import process_started
+from callboard.kernel.memory import Copy
+
+if TYPE_CHECKING:
+    from callboard.device.client.peers.peer import Peer
+
+__all__ = ["LentCopy"]
+
+
+class LentCopy:
+    """The source holds the array: later writers wait, and its memory stays, until the copy has its completion.
+
+    Args:
+        source, target: The devices.
+        lender: Lends the source's arrays.
+        ref: Row-major, with elements.
+        route: The two devices, for errors.
+    """
+
+    def __init__(self, source: "Peer", target: "Peer", lender: Lender, ref: GpuRef[Any], route: str) -> None:
+        self._source = source
+        self._target = target
+        self._here = lender.here
+        self._route = route
+        self._incoming = Incoming(target.port, ref.layout, route)
+        self._loan = Loan(lender, [ref], [False], self._held, self._failed)
+
+    def begin(self, out: GpuRef[Any] | None) -> GpuRef[Any]:
+        """Take places in the orders of both devices; gives the copy. Raises as an op; nothing is copied then."""
+        incoming = self._incoming
+        incoming.expect()
+        try:
+            self._loan.ask(f"copy {self._route}")
+        except BaseException as e:  # Ctrl-C, too: what was announced will not come
+            incoming.fail(e)
+            raise
+        try:
+            copy: GpuRef[Any] = self._target.port.submit(Copy(src=incoming.ref, out=out), extra=self)
+        except BaseException:  # likewise: nothing else ends the loan
+            self._over()
+            raise
+        return copy
+
+    def _held(self, shared: list[Any]) -> None:
+        [(where, offset)], [(_, shift, *_)] = shared
+        exporter: list[int] = []
+        if not self._here:
+            host = self._source.actor.host
+            pid = -1 if host is None else host.pid
+            exporter = [pid, process_started(pid)]
+        self._incoming.arrive([where, offset + shift, *exporter])
+
+    def _failed(self, failure: Failure) -> None:
+        failure.cause.seen = True  # the copy has it
+        self._incoming.fail(failure.cause.error(failure.op))
+
+    def settled(self, ok: bool) -> None:
+        """The copy has its completion, or the target is lost, whose process may read on until it is reaped."""
+        if ok:
+            self._over()
+        else:
+            self._target.actor.fleet.when_reaped(self._over)
+
+    def _over(self) -> None:
+        on_loop(self._source.port, lambda: self._loan.over(None))

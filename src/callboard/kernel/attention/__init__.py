@@ -1,0 +1,39 @@
+"""Attention: what can be asked of ``dev.attention``.
+
+Forward with log-sum-exp, gradients, merging of partial results, and keys and values in pages::
+
+    import numpy as np, callboard as cb
+
+    with cb.sync.device("auto") as gpu:
+        q, k, v = (gpu.put(np.random.rand(2, 128, 8, 64).astype("f4")) for _ in range(3))
+        out, lse = gpu.attention.forward(q, k, v, causal=True)
+        print(out.shape, lse.shape)
+"""
+
+from callboard.kernel.attention.actor import FlashAttnActor
+from callboard.kernel.attention.backward import (
+    AttentionBiasGradients,
+    AttentionGradients,
+    Backward,
+    BackwardBias,
+)
+from callboard.kernel.attention.forward import AttentionResult, Forward
+from callboard.kernel.attention.merging import Merge
+from callboard.kernel.attention.paged import KvPages, PageAppend, PageCopy, PagedForward
+from callboard.kernel.attention.scores import AttentionParams
+
+__all__ = [
+    "AttentionBiasGradients",
+    "AttentionGradients",
+    "AttentionParams",
+    "AttentionResult",
+    "Backward",
+    "BackwardBias",
+    "FlashAttnActor",
+    "Forward",
+    "KvPages",
+    "Merge",
+    "PageAppend",
+    "PageCopy",
+    "PagedForward",
+]

@@ -1,0 +1,7 @@
+"""``FlashAttnActor``: who serves the messages of this package."""
+
+__all__ = ["FlashAttnActor"]
+
+
+class FlashAttnActor:
+    """Serves attention, its gradients and paged caches of keys and values (:mod:`callboard.kernel.attention`)."""

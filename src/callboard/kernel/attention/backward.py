@@ -1,0 +1,125 @@
+"""The gradients of attention."""
+
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
+
+from callboard.core.dtype import DType
+from callboard.core.layout import layout_of
+from callboard.core.mode import Mode
+from callboard.core.op import Outputs
+from callboard.core.operand import In, Operand, Out
+from callboard.core.ref import GpuRef
+from callboard.kernel.attention.forward import lse_layout
+from callboard.kernel.attention.problem import FLOATS, lse_dtype, tensor_of
+from callboard.kernel.attention.scores import Problem, Scores
+from callboard.kernel.blas.checks import refuse
+
+__all__ = ["AttentionBiasGradients", "AttentionGradients", "Backward", "BackwardBias", "Gradient"]
+
+R_co = TypeVar("R_co", covariant=True)
+
+
+class AttentionGradients(NamedTuple, Generic[Mode]):
+    """Gradients, each of the shape and dtype of its operand; ``dsink`` is None where there is no sink."""
+
+    dq: GpuRef[Mode]
+    dk: GpuRef[Mode]
+    dv: GpuRef[Mode]
+    dsink: GpuRef[Mode] | None = None
+
+
+class AttentionBiasGradients(NamedTuple, Generic[Mode]):
+    """Gradients, each of the shape and dtype of its operand; ``dsink`` is None where there is no sink."""
+
+    dq: GpuRef[Mode]
+    dk: GpuRef[Mode]
+    dv: GpuRef[Mode]
+    dbias: GpuRef[Mode]
+    dsink: GpuRef[Mode] | None = None
+
+
+class Gradient(Scores[R_co]):
+    """What both messages share; not sent itself. ``Backward`` explains the fields."""
+
+    dout: In
+    q: In
+    k: In
+    v: In
+    out: In
+    lse: In
+    dq: Out | None = None
+    dk: Out | None = None
+    dv: Out | None = None
+    dsink: Out | None = None
+    deterministic: bool = False
+
+    def problem(self) -> Problem:
+        """Extents and settings, checked; raises as :meth:`infer`."""
+        problem = self.problem_of(self.q, self.k, self.v)
+        want = layout_of(problem.dtype, (*self.q.shape[:-1], problem.dim_v))
+        for name, x in (("out", self.out), ("dout", self.dout)):
+            tensor_of(self, name, x.layout, self.layout)
+            if x.dtype is not want.dtype or x.shape != want.shape:
+                raise refuse(self, f"{name} is {x.layout!r}, expected {want!r}, as attention.forward gives it")
+        lse = lse_layout(self, problem, self.q.shape)
+        if self.lse.dtype is not lse.dtype or self.lse.shape != lse.shape:
+            raise refuse(self, f"lse is {self.lse.layout!r}, expected {lse!r}, as attention.forward gives it")
+        for name in ("dq", "dk", "dv"):
+            given: Operand | None = getattr(self, name)
+            if given is not None:
+                tensor_of(self, name, given.layout, self.layout)
+        return problem
+
+    def infer(self) -> Outputs:
+        problem = self.problem()
+        made = {f"d{name}": layout_of(x.dtype, x.shape) for name, x in (("q", self.q), ("k", self.k), ("v", self.v))}
+        if self.sink is not None:
+            made["dsink"] = layout_of(lse_dtype(problem.dtype), (problem.heads,))
+        return made
+
+
+class Backward(Gradient[AttentionGradients], tag="attention.backward"):
+    """The gradients of ``attention.forward`` in ``q``, ``k``, ``v`` and ``sink`` (``FlashAttnMsg.Backward``).
+
+    Args:
+        dout: Gradient of ``out``; its shape and dtype.
+        q, k, v: As for :class:`~callboard.kernel.attention.Forward`.
+        out, lse: What it gave for them. Gradients that reach ``lse`` itself are not taken.
+        dq, dk, dv: Shape and dtype of ``q``, ``k`` and ``v``; new row-major arrays when None. Heads of queries that
+            share one of keys are summed.
+        dsink: ``[heads]``, dtype of ``lse``; made where ``sink`` is given.
+        deterministic: Sums are taken in a fixed order, so that equal calls give equal bits; slower where cuDNN serves
+            it. The CPU and our own kernels always do.
+
+    All other fields are those of ``attention.forward`` and must have its values, the names of the dropout's numbers
+    too. Scores are computed again from ``q``, ``k`` and ``lse`` (Dao, arXiv:2307.08691).
+    """
+
+    dtypes: ClassVar[tuple[DType, ...] | None] = FLOATS
+    returns: ClassVar[tuple[str, ...]] = ("dq", "dk", "dv", "dsink")
+    results: ClassVar[type[Any] | None] = AttentionGradients
+
+
+class BackwardBias(Gradient[AttentionBiasGradients], tag="attention.backward_bias"):
+    """The same, and the gradient of the bias.
+
+    Args:
+        bias: As for :class:`~callboard.kernel.attention.Forward`.
+        dbias: Shape and dtype of ``bias``, without gaps; a new array when None. Summed over the axes along which the
+            bias is repeated.
+
+    All other fields are those of :class:`~callboard.kernel.attention.Backward`.
+    """
+
+    dtypes: ClassVar[tuple[DType, ...] | None] = FLOATS
+    returns: ClassVar[tuple[str, ...]] = ("dq", "dk", "dv", "dbias", "dsink")
+    results: ClassVar[type[Any] | None] = AttentionBiasGradients
+
+    bias: In
+    dbias: Out | None = None
+
+    def infer(self) -> Outputs:
+        made = dict(super().infer())
+        layout = layout_of(self.bias.dtype, self.bias.shape)
+        if self.dbias is not None and self.dbias.layout != layout:
+            raise refuse(self, f"dbias is {self.dbias.layout!r}, expected {layout!r} without gaps")
+        return made | {"dbias": layout}

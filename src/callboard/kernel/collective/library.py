@@ -1,0 +1,154 @@
+"""``CollectiveLibrary``: base of the backends' libraries of collectives: the worlds that a device belongs to."""
+
+import abc
+from typing import Any
+
+from callboard.core.backend import AccelStream, Status
+from callboard.core.errors import LibraryError, WorldLost
+from callboard.core.library import Library, launches
+from callboard.kernel.collective.messages import Join, Leave, Look, Offer
+
+__all__ = ["JOINING", "READY", "CollectiveLibrary", "Member"]
+
+JOINING, READY = "joining", "ready"
+
+
+class Member(abc.ABC):
+    """This device as a rank of one world.
+
+    Attributes:
+        world, rank, size: Of it.
+        lost: Why it has ended here; None while it has not. Set once, before the backend lets go of anything.
+        called: Number of the last call that was enqueued.
+    """
+
+    def __init__(self, world: int, rank: int, size: int) -> None:
+        self.world = world
+        self.rank = rank
+        self.size = size
+        self.lost: WorldLost | None = None
+        self.called = 0
+
+    @abc.abstractmethod
+    def offer(self) -> bytes:
+        """What the other ranks need to reach this one."""
+
+    @abc.abstractmethod
+    def join(self, offers: tuple[bytes, ...], timeout: float) -> None:
+        """Begin to connect; does not wait for the others."""
+
+    @abc.abstractmethod
+    def state(self) -> str:
+        """:data:`JOINING`, :data:`READY`, or why it is neither."""
+
+    @abc.abstractmethod
+    def leave(self) -> None:
+        """End it, now that :attr:`lost` is set: what runs ends soon, in failure. Does not wait for that."""
+
+    def end(self, error: WorldLost) -> None:
+        """End it for a reason; nothing if it has ended."""
+        if self.lost is None:
+            self.lost = error
+            self.leave()
+
+    def begin(self, call: int, after: int) -> None:
+        """Count a call that is about to be enqueued.
+
+        Raises:
+            WorldLost: The world has ended here, or a call before this one was not enqueued: the ranks would not run the
+                same ones.
+        """
+        if self.lost is None and after != self.called:
+            why = f"call {call} came behind call {self.called}, not {after}, which was refused"
+            self.end(WorldLost(f"rank {self.rank}: {why}", self.rank))
+        self.check()
+        self.called = call
+
+    def check(self) -> None:
+        """See that it has not ended.
+
+        Raises:
+            WorldLost: Another one each time, for each op.
+        """
+        lost = self.lost
+        if lost is not None:
+            raise WorldLost(str(lost), lost.rank, lost.formation)
+
+
+class CollectiveLibrary(Library):
+    """Keeps a :class:`Member` for each world. Subclasses make them, and run the parts."""
+
+    name = "collective"
+
+    def __init__(self, device: Any, stream: AccelStream) -> None:
+        super().__init__(device, stream)
+        self._members: dict[int, Member] = {}
+
+    @abc.abstractmethod
+    def member(self, world: int, rank: int, size: int) -> Member:
+        """A new member.
+
+        Raises:
+            BackendUnavailable: Something that it needs is missing.
+        """
+
+    def find(self, world: int) -> Member:
+        """The member of a world.
+
+        Raises:
+            WorldLost: This context has none: it is younger than the world, or has left it.
+        """
+        member = self._members.get(world)
+        if member is None:
+            raise WorldLost(f"this context is no rank of world {world}: it has left, or is younger than the world")
+        return member
+
+    @launches(Offer, captures=False)
+    def offer(self, stream: AccelStream, plan: Offer, world: int) -> "Told":
+        if world in self._members:
+            raise LibraryError(f"world {world} has been offered", self.name)
+        member = self.member(world, plan.rank, plan.size)
+        told = member.offer()
+        self._members[world] = member
+        return Told(told)
+
+    @launches(Join, captures=False)
+    def join(self, stream: AccelStream, plan: Join, world: int) -> "Told":
+        member = self.find(world)
+        if len(plan.offers) != member.size:
+            raise LibraryError(
+                f"world {world} has {member.size} ranks; {len(plan.offers)} offers were given", self.name
+            )
+        member.join(plan.offers, plan.timeout)
+        return Told(member.state())
+
+    @launches(Look, captures=False)
+    def look(self, stream: AccelStream, plan: Look, world: int) -> "Told":
+        return Told(self.find(world).state())
+
+    @launches(Leave, captures=False)
+    def leave(self, stream: AccelStream, plan: Leave, world: int) -> "Told":
+        member = self._members.pop(world, None)
+        if member is not None:
+            member.end(WorldLost(plan.reason or "the world was closed", plan.lost, plan.formation))
+        return Told(member is not None)
+
+    def close(self) -> None:
+        for member in self._members.values():
+            member.end(WorldLost(f"rank {member.rank}: its context ends", member.rank))
+        self._members.clear()
+
+
+class Told(Status):
+    """An answer that is known at the launch."""
+
+    __slots__ = ("_value",)
+
+    def __init__(self, value: Any) -> None:
+        self._value = value
+
+    def check(self, outcome: bytes) -> None:
+        pass
+
+    def answer(self) -> Any:
+        return self._value

@@ -1,0 +1,149 @@
+"""``RnnParams``: what a recurrent network is, beside its weights."""
+
+from typing import Any, Literal, NamedTuple, get_type_hints
+
+import msgspec
+
+from callboard.core.errors import ShapeError
+from callboard.core.settings import converted
+
+__all__ = ["RnnDirection", "RnnMode", "RnnParams", "WeightSlot"]
+
+RnnMode = Literal["rnn_relu", "rnn_tanh", "lstm", "gru"]
+"""The cell. LSTM and GRU are those of cuDNN and PyTorch: a GRU applies its reset gate behind the recurrent product."""
+RnnDirection = Literal["unidirectional", "bidirectional"]
+
+GATES = {"rnn_relu": 1, "rnn_tanh": 1, "lstm": 4, "gru": 3}
+
+
+class WeightSlot(NamedTuple):
+    """Where a weight lies among the packed ones.
+
+    Attributes:
+        name: PyTorch's, ``"weight_ih_l0"``.
+        layer, reverse: Of which layer, and of its second direction.
+        shape: ``[rows, columns]``, or ``[rows]`` of a bias.
+        start: Position of its first element.
+    """
+
+    name: str
+    layer: int
+    reverse: bool
+    shape: tuple[int, ...]
+    start: int
+
+    @property
+    def kind(self) -> str:
+        """``"weight_ih"``, ``"weight_hh"``, ``"weight_hr"``, ``"bias_ih"`` or ``"bias_hh"``."""
+        return self.name.partition("_l")[0]
+
+    @property
+    def size(self) -> int:
+        """Elements."""
+        rows, *columns = self.shape
+        return rows * (columns[0] if columns else 1)
+
+
+class RnnParams(msgspec.Struct, frozen=True, array_like=True, cache_hash=True):
+    """A recurrent network (``RnnParams``): layers of cells, each of which reads the output of the one below.
+
+    Extents of batch and time are those of the arrays that an op is given.
+
+    Attributes:
+        mode: The cell.
+        input_size: Numbers at each step of a sequence.
+        hidden_size: Of a cell's state.
+        num_layers: At least 1.
+        direction: ``"bidirectional"``: a second network reads each sequence from its end, layer by layer; the outputs
+            of both stand side by side.
+        proj_size: LSTM only: the output of a cell is multiplied by a matrix of so many rows, fewer than ``hidden_size``
+            (Sak et al., "Long short-term memory recurrent neural network architectures for large scale acoustic
+            modeling", 2014). 0: it is not.
+        bias: Two vectors a cell, of the input and of the state, as in PyTorch.
+
+    Raises:
+        TypeError: When it is made: a field is of the wrong type, or a word that is not known.
+        ShapeError: A size is not positive, or there is no such projection.
+    """
+
+    mode: RnnMode
+    input_size: int
+    hidden_size: int
+    num_layers: int = 1
+    direction: RnnDirection = "unidirectional"
+    proj_size: int = 0
+    bias: bool = True
+
+    def __post_init__(self) -> None:
+        for name, hint in _HINTS.items():
+            value = getattr(self, name)
+            try:
+                fixed = converted(name, value, hint)
+            except TypeError as e:
+                raise TypeError(f"RnnParams: {e}") from None
+            if fixed is not value:
+                msgspec.structs.force_setattr(self, name, fixed)
+        for name in ("input_size", "hidden_size", "num_layers"):
+            if not 1 <= getattr(self, name) < 2**31:
+                raise ShapeError(f"RnnParams: {name} is {getattr(self, name)}; it must be positive, and below 2**31")
+        if self.proj_size and self.mode != "lstm":
+            raise ShapeError(f"RnnParams: proj_size is {self.proj_size}; only an LSTM has projections, not {self.mode}")
+        if not 0 <= self.proj_size < self.hidden_size:
+            raise ShapeError(
+                f"RnnParams: proj_size is {self.proj_size}; it must be less than hidden_size, {self.hidden_size} "
+                "(0: no projection)"
+            )
+
+    @property
+    def gates(self) -> int:
+        """Row blocks of a weight matrix: 4 of an LSTM (i, f, g, o), 3 of a GRU (r, z, n), else 1."""
+        return GATES[self.mode]
+
+    @property
+    def directions(self) -> int:
+        """1 or 2."""
+        return 2 if self.direction == "bidirectional" else 1
+
+    @property
+    def state_size(self) -> int:
+        """Numbers of a cell's output: ``proj_size`` where there is one, else ``hidden_size``."""
+        return self.proj_size or self.hidden_size
+
+    @property
+    def output_size(self) -> int:
+        """Numbers at each step of the result: of all directions."""
+        return self.state_size * self.directions
+
+    @property
+    def weight_size(self) -> int:
+        """Elements of the packed weights."""
+        last = self.slots()[-1]
+        return last.start + last.size
+
+    def slots(self) -> tuple[WeightSlot, ...]:
+        """Every weight in the order in which they are packed: the matrices of all layers, then the biases."""
+        found = _SLOTS.get(self)
+        if found is None:
+            found = _SLOTS[self] = tuple(_slots(self))
+        return found
+
+
+_HINTS: dict[str, Any] = get_type_hints(RnnParams)
+_SLOTS: dict[RnnParams, tuple[WeightSlot, ...]] = {}
+
+
+def _slots(params: RnnParams) -> list[WeightSlot]:
+    rows, state, found, start = params.gates * params.hidden_size, params.state_size, list[WeightSlot](), 0
+    for biases in (False, True) if params.bias else (False,):
+        for layer in range(params.num_layers):
+            width = params.output_size if layer else params.input_size
+            matrices = {"weight_ih": (rows, width), "weight_hh": (rows, state)}
+            if params.proj_size:
+                matrices["weight_hr"] = (params.proj_size, params.hidden_size)
+            shapes: dict[str, tuple[int, ...]] = {"bias_ih": (rows,), "bias_hh": (rows,)} if biases else {**matrices}
+            for reverse in (False, True)[: params.directions]:
+                for name, shape in shapes.items():
+                    named = f"{name}_l{layer}{'_reverse' if reverse else ''}"
+                    found.append(WeightSlot(named, layer, reverse, shape, start))
+                    start += found[-1].size
+    return found

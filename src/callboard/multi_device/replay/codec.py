@@ -1,0 +1,220 @@
+"""Messages and values as bytes: MessagePack, with arrays, references, errors and complex numbers as extensions.
+
+Nothing is pickled, and no module is imported for what a journal names: its classes are those of the actors' handlers,
+those that the caller names, and those of modules that are loaded.
+"""
+
+import hashlib
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, get_origin
+
+import msgspec
+import numpy as np
+
+from callboard.actors.refs import ActorRef
+from callboard.core.dtype import as_dtype
+from callboard.core.ref import GpuRef, GpuToken
+from callboard.multi_device.replay.errors import NotRecordable
+
+__all__ = ["Codec", "name_of"]
+
+ARRAY, SCALAR, TOO_LARGE, COMPLEX, ACTOR, ERROR, REF = range(1, 8)
+FULL_VALUE = 512
+"""Bytes of an output that are kept as they are; of longer ones the digest."""
+
+_pack = msgspec.msgpack.encode
+_unpack = msgspec.msgpack.decode
+
+
+class Codec:
+    """Encodes and decodes.
+
+    Args:
+        types: Classes by ``module:qualname``, before all others: those of functions, or under a new name.
+        max_array_bytes: Arrays above that are recorded by their digest only, and cannot be replayed.
+        resolve_ref: Makes a live ref of the token of a recorded one; its contents are not recorded.
+        resolve_actor: Makes a reference to an actor of its path.
+        redact: Called with each message and output; returns what is recorded in its place.
+    """
+
+    def __init__(
+        self,
+        types: Mapping[str, type] | None = None,
+        max_array_bytes: int = 64 << 20,
+        resolve_ref: Callable[[GpuToken], GpuRef] | None = None,
+        resolve_actor: Callable[[str], ActorRef[Any] | None] | None = None,
+        redact: Callable[[Any], Any] | None = None,
+    ) -> None:
+        self.types = dict(types or {})
+        self._resolve_actor = resolve_actor
+        self._redact = redact
+        self._resolve_ref = resolve_ref
+        self._max_array_bytes = max_array_bytes
+        self._encode = msgspec.msgpack.Encoder(enc_hook=self._to_wire).encode
+        self._decoders: dict[Any, Callable[[bytes], Any]] = {}
+
+    # -- to bytes ------------------------------------------------------------------------------------------------------
+
+    def encode(self, value: Any) -> bytes:
+        """The value as bytes.
+
+        Raises:
+            NotRecordable: It holds something that has no form on the wire; the text names its class.
+        """
+        try:
+            return self._encode(value if self._redact is None else self._redact(value))
+        except (TypeError, ValueError, OverflowError, RecursionError) as e:
+            raise NotRecordable(f"{type(value).__qualname__} cannot be recorded: {e}") from e
+
+    def output(self, value: Any) -> tuple[str, bytes]:
+        """Class and fingerprint of an output: its bytes, or of a long one a digest; empty if it has none."""
+        cls = type(value)
+        try:
+            data = self._encode(value if self._redact is None else self._redact(value))
+        except (TypeError, ValueError, OverflowError, RecursionError):
+            return name_of(cls), b""
+        if len(data) > FULL_VALUE:
+            data = b"\xc1" + hashlib.blake2b(data, digest_size=16).digest()  # 0xc1 begins no MessagePack value
+        return name_of(cls), data
+
+    def _to_wire(self, value: Any) -> Any:
+        if isinstance(value, np.ndarray):
+            return self._array(ARRAY, value)
+        if isinstance(value, np.generic):
+            plain = value.item()
+            same = isinstance(plain, bool | int | float | str | bytes)
+            return plain if same else self._array(SCALAR, np.asarray(value))
+        if isinstance(value, complex):
+            return msgspec.msgpack.Ext(COMPLEX, _pack((value.real, value.imag)))
+        if isinstance(value, ActorRef):
+            return msgspec.msgpack.Ext(ACTOR, value.path.encode())
+        if isinstance(value, BaseException):
+            return msgspec.msgpack.Ext(ERROR, _pack((name_of(type(value)), str(value))))
+        if isinstance(value, GpuRef):
+            return msgspec.msgpack.Ext(REF, _pack(value.token()))
+        raise NotImplementedError(f"a {name_of(type(value))} has no form in a journal; send its data instead")
+
+    def _array(self, code: int, array: np.ndarray[Any, Any]) -> msgspec.msgpack.Ext:
+        if array.dtype.hasobject:
+            raise NotImplementedError(f"an array of {array.dtype} has no form in a journal")
+        dtype = array.dtype.str if array.dtype.kind != "V" or array.dtype.names else array.dtype.name
+        data = np.ascontiguousarray(array).view(np.uint8).reshape(-1) if array.size else np.empty(0, np.uint8)
+        if array.nbytes > self._max_array_bytes:
+            digest = hashlib.blake2b(data.data, digest_size=16).digest()
+            return msgspec.msgpack.Ext(TOO_LARGE, _pack((dtype, array.shape, digest)))
+        return msgspec.msgpack.Ext(code, _pack((dtype, array.shape, data.data)))
+
+    # -- from bytes ----------------------------------------------------------------------------------------------------
+
+    def decode(self, name: str, data: bytes, known: Iterable[type] = ()) -> Any:
+        """The value of the class ``name`` that these bytes are.
+
+        Args:
+            name: ``module:qualname``.
+            data: As :meth:`encode` gave them.
+            known: Classes to look among first.
+
+        Raises:
+            NotRecordable: There is no such class, or the bytes are none of its values.
+        """
+        return self.decode_as(self._class(name, known), data)
+
+    def decode_as(self, cls: Any, data: bytes) -> Any:
+        """The same for a class at hand; ``Any`` for the plain form."""
+        decoder = self._decoders.get(cls)
+        if decoder is None:
+            try:
+                made = msgspec.msgpack.Decoder(cls, dec_hook=_checked, ext_hook=self._from_wire)
+            except (TypeError, NameError) as e:  # a field's class that cannot be looked up, or none that is known
+                raise NotRecordable(f"{cls!r} cannot be decoded: {e}; declare it at the top of a module") from e
+            decoder = self._decoders[cls] = made.decode
+        try:
+            return decoder(data)
+        except msgspec.MsgspecError as e:
+            raise NotRecordable(f"the recorded value is no {getattr(cls, '__qualname__', cls)}: {e}") from e
+
+    def show(self, name: str, data: bytes) -> str:
+        """An output for people."""
+        if not data:
+            return f"a {name}"
+        if data[:1] == b"\xc1":
+            return f"a {name} (digest {data[1:9].hex()})"
+        try:
+            return f"{_unpack(data, ext_hook=self._shown)!r} ({name.rpartition(':')[2]})"
+        except msgspec.MsgspecError:
+            return f"a {name}"
+
+    def _class(self, name: str, known: Iterable[type]) -> Any:
+        found = self.types.get(name)
+        if found is None:
+            found = next((cls for cls in known if name_of(cls) == name), None)
+        if found is None:
+            module, _, path = name.partition(":")
+            place: Any = sys.modules.get(module)
+            for part in path.split("."):
+                place = getattr(place, part, None)
+            found = place if isinstance(place, type) else None
+        if found is None:
+            raise NotRecordable(f"the journal names the class {name}, which is not loaded: pass types={{{name!r}: …}}")
+        return found
+
+    def _from_wire(self, code: int, data: memoryview) -> Any:
+        if code in (ARRAY, SCALAR):
+            dtype, shape, content = _unpack(data)
+            found = np.frombuffer(content, _dtype(dtype)).reshape(shape)
+            return found.copy() if code == ARRAY else found[()]
+        if code == COMPLEX:
+            return complex(*_unpack(data))
+        if code == ACTOR:
+            path = bytes(data).decode()
+            ref = None if self._resolve_actor is None else self._resolve_actor(path)
+            if ref is None:
+                raise NotRecordable(f"a message holds a reference to {path}, and the replay has no such actor")
+            return ref
+        if code == ERROR:
+            return self._error(*_unpack(data))
+        if code == REF:
+            token = _unpack(data, type=GpuToken)
+            if self._resolve_ref is None:
+                raise NotRecordable(f"a message holds a GpuRef of {token.device}: pass resolve_ref to make a live one")
+            return self._resolve_ref(token)
+        if code == TOO_LARGE:
+            dtype, shape, _ = _unpack(data)
+            raise NotRecordable(f"an array of {shape}, {dtype}, was above max_array_bytes: its digest is recorded only")
+        raise NotRecordable(f"the journal holds an extension {code} that this version does not know")
+
+    def _shown(self, code: int, data: memoryview) -> Any:
+        if code == ARRAY:
+            dtype, shape, content = _unpack(data)
+            return np.frombuffer(content, _dtype(dtype)).reshape(shape)
+        if code == ERROR:
+            name, text = _unpack(data)
+            return f"{name.rpartition(':')[2]}: {text}"
+        return bytes(data) if code == ACTOR else f"<{code}>"
+
+    def _error(self, name: str, text: str) -> BaseException:
+        try:
+            cls = self._class(name, ())
+            made = cls(text)
+        except Exception:  # of any class: an error's constructor is the user's
+            return RuntimeError(f"{name}: {text}")
+        return made if isinstance(made, BaseException) else RuntimeError(f"{name}: {text}")
+
+
+def name_of(cls: type) -> str:
+    """``module:qualname`` of a class."""
+    return f"{cls.__module__}:{cls.__qualname__}"
+
+
+def _dtype(name: str) -> np.dtype[Any]:
+    return np.dtype(name) if name[:1] in "<>|=" else as_dtype(name).np
+
+
+def _checked(expected: Any, value: Any) -> Any:
+    cls = get_origin(expected) or expected
+    if isinstance(cls, type) and isinstance(value, cls):
+        return value
+    if cls in (np.float16, np.float32, np.float64) or (isinstance(cls, type) and issubclass(cls, np.generic)):
+        return cls(value)
+    raise NotImplementedError(f"no {expected} can be made of a {type(value).__qualname__}")

@@ -1,0 +1,131 @@
+"""The entries of a journal: inputs, which a replay gives again, and outputs, which it compares."""
+
+import platform
+import time
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from callboard.actors.recording import InputKind
+
+__all__ = ["VERSION", "Entry", "Gap", "Input", "Output", "Recalled", "Run", "Snapshot", "decode", "encode"]
+
+VERSION = 1
+"""Of the entries' layout; a journal of a later one is refused."""
+
+
+class _Entry(msgspec.Struct, array_like=True, frozen=True, tag_field="entry"):
+    """Fields are appended with a default, so that old journals stay readable."""
+
+
+class Run(_Entry, frozen=True, tag=0):
+    """A harness began to record.
+
+    Attributes:
+        version: Of the layout of entries.
+        environment: Versions of what computes: Python, NumPy, the machine.
+        started: Unix time.
+    """
+
+    version: int
+    environment: dict[str, str]
+    started: float
+
+
+class Input(_Entry, frozen=True, tag=1):
+    """A message is about to be handled, or a batch to be computed.
+
+    Attributes:
+        actor: Path of the actor; ``batches/<name>`` of a batch function.
+        number: Which input of that actor it is, from 1, over its restarts.
+        kind: How it came.
+        type: ``module:qualname`` of the message's class.
+        message: The message, encoded.
+        time: Of the system's clock.
+        detail: Which timer it was of, for ``timer``.
+    """
+
+    actor: str
+    number: int
+    kind: InputKind | str
+    type: str
+    message: bytes
+    time: float
+    detail: int = 0
+
+
+class Output(_Entry, frozen=True, tag=2):
+    """What a handler did: replied, failed, or sent a message.
+
+    Attributes:
+        actor: Path of the actor.
+        number: The input that it belongs to; 0 before the first.
+        kind: ``reply``, ``error``, ``sent`` or ``refused`` (the message just sent found a full mailbox).
+        to: Path of the target, of a message.
+        type: Class of the value, error or message.
+        value: Its encoding, or where that is long its digest.
+        time: Of the system's clock.
+    """
+
+    actor: str
+    number: int
+    kind: str
+    to: str
+    type: str
+    value: bytes
+    time: float
+
+
+class Recalled(_Entry, frozen=True, tag=3):
+    """A value from outside: a seed, the time, a choice, an answer.
+
+    Attributes:
+        actor: Path of the actor that asked for it, "" for the application.
+        name: What it is.
+        value: Encoded.
+    """
+
+    actor: str
+    name: str
+    value: bytes
+
+
+class Snapshot(_Entry, frozen=True, tag=4):
+    """The state of an actor before its next input.
+
+    Attributes:
+        number: Inputs that it had handled.
+        type: Class of the state.
+        value: Encoded state.
+    """
+
+    actor: str
+    number: int
+    type: str
+    value: bytes
+
+
+class Gap(_Entry, frozen=True, tag=5):
+    """Records that are missing here, because the journal could not be written.
+
+    Attributes:
+        lost: How many.
+        reason: The journal's error.
+    """
+
+    lost: int
+    reason: str
+
+
+Entry = Run | Input | Output | Recalled | Snapshot | Gap
+
+encode: Callable[[Any], bytes] = msgspec.msgpack.Encoder().encode
+decode: Callable[[bytes], Entry] = msgspec.msgpack.Decoder(Entry).decode
+
+
+def this_run() -> Run:
+    """The entry that a recording begins with."""
+    versions = {"python": platform.python_version(), "numpy": np.__version__, "machine": platform.machine()}
+    return Run(VERSION, versions, time.time())

@@ -1,0 +1,456 @@
+"""``ReplayHarness``: records what an application cannot repeat by itself, and repeats it."""
+
+import asyncio
+import fnmatch
+import functools
+import secrets
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from enum import StrEnum
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, cast
+
+import numpy as np
+
+from callboard.actors.clock import Clock, LoopClock
+from callboard.actors.recording import Tap, tap_of_actor
+from callboard.actors.refs import ActorRef
+from callboard.core.ref import GpuRef, GpuToken
+from callboard.multi_device.placement.hints import Candidate, PlacementHints
+from callboard.multi_device.placement.policies import Chooser, PlacementPolicy, chooser_of
+from callboard.multi_device.replay.codec import Codec
+from callboard.multi_device.replay.driver import BATCHES, Build, Replay
+from callboard.multi_device.replay.entries import VERSION, Entry, Recalled, Run, decode, encode, this_run
+from callboard.multi_device.replay.errors import JournalCorrupt, JournalFailed
+from callboard.multi_device.replay.journals.memory import MemoryJournal
+from callboard.multi_device.replay.journals.protocol import Journal
+from callboard.multi_device.replay.recorder import Pen, RecordingTap
+from callboard.multi_device.replay.report import ReplayReport
+from callboard.multi_device.replay.stage import Script
+from callboard.multi_device.replay.writer import JournalStats, JournalWriter, OnFailure
+
+if TYPE_CHECKING:
+    from callboard.actors._runtime.cell import Cell
+    from callboard.actors.props import Props
+
+__all__ = ["ReplayHarness", "ReplayMode"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+PAGE = 65536
+OURS = "callboard."
+
+
+class ReplayMode(StrEnum):
+    """What a harness does. Members equal their texts."""
+
+    OFF = "off"
+    """Nothing: recorded functions are called, and that is all."""
+    RECORD = "record"
+    """It records."""
+    REPLAY = "replay"
+    """What the application recalls is what was recorded."""
+
+
+class ReplayHarness:
+    """Records the inputs of actors and batch functions to a journal, and replays them.
+
+    ::
+
+        harness = cb.ReplayHarness.with_journal("record", cb.FileJournal("journal"), "shop")
+        async with harness, cb.System("shop", recorder=harness) as system:
+            ...
+
+
+        async def build(system: cb.ActorSystem) -> None:
+            system.actor_of(cb.Props(Counter), "counter")
+
+
+        report = await harness.verify(build)
+
+    Recorded by themselves: each message that an actor handles, in the order of its mailbox, with those of its timers and
+    of what it watches; what the handler replied, raised and sent. What else an actor takes from outside has to come through
+    the harness: :meth:`recall`, :meth:`seed`, :meth:`rng`, :meth:`now`, :meth:`chooser`, :meth:`batches`.
+
+    Args:
+        mode: A :class:`ReplayMode`.
+        journal: Where to; in memory by default.
+        persistence_id: Which sequence of records in it.
+        actors: Patterns of paths (as in file names): which actors are recorded. None: all but callboard's own.
+        on_failure: When the journal fails: ``"fail"`` refuses each message that would have been recorded with
+            :class:`JournalFailed`, ``"degrade"`` goes on without recording, counts what is lost and says so in the log and
+            to ``told``, and records again when the journal works. A message that cannot be recorded is refused with
+            :class:`NotRecordable`, or recorded by its class only.
+        told: Called with the failure of the journal, and with None at its end; on a thread of the harness.
+        snapshot_every: Record ``actor.snapshot()`` before each so many inputs, of actors that have that method. It
+            returns plain data or a Struct, for ``restore(state)``.
+        redact: Called with each message and output; returns what is recorded in its place.
+        types: Classes by ``module:qualname``, for a replay: those that were renamed, or are made in functions.
+        resolve_ref: Makes a live ref of the token of a recorded one; arrays on devices are not recorded.
+        max_array_bytes: Host arrays above that are recorded by their digest only.
+        linger: Seconds to gather records for one write.
+        max_pending: Records that wait to be written at most; beyond that callers are held, and after 2 s the journal has
+            failed.
+        retry: Seconds between attempts to use a failed journal again, with ``degrade``.
+        clock: Tells the time, for :meth:`now`.
+    """
+
+    def __init__(
+        self,
+        mode: ReplayMode | str = ReplayMode.RECORD,
+        journal: Journal | None = None,
+        persistence_id: str = "callboard",
+        *,
+        actors: Sequence[str] | None = None,
+        on_failure: OnFailure = "fail",
+        told: Callable[[JournalFailed | None], object] | None = None,
+        snapshot_every: int | None = None,
+        redact: Callable[[Any], Any] | None = None,
+        types: Mapping[str, type] | None = None,
+        resolve_ref: Callable[[GpuToken], GpuRef] | None = None,
+        max_array_bytes: int = 64 << 20,
+        linger: float = 0.002,
+        max_pending: int = 1 << 18,
+        retry: float = 1.0,
+        clock: Clock | None = None,
+    ) -> None:
+        self.mode = ReplayMode(mode)
+        if snapshot_every is not None and snapshot_every < 1:
+            raise ValueError(f"snapshot_every is {snapshot_every}; it is at least 1, or None")
+        self._journal = MemoryJournal() if journal is None else journal
+        self._clock = LoopClock() if clock is None else clock
+        self._patterns = None if actors is None else list(actors)
+        self._strict = on_failure == "fail"
+        self._every = snapshot_every
+        self._make_codec = functools.partial(
+            Codec, types=types, max_array_bytes=max_array_bytes, resolve_ref=resolve_ref, redact=redact
+        )
+        self._writer = JournalWriter(
+            self._journal,
+            persistence_id,
+            on_failure=on_failure,
+            linger=linger,
+            max_pending=max_pending,
+            retry=retry,
+            told=told,
+        )
+        self._codec = self._make_codec()
+        self._pen = Pen(self._writer, self._codec, self._clock, self._strict)
+        self._script = Script(self._codec, lambda: None)
+        self._numbers: dict[str, int] = {}
+        self._open = False
+
+    @classmethod
+    def with_journal(
+        cls, mode: ReplayMode | str, journal: Journal, persistence_id: str = "callboard", **options: Any
+    ) -> Self:
+        """A harness over a journal that outlives the process."""
+        return cls(mode, journal, persistence_id, **options)
+
+    # -- life ----------------------------------------------------------------------------------------------------------
+
+    async def start(self) -> Self:
+        """Open the journal; ``async with`` does this.
+
+        Raises:
+            JournalCorrupt, JournalConflict: It is damaged, or another writer has it.
+            Exception: What the journal raises.
+        """
+        if self._open:
+            raise RuntimeError("the harness was started before")
+        await asyncio.to_thread(self._writer.start)
+        self._open = True
+        if self.mode is ReplayMode.RECORD:
+            self._writer.put(encode(this_run()))
+        elif self.mode is ReplayMode.REPLAY:
+            for _, entry in await asyncio.to_thread(self._last_run):
+                if isinstance(entry, Recalled):
+                    self._script.values.setdefault((entry.actor, entry.name), deque()).append(entry.value)
+        return self
+
+    async def stop(self) -> None:
+        """Make durable what is recorded, and close the journal; nothing the second time.
+
+        Raises:
+            JournalFailed: It could not be written, with ``on_failure="fail"``.
+        """
+        if self._open:
+            self._open = False
+            await asyncio.to_thread(self._writer.close)
+
+    async def __aenter__(self) -> Self:
+        return await self.start()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        try:
+            await self.stop()
+        except JournalFailed:
+            if error is None:
+                raise
+
+    async def committed(self, timeout: float | None = 30.0) -> None:
+        """Wait until all that was recorded before is durable.
+
+        Raises:
+            JournalFailed: It could not be written, with ``on_failure="fail"``.
+            TimeoutError
+        """
+        await self._writer.committed(timeout)
+
+    @property
+    def stats(self) -> JournalStats:
+        """Figures of the recording."""
+        return self._writer.stats
+
+    # -- recording -----------------------------------------------------------------------------------------------------
+
+    def attach(self, path: str, props: "Props[Any]", cell: "Cell") -> Tap | None:
+        """Take a new actor of a system that was given this harness as its ``recorder``; for the runtime."""
+        if self.mode is not ReplayMode.RECORD or not self._attaches(path, props, cell):
+            return None
+        if not self._open:
+            raise RuntimeError("the harness is not started: enter it before the system, 'async with harness, system'")
+        return RecordingTap(path, cell, Pen(self._writer, self._codec, cell.port.clock, self._strict), self._every)
+
+    def _attaches(self, path: str, props: "Props[Any]", cell: "Cell") -> bool:
+        if cell.parent is None:
+            return False  # the root of the system
+        if self._patterns is not None:
+            return any(fnmatch.fnmatchcase(path, pattern) for pattern in self._patterns)
+        return not str(getattr(props._factory, "__module__", "")).startswith(OURS)
+
+    # -- what comes from outside ---------------------------------------------------------------------------------------
+
+    def recall(self, name: str, make: Callable[[], T], as_type: Any = Any) -> T:
+        """``make()`` while recording; in a replay what it returned then, without calling it.
+
+        Args:
+            name: What it is; values of one name come back in their order, per actor.
+            make: Returns what msgspec can encode, arrays and complex numbers included.
+            as_type: What to decode it to; plain data by default.
+
+        Raises:
+            NotRecordable, JournalFailed: While recording.
+            ReplayDiverged: In a replay, where it was recorded less often.
+        """
+        tap = tap_of_actor()
+        if tap is not None:
+            found: T = tap.recalled(name, make, as_type)
+            return found
+        if self.mode is ReplayMode.REPLAY:
+            found = self._script.recall("", name, as_type)
+            return found
+        found = make()
+        if self.mode is ReplayMode.RECORD:
+            self._pen.recalled("", name, found)
+        return found
+
+    async def recall_async(self, name: str, make: Callable[[], Awaitable[T]], as_type: Any = Any) -> T:
+        """The same for what has to be awaited, such as an answer from the network. What it raises is not recorded."""
+        tap = tap_of_actor()
+        replays = self.mode is ReplayMode.REPLAY if tap is None else not isinstance(tap, RecordingTap)
+        value: Any = None if replays else await make()
+        return self.recall(name, lambda: value, as_type)
+
+    def seed(self, name: str = "seed") -> int:
+        """A random seed of 63 bits; in a replay the same one."""
+        return self.recall(name, lambda: secrets.randbits(63))
+
+    def rng(self, name: str = "seed") -> np.random.Generator:
+        """A generator of random numbers that gives the same ones in a replay."""
+        return np.random.default_rng(self.seed(name))
+
+    def now(self) -> float:
+        """The time of the clock, in seconds; in a replay that of the recording."""
+        return self.recall("now", self._clock.time)
+
+    def chooser(self, policy: PlacementPolicy | str | Chooser, name: str = "placement") -> Chooser:
+        """A policy for a :class:`.PlacementActor` whose choices are recorded and come back in a replay.
+
+        A device is known by its id and, on another machine, by its place among those that can take the work.
+        """
+        choose = chooser_of(policy)
+
+        def chosen(hints: PlacementHints, able: Sequence[Candidate]) -> Candidate:
+            def choice() -> list[Any]:
+                picked = choose(hints, able)
+                return [picked.id, next(n for n, candidate in enumerate(able) if candidate is picked)]
+
+            wanted, place = self.recall(name, choice)
+            same = next((candidate for candidate in able if candidate.id == wanted), None)
+            return able[min(place, len(able) - 1)] if same is None else same
+
+        return chosen
+
+    def batches(self, function: Callable[[list[Any]], T], name: str) -> Callable[[list[Any]], T]:
+        """A batch function, recorded: which items came together, in which order, and what was made of them.
+
+        For ``DynamicBatchingServer(harness.batches(run, "embed"))``; :meth:`verify` calls the function again with the same
+        batches. Async functions stay async.
+
+        Args:
+            function: Of a list of items.
+            name: For the journal.
+        """
+        if self.mode is not ReplayMode.RECORD:
+            return function
+        path = BATCHES + name
+        pen = self._pen
+
+        def begun(items: list[Any]) -> int:
+            number = self._numbers[name] = self._numbers.get(name, 0) + 1
+            pen.input(path, number, "batch", items, 0)
+            return number
+
+        async def awaited(number: int, value: Awaitable[Any]) -> Any:
+            try:
+                found = await value
+            except Exception as e:  # of any class: it is passed on
+                pen.output(path, number, "error", "", e)
+                raise
+            pen.output(path, number, "reply", "", found)
+            return found
+
+        @functools.wraps(function)
+        def call(items: list[Any]) -> Any:
+            number = begun(items)
+            try:
+                value = function(items)
+            except Exception as e:  # likewise
+                pen.output(path, number, "error", "", e)
+                raise
+            if isinstance(value, Awaitable):
+                return awaited(number, value)
+            pen.output(path, number, "reply", "", value)
+            return value
+
+        if asyncio.iscoroutinefunction(function):
+
+            @functools.wraps(function)
+            async def call_async(items: list[Any]) -> Any:
+                return await call(items)
+
+            return cast("Callable[[list[Any]], T]", call_async)
+        return call
+
+    # -- reading -------------------------------------------------------------------------------------------------------
+
+    def entries(
+        self, first: int = 1, count: int | None = None, *, actor: str | None = None
+    ) -> Iterator[tuple[int, Entry]]:
+        """The entries of the journal with their sequences; :meth:`committed` first, for what was recorded just now.
+
+        Args:
+            first: Sequence to begin with.
+            count: Records to look at; None: all.
+            actor: A pattern of paths: only what belongs to these actors.
+
+        Raises:
+            RuntimeError: The harness is not started.
+            JournalCorrupt: It was written by a later version.
+        """
+        if not self._open:
+            raise RuntimeError("the harness is not started: use 'async with harness'")
+        end = self._journal.last() if count is None else min(self._journal.last(), first + count - 1)
+        while first <= end:
+            page = self._journal.read(first, min(PAGE, end - first + 1))
+            if not page:
+                return
+            for sequence, record in page:
+                entry = decode(record)
+                if isinstance(entry, Run) and entry.version > VERSION:
+                    raise JournalCorrupt(f"the journal has version {entry.version}, and this reads up to {VERSION}")
+                if actor is None or fnmatch.fnmatchcase(getattr(entry, "actor", ""), actor):
+                    yield sequence, entry
+            first = page[-1][0] + 1
+
+    def discard(self, before: int) -> None:
+        """Let the journal forget records below a sequence, such as those before the last snapshots."""
+        self._journal.discard(before)
+
+    def _last_run(self, which: int = -1) -> list[tuple[int, Entry]]:
+        runs: list[list[tuple[int, Entry]]] = []
+        for sequence, entry in self.entries():
+            if isinstance(entry, Run) or not runs:
+                runs.append([])
+            runs[-1].append((sequence, entry))
+        runs = [run for run in runs if len(run) > 1 or not isinstance(run[0][1], Run)]
+        if not runs:
+            return []
+        try:
+            return runs[which]
+        except IndexError:
+            raise ValueError(f"run is {which}, and the journal has {len(runs)}") from None
+
+    # -- replaying -----------------------------------------------------------------------------------------------------
+
+    async def replay(
+        self,
+        build: Build = lambda system: None,
+        *,
+        run: int = -1,
+        batches: Mapping[str, Callable[[list[Any]], Any]] | None = None,
+        override: Mapping[int, Any] | None = None,
+        from_snapshot: bool = False,
+        until: int | None = None,
+        patience: float = 10.0,
+    ) -> Replay:
+        """A replay to go through step by step: ``async with await harness.replay(build) as replay:``.
+
+        Args:
+            build: Makes the actors in the system that it is given, as the application did; may be ``async def``. What is
+                not built is skipped.
+            run: Which of the runs in the journal; -1 is the last one.
+            batches: Batch functions by the names they were recorded under.
+            override: Messages (or batches) in place of those of the records of these sequences.
+            from_snapshot: Begin at the last snapshot of each actor that has one (before ``until``).
+            until: Sequence of the last record to replay.
+            patience: Seconds to wait for each output; longer is a divergence.
+        """
+        if self.mode is ReplayMode.RECORD:
+            await self.committed()
+        found = await asyncio.to_thread(self._last_run, run)
+        if until is not None:
+            found = [(sequence, entry) for sequence, entry in found if sequence <= until]
+
+        def make_codec(resolve_actor: Callable[[str], ActorRef[Any] | None]) -> Codec:
+            return self._make_codec(resolve_actor=resolve_actor)
+
+        return Replay(
+            found,
+            build,
+            make_codec,
+            self._attaches,
+            batches=batches or {},
+            override=override or {},
+            snapshots=from_snapshot,
+            patience=patience,
+        )
+
+    async def verify(self, build: Build = lambda system: None, **options: Any) -> ReplayReport:
+        """Replay, up to the first output that differs from what was recorded.
+
+        Args:
+            build, options: As for :meth:`replay`.
+
+        Returns:
+            The report; ``report.check()`` raises, naming the first divergence.
+        """
+        async with await self.replay(build, **options) as replay:
+            while not replay.report.divergences and await replay.step() is not None:
+                pass
+        return replay.report
+
+    async def what_if(self, build: Build, override: Mapping[int, Any], **options: Any) -> ReplayReport:
+        """Replay to the end with other messages in place of recorded ones, and tell all that comes out differently.
+
+        Args:
+            build, options: As for :meth:`replay`.
+            override: Messages by the sequence of the record that they replace; consequences are followed to other actors.
+        """
+        async with await self.replay(build, override=override, **options) as replay:
+            while await replay.step() is not None:
+                pass
+        return replay.report

@@ -1,0 +1,66 @@
+"""``Journal``: what a store of records has to do."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+__all__ = ["Journal", "Recovered"]
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """What a journal found when it was opened.
+
+    Attributes:
+        last: Sequence of the last record, 0 for none.
+        cut: Bytes that were cut off behind it: the torn tail of a write that did not end.
+        reason: Why, "" where nothing was cut.
+    """
+
+    last: int = 0
+    cut: int = 0
+    reason: str = ""
+
+
+class Journal(Protocol):
+    """Records in a sequence from 1 without holes, under an identity; one writer at a time.
+
+    A harness calls ``open``, ``append`` and ``close`` on one thread of its own, so they may block. The other three may be
+    called on any thread between ``open`` and ``close``. ``callboard.testing.journals`` has the tests that an
+    implementation must pass.
+    """
+
+    def open(self, identity: str) -> Recovered:
+        """Take the sequence of this identity, made empty where there is none; again after ``close``, or after an error.
+
+        Raises:
+            Exception: It cannot be used, or is damaged (:class:`JournalCorrupt`).
+        """
+        ...
+
+    def append(self, first: int, records: Sequence[bytes]) -> None:
+        """Add records under the sequences ``first``, ``first + 1``, …; they are durable when this returns.
+
+        All of them or, if this raises, a prefix. ``records`` is not empty.
+
+        Raises:
+            JournalConflict: ``first`` does not follow the last record.
+            Exception: They cannot be written.
+        """
+        ...
+
+    def read(self, first: int, count: int) -> list[tuple[int, bytes]]:
+        """At most ``count`` records with their sequences, in order, from the sequence ``first`` on."""
+        ...
+
+    def last(self) -> int:
+        """Sequence of the last record, also of one that was discarded; 0 where there never was one."""
+        ...
+
+    def discard(self, before: int) -> None:
+        """Records with a sequence below ``before`` may be forgotten; they need not be at once, and not all."""
+        ...
+
+    def close(self) -> None:
+        """Let go of the sequence; nothing the second time."""
+        ...

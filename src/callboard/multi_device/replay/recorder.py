@@ -1,0 +1,117 @@
+"""What a recording harness puts around an actor: its inputs and outputs become entries."""
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from callboard.actors.clock import Clock
+from callboard.actors.recording import InputKind, Tap
+from callboard.multi_device.replay.codec import Codec, name_of
+from callboard.multi_device.replay.entries import Input, Output, Recalled, Snapshot, encode
+from callboard.multi_device.replay.errors import NotRecordable
+from callboard.multi_device.replay.writer import JournalWriter
+
+if TYPE_CHECKING:
+    from callboard.actors._runtime.cell import Cell
+
+__all__ = ["Pen", "RecordingTap"]
+
+_log = logging.getLogger("callboard.replay")
+
+
+class Pen:
+    """Makes entries and gives them to the writer.
+
+    Args:
+        writer, codec: Where to, and how.
+        clock: Of the recorded system.
+        strict: What cannot be recorded is refused; otherwise its class is recorded, and said once in the log.
+    """
+
+    def __init__(
+        self,
+        writer: JournalWriter,
+        codec: Codec,
+        clock: Clock,
+        strict: bool,
+    ) -> None:
+        self._put = writer.put
+        self._codec = codec
+        self._time = clock.time
+        self._strict = strict
+        self._names: dict[type, str] = {}
+        self._said: set[str] = set()
+
+    def input(self, actor: str, number: int, kind: InputKind | str, message: Any, detail: int) -> None:
+        """Something is about to be handled.
+
+        Raises:
+            NotRecordable, JournalFailed: It must not be, then.
+        """
+        cls = type(message)
+        name = self._names.get(cls)
+        if name is None:
+            name = self._names[cls] = name_of(cls)
+        try:
+            data = self._codec.encode(message)
+        except NotRecordable as e:
+            if self._strict:
+                raise
+            data = b""
+            if name not in self._said:
+                self._said.add(name)
+                _log.warning("%s: %s; its class is recorded only, so a replay stops there", actor, e)
+        self._put(encode(Input(actor, number, kind, name, data, self._time(), detail)))
+
+    def output(self, actor: str, number: int, kind: str, to: str, value: Any) -> None:
+        """Something came of it."""
+        name, data = self._codec.output(value)
+        self._put(encode(Output(actor, number, kind, to, name, data, self._time())))
+
+    def recalled(self, actor: str, name: str, value: Any) -> None:
+        """A value came from outside."""
+        self._put(encode(Recalled(actor, name, self._codec.encode(value))))
+
+    def snapshot(self, actor: str, number: int, state: Any) -> None:
+        """The state of an actor between two inputs."""
+        self._put(encode(Snapshot(actor, number, name_of(type(state)), self._codec.encode(state))))
+
+
+class RecordingTap(Tap):
+    """Reports one actor to a pen.
+
+    Args:
+        path, cell: As for :class:`.Tap`.
+        pen: Takes what is reported.
+        snapshot_every: Inputs between two snapshots; None: none are taken.
+    """
+
+    def __init__(self, path: str, cell: "Cell", pen: Pen, snapshot_every: int | None) -> None:
+        super().__init__(path, cell)
+        self._pen = pen
+        self._every = snapshot_every
+
+    def received(self, kind: InputKind, message: Any, detail: int) -> None:
+        before = self.count - 1
+        if self._every is not None and before and before % self._every == 0:
+            take = getattr(self.cell.actor, "snapshot", None)
+            if take is not None:
+                self._pen.snapshot(self.path, before, take())
+        self._pen.input(self.path, self.count, kind, message, detail)
+
+    def replied(self, number: int, value: Any) -> None:
+        self._pen.output(self.path, number, "reply", "", value)
+
+    def failed(self, number: int, error: BaseException) -> None:
+        self._pen.output(self.path, number, "error", "", error)
+
+    def sent(self, to: str, message: Any) -> None:
+        self._pen.output(self.path, self.count, "sent", to, message)
+
+    def refused(self, to: str) -> None:
+        self._pen.output(self.path, self.count, "refused", to, None)
+
+    def recalled(self, name: str, make: Callable[[], Any], as_type: Any) -> Any:
+        value = make()
+        self._pen.recalled(self.path, name, value)
+        return value

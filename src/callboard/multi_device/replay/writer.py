@@ -1,0 +1,297 @@
+"""Group commit: callers append to a queue, and one thread writes what has gathered and makes it durable at once."""
+
+import asyncio
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from callboard.multi_device.replay.entries import Gap, encode
+from callboard.multi_device.replay.errors import JournalFailed
+from callboard.multi_device.replay.journals.protocol import Journal, Recovered
+
+__all__ = ["JournalStats", "JournalWriter", "OnFailure"]
+
+_log = logging.getLogger("callboard.replay")
+
+OnFailure = Literal["fail", "degrade"]
+GROUP = 8192
+"""Records that one write takes at most."""
+STALL = 2.0
+"""Seconds for which a full queue may hold a caller."""
+
+
+@dataclass(frozen=True, slots=True)
+class JournalStats:
+    """Figures of a recording.
+
+    Attributes:
+        recorded: Records that are durable.
+        pending: Records that are not written yet.
+        lost: Records that a failed journal did not take.
+        groups: Writes.
+        failure: Why it does not record now, "" while it does.
+        recovered: What was there when the journal was opened.
+    """
+
+    recorded: int
+    pending: int
+    lost: int
+    groups: int
+    failure: str
+    recovered: Recovered
+
+
+class JournalWriter:
+    """Writes records to a journal on a thread.
+
+    Args:
+        journal, identity: Where to.
+        on_failure: ``"fail"``: once the journal has failed, :meth:`put` raises. ``"degrade"``: records are counted as lost,
+            with an error in the log, until the journal works again; a :class:`.Gap` then stands in their place.
+        linger: Seconds to gather more records after the first.
+        max_pending: Records that wait at most; a caller beyond that is held for up to :data:`STALL` seconds.
+        retry: Seconds between attempts while degraded.
+        told: Called with each failure and with None when it has ended, on the writer's thread.
+    """
+
+    def __init__(
+        self,
+        journal: Journal,
+        identity: str,
+        *,
+        on_failure: OnFailure = "fail",
+        linger: float = 0.002,
+        max_pending: int = 1 << 18,
+        retry: float = 1.0,
+        told: Callable[[JournalFailed | None], object] | None = None,
+    ) -> None:
+        if on_failure not in ("fail", "degrade"):
+            raise ValueError(f"on_failure is {on_failure!r}; say 'fail' or 'degrade'")
+        if max_pending < 1 or not linger >= 0 or not retry > 0:
+            raise ValueError(f"max_pending {max_pending}, linger {linger} and retry {retry} have to be positive")
+        self.journal = journal
+        self.failure: JournalFailed | None = None
+        self._identity = identity
+        self._on_failure = on_failure
+        self._linger = linger
+        self._max_pending = max_pending
+        self._retry = retry
+        self._told = told
+        self._queue: deque[bytes] = deque()
+        self._put = self._queue.append
+        self._asleep = False
+        self._wake = threading.Event()
+        self._urgent = threading.Event()
+        self._progress = threading.Condition()
+        self._writing = 0
+        self._next = 1
+        self._recorded = self._groups = self._lost = self._unsaid = 0
+        self._ending = False
+        self._recovered = Recovered()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> Recovered:
+        """Open the journal and start the thread.
+
+        Raises:
+            Exception: What opening it raises.
+        """
+        opened: list[Recovered | BaseException] = []
+        ready = threading.Event()
+
+        def run() -> None:
+            try:
+                opened.append(self.journal.open(self._identity))
+            except BaseException as e:  # raised by start()
+                opened.append(e)
+                return
+            finally:
+                ready.set()
+            self._run()
+
+        self._thread = threading.Thread(target=run, name=f"journal {self._identity}", daemon=True)
+        self._thread.start()
+        ready.wait()
+        found = opened[0]
+        if isinstance(found, BaseException):
+            self._thread.join()
+            raise found
+        self._recovered, self._next = found, found.last + 1
+        if found.cut:
+            _log.warning("journal %s: %d bytes were cut off: %s", self._identity, found.cut, found.reason)
+        return found
+
+    # -- any thread ----------------------------------------------------------------------------------------------------
+
+    def put(self, record: bytes) -> None:
+        """Queue a record.
+
+        Raises:
+            JournalFailed: The journal has failed and the policy is ``fail``, or it keeps up no longer.
+        """
+        if self.failure is not None:
+            self._refuse(1)
+            return
+        self._put(record)
+        if self._asleep:
+            self._asleep = False
+            self._wake.set()
+        if len(self._queue) > self._max_pending:
+            self._hold()
+
+    def _refuse(self, count: int) -> None:
+        failure = self.failure
+        if self._on_failure == "fail" and failure is not None:
+            raise JournalFailed(str(failure)) from failure.__cause__
+        with self._progress:
+            self._lost += count
+            self._unsaid += count
+
+    def _hold(self) -> None:
+        with self._progress:
+            in_time = self._progress.wait_for(
+                lambda: len(self._queue) <= self._max_pending or self.failure is not None, STALL
+            )
+        if not in_time:
+            self._fail(TimeoutError(f"{len(self._queue)} records wait, and none was written for {STALL:g} s"))
+
+    def flush(self, timeout: float | None = 30.0) -> None:
+        """Wait until what was put before is durable, or known to be lost.
+
+        Raises:
+            JournalFailed: It was not written, and the policy is ``fail``.
+            TimeoutError: It took longer.
+        """
+        self._urgent.set()
+        self._wake.set()
+        with self._progress:
+            goal = self._recorded + self._lost + self._writing + len(self._queue)
+            reached = self._progress.wait_for(lambda: self._recorded + self._lost >= goal, timeout)
+        if self.failure is not None and self._on_failure == "fail":
+            raise JournalFailed(str(self.failure)) from self.failure.__cause__
+        if not reached:
+            raise TimeoutError(f"the journal {self._identity} did not take its records within {timeout:g} s")
+
+    async def committed(self, timeout: float | None = 30.0) -> None:
+        """The same without blocking the loop."""
+        await asyncio.to_thread(self.flush, timeout)
+
+    @property
+    def stats(self) -> JournalStats:
+        """Figures so far."""
+        with self._progress:
+            return JournalStats(
+                self._recorded,
+                len(self._queue) + self._writing,
+                self._lost,
+                self._groups,
+                "" if self.failure is None else str(self.failure),
+                self._recovered,
+            )
+
+    def close(self, timeout: float = 30.0) -> None:
+        """Write what waits and close the journal.
+
+        Raises:
+            JournalFailed, TimeoutError: As :meth:`flush`; the journal is closed all the same.
+        """
+        if self._thread is None:
+            return
+        try:
+            self.flush(timeout)
+        finally:
+            self._ending = True
+            self._wake.set()
+            self._urgent.set()
+            self._thread.join(timeout)
+            self._thread = None
+
+    # -- the thread ----------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            while not self._ending or self._queue:
+                if not self._queue:
+                    self._sleep()
+                    continue
+                if self._linger and len(self._queue) < GROUP:
+                    self._urgent.wait(self._linger)
+                self._write()
+                if not self._queue:
+                    self._urgent.clear()
+        finally:
+            try:
+                self.journal.close()
+            except Exception:  # of any class: it is a user's
+                _log.exception("the journal %s could not be closed", self._identity)
+
+    def _sleep(self) -> None:
+        self._asleep = True
+        # Append first, then read the flag; here the flag is set first, and then the queue read: none is overlooked.
+        if not self._queue and not self._ending:
+            recovering = self.failure is not None and self._on_failure == "degrade"
+            self._wake.wait(self._retry if recovering else None)
+            if recovering and not self._ending:
+                self._try_again()
+        self._asleep = False
+        self._wake.clear()
+
+    def _write(self) -> None:
+        queue = self._queue
+        with self._progress:  # flush() counts what is queued and what is being written
+            group = [queue.popleft() for _ in range(min(GROUP, len(queue)))]
+            self._writing = len(group)
+        if self.failure is not None:  # it failed while these were put
+            self._settle(0, len(group))
+            return
+        try:
+            self.journal.append(self._next, group)
+        except Exception as e:  # of any class: a journal is a user's
+            self._settle(0, len(group))
+            self._fail(e)
+            return
+        self._next += len(group)
+        self._settle(len(group), 0)
+
+    def _settle(self, recorded: int, lost: int) -> None:
+        with self._progress:
+            self._writing = 0
+            self._recorded += recorded
+            self._groups += 1 if recorded else 0
+            self._lost += lost
+            self._unsaid += lost
+            self._progress.notify_all()
+
+    def _fail(self, error: BaseException) -> None:
+        failure = JournalFailed(f"the journal {self._identity} failed: {type(error).__name__}: {error}")
+        failure.__cause__ = error
+        with self._progress:
+            first, self.failure = self.failure is None, failure
+            self._progress.notify_all()
+        if first:
+            what = "is refused" if self._on_failure == "fail" else "is lost until it works again"
+            _log.error("%s; what is to be recorded %s", failure, what)
+            if self._told is not None:
+                self._told(failure)
+
+    def _try_again(self) -> None:
+        """Open it anew: what a failed write left there is cut off, and the gap is said."""
+        with self._progress:
+            lost, reason = self._unsaid, str(self.failure)
+        try:
+            self.journal.close()
+            found = self.journal.open(self._identity)
+            self.journal.append(found.last + 1, [encode(Gap(lost, reason))])
+        except Exception as e:  # of any class, as above
+            _log.debug("the journal %s still fails: %r", self._identity, e)
+            return
+        with self._progress:
+            self._next = found.last + 2
+            self._unsaid -= lost
+            self.failure = None
+        _log.warning("the journal %s works again; %d records are lost", self._identity, lost)
+        if self._told is not None:
+            self._told(None)

@@ -1,0 +1,6 @@
+"""Which devices reach each other's memory, and how."""
+
+from callboard.multi_device.topology.graph import P2pGraph
+from callboard.multi_device.topology.topology import P2pTopology
+
+__all__ = ["P2pGraph", "P2pTopology"]

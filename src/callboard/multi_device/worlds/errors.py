@@ -1,0 +1,9 @@
+"""What a world can fail with, beside :class:`callboard.WorldLost`."""
+
+from callboard.core.errors import AccelError
+
+__all__ = ["WorldStopped"]
+
+
+class WorldStopped(AccelError):
+    """The world has been closed, or cannot be formed any more; it takes no collectives."""

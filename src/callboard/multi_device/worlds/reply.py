@@ -1,0 +1,96 @@
+"""``Collective``: the reply to a collective: the refs of all ranks at once, and one completion for all of them."""
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Generic, TypeVar
+
+from callboard.core.ref import GpuRef
+from callboard.core.reply import Cause, Failure, Reply
+
+__all__ = ["Collective"]
+
+T = TypeVar("T")
+Refs = tuple[GpuRef[Any], ...]
+
+
+class Port:
+    """What :class:`Reply` asks of a device, for a reply that several devices owe."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self.parts: Sequence[Reply[Any]] = ()
+
+    def flush(self) -> None:
+        for part in self.parts:
+            part._port.flush()
+
+    def awaited(self, reply: Reply[Any]) -> None:
+        self.flush()
+
+    def withdraw(self, reply: Reply[Any]) -> bool:
+        return False  # other ranks would wait for the part that is taken back
+
+    def unretrieved(self, cause: Cause) -> None:
+        for part in self.parts[:1]:
+            part._port.unretrieved(cause)
+
+
+class Collective(Reply[T], Generic[T]):
+    """A collective in flight. Awaiting it gives its result: a ref for each rank, or one, or None.
+
+    :attr:`refs` are there at once, to be operands of ops that run behind it; ``collective[rank]`` is one of them. It has
+    one completion for all ranks: it succeeds when every rank's part has, and fails when one has not, whatever the refs
+    of other ranks say by themselves.
+
+    Await it, or ``result()`` on a thread. It cannot be cancelled: the other ranks would wait.
+    """
+
+    __slots__ = ("_refs", "_result", "kind")
+
+    _port: Port
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, kind: str, result: "Callable[[Refs], T]") -> None:
+        super().__init__(Port(loop))
+        self._result = result
+        self._refs: Refs | None = None
+        self.kind = kind
+
+    @property
+    def refs(self) -> Refs:
+        """The refs that it writes, in the order of the ranks.
+
+        Raises:
+            RuntimeError: It is in a group whose block has not been left yet.
+        """
+        if self._refs is None:
+            raise RuntimeError(f"{self.kind}: its refs are made when the block of the group is left")
+        return self._refs
+
+    def __getitem__(self, rank: int) -> GpuRef[Any]:
+        return self.refs[rank]
+
+    def __iter__(self) -> Iterator[GpuRef[Any]]:
+        return iter(self.refs)
+
+    def __len__(self) -> int:
+        return len(self.refs)
+
+    def __repr__(self) -> str:
+        state = "pending" if not self.done() else "failed" if self.exception() else "done"
+        return f"<Collective {self.kind}, {state}>"
+
+    # -- the world's side ----------------------------------------------------------------------------------------------
+
+    def called(self, refs: Refs, parts: Sequence[Reply[Any]]) -> None:
+        """Its parts have been submitted."""
+        self._refs = refs
+        self._port.parts = parts
+
+    def fail(self, make: Callable[[], BaseException]) -> None:
+        """Fail it; ``make`` makes an error for each who asks."""
+        self._reject(Failure(Cause(self._port, lambda op, ops: make())))
+
+    def succeed(self) -> None:
+        """All parts have succeeded."""
+        self._resolve(self._result(self.refs))
+        self._port.parts = ()

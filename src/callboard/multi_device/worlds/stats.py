@@ -1,0 +1,48 @@
+"""What a world tells of itself."""
+
+from typing import NamedTuple
+
+__all__ = ["WorldHealth", "WorldStats"]
+
+
+class WorldStats(NamedTuple):
+    """Figures of a world (:meth:`.World.stats`).
+
+    Attributes:
+        size: Its ranks.
+        formation: How often it has formed; 0 before the first time.
+        losses: Formations that ended in a loss.
+        calls: Collectives and groups that were accepted.
+        completed, failed: Of these, those that ended so.
+        in_flight: Of these, those that have not ended.
+        sent_bytes: Of the arrays that ranks gave to be sent.
+        formed_in: Seconds that the last formation took, from the loss, or the first call, to ready.
+    """
+
+    size: int
+    formation: int
+    losses: int
+    calls: int
+    completed: int
+    failed: int
+    in_flight: int
+    sent_bytes: int
+    formed_in: float
+
+
+class WorldHealth(NamedTuple):
+    """The state of a world (:meth:`.World.health`).
+
+    Attributes:
+        state: ``"forming"``, ``"ready"``, ``"closed"`` or ``"stopped"``.
+        ok: Whether it takes collectives now.
+        formation: How often it has formed.
+        devices: State of each rank's device, ``"ready"``, ``"starting"`` …
+        error: Why it formed the last time, or stopped; None where there was no reason.
+    """
+
+    state: str
+    ok: bool
+    formation: int
+    devices: tuple[str, ...]
+    error: str | None

@@ -1,0 +1,440 @@
+"""``World``: devices that do collectives, formed again when one of them is lost."""
+
+import asyncio
+import contextlib
+import logging
+import threading
+from collections.abc import Callable, Generator, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from callboard.actors.clock import Cancellable, Clock, LoopClock
+from callboard.core.errors import AccelError, BackendUnavailable, ContextLost, Unrecoverable, WorldLost
+from callboard.device.client.handle import Device
+from callboard.device.supervision.watch import Lost, Stopped
+from callboard.kernel.collective.messages import Leave
+from callboard.multi_device.worlds.calls import Collectives
+from callboard.multi_device.worlds.errors import WorldStopped
+from callboard.multi_device.worlds.flight import Flight
+from callboard.multi_device.worlds.forming import form, leave, next_world
+from callboard.multi_device.worlds.group import Group
+from callboard.multi_device.worlds.parts import RankPart
+from callboard.multi_device.worlds.reply import Collective
+from callboard.multi_device.worlds.requests import Request, Requests
+from callboard.multi_device.worlds.stats import WorldHealth, WorldStats
+
+__all__ = ["OpenWorld", "World", "world"]
+
+_log = logging.getLogger(__name__)
+
+TRIES = 3
+"""Times in a row that forming may fail for another reason than a lost device."""
+
+_order = threading.Lock()
+"""Held while a call is submitted to its ranks: all devices are given the calls of all worlds in one order, so no two
+ranks wait for each other in different calls."""
+
+
+class World(Collectives):
+    """Open devices as the ranks of collectives. Made by :func:`callboard.world`; belongs to one event loop.
+
+    When a rank's device is lost, all ranks abort; every collective in flight fails with :class:`.WorldLost`, which names
+    the rank; and the world forms again, under a new number that no part of the old one can be taken for, as soon as the
+    device has its next context. Calls meanwhile are refused: ``await world.ready()``. A collective of which nothing ends
+    for ``timeout`` seconds is taken for a hang, with the same end.
+
+    A part that fails for a reason of its own (its operand's producer failed, no memory for its result) ends the
+    formation, too, because the other ranks already wait for it: that collective fails with that error.
+
+    Attributes:
+        devices: By rank.
+    """
+
+    def __init__(self, devices: Sequence[Device], timeout: float, form_timeout: float, clock: Clock | None) -> None:
+        self.devices = tuple(devices)
+        if not self.devices:
+            raise ValueError("world: devices is empty; a world has at least one rank")
+        if len({device.uuid for device in self.devices}) != len(self.devices):
+            raise ValueError("world: a device is given twice; each rank has a device of its own")
+        if len({device.backend for device in self.devices}) != 1:
+            raise ValueError("world: devices of several backends; the ranks of a world are of one")
+        for name, value in (("timeout", timeout), ("form_timeout", form_timeout)):
+            if not value > 0:
+                raise ValueError(f"world: {name} is {value}; it must be more than 0")
+        self.loop = asyncio.get_running_loop()
+        self._requests = Requests(self.devices)
+        self._timeout = timeout
+        self._form_timeout = form_timeout
+        self._clock = clock or LoopClock()
+        self._state = "forming"
+        self._error: AccelError | None = None
+        self._changed = asyncio.Event()
+        self._number = 0
+        self._formation = 0
+        self._generations: list[int] = []
+        self._call_number = 0
+        self._after = [0] * len(self.devices)
+        self._flights: dict[Flight, None] = {}
+        self._progress = 0.0
+        self._timer: Cancellable | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._began = self._clock.time()
+        self._formed_in = 0.0
+        self._losses = self._completed = self._failed = self._sent_bytes = self._calls = 0
+        self._closing = False
+        for rank, device in enumerate(self.devices):
+            self._spawn(self._watch(rank, device), f"watching rank {rank}")
+        self._spawn(self._form(), "forming a world")
+
+    # -- collectives ---------------------------------------------------------------------------------------------------
+
+    @property
+    def size(self) -> int:
+        """The number of ranks."""
+        return len(self.devices)
+
+    def group(self) -> Group:
+        """Several collectives that begin together: ``with world.group() as group: ...``."""
+        return Group(self.loop, self._requests, self._submit)
+
+    def _call(self, request: Request, result: Any) -> Any:
+        reply: Collective[Any] = Collective(self.loop, request.kind, result)
+        self._submit([request], [reply])
+        return reply
+
+    def _submit(self, requests: Sequence[Request], replies: Sequence[Collective[Any]]) -> None:
+        ranks = sorted({rank for request in requests for rank in request.ranks})
+        parts = {rank: RankPart(self.devices[rank], rank, self.size, requests) for rank in ranks}
+        with _order:
+            self._check_ready()
+            number, call = self._number, self._call_number + 1
+            messages = {rank: part.message(number, call, self._after[rank]) for rank, part in parts.items()}
+            for rank, message in messages.items():
+                self.devices[rank].check(message)
+            self._call_number = call
+            answers: dict[int, Any] = {}
+            try:
+                for rank, message in messages.items():
+                    answers[rank] = self.devices[rank].ask(message)
+                    self._after[rank] = call
+            except AccelError as e:  # another thread took the room, or freed an operand, since it was checked
+                self._on_loop(self._lose, number, rank, f"its part of call {call} was refused: {e}")
+                raise
+        refs = {rank: parts[rank].refs(answer) for rank, answer in answers.items()}
+        waits = {rank: answer[0] if isinstance(answer, tuple) else answer for rank, answer in answers.items()}
+        for at, (request, reply) in enumerate(zip(requests, replies, strict=True)):
+            reply.called(tuple(refs[rank][at] for rank in request.results), list(waits.values()))
+        self._sent_bytes += sum(part.sent_bytes for part in parts.values())
+        self._calls += 1
+        flight = Flight(number, call, replies, self._part_failed, self._ended)
+        self._on_loop(self._begin, flight, waits)
+
+    def _check_ready(self) -> None:
+        if self._closing or self._state == "stopped":
+            raise WorldStopped(f"the world has stopped: {self._error}" if not self._closing else "the world is closed")
+        for rank, (device, generation) in enumerate(zip(self.devices, self._generations, strict=False)):
+            if device.generation != generation:
+                self._on_loop(self._lose, self._number, rank, f"{device.name} was lost")
+                raise WorldLost(f"rank {rank} ({device.name}) was lost; await world.ready()", rank, self._formation)
+        if self._state != "ready":
+            why = f" after: {self._error}" if self._error else ""
+            raise WorldLost(f"the world is forming{why}; await world.ready()", -1, self._formation)
+
+    # -- its life ------------------------------------------------------------------------------------------------------
+
+    @property
+    def formation(self) -> int:
+        """How often it has formed: 1 from when it is first ready, one more after each loss."""
+        return self._formation
+
+    async def ready(self) -> Self:
+        """Wait until it takes collectives; gives the world.
+
+        Raises:
+            WorldStopped: It will not; the cause says why.
+        """
+        while self._state == "forming":
+            self._changed.clear()
+            await self._changed.wait()
+        if self._state != "ready":
+            raise WorldStopped(f"the world is {self._state}: {self._error or 'it was closed'}") from self._error
+        return self
+
+    async def split(self, colors: Sequence[int | None], keys: Sequence[int] | None = None) -> "dict[int, World]":
+        """Worlds of the ranks of one color each (``ncclCommSplit``).
+
+        They are worlds of their own: they form by themselves, outlive this one, and are closed by themselves.
+
+        Args:
+            colors: Of each rank; None: it is in none of them.
+            keys: Ranks of a color are in the order of their keys, then of their ranks here; None: of their ranks.
+
+        Raises:
+            ValueError: Not one for each rank.
+            AccelError: One does not form; none is left.
+        """
+        for name, given in (("colors", colors), ("keys", keys or colors)):
+            if len(given) != self.size:
+                raise ValueError(f"split: {name} has {len(given)} numbers; the world has {self.size} ranks")
+        order = sorted(range(self.size), key=lambda rank: (keys[rank] if keys else 0, rank))
+        found: dict[int, list[Device]] = {}
+        for rank in order:
+            color = colors[rank]
+            if color is not None:
+                found.setdefault(color, []).append(self.devices[rank])
+        made = {c: World(found[c], self._timeout, self._form_timeout, self._clock) for c in sorted(found)}
+        try:
+            for one in made.values():
+                await one.ready()
+        except BaseException:
+            for one in made.values():
+                await one.close(drain=False)
+            raise
+        return made
+
+    async def close(self, *, drain: bool = True) -> None:
+        """Leave: no more collectives. The devices stay open.
+
+        Args:
+            drain: Wait for those in flight first, at most until they count as hung; else they fail with ``WorldLost``.
+        """
+        if self._closing:
+            return
+        self._closing = True
+        while drain and self._flights:
+            await _settled(next(iter(self._flights)).collectives[0])
+        self._state = "closed"
+        tasks, self._tasks = self._tasks, set()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if self._timer is not None:
+            self._timer.cancel()
+        error = WorldLost("the world was closed", -1, self._formation)
+        self._fail_flights(error, -1)
+        self._changed.set()
+        await leave(self.devices, Leave(world=self._number, reason=str(error), formation=self._formation))
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: Any) -> None:
+        await self.close(drain=kind is None)
+
+    # -- what it tells -------------------------------------------------------------------------------------------------
+
+    def stats(self) -> WorldStats:
+        """Figures; asks no host."""
+        return WorldStats(
+            size=self.size,
+            formation=self._formation,
+            losses=self._losses,
+            calls=self._calls,
+            completed=self._completed,
+            failed=self._failed,
+            in_flight=len(self._flights),
+            sent_bytes=self._sent_bytes,
+            formed_in=self._formed_in,
+        )
+
+    def health(self) -> WorldHealth:
+        """Its state, and its devices'; never waits."""
+        return WorldHealth(
+            state=self._state,
+            ok=self._state == "ready",
+            formation=self._formation,
+            devices=tuple(device.health().state for device in self.devices),
+            error=None if self._error is None else str(self._error),
+        )
+
+    def __repr__(self) -> str:
+        names = ", ".join(device.name for device in self.devices)
+        return f"<World of {names}, {self._state}, formation {self._formation}>"
+
+    # -- flights -------------------------------------------------------------------------------------------------------
+
+    def _begin(self, flight: Flight, parts: dict[int, Any]) -> None:
+        if not self._flights:
+            self._progress = self._clock.time()
+        self._flights[flight] = None
+        flight.begin(parts)
+        if self._timer is None:
+            self._timer = self._clock.call_later(self._timeout, self._look)
+
+    def _ended(self, flight: Flight, ok: bool) -> None:
+        self._flights.pop(flight, None)
+        self._progress = self._clock.time()
+        self._completed += ok
+        self._failed += not ok
+
+    def _look(self) -> None:
+        """Find a hang: for ``timeout`` seconds nothing has ended, or begun where nothing was in flight."""
+        self._timer = None
+        if not self._flights:
+            return
+        left = self._progress + self._timeout - self._clock.time()
+        if left <= 0:
+            oldest = next(iter(self._flights))
+            kinds = ", ".join(collective.kind for collective in oldest.collectives)
+            self._lose(
+                self._number, -1, f"nothing has ended for {self._timeout:g} s; call {oldest.call} ({kinds}) hangs"
+            )
+        else:
+            self._timer = self._clock.call_later(left, self._look)
+
+    def _part_failed(self, flight: Flight, rank: int, error: BaseException) -> None:
+        name, number = self.devices[rank].name, flight.world
+        if isinstance(error, WorldLost) and self._generations[rank] == self.devices[rank].generation:
+            self._lose(number, error.rank if error.rank >= 0 else self._rank_lost(), str(error))
+        elif isinstance(error, ContextLost | Unrecoverable):
+            self._lose(number, rank, f"{name} was lost: {error}")
+        else:
+            error.add_note(f"it was the part of rank {rank} ({name}) of call {flight.call}")
+            flight.fail(lambda: error)
+            self._lose(number, rank, f"its part of call {flight.call} failed: {error}")
+        flight.fail(lambda: WorldLost(f"the part of rank {rank} failed: {error}", rank))  # of a formation that is over
+
+    def _rank_lost(self) -> int:
+        for rank, device in enumerate(self.devices):
+            if device.stopped or device.generation != self._generations[rank]:
+                return rank
+        return -1
+
+    def _fail_flights(self, error: WorldLost, rank: int) -> None:
+        flights, self._flights = self._flights, {}
+        for flight in flights:
+            flight.fail(lambda: WorldLost(str(error), rank, error.formation))
+
+    # -- losses --------------------------------------------------------------------------------------------------------
+
+    async def _watch(self, rank: int, device: Device) -> None:
+        async for event in device.events():
+            if isinstance(event, Lost):
+                self._lose(self._number, rank, f"{device.name} was lost: {event.error}")
+            elif isinstance(event, Stopped):
+                self._stop(AccelError(f"rank {rank}: {event.error}"))
+
+    def _lose(self, number: int, rank: int, why: str) -> None:
+        """End this formation, and begin the next; nothing if another one has begun."""
+        if self._state != "ready" or number != self._number:
+            return
+        self._state = "forming"
+        self._losses += 1
+        self._began = self._clock.time()
+        whose = f"rank {rank}: " if rank >= 0 else ""
+        error = self._error = WorldLost(f"{whose}{why}", rank, self._formation)
+        _log.warning("a world of %d ranks lost its formation %d: %s", self.size, self._formation, error)
+        self._fail_flights(error, rank)
+        message = Leave(world=number, lost=rank, reason=str(error), formation=self._formation)
+        self._spawn(leave(self.devices, message), "leaving")
+        if not self._closing:
+            self._spawn(self._form(), "forming a world")
+
+    def _stop(self, error: AccelError) -> None:
+        if self._state in ("closed", "stopped"):
+            return
+        self._state, self._error = "stopped", error
+        lost = WorldLost(f"the world has stopped: {error}", -1, self._formation)
+        self._fail_flights(lost, -1)
+        self._changed.set()
+        self._spawn(leave(self.devices, Leave(world=self._number, reason=str(lost))), "leaving")
+
+    async def _form(self) -> None:
+        tries = 0
+        while self._state == "forming":
+            number = next_world()
+            try:
+                generations = await form(self.devices, number, self._form_timeout, self._timeout)
+            except ContextLost as e:
+                self._error = self._error or e
+                await leave(self.devices, Leave(world=number, reason=str(e)))
+            except (AccelError, BackendUnavailable, TimeoutError) as e:
+                tries += 1
+                await leave(self.devices, Leave(world=number, reason=str(e)))
+                if not self._formation or tries >= TRIES or isinstance(e, Unrecoverable | BackendUnavailable):
+                    self._stop(e if isinstance(e, AccelError) else AccelError(str(e)))
+            else:
+                self._publish(number, generations)
+
+    def _publish(self, number: int, generations: list[int]) -> None:
+        with _order:
+            self._number, self._generations = number, generations
+            self._call_number, self._after = 0, [0] * self.size
+            self._formation += 1
+            self._state = "ready"
+        self._formed_in = self._clock.time() - self._began
+        self._changed.set()
+
+    # -- tasks ---------------------------------------------------------------------------------------------------------
+
+    def _spawn(self, coroutine: Any, name: str) -> "asyncio.Task[None]":
+        task: asyncio.Task[None] = asyncio.create_task(coroutine, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    def _on_loop(self, call: Callable[..., None], *args: Any) -> None:
+        if asyncio._get_running_loop() is self.loop:
+            call(*args)
+        else:
+            self.loop.call_soon_threadsafe(call, *args)
+
+
+async def _settled(reply: Collective[Any]) -> None:
+    with contextlib.suppress(Exception):
+        await reply
+
+
+class OpenWorld:
+    """What :func:`world` returns: ``await`` forms the world; ``async with`` also closes it at its end."""
+
+    def __init__(self, make: Callable[[], World]) -> None:
+        self._make = make
+        self._world: World | None = None
+
+    def __await__(self) -> Generator[Any, None, World]:
+        return self._open().__await__()
+
+    async def _open(self) -> World:
+        made = self._make()
+        try:
+            return await made.ready()
+        except BaseException:  # a cancel, too: what was begun is ended
+            await made.close(drain=False)
+            raise
+
+    async def __aenter__(self) -> World:
+        self._world = await self._open()
+        return self._world
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        assert self._world is not None
+        await self._world.__aexit__(kind, error, tb)
+
+
+def world(
+    devices: Sequence[Device],
+    *,
+    timeout: float = 600.0,
+    form_timeout: float = 60.0,
+    clock: Clock | None = None,
+) -> OpenWorld:
+    """Form a world of open devices, when all are ready: ``world = await cb.world([gpu0, gpu1])``.
+
+    Args:
+        devices: Rank 0, rank 1, …; of one backend, all of the running loop.
+        timeout: Seconds in which no collective ends after which those in flight count as hung. What the ranks compute
+            before them counts, too, so it must be longer than that.
+        form_timeout: Seconds that forming may take once all devices are ready.
+        clock: For tests.
+
+    Returns:
+        What ``await`` makes a :class:`World` of, and ``async with``, which closes it at the end of the block.
+
+    Raises:
+        ValueError: No device, one of them twice, several backends, or a bound that is not positive; when it is awaited.
+        WorldStopped: It cannot be formed: NCCL is missing, a device has stopped, or it took too long; when awaited.
+    """
+    return OpenWorld(lambda: World(devices, timeout, form_timeout, clock))

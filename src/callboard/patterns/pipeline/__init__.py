@@ -1,0 +1,1 @@
+"""Pipelines: items through stages, several of them in flight."""
