@@ -13,9 +13,7 @@ if TYPE_CHECKING:
 
 __all__ = ["TABLE", "DropoutArgs"]
 
-DropoutArgs = arguments(
-    "Args", p="x out seed_at offset_at", w="seed offset threshold", i="count packed", d="factor"
-)
+DropoutArgs = arguments("Args", p="x out seed_at offset_at", w="seed offset threshold", i="count packed", d="factor")
 """``Args`` of ``data/dnn_dropout.cu``."""
 
 THREADS = 256

@@ -39,9 +39,7 @@ def forward(library: "CudaDnn", op: Embedding) -> Work:
         return steps.work(_nothing)
     table, out, indices_of = RowsIn(steps, op.table.layout), RowsOut(steps, made(op)), steps.brought(op.indices.layout)
     fault = _fault(steps, "dnn.embedding", count, rows)
-    args = EmbeddingArgs(
-        count=count, rows=rows, width=width, in_row=table.step, out_row=out.step, fault=fault.address
-    )
+    args = EmbeddingArgs(count=count, rows=rows, width=width, in_row=table.step, out_row=out.step, fault=fault.address)
     whole = pack_of(item, width, (table.step, out.step))
     packs: list[tuple[int, Launch]] = []
     for pack in dict.fromkeys((whole, 1)):

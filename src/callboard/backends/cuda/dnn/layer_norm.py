@@ -77,9 +77,7 @@ class Forward:
         for pack in dict.fromkeys((whole, 1)):
             shape = row_shape(length // pack, *_kept(pack, dtype.itemsize), 1024)
             defined = {**types(dtype, pack), **settings, **_threads(shape)}
-            run = kernel(
-                steps.device, "dnn_rows", defined, "forward", self.args, shape.blocks(rows), shape.threads
-            )
+            run = kernel(steps.device, "dnn_rows", defined, "forward", self.args, shape.blocks(rows), shape.threads)
             self.packs.append((length // pack, run))
 
     def __call__(self, native: int, x: int, scale: int | None, bias: int | None, out: int) -> None:

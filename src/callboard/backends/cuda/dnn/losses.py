@@ -144,7 +144,8 @@ def _of_no_items(library: "CudaDnn", op: CrossEntropy) -> Any:
         return Steps(library).work(_nothing)
     text = f"{op.x.dtype}({op.reduction}(x))"
     plan = reducing.reduce(
-        library, Reduce(expression=text, operands=(Placeholder(op.x.layout),), axes=None, out=Placeholder(loss))  # type: ignore[arg-type]
+        library,
+        Reduce(expression=text, operands=(Placeholder(op.x.layout),), axes=None, out=Placeholder(loss)),  # type: ignore[arg-type]
     )
     return lambda stream, x, target, weight, loss, log_sum: plan(stream, (x,), None, loss)
 

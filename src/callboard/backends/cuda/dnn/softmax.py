@@ -100,6 +100,4 @@ def _lying_across(steps: Steps, operands: list[Layout], out: Layout, axis: int, 
     return steps.work(enqueue)
 
 
-TABLE = entries(
-    {Softmax: forward, LogSoftmax: forward, SoftmaxBackward: backward, LogSoftmaxBackward: backward}
-)
+TABLE = entries({Softmax: forward, LogSoftmax: forward, SoftmaxBackward: backward, LogSoftmaxBackward: backward})
