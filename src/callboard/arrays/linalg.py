@@ -22,8 +22,8 @@ from callboard.arrays.manipulation import (
     stack,
     unstack,
 )
-from callboard.arrays.householder import stacked_qr, triangle_of
-from callboard.arrays.products import matmul, outer, tensordot, vecdot
+from callboard.arrays.products.contracting import matmul, outer, tensordot, vecdot
+from callboard.arrays.products.householder import stacked_qr, triangle_of
 from callboard.arrays.reducing import reduced
 from callboard.core.dtype import DTYPES, DType, DTypeLike
 from callboard.core.errors import ShapeError
@@ -138,6 +138,11 @@ def _each(x: Ref, one: Callable[[Ref], Any], shapes: Callable[[Ref], tuple[tuple
     return [reshape(stack(column), (*batch, *column[0].shape)) for column in zip(*results, strict=True)]
 
 
+def _real(values: Ref, dtype: DType) -> Ref:
+    """Values of matrices of this dtype that are real; those of no matrix have got the dtype of the matrices."""
+    return cast(elementwise.real(values) if values.dtype.is_complex else values, dtype.real)
+
+
 # -- factorisations ----------------------------------------------------------------------------------------------------
 
 
@@ -183,7 +188,7 @@ def svd(x: GpuRef[Mode], /, *, full_matrices: bool = True) -> SVDResult[Mode]:
         lambda one: submit(one, solver.Svd(a=one, full_matrices=full_matrices)),
         lambda _: ((m, left), (k,), (right, n)),
     )
-    return SVDResult(u, cast(s, a.dtype.real), vh)
+    return SVDResult(u, _real(s, a.dtype), vh)
 
 
 def svdvals(x: GpuRef[Mode], /) -> GpuRef[Mode]:
@@ -194,7 +199,7 @@ def svdvals(x: GpuRef[Mode], /) -> GpuRef[Mode]:
         found = submit(a, solver.GesvdjValuesBatched(a=reshape(a, (-1, *a.shape[-2:]))))
         return cast(reshape(found, (*a.shape[:-2], k)), a.dtype.real)
     (s,) = _each(a, lambda one: submit(one, solver.SvdValues(a=one)), lambda _: ((k,),))
-    return cast(s, a.dtype.real)
+    return _real(s, a.dtype)
 
 
 def eigh(x: GpuRef[Mode], /) -> EighResult[Mode]:
@@ -203,7 +208,7 @@ def eigh(x: GpuRef[Mode], /) -> EighResult[Mode]:
     if a.ndim == 2 or not a.size:
         n = a.shape[-1]
         w, v = _each(a, lambda one: submit(one, solver.Syevd(a=one)), lambda _: ((n,), (n, n)))
-        return EighResult(cast(w, a.dtype.real), v)
+        return EighResult(_real(w, a.dtype), v)
     w, v = submit(a, solver.SyevBatched(a=reshape(a, (-1, *a.shape[-2:]))))
     return EighResult(reshape(w, a.shape[:-1]), reshape(v, a.shape))
 
@@ -215,7 +220,7 @@ def eigvalsh(x: GpuRef[Mode], /) -> GpuRef[Mode]:
         return eigh(a).eigenvalues
     n = a.shape[-1]
     (w,) = _each(a, lambda one: submit(one, solver.SyevdValues(a=one)), lambda _: ((n,),))
-    return cast(w, a.dtype.real)
+    return _real(w, a.dtype)
 
 
 # -- equations ---------------------------------------------------------------------------------------------------------
@@ -283,7 +288,7 @@ def pinv(x: GpuRef[Mode], /, *, rtol: float | Ref | None = None) -> GpuRef[Mode]
 
 
 def lstsq(a: GpuRef[Mode], b: GpuRef[Mode], rcond: float | None = None) -> LstsqResult[Mode]:
-    """The shortest ``x`` with the least ``norm(a @ x - b)``, by singular values: ``numpy.linalg.lstsq``, also of stacks.
+    """The shortest ``x`` with the least ``norm(a @ x - b)``, by singular values, as ``numpy.linalg.lstsq``.
 
     Args:
         a: ``[..., m, n]``, of any rank.
@@ -291,8 +296,8 @@ def lstsq(a: GpuRef[Mode], b: GpuRef[Mode], rcond: float | None = None) -> Lstsq
         rcond: Singular values that are not larger than this part of the largest count as 0; the larger extent times the
             dtype's ``eps`` when None.
 
-    The residuals are there whatever the rank, where NumPy leaves them out unless ``rank == n < m``: the rank is known on
-    the device alone. ``solver.least_squares`` is faster for matrices of full rank.
+    Of stacks, too. The residuals are there whatever the rank, where NumPy leaves them out unless ``rank == n < m``: the
+    rank is known on the device alone. ``solver.least_squares`` is faster for matrices of full rank.
 
     Raises:
         ShapeError: The rows differ.

@@ -10,7 +10,7 @@ from callboard.arrays.creation import triu
 from callboard.arrays.elementwise import apply
 from callboard.arrays.handles import Ref, device_of, submit, view
 from callboard.arrays.manipulation import broadcast_to, reshape
-from callboard.arrays.products import matmul
+from callboard.arrays.products.contracting import matmul
 from callboard.kernel import solver
 
 __all__ = ["stacked_qr", "triangle_of"]

@@ -7,7 +7,7 @@ from typing import Any
 
 from callboard.arrays.dtypes import together
 from callboard.arrays.handles import Ref, check_array, submit
-from callboard.arrays.products import computed_in, converted
+from callboard.arrays.products.contracting import computed_in, converted
 from callboard.core.errors import ShapeError
 from callboard.kernel.tensor import Einsum
 
