@@ -1,7 +1,4 @@
-"""Prices of a million options by the closed form of Black and Scholes, written like NumPy, and their deltas.
-
-F. Black and M. Scholes, "The Pricing of Options and Corporate Liabilities", Journal of Political Economy 81 (1973).
-"""
+"""Prices of a million options, and their deltas: Black and Scholes, Journal of Political Economy 81 (1973)."""
 
 import asyncio
 import sys
@@ -19,7 +16,7 @@ normal = cb.elementwise("0.5 * erfc(-x * 0.7071067811865476)")
 def prices(xp: Any, strike: Any, volatility: Any) -> tuple[Any, Any]:
     """Of calls, and how they change with the spot price: arrays of any shapes that broadcast."""
     spread = volatility * YEARS**0.5
-    d1 = (xp.log(SPOT / strike) + (RATE + volatility**2 / 2) * YEARS) / spread
+    d1 = (xp.log(SPOT / strike) + RATE * YEARS) / spread + spread / 2
     delta = normal(d1)
     return SPOT * delta - strike * np.exp(-RATE * YEARS) * normal(d1 - spread), delta
 
@@ -28,18 +25,14 @@ async def main(name: str) -> None:
     async with cb.device(name) as gpu:
         strikes = gpu.xp.linspace(60, 140, N)
         price, delta = prices(gpu.xp, strikes, 0.2 + ((strikes - SPOT) / 200) ** 2)
-        values, slopes, at = (
-            await price[:: N // 50].get(),
-            await delta[:: N // 50].get(),
-            await strikes[:: N // 50].get(),
-        )
+        values, slopes, at = [await x[:: N // 50].get() for x in (price, delta, strikes)]
 
-    volatility = 0.2 + ((at - SPOT) / 200) ** 2
-    d1 = (np.log(SPOT / at) + (RATE + volatility**2 / 2) * YEARS) / (volatility * YEARS**0.5)
-    exact = SPOT * norm.cdf(d1) - at * np.exp(-RATE * YEARS) * norm.cdf(d1 - volatility * YEARS**0.5)
+    spread = (0.2 + ((at - SPOT) / 200) ** 2) * YEARS**0.5
+    d1 = (np.log(SPOT / at) + RATE * YEARS) / spread + spread / 2
+    exact = SPOT * norm.cdf(d1) - at * np.exp(-RATE * YEARS) * norm.cdf(d1 - spread)
     assert np.allclose(values, exact, rtol=1e-10)
-    for strike, value, slope in zip(at[::2], values[::2], slopes[::2], strict=True):
-        print(f"{strike:6.1f} {value:6.2f} {'█' * round(value):<42} delta {slope:.2f} {'·' * round(20 * slope)}")
+    for k, value, slope in zip(at[::2], values[::2], slopes[::2], strict=True):
+        print(f"{k:6.1f} {value:6.2f} {'█' * round(value):<42} delta {slope:.2f} {'·' * round(20 * slope)}")
 
 
 if __name__ == "__main__":

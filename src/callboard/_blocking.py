@@ -10,10 +10,10 @@ import numpy as np
 
 from callboard._blocking_stream import Stream
 from callboard.actors.messages import Msg, Request
-from callboard.core.errors import DeviceStopped
+from callboard.core.errors import AccelError, DeviceStopped
 from callboard.core.mode import Blocking
 from callboard.core.ref import GpuRef
-from callboard.core.reply import Reply
+from callboard.core.reply import DONE, Reply
 from callboard.device.client.handle import Device as AsyncDevice
 from callboard.device.client.line.status import ResidentState
 from callboard.device.client.residents.ref import ResidentRef as AsyncResidentRef
@@ -227,6 +227,10 @@ class PerGeneration(Generic[T]):
             return self._made[1]
 
 
+PREVIEW = 1.0
+"""Seconds that a notebook waits for the values of a ref that has been computed."""
+
+
 class BlockingRefs:
     """Serves the refs of a blocking device: as the async one does, but ``get`` and extents that depend on data wait."""
 
@@ -250,6 +254,19 @@ class BlockingRefs:
 
         device = self._device
         return Namespace(device._call, device.put, device.name)
+
+    def preview(self, ref: GpuRef[Any]) -> Array | None:
+        """The first elements of a ref that has its values, as many as the device's ``preview`` allows."""
+        most = self._device.config.preview
+        if not most or ref._state != DONE or ref.is_stale:
+            return None
+        edge = max(1, int(most ** (1 / max(1, ref.ndim))))
+        part = ref[tuple(slice(0, edge) for _ in ref.shape)] if ref.size > most else ref
+        try:
+            reply: Reply[Array] = self._device._transfers.get(part, None)
+            return reply.result(PREVIEW)
+        except AccelError:
+            return None
 
     def get(self, ref: GpuRef[Any], out: Array | None) -> Array:
         device = self._device

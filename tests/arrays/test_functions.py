@@ -335,3 +335,21 @@ def test_every_function_is_tested() -> None:
         text = (Path(__file__).parent / file).read_text("utf-8")
         if file != "test_elementwise.py":
             assert [name for name in names.split() if f"{name.removeprefix('fft.')}" not in text] == []
+
+
+def test_einsum_takes_equations_and_labels(session: cb.sync.Device) -> None:
+    rng = np.random.default_rng(3)
+    a, b, c = rng.random((3, 4)), rng.random((4, 5)), rng.integers(-5, 5, (2, 3, 4))
+    x, y, z = session.put(a), session.put(b), session.put(c)
+    xp = session.xp
+    np.testing.assert_allclose(xp.einsum("ij,jk->ik", x, y).get(), a @ b, rtol=1e-12)
+    np.testing.assert_allclose(xp.einsum(x, [0, 1], y, [1, 2], [2, 0]).get(), (a @ b).T, rtol=1e-12)
+    np.testing.assert_allclose(xp.einsum(x, [30, 1], y, [1, 2]).get(), np.einsum(a, [30, 1], b, [1, 2]), rtol=1e-12)
+    np.testing.assert_array_equal(xp.einsum(z, [..., 0, 1], [..., 1]).get(), np.einsum(c, [..., 0, 1], [..., 1]))
+    np.testing.assert_allclose(xp.einsum("bij,jk", z, y).get(), np.einsum("bij,jk", c, b), rtol=1e-12)
+    with pytest.raises(cb.ShapeError, match="label 52"):
+        xp.einsum(x, [0, 52])
+    with pytest.raises(TypeError, match="labels are 'ij'"):
+        xp.einsum(x, "ij")
+    with pytest.raises(TypeError, match="operand 0 is ndarray"):
+        xp.einsum("ij", a)

@@ -124,6 +124,17 @@ def test_a_write_into_a_stored_part_comes_after_its_readers(session: cb.sync.Dev
     assert not part.get().any()
 
 
+def test_a_dropped_part_of_a_stored_one_is_stored_too(session: cb.sync.Device) -> None:
+    x, _, a, _ = pair(session)
+    first = x + 1.0
+    second = first * 2.0
+    readers = [second + float(k) for k in range(4)]
+    first.result()
+    del second
+    for k, reader in enumerate(readers):
+        np.testing.assert_allclose(reader.get(), (a + 1) * 2 + k, rtol=1e-6)
+
+
 def test_a_write_into_a_deferred_array(session: cb.sync.Device) -> None:
     x, y, a, b = pair(session)
     with Kernels(session) as kernels:

@@ -107,7 +107,9 @@ async def test_premultiplied_sums(devices: list[cb.Device]) -> None:
         np.testing.assert_allclose(await same[2].get(), sum(xs) * 0.5)
         own = cb.PreMulSum([1.0, devices[1].put(np.float32(2)), 3.0])
         refs = put(world, xs)
-        each = await world.reduce_scatter([device.put(np.tile(x, 3)) for device, x in zip(devices, xs, strict=False)], own)
+        each = await world.reduce_scatter(
+            [device.put(np.tile(x, 3)) for device, x in zip(devices, xs, strict=False)], own
+        )
         np.testing.assert_allclose(await each[1].get(), xs[0] + 2 * xs[1] + 3 * xs[2])
         await world.all_reduce(refs, own, out=refs)
         np.testing.assert_allclose(await refs[0].get(), xs[0] + 2 * xs[1] + 3 * xs[2])

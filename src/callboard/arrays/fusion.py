@@ -18,7 +18,7 @@ from callboard.arrays.handles import Ref, numbers_of
 from callboard.core.dtype import DType
 from callboard.core.errors import ShapeError
 from callboard.core.layout import Layout, OpenLayout, layout_of
-from callboard.core.ref import Allocation, DeferredRef, GpuRef
+from callboard.core.ref import Allocation, DeferredRef, GpuRef, RefPort
 from callboard.kernel.elementwise import Map
 from callboard.kernel.elementwise.program import Program, compiled
 from callboard.kernel.elementwise.promotion import Weak
@@ -73,6 +73,7 @@ class Part:
     """A call that has not been computed (:class:`callboard.core.ref.Deferral`).
 
     Args:
+        port: Of the device.
         template: Its text, with a place for each argument.
         arguments: Arrays that have memory, parts of the same shape, and numbers.
         layout: Of the result.
@@ -81,7 +82,9 @@ class Part:
     __slots__ = (
         "__weakref__",
         "_arguments",
+        "_generation",
         "_leaves",
+        "_port",
         "_ref",
         "_template",
         "layout",
@@ -94,7 +97,11 @@ class Part:
     size: int
     _leaves: frozenset[Ref]
 
-    def __init__(self, template: str, arguments: "tuple[Ref | Part | Number, ...]", layout: Layout) -> None:
+    def __init__(
+        self, port: RefPort, template: str, arguments: "tuple[Ref | Part | Number, ...]", layout: Layout
+    ) -> None:
+        self._port = port
+        self._generation = port.generation
         self._template = template
         self._arguments: tuple[Any, ...] = arguments
         self._ref: weakref.ref[GpuRef[Any]] | None = None
@@ -152,17 +159,9 @@ class Part:
             return self.result
         ref = None if self._ref is None else self._ref()
         if not isinstance(ref, DeferredRef) or ref.deferral is not self:  # dropped, or written since
-            port, generation = self._port_of()
-            ref = DeferredRef(port, self, self.layout, generation)
-        ref._port.deferrals.submit(ref)  # type: ignore[union-attr] # there are some: it is one of them
+            ref = DeferredRef(self._port, self, self.layout, self._generation)
+        self._port.deferrals.submit(ref)  # type: ignore[union-attr] # there are some: it is one of them
         return ref
-
-    def _port_of(self) -> tuple[Any, int]:
-        for part in self._all({}):
-            for one in part._arguments:
-                if isinstance(one, GpuRef):
-                    return one._port, one.generation
-        raise AssertionError("a call has an array")
 
 
 class Text:
@@ -288,9 +287,10 @@ def part_of(text: str, given: Mapping[str, Any], port: Any) -> Part | None:
             elif (memory := x.allocation).freed or memory.foreign:
                 return None
         arguments.append(one)
-    part = Part(call.template, tuple(arguments), layout_of(call.dtype, shape))
+    part = Part(port, call.template, tuple(arguments), layout_of(call.dtype, shape))
     if part.too_large:
-        part = Part(call.template, tuple(one.store() if type(one) is Part else one for one in arguments), part.layout)
+        stored = tuple(one.store() if type(one) is Part else one for one in arguments)
+        part = Part(port, call.template, stored, part.layout)
     return part
 
 

@@ -22,7 +22,8 @@ from callboard.arrays.manipulation import (
     stack,
     unstack,
 )
-from callboard.arrays.products import matmul, outer, tensordot, vecdot
+from callboard.arrays.products.contracting import matmul, outer, tensordot, vecdot
+from callboard.arrays.products.householder import stacked_qr, triangle_of
 from callboard.arrays.reducing import reduced
 from callboard.core.dtype import DTYPES, DType, DTypeLike
 from callboard.core.errors import ShapeError
@@ -33,6 +34,7 @@ from callboard.kernel.array.checks import broadcast_shape
 
 __all__ = [
     "EighResult",
+    "LstsqResult",
     "QRResult",
     "SVDResult",
     "SlogdetResult",
@@ -43,6 +45,7 @@ __all__ = [
     "eigh",
     "eigvalsh",
     "inv",
+    "lstsq",
     "matmul",
     "matrix_norm",
     "matrix_power",
@@ -67,6 +70,15 @@ class EighResult(NamedTuple, Generic[Mode]):
 
     eigenvalues: GpuRef[Mode]
     eigenvectors: GpuRef[Mode]
+
+
+class LstsqResult(NamedTuple, Generic[Mode]):
+    """A solution, the sums of squares of what is left, the rank of the matrix, its singular values, descending."""
+
+    x: GpuRef[Mode]
+    residuals: GpuRef[Mode]
+    rank: GpuRef[Mode]
+    singular_values: GpuRef[Mode]
 
 
 class QRResult(NamedTuple, Generic[Mode]):
@@ -120,10 +132,15 @@ def _each(x: Ref, one: Callable[[Ref], Any], shapes: Callable[[Ref], tuple[tuple
     if 0 in batch:
         return [device_of(x).empty((*batch, *shape), dtype=x.dtype) for shape in shapes(x)]
     results = []
-    for matrix in unstack(reshape(x, (-1, *x.shape[-2:]))):
+    for matrix in unstack(reshape(x, (math.prod(batch), *x.shape[-2:]))):
         found = one(matrix)
         results.append((found,) if isinstance(found, GpuRef) else tuple(found))
     return [reshape(stack(column), (*batch, *column[0].shape)) for column in zip(*results, strict=True)]
+
+
+def _real(values: Ref, dtype: DType) -> Ref:
+    """Values of matrices of this dtype that are real; those of no matrix have got the dtype of the matrices."""
+    return cast(elementwise.real(values) if values.dtype.is_complex else values, dtype.real)
 
 
 # -- factorisations ----------------------------------------------------------------------------------------------------
@@ -150,6 +167,8 @@ def qr(x: GpuRef[Mode], /, *, mode: Literal["reduced", "complete"] = "reduced") 
     a = _matrices("qr", x)
     m, n = a.shape[-2:]
     k = m if mode == "complete" else min(m, n)
+    if math.prod(a.shape[:-2]) > min(m, n) > 0:
+        return QRResult(*stacked_qr(a, k))
     return QRResult(*_each(a, lambda one: submit(one, solver.Qr(a=one, mode=mode)), lambda _: ((m, k), (k, n))))
 
 
@@ -159,20 +178,28 @@ def svd(x: GpuRef[Mode], /, *, full_matrices: bool = True) -> SVDResult[Mode]:
     m, n = a.shape[-2:]
     k = min(m, n)
     left, right = (m, n) if full_matrices else (k, k)
+    if a.ndim > 2 and a.size and (m == n or not full_matrices):
+        found = submit(a, solver.GesvdjBatched(a=reshape(a, (-1, m, n))))
+        batch = a.shape[:-2]
+        parts = [reshape(one, (*batch, *one.shape[1:])) for one in found]
+        return SVDResult(parts[0], cast(parts[1], a.dtype.real), parts[2])
     u, s, vh = _each(
         a,
         lambda one: submit(one, solver.Svd(a=one, full_matrices=full_matrices)),
         lambda _: ((m, left), (k,), (right, n)),
     )
-    return SVDResult(u, cast(s, a.dtype.real), vh)
+    return SVDResult(u, _real(s, a.dtype), vh)
 
 
 def svdvals(x: GpuRef[Mode], /) -> GpuRef[Mode]:
     """The singular values, descending."""
     a = _matrices("svdvals", x)
     k = min(a.shape[-2:])
+    if a.ndim > 2 and a.size:
+        found = submit(a, solver.GesvdjValuesBatched(a=reshape(a, (-1, *a.shape[-2:]))))
+        return cast(reshape(found, (*a.shape[:-2], k)), a.dtype.real)
     (s,) = _each(a, lambda one: submit(one, solver.SvdValues(a=one)), lambda _: ((k,),))
-    return cast(s, a.dtype.real)
+    return _real(s, a.dtype)
 
 
 def eigh(x: GpuRef[Mode], /) -> EighResult[Mode]:
@@ -181,7 +208,7 @@ def eigh(x: GpuRef[Mode], /) -> EighResult[Mode]:
     if a.ndim == 2 or not a.size:
         n = a.shape[-1]
         w, v = _each(a, lambda one: submit(one, solver.Syevd(a=one)), lambda _: ((n,), (n, n)))
-        return EighResult(cast(w, a.dtype.real), v)
+        return EighResult(_real(w, a.dtype), v)
     w, v = submit(a, solver.SyevBatched(a=reshape(a, (-1, *a.shape[-2:]))))
     return EighResult(reshape(w, a.shape[:-1]), reshape(v, a.shape))
 
@@ -189,9 +216,11 @@ def eigh(x: GpuRef[Mode], /) -> EighResult[Mode]:
 def eigvalsh(x: GpuRef[Mode], /) -> GpuRef[Mode]:
     """The eigenvalues of symmetric or Hermitian matrices, ascending."""
     a = _matrices("eigvalsh", x, square=True)
+    if a.ndim > 2 and a.size:
+        return eigh(a).eigenvalues
     n = a.shape[-1]
     (w,) = _each(a, lambda one: submit(one, solver.SyevdValues(a=one)), lambda _: ((n,),))
-    return cast(w, a.dtype.real)
+    return _real(w, a.dtype)
 
 
 # -- equations ---------------------------------------------------------------------------------------------------------
@@ -258,6 +287,38 @@ def pinv(x: GpuRef[Mode], /, *, rtol: float | Ref | None = None) -> GpuRef[Mode]
     return matmul(scaled, matrix_transpose(elementwise.conj(u)))
 
 
+def lstsq(a: GpuRef[Mode], b: GpuRef[Mode], rcond: float | None = None) -> LstsqResult[Mode]:
+    """The shortest ``x`` with the least ``norm(a @ x - b)``, by singular values, as ``numpy.linalg.lstsq``.
+
+    Args:
+        a: ``[..., m, n]``, of any rank.
+        b: ``[m]``, or ``[..., m, columns]``.
+        rcond: Singular values that are not larger than this part of the largest count as 0; the larger extent times the
+            dtype's ``eps`` when None.
+
+    Of stacks, too. The residuals are there whatever the rank, where NumPy leaves them out unless ``rank == n < m``: the
+    rank is known on the device alone. ``solver.least_squares`` is faster for matrices of full rank.
+
+    Raises:
+        ShapeError: The rows differ.
+    """
+    matrix = _matrices("lstsq", a)
+    check_array("linalg.lstsq", "b", b)
+    if not b.ndim or b.shape[0 if b.ndim == 1 else -2] != matrix.shape[-2]:
+        raise ShapeError(f"xp.linalg.lstsq: a is {a.layout!r} and b is {b.layout!r}: the rows differ")
+    dtype = _floating(result_type(matrix, b))
+    matrix, right = cast(matrix, dtype), cast(b, dtype)
+    columns = expand_dims(right, axis=1) if b.ndim == 1 else right
+    u, s, vh = svd(matrix, full_matrices=False)
+    limit = apply("t * m", t=_tolerance(matrix, rcond, s), m=statistics.max(s, axis=-1, keepdims=True))
+    inverse = apply("where(s > limit, 1 / s, 0.0)", s=s, limit=limit)
+    turned = matmul(matrix_transpose(elementwise.conj(u)), columns)
+    x = matmul(matrix_transpose(elementwise.conj(vh)), apply("i * y", i=expand_dims(inverse, axis=-1), y=turned))
+    left = statistics.sum(apply("square(abs(d - b))", d=matmul(matrix, x), b=columns), axis=-2)
+    rank = statistics.count_nonzero(apply("s > limit", s=s, limit=limit), axis=-1)
+    return LstsqResult(x[..., 0] if b.ndim == 1 else x, left, rank, s)
+
+
 def _tolerance(a: Ref, rtol: Any, s: Ref) -> Any:
     if rtol is None:
         return max(a.shape[-2:]) * finfo(a.dtype).eps
@@ -275,8 +336,11 @@ def matrix_rank(x: GpuRef[Mode], /, *, rtol: float | Ref | None = None) -> GpuRe
 
 
 def det(x: GpuRef[Mode], /) -> GpuRef[Mode]:
-    """The determinants of matrices, by LU."""
+    """The determinants of matrices, by LU; those of a stack by QR."""
     a = _matrices("det", x, square=True)
+    if a.ndim > 2 and a.size:
+        corner, turns = triangle_of(a)
+        return apply("d * s", d=statistics.prod(corner, axis=-1), s=statistics.prod(turns, axis=-1))  # type: ignore[no-any-return]
     (found,) = _each(a, lambda one: submit(one, solver.Determinant(a=one)), lambda _: ((),))
     return found
 
@@ -287,11 +351,10 @@ def slogdet(x: GpuRef[Mode], /) -> SlogdetResult[Mode]:
     if not a.shape[-1]:
         one = device_of(a).ones(a.shape[:-2], dtype=a.dtype)
         return SlogdetResult(one, device_of(a).zeros(a.shape[:-2], dtype=a.dtype.real))
-    q, r = qr(a)
-    corner = diagonal(r)
-    sign = apply("d * s", d=det(q), s=statistics.prod(apply("sign(x)", x=corner), axis=-1))
-    if not a.dtype.is_complex:
-        sign = apply("sign(x)", x=sign)
+    if not a.size:
+        return SlogdetResult(*(device_of(a).empty(a.shape[:-2], dtype=one) for one in (a.dtype, a.dtype.real)))
+    corner, turns = triangle_of(a)
+    sign = statistics.prod(apply("sign(x) * t", x=corner, t=turns), axis=-1)
     return SlogdetResult(sign, statistics.sum(apply("log(abs(x))", x=corner), axis=-1))
 
 

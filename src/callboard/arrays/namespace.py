@@ -10,15 +10,15 @@ from callboard.arrays import (
     indexing,
     linalg,
     manipulation,
-    products,
-    searching,
-    sorting,
     statistics,
 )
 from callboard.arrays.creation import Creation
 from callboard.arrays.fourier import Fourier
 from callboard.arrays.handles import check_array, check_device
 from callboard.arrays.inspection import Info
+from callboard.arrays.ordering import searching, sorting
+from callboard.arrays.products import contracting
+from callboard.arrays.products.einsum import einsum
 from callboard.core.dtype import DTYPES
 from callboard.core.mode import Mode
 from callboard.core.ref import GpuRef
@@ -183,9 +183,10 @@ class Namespace(Creation[Mode]):
     var = staticmethod(statistics.var)
 
     # products
-    matmul = staticmethod(products.matmul)
-    tensordot = staticmethod(products.tensordot)
-    vecdot = staticmethod(products.vecdot)
+    einsum = staticmethod(einsum)
+    matmul = staticmethod(contracting.matmul)
+    tensordot = staticmethod(contracting.tensordot)
+    vecdot = staticmethod(contracting.vecdot)
 
     # searching
     argmax = staticmethod(searching.argmax)

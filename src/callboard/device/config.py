@@ -59,6 +59,7 @@ class DeviceConfig(msgspec.Struct, frozen=True, kw_only=True):
         max_staged_bytes: Bytes of host arrays in arenas before ``put`` and ``get`` raise ``MailboxFull``.
         pending_capacity: Ops accepted while no context is ready.
         fuse: Compute consecutive functions of elements of ``dev.xp``, and a reduction that follows, in one kernel.
+        preview: Elements of a ref of a blocking device that a notebook copies to show them; 0: none.
         hang_after: Seconds without a heartbeat before a host counts as hung; more than ``interval``.
         step_timeout: Seconds in which a host must have imported its packages and have opened the device, else it counts
             as hung; and for which a step of another thread (a library's prepare, a resident actor's setup), which may
@@ -78,6 +79,7 @@ class DeviceConfig(msgspec.Struct, frozen=True, kw_only=True):
     max_staged_bytes: Amount = 4 << 30
     pending_capacity: Annotated[int, msgspec.Meta(ge=0)] = 1024
     fuse: bool = True
+    preview: Annotated[int, msgspec.Meta(ge=0)] = 0
     hang_after: Duration = 30.0
     step_timeout: Duration = 300.0
     max_restarts: Annotated[int, msgspec.Meta(ge=0)] | None = 3
@@ -98,6 +100,7 @@ class DeviceOptions(TypedDict, total=False):
     max_staged_bytes: int
     pending_capacity: int
     fuse: bool
+    preview: int
     hang_after: float
     step_timeout: float
     max_restarts: int | None

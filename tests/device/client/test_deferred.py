@@ -119,6 +119,30 @@ async def test_a_resident_actor_may_write_its_arguments() -> None:
         assert ((await x.get()) == 2.0).all()
 
 
+class Counter(cb.ResidentActor):
+    """Lends an array that its calls write."""
+
+    def setup(self, ctx: cb.HostContext) -> None:
+        self.ctx, self.count = ctx, np.zeros(4, np.float32)
+
+    def lend(self) -> cb.GpuRef:
+        return self.ctx.ref(self.count)
+
+    def step(self) -> None:
+        self.count += 1
+
+
+async def test_a_resident_actor_may_write_what_it_has_lent() -> None:
+    async with cb.device("cpu", isolation="thread") as dev:
+        actor = await dev.actor_of(cb.Props(Counter), wait=True)
+        lent = await actor.call(Counter.lend)
+        early = lent + 10.0
+        await early
+        await actor.call(Counter.step)
+        assert ((await early.get()) == 10.0).all()
+        assert not isinstance(lent + 1.0, DeferredRef)
+
+
 async def test_other_threads_call_and_drop() -> None:
     async with cb.device("cpu", isolation="thread") as dev:
         x = await dev.put(np.ones(100, np.float32))

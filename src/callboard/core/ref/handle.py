@@ -66,6 +66,9 @@ class RefServices(Protocol):
     def get(self, ref: "GpuRef[Any]", out: "np.ndarray[Any, Any] | None") -> Any:
         """The array, or a reply whose value it is, as the mode of the device's refs says."""
 
+    def preview(self, ref: "GpuRef[Any]", /) -> "np.ndarray[Any, Any] | None":
+        """The first values, for a notebook; None where none may be copied, or they are not there yet."""
+
     def remember(self, allocation: "Allocation", /) -> None:
         """Make the allocation resolvable from a token."""
 

@@ -6,6 +6,7 @@ import numpy as np
 
 from callboard.core.dtype import DTypeLike
 from callboard.core.operand import Operand
+from callboard.core.ref.html import html_of
 
 __all__ = ["ArrayOperators"]
 
@@ -255,6 +256,10 @@ class ArrayOperators:
         if isinstance(number, bool) or not isinstance(number, int):
             raise TypeError(f"index() of {self!r}: its dtype is no integer")
         return number
+
+    def _repr_html_(self) -> str:
+        """For notebooks: see :func:`callboard.core.ref.html.html_of`."""
+        return html_of(self)
 
     # -- protocols -----------------------------------------------------------------------------------------------------
 

@@ -53,6 +53,9 @@ class DeviceRefs:
         ref: GpuRef = self._adopt(array) if is_foreign(array) else self._put(array, None, False)
         return ref
 
+    def preview(self, ref: Any) -> None:
+        """Nothing: their values have to be awaited."""
+
     def remember(self, allocation: Allocation) -> None:
         """Make an allocation resolvable from tokens (:meth:`GpuRef.token` calls it)."""
         self._known[allocation.id] = allocation

@@ -169,6 +169,9 @@ class LocalArrays:
         """Id of the actor's stream."""
         return self._port.stream.id
 
+    def preview(self, ref: Any) -> None:
+        """Nothing: no notebook shows them."""
+
     def remember(self, allocation: Allocation) -> NoReturn:
         """No token stands for an array inside a host.
 

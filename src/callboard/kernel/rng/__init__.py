@@ -4,6 +4,7 @@ Every message fills an array from a stream of random words; :mod:`callboard.kern
 """
 
 from callboard.kernel.rng.actor import RngActor
+from callboard.kernel.rng.distributions import Distributions
 from callboard.kernel.rng.generator import RngGenerator
 from callboard.kernel.rng.rejections import (
     RngFillBeta,
@@ -24,6 +25,7 @@ from callboard.kernel.rng.transforms import (
 )
 
 __all__ = [
+    "Distributions",
     "RngActor",
     "RngFillBeta",
     "RngFillBits",

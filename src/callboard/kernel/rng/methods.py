@@ -1,8 +1,11 @@
 """The generators of ``dev.rng``, which keep their place in a stream."""
 
+import secrets
+
 from callboard.core.errors import ShapeError
 from callboard.core.mode import Mode
 from callboard.kernel.api import Api
+from callboard.kernel.rng.distributions import Distributions
 from callboard.kernel.rng.generator import RngGenerator
 from callboard.kernel.rng.streams import RngOrdering
 
@@ -24,6 +27,14 @@ class Methods(Api[Mode]):
     ) -> RngGenerator[Mode]:
         """A stream of its own; two of the same kind and seed give the same numbers. See :class:`RngGenerator`."""
         return RngGenerator(self._submit, kind, seed, position, dimensions, ordering)
+
+    def default_rng(self, seed: int | None = None) -> Distributions[Mode]:
+        """NumPy's names for the distributions: ``rng = dev.rng.default_rng(7)``, then ``rng.normal(0, 2, (3, 4))``.
+
+        Args:
+            seed: Of a Philox generator of its own; drawn by the operating system when None.
+        """
+        return Distributions(self.generator("philox", secrets.randbits(64) if seed is None else seed))
 
     def philox(self, seed: int = 0) -> RngGenerator[Mode]:
         """Philox4x32-10 in cuRAND's order: the fastest on CUDA."""

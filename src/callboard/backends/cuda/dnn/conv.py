@@ -97,9 +97,7 @@ class Convolution:
         self._sums = made if op.scale is None else layout_of(DTYPES["i32"], made.shape)
         self._plan = planned(library, op, self._sums, whole=False)
 
-    def __call__(
-        self, stream: "CudaStream", x: int, w: int, out: int, bias: int | None, residual: int | None
-    ) -> None:
+    def __call__(self, stream: "CudaStream", x: int, w: int, out: int, bias: int | None, residual: int | None) -> None:
         if self._plan is None:
             return
         more = [address for address in (bias, residual) if address is not None]

@@ -49,6 +49,7 @@ class SharedAllocation(Allocation):
 
     def __init__(self, id: int, released: Any) -> None:
         super().__init__(id, released)
+        self.foreign = True  # later calls of the actor may write it
         self.issued = 1
 
     def free(self) -> None:

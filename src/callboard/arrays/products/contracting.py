@@ -13,7 +13,7 @@ from callboard.core.ref import GpuRef
 from callboard.kernel.array.checks import broadcast_shape
 from callboard.kernel.tensor import Contract
 
-__all__ = ["matmul", "outer", "tensordot", "vecdot"]
+__all__ = ["computed_in", "converted", "matmul", "outer", "tensordot", "vecdot"]
 
 
 def matmul(x1: GpuRef[Mode], x2: GpuRef[Mode], /) -> GpuRef[Mode]:
@@ -105,8 +105,8 @@ def contracted(
     """A contraction in the dtype in which the arrays meet."""
     a, b = together(x1, x2)
     dtype = a.dtype
-    work = _computed_in(dtype)
-    a, b = _as(a, work), _as(b, work)
+    work = computed_in(dtype)
+    a, b = converted(a, work), converted(b, work)
     found = submit(
         x1,
         Contract(
@@ -118,17 +118,18 @@ def contracted(
             op_a="conj" if conj and dtype.is_complex else "identity",
         ),
     )
-    return _as(found, dtype)
+    return converted(found, dtype)
 
 
-def _computed_in(dtype: DType) -> DType:
+def computed_in(dtype: DType) -> DType:
     """Integers in those of 32 or 64 bits with a sign, whose bits are the same modulo their size."""
     if dtype.is_integer or dtype.kind == "bool":
         return DTYPES["i64" if dtype.itemsize == 8 else "i32"]
     return dtype
 
 
-def _as(x: Ref, dtype: DType) -> Ref:
+def converted(x: Ref, dtype: DType) -> Ref:
+    """``x`` in another dtype; between integers of one size the same bits."""
     if x.dtype.is_integer and dtype.is_integer and x.dtype.itemsize == dtype.itemsize:
         return x if x.dtype is dtype else x.reinterpret(dtype) if x.ndim else cast(x, dtype)
     return cast(x, dtype)

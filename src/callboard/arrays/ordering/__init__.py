@@ -1,0 +1,1 @@
+"""Functions that compare elements: searches, sorts, sets."""

@@ -1,0 +1,1 @@
+"""Products of matrices and tensors, and what is made of many of them."""

@@ -1,0 +1,64 @@
+"""``xp.einsum``: sums of products by an equation, or by lists of labels."""
+
+import string
+from collections.abc import Sequence
+from types import EllipsisType
+from typing import Any
+
+from callboard.arrays.dtypes import together
+from callboard.arrays.handles import Ref, check_array, submit
+from callboard.arrays.products.contracting import computed_in, converted
+from callboard.core.errors import ShapeError
+from callboard.kernel.tensor import Einsum
+
+__all__ = ["einsum"]
+
+LABELS = string.ascii_uppercase + string.ascii_lowercase
+"""Letters for the labels 0 to 51, in the order of the labels: what an equation leaves out is ordered by letter."""
+
+Labels = Sequence["int | EllipsisType"]
+
+
+def einsum(*arguments: "str | Ref | Labels", optimize: Any = "auto") -> Any:
+    """The sum of products that an equation names, as ``numpy.einsum``; both of its forms.
+
+    ``xp.einsum("ij,jk->ik", a, b)`` and ``xp.einsum(a, [0, 1], b, [1, 2], [0, 2])`` are the same product. Operands are
+    promoted to one dtype; integers wrap around.
+
+    Args:
+        arguments: An equation and its operands; or operands, each with its labels (0 to 51, ``...``), and the labels of
+            the result, which may be left out.
+        optimize: How opt_einsum chooses the order of products (:class:`callboard.kernel.tensor.Einsum`).
+
+    Raises:
+        TypeError: Neither form.
+        ShapeError: The equation does not fit the operands; names operand, label and extents.
+    """
+    if arguments and isinstance(arguments[0], str):
+        equation, given = arguments[0], list(arguments[1:])
+    else:
+        equation, given = _equation(arguments)
+    operands = [check_array("einsum", f"operand {at}", x) for at, x in enumerate(given)]
+    if not operands:
+        raise TypeError("xp.einsum: there is no operand; pass an equation and arrays, or arrays each with its labels")
+    operands = together(*operands)
+    dtype = operands[0].dtype
+    work = computed_in(dtype)
+    taken = tuple(converted(x, work) for x in operands)
+    return converted(submit(operands[0], Einsum(equation=equation, operands=taken, optimize=optimize)), dtype)
+
+
+def _equation(arguments: Sequence[Any]) -> tuple[str, list[Any]]:
+    """The equation of operands with labels, and the operands."""
+    pairs, rest = arguments[: len(arguments) // 2 * 2], arguments[len(arguments) // 2 * 2 :]
+    terms = ",".join(_term(labels) for labels in pairs[1::2])
+    return (f"{terms}->{_term(rest[0])}" if rest else terms), list(pairs[::2])
+
+
+def _term(labels: Any) -> str:
+    if not isinstance(labels, list | tuple):
+        raise TypeError(f"xp.einsum: labels are {labels!r}; pass a list of integers from 0 to 51, and ...")
+    for label in labels:
+        if label is not Ellipsis and not (type(label) is int and 0 <= label < len(LABELS)):
+            raise ShapeError(f"xp.einsum: label {label!r}; labels are integers from 0 to 51, and ...")
+    return "".join("..." if label is Ellipsis else LABELS[label] for label in labels)

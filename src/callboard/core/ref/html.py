@@ -1,0 +1,32 @@
+"""What a notebook shows of a ref."""
+
+import html
+from typing import Any
+
+import numpy as np
+
+__all__ = ["html_of"]
+
+
+def html_of(ref: Any) -> str:
+    """A ref as HTML: what is known of it, and its first values where the device was opened to show them.
+
+    To show is not to ask: nothing is computed or waited for, and nothing is copied to the host unless ``preview`` of
+    the device says how much may be.
+    """
+    layout = ref.layout
+    state = repr(ref).rpartition(", ")[2].rstrip(">")
+    rows = {"device": ref.device, "state": state}
+    known = not hasattr(layout, "extents")  # extents that depend on data are asked for by looking at them
+    rows["array"] = repr(layout)
+    if known:
+        rows["bytes"] = f"{layout.nbytes:,}"
+    cells = "".join(f"<tr><th>{name}</th><td>{html.escape(text)}</td></tr>" for name, text in rows.items())
+    values = ref._port.services.preview(ref) if known else None
+    shown = "" if values is None else f"<pre>{html.escape(_text(values, values.shape != layout.shape))}</pre>"
+    return f"<table>{cells}</table>{shown}"
+
+
+def _text(values: "np.ndarray[Any, Any]", part: bool) -> str:
+    text = np.array2string(values, threshold=values.size + 1)
+    return f"{text}\n… of which these are the first" if part else text
