@@ -23,7 +23,9 @@ def of_torch(rank: int, size: int, file: str, kind: str) -> Timed:
     torch.set_num_threads(1)
     if kind == "cuda":
         torch.cuda.set_device(rank)
-    dist.init_process_group("gloo" if kind == "cpu" else "nccl", init_method=f"file://{file}", rank=rank, world_size=size)
+    dist.init_process_group(
+        "gloo" if kind == "cpu" else "nccl", init_method=f"file://{file}", rank=rank, world_size=size
+    )
 
     def timed(nbytes: int, count: int) -> float:
         x = torch.ones(nbytes // 4, device=kind)

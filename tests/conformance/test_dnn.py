@@ -69,11 +69,13 @@ CASES: dict[type[Any], Callable[[Any], Any]] = {
     dnn.Conv: lambda s: dnn.Conv(x=image(s), w=image(s, 8, 4, 3, 3)),
     dnn.ConvBackwardData: lambda s: dnn.ConvBackwardData(
         dy=image(s, 2, 8, 4, 4), w=image(s, 8, 4, 3, 3), shape=(2, 4, 6, 6)
+    ),
     dnn.ConvBackwardFilter: lambda s: dnn.ConvBackwardFilter(x=image(s), dy=image(s, 2, 8, 4, 4), shape=(8, 4, 3, 3)),
     dnn.ConvTranspose: lambda s: dnn.ConvTranspose(x=image(s, 2, 8, 4, 4), w=image(s, 8, 4, 3, 3)),
     dnn.MaxPool: lambda s: dnn.MaxPool(x=image(s), window=2),
     dnn.MaxPoolBackward: lambda s: dnn.MaxPoolBackward(
         dy=image(s, 2, 4, 3, 3), indices=s.put(np.zeros((2, 4, 3, 3), np.int32)), shape=(2, 4, 6, 6), window=2
+    ),
     dnn.MaxPoolIndices: lambda s: dnn.MaxPoolIndices(x=image(s), window=2),
 }
 

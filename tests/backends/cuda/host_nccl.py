@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from callboard.backends.cuda.collective.nccl import CODES, OPS
 from callboard.backends.cpu.views import array_at
+from callboard.backends.cuda.collective.nccl import CODES, OPS
 from callboard.core.layout import layout_of
 
 DTYPES = {code: dtype for dtype, code in CODES.items()}
 
 
-class NCCLError(Exception):  # noqa: N818 - the binding's name
+class NCCLError(Exception):
     def __init__(self, status: int) -> None:
         super().__init__(f"ncclResult {status}")
         self.status = status

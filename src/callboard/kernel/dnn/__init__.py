@@ -34,7 +34,7 @@ from callboard.kernel.dnn.layer_norm import (
 )
 from callboard.kernel.dnn.losses import CrossEntropy, CrossEntropyBackward, CrossEntropyLoss, Mse, MseBackward
 from callboard.kernel.dnn.lrn import Lrn, LrnBackward
-from callboard.kernel.dnn.pooling import AvgPool
+from callboard.kernel.dnn.pooling import AvgPool, AvgPoolBackward, MaxPool, MaxPoolBackward, MaxPooled, MaxPoolIndices
 from callboard.kernel.dnn.rnn import (
     RnnBackward,
     RnnForward,
@@ -44,7 +44,6 @@ from callboard.kernel.dnn.rnn import (
     RnnParams,
     RnnTrained,
 )
-from callboard.kernel.dnn.pooling import AvgPool, AvgPoolBackward, MaxPool, MaxPoolBackward, MaxPooled, MaxPoolIndices
 from callboard.kernel.dnn.rope import Rope, RopeBackward
 from callboard.kernel.dnn.softmax import LogSoftmax, LogSoftmaxBackward, Softmax, SoftmaxBackward
 from callboard.kernel.dnn.top_k import Largest, TopK, TopKBackward

@@ -52,7 +52,7 @@ from callboard.kernel.dnn.losses import (
 )
 from callboard.kernel.dnn.lrn import Lrn, LrnBackward
 from callboard.kernel.dnn.methods import Methods
-from callboard.kernel.dnn.pooling import AvgPool
+from callboard.kernel.dnn.pooling import AvgPool, AvgPoolBackward, MaxPool, MaxPoolBackward, MaxPoolIndices
 from callboard.kernel.dnn.rnn.messages import (
     RnnAlgorithm,
     RnnBackward,
@@ -64,7 +64,6 @@ from callboard.kernel.dnn.rnn.messages import (
     RnnTrained,
 )
 from callboard.kernel.dnn.rnn.params import RnnParams
-from callboard.kernel.dnn.pooling import AvgPool, AvgPoolBackward, MaxPool, MaxPoolBackward, MaxPoolIndices
 from callboard.kernel.dnn.rope import Rope, RopeBackward
 from callboard.kernel.dnn.softmax import LogSoftmax, LogSoftmaxBackward, Softmax, SoftmaxBackward
 from callboard.kernel.dnn.top_k import Largest, TopK, TopKBackward

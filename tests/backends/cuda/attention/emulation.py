@@ -56,11 +56,15 @@ def compiled(source: str, folder: Path) -> ctypes.CDLL:
     text += "".join(
         f'\nextern "C" void run_{name}(void* a, unsigned blocks, unsigned threads) '
         f"{{ run([a] {{ {name}(*({args}*)a); }}, blocks, threads); }}"
-        for name, args in re.findall(r'extern "C" __global__ void (?:__launch_bounds__\(\d+\) )?(\w+)\(const (\w+) \w\)', text)
+        for name, args in re.findall(
+            r'extern "C" __global__ void (?:__launch_bounds__\(\d+\) )?(\w+)\(const (\w+) \w\)', text
+        )
     )
     path, library = folder / f"{source}.cpp", folder / f"{source}.so"
     path.write_text((HERE / "emulation.hpp").read_text() + text.replace("#line 1\n", ""))
     subprocess.run(
-        [COMPILER, "-std=c++17", "-O1", "-w", "-fno-strict-aliasing", "-shared", "-fPIC", "-o", library, path], check=True, timeout=300
+        [COMPILER, "-std=c++17", "-O1", "-w", "-fno-strict-aliasing", "-shared", "-fPIC", "-o", library, path],
+        check=True,
+        timeout=300,
     )
     return ctypes.CDLL(str(library))

@@ -19,8 +19,18 @@ INSTALL = 'pip install "callboard[nccl13]"'
 CODES: dict[DType, int] = {
     DTYPES[name]: code
     for name, code in {
-        **{"i8": 0, "u8": 1, "i32": 2, "u32": 3, "i64": 4, "u64": 5},
-        **{"f16": 6, "f32": 7, "f64": 8, "bf16": 9, "f8_e4m3": 10, "f8_e5m2": 11},
+        "i8": 0,
+        "u8": 1,
+        "i32": 2,
+        "u32": 3,
+        "i64": 4,
+        "u64": 5,
+        "f16": 6,
+        "f32": 7,
+        "f64": 8,
+        "bf16": 9,
+        "f8_e4m3": 10,
+        "f8_e5m2": 11,
     }.items()
 }
 """``ncclDataType_t``."""

@@ -156,7 +156,6 @@ def _of_no_items(library: "CudaDnn", op: CrossEntropy) -> Any:
     plan = reducing.reduce(
         library,
         Reduce(expression=text, operands=(Placeholder(op.x.layout),), axes=None, out=Placeholder(loss)),
-        Reduce(expression=text, operands=(Placeholder(op.x.layout),), axes=None, out=Placeholder(loss)),  # type: ignore[arg-type]
     )
     return lambda stream, x, target, weight, loss, log_sum: plan(stream, (x,), None, loss)
 
