@@ -66,9 +66,9 @@ def check(devices: list[cb.sync.Device], plan: list[tuple[str, int, int]]) -> No
                 at = which % len(made)
                 ref, _ = made[at]
                 device = next(d for d in devices if d.name == ref.device)
-                made[at] = device.fill(ref, float(number)), float(number)
-                # the same memory by other refs of the list has the new number, too
-                made[:] = [(r, float(number)) if r.allocation is ref.allocation else (r, v) for r, v in made]
+                filled = device.fill(ref, float(number)), float(number)
+                # other refs of this memory would read the new number, and end as the ops that made them ended
+                made[:] = [filled if r.allocation is ref.allocation else (r, v) for r, v in made]
         except cb.ContextLost:
             pass
     for ref, value in made:
