@@ -44,8 +44,7 @@ def is_foreign(array: Any) -> bool:
     """
     if isinstance(array, np.ndarray):
         return False
-    if isinstance(array, GpuRef):
-        raise TypeError(f"{array!r} is a ref already; copy it (dev.put, dev.copy) or take its values (ref.get())")
+    refuse_ref(array)
     if hasattr(array, "__cuda_array_interface__"):
         return True
     return hasattr(array, "__dlpack_device__") and int(array.__dlpack_device__()[0]) not in dlpack.HOST_LIKE
@@ -175,6 +174,7 @@ class Interop:
 
     def adopt(self, array: Any) -> AnyRef:
         """What :meth:`callboard.Device.adopt` does."""
+        refuse_ref(array)
         if self._actor.isolated:
             refuse_foreign(array)
         port = self._port
@@ -341,6 +341,16 @@ def refuse(ref: AnyRef, what: str, kind: type[Exception]) -> NoReturn:
         f"{what} of {ref.layout!r} on {ref.device}: the array lives in the context host's process. Copy it with "
         "ref.get(), work on it in a ResidentActor, or open the device with isolation='thread'"
     )
+
+
+def refuse_ref(array: Any) -> None:
+    """Refuse a ref where another library's array is meant.
+
+    Raises:
+        TypeError: It is a ref.
+    """
+    if isinstance(array, GpuRef):
+        raise TypeError(f"{array!r} is a ref already; copy it (dev.put, dev.copy) or take its values (ref.get())")
 
 
 def refuse_foreign(array: Any) -> NoReturn:

@@ -1,7 +1,6 @@
 """A call of a resident actor, in the application: from its arguments to its reply."""
 
 import asyncio
-import contextlib
 import functools
 import math
 import traceback
@@ -61,7 +60,7 @@ class Arguments:
         frozen: frozenset[str],
     ) -> None:
         self.tag = tag
-        self.packer = packer = Packer(lambda value: isinstance(value, GpuRef), with_code=True, cure=CURE)
+        self.packer = packer = Packer(_is_ref, with_code=True, cure=CURE)
         self.refs: list[GpuRef[Any]] = packer.refs
         self.names: list[str] = []  # of the arguments that the refs came in
         try:
@@ -112,6 +111,10 @@ class Arguments:
                 raise marked(error, port.name, port.generation, self.tag)
 
 
+def _is_ref(value: Any) -> bool:
+    return isinstance(value, GpuRef)
+
+
 @functools.lru_cache(maxsize=4096)
 def read_only(method: Callable[..., Any]) -> frozenset[str]:
     """Names of the parameters annotated ``cb.In``."""
@@ -150,26 +153,30 @@ class CallEnd(End):
         if type(value) is not bytes:
             raise TypeError(f"{value!r:.80} is not an encoded result")
         self.caller.ended(self)
-        self._return_lent(None)
-        staged: int | None = None
-        with contextlib.suppress(Exception):  # told in place of the result, which cannot be put together
-            staged = decode(value)[-1]
+        if self.lent:
+            self._return_lent(None)
+        try:
+            parts: Any = decode(value)
+            staged = parts[-1]
+        except Exception as e:  # told in place of the result, which cannot be put together
+            parts, staged = e, None
         slot = self.slot
         if type(staged) is int and staged >= 0:
             self.actor.expected.saw(staged)
         if slot is None or type(staged) is not int or not 0 < staged <= slot.nbytes:
-            self._settle(value, None)
+            self._settle(parts, None)
             return
         own = np.empty(staged, np.uint8)
-        self.caller.copy(own, slot.array[:staged], lambda: self._settle(value, own))
+        self.caller.copy(own, slot.array[:staged], lambda: self._settle(parts, own))
 
-    def _settle(self, value: bytes, memory: Array | None) -> None:
+    def _settle(self, parts: Any, memory: Array | None) -> None:
         """Also when the result is not awaited any more: its refs have to be made to be freed."""
         self.give_slot()
         result: Any = None
         error: Exception | None = None
         try:
-            parts = decode(value)
+            if isinstance(parts, Exception):
+                raise parts
             if len(parts) == 4:  # the result itself lies beside
                 assert memory is not None
                 offset, length, _, _ = parts

@@ -25,25 +25,32 @@ class Method:
     """A method that can be called.
 
     Args:
+        actor: Its name.
         name: Of the method.
         given: What the caller gave.
         function: What the actor's class has under that name; where only the host knows the class, what the caller gave.
 
     Attributes:
+        tag: ``"actor.method"``, for errors.
+        yields: Whether it is known to be a generator.
+        awaits: Whether it is known to be a coroutine function.
         signature: Its parameters, ``self`` included; None where Python cannot tell them (some compiled methods).
         positional: Names of the parameters that take positional arguments, without ``self``.
         frozen: Names of the parameters whose device arrays are only read.
     """
 
-    def __init__(self, name: str, given: Any, function: Callable[..., Any]) -> None:
+    def __init__(self, actor: str, name: str, given: Any, function: Callable[..., Any]) -> None:
+        self.tag = f"{actor}.{name}"
         self.name = name
         self.given = given
+        self.yields = inspect.isgeneratorfunction(given) or inspect.isasyncgenfunction(given)
+        self.awaits = inspect.iscoroutinefunction(given)
         self.signature = signature_of(function)
         self.positional = _positional(self.signature)
         self._counts = _counts(self.signature)
         self.frozen = read_only.__wrapped__(function)  # not its cache, for which some callables have no hash
 
-    def check(self, tag: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    def check(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """Whether the arguments fit.
 
         Raises:
@@ -54,7 +61,7 @@ class Method:
         try:
             self.signature.bind(None, *args, **kwargs)
         except TypeError as e:
-            raise TypeError(f"{tag}{self.signature}: {e}") from None
+            raise TypeError(f"{self.tag}{self.signature}: {e}") from None
 
 
 class Methods:
@@ -104,7 +111,7 @@ def _method_of(actor: str, owner: type[Any] | None, method: Any) -> Method:
         found = method
     elif not callable(found) or isinstance(found, type):
         raise TypeError(f"{actor}: {owner.__qualname__} has no method {name}{_hint(method)}")
-    return Method(name, method, found)
+    return Method(actor, name, method, found)
 
 
 def _defined(owner: type[Any] | None, name: str) -> Any:

@@ -72,11 +72,10 @@ class ResidentRef(Generic[A_co]):
         """
         actor = self._actor
         found = actor.methods.find(method)
-        tag = f"{actor.name}.{found.name}"
-        refuse_generator(tag, method)
-        found.check(tag, args, kwargs)
+        refuse_generator(found)
+        found.check(args, kwargs)
         return self._residents.caller.call(
-            actor, Arguments(tag, found.name, args, kwargs, found.positional, found.frozen), self._timeout
+            actor, Arguments(found.tag, found.name, args, kwargs, found.positional, found.frozen), self._timeout
         )
 
     def stream(
@@ -100,10 +99,9 @@ class ResidentRef(Generic[A_co]):
         """
         actor = self._actor
         found = actor.methods.find(method)
-        tag = f"{actor.name}.{found.name}"
-        refuse_others(tag, method)
-        found.check(tag, args, kwargs)
-        opening = Arguments(tag, [OPEN, found.name], args, kwargs, found.positional, found.frozen)
+        refuse_others(found)
+        found.check(args, kwargs)
+        opening = Arguments(found.tag, [OPEN, found.name], args, kwargs, found.positional, found.frozen)
         return Stream(Steps(self._residents.caller, actor, opening), self._timeout)
 
     def ask(self, request: Request[A_co, R]) -> Reply[R]:

@@ -1,7 +1,6 @@
 """``Steps``: the calls of one stream: one that opens the generator, one for each item, one that closes it."""
 
 import contextlib
-import inspect
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -19,6 +18,7 @@ from callboard.device.protocol.residents.values import encode
 if TYPE_CHECKING:
     from callboard.device.client.line.port import OpPort
     from callboard.device.client.residents.caller import Caller
+    from callboard.device.client.residents.methods import Method
     from callboard.device.client.residents.registry import Resident
 
 __all__ = ["PREFETCH", "Steps", "checked_prefetch", "refuse_generator", "refuse_others"]
@@ -228,21 +228,25 @@ def checked_prefetch(items: int) -> int:
 # -- which methods -----------------------------------------------------------------------------------------------------
 
 
-def refuse_generator(tag: str, method: Any) -> None:
+def refuse_generator(method: "Method") -> None:
     """Refuse to call a generator.
 
     Raises:
         TypeError: It is one.
     """
-    if inspect.isgeneratorfunction(method) or inspect.isasyncgenfunction(method):
-        raise TypeError(f"{tag} yields its results; use `stream` in place of `call`, and take them with a for loop")
+    if method.yields:
+        raise TypeError(
+            f"{method.tag} yields its results; use `stream` in place of `call`, and take them with a for loop"
+        )
 
 
-def refuse_others(tag: str, method: Any) -> None:
+def refuse_others(method: "Method") -> None:
     """Refuse to stream what is known to be no generator; of other functions the host sees what they return.
 
     Raises:
         TypeError: It is a coroutine function.
     """
-    if inspect.iscoroutinefunction(method):
-        raise TypeError(f"{tag} is async and returns one result; use `call` in place of `stream`, or yield the items")
+    if method.awaits:
+        raise TypeError(
+            f"{method.tag} is async and returns one result; use `call` in place of `stream`, or yield the items"
+        )

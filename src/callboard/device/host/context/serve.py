@@ -294,6 +294,9 @@ class ContextHost:
         if type(message) is Calls and self._context is not None:  # nearly all messages
             self._context.receive(message)
             return
+        if type(message) is ActorCall and self._residents is not None:  # nearly all others
+            self._residents.call(message)
+            return
         match message:
             case UnknownKind(kind):
                 self._channel.send(Unknown(kind))

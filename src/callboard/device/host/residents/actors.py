@@ -81,11 +81,15 @@ class HostActors:
 
     # -- messages ------------------------------------------------------------------------------------------------------
 
+    def call(self, message: ActorCall) -> None:
+        """Admit a call."""
+        self._on_stage.admission.call(message)
+
     def take(self, message: ActorCall | CancelCall | Room | DeviceRoom | Release | StartActor | StopActor) -> None:
         """Handle one message."""
         match message:
             case ActorCall():
-                self._on_stage.admission.call(message)
+                self.call(message)
             case CancelCall():
                 if self._stage is not None:
                     self._cancel(self._stage, message)
