@@ -19,8 +19,8 @@ from _harness import Bar, arguments, interleave, ratios, spread, table, tell_bar
 from _record import Record
 
 import callboard as cb
-from callboard.patterns.entries import Entry
 from callboard.patterns.fairshare.policy import FairPolicy
+from callboard.patterns.requests.entries import Entry
 
 CLIENTS, TENANTS, SLOTS = 64, 8, 1
 PER_CLIENT = 20

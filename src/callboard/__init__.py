@@ -130,14 +130,6 @@ if TYPE_CHECKING:
     from callboard.patterns.cascade.server import CascadeReply, CascadeStats, InferenceCascade
     from callboard.patterns.cascade.stages import CascadeStage
     from callboard.patterns.contract.options import RequestOptions
-    from callboard.patterns.errors import (
-        BadBatchResult,
-        DeadlineExceeded,
-        ItemTooLarge,
-        QueueFull,
-        ServerStopped,
-        SlowReader,
-    )
     from callboard.patterns.fairshare.server import FairShareScheduler
     from callboard.patterns.fairshare.settings import FairOverflow, Tenant, UnknownTenant
     from callboard.patterns.fairshare.stats import FairShareStats, TenantStats
@@ -166,6 +158,15 @@ if TYPE_CHECKING:
     from callboard.patterns.replicas.replica import Replica
     from callboard.patterns.replicas.server import ModelReplicaPool
     from callboard.patterns.replicas.stats import PoolStats, ReplicaStats
+    from callboard.patterns.requests.errors import (
+        BadBatchResult,
+        DeadlineExceeded,
+        ItemTooLarge,
+        QueueFull,
+        ServerStopped,
+        SlowReader,
+    )
+    from callboard.patterns.requests.waiting import OverflowPolicy
     from callboard.patterns.speculative.drafts import Draft, Proposal
     from callboard.patterns.speculative.figures import SpeculativeStats
     from callboard.patterns.speculative.modeldraft import ModelDraft
@@ -174,7 +175,6 @@ if TYPE_CHECKING:
     from callboard.patterns.speculative.requests import Decode, Decoded
     from callboard.patterns.speculative.sampling import Acceptance
     from callboard.patterns.speculative.server import SpeculativeDecoder
-    from callboard.patterns.waiting import OverflowPolicy
     from callboard.retry import request_key, retrying
     from callboard.serve.http.starting import serve
     from callboard.support import supports
@@ -284,7 +284,7 @@ _NAMES = {
     "callboard.patterns.cascade.calibration": ("Calibration",),
     "callboard.patterns.cascade.server": ("CascadeReply", "CascadeStats", "InferenceCascade"),
     "callboard.patterns.cascade.stages": ("CascadeStage",),
-    "callboard.patterns.errors": (
+    "callboard.patterns.requests.errors": (
         "BadBatchResult",
         "DeadlineExceeded",
         "ItemTooLarge",
@@ -335,7 +335,7 @@ _NAMES = {
     "callboard.patterns.hotswap.memory": ("DeviceMemory", "MemoryKept"),
     "callboard.patterns.replicas.autoscale": ("Autoscale",),
     "callboard.patterns.cascade.drift": ("Drift", "DriftAlarm"),
-    "callboard.patterns.waiting": ("OverflowPolicy",),
+    "callboard.patterns.requests.waiting": ("OverflowPolicy",),
     "callboard.retry": ("request_key", "retrying"),
     "callboard.serve.http.starting": ("serve",),
     "callboard.support": ("supports",),

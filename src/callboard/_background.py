@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from callboard.actors.blocking import wait
+from callboard.actors.loops.blocking import wait
 from callboard.core.errors import DeviceStopped
 from callboard.device import forkguard
 

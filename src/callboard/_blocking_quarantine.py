@@ -8,8 +8,8 @@ from types import TracebackType
 from typing import Generic, Self, TypeVar
 
 from callboard._background import BackgroundLoop, open_loop
-from callboard.actors.blocking import SLICE
 from callboard.actors.clock import Clock
+from callboard.actors.loops.blocking import SLICE
 from callboard.core.errors import DeviceStopped
 from callboard.device.client.line.port import request_key
 from callboard.patterns.quarantine.guard import Quarantine as AsyncQuarantine

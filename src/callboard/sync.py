@@ -33,7 +33,7 @@ from callboard.device.protocol.residents.importing import note_importing
 from callboard.device.supervision.actor import INTERRUPTED
 from callboard.device.supervision.remote.place import Place
 from callboard.device.supervision.supervisor import DeviceSupervisor
-from callboard.patterns.server import RequestServer
+from callboard.patterns.requests.server import RequestServer
 from callboard.system import System as AsyncSystem
 
 __all__ = [

@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Unpack, final
 
 from callboard.actors import ActorSystem, Clock, DeadLetters, Strategy
-from callboard.actors.recording import Recorder
+from callboard.actors._runtime.recording import Recorder
 from callboard.core import registry
 from callboard.device.client.handle import Device
 from callboard.device.config import DeviceConfig, DeviceOptions

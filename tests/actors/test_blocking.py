@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from callboard.actors import blocking
+from callboard.actors.loops import blocking
 
 Future = concurrent.futures.Future
 

@@ -9,8 +9,8 @@ import pytest
 from actor_lab import Do, Lab, until
 
 from callboard.actors import ActorSystem, LoopLag, Pinned, Props
-from callboard.actors._runtime import looplag
-from callboard.actors._runtime.looplag import LagGauge
+from callboard.actors.loops import looplag
+from callboard.actors.loops.looplag import LagGauge
 
 
 class Handle:

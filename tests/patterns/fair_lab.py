@@ -5,9 +5,9 @@ from collections import Counter
 from collections.abc import Hashable
 from typing import Any
 
-from callboard.patterns.entries import Entry, State
 from callboard.patterns.fairshare.policy import FairPolicy
 from callboard.patterns.fairshare.settings import FairOverflow, Tenant, path_of
+from callboard.patterns.requests.entries import Entry, State
 
 
 class Bench:

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from callboard.patterns.batching.policy import BatchPolicy
 from callboard.patterns.batching.settings import BatchSettings, Dispatch, pow2_length
-from callboard.patterns.entries import Entry, State
-from callboard.patterns.errors import ItemTooLarge, QueueFull
-from callboard.patterns.waiting import Limits
+from callboard.patterns.requests.entries import Entry, State
+from callboard.patterns.requests.errors import ItemTooLarge, QueueFull
+from callboard.patterns.requests.waiting import Limits
 
 MS = 1e-3
 

@@ -16,7 +16,7 @@ from callboard.actors import ManualClock
 from callboard.actors.errors import HandlerCancelled
 from callboard.patterns.batching.results import copies, rows_of
 from callboard.patterns.batching.server import DynamicBatchingServer
-from callboard.patterns.errors import BadBatchResult, DeadlineExceeded, QueueFull, ServerStopped
+from callboard.patterns.requests.errors import BadBatchResult, DeadlineExceeded, QueueFull, ServerStopped
 
 
 class Odd(Exception):

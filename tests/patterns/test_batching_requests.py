@@ -10,7 +10,7 @@ from batching_lab import Model, lab, outcome, set_done, turns
 
 from callboard.actors import ManualClock
 from callboard.patterns.batching.server import DynamicBatchingServer
-from callboard.patterns.errors import DeadlineExceeded, ServerStopped
+from callboard.patterns.requests.errors import DeadlineExceeded, ServerStopped
 
 # -- cancellation ------------------------------------------------------------------------------------------------------
 

@@ -13,8 +13,8 @@ from batching_lab import turns
 
 import callboard as cb
 from callboard.patterns.batching.server import DynamicBatchingServer
-from callboard.patterns.calling import UserCall, deliverable
-from callboard.patterns.errors import DeadlineExceeded, ServerStopped
+from callboard.patterns.requests.calling import UserCall, deliverable
+from callboard.patterns.requests.errors import DeadlineExceeded, ServerStopped
 
 LIMIT = 30.0
 

@@ -16,7 +16,7 @@ import callboard as cb
 from callboard.actors import ManualClock
 from callboard.patterns.cascade.server import CascadeReply, InferenceCascade
 from callboard.patterns.cascade.stages import CascadeStage
-from callboard.patterns.errors import DeadlineExceeded, QueueFull, ServerStopped
+from callboard.patterns.requests.errors import DeadlineExceeded, QueueFull, ServerStopped
 
 
 @asynccontextmanager

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from speculative_lab import VOCABULARY, TableModel, plain
 
 import callboard as cb
-from callboard.patterns.errors import BadBatchResult
+from callboard.patterns.requests.errors import BadBatchResult
 from callboard.patterns.speculative.drafts import Ask, FunctionDraft, Proposal, checked
 from callboard.patterns.speculative.modeldraft import ModelDraft
 from callboard.patterns.speculative.ngram import NGramDraft

@@ -8,9 +8,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from callboard.patterns.entries import State
-from callboard.patterns.errors import ItemTooLarge, QueueFull
 from callboard.patterns.fairshare.settings import FairOverflow, Tenant, UnknownTenant, path_of
+from callboard.patterns.requests.entries import State
+from callboard.patterns.requests.errors import ItemTooLarge, QueueFull
 
 # -- order -------------------------------------------------------------------------------------------------------------
 

@@ -15,9 +15,9 @@ from batching_lab import outcome, turns
 import callboard as cb
 from callboard.actors import ManualClock
 from callboard.actors.errors import AskTimeout
-from callboard.patterns.errors import DeadlineExceeded, ItemTooLarge, QueueFull, ServerStopped
 from callboard.patterns.fairshare.server import FairShareScheduler
 from callboard.patterns.fairshare.settings import Tenant, UnknownTenant
+from callboard.patterns.requests.errors import DeadlineExceeded, ItemTooLarge, QueueFull, ServerStopped
 
 
 class Model:

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callboard.patterns.batching.estimate import ArrivalGap, BatchTimes
-from callboard.patterns.deadlines import FEW, Deadlines
-from callboard.patterns.entries import Entry, State
-from callboard.patterns.stats import Distribution, Histogram
+from callboard.patterns.requests.deadlines import FEW, Deadlines
+from callboard.patterns.requests.entries import Entry, State
+from callboard.patterns.requests.stats import Distribution, Histogram
 
 
 @given(st.lists(st.floats(1e-7, 1e5), min_size=1, max_size=200))

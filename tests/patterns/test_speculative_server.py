@@ -10,7 +10,7 @@ from speculative_lab import VOCABULARY, TableModel, decoder, plain
 
 import callboard as cb
 from callboard.actors import ManualClock
-from callboard.patterns.errors import BadBatchResult
+from callboard.patterns.requests.errors import BadBatchResult
 
 
 def drafts(target: TableModel) -> dict[str, Any]:

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from callboard.patterns.entries import Entry, State
-from callboard.patterns.errors import ItemTooLarge, QueueFull
-from callboard.patterns.waiting import Limits, OverflowPolicy, WaitingLine
+from callboard.patterns.requests.entries import Entry, State
+from callboard.patterns.requests.errors import ItemTooLarge, QueueFull
+from callboard.patterns.requests.waiting import Limits, OverflowPolicy, WaitingLine
 
 
 def line_of(count: int = 3, cost: float | None = None, overflow: str = "reject", ageing: float | None = None) -> Any:

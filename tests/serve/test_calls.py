@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from serve_lab import TIMEOUT
 
 from callboard.actors import ManualClock
-from callboard.patterns.errors import DeadlineExceeded, QueueFull, ServerStopped
+from callboard.patterns.requests.errors import DeadlineExceeded, QueueFull, ServerStopped
 from callboard.serve.calls import CallServer
 
 TURNS = 12

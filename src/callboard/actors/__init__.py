@@ -31,7 +31,6 @@
 from callboard.actors.actor import Actor
 from callboard.actors.clock import Clock, LoopClock, ManualClock
 from callboard.actors.deadletters import DeadLetter, DeadLetters, DeadLetterSuppression
-from callboard.actors.dispatcher import CallerLoop, Dispatcher, LoopLag, Pinned
 from callboard.actors.errors import (
     AccelError,
     ActorInitError,
@@ -51,6 +50,7 @@ from callboard.actors.errors import (
     WatchConflict,
     WrongThread,
 )
+from callboard.actors.loops.dispatcher import CallerLoop, Dispatcher, LoopLag, Pinned
 from callboard.actors.mailbox import Mailbox
 from callboard.actors.messages import Message, Msg, Request
 from callboard.actors.props import Props

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypeVar
 from callboard.actors.mailbox import Mailbox
 
 if TYPE_CHECKING:
-    from callboard.actors.dispatcher import Dispatcher
+    from callboard.actors.loops.dispatcher import Dispatcher
 
 __all__ = ["Props"]
 

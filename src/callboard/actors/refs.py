@@ -14,8 +14,8 @@ from callboard.actors._runtime.current import CURRENT
 from callboard.actors._runtime.direct import ref_class
 from callboard.actors._runtime.envelopes import Ask, Kill, Poison
 from callboard.actors._runtime.table import handler_names
-from callboard.actors.blocking import wait
 from callboard.actors.errors import AskTimeout, MailboxFull, SelfAsk
+from callboard.actors.loops.blocking import wait
 from callboard.actors.messages import Msg, Request
 
 if TYPE_CHECKING:

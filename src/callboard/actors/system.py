@@ -8,16 +8,16 @@ from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
 from callboard.actors._runtime.cell import Cell
-from callboard.actors._runtime.looplag import LagGauge
-from callboard.actors._runtime.port import Port
+from callboard.actors._runtime.recording import Recorder
 from callboard.actors._runtime.signals import StopSignals
 from callboard.actors._runtime.table import ResultKinds
 from callboard.actors.actor import Actor
 from callboard.actors.clock import Clock, LoopClock
 from callboard.actors.deadletters import DeadLetters
-from callboard.actors.dispatcher import LoopLag, PinnedThread
+from callboard.actors.loops.dispatcher import LoopLag, PinnedThread
+from callboard.actors.loops.looplag import LagGauge
+from callboard.actors.loops.port import Port
 from callboard.actors.props import Props
-from callboard.actors.recording import Recorder
 from callboard.actors.refs import ActorRef
 from callboard.actors.shutdown import CoordinatedShutdown
 from callboard.actors.supervision import OneForOne, Strategy

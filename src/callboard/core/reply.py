@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, Protocol, TypeVar
 
 import numpy as np
 
-from callboard.actors.blocking import wait
+from callboard.actors.loops.blocking import wait
 from callboard.core.errors import AskTimeout
 
 __all__ = ["Cause", "Failure", "Reply", "ReplyPort"]

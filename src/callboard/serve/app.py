@@ -11,7 +11,7 @@ from typing import Any
 
 from callboard.device.client.handle import Device
 from callboard.patterns.hotswap.versions import ModelVersion
-from callboard.patterns.server import RequestServer
+from callboard.patterns.requests.server import RequestServer
 from callboard.serve.chain import Tenants, server_of
 from callboard.serve.errors import HttpError, NotReady, needs_extra
 from callboard.serve.figures import Figures

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from callboard.actors.clock import Clock
-from callboard.patterns.calling import Executor, UserCall, deliverable
-from callboard.patterns.entries import Entry, State
-from callboard.patterns.errors import QueueFull
-from callboard.patterns.server import STOP_TIMEOUT, RequestServer
-from callboard.patterns.stats import Distribution, Histogram, ServerStats
-from callboard.patterns.waiting import Limits, WaitingLine
+from callboard.patterns.requests.calling import Executor, UserCall, deliverable
+from callboard.patterns.requests.entries import Entry, State
+from callboard.patterns.requests.errors import QueueFull
+from callboard.patterns.requests.server import STOP_TIMEOUT, RequestServer
+from callboard.patterns.requests.stats import Distribution, Histogram, ServerStats
+from callboard.patterns.requests.waiting import Limits, WaitingLine
 
 __all__ = ["CallServer", "CallStats"]
 

@@ -11,7 +11,7 @@ from callboard.patterns.fairshare.server import FairShareScheduler
 from callboard.patterns.fairshare.settings import Tenant
 from callboard.patterns.hotswap.server import ModelHotSwapServer
 from callboard.patterns.hotswap.versions import ModelVersion
-from callboard.patterns.server import RequestServer
+from callboard.patterns.requests.server import RequestServer
 from callboard.serve.calls import CallServer
 from callboard.serve.errors import BadRequest
 

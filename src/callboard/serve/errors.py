@@ -14,9 +14,9 @@ from callboard.core.errors import (
     ShapeError,
     Unrecoverable,
 )
-from callboard.patterns.errors import DeadlineExceeded, ItemTooLarge, QueueFull, ServerStopped, SlowReader
 from callboard.patterns.fairshare.settings import UnknownTenant
 from callboard.patterns.quarantine.errors import Quarantined
+from callboard.patterns.requests.errors import DeadlineExceeded, ItemTooLarge, QueueFull, ServerStopped, SlowReader
 
 __all__ = ["BadModelResult", "BadRequest", "HttpError", "NotReady", "Refusal", "needs_extra", "refusal_of"]
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 
 from callboard.patterns.fairshare.stats import FairShareStats
-from callboard.patterns.stats import Histogram
+from callboard.patterns.requests.stats import Histogram
 from callboard.serve.models import Model
 
 __all__ = ["Figures", "exposition"]

@@ -12,7 +12,7 @@ from callboard.core.ref import GpuRef
 from callboard.device.client.handle import Device
 from callboard.patterns.fairshare.server import FairShareScheduler
 from callboard.patterns.hotswap.results import HotSwapReply
-from callboard.patterns.stats import ServerStats
+from callboard.patterns.requests.stats import ServerStats
 from callboard.serve.calls import CallServer
 from callboard.serve.chain import Chain, Server
 from callboard.serve.errors import BadModelResult, BadRequest, NotReady

@@ -30,8 +30,8 @@ from callboard.actors.timers import Timers
 from callboard.actors.watch import Watches
 
 if TYPE_CHECKING:
-    from callboard.actors._runtime.port import Port
-    from callboard.actors.recording import Tap
+    from callboard.actors._runtime.recording import Tap
+    from callboard.actors.loops.port import Port
     from callboard.actors.system import ActorSystem
 
 __all__ = ["THROUGHPUT", "Cell"]

@@ -10,7 +10,7 @@ from callboard.actors.errors import ActorStopped, AskTimeout
 
 if TYPE_CHECKING:
     from callboard.actors._runtime.cell import Cell
-    from callboard.actors._runtime.port import Port
+    from callboard.actors.loops.port import Port
 
 __all__ = ["Ask", "Kill", "Obituary", "Poison", "Tick", "message_of"]
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TextIO
 
 from callboard.patterns.batching.server import BatchingStats
-from callboard.patterns.stats import Histogram
+from callboard.patterns.requests.stats import Histogram
 from callboard.serve.app import App
 
 __all__ = ["ClearingHandler", "Watch", "show"]

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from typing import TYPE_CHECKING, Any, Self
 
 from callboard.actors._runtime.envelopes import Ask, Kill, Poison, Tick
+from callboard.actors._runtime.recording import Tap
 from callboard.actors.clock import ManualClock
-from callboard.actors.recording import Tap
 from callboard.actors.refs import ActorRef
 from callboard.actors.system import ActorSystem
 from callboard.multi_device.replay.codec import Codec, name_of

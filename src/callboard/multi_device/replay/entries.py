@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from callboard.actors.recording import InputKind
+from callboard.actors._runtime.recording import InputKind
 
 __all__ = ["VERSION", "Entry", "Gap", "Input", "Output", "Recalled", "Run", "Snapshot", "decode", "encode"]
 

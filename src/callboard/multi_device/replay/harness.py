@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, cast
 
 import numpy as np
 
+from callboard.actors._runtime.recording import Tap, tap_of_actor
 from callboard.actors.clock import Clock, LoopClock
-from callboard.actors.recording import Tap, tap_of_actor
 from callboard.actors.refs import ActorRef
 from callboard.core.ref import GpuRef, GpuToken
 from callboard.multi_device.placement.hints import Candidate, PlacementHints

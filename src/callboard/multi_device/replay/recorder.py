@@ -4,8 +4,8 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from callboard.actors._runtime.recording import InputKind, Tap
 from callboard.actors.clock import Clock
-from callboard.actors.recording import InputKind, Tap
 from callboard.multi_device.replay.codec import Codec, name_of
 from callboard.multi_device.replay.entries import Input, Output, Recalled, Snapshot, encode
 from callboard.multi_device.replay.errors import NotRecordable

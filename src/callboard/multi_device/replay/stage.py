@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from callboard.actors._runtime.envelopes import Kill, Obituary, Poison, Tick, message_of
+from callboard.actors._runtime.recording import InputKind, Tap, tap_of_caller
 from callboard.actors.errors import MailboxFull
 from callboard.actors.mailbox import UserLane
-from callboard.actors.recording import InputKind, Tap, tap_of_caller
 from callboard.multi_device.replay.codec import Codec, name_of
 from callboard.multi_device.replay.errors import ReplayDiverged
 

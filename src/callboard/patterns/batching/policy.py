@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 from callboard.patterns.batching.estimate import ArrivalGap, BatchTimes
 from callboard.patterns.batching.settings import BatchSettings, Dispatch
-from callboard.patterns.entries import Entry, State
-from callboard.patterns.errors import ItemTooLarge, QueueFull
-from callboard.patterns.waiting import Bucket, WaitingLine
+from callboard.patterns.requests.entries import Entry, State
+from callboard.patterns.requests.errors import ItemTooLarge, QueueFull
+from callboard.patterns.requests.waiting import Bucket, WaitingLine
 
 __all__ = ["SETTLE", "Batch", "BatchPolicy"]
 

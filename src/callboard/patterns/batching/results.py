@@ -4,7 +4,7 @@ import copy
 from collections.abc import Mapping, Set
 from typing import Any, Protocol, TypeVar
 
-from callboard.patterns.errors import BadBatchResult
+from callboard.patterns.requests.errors import BadBatchResult
 
 __all__ = ["Rows", "copies", "rows_of"]
 

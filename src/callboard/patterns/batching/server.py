@@ -11,14 +11,14 @@ from callboard.core.errors import ContextLost, Unrecoverable
 from callboard.patterns.batching.policy import SETTLE, Batch, BatchPolicy
 from callboard.patterns.batching.results import Rows, copies, rows_of
 from callboard.patterns.batching.settings import BatchSettings, Dispatch
-from callboard.patterns.calling import Executor, UserCall, deliverable
-from callboard.patterns.entries import Entry, State
-from callboard.patterns.errors import BadBatchResult
 from callboard.patterns.quarantine.guard import Quarantine
 from callboard.patterns.quarantine.ward import Ward
-from callboard.patterns.server import RequestServer
-from callboard.patterns.stats import Distribution, Histogram, ServerStats
-from callboard.patterns.waiting import Limits, OverflowPolicy
+from callboard.patterns.requests.calling import Executor, UserCall, deliverable
+from callboard.patterns.requests.entries import Entry, State
+from callboard.patterns.requests.errors import BadBatchResult
+from callboard.patterns.requests.server import RequestServer
+from callboard.patterns.requests.stats import Distribution, Histogram, ServerStats
+from callboard.patterns.requests.waiting import Limits, OverflowPolicy
 
 __all__ = ["BatchingStats", "DynamicBatchingServer"]
 

@@ -4,7 +4,7 @@ from collections.abc import Sized
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from callboard.patterns.waiting import Limits
+from callboard.patterns.requests.waiting import Limits
 
 __all__ = ["BatchSettings", "Dispatch", "pow2_length"]
 

@@ -9,14 +9,14 @@ from typing import Any, Generic, Self, TypeVar
 
 from callboard.actors.clock import Clock
 from callboard.patterns.batching.server import BatchingStats, DynamicBatchingServer
-from callboard.patterns.calling import deliverable
 from callboard.patterns.cascade.calibration import Calibration, calibrate
 from callboard.patterns.cascade.drift import Drift, DriftAlarm, DriftMonitor
 from callboard.patterns.cascade.stages import CascadeStage, OnError, clears, on_failure
-from callboard.patterns.entries import Entry, State
-from callboard.patterns.errors import DeadlineExceeded, QueueFull
-from callboard.patterns.server import RequestServer
-from callboard.patterns.stats import ServerStats
+from callboard.patterns.requests.calling import deliverable
+from callboard.patterns.requests.entries import Entry, State
+from callboard.patterns.requests.errors import DeadlineExceeded, QueueFull
+from callboard.patterns.requests.server import RequestServer
+from callboard.patterns.requests.stats import ServerStats
 
 __all__ = ["CascadeReply", "CascadeStats", "InferenceCascade", "StageStats"]
 

@@ -6,12 +6,12 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Generator
 from typing import Any, Generic, TypeVar, Unpack
 
-from callboard.actors.blocking import wait
 from callboard.actors.clock import Clock, LoopClock
 from callboard.actors.errors import AskTimeout
+from callboard.actors.loops.blocking import wait
 from callboard.patterns.contract.options import AskOptions, RequestOptions
 from callboard.patterns.contract.outlet import STREAMED, Outlet, Reading
-from callboard.patterns.errors import ServerStopped
+from callboard.patterns.requests.errors import ServerStopped
 
 __all__ = ["BUFFER", "PATIENCE", "Callers"]
 

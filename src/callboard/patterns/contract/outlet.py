@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from callboard.actors.clock import Cancellable, Clock
-from callboard.patterns.errors import SlowReader
+from callboard.patterns.requests.errors import SlowReader
 
 __all__ = ["STREAMED", "Outlet", "Reading"]
 

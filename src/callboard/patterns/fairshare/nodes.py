@@ -5,8 +5,8 @@ import math
 from collections import OrderedDict
 from typing import Any
 
-from callboard.patterns.entries import Entry, State
 from callboard.patterns.fairshare.settings import Path, Tenant
+from callboard.patterns.requests.entries import Entry, State
 
 __all__ = ["Flow", "GroupFlow", "Leaf", "LeafFlow", "Node"]
 

@@ -3,11 +3,11 @@
 from collections import OrderedDict
 from collections.abc import Hashable, Mapping
 
-from callboard.patterns.entries import Entry, State
-from callboard.patterns.errors import ItemTooLarge, QueueFull
 from callboard.patterns.fairshare.nodes import Leaf
 from callboard.patterns.fairshare.settings import FairOverflow, Path, Tenant, shown
 from callboard.patterns.fairshare.tree import FairTree
+from callboard.patterns.requests.entries import Entry, State
+from callboard.patterns.requests.errors import ItemTooLarge, QueueFull
 
 __all__ = ["FairPolicy"]
 

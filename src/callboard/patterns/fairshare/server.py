@@ -8,15 +8,15 @@ from typing import Any, Literal, TypeVar
 from callboard.actors.clock import Cancellable, Clock
 from callboard.core.errors import ContextLost, Withdrawn
 from callboard.patterns.batching.policy import SETTLE
-from callboard.patterns.calling import Executor, UserCall, deliverable
 from callboard.patterns.contract.options import RequestOptions
 from callboard.patterns.contract.outlet import STREAMED
-from callboard.patterns.entries import Entry, State
 from callboard.patterns.fairshare.policy import FairPolicy
 from callboard.patterns.fairshare.settings import FairOverflow, Tenant, path_of
 from callboard.patterns.fairshare.stats import FairShareStats, TenantStats, jain
-from callboard.patterns.server import RequestServer
-from callboard.patterns.stats import Histogram
+from callboard.patterns.requests.calling import Executor, UserCall, deliverable
+from callboard.patterns.requests.entries import Entry, State
+from callboard.patterns.requests.server import RequestServer
+from callboard.patterns.requests.stats import Histogram
 
 __all__ = ["FairShareScheduler"]
 

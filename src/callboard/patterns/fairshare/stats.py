@@ -3,7 +3,7 @@
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 
-from callboard.patterns.stats import ServerStats
+from callboard.patterns.requests.stats import ServerStats
 
 __all__ = ["FairShareStats", "TenantStats", "jain"]
 

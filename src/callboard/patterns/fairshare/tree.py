@@ -6,9 +6,9 @@ from bisect import insort
 from collections.abc import Hashable, Iterator, Mapping
 from typing import Any
 
-from callboard.patterns.entries import Entry, State
 from callboard.patterns.fairshare.nodes import Flow, GroupFlow, Leaf, LeafFlow, Node
 from callboard.patterns.fairshare.settings import Path, Tenant, UnknownTenant, path_of, shown
+from callboard.patterns.requests.entries import Entry, State
 
 __all__ = ["FairTree"]
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from callboard.actors.errors import AccelError
-from callboard.patterns.calling import UserCall
+from callboard.patterns.requests.calling import UserCall
 
 __all__ = ["DeviceMemory", "MemoryKept"]
 

@@ -4,9 +4,9 @@ import asyncio
 from typing import Any
 
 from callboard.core.ref import GpuRef
-from callboard.patterns.calling import Executor, UserCall
 from callboard.patterns.hotswap.versions import ModelVersion
-from callboard.patterns.server import RequestServer
+from callboard.patterns.requests.calling import Executor, UserCall
+from callboard.patterns.requests.server import RequestServer
 
 __all__ = ["LoadedModel", "made_by", "to_the_end", "unload"]
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from callboard.patterns.hotswap.versions import VersionStats
-from callboard.patterns.stats import ServerStats
+from callboard.patterns.requests.stats import ServerStats
 
 __all__ = ["HotSwapReply", "HotSwapStats", "SwapReport"]
 

@@ -6,18 +6,18 @@ from collections.abc import Callable, Hashable
 from typing import Any, Literal, Self, TypeVar
 
 from callboard.actors.clock import Clock
-from callboard.patterns.calling import Executor, deliverable
-from callboard.patterns.entries import Entry, State
-from callboard.patterns.errors import DeadlineExceeded, QueueFull, ServerStopped
 from callboard.patterns.hotswap.canary import Canary
 from callboard.patterns.hotswap.errors import SwapInProgress
 from callboard.patterns.hotswap.memory import DeviceMemory
 from callboard.patterns.hotswap.results import HotSwapReply, HotSwapStats, SwapReport
 from callboard.patterns.hotswap.swapping import SwapMode, Swapper
 from callboard.patterns.hotswap.versions import ModelVersion, Version, VersionBook, VersionState, VersionStats
-from callboard.patterns.server import STOP_TIMEOUT, RequestServer
-from callboard.patterns.stats import Histogram
-from callboard.patterns.waiting import Limits, OverflowPolicy, WaitingLine
+from callboard.patterns.requests.calling import Executor, deliverable
+from callboard.patterns.requests.entries import Entry, State
+from callboard.patterns.requests.errors import DeadlineExceeded, QueueFull, ServerStopped
+from callboard.patterns.requests.server import STOP_TIMEOUT, RequestServer
+from callboard.patterns.requests.stats import Histogram
+from callboard.patterns.requests.waiting import Limits, OverflowPolicy, WaitingLine
 
 __all__ = ["ModelHotSwapServer"]
 

@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from callboard.actors.clock import Clock
-from callboard.patterns.calling import Executor, UserCall, deliverable
 from callboard.patterns.hotswap.canary import Canary, Trial
 from callboard.patterns.hotswap.errors import Phase, SwapFailed
 from callboard.patterns.hotswap.golden import mismatch
@@ -16,6 +15,7 @@ from callboard.patterns.hotswap.memory import DeviceMemory
 from callboard.patterns.hotswap.model import LoadedModel, made_by, unload
 from callboard.patterns.hotswap.results import SwapReport
 from callboard.patterns.hotswap.versions import Version, VersionBook, VersionState
+from callboard.patterns.requests.calling import Executor, UserCall, deliverable
 
 __all__ = ["SwapMode", "Swapper"]
 

@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Any
 
 from callboard.patterns.hotswap.errors import UnknownVersion
-from callboard.patterns.stats import Distribution, Histogram
+from callboard.patterns.requests.stats import Distribution, Histogram
 
 __all__ = ["ModelVersion", "Version", "VersionBook", "VersionState", "VersionStats"]
 

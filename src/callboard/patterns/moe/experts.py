@@ -9,9 +9,9 @@ from contextlib import suppress
 from typing import Any
 
 from callboard.core.ref import GpuRef
-from callboard.patterns.calling import Executor, UserCall, deliverable, is_quick
 from callboard.patterns.moe.arrays import Array
 from callboard.patterns.moe.dispatch import Dispatch, row_result
+from callboard.patterns.requests.calling import Executor, UserCall, deliverable, is_quick
 
 __all__ = ["Expert", "Experts"]
 

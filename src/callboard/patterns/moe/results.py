@@ -6,7 +6,7 @@ from functools import cached_property
 from callboard.patterns.moe.arrays import Array
 from callboard.patterns.moe.balance import load_balancing_loss, z_loss
 from callboard.patterns.moe.gate import Choice
-from callboard.patterns.stats import Distribution, ServerStats
+from callboard.patterns.requests.stats import Distribution, ServerStats
 
 __all__ = ["MoeResult", "MoeStats"]
 

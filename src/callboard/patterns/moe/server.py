@@ -11,9 +11,6 @@ import numpy as np
 
 from callboard.actors.clock import Clock
 from callboard.core.ref import GpuRef
-from callboard.patterns.calling import Executor, deliverable
-from callboard.patterns.entries import Entry, State
-from callboard.patterns.errors import QueueFull
 from callboard.patterns.moe.arrays import Array, array_of
 from callboard.patterns.moe.balance import entropy, load_of, updated_bias
 from callboard.patterns.moe.dispatch import Capacity, CapacityPolicy, Dispatch, combine, dispatch, without
@@ -21,9 +18,12 @@ from callboard.patterns.moe.errors import BadGate
 from callboard.patterns.moe.experts import Expert, Experts
 from callboard.patterns.moe.gate import Choice, TopK, choose, jittered
 from callboard.patterns.moe.results import MoeResult, MoeStats
-from callboard.patterns.server import STOP_TIMEOUT, RequestServer
-from callboard.patterns.stats import Histogram
-from callboard.patterns.waiting import Limits, OverflowPolicy, WaitingLine
+from callboard.patterns.requests.calling import Executor, deliverable
+from callboard.patterns.requests.entries import Entry, State
+from callboard.patterns.requests.errors import QueueFull
+from callboard.patterns.requests.server import STOP_TIMEOUT, RequestServer
+from callboard.patterns.requests.stats import Histogram
+from callboard.patterns.requests.waiting import Limits, OverflowPolicy, WaitingLine
 
 __all__ = ["MoeRouter"]
 

@@ -12,10 +12,10 @@ from callboard.actors.errors import HandlerCancelled
 from callboard.core.errors import ContextLost
 from callboard.core.ref import GpuRef
 from callboard.device.client.line.port import request_key
-from callboard.patterns.calling import deliverable
 from callboard.patterns.pipeline.errors import OUTCOMES, ItemError, OnError
 from callboard.patterns.pipeline.order import Turnstile
 from callboard.patterns.pipeline.stage import PipelineStage
+from callboard.patterns.requests.calling import deliverable
 
 if TYPE_CHECKING:
     from callboard.device.client.handle import Device

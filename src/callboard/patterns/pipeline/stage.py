@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from callboard.core.ref import GpuRef
-from callboard.patterns.calling import deliverable
+from callboard.patterns.requests.calling import deliverable
 
 __all__ = ["PipelineStage"]
 

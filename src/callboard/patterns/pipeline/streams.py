@@ -8,9 +8,9 @@ from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
 from callboard.actors.errors import MailboxFull
-from callboard.patterns.errors import ServerStopped
 from callboard.patterns.pipeline.executor import PipelineExecutor
 from callboard.patterns.pipeline.stage import PipelineStage
+from callboard.patterns.requests.errors import ServerStopped
 
 __all__ = ["END", "PipelineSink", "gpu_stage", "run_collect", "source_from_unbounded"]
 

@@ -10,10 +10,10 @@ from typing import Any, Generic, TypeVar
 from callboard.actors.clock import Clock, LoopClock
 from callboard.core.errors import ContextLost, ContextPoisoned, GpuRefStale
 from callboard.device.client.line.port import request_key
-from callboard.patterns.errors import DeadlineExceeded, QueueFull
 from callboard.patterns.quarantine.blame import Blame, Loss, Standing
 from callboard.patterns.quarantine.errors import Quarantined
 from callboard.patterns.quarantine.gate import Gate, Ticket
+from callboard.patterns.requests.errors import DeadlineExceeded, QueueFull
 
 __all__ = ["Quarantine", "QuarantineStats"]
 

@@ -6,9 +6,9 @@ from typing import Any, Protocol
 
 from callboard.core.errors import ContextLost
 from callboard.device.client.line.port import request_key
-from callboard.patterns.entries import Entry, State
-from callboard.patterns.errors import DeadlineExceeded, ItemTooLarge, QueueFull
 from callboard.patterns.quarantine.guard import Quarantine
+from callboard.patterns.requests.entries import Entry, State
+from callboard.patterns.requests.errors import DeadlineExceeded, ItemTooLarge, QueueFull
 
 __all__ = ["Ward", "Warded"]
 

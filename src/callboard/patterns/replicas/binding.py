@@ -6,13 +6,13 @@ from functools import partial
 from typing import Protocol
 
 from callboard.actors.clock import Cancellable, Clock
-from callboard.patterns.calling import deliverable
-from callboard.patterns.entries import Entry, State
 from callboard.patterns.replicas.hedging import Hedger
 from callboard.patterns.replicas.job import Job
 from callboard.patterns.replicas.member import Member
 from callboard.patterns.replicas.router import Router
-from callboard.patterns.waiting import WaitingLine
+from callboard.patterns.requests.calling import deliverable
+from callboard.patterns.requests.entries import Entry, State
+from callboard.patterns.requests.waiting import WaitingLine
 
 __all__ = ["Binding", "Bound"]
 

@@ -5,9 +5,9 @@ import contextvars
 from collections.abc import Hashable
 from typing import Any
 
-from callboard.patterns.entries import Entry
 from callboard.patterns.replicas.member import Member
 from callboard.patterns.replicas.replica import Seat
+from callboard.patterns.requests.entries import Entry
 
 __all__ = ["Job", "Run"]
 

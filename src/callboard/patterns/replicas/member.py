@@ -3,7 +3,7 @@
 import math
 from enum import StrEnum
 
-from callboard.patterns.stats import Histogram
+from callboard.patterns.requests.stats import Histogram
 
 __all__ = ["TAU", "Member", "Phase"]
 

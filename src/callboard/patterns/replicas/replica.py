@@ -11,8 +11,8 @@ from callboard.core.errors import DeviceStopped
 from callboard.device.client.handle import Device
 from callboard.device.client.line.status import ResidentState
 from callboard.device.client.residents.ref import ResidentRef
-from callboard.patterns.calling import Executor, UserCall
 from callboard.patterns.replicas.member import Member, Phase
+from callboard.patterns.requests.calling import Executor, UserCall
 
 __all__ = ["NotSent", "Replica", "Seat", "fault_of_replica"]
 

@@ -7,11 +7,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from callboard.actors.errors import AccelError
-from callboard.patterns.calling import Executor
-from callboard.patterns.errors import ServerStopped
 from callboard.patterns.replicas.member import Member, Phase
 from callboard.patterns.replicas.replica import Replica, Seat
 from callboard.patterns.replicas.router import Router
+from callboard.patterns.requests.calling import Executor
+from callboard.patterns.requests.errors import ServerStopped
 
 __all__ = ["Given", "Make", "Seats"]
 

@@ -9,9 +9,6 @@ from typing import Any, Literal, Self, TypeVar
 
 from callboard.actors.clock import Clock
 from callboard.core.errors import ContextLost, Withdrawn
-from callboard.patterns.calling import Executor, deliverable
-from callboard.patterns.entries import Entry, State
-from callboard.patterns.errors import QueueFull
 from callboard.patterns.quarantine.guard import Quarantine
 from callboard.patterns.quarantine.ward import Ward
 from callboard.patterns.replicas.autoscale import Autoscale
@@ -27,9 +24,12 @@ from callboard.patterns.replicas.router import Router
 from callboard.patterns.replicas.scaling import Scaling
 from callboard.patterns.replicas.seats import Given, Make, Seats
 from callboard.patterns.replicas.stats import PoolStats, ReplicaStats
-from callboard.patterns.server import STOP_TIMEOUT, RequestServer
-from callboard.patterns.stats import Histogram
-from callboard.patterns.waiting import Limits, OverflowPolicy, WaitingLine
+from callboard.patterns.requests.calling import Executor, deliverable
+from callboard.patterns.requests.entries import Entry, State
+from callboard.patterns.requests.errors import QueueFull
+from callboard.patterns.requests.server import STOP_TIMEOUT, RequestServer
+from callboard.patterns.requests.stats import Histogram
+from callboard.patterns.requests.waiting import Limits, OverflowPolicy, WaitingLine
 
 __all__ = ["ModelReplicaPool"]
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from callboard.patterns.replicas.member import Member, Phase
-from callboard.patterns.stats import Distribution, ServerStats
+from callboard.patterns.requests.stats import Distribution, ServerStats
 
 __all__ = ["PoolStats", "ReplicaStats"]
 

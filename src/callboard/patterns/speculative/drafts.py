@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from callboard.patterns.calling import Executor, UserCall, deliverable
+from callboard.patterns.requests.calling import Executor, UserCall, deliverable
 from callboard.patterns.speculative.acceptance import Floats
 from callboard.patterns.speculative.sampling import Sampler
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from callboard.patterns.stats import Distribution, Histogram, ServerStats
+from callboard.patterns.requests.stats import Distribution, Histogram, ServerStats
 
 __all__ = ["Figures", "SpeculativeStats"]
 

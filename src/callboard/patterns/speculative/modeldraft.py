@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from callboard.patterns.calling import Executor, UserCall
+from callboard.patterns.requests.calling import Executor, UserCall
 from callboard.patterns.speculative.drafts import Ask, Draft, Proposal
 from callboard.patterns.speculative.models import KvState, LanguageModel
 from callboard.patterns.speculative.verify import logits_of

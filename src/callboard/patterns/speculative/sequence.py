@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from callboard.patterns.entries import Entry
+from callboard.patterns.requests.entries import Entry
 from callboard.patterns.speculative.models import KvState
 from callboard.patterns.speculative.rates import KeptRates
 from callboard.patterns.speculative.requests import Decode, Decoded, Finish

@@ -8,11 +8,13 @@ from typing import Any, Literal
 from callboard.actors.clock import Clock
 from callboard.core.errors import ContextLost
 from callboard.patterns.batching.results import copies
-from callboard.patterns.calling import Executor, deliverable
 from callboard.patterns.contract.outlet import STREAMED
-from callboard.patterns.entries import Entry, State
-from callboard.patterns.errors import ServerStopped
-from callboard.patterns.server import STOP_TIMEOUT, RequestServer
+from callboard.patterns.requests.calling import Executor, deliverable
+from callboard.patterns.requests.entries import Entry, State
+from callboard.patterns.requests.errors import ServerStopped
+from callboard.patterns.requests.server import STOP_TIMEOUT, RequestServer
+from callboard.patterns.requests.stats import Histogram
+from callboard.patterns.requests.waiting import Limits, OverflowPolicy, WaitingLine
 from callboard.patterns.speculative.adaptive import KPolicy
 from callboard.patterns.speculative.drafts import Draft, FunctionDraft
 from callboard.patterns.speculative.figures import SpeculativeStats
@@ -20,8 +22,6 @@ from callboard.patterns.speculative.models import LanguageModel
 from callboard.patterns.speculative.requests import Decode, Decoded
 from callboard.patterns.speculative.sequence import Sequence
 from callboard.patterns.speculative.stepping import Stepper
-from callboard.patterns.stats import Histogram
-from callboard.patterns.waiting import Limits, OverflowPolicy, WaitingLine
 
 __all__ = ["SpeculativeDecoder"]
 

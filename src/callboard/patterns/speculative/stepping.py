@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from callboard.actors.clock import Clock
-from callboard.patterns.calling import Executor, UserCall, deliverable
-from callboard.patterns.entries import State
+from callboard.patterns.requests.calling import Executor, UserCall, deliverable
+from callboard.patterns.requests.entries import State
 from callboard.patterns.speculative.adaptive import KPolicy, Room
 from callboard.patterns.speculative.drafts import Ask, Draft, Proposal, checked
 from callboard.patterns.speculative.figures import Figures

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from callboard.patterns.batching.results import rows_of
-from callboard.patterns.errors import BadBatchResult
+from callboard.patterns.requests.errors import BadBatchResult
 
 __all__ = ["logits_of"]
 

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from callboard.device.client.handle import Device
 from callboard.patterns.contract.options import RequestOptions
 from callboard.patterns.fairshare.server import FairShareScheduler
-from callboard.patterns.server import RequestServer
+from callboard.patterns.requests.server import RequestServer
 from callboard.patterns.speculative.requests import Decode
 from callboard.serve.errors import BadModelResult, BadRequest
 from callboard.serve.generation.text import Detokenizer, StopStrings

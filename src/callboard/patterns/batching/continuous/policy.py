@@ -5,9 +5,9 @@ from enum import StrEnum
 from typing import Any
 
 from callboard.patterns.batching.continuous.steps import Slot
-from callboard.patterns.entries import Entry, State
-from callboard.patterns.errors import ItemTooLarge
-from callboard.patterns.waiting import Limits, WaitingLine
+from callboard.patterns.requests.entries import Entry, State
+from callboard.patterns.requests.errors import ItemTooLarge
+from callboard.patterns.requests.waiting import Limits, WaitingLine
 
 __all__ = ["Plan", "Preemption", "StepPolicy", "StepSettings"]
 

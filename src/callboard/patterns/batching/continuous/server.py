@@ -11,13 +11,13 @@ from callboard.core.errors import ContextLost
 from callboard.patterns.batching.continuous.policy import Preemption, StepPolicy, StepSettings
 from callboard.patterns.batching.continuous.steps import DONE, Last, Slot
 from callboard.patterns.batching.results import Rows, copies, rows_of
-from callboard.patterns.calling import Executor, UserCall, deliverable
 from callboard.patterns.contract.outlet import STREAMED
-from callboard.patterns.entries import Entry, State
-from callboard.patterns.errors import ItemTooLarge
-from callboard.patterns.server import RequestServer
-from callboard.patterns.stats import Distribution, Histogram, ServerStats
-from callboard.patterns.waiting import Limits, OverflowPolicy
+from callboard.patterns.requests.calling import Executor, UserCall, deliverable
+from callboard.patterns.requests.entries import Entry, State
+from callboard.patterns.requests.errors import ItemTooLarge
+from callboard.patterns.requests.server import RequestServer
+from callboard.patterns.requests.stats import Distribution, Histogram, ServerStats
+from callboard.patterns.requests.waiting import Limits, OverflowPolicy
 
 __all__ = ["ContinuousBatchingServer", "ContinuousStats"]
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, Generic, Literal, TypeVar
 
-from callboard.patterns.entries import Entry
+from callboard.patterns.requests.entries import Entry
 
 __all__ = ["DONE", "NOTHING", "Last", "Slot"]
 

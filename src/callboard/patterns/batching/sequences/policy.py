@@ -6,8 +6,8 @@ from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 
 from callboard.patterns.batching.sequences.slots import SequenceLost, SequenceSlot, WhyLost
-from callboard.patterns.entries import Entry, State
-from callboard.patterns.errors import QueueFull
+from callboard.patterns.requests.entries import Entry, State
+from callboard.patterns.requests.errors import QueueFull
 
 __all__ = ["OpenSequence", "SequencePolicy", "SequenceSettings"]
 

@@ -12,11 +12,11 @@ from callboard.core.errors import ContextLost
 from callboard.patterns.batching.results import Rows, copies, rows_of
 from callboard.patterns.batching.sequences.policy import SequencePolicy, SequenceSettings
 from callboard.patterns.batching.sequences.slots import SequenceSlot
-from callboard.patterns.calling import Executor, UserCall, deliverable
 from callboard.patterns.contract.options import RequestOptions
-from callboard.patterns.entries import Entry, State
-from callboard.patterns.server import RequestServer
-from callboard.patterns.stats import Distribution, Histogram, ServerStats
+from callboard.patterns.requests.calling import Executor, UserCall, deliverable
+from callboard.patterns.requests.entries import Entry, State
+from callboard.patterns.requests.server import RequestServer
+from callboard.patterns.requests.stats import Distribution, Histogram, ServerStats
 
 __all__ = ["SequenceBatchingServer", "SequenceStats"]
 

@@ -14,15 +14,15 @@ from typing import Any, Self, TypeVar
 
 from callboard.actors.clock import Cancellable, Clock
 from callboard.core.errors import ContextLost
-from callboard.patterns.calling import UserCall
 from callboard.patterns.contract.callers import Callers
 from callboard.patterns.contract.options import AskOptions, RequestOptions
 from callboard.patterns.contract.outlet import STREAMED, Outlet
-from callboard.patterns.deadlines import Deadlines
-from callboard.patterns.entries import Entry, State
-from callboard.patterns.errors import DeadlineExceeded, ServerStopped, Stage
 from callboard.patterns.quarantine.ward import Ward
-from callboard.patterns.stats import Histogram
+from callboard.patterns.requests.calling import UserCall
+from callboard.patterns.requests.deadlines import Deadlines
+from callboard.patterns.requests.entries import Entry, State
+from callboard.patterns.requests.errors import DeadlineExceeded, ServerStopped, Stage
+from callboard.patterns.requests.stats import Histogram
 
 __all__ = ["STOP_TIMEOUT", "RequestServer"]
 

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from callboard.actors._runtime.port import Port
 from callboard.actors.clock import Clock
+from callboard.actors.loops.port import Port
 
 __all__ = ["LONG_ITERATION", "CallerLoop", "Dispatcher", "LoopLag", "Pinned", "PinnedThread"]
 

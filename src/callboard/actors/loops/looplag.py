@@ -5,7 +5,7 @@ import logging
 import time
 from collections.abc import Callable
 
-from callboard.actors.dispatcher import LONG_ITERATION, LoopLag
+from callboard.actors.loops.dispatcher import LONG_ITERATION, LoopLag
 
 __all__ = ["LagGauge"]
 

@@ -7,8 +7,8 @@ from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from callboard.patterns.entries import Entry, State
-from callboard.patterns.errors import ItemTooLarge, QueueFull
+from callboard.patterns.requests.entries import Entry, State
+from callboard.patterns.requests.errors import ItemTooLarge, QueueFull
 
 __all__ = ["Bucket", "Limits", "OverflowPolicy", "WaitingLine"]
 

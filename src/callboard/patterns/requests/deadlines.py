@@ -2,7 +2,7 @@
 
 import heapq
 
-from callboard.patterns.entries import Entry, State
+from callboard.patterns.requests.entries import Entry, State
 
 __all__ = ["Deadlines"]
 
