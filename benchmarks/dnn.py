@@ -6,7 +6,7 @@
 On CUDA: the 53 convolutions of ResNet-50 at batch 64, bf16, NHWC, one after the other; forward, by the image, by the
 filter. ``by heuristics``: both callboard and NVIDIA's frontend take the engine that cuDNN names first. ``timed``:
 callboard times engines (``autotune=True``) and torch is in cuDNN's benchmark mode. Norms of 8192 rows of 4096 numbers,
-beside torch, and beside a copy of as many bytes. On the CPU, small ones beside torch. ``rnn.py`` has recurrent networks.
+beside torch, and beside a copy of as many bytes. On the CPU, small ones beside torch. ``rnn.py`` has recurrent nets.
 """
 
 from collections.abc import Callable
