@@ -339,6 +339,14 @@ def test_overload(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_dnn(tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="PyTorch is what it is compared with")
+    results = {title: found for title, found in run(tmp_path, "dnn")["results"].items() if " f32, " in title}
+    assert sum(title.startswith("convolutions") for title in results) == 3
+    assert all(set(figures) == {"process", "thread", "direct"} for figures in results.values())
+
+
+@pytest.mark.slow
 def test_rnn(tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="PyTorch is what it is compared with")
     (figures,) = (found for title, found in run(tmp_path, "rnn")["results"].items() if title.startswith("LSTM"))

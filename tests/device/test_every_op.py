@@ -19,6 +19,7 @@ from callboard.core.library import Library
 from callboard.core.op import Op, info_of, outputs_of
 from callboard.core.operand import Placeholder, StructOperand, operands_of
 from callboard.kernel.collective import Join, Look, Run
+from callboard.kernel.dnn import RnnBackward
 from callboard.kernel.event import GetIpcHandle, OpenIpcHandle
 from callboard.kernel.ipc import GetMemHandle, OpenMemHandle
 from callboard.kernel.managed import Advise, Prefetch
@@ -31,8 +32,8 @@ LIBS = sorted({library.name for library in ops_of("cpu").values()})
 ARRAYS = (Upload, Download)
 """They have an end in host memory: what ``put`` and ``get`` send."""
 
-NAMED = (GetIpcHandle, OpenIpcHandle, GetMemHandle, OpenMemHandle, Prefetch, Advise, Join, Look, Run)
-"""They name events, memory of another kind than what is made here, and worlds."""
+NAMED = (GetIpcHandle, OpenIpcHandle, GetMemHandle, OpenMemHandle, Prefetch, Advise, Join, Look, Run, RnnBackward)
+"""They name events, memory of another kind than what is made here, worlds, and what a training pass kept."""
 
 LOAD = "__device__ real load(const real *x, unsigned long long i, const void *data) { return x[i]; }"
 """Of a transform with a function of the user's."""
@@ -106,7 +107,8 @@ def message_of(dev: cb.Device, op: type[AnyOp], library: type[Library]) -> AnyOp
 async def ended(reply: Any) -> None:
     async with asyncio.timeout(BOUND):
         for one in reply if isinstance(reply, tuple) else (reply,):
-            await one
+            if one is not None:  # a gradient by what was not given
+                await one
 
 
 # -- what is promised --------------------------------------------------------------------------------------------------

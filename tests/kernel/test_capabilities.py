@@ -74,7 +74,5 @@ def test_a_message_tells_the_dtype_that_it_is_counted_by(op: type[Op[object, obj
     for dtype in DTYPES.values():
         for message in itertools.islice(messages_of(op, dtype), 1):
             makes = (Arange, Empty, ipc.Empty, ipc.OpenMemHandle, managed.Allocate, Launch, DropoutMask)
-            nothing = op in makes or info_of(op).library == "event"
-            makes = (Arange, Empty, ipc.Empty, ipc.OpenMemHandle, managed.Allocate, Launch)
             nothing = op in makes or info_of(op).library in ("collective", "event")
             assert dtype_of(message) is (None if nothing else dtype)

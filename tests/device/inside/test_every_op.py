@@ -60,7 +60,7 @@ def replies_of(reply: Any) -> Iterator[Any]:
     for one in reply if isinstance(reply, tuple) else (reply,):
         if isinstance(one, StructOperand):
             yield from operands_of(one).values()
-        else:
+        elif one is not None:  # a gradient by what was not given
             yield one
 
 
@@ -81,7 +81,8 @@ async def test_an_op_gives_the_same_inside(dev: cb.Device, lib: str) -> None:
             expected = await reply
             if isinstance(reply, cb.GpuRef):
                 expected = await reply.get()
-            if lib == "rng" or tag in ("memory.empty", "sparse_lt.compress"):  # no two runs give the same bytes
+            varies = lib == "rng" or tag in ("memory.empty", "sparse_lt.compress")  # no two runs give the same bytes
+            if varies or (tag == "dnn.rnn_forward_training" and np.asarray(value).dtype == np.uint8):  # the reserve
                 assert np.shape(value) == np.shape(expected), tag
             elif expected is not None:
                 one, other = (np.asarray(x).astype(np.complex128) for x in (value, expected))

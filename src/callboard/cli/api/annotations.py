@@ -158,7 +158,7 @@ def _home(name: str, module: str) -> str:
 
 def _statement(item: tuple[str, set[str]]) -> str:
     module, names = item
-    ordered = sorted(names, key=lambda n: (not n.isupper() or len(n) == 1, not n[0].isupper(), n))
+    ordered = sorted(names, key=lambda n: (not n.isupper() or len(n) == 1, not n[0].isupper(), n.lower()))
     line = f"from {module} import {', '.join(ordered)}\n"
     if len(line) <= 121:
         return line

@@ -33,6 +33,13 @@ async def _try_memory(device: Device) -> None:
         raise ValueError(f"an array of 2.5 came back as {found.ravel()[:3]}")
 
 
+async def _try_attention(device: Device) -> None:
+    x = np.eye(8, dtype=np.float32).reshape(1, 8, 1, 8)
+    found = await device.attention.forward(device.put(x), device.put(100 * x), device.put(x)).out.get()
+    if not np.allclose(found, x, atol=1e-5):
+        raise ValueError(f"attention to one key each came back as {found.tolist()}")
+
+
 async def _try_blas(device: Device) -> None:
     a = np.arange(6.0, dtype=np.float32).reshape(2, 3)
     found = await device.blas.gemm(device.put(a), device.put(a), transpose_b=True).get()
@@ -190,6 +197,7 @@ async def _try_sparse_lt(device: Device) -> None:
 
 PROBES: dict[str, Callable[[Device], Awaitable[str | None]]] = {
     "array": _try_array,
+    "attention": _try_attention,
     "blas": _try_blas,
     "blas_lt": _try_blas_lt,
     "collective": _try_collective,

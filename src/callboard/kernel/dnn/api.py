@@ -8,7 +8,6 @@ Raised at the call, before anything is sent: ``TypeError`` (an operand or a sett
 """
 
 from collections.abc import Sequence
-from typing import Literal
 
 from callboard.core.mode import Mode
 from callboard.core.operand import ByValue, Number, Whole
@@ -27,20 +26,27 @@ from callboard.kernel.dnn.channel_norms import (
     InstanceNormTraining,
 )
 from callboard.kernel.dnn.checks import DataLayout, Extents, Padding
-from callboard.kernel.dnn.conv import Conv, ConvActivation, ConvBackwardData, ConvBackwardFilter, ConvTranspose
+from callboard.kernel.dnn.conv import (
+    Conv,
+    ConvActivation,
+    ConvBackwardData,
+    ConvBackwardFilter,
+    ConvTranspose,
+    ScaledDType,
+)
 from callboard.kernel.dnn.dropout import Dropout, DropoutBackward, DropoutMask
 from callboard.kernel.dnn.embedding import Embedding, EmbeddingBackward
 from callboard.kernel.dnn.layer_norm import (
     LayerNorm,
     LayerNormBackward,
     LayerNormTraining,
-    NormGradients,
     Normalised,
+    NormGradients,
     RmsGradients,
     RmsNorm,
+    RmsNormalised,
     RmsNormBackward,
     RmsNormTraining,
-    RmsNormalised,
 )
 from callboard.kernel.dnn.losses import (
     CrossEntropy,
@@ -345,7 +351,7 @@ class DnnApi(Methods[Mode]):
         residual: GpuRef[Mode] | None = None,
         activation: ConvActivation | None = None,
         scale: float | None = None,
-        out_dtype: Literal["f32", "i8"] | None = None,
+        out_dtype: ScaledDType | None = None,
     ) -> GpuRef[Mode]:
         """``activation(conv(x, w) + bias + residual)``."""
         answer: GpuRef[Mode] = self._submit(
@@ -777,8 +783,8 @@ class DnnApi(Methods[Mode]):
 
     def avg_pool(
         self,
-        window: Extents,
         x: GpuRef[Mode],
+        window: Extents,
         *,
         stride: Extents | None = None,
         padding: Padding = 0,
@@ -789,11 +795,11 @@ class DnnApi(Methods[Mode]):
         """Average of each window."""
         answer: GpuRef[Mode] = self._submit(
             AvgPool(
-                window=window,
                 stride=stride,
                 padding=padding,
                 layout=layout,
                 x=x,
+                window=window,
                 out=out,
                 count_include_pad=count_include_pad,
             )
@@ -802,8 +808,8 @@ class DnnApi(Methods[Mode]):
 
     def avg_pool_backward(
         self,
-        window: Extents,
         dy: GpuRef[Mode],
+        window: Extents,
         shape: Sequence[int],
         *,
         stride: Extents | None = None,
@@ -815,11 +821,11 @@ class DnnApi(Methods[Mode]):
         """Gradient of :class:`AvgPool`."""
         answer: GpuRef[Mode] = self._submit(
             AvgPoolBackward(
-                window=window,
                 stride=stride,
                 padding=padding,
                 layout=layout,
                 dy=dy,
+                window=window,
                 shape=as_tuple("shape", shape),
                 out=out,
                 count_include_pad=count_include_pad,
@@ -829,8 +835,8 @@ class DnnApi(Methods[Mode]):
 
     def max_pool(
         self,
-        window: Extents,
         x: GpuRef[Mode],
+        window: Extents,
         *,
         stride: Extents | None = None,
         padding: Padding = 0,
@@ -840,14 +846,14 @@ class DnnApi(Methods[Mode]):
     ) -> GpuRef[Mode]:
         """The largest element of each window."""
         answer: GpuRef[Mode] = self._submit(
-            MaxPool(window=window, stride=stride, padding=padding, layout=layout, x=x, out=out, dilation=dilation)
+            MaxPool(stride=stride, padding=padding, layout=layout, x=x, window=window, out=out, dilation=dilation)
         )
         return answer
 
     def max_pool_indices(
         self,
-        window: Extents,
         x: GpuRef[Mode],
+        window: Extents,
         *,
         stride: Extents | None = None,
         padding: Padding = 0,
@@ -859,11 +865,11 @@ class DnnApi(Methods[Mode]):
         """:class:`MaxPool` with the place of each element that was taken, for the gradient."""
         answer: GpuRef[Mode] = self._submit(
             MaxPoolIndices(
-                window=window,
                 stride=stride,
                 padding=padding,
                 layout=layout,
                 x=x,
+                window=window,
                 out=out,
                 indices=indices,
                 dilation=dilation,
@@ -873,9 +879,9 @@ class DnnApi(Methods[Mode]):
 
     def max_pool_backward(
         self,
-        window: Extents,
         dy: GpuRef[Mode],
         indices: GpuRef[Mode],
+        window: Extents,
         shape: Sequence[int],
         *,
         stride: Extents | None = None,
@@ -887,12 +893,12 @@ class DnnApi(Methods[Mode]):
         """Gradient of :class:`MaxPoolIndices`, which adds up in a fixed order."""
         answer: GpuRef[Mode] = self._submit(
             MaxPoolBackward(
-                window=window,
                 stride=stride,
                 padding=padding,
                 layout=layout,
                 dy=dy,
                 indices=indices,
+                window=window,
                 shape=as_tuple("shape", shape),
                 out=out,
                 dilation=dilation,

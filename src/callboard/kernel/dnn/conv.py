@@ -5,9 +5,9 @@ In the layout ``"NCHW"`` an image is ``[n, c, ...]`` and a filter ``[k, c / grou
 field: ``out[n, k, p] = sum over c, q of x[n, c, p * stride + q * dilation - before] * w[k, c, q]``.
 """
 
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
-from callboard.core.dtype import DTYPES, DType
+from callboard.core.dtype import DTYPES, DType, DTypeLike, as_dtype
 from callboard.core.layout import layout_of
 from callboard.core.op import Op, Outputs
 from callboard.core.operand import In, Out, Placeholder
@@ -41,6 +41,8 @@ __all__ = [
 ConvActivation = Literal["relu", "sigmoid", "tanh", "gelu", "gelu_tanh", "swish", "elu", "softplus"]
 """What may follow a convolution; ``"gelu"`` by the error function, ``"gelu_tanh"`` by its approximation."""
 
+ScaledDType = Annotated[DTypeLike, Literal["f32", "i8"]]
+"""Of a result that was scaled."""
 WITH_I8 = (*FLOATS, DTYPES["i8"])
 
 
@@ -120,7 +122,7 @@ class Conv(_Convolution, tag="dnn.conv"):
     residual: In | None = None
     activation: ConvActivation | None = None
     scale: float | None = None
-    out_dtype: Literal["f32", "i8"] | None = None
+    out_dtype: ScaledDType | None = None
 
     def infer(self) -> Outputs:
         dtype = dtype_of(self, WITH_I8, x=self.x, w=self.w)
@@ -152,7 +154,7 @@ class Conv(_Convolution, tag="dnn.conv"):
                         self, f"{name} is given and scale is None; beside i8 it needs a scale (1.0 keeps the sums)"
                     )
             return DTYPES["i32"]
-        return DTYPES[self.out_dtype or "f32"]
+        return as_dtype(self.out_dtype or "f32")
 
 
 class ConvBackwardData(_Convolution, tag="dnn.conv_backward_data"):

@@ -68,17 +68,20 @@ class RmsNormalised(NamedTuple, Generic[Mode]):
     inverse: GpuRef[Mode]
 
 
+_ABSENT: Any = None
+
+
 class NormGradients(NamedTuple, Generic[Mode]):
     """Gradients of a norm.
 
     Attributes:
         dx: By the array.
-        dscale, dbias: By the parameters; None where there is no scale.
+        dscale, dbias: By the parameters. None where there is no scale; their types leave that out: callers know.
     """
 
     dx: GpuRef[Mode]
-    dscale: GpuRef[Mode]
-    dbias: GpuRef[Mode]
+    dscale: GpuRef[Mode] = _ABSENT
+    dbias: GpuRef[Mode] = _ABSENT
 
 
 class RmsGradients(NamedTuple, Generic[Mode]):
@@ -86,11 +89,11 @@ class RmsGradients(NamedTuple, Generic[Mode]):
 
     Attributes:
         dx: By the array.
-        dscale: By the scale; None where there is none.
+        dscale: By the scale. None where there is none; its type leaves that out: callers know.
     """
 
     dx: GpuRef[Mode]
-    dscale: GpuRef[Mode]
+    dscale: GpuRef[Mode] = _ABSENT
 
 
 class OverLastAxes(Op[CudnnActor, R_co]):

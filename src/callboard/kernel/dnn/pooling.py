@@ -64,7 +64,6 @@ class MaxPooled(NamedTuple):
 class _Pooling(Op[CudnnActor, GpuRef]):
     """What pooling has in common; :class:`MaxPool` describes it."""
 
-    window: Extents
     stride: Extents | None = None
     padding: Padding = 0
     layout: DataLayout = "NCHW"
@@ -87,6 +86,7 @@ class AvgPool(_Pooling, tag="dnn.avg_pool"):
     dtypes: ClassVar[tuple[DType, ...]] = FLOATS
 
     x: In
+    window: Extents
     out: Out | None = None
     count_include_pad: bool = True
 
@@ -107,6 +107,7 @@ class AvgPoolBackward(_Pooling, tag="dnn.avg_pool_backward"):
     dtypes: ClassVar[tuple[DType, ...]] = FLOATS
 
     dy: In
+    window: Extents
     shape: tuple[int, ...]
     out: Out | None = None
     count_include_pad: bool = True
@@ -136,6 +137,7 @@ class MaxPool(_Pooling, tag="dnn.max_pool"):
     dtypes: ClassVar[tuple[DType, ...]] = FLOATS
 
     x: In
+    window: Extents
     out: Out | None = None
     dilation: Extents = 1
 
@@ -159,6 +161,7 @@ class MaxPoolIndices(_Pooling, tag="dnn.max_pool_indices"):
     results: ClassVar[type[Any]] = MaxPooled
 
     x: In
+    window: Extents
     out: Out | None = None
     indices: Out | None = None
     dilation: Extents = 1
@@ -183,6 +186,7 @@ class MaxPoolBackward(_Pooling, tag="dnn.max_pool_backward"):
 
     dy: In
     indices: In
+    window: Extents
     shape: tuple[int, ...]
     out: Out | None = None
     dilation: Extents = 1

@@ -44,10 +44,10 @@ def view_of_out(op: Op[Any, Any], name: str = "out") -> View:
     return viewer(op.infer()[name] if given is None else given.layout)
 
 
-def blocks(shape: Sequence[int], along: Sequence[int], size: int = BLOCK) -> Iterator[tuple[slice, ...]]:
-    """Parts of a shape of about so many elements, cut along the longest of some axes."""
+def blocks(shape: Sequence[int], along: Sequence[int], size: int = BLOCK) -> Iterator[tuple[Any, ...]]:
+    """Parts of a shape of about so many elements, cut along the longest of some axes; an index each."""
     if not along:
-        yield (slice(None),)
+        yield (...,)
         return
     axis = max(along, key=lambda a: shape[a])
     beside = max(1, int(np.prod([n for a, n in enumerate(shape) if a != axis])))

@@ -30,18 +30,14 @@ from callboard.kernel.dnn.layouts import channels_first, of_channels
 __all__ = ["TABLE"]
 
 Plan = Callable[..., None]
+Index = tuple[Any, ...]
 
 
-def offsets(g: Geometry) -> Iterator[tuple[tuple[int, ...], tuple[slice, ...]]]:
-    """The elements of a filter, each with what it meets in a padded image: slices of the spatial axes."""
+def offsets(g: Geometry) -> Iterator[tuple[Index, Index]]:
+    """The elements of a filter, as an index of it, each with what it meets in a padded image, as an index of that."""
     for place in itertools.product(*map(range, g.window)):
-        yield (
-            place,
-            tuple(
-                slice(q * d, q * d + (many - 1) * s + 1, s)
-                for q, d, s, many in zip(place, g.dilation, g.stride, g.result.spatial, strict=True)
-            ),
-        )
+        met = zip(place, g.dilation, g.stride, g.result.spatial, strict=True)
+        yield (..., *place), (..., *(slice(q * d, q * d + (many - 1) * s + 1, s) for q, d, s, many in met))
 
 
 def padded_shape(g: Geometry) -> tuple[int, ...]:
@@ -50,7 +46,7 @@ def padded_shape(g: Geometry) -> tuple[int, ...]:
     return (g.image.channels, g.image.batch, *spatial)
 
 
-def inner(g: Geometry) -> tuple[slice, ...]:
+def inner(g: Geometry) -> Index:
     """The image within the padded one."""
     pairs = zip(g.image.spatial, g.padding, strict=True)
     return (slice(None), slice(None), *(slice(before, before + n) for n, (before, _) in pairs))
@@ -67,12 +63,11 @@ def forward(x: Array, w: Array, g: Geometry, wide: Any) -> Array:
     image[inner(g)] = x.swapaxes(0, 1)
     groups, k = g.groups, g.result.channels // g.groups
     filters = w.reshape(groups, k, *w.shape[1:]).astype(wide)
-    every = (slice(None), slice(None))
     many = g.result.batch * int(np.prod(g.result.spatial))
     sums = np.zeros((groups, k, many), wide)
     for place, met in offsets(g):
-        part = image[(*every, *met)].reshape(groups, -1, many)
-        sums += np.matmul(filters[(..., *place)], part)
+        part = image[met].reshape(groups, -1, many)
+        sums += np.matmul(filters[place], part)
     return sums.reshape(g.result.channels, g.result.batch, *g.result.spatial).swapaxes(0, 1)
 
 
@@ -83,10 +78,9 @@ def backward_data(dy: Array, w: Array, g: Geometry, wide: Any) -> Array:
     many = g.result.batch * int(np.prod(g.result.spatial))
     gradient = channels_major(dy, wide).reshape(groups, k, many)
     image = np.zeros(padded_shape(g), wide)
-    every = (slice(None), slice(None))
     shape = (g.image.channels, g.result.batch, *g.result.spatial)
     for place, met in offsets(g):
-        image[(*every, *met)] += np.matmul(filters[(..., *place)].swapaxes(1, 2), gradient).reshape(shape)
+        image[met] += np.matmul(filters[place].swapaxes(1, 2), gradient).reshape(shape)
     return image[inner(g)].swapaxes(0, 1)
 
 
@@ -97,11 +91,10 @@ def backward_filter(x: Array, dy: Array, g: Geometry, wide: Any) -> Array:
     groups, k = g.groups, g.result.channels // g.groups
     many = g.result.batch * int(np.prod(g.result.spatial))
     gradient = channels_major(dy, wide).reshape(groups, k, many)
-    every = (slice(None), slice(None))
     filters = np.empty((groups, k, g.image.channels // groups, *g.window), wide)
     for place, met in offsets(g):
-        part = image[(*every, *met)].reshape(groups, -1, many)
-        filters[(..., *place)] = np.matmul(gradient, part.swapaxes(1, 2))
+        part = image[met].reshape(groups, -1, many)
+        filters[place] = np.matmul(gradient, part.swapaxes(1, 2))
     return filters.reshape(g.result.channels, -1, *g.window)
 
 

@@ -26,6 +26,7 @@ from callboard.kernel.dnn.pooling import (
 __all__ = ["TABLE"]
 
 Plan = Callable[..., None]
+Index = tuple[Any, ...]
 
 
 class Places:
@@ -42,20 +43,19 @@ class Places:
         self.spatial = spatial
         self.counts = counts_of(op, self.windows, spatial)
 
-    def __iter__(self) -> Iterator[tuple[slice, ...]]:
+    def __iter__(self) -> Iterator[Index]:
+        """What each element of a window meets: an index of the padded array, all axes before the spatial ones."""
         w = self.windows
         for place in itertools.product(*map(range, w.extent)):
-            yield tuple(
-                slice(q * d, q * d + (many - 1) * s + 1, s)
-                for q, d, s, many in zip(place, w.dilation, w.stride, self.counts, strict=True)
-            )
+            met = zip(place, w.dilation, w.stride, self.counts, strict=True)
+            yield (..., *(slice(q * d, q * d + (many - 1) * s + 1, s) for q, d, s, many in met))
 
     def padded(self, x: Array, fill: Any) -> Array:
         """With the padding around the spatial axes, which are the last."""
         pads = [(0, 0)] * (x.ndim - len(self.spatial)) + list(self.windows.padding)
         return np.pad(x, pads, constant_values=fill)
 
-    def inner(self) -> tuple[Any, ...]:
+    def inner(self) -> Index:
         """The array within the padded one."""
         pairs = zip(self.spatial, self.windows.padding, strict=True)
         return (..., *(slice(before, before + n) for n, (before, _) in pairs))
@@ -87,7 +87,7 @@ def average(op: AvgPool) -> Plan:
 
     def work(x: int, out: int) -> None:
         array = places.padded(read(x).astype(wide), 0)
-        write(out)[...] = sum(array[(..., *part)] for part in places) / by
+        write(out)[...] = sum(array[part] for part in places) / by
 
     return work
 
@@ -101,7 +101,7 @@ def average_backward(op: AvgPoolBackward) -> Plan:
         share, target = read(dy).astype(wide) / by, write(out)
         sums = places.padded(np.zeros(target.shape, wide), 0)
         for part in places:
-            sums[(..., *part)] += share
+            sums[part] += share
         target[...] = sums[places.inner()]
 
     return work
@@ -114,7 +114,7 @@ def largest(places: Places, x: Array) -> tuple[Array, Array]:
     shape = (*x.shape[:2], *places.counts)
     best, at = np.full(shape, -np.inf, x.dtype), np.full(shape, -1, np.int32)
     for part in places:
-        value, place = array[(..., *part)], np.broadcast_to(plane[part], shape)
+        value, place = array[part], np.broadcast_to(plane[part], shape)
         better = (place >= 0) & ((at < 0) | (value > best) | (np.isnan(value) & ~np.isnan(best)))
         np.copyto(best, value, where=better)
         np.copyto(at, place, where=better)
@@ -151,7 +151,7 @@ def maximum_backward(op: MaxPoolBackward) -> Plan:
         sums = places.padded(np.zeros(target.shape, wide), 0)
         plane = places.padded(np.arange(int(np.prod(places.spatial)), dtype=np.int32).reshape(places.spatial), -1)
         for part in places:
-            sums[(..., *part)] += np.where(plane[part] == at, gradient, wide(0))
+            sums[part] += np.where(plane[part] == at, gradient, wide(0))
         target[...] = sums[places.inner()]
 
     return work

@@ -4,6 +4,7 @@ Where cuDNN has no engine for a convolution with what follows it, the convolutio
 it in place. Operands are described as ``[n, c, ...]`` with at least two spatial axes, whatever their order.
 """
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from callboard.backends.cuda.dnn.frontend import GraphBuilder, Planned
@@ -132,7 +133,7 @@ def planned(library: "CudaDnn", op: Conv, out: Layout, *, whole: bool) -> Planne
 def followed(g: GraphBuilder, op: Conv, value: Any, result: Layout) -> Any:
     """The nodes behind the convolution; all compute in f32."""
     wide = {"compute_data_type": g.dtype("f32")}
-    steps = []
+    steps: list[Callable[[Any], Any]] = []
     if op.scale is not None:
         steps.append(lambda v: g.raw.mul(v, g.scalar(op.scale or 0.0, result.ndim), **wide))
     if op.bias is not None:
