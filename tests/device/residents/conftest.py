@@ -9,6 +9,7 @@ from tests.device.backends import backend
 from tests.device.residents.lab import Gate
 
 import callboard as cb
+import callboard.device.host.residents.actors
 
 __all__ = ["backend"]
 
