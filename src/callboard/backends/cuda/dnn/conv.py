@@ -7,7 +7,9 @@ it in place. Operands are described as ``[n, c, ...]`` with at least two spatial
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from callboard.backends.cuda.cub.memory import PlanMemory
 from callboard.backends.cuda.dnn.frontend import GraphBuilder, Planned
+from callboard.backends.cuda.dnn.padding import WidenedImage, is_even, widened
 from callboard.backends.cuda.elementwise.mapping import MapPlan
 from callboard.core.dtype import DTYPES, DType
 from callboard.core.errors import UnsupportedOp
@@ -22,6 +24,7 @@ from callboard.kernel.dnn.layouts import channels_first, of_channels
 if TYPE_CHECKING:
     from callboard.backends.cuda.dnn.library import CudaDnn
     from callboard.backends.cuda.stream import CudaStream
+    from callboard.core.backend import Memory
 
 __all__ = ["TABLE", "activated"]
 
@@ -85,6 +88,8 @@ class Convolution:
     def __init__(self, library: "CudaDnn", op: Conv) -> None:
         self._plan: Planned | None = None
         self._finish: MapPlan | None = None
+        self._sums: Memory | None = None
+        self._device = library.device
         made = given(op)
         if not made.size:
             return
@@ -95,8 +100,10 @@ class Convolution:
                 return
             except UnsupportedOp:
                 self._finish = finishing(library, op, made)
-        self._sums = made if op.scale is None else layout_of(DTYPES["i32"], made.shape)
-        self._plan = planned(library, op, self._sums, whole=False)
+        sums = made if op.scale is None else layout_of(DTYPES["i32"], made.shape)
+        if op.scale is not None:  # not in the workspace: the kernel that finishes them may work there
+            self._sums = library.device.allocate(sums.nbytes)
+        self._plan = planned(library, op, sums, whole=False)
 
     def __call__(self, stream: "CudaStream", x: int, w: int, out: int, bias: int | None, residual: int | None) -> None:
         if self._plan is None:
@@ -105,13 +112,16 @@ class Convolution:
         if self._finish is None:
             self._plan(stream, x, w, *more, out)
         else:
-            self._plan(stream, x, w, out)
-            self._finish(stream, [out, *more], None, [out])
+            sums = out if self._sums is None else self._sums.address
+            self._plan(stream, x, w, sums)
+            self._finish(stream, [sums, *more], None, [out])
 
     def close(self) -> None:
         for plan in (self._plan, self._finish):
             if plan is not None:
                 plan.close()
+        if self._sums is not None:
+            self._device.release(self._sums)
 
 
 def planned(library: "CudaDnn", op: Conv, out: Layout, *, whole: bool) -> Planned:
@@ -122,8 +132,11 @@ def planned(library: "CudaDnn", op: Conv, out: Layout, *, whole: bool) -> Planne
         x, w = g.input(described(op, op.x.layout)), g.input(described(op, op.w.layout))
         result = described(op, out)
         value = g.raw.conv_fprop(x, w, **settings(geometry))
+        is_i8 = dtype.name == "i8"
         if whole:
-            value = followed(g, op, g.virtual(value, "i32" if dtype.name == "i8" else "f32"), result)
+            value = followed(g, op, g.virtual(value, "i32" if is_i8 else "f32"), result)
+        elif is_i8:  # cuDNN 9.19's engines for the convolution alone multiply its sums by the bits of 1.0f
+            value = g.raw.identity(g.virtual(value, "i32"), compute_data_type=g.dtype("i32"))
         g.output(value, result)
 
     key = info_of(type(op)).split(op).signature + (b"whole" if whole else b"alone")
@@ -153,49 +166,79 @@ def followed(g: GraphBuilder, op: Conv, value: Any, result: Layout) -> Any:
 
 
 def finishing(library: "CudaDnn", op: Conv, made: Layout) -> MapPlan:
-    """What follows the convolution, in place."""
+    """What follows the convolution: in place, or of sums of i8."""
     out = channels_first(made, op.layout)
-    operands = [out]
+    sums = out if op.scale is None else channels_first(layout_of(DTYPES["i32"], made.shape), op.layout)
+    operands = [sums]
     if op.bias is not None:
         operands.append(of_channels(op.bias.layout, out.ndim))
     if op.residual is not None:
         operands.append(channels_first(op.residual.layout, op.layout))
     program = epilogue_of(
-        out.dtype, out.dtype, bias=None if op.bias is None else op.bias.dtype,
+        sums.dtype, out.dtype, scale=op.scale, bias=None if op.bias is None else op.bias.dtype,
         residual=None if op.residual is None else op.residual.dtype, activation=op.activation,
     )  # fmt: skip
     return MapPlan(library, program, out.shape, operands, [out])
 
 
 class Gradient:
-    """A plan: ``plan(stream, first, second, out)``."""
+    """A plan: ``plan(stream, first, second, out)``.
 
-    def __init__(self, library: "CudaDnn", op: Any, node: str, first: str, second: str) -> None:
+    Args:
+        library: Whose plan.
+        op: The message.
+        node: Of the frontend.
+        first, second: The operands.
+        image: Which of the arrays is the image.
+    """
+
+    def __init__(self, library: "CudaDnn", op: Any, node: str, first: str, second: str, image: str) -> None:
         self._plan: Planned | None = None
-        made = given(op)
-        if not made.size:
+        layouts = {name: getattr(op, name).layout for name in (first, second)} | {"out": given(op)}
+        if not layouts["out"].size:
             return
-        geometry, one = geometry_of(op), getattr(op, first)
+        geometry = geometry_of(op)
+        self._cudnn, self._makes_image = library.cudnn, image == "out"
+        self._memory = PlanMemory(library.device, library.workspace)
+        self._image: WidenedImage | None = None
+        if not is_even(geometry):
+            wide = widened(layouts[image], geometry, op.layout)
+            self._image = WidenedImage(self._memory, layouts[image], wide)
+            layouts[image], geometry = wide.whole, geometry._replace(padding=wide.padding)
 
         def describe(g: GraphBuilder) -> None:
-            operands = [g.input(described(op, getattr(op, name).layout)) for name in (first, second)]
-            g.output(getattr(g.raw, node)(*operands, **settings(geometry)), described(op, made))
+            operands = [g.input(described(op, layouts[name])) for name in (first, second)]
+            g.output(getattr(g.raw, node)(*operands, **settings(geometry)), described(op, layouts["out"]))
 
         key, tag = info_of(type(op)).split(op).signature, info_of(type(op)).tag
-        self._plan = library.frontend.plan(describe, key, tag, **policy(op, one.dtype))
+        self._plan = library.frontend.plan(describe, key, tag, **policy(op, layouts[first].dtype))
+        if self._image is not None:
+            self._room = self._memory.take(self._plan.workspace)
+            self._memory.settle()
 
     def __call__(self, stream: "CudaStream", first: int, second: int, out: int) -> None:
-        if self._plan is not None:
+        if self._plan is None:
+            return
+        if self._image is None:
             self._plan(stream, first, second, out)
+            return
+        native, handle, there = stream.native, self._cudnn.on(stream), self._image.address
+        if self._makes_image:
+            self._plan.enqueue(handle, (first, second, there), self._room.ptr)
+            self._image.deliver(native, out)
+        else:
+            self._image.fill(native, first)
+            self._plan.enqueue(handle, (there, second, out), self._room.ptr)
 
     def close(self) -> None:
         if self._plan is not None:
             self._plan.close()
+            self._memory.close()
 
 
 TABLE = {
     Conv: Entry(Convolution),
-    ConvBackwardData: Entry(lambda library, op: Gradient(library, op, "conv_dgrad", "dy", "w")),
-    ConvBackwardFilter: Entry(lambda library, op: Gradient(library, op, "conv_wgrad", "x", "dy")),
-    ConvTranspose: Entry(lambda library, op: Gradient(library, op, "conv_dgrad", "x", "w")),
+    ConvBackwardData: Entry(lambda library, op: Gradient(library, op, "conv_dgrad", "dy", "w", "out")),
+    ConvBackwardFilter: Entry(lambda library, op: Gradient(library, op, "conv_wgrad", "x", "dy", "x")),
+    ConvTranspose: Entry(lambda library, op: Gradient(library, op, "conv_dgrad", "x", "w", "out")),
 }

@@ -41,11 +41,16 @@ __all__ = ["ALIGNMENT", "Frontend", "GraphBuilder", "Planned"]
 
 ALIGNMENT = 16
 """Bytes, of each operand: engines load so many at once, and would read beside what starts elsewhere."""
+DESCRIPTIONS = 2
+"""Counted up when a graph of the same key is described otherwise: plans that were kept are then made again."""
 MOST_WORKSPACE = 2 << 30
 """Bytes; engines that need more are passed over."""
 MOST_TIMED = 10
 """Engines that are timed, of those that heuristics name first."""
-INEXACT = ("FFT", "WINOGRAD", "WINOGRAD_TILE_4x4", "WINOGRAD_TILE_6x6", "WINOGRAD_TILE_13x13", "DOWN_CONVERT_INPUTS")
+INEXACT = (
+    "FFT", "WINOGRAD", "WINOGRAD_TILE_4x4", "WINOGRAD_TILE_6x6", "WINOGRAD_TILE_13x13", "DOWN_CONVERT_INPUTS",
+    "REDUCED_PRECISION_REDUCTION",
+)  # fmt: skip
 """Notes of engines that are never taken: their errors are not those of sums of products in the accumulator's type."""
 NAMES = {
     "f16": "HALF", "bf16": "BFLOAT16", "f32": "FLOAT", "f64": "DOUBLE", "i8": "INT8", "u8": "UINT8", "i32": "INT32",
@@ -283,8 +288,8 @@ class Frontend:
 
     def _name(self, key: bytes, policy: str) -> str:
         info = self.device.info
-        parts = (key, policy.encode(), str(self.cudnn.version).encode(), self.module.__version__.encode(),
-                 f"{info.name} {info.compute_capability}".encode())  # fmt: skip
+        versions = f"{DESCRIPTIONS} {self.cudnn.version} {self.module.__version__}"
+        parts = (key, policy.encode(), versions.encode(), f"{info.name} {info.compute_capability}".encode())
         digest = hashlib.sha256()
         for part in parts:  # each with its length: no two lists of parts are one text
             digest.update(len(part).to_bytes(8, "little") + part)
