@@ -193,3 +193,21 @@ assert (first.__name__, second.__name__) == ("callboard.device.config", "callboa
 assert config is first and callable(cb.device) and cb.device.__qualname__ == "device"
 """
     subprocess.run([sys.executable, "-c", code], check=True, timeout=30)
+
+
+def test_every_public_name_is_found_and_no_other() -> None:
+    """By the table in ``__init__.pyi``, in a fresh interpreter, as a star import finds them."""
+    code = """
+from callboard import *
+import callboard as cb
+assert len(cb.__all__) == len(set(cb.__all__)) > 150 and cb.__all__ == sorted(cb.__all__)
+assert all(globals()[name] is getattr(cb, name) for name in cb.__all__)
+assert set(cb.__all__) < set(dir(cb)) and callable(device) and kernel.nvrtc.kernel
+try:
+    cb.gpu
+except AttributeError as error:
+    assert str(error) == "module 'callboard' has no attribute 'gpu'"
+else:
+    raise AssertionError("cb.gpu was found")
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=30)

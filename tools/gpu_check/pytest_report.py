@@ -58,11 +58,11 @@ def _listen_to_devices() -> None:
     default = inspect.signature(submit).parameters["depth"].default
 
     @functools.wraps(submit)
-    def record(self: Any, op: Any, extra: Any = None, keep: Any = None, depth: int = default) -> Any:
+    def record(self: Any, op: Any, extra: Any = None, keep: Any = None, depth: int = default, into: Any = None) -> Any:
         if "cuda" in self.name:
             _executed.add(info_of(type(op)).tag)
         # one frame more stands between the caller, whose line errors name, and the op line
-        answer = submit(self, op, extra, keep, depth + 1)
+        answer = submit(self, op, extra, keep, depth + 1, into)
         if "cuda" in self.name:
             _note_dtype(op)
         return answer
