@@ -3,11 +3,12 @@
     python benchmarks/pipeline.py --json pipeline.json
     python benchmarks/pipeline.py --quick --device cpu
 
-On CUDA: each item is an array of page-locked memory that goes to the device, through a chain of products whose length is
-chosen so that computing takes about as long as a copy, and back to page-locked memory. Beside the pipeline each stage by
-itself, with as many items in flight; the figure is the time of the slowest stage over that of the pipeline. On the CPU
-device, whose stages share the cores, the same is measured, and the pipeline beside a hand-written asyncio loop over the
-same calls, with as many items in flight. The last table has a stage that returns at once: what an item costs the host.
+On CUDA: each item is an array of page-locked memory that goes to the device, through a chain of products whose length
+is chosen so that computing takes about as long as a copy, and back to page-locked memory. Beside the pipeline each
+stage by itself, with as many items in flight; the figure is the time of the slowest stage over that of the pipeline. On
+the CPU device, whose stages share the cores, the same is measured, and the pipeline beside a hand-written asyncio loop
+over the same calls, with as many items in flight. The last table has a stage that returns at once: what an item costs
+the host.
 """
 
 import argparse

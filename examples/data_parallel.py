@@ -25,7 +25,10 @@ async def main(kind: str) -> None:
     async with cb.System() as system:
         devices = [await system.device(name, isolation="process") for name in names]
         shares = list(zip(np.split(rows, len(devices)), np.split(labels[:, None], len(devices)), strict=True))
-        data = [device.per_generation(lambda d, s=s: (d.put(s[0]), d.put(s[1]))) for device, s in zip(devices, shares)]
+        data = [
+            device.per_generation(lambda d, s=share: (d.put(s[0]), d.put(s[1])))  # type: ignore[misc]
+            for device, share in zip(devices, shares, strict=True)
+        ]
 
         async with cb.world(devices) as world:
 

@@ -120,7 +120,7 @@ def test_what_names_no_world_or_comes_out_of_order_is_refused(rank: Rank) -> Non
 
 
 @pytest.mark.parametrize(
-    ("step", "text"),
+    "step, text",
     [
         (Step("all_reduce", source=0), r"an array to be received is missing"),
         (Step("barrier", source=0), r"an array to be sent is given, and not used"),

@@ -97,6 +97,10 @@ def message_of(dev: cb.Device, op: type[AnyOp], library: type[Library]) -> AnyOp
         values = next(value for value in fields.values() if isinstance(value, cb.GpuRef))
         ends = np.linspace(0, values.size, fields["offsets"].size).astype(fields["offsets"].dtype.np)
         fields["offsets"] = dev.put(ends)
+    if fields.get("seqlens_k") is not None:
+        fields["seqlens_k"] = dev.put(np.ones(fields["seqlens_k"].size, "i4"))
+    if "targets" in fields:  # pages that are no sources
+        fields["targets"] = dev.put(np.arange(fields["sources"].size, dtype="i4") + fields["sources"].size)
     if "upper" in fields:  # of a range, which ends at 1
         fields["lower"] = 0.0
     if fields.get("load") is not None:

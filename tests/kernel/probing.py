@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import msgspec
-from tests.kernel.dnn_probes import PROBES
+from tests.kernel import attention_probes, dnn_probes
 
 from callboard.core.dtype import DTYPES, DType
 from callboard.core.errors import AccelError
@@ -24,6 +24,8 @@ from callboard.kernel.nvrtc.bodies import packed
 from callboard.kernel.sparse_lt.structured import FACTORS, StructuredRef, compressed_bytes
 
 __all__ = ["accepted", "accepts", "dtype_of", "messages_of"]
+
+PROBES = {**attention_probes.PROBES, **dnn_probes.PROBES}
 
 EXTENT = 32
 """Tensor cores take multiples of it, also in structured matrices."""

@@ -86,14 +86,14 @@ class Worlds(RuleBasedStateMachine):
         self.run(self.worlds[which].ready())
 
     async def _end(self, reply: Any, want: Any, kind: str, op: str) -> None:
+        lost: BaseException | None = None
         try:
             await right(reply, want, kind, op)
         except LOST as e:
-            self.counts["lost"] += 1
-            if isinstance(e, cb.WorldLost):
-                assert -1 <= e.rank < RANKS
-        else:
-            self.counts["right"] += 1
+            lost = e
+        self.counts["right" if lost is None else "lost"] += 1
+        if isinstance(lost, cb.WorldLost):
+            assert -1 <= lost.rank < RANKS
 
     def teardown(self) -> None:
         if not hasattr(self, "worlds"):

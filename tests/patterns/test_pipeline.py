@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import threading
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable
 from typing import Any
 
 import pytest
@@ -141,12 +141,16 @@ def failing(n: int) -> int:
     return n
 
 
+async def gather_into(found: list[Any], results: AsyncIterable[Any]) -> None:
+    async for each in results:
+        found.append(each)  # noqa: PERF401 - what came before an error stays
+
+
 async def test_fail_raises_behind_the_results_before() -> None:
     source = Source(10)
-    got = []
+    got: list[int] = []
     with pytest.raises(ValueError, match="bad 1") as caught:
-        async for n in cb.PipelineExecutor[int](failing).run(source):
-            got.append(n)
+        await gather_into(got, cb.PipelineExecutor[int](failing).run(source))
     assert got == [0]
     assert caught.value.__notes__ == ["item 1 of pipeline, stage failing, attempt 1"]
     assert source.closed
@@ -173,18 +177,16 @@ async def test_a_function_decides_by_the_error() -> None:
     def policy(failed: cb.ItemError) -> Any:
         return "skip" if isinstance(failed.error, KeyError) else "item" if isinstance(failed.error, ValueError) else 3
 
-    got = []
+    got: list[Any] = []
     with pytest.raises(ValueError, match="returned 3"):
-        async for found in cb.PipelineExecutor[Any](stage, on_error=policy).run(range(3)):
-            got.append(found)
+        await gather_into(got, cb.PipelineExecutor[Any](stage, on_error=policy).run(range(3)))
     assert [type(each.error) for each in got] == [ValueError]
 
 
 async def test_an_error_of_the_source_comes_behind_its_items() -> None:
-    got = []
+    got: list[int] = []
     with pytest.raises(OSError, match="gone"):
-        async for n in cb.PipelineExecutor[int](lambda n: n).run(Source(5, OSError("gone"))):
-            got.append(n)
+        await gather_into(got, cb.PipelineExecutor[int](lambda n: n).run(Source(5, OSError("gone"))))
     assert got == [0, 1, 2, 3, 4]
 
 

@@ -36,7 +36,7 @@ async def test_copies_and_computing(gpu: cb.Device) -> None:
 
 
 async def test_page_locked_arrays_are_used_again_and_again(gpu: cb.Device) -> None:
-    """Each buffer is written by a copy to the host and read by a copy to the device in turn, nothing awaited between."""
+    """Each buffer is written by a copy to the host and read by one to the device in turn, nothing awaited between."""
     weights = gpu.put(WEIGHTS)
     host = gpu.host_empty((32, 32))
     host[:] = WEIGHTS

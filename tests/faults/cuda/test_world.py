@@ -66,9 +66,13 @@ async def test_a_poisoned_rank_and_the_world_back(
         await world.all_reduce(refs, out=refs)
         strike = striker.call(Striker.strike, "illegal")
         began = time.perf_counter()
-        with pytest.raises(cb.ContextLost) as caught:
+
+        async def reduce_on() -> None:
             while True:
                 await world.all_reduce(refs)
+
+        with pytest.raises(cb.ContextLost) as caught:
+            await reduce_on()
         with pytest.raises(cb.ContextPoisoned):
             await strike
         if isinstance(caught.value, cb.WorldLost):

@@ -169,7 +169,7 @@ def test_a_process_that_is_killed_leaves_all_that_was_durable(tmp_path: Path, ki
 
 
 class Machine(RuleBasedStateMachine):
-    """Groups, crashes in the middle of a group, new starts and discarding: what is read is a prefix, and nothing else."""
+    """Groups, crashes in the middle of a group, new starts, discarding: what is read is a prefix, and nothing else."""
 
     def __init__(self) -> None:
         super().__init__()

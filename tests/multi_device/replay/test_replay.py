@@ -144,6 +144,7 @@ async def test_what_if_a_message_had_been_another() -> None:
         async with Recording(harness) as recording:
             recording.counter.tell(Add(amount=4))
             await recording.counter.ask(Count())
+        await harness.committed()
         sequence = next(n for n, e in harness.entries() if isinstance(e, Input) and e.type.endswith(":Add"))
         report = await harness.what_if(builder(harness), {sequence: Add(amount=40)})
         told = [(each.actor, each.got) for each in report.divergences]
@@ -301,8 +302,8 @@ async def test_runs_filters_and_redaction(tmp_path: Any) -> None:
 async def test_which_actors_are_recorded() -> None:
     async with cb.ReplayHarness(actors=["*/log"]) as harness:
         async with Recording(harness) as recording:
-            recording.counter.tell(Add(amount=1))
-            await recording.settled()
+            await recording.counter.ask(Count())
+        await harness.committed()
         assert {e.actor for _, e in harness.entries() if isinstance(e, Input)} == {"/demo/log"}
         assert (await harness.verify(lambda system: system.actor_of(cb.Props(Log), "log"))).same
 
@@ -310,12 +311,20 @@ async def test_which_actors_are_recorded() -> None:
 async def test_actors_that_are_not_built_are_told() -> None:
     async with cb.ReplayHarness() as harness:
         async with Recording(harness) as recording:
-            recording.counter.tell(Add(amount=1))
-            await recording.settled()
+            await recording.counter.ask(Count())
         report = await harness.verify(lambda system: system.actor_of(cb.Props(Log), "log"))
         assert report.same
-        assert report.skipped == {"/demo/counter": 3}
+        assert report.skipped == {"/demo/counter": 2}
         assert report.inputs == 1
+
+
+async def test_a_message_with_a_reference_to_an_actor_that_is_not_built_is_told() -> None:
+    async with cb.ReplayHarness() as harness:
+        async with Recording(harness) as recording:
+            recording.counter.tell(Add(amount=1))
+            await recording.counter.ask(Count())
+        with pytest.raises(cb.NotRecordable, match="a reference to /demo/counter, and the replay has no such actor"):
+            await harness.verify(lambda system: system.actor_of(cb.Props(Log), "log"))
 
 
 async def test_a_full_mailbox_is_full_again() -> None:

@@ -23,6 +23,9 @@ ARRAY, SCALAR, TOO_LARGE, COMPLEX, ACTOR, ERROR, REF = range(1, 8)
 FULL_VALUE = 512
 """Bytes of an output that are kept as they are; of longer ones the digest."""
 
+UNSENDABLE = (TypeError, ValueError, OverflowError, RecursionError, NotImplementedError)
+"""What encoding a value raises that has no form in a journal."""
+
 _pack = msgspec.msgpack.encode
 _unpack = msgspec.msgpack.decode
 
@@ -64,7 +67,7 @@ class Codec:
         """
         try:
             return self._encode(value if self._redact is None else self._redact(value))
-        except (TypeError, ValueError, OverflowError, RecursionError) as e:
+        except UNSENDABLE as e:
             raise NotRecordable(f"{type(value).__qualname__} cannot be recorded: {e}") from e
 
     def output(self, value: Any) -> tuple[str, bytes]:
@@ -72,7 +75,7 @@ class Codec:
         cls = type(value)
         try:
             data = self._encode(value if self._redact is None else self._redact(value))
-        except (TypeError, ValueError, OverflowError, RecursionError):
+        except UNSENDABLE:
             return name_of(cls), b""
         if len(data) > FULL_VALUE:
             data = b"\xc1" + hashlib.blake2b(data, digest_size=16).digest()  # 0xc1 begins no MessagePack value

@@ -42,8 +42,8 @@ class Replay:
         make_codec: A codec, of what resolves the paths of actors.
         attaches: Whether an actor was recorded.
         batches: Batch functions by their names.
-        override: Messages in place of recorded ones, by sequence. Their consequences are followed: a message that differs
-            from the recorded one only in its contents takes its place.
+        override: Messages in place of recorded ones, by sequence. Their consequences are followed: a message that
+            differs from the recorded one only in its contents takes its place.
         snapshots: Begin at the last snapshot of each actor that has one.
         patience: Seconds to wait for an output; longer is a divergence.
     """

@@ -68,9 +68,9 @@ class ReplayHarness:
 
         report = await harness.verify(build)
 
-    Recorded by themselves: each message that an actor handles, in the order of its mailbox, with those of its timers and
-    of what it watches; what the handler replied, raised and sent. What else an actor takes from outside has to come through
-    the harness: :meth:`recall`, :meth:`seed`, :meth:`rng`, :meth:`now`, :meth:`chooser`, :meth:`batches`.
+    Recorded by themselves: each message that an actor handles, in the order of its mailbox, with those of its timers
+    and of what it watches; what the handler replied, raised and sent. What else an actor takes from outside has to come
+    through the harness: :meth:`recall`, :meth:`seed`, :meth:`rng`, :meth:`now`, :meth:`chooser`, :meth:`batches`.
 
     Args:
         mode: A :class:`ReplayMode`.
@@ -78,8 +78,8 @@ class ReplayHarness:
         persistence_id: Which sequence of records in it.
         actors: Patterns of paths (as in file names): which actors are recorded. None: all but callboard's own.
         on_failure: When the journal fails: ``"fail"`` refuses each message that would have been recorded with
-            :class:`JournalFailed`, ``"degrade"`` goes on without recording, counts what is lost and says so in the log and
-            to ``told``, and records again when the journal works. A message that cannot be recorded is refused with
+            :class:`JournalFailed`, ``"degrade"`` goes on without recording, counts what is lost and says so in the log
+            and to ``told``, and records again when the journal works. A message that cannot be recorded is refused with
             :class:`NotRecordable`, or recorded by its class only.
         told: Called with the failure of the journal, and with None at its end; on a thread of the harness.
         snapshot_every: Record ``actor.snapshot()`` before each so many inputs, of actors that have that method. It
@@ -89,8 +89,8 @@ class ReplayHarness:
         resolve_ref: Makes a live ref of the token of a recorded one; arrays on devices are not recorded.
         max_array_bytes: Host arrays above that are recorded by their digest only.
         linger: Seconds to gather records for one write.
-        max_pending: Records that wait to be written at most; beyond that callers are held, and after 2 s the journal has
-            failed.
+        max_pending: Records that wait to be written at most; beyond that callers are held, and after 2 s the journal
+            has failed.
         retry: Seconds between attempts to use a failed journal again, with ``degrade``.
         clock: Tells the time, for :meth:`now`.
     """
@@ -237,11 +237,11 @@ class ReplayHarness:
         """
         tap = tap_of_actor()
         if tap is not None:
-            found: T = tap.recalled(name, make, as_type)
-            return found
+            recorded: T = tap.recalled(name, make, as_type)
+            return recorded
         if self.mode is ReplayMode.REPLAY:
-            found = self._script.recall("", name, as_type)
-            return found
+            replayed: T = self._script.recall("", name, as_type)
+            return replayed
         found = make()
         if self.mode is ReplayMode.RECORD:
             self._pen.recalled("", name, found)
@@ -287,8 +287,8 @@ class ReplayHarness:
     def batches(self, function: Callable[[list[Any]], T], name: str) -> Callable[[list[Any]], T]:
         """A batch function, recorded: which items came together, in which order, and what was made of them.
 
-        For ``DynamicBatchingServer(harness.batches(run, "embed"))``; :meth:`verify` calls the function again with the same
-        batches. Async functions stay async.
+        For ``DynamicBatchingServer(harness.batches(run, "embed"))``; :meth:`verify` calls the function again with the
+        same batches. Async functions stay async.
 
         Args:
             function: Of a list of items.
@@ -400,8 +400,8 @@ class ReplayHarness:
         """A replay to go through step by step: ``async with await harness.replay(build) as replay:``.
 
         Args:
-            build: Makes the actors in the system that it is given, as the application did; may be ``async def``. What is
-                not built is skipped.
+            build: Makes the actors in the system that it is given, as the application did; may be ``async def``. What
+                is not built is skipped.
             run: Which of the runs in the journal; -1 is the last one.
             batches: Batch functions by the names they were recorded under.
             override: Messages (or batches) in place of those of the records of these sequences.
@@ -448,7 +448,8 @@ class ReplayHarness:
 
         Args:
             build, options: As for :meth:`replay`.
-            override: Messages by the sequence of the record that they replace; consequences are followed to other actors.
+            override: Messages by the sequence of the record that they replace; consequences are followed to other
+                actors.
         """
         async with await self.replay(build, override=override, **options) as replay:
             while await replay.step() is not None:

@@ -49,8 +49,8 @@ class JournalWriter:
 
     Args:
         journal, identity: Where to.
-        on_failure: ``"fail"``: once the journal has failed, :meth:`put` raises. ``"degrade"``: records are counted as lost,
-            with an error in the log, until the journal works again; a :class:`.Gap` then stands in their place.
+        on_failure: ``"fail"``: once the journal has failed, :meth:`put` raises. ``"degrade"``: records are counted as
+            lost, with an error in the log, until the journal works again; a :class:`.Gap` then stands in their place.
         linger: Seconds to gather more records after the first.
         max_pending: Records that wait at most; a caller beyond that is held for up to :data:`STALL` seconds.
         retry: Seconds between attempts while degraded.

@@ -27,7 +27,8 @@ class Collectives(abc.ABC):
 
     Raised at the call, by all of them, with nothing sent to any rank: ``TypeError``, ``ShapeError``,
     ``DeviceMismatch``, ``GpuRefStale``, ``MailboxFull``, ``WorldStopped``, and ``WorldLost`` while the world is forming
-    (``await world.ready()``). The reply fails with ``WorldLost`` where a rank was lost, or what a rank's part failed of.
+    (``await world.ready()``). The reply fails with ``WorldLost`` where a rank was lost, or what a rank's part failed
+    of.
     """
 
     _requests: Requests

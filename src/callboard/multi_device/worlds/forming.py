@@ -19,8 +19,9 @@ _counter = itertools.count()
 
 
 def next_world() -> int:
-    """A number that no world has had, in this process or an earlier one: a rank of an older world is never taken for one
-    of this.
+    """A number that no world has had, in this process or an earlier one.
+
+    So a rank of an older world is never taken for one of this.
     """
     return int(time.time() * 1000) << 20 | next(_counter) & 0xFFFFF
 

@@ -38,9 +38,9 @@ class Port:
 class Collective(Reply[T], Generic[T]):
     """A collective in flight. Awaiting it gives its result: a ref for each rank, or one, or None.
 
-    :attr:`refs` are there at once, to be operands of ops that run behind it; ``collective[rank]`` is one of them. It has
-    one completion for all ranks: it succeeds when every rank's part has, and fails when one has not, whatever the refs
-    of other ranks say by themselves.
+    :attr:`refs` are there at once, to be operands of ops that run behind it; ``collective[rank]`` is one of them. It
+    has one completion for all ranks: it succeeds when every rank's part has, and fails when one has not, whatever the
+    refs of other ranks say by themselves.
 
     Await it, or ``result()`` on a thread. It cannot be cancelled: the other ranks would wait.
     """

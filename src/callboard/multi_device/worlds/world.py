@@ -38,10 +38,10 @@ ranks wait for each other in different calls."""
 class World(Collectives):
     """Open devices as the ranks of collectives. Made by :func:`callboard.world`; belongs to one event loop.
 
-    When a rank's device is lost, all ranks abort; every collective in flight fails with :class:`.WorldLost`, which names
-    the rank; and the world forms again, under a new number that no part of the old one can be taken for, as soon as the
-    device has its next context. Calls meanwhile are refused: ``await world.ready()``. A collective of which nothing ends
-    for ``timeout`` seconds is taken for a hang, with the same end.
+    When a rank's device is lost, all ranks abort; every collective in flight fails with :class:`.WorldLost`, which
+    names the rank; and the world forms again, under a new number that no part of the old one can be taken for, as soon
+    as the device has its next context. Calls meanwhile are refused: ``await world.ready()``. A collective of which
+    nothing ends for ``timeout`` seconds is taken for a hang, with the same end.
 
     A part that fails for a reason of its own (its operand's producer failed, no memory for its result) ends the
     formation, too, because the other ranks already wait for it: that collective fails with that error.

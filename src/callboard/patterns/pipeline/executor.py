@@ -64,8 +64,8 @@ class PipelineExecutor(Generic[R]):
     than ``in_flight`` are in the pipeline, those included whose result was not taken: a slow reader holds the source
     back.
 
-    An item that a lost context hits fails with ``ContextPoisoned``, or is tried again from the first stage, as ``attempts``
-    says. Items that have not entered a stage are not concerned; they run in the next context.
+    An item that a lost context hits fails with ``ContextPoisoned``, or is tried again from the first stage, as
+    ``attempts`` says. Items that have not entered a stage are not concerned; they run in the next context.
 
     Args:
         stages: At least one: functions, or :class:`PipelineStage` objects.

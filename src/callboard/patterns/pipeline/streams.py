@@ -41,8 +41,8 @@ def gpu_stage(
 ) -> AsyncGenerator[Any, None]:
     """One stage over a source: ``function`` of each item, ``parallelism`` of them at once, in order.
 
-    The function may be async, return a ``GpuRef`` or a reply; it is given the next item before the value of the last one
-    is there.
+    The function may be async, return a ``GpuRef`` or a reply; it is given the next item before the value of the last
+    one is there.
 
     Args:
         source: Any iterable; closed when this ends.

@@ -1,5 +1,6 @@
 """From the steps of a part to transfers: what a rank sends, receives and reduces, in at most two phases."""
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -49,7 +50,7 @@ def all_reduce(at: Rank) -> Phases:
         return [*(Send(p, own) for p in at.others), Reduce(at.rank, at.size, own, at.target, combine)], None
     whole, out = at.source.reshape(-1), at.target.reshape(-1)
     bounds = [whole.size * rank // at.size for rank in range(at.size + 1)]
-    shares = [slice(low, high) for low, high in zip(bounds, bounds[1:], strict=False)]
+    shares = [slice(low, high) for low, high in itertools.pairwise(bounds)]
     mine = shares[at.rank]
     first: list[Transfer] = [Send(p, whole[shares[p]]) for p in at.others]
     first.append(Reduce(at.rank, at.size, whole[mine], out[mine], combine))

@@ -1,4 +1,4 @@
-"""``CudaMember``: a rank of a world on a GPU: an NCCL communicator, and the thread that connects, watches and ends it."""
+"""``CudaMember``: a rank of a world on a GPU: a communicator of NCCL and the thread that connects and ends it."""
 
 import logging
 import threading
@@ -30,8 +30,9 @@ class CudaMember(Member):
     """See :class:`Member`.
 
     Each has a thread of its own. It connects, because that waits for the other ranks. It asks NCCL for errors and finds
-    hangs, which must work while the thread that serves the host is held. It aborts, which waits for the kernels. Nothing
-    interrupts NCCL while it connects: where a rank is lost just then, the thread may stay as long as the process.
+    hangs, which must work while the thread that serves the host is held. It aborts, which waits for the kernels.
+    Nothing interrupts NCCL while it connects: where a rank is lost just then, the thread may stay as long as the
+    process.
 
     Args:
         world, rank, size: As of :class:`Member`.

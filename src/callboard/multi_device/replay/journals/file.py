@@ -1,6 +1,7 @@
 """``FileJournal``: an append-only log in segments, synchronised to the disk once per group of records."""
 
 import contextlib
+import itertools
 import mmap
 import os
 import re
@@ -160,7 +161,7 @@ class FileJournal:
 
     def discard(self, before: int) -> None:
         segments = self._segments()
-        for path, following in zip(segments, segments[1:], strict=False):
+        for path, following in itertools.pairwise(segments):
             if _first_of(following) <= before:
                 path.unlink()
 

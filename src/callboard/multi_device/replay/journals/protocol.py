@@ -25,8 +25,8 @@ class Recovered:
 class Journal(Protocol):
     """Records in a sequence from 1 without holes, under an identity; one writer at a time.
 
-    A harness calls ``open``, ``append`` and ``close`` on one thread of its own, so they may block. The other three may be
-    called on any thread between ``open`` and ``close``. ``callboard.testing.journals`` has the tests that an
+    A harness calls ``open``, ``append`` and ``close`` on one thread of its own, so they may block. The other three may
+    be called on any thread between ``open`` and ``close``. ``callboard.testing.journals`` has the tests that an
     implementation must pass.
     """
 

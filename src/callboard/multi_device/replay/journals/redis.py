@@ -43,10 +43,10 @@ return 0
 class RedisJournal:
     """Keeps any number of identities, each in a list and a counter under keys with a prefix.
 
-    A group of records is one call of a script, which runs as a whole. What is durable then is the server's business: with
-    ``appendonly yes`` and ``appendfsync always`` a group is on its disk when it counts as written; with ``everysec`` a
-    server that is cut off from power may lose the last second. Opening says in the log which it is, and with
-    ``durable=True`` refuses any other than ``always``.
+    A group of records is one call of a script, which runs as a whole. What is durable then is the server's business:
+    with ``appendonly yes`` and ``appendfsync always`` a group is on its disk when it counts as written; with
+    ``everysec`` a server that is cut off from power may lose the last second. Opening says in the log which it is, and
+    with ``durable=True`` refuses any other than ``always``.
 
     Args:
         url: For ``redis.Redis.from_url``.
