@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import callboard as cb
-from callboard.arrays import fusion
+from callboard.arrays import parts
 from callboard.core.ref import DeferredRef
 from callboard.device.client import deferred
 
@@ -175,15 +175,15 @@ def test_large_expressions_are_split(session: cb.sync.Device) -> None:
     x, _, a, _ = pair(session)
     with Kernels(session) as kernels:
         found, host = x, a
-        for k in range(3 * fusion.PARTS):
+        for k in range(3 * parts.PARTS):
             found, host = found * 1.01 + k, host * np.float32(1.01) + np.float32(k)
         np.testing.assert_allclose(found.get(), host, rtol=1e-4)
     assert 6 <= kernels.count <= 9
-    many = [session.array(np.full(5, float(k))) for k in range(3 * fusion.OPERANDS)]
+    many = [session.array(np.full(5, float(k))) for k in range(3 * parts.OPERANDS)]
     total = many[0]
     for one in many[1:]:
         total = total + one
-    assert (total.get() == sum(range(3 * fusion.OPERANDS))).all()
+    assert (total.get() == sum(range(3 * parts.OPERANDS))).all()
     sum_of_all = session.array(np.full(5, 1.0))
     for _ in range(40):
         sum_of_all = sum_of_all + sum_of_all  # 2**40 calls, if none were shared

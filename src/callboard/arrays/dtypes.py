@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import ml_dtypes
 import numpy as np
 
-from callboard.arrays.fusion import deferred
+from callboard.arrays.fusion import call_of, deferred
 from callboard.arrays.handles import Ref, cast, check_array, check_device, is_scalar, submit
 from callboard.core.dtype import DTYPES, DType, DTypeLike, as_dtype
 from callboard.core.mode import Mode
@@ -104,7 +104,7 @@ def astype(x: GpuRef[Mode], dtype: DTypeLike, /, *, copy: bool = True, device: s
     if x.dtype is to and not copy:
         return x
     kept = to.kind in KEPT.get(x.dtype.kind, ()) and x.dtype in ELEMENTS and to in ELEMENTS
-    later: Any = deferred(f"{to.name}(x)", {"x": x}) if kept else None
+    later: Any = deferred(call_of(f"{to.name}(x)", ("x",)), (x,)) if kept else None
     converted: GpuRef[Mode] = submit(x, Cast(src=x, dtype=to.name)) if later is None else later
     return converted
 

@@ -4,10 +4,10 @@ What a function gives of arrays of several dtypes, and of integers where the sta
 function of that name gives.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from callboard.arrays.fusion import deferred, fused, rewritten
+from callboard.arrays.fusion import Call, call_of, deferred, fused, rewritten
 from callboard.arrays.handles import Ref, Scalar, cast, check_array, is_scalar, submit
 from callboard.core.mode import Mode
 from callboard.core.ref import GpuRef
@@ -31,20 +31,26 @@ class Binary(Protocol):
 
 def apply(text: str, out: Ref | None = None, /, **given: Any) -> Any:
     """The expression of these arrays and numbers, which are named in the order of their first place in the text."""
+    return computed(call_of(text, tuple(given)), tuple(given.values()), out)
+
+
+def computed(call: Call, values: Sequence[Any], out: Ref | None = None) -> Any:
+    """The result of a call, deferred where that can be."""
     if out is None:
-        later = deferred(text, given)
+        later = deferred(call, values)
         if later is not None:
             return later
-    text, operands, fields = fused(text, given, None if out is None else out.allocation)
+    text, operands, fields = fused(call, values, None if out is None else out.allocation)
     return submit(operands[0], Map(expression=text, operands=operands, out=out, **fields))
 
 
 def unary(name: str, does: str) -> Unary:
     """The function of this name."""
+    call = Call(f"{name}(x)", ("x",))
 
     def function(x: GpuRef[Mode], /) -> GpuRef[Mode]:
-        found: GpuRef[Mode] = apply(f"{name}(x)", x=check_array(name, "x", x))
-        return found
+        found: GpuRef[Mode] | None = deferred(call, (x,))
+        return computed(call, (check_array(name, "x", x),)) if found is None else found
 
     named: Unary = _named(function, name, does)
     return named
@@ -52,14 +58,20 @@ def unary(name: str, does: str) -> Unary:
 
 def binary(name: str, does: str) -> Binary:
     """The function of this name."""
+    call = PAIRS[name] = Call(f"{name}(x1, x2)", ("x1", "x2"))
 
     def function(x1: GpuRef[Mode] | Scalar, x2: GpuRef[Mode] | Scalar, /) -> GpuRef[Mode]:
-        _check_pair(name, x1, x2)
-        found: GpuRef[Mode] = apply(f"{name}(x1, x2)", x1=x1, x2=x2)
+        found: GpuRef[Mode] | None = deferred(call, (x1, x2))
+        if found is None:
+            _check_pair(name, x1, x2)
+            found = computed(call, (x1, x2))
         return found
 
     named: Binary = _named(function, name, does)
     return named
+
+
+PAIRS: dict[str, Call] = {}
 
 
 def _check_pair(name: str, x1: Any, x2: Any) -> None:
@@ -188,12 +200,12 @@ def write_into(x: Ref, name: str, other: Any) -> Ref:
         ShapeError: The result has another shape or dtype.
     """
     _check_pair(name, x, other)
-    if rewritten(x, f"{name}(x1, x2)", {"x1": x, "x2": other}):
+    if rewritten(x, PAIRS[name], (x, other)):
         return x
     shared = isinstance(other, GpuRef) and other.allocation is x.allocation
     if shared and (other.offset != x.offset or other.layout != x.layout):
         other = submit(x, Copy(src=other))  # the two may overlap
-    written: Ref = apply(f"{name}(x1, x2)", x, x1=x, x2=other)
+    written: Ref = computed(PAIRS[name], (x, other), x)
     return written
 
 

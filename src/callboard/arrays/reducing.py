@@ -2,7 +2,7 @@
 
 from typing import Any, Literal
 
-from callboard.arrays.fusion import fused
+from callboard.arrays.fusion import call_of, fused
 from callboard.arrays.handles import Ref, axes_of, axis_of, cast, submit
 from callboard.arrays.manipulation import moveaxis
 from callboard.core.dtype import DType
@@ -24,7 +24,7 @@ def reduced(function: str, text: str, axis: Any, keepdims: bool, dtype: DType | 
         dtype: In which a sum, product or mean is accumulated and given; as the engine chooses when None.
         given: Arrays and numbers by name, in the order of their first place in the text.
     """
-    text, operands, fields = fused(text, given)
+    text, operands, fields = fused(call_of(text, tuple(given)), tuple(given.values()))
     x = next(one for one in given.values() if isinstance(one, GpuRef))
     op = Reduce(
         expression=text,

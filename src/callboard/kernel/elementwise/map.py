@@ -53,7 +53,7 @@ class Expressed(Op[ElementwiseActor, Any]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if any(type(value) is int for value in self.scalars):
+        if self.scalars and int in map(type, self.scalars):
             self._check_integers()
 
     def _check_integers(self) -> None:

@@ -1,0 +1,254 @@
+"""Parts: calls that have not been computed, and the kernels' texts that they become parts of.
+
+A text is written once for all kernels that are alike: a kernel is looked up by the templates of its calls and by which
+arrays and calls each of them reads.
+"""
+
+import weakref
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from callboard.arrays.handles import Ref
+from callboard.core.layout import Layout
+from callboard.core.ref import Allocation, DeferredRef, GpuRef, RefPort
+from callboard.kernel.elementwise import Map
+from callboard.kernel.elementwise.program import Program
+from callboard.kernel.elementwise.tree import Number
+
+__all__ = ["Part", "Text", "Typed"]
+
+PARTS = 48
+"""Calls in one kernel."""
+OPERANDS = 12
+"""Arrays that one kernel reads: beyond that, addresses and steps take registers that the values need."""
+AGAIN = 2
+"""How many kernels compute a result that others read before it is stored: a kernel is as fast as memory, so that
+computing once more costs less than storing and reading. More often it would cost whatever the call costs."""
+TEXTS = 8192
+"""Texts that are kept; beyond that it begins anew."""
+
+
+class Typed(NamedTuple):
+    """A call of arrays of certain layouts and numbers of certain kinds.
+
+    Attributes:
+        template: Its text, with a place for each argument.
+        rounded: The text of its value as it would be stored.
+        program: The typed text alone.
+        layout: Of the result.
+        integers: Whether a number takes an integer dtype, which may not hold it.
+        spread: Which of the arguments are arrays of another shape.
+    """
+
+    template: str
+    rounded: str
+    program: Program
+    layout: Layout
+    integers: bool
+    spread: tuple[int, ...]
+
+
+class Part:
+    """A call that has not been computed (:class:`callboard.core.ref.Deferral`).
+
+    Args:
+        port: Of the device.
+        generation: That its arrays belong to.
+        call: What is called.
+        arguments: Arrays that have memory, parts of the same shape, and numbers.
+    """
+
+    __slots__ = (
+        "_arguments",
+        "_arrays",
+        "_call",
+        "_generation",
+        "_port",
+        "_ref",
+        "_size",
+        "layout",
+        "origin",
+        "result",
+        "uses",
+    )
+
+    _size: int
+    _arrays: int
+
+    def __init__(self, port: RefPort, generation: int, call: Typed, arguments: "Sequence[Ref | Part | Number]") -> None:
+        self._port = port
+        self._generation = generation
+        self._call = call
+        self._arguments: Sequence[Any] = arguments
+        self._ref: weakref.ref[GpuRef[Any]] | None = None
+        self.layout = call.layout
+        self.origin: Any = None
+        self.uses = 0
+        self.result: Ref | None = None  # once it has been computed
+        size, arrays = 1, 0  # of calls and arrays: no more than so many, since what is read twice counts twice
+        for one in arguments:
+            if type(one) is Part:
+                size += one._size
+                arrays += one._arrays
+            elif isinstance(one, GpuRef):
+                arrays += 1
+        self._size = size
+        self._arrays = arrays
+
+    def owed_to(self, ref: Ref) -> "Part":
+        """The ref that it becomes."""
+        self._ref = weakref.ref(ref)
+        return self
+
+    @property
+    def too_large(self) -> bool:
+        """Whether it is more than one kernel should compute."""
+        if self._size <= PARTS and self._arrays <= OPERANDS:
+            return False
+        there = self._all({})
+        return len(there) > PARTS or len(_arrays(there)) > OPERANDS
+
+    def _all(self, found: "dict[Part, None]") -> "dict[Part, None]":
+        found[self] = None
+        for one in self._arguments:
+            if type(one) is Part and one not in found:
+                one._all(found)
+        return found
+
+    def reads(self, allocation: Allocation) -> bool:
+        """Whether it would read this memory."""
+        return any(one.allocation is allocation for one in _arrays(self._all({})).values())
+
+    def message(self) -> Map:
+        """The op that computes it."""
+        text = Text()
+        text.line(self._call.template, self._arguments)
+        expression, operands, scalars, numbers, bools = text.fields()
+        return Map(expression=expression, operands=operands, scalars=scalars, numbers=numbers, bools=bools)
+
+    def made(self, ref: Ref) -> None:
+        """It is this array from now on, for the parts that read it."""
+        self.result = ref
+        self._arguments, self._size, self._arrays = (), 0, 1
+
+    def store(self) -> Ref:
+        """Its array, computed by a kernel of its own if there is none."""
+        if self.result is not None:
+            return self.result
+        ref = None if self._ref is None else self._ref()
+        if not isinstance(ref, DeferredRef) or ref.deferral is not self:  # dropped, or written since
+            ref = DeferredRef(self._port, self, self.layout, self._generation)
+        self._port.deferrals.submit(ref)  # type: ignore[union-attr] # there are some: it is one of them
+        return ref
+
+
+def _arrays(parts: "dict[Part, None]") -> dict[int, Ref]:
+    """The arrays that these parts read or are, by identity: refs compare by elements."""
+    found = {id(one): one for part in parts for one in part._arguments if isinstance(one, GpuRef)}
+    return found | {id(part.result): part.result for part in parts if part.result is not None}
+
+
+class Written(NamedTuple):
+    """A text that has been written.
+
+    Attributes:
+        expression: For all kernels that are alike.
+        names: Of its numbers.
+        bools: Those of the names whose numbers are bools.
+    """
+
+    expression: str
+    names: tuple[str, ...]
+    bools: tuple[str, ...]
+
+
+_written: dict[tuple[Any, ...], Written] = {}
+
+
+class Text:
+    """The text of a kernel, as it is composed."""
+
+    __slots__ = ("_key", "_lines", "_operands", "_places", "_scalars")
+
+    def __init__(self) -> None:
+        self._operands: list[Ref] = []  # in the order of their first places
+        self._scalars: list[Number] = []
+        self._places: dict[int, int] = {}  # of arrays and parts, by identity: an array's number, or ~ that of a line
+        self._lines: list[Part | None] = []  # what each computes, held because it is known by its identity
+        self._key: list[Any] = []  # of each line the template, and a place or a kind of number for each argument
+
+    def line(self, template: str, arguments: Sequence[Any], part: Part | None = None) -> None:
+        """Add what a call computes; the parts that it reads come before it."""
+        places = self._places
+        for one in arguments:
+            if type(one) is Part and id(one) not in places:
+                self.inline(one)
+        key = self._key
+        key.append(template)
+        for one in arguments:
+            place = places.get(id(one))
+            if place is None:
+                if type(one) is Part:
+                    place = self._operand(one.result)
+                elif isinstance(one, GpuRef):
+                    place = self._operand(one)
+                else:
+                    self._scalars.append(one)
+                    key.append(type(one))
+                    continue
+            key.append(place)
+        self._lines.append(part)
+
+    def inline(self, part: Part) -> None:
+        """Have a part computed, or read if it has been stored."""
+        if id(part) in self._places:
+            return
+        if part.result is None and part.uses >= AGAIN:
+            part.store()
+        if part.result is not None:
+            return
+        part.uses += 1
+        self.line(part._call.rounded, part._arguments, part)
+        self._places[id(part)] = -len(self._lines)
+
+    def _operand(self, x: Any) -> int:
+        place = self._places.get(id(x))
+        if place is None:
+            place = self._places[id(x)] = len(self._operands)
+            self._operands.append(x)
+        return place
+
+    def fields(self) -> tuple[str, tuple[Ref, ...], tuple[Number, ...], tuple[str, ...], tuple[str, ...]]:
+        """The whole text, and what a message of it has beside: operands, scalars, numbers and bools."""
+        whole = self._whole()
+        return whole.expression, tuple(self._operands), tuple(self._scalars), whole.names, whole.bools
+
+    def _whole(self) -> Written:
+        key = tuple(self._key)
+        found = _written.get(key)
+        if found is None:
+            if len(_written) >= TEXTS:
+                _written.clear()
+            found = _written[key] = _write(key)
+        return found
+
+
+def _write(key: tuple[Any, ...]) -> Written:
+    """The text of these lines."""
+    starts = [at for at, one in enumerate(key) if type(one) is str]
+    lines: list[str] = []
+    bools: list[str] = []
+    numbers = 0
+    for start, end in zip(starts, [*starts[1:], len(key)], strict=True):
+        names = []
+        for one in key[start + 1 : end]:
+            if type(one) is int:
+                names.append(f"x{one}" if one >= 0 else f"t{-one - 1}")
+                continue
+            names.append(f"n{numbers}")
+            if one is bool:
+                bools.append(names[-1])
+            numbers += 1
+        target = f"t{len(lines)}" if end < len(key) else "out"
+        lines.append(f"{target} = {key[start].format(*names)}")
+    return Written("; ".join(lines), tuple(f"n{i}" for i in range(numbers)), tuple(bools))
