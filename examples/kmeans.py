@@ -21,12 +21,12 @@ async def main(name: str) -> None:
     middles, host = clouds()
     async with cb.device(name) as gpu:
         xp, points = gpu.xp, gpu.array(host)
-        centres = points[::400]  # one of each cloud
+        centres, nearest = points[::400], xp.arange(K)  # one of each cloud
         for _ in range(STEPS):
-            distance = xp.sum((points[:, None] - centres) ** 2, axis=-1)
-            member = xp.astype(xp.argmin(distance, axis=1)[:, None] == xp.arange(K), xp.float32)
+            nearest = xp.argmin(xp.sum((points[:, None] - centres) ** 2, axis=-1), axis=1)
+            member = xp.astype(nearest[:, None] == xp.arange(K), xp.float32)
             centres = member.T @ points / xp.sum(member, axis=0)[:, None]
-        found, labels = await centres.get(), await xp.argmax(member, axis=1).get()  # the first wait
+        found, labels = await centres.get(), await nearest.get()  # the first wait
     assert np.abs(found[:, None] - middles).max(-1).min(1).max() < 0.2
     canvas = np.full((HEIGHT, WIDTH), " ")
     x, y = ((host + 10) / 20 * [WIDTH - 1, HEIGHT - 1]).round().astype(int).clip(0, [WIDTH - 1, HEIGHT - 1]).T

@@ -53,7 +53,8 @@ def test_the_options_of_a_device_are_its_settings() -> None:
 @pytest.mark.parametrize("opener", [cb.device, cb.System.device, cb.sync.device, cb.sync.System.device])
 def test_the_options_are_shown_by_every_way_to_open_one(opener: Any) -> None:
     parameters = inspect.signature(opener).parameters
-    assert [name for name in parameters if name != "self"] == ["which", "supervisor", "config", "wait", "node", "options"]
+    shown = [name for name in parameters if name != "self"]
+    assert shown == ["which", "supervisor", "config", "wait", "node", "options"]
     assert "DeviceOptions" in str(parameters["options"].annotation)
 
 

@@ -146,13 +146,14 @@ def device(
     supervisor: DeviceSupervisor | None = None,
     config: DeviceConfig | None = None,
     wait: bool = True,
+    node: Place | None = None,
     **options: Unpack[DeviceOptions],
 ) -> Device:
     """A blocking device: ``with cb.sync.device("auto") as gpu``, or without ``with`` in a notebook.
 
     Arguments and errors as :meth:`callboard.System.device`. The same device gives the same handle while it is open.
     """
-    return _default.device(which, supervisor=supervisor, config=config, wait=wait, **options)
+    return _default.device(which, supervisor=supervisor, config=config, wait=wait, node=node, **options)
 
 
 @contextlib.contextmanager

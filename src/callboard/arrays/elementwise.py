@@ -64,7 +64,8 @@ def binary(name: str, does: str) -> Binary:
         found: GpuRef[Mode] | None = deferred(call, (x1, x2))
         if found is None:
             _check_pair(name, x1, x2)
-            found = computed(call, (x1, x2))
+            made: GpuRef[Mode] = computed(call, (x1, x2))
+            return made
         return found
 
     named: Binary = _named(function, name, does)

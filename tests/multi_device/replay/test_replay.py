@@ -31,6 +31,12 @@ from callboard.multi_device.replay.entries import Gap, Input, Output, Recalled, 
 LIMIT = 30.0
 
 
+async def until_total(counter: cb.ActorRef[Any], least: int) -> None:
+    async with asyncio.timeout(LIMIT):
+        while await counter.ask(Total()) < least:
+            pass
+
+
 async def busy(recording: Recording) -> None:
     """Some of everything."""
     counter, clock = recording.counter, recording.clock
@@ -47,8 +53,7 @@ async def busy(recording: Recording) -> None:
     assert await counter.ask(Pass()) < 0
     await counter.ask(Count())
     counter.tell(Hire(name="helper"))
-    while await counter.ask(Total()) < 1007:  # its child has told it, and has stopped
-        await asyncio.sleep(0)
+    await until_total(counter, 1007)  # its child has told it, and has stopped
     with pytest.raises(cb.ReplyError):
         await counter.ask(Fail(text="answer"))
     with pytest.raises(ValueError, match="failure"):

@@ -109,7 +109,7 @@ class BackwardBias(Gradient[AttentionBiasGradients], tag="attention.backward_bia
     returns: ClassVar[tuple[str, ...]] = ("dq", "dk", "dv", "dbias")
     results: ClassVar[type[Any] | None] = AttentionBiasGradients
 
-    bias: In
+    bias: In  # pyright: ignore[reportGeneralTypeIssues] - of messages all fields are keywords
     dbias: Out | None = None
 
     def infer(self) -> Outputs:

@@ -252,7 +252,8 @@ class ReplayHarness:
         tap = tap_of_actor()
         replays = self.mode is ReplayMode.REPLAY if tap is None else not isinstance(tap, RecordingTap)
         value: Any = None if replays else await make()
-        return self.recall(name, lambda: value, as_type)
+        found: T = self.recall(name, lambda: value, as_type)
+        return found
 
     def seed(self, name: str = "seed") -> int:
         """A random seed of 63 bits; in a replay the same one."""

@@ -113,13 +113,13 @@ class World(Collectives):
                 self.devices[rank].check(message)
             self._call_number = call
             answers: dict[int, Any] = {}
-            try:
-                for rank, message in messages.items():
+            for rank, message in messages.items():
+                try:
                     answers[rank] = self.devices[rank].ask(message)
-                    self._after[rank] = call
-            except AccelError as e:  # another thread took the room, or freed an operand, since it was checked
-                self._on_loop(self._lose, number, rank, f"its part of call {call} was refused: {e}")
-                raise
+                except AccelError as e:  # another thread took the room, or freed an operand, since it was checked
+                    self._on_loop(self._lose, number, rank, f"its part of call {call} was refused: {e}")
+                    raise
+                self._after[rank] = call
         refs = {rank: parts[rank].refs(answer) for rank, answer in answers.items()}
         waits = {rank: answer[0] if isinstance(answer, tuple) else answer for rank, answer in answers.items()}
         for at, (request, reply) in enumerate(zip(requests, replies, strict=True)):

@@ -29,19 +29,16 @@ def backward(op: "Backward | BackwardBias") -> Callable[..., None]:
         arrays = {name: view(addresses[name]) for name, view in views.items()}
         lse = view_lse(addresses["lse"])
         sums = {n: np.zeros(arrays[n].shape, work_dtype(arrays[n].dtype)) for n in ("dq", "dk", "dv")}
-        dbias = None
-        if view_dbias is not None:
-            dbias = view_dbias(addresses["dbias"])
-            dbias_sum = np.zeros(dbias.shape, np.float64)
+        dbias = None if view_dbias is None else view_dbias(addresses["dbias"])
+        dbias_sum = None if dbias is None else np.zeros(dbias.shape, np.float64)
         bound = call.bound(addresses)
         for s in bound.sequences:
             at, by = (s.item, slice(None), s.q), (s.item, slice(None), s.k)
-            item = 0 if dbias is None else min(s.item, dbias.shape[0] - 1)
             part = Part(problem, bound.extras(s), bound.draw(s), arrays, at, by, lse[at])
-            part.add(sums, None if dbias is None else dbias_sum[item])
+            part.add(sums, None if dbias_sum is None else dbias_sum[min(s.item, len(dbias_sum) - 1)])
         for name, total in sums.items():
             arrays[name][...] = total
-        if dbias is not None:
+        if dbias is not None and dbias_sum is not None:
             dbias[...] = dbias_sum
 
     return work

@@ -58,6 +58,7 @@ class MapPlan:
         if len(blocks) == 1:
             run(inputs, outputs, numbers, [np.empty(outputs[0].shape, dtype) for dtype in machine.buffers])
             return
+        room: list[np.ndarray[Any, Any]] = []
         shape: tuple[int, ...] | None = None
         for block in blocks:
             there = [array[block] for array in outputs]

@@ -62,8 +62,9 @@ class CudnnAttention:
     def _describe(self, g: "Graph") -> None:
         w, p, args = self._wanted, self._wanted.problem, self._args
         self._order.clear()
+        paged = isinstance(w.op, PagedForward)
         starts = {n: self._ragged(g, f"off_{n}") for n in ("q", "k", "v", "o", "lse")} if p.ragged else {}
-        if isinstance(w.op, PagedForward):
+        if paged:
             starts = {n: x for n, x in starts.items() if n not in "kv"}
         settings = self._settings(g)
         heads, dims = {"q": p.heads, "k": p.kv_heads, "v": p.kv_heads}, {"q": p.dim, "k": p.dim, "v": p.dim_v}
@@ -71,7 +72,7 @@ class CudnnAttention:
         for name in "qkv":
             rows = p.seq_q if name == "q" else p.seq_k
             shape = (p.batch, heads[name], rows, dims[name])
-            if name != "q" and isinstance(w.op, PagedForward):
+            if name != "q" and paged:
                 shape = (args.pages, p.kv_heads, args.block_size, dims[name])
             inputs[name] = self._input(g, name, shape, getattr(args, f"{name}_at"), starts.get(name))
         out_shape = (p.batch, p.heads, p.seq_q, p.dim_v)

@@ -150,6 +150,7 @@ class OpPort:
         # Sent first of all, if it is the first: what follows is done while the host and the device are at work.
         outbox = self.outbox
         sent = (outbox.here or not pending) and outbox.send(call)
+        called: Any = None
         if plan.one_given >= 0:
             given = operands[plan.one_given]
             reply: Any = GpuRef(self, given.allocation, given.layout, generation, given.offset, op_id)
