@@ -36,6 +36,8 @@ from callboard.kernel.dnn.conv import (
 )
 from callboard.kernel.dnn.dropout import Dropout, DropoutBackward, DropoutMask
 from callboard.kernel.dnn.embedding import Embedding, EmbeddingBackward
+from callboard.kernel.dnn.graphs.message import Fused, GraphOutput
+from callboard.kernel.dnn.graphs.nodes import GraphNode
 from callboard.kernel.dnn.layer_norm import (
     LayerNorm,
     LayerNormBackward,
@@ -548,6 +550,33 @@ class DnnApi(Methods[Mode]):
                 padding=padding,
                 by_frequency=by_frequency,
                 dtable=dtable,
+            )
+        )
+        return answer
+
+    def fused(
+        self,
+        operands: Sequence[GpuRef[Mode]],
+        nodes: Sequence[GraphNode],
+        outputs: Sequence[GraphOutput],
+        *,
+        outs: Sequence[GpuRef[Mode]] | None = None,
+        layout: DataLayout = "NCHW",
+        tf32: bool = False,
+        deterministic: bool = False,
+        autotune: bool = False,
+    ) -> tuple[GpuRef[Mode], ...]:
+        """A graph of steps in one op; ``dev.dnn.fuse()`` describes one."""
+        answer: tuple[GpuRef[Mode], ...] = self._submit(
+            Fused(
+                operands=as_tuple("operands", operands),
+                nodes=as_tuple("nodes", nodes),
+                outputs=as_tuple("outputs", outputs),
+                outs=as_tuple("outs", outs),
+                layout=layout,
+                tf32=tf32,
+                deterministic=deterministic,
+                autotune=autotune,
             )
         )
         return answer
