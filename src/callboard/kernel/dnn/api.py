@@ -60,7 +60,7 @@ from callboard.kernel.dnn.losses import (
 )
 from callboard.kernel.dnn.lrn import Lrn, LrnBackward
 from callboard.kernel.dnn.methods import Methods
-from callboard.kernel.dnn.pooling import AvgPool, AvgPoolBackward, MaxPool, MaxPoolBackward, MaxPoolIndices
+from callboard.kernel.dnn.pooling import AvgPool, AvgPoolBackward, MaxPool, MaxPoolBackward, MaxPooled, MaxPoolIndices
 from callboard.kernel.dnn.rnn.messages import (
     RnnAlgorithm,
     RnnBackward,
@@ -890,9 +890,9 @@ class DnnApi(Methods[Mode]):
         out: GpuRef[Mode] | None = None,
         indices: GpuRef[Mode] | None = None,
         dilation: Extents = 1,
-    ) -> GpuRef[Mode]:
+    ) -> MaxPooled[Mode]:
         """:class:`MaxPool` with the place of each element that was taken, for the gradient."""
-        answer: GpuRef[Mode] = self._submit(
+        answer: MaxPooled[Mode] = self._submit(
             MaxPoolIndices(
                 stride=stride,
                 padding=padding,
