@@ -54,6 +54,9 @@ CASES: dict[type[Any], Callable[[Any], Any]] = {
     dnn.CrossEntropyBackward: lambda s: dnn.CrossEntropyBackward(
         dloss=ones(s), x=rows(s), target=classes(s), log_sum=few(s)
     ),
+    dnn.Fused: lambda s: dnn.Fused(
+        operands=(rows(s),), nodes=(dnn.GraphNode("relu", (0,)),), outputs=(dnn.GraphOutput(1, "f32"),)
+    ),
     dnn.Mse: lambda s: dnn.Mse(x=rows(s), target=rows(s)),
     dnn.MseBackward: lambda s: dnn.MseBackward(dloss=ones(s), x=rows(s), target=rows(s)),
     dnn.Rope: lambda s: dnn.Rope(x=rows(s), cos=ones(s, 6, 4), sin=ones(s, 6, 4)),

@@ -6,6 +6,7 @@ from typing import Any
 from callboard.core.dtype import DTYPES, DType
 from callboard.core.layout import layout_of
 from callboard.core.operand import Placeholder
+from callboard.kernel.dnn.graphs import GraphNode, GraphOutput
 from callboard.kernel.dnn.rnn import RnnParams
 from callboard.kernel.dnn.rnn.reserve import reserve_bytes
 
@@ -59,6 +60,11 @@ PROBES: dict[str, Callable[[DType], dict[str, Any]]] = {
     },
     "dnn.embedding": lambda d: {"table": array(d, 6, 8), "indices": array("i64", 3)},
     "dnn.embedding_backward": lambda d: {"dy": array(d, 3, 8), "indices": array("i64", 3), "rows": 6},
+    "dnn.fused": lambda d: {
+        "operands": (array(d, 6, 8),),
+        "nodes": (GraphNode("relu", (0,)),),
+        "outputs": (GraphOutput(1, "f64" if d.name == "f64" else "f32"),),
+    },
     "dnn.group_norm_backward": lambda d: channels(d, 2, 1),
     "dnn.instance_norm_backward": lambda d: channels(d, 2, 4),
     "dnn.layer_norm_backward": lambda d: rows(d, mean=sums(d, 6)),

@@ -27,6 +27,7 @@ from callboard.kernel.blas.api import BlasApi
 from callboard.kernel.blas_lt.api import BlasLtApi
 from callboard.kernel.cub.api import CubApi
 from callboard.kernel.dnn.api import DnnApi
+from callboard.kernel.dnn.graphs import GraphNode, GraphOutput
 from callboard.kernel.dnn.rnn import RnnParams
 from callboard.kernel.memory import Empty
 from callboard.kernel.solver.api import SolverApi
@@ -55,7 +56,13 @@ METHODS: dict[str, Any] = {
     if not name.startswith("_")
 }
 ACTIVATIONS = ("relu", "leaky_relu", "clipped_relu", "elu", "gelu", "sigmoid", "tanh", "silu", "softplus")
-OF_THE_HOST = {"sparse.from_scipy", "sparse.to_scipy", "dnn.rope_tables", *(f"dnn.{name}" for name in ACTIVATIONS)}
+OF_THE_HOST = {
+    "sparse.from_scipy",
+    "sparse.to_scipy",
+    "dnn.fuse",
+    "dnn.rope_tables",
+    *(f"dnn.{name}" for name in ACTIVATIONS),
+}
 """Methods beside those of the messages."""
 
 
@@ -120,6 +127,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "momentum": 0.5,
     },
     "dnn.embedding_backward": {"padding": 3},
+    "dnn.fused": {"nodes": (GraphNode("relu", (0,)),), "outputs": (GraphOutput(1, "f16"),)},
     "dnn.lrn": {"k": 2.0},
     "dnn.lrn_backward": {"k": 2.0},
     **{

@@ -20,6 +20,7 @@ from callboard.kernel.dnn.channel_norms import (
 from callboard.kernel.dnn.conv import Conv, ConvBackwardData, ConvBackwardFilter, ConvTranspose
 from callboard.kernel.dnn.dropout import Dropout, DropoutBackward, DropoutMask
 from callboard.kernel.dnn.embedding import Embedding, EmbeddingBackward
+from callboard.kernel.dnn.graphs import Fused, Fusion, GraphNode, GraphOutput, GraphValue
 from callboard.kernel.dnn.layer_norm import (
     LayerNorm,
     LayerNormBackward,
@@ -69,6 +70,11 @@ __all__ = [
     "DropoutMask",
     "Embedding",
     "EmbeddingBackward",
+    "Fused",
+    "Fusion",
+    "GraphNode",
+    "GraphOutput",
+    "GraphValue",
     "GroupNorm",
     "GroupNormBackward",
     "GroupNormTraining",

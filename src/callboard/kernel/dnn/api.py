@@ -36,6 +36,8 @@ from callboard.kernel.dnn.conv import (
 )
 from callboard.kernel.dnn.dropout import Dropout, DropoutBackward, DropoutMask
 from callboard.kernel.dnn.embedding import Embedding, EmbeddingBackward
+from callboard.kernel.dnn.graphs.message import Fused, GraphOutput
+from callboard.kernel.dnn.graphs.nodes import GraphNode
 from callboard.kernel.dnn.layer_norm import (
     LayerNorm,
     LayerNormBackward,
@@ -58,7 +60,7 @@ from callboard.kernel.dnn.losses import (
 )
 from callboard.kernel.dnn.lrn import Lrn, LrnBackward
 from callboard.kernel.dnn.methods import Methods
-from callboard.kernel.dnn.pooling import AvgPool, AvgPoolBackward, MaxPool, MaxPoolBackward, MaxPoolIndices
+from callboard.kernel.dnn.pooling import AvgPool, AvgPoolBackward, MaxPool, MaxPoolBackward, MaxPooled, MaxPoolIndices
 from callboard.kernel.dnn.rnn.messages import (
     RnnAlgorithm,
     RnnBackward,
@@ -552,6 +554,33 @@ class DnnApi(Methods[Mode]):
         )
         return answer
 
+    def fused(
+        self,
+        operands: Sequence[GpuRef[Mode]],
+        nodes: Sequence[GraphNode],
+        outputs: Sequence[GraphOutput],
+        *,
+        outs: Sequence[GpuRef[Mode]] | None = None,
+        layout: DataLayout = "NCHW",
+        tf32: bool = False,
+        deterministic: bool = False,
+        autotune: bool = False,
+    ) -> tuple[GpuRef[Mode], ...]:
+        """A graph of steps in one op; ``dev.dnn.fuse()`` describes one."""
+        answer: tuple[GpuRef[Mode], ...] = self._submit(
+            Fused(
+                operands=as_tuple("operands", operands),
+                nodes=as_tuple("nodes", nodes),
+                outputs=as_tuple("outputs", outputs),
+                outs=as_tuple("outs", outs),
+                layout=layout,
+                tf32=tf32,
+                deterministic=deterministic,
+                autotune=autotune,
+            )
+        )
+        return answer
+
     def layer_norm(
         self,
         x: GpuRef[Mode],
@@ -861,9 +890,9 @@ class DnnApi(Methods[Mode]):
         out: GpuRef[Mode] | None = None,
         indices: GpuRef[Mode] | None = None,
         dilation: Extents = 1,
-    ) -> GpuRef[Mode]:
+    ) -> MaxPooled[Mode]:
         """:class:`MaxPool` with the place of each element that was taken, for the gradient."""
-        answer: GpuRef[Mode] = self._submit(
+        answer: MaxPooled[Mode] = self._submit(
             MaxPoolIndices(
                 stride=stride,
                 padding=padding,

@@ -1,4 +1,4 @@
-"""The methods of ``dev.dnn`` that name an activation, and the tables of rope."""
+"""The methods of ``dev.dnn`` that name an activation, the tables of rope, and graphs under construction."""
 
 from typing import Literal
 
@@ -10,6 +10,8 @@ from callboard.core.mode import Mode
 from callboard.core.ref import GpuRef
 from callboard.kernel.api import Api
 from callboard.kernel.dnn.activations import Activation, ActivationKind
+from callboard.kernel.dnn.checks import DataLayout
+from callboard.kernel.dnn.graphs.builder import Fusion
 
 __all__ = ["Methods"]
 
@@ -62,6 +64,18 @@ class Methods(Api[Mode]):
     def softplus(self, x: GpuRef[Mode], *, beta: float = 1.0, out: GpuRef[Mode] | None = None) -> GpuRef[Mode]:
         """``log(1 + exp(beta * x)) / beta``."""
         return self._activate(x, "softplus", beta, out)
+
+    def fuse(
+        self,
+        *,
+        layout: DataLayout = "NCHW",
+        tf32: bool = False,
+        deterministic: bool = False,
+        autotune: bool = False,
+    ) -> Fusion[Mode]:
+        """A graph of steps that are executed as one, for a ``with`` block; settings as of :meth:`fused`."""
+        settings = {"layout": layout, "tf32": tf32, "deterministic": deterministic, "autotune": autotune}
+        return Fusion(self._submit, settings)
 
     def rope_tables(
         self, length: int, width: int, *, base: float = 10000.0, dtype: DTypeLike = "f32"

@@ -1,9 +1,10 @@
 """Pooling: the largest element or the average of windows of the spatial axes, and their gradients."""
 
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from callboard.core.dtype import DTYPES, DType
 from callboard.core.layout import Layout, layout_of
+from callboard.core.mode import Mode
 from callboard.core.op import Op, Outputs
 from callboard.core.operand import In, Operand, Out, Placeholder
 from callboard.core.ref import GpuRef
@@ -35,6 +36,8 @@ __all__ = [
     "windows_of",
 ]
 
+R_co = TypeVar("R_co", covariant=True)
+
 LARGEST_PLANE = 2**31
 
 
@@ -54,14 +57,14 @@ class Windows(NamedTuple):
     dilation: tuple[int, ...]
 
 
-class MaxPooled(NamedTuple):
+class MaxPooled(NamedTuple, Generic[Mode]):
     """The largest elements and where they are."""
 
-    out: GpuRef
-    indices: GpuRef
+    out: GpuRef[Mode]
+    indices: GpuRef[Mode]
 
 
-class _Pooling(Op[CudnnActor, GpuRef]):
+class _Pooling(Op[CudnnActor, R_co], Generic[R_co]):
     """What pooling has in common; :class:`MaxPool` describes it."""
 
     stride: Extents | None = None
@@ -69,7 +72,7 @@ class _Pooling(Op[CudnnActor, GpuRef]):
     layout: DataLayout = "NCHW"
 
 
-class AvgPool(_Pooling, tag="dnn.avg_pool"):
+class AvgPool(_Pooling[GpuRef], tag="dnn.avg_pool"):
     """Average of each window (``PoolFwdRequest``).
 
     Args:
@@ -94,7 +97,7 @@ class AvgPool(_Pooling, tag="dnn.avg_pool"):
         return {"out": layout_of(dtype_of(self, FLOATS, x=self.x), _pooled(self, "x", self.x))}
 
 
-class AvgPoolBackward(_Pooling, tag="dnn.avg_pool_backward"):
+class AvgPoolBackward(_Pooling[GpuRef], tag="dnn.avg_pool_backward"):
     """Gradient of :class:`AvgPool`.
 
     Args:
@@ -118,7 +121,7 @@ class AvgPoolBackward(_Pooling, tag="dnn.avg_pool_backward"):
         return {"out": layout_of(dtype, self.shape)}
 
 
-class MaxPool(_Pooling, tag="dnn.max_pool"):
+class MaxPool(_Pooling[GpuRef], tag="dnn.max_pool"):
     """The largest element of each window (``PoolFwdRequest``).
 
     Args:
@@ -145,7 +148,7 @@ class MaxPool(_Pooling, tag="dnn.max_pool"):
         return {"out": layout_of(dtype_of(self, FLOATS, x=self.x), _pooled(self, "x", self.x))}
 
 
-class MaxPoolIndices(_Pooling, tag="dnn.max_pool_indices"):
+class MaxPoolIndices(_Pooling[MaxPooled], tag="dnn.max_pool_indices"):
     """:class:`MaxPool` with the place of each element that was taken, for the gradient.
 
     Args:
@@ -158,7 +161,7 @@ class MaxPoolIndices(_Pooling, tag="dnn.max_pool_indices"):
 
     dtypes: ClassVar[tuple[DType, ...]] = FLOATS
     returns: ClassVar[tuple[str, ...]] = ("out", "indices")
-    results: ClassVar[type[Any]] = MaxPooled
+    results: ClassVar[type[MaxPooled]] = MaxPooled
 
     x: In
     window: Extents
@@ -171,7 +174,7 @@ class MaxPoolIndices(_Pooling, tag="dnn.max_pool_indices"):
         return {"out": layout_of(dtype_of(self, FLOATS, x=self.x), shape), "indices": layout_of(DTYPES["i32"], shape)}
 
 
-class MaxPoolBackward(_Pooling, tag="dnn.max_pool_backward"):
+class MaxPoolBackward(_Pooling[GpuRef], tag="dnn.max_pool_backward"):
     """Gradient of :class:`MaxPoolIndices` (``PoolBwdRequest``), which adds up in a fixed order.
 
     Args:

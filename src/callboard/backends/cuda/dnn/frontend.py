@@ -21,6 +21,7 @@ import ctypes
 import hashlib
 import importlib
 import logging
+import re
 import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -45,6 +46,9 @@ DESCRIPTIONS = 2
 """Counted up when a graph of the same key is described otherwise: plans that were kept are then made again."""
 MOST_WORKSPACE = 2 << 30
 """Bytes; engines that need more are passed over."""
+MOST_REASONS = 3
+FRAME = re.compile(r"[\w>-]+\([^()]*\)$")
+"""A reason that only says which check of cuDNN's failed."""
 MOST_TIMED = 10
 """Engines that are timed, of those that heuristics name first."""
 INEXACT = (
@@ -250,6 +254,22 @@ class Frontend:
             self._cache.keep(name, bytes(planned.raw.serialize(as_bytes=True)))
         return planned
 
+    def why_not(self, describe: Describe, tag: str, compute: DType | str, tensor_cores: bool) -> str | None:
+        """Why no engine takes a graph, None where one does; nothing is compiled for it that stays.
+
+        Args:
+            describe, tag, compute, tensor_cores: As of :meth:`plan`.
+        """
+        try:
+            g = self._described(describe, tag, compute)
+            self._candidates(g, tensor_cores, deterministic=False)
+            g.raw.check_support()
+        except OutOfMemory:
+            raise
+        except Exception as e:  # UnsupportedOp, ValueError, RuntimeError and the frontend's own, from C++
+            return reasons(str(e))
+        return None
+
     def _raw(self, tag: str, compute: DType | str) -> Any:
         types = self.module.data_type
         compute_type = getattr(types, NAMES[compute if isinstance(compute, str) else compute.name])
@@ -296,9 +316,21 @@ class Frontend:
         return f"cudnn-{digest.hexdigest()}"
 
 
+def reasons(text: str) -> str:
+    """What of an error's text says why: cuDNN tells what each engine lacks, and the conditions within them."""
+    found = dict.fromkeys(
+        why.partition(" at: ")[0].strip()
+        for status, why in re.findall(r"Warning: (\w+); Reason: ([^\n]*)", text)
+        if not status.endswith("ARCH_MISMATCH") and not FRAME.match(why) and "status)" not in why
+    )
+    if not found and "Deselecting" in text:
+        return "the engines that it has round factors or sums, or need too much memory"
+    return "; ".join(list(found)[:MOST_REASONS]) or text.strip()
+
+
 def failure(error: Exception, tag: str) -> AccelError:
     """What an exception of the frontend means."""
-    text = f"{tag}: {error}"
+    text = f"{tag}: {reasons(str(error))}"
     if type(error).__name__ == "cudnnGraphNotSupportedError" or "NOT_SUPPORTED" in str(error):
         return UnsupportedOp(f"cuda, {text}: cuDNN has no engine for it")
     if isinstance(error, ValueError):
