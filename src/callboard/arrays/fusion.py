@@ -7,6 +7,7 @@ results are those of the calls one by one, but for products and sums that a comp
 """
 
 import functools
+import itertools
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from callboard.arrays.handles import Ref, numbers_of
-from callboard.arrays.parts import Part, Text, Typed
+from callboard.arrays.parts import Part, Text, Typed, written
 from callboard.core.dtype import DType
 from callboard.core.errors import ShapeError
 from callboard.core.layout import OpenLayout, layout_of
@@ -54,18 +55,20 @@ class Call:
 
         Args:
             key: Wire forms of the arrays' layouts, types of the numbers.
-            values: The arguments.
+            values: The arguments: the arrays are looked at.
         """
         found = self._typed.get(key)
         if found is None:
-            found = self._compiled([x.layout if isinstance(x, GpuRef) else KINDS.get(type(x)) for x in values])
+            layouts = iter([x.layout for x in values if isinstance(x, GpuRef)])
+            kinds = [KINDS.get(one) if isinstance(one, type) else next(layouts) for one in key]
+            found = self._compiled(kinds, key)
             if found is not None:
                 if len(self._typed) >= TYPED:
                     self._typed.clear()
                 self._typed[key] = found
         return found
 
-    def _compiled(self, kinds: Sequence[Any]) -> Typed | None:
+    def _compiled(self, kinds: Sequence[Any], types: Sequence[Any]) -> Typed | None:
         layouts = [kind for kind in kinds if kind is not None and not isinstance(kind, str)]
         shape = broadcast([layout.shape for layout in layouts])
         if shape is None or None in kinds:
@@ -77,6 +80,8 @@ class Call:
             return None
         dtype: DType = program.steps[program.results[0]].dtype
         halves = dtype.itemsize == 2 and dtype.is_float
+        arrays = itertools.count()
+        places = [type_ if isinstance(kind, str) else next(arrays) for kind, type_ in zip(kinds, types, strict=True)]
         return Typed(
             self.template,
             f"{dtype.name}({self.template})" if halves else self.template,
@@ -84,6 +89,7 @@ class Call:
             layout_of(dtype, shape),
             any(program.steps[at].dtype.is_integer for at in program.numbers),
             tuple(at for at, kind in enumerate(kinds) if not isinstance(kind, str) and kind.shape != shape),
+            written((self.template, *places)),
         )
 
 
@@ -190,8 +196,9 @@ def fused(
             arguments.append(x.item() if isinstance(x, np.generic) else x)
     text = Text()
     text.line(call.template, arguments)
-    expression, operands, scalars, names, bools = text.fields()
-    return expression, operands, {"scalars": scalars, "numbers": names, "bools": bools} if scalars else {}
+    whole, operands, scalars = text.whole()
+    fields = {"scalars": tuple(scalars), "numbers": whole.names, "bools": whole.bools} if scalars else {}
+    return whole.expression, operands, fields
 
 
 def rewritten(x: Ref, call: Call, values: Sequence[Any]) -> bool:

@@ -15,7 +15,7 @@ from callboard.kernel.elementwise import Map
 from callboard.kernel.elementwise.program import Program
 from callboard.kernel.elementwise.tree import Number
 
-__all__ = ["Part", "Text", "Typed"]
+__all__ = ["Part", "Text", "Typed", "written"]
 
 PARTS = 48
 """Calls in one kernel."""
@@ -38,6 +38,7 @@ class Typed(NamedTuple):
         layout: Of the result.
         integers: Whether a number takes an integer dtype, which may not hold it.
         spread: Which of the arguments are arrays of another shape.
+        alone: A kernel of this call alone whose arrays are different ones.
     """
 
     template: str
@@ -46,6 +47,7 @@ class Typed(NamedTuple):
     layout: Layout
     integers: bool
     spread: tuple[int, ...]
+    alone: "Written"
 
 
 class Part:
@@ -121,10 +123,27 @@ class Part:
 
     def message(self) -> Map:
         """The op that computes it."""
-        text = Text()
-        text.line(self._call.template, self._arguments)
-        expression, operands, scalars, numbers, bools = text.fields()
-        return Map(expression=expression, operands=operands, scalars=scalars, numbers=numbers, bools=bools)
+        arguments = self._arguments
+        if self._size == 1 and len(set(map(id, arguments))) == len(arguments):  # the usual one is put together at once
+            whole = self._call.alone
+            if not whole.names:
+                return Map(expression=whole.expression, operands=tuple(arguments))
+            arrays: list[Ref] = []
+            scalars: list[Number] = []
+            for one in arguments:
+                (arrays if isinstance(one, GpuRef) else scalars).append(one)
+            operands = tuple(arrays)
+        else:
+            text = Text()
+            text.line(self._call.template, arguments)
+            whole, operands, scalars = text.whole()
+        return Map(
+            expression=whole.expression,
+            operands=operands,
+            scalars=tuple(scalars),
+            numbers=whole.names,
+            bools=whole.bools,
+        )
 
     def made(self, ref: Ref) -> None:
         """It is this array from now on, for the parts that read it."""
@@ -162,20 +181,17 @@ class Written(NamedTuple):
     bools: tuple[str, ...]
 
 
-_written: dict[tuple[Any, ...], Written] = {}
-
-
 class Text:
     """The text of a kernel, as it is composed."""
 
     __slots__ = ("_key", "_lines", "_operands", "_places", "_scalars")
 
     def __init__(self) -> None:
-        self._operands: list[Ref] = []  # in the order of their first places
+        self._operands: list[Ref] = []
         self._scalars: list[Number] = []
-        self._places: dict[int, int] = {}  # of arrays and parts, by identity: an array's number, or ~ that of a line
+        self._places: dict[int, int] = {}  # of arrays and parts, by identity
         self._lines: list[Part | None] = []  # what each computes, held because it is known by its identity
-        self._key: list[Any] = []  # of each line the template, and a place or a kind of number for each argument
+        self._key: list[Any] = []
 
     def line(self, template: str, arguments: Sequence[Any], part: Part | None = None) -> None:
         """Add what a call computes; the parts that it reads come before it."""
@@ -218,23 +234,30 @@ class Text:
             self._operands.append(x)
         return place
 
-    def fields(self) -> tuple[str, tuple[Ref, ...], tuple[Number, ...], tuple[str, ...], tuple[str, ...]]:
-        """The whole text, and what a message of it has beside: operands, scalars, numbers and bools."""
-        whole = self._whole()
-        return whole.expression, tuple(self._operands), tuple(self._scalars), whole.names, whole.bools
+    def whole(self) -> tuple[Written, tuple[Ref, ...], list[Number]]:
+        """What has been written, its arrays in the order of their first places, and its numbers."""
+        return written(tuple(self._key)), tuple(self._operands), self._scalars
 
-    def _whole(self) -> Written:
-        key = tuple(self._key)
-        found = _written.get(key)
-        if found is None:
-            if len(_written) >= TEXTS:
-                _written.clear()
-            found = _written[key] = _write(key)
-        return found
+
+_written: dict[tuple[Any, ...], Written] = {}
+
+
+def written(key: tuple[Any, ...]) -> Written:
+    """The text of these lines.
+
+    Args:
+        key: Of each line its template, and of each argument a place (an array's number, or ``~`` that of a line), or
+            the type of a number.
+    """
+    found = _written.get(key)
+    if found is None:
+        if len(_written) >= TEXTS:
+            _written.clear()
+        found = _written[key] = _write(key)
+    return found
 
 
 def _write(key: tuple[Any, ...]) -> Written:
-    """The text of these lines."""
     starts = [at for at, one in enumerate(key) if type(one) is str]
     lines: list[str] = []
     bools: list[str] = []

@@ -48,20 +48,30 @@ class ArrayOperators:
 
     # -- operators -----------------------------------------------------------------------------------------------------
 
-    def _operate(self, name: str, *operands: Any) -> Any:
-        for x in operands:
-            if isinstance(x, np.ndarray):
-                raise TypeError(self._beside_host(name, x))
-            if not isinstance(x, OPERANDS):
-                return NotImplemented
-        return getattr(self._port.services.xp, name)(*operands)
+    def _operate(self, name: str, other: Any) -> Any:
+        """``name(self, other)``."""
+        if not isinstance(other, OPERANDS):
+            return self._not_beside(name, other)
+        return getattr(self._port.services.xp, name)(self, other)
+
+    def _reflect(self, name: str, other: Any) -> Any:
+        """``name(other, self)``."""
+        if not isinstance(other, OPERANDS):
+            return self._not_beside(name, other)
+        return getattr(self._port.services.xp, name)(other, self)
+
+    def _alone(self, name: str) -> Any:
+        return getattr(self._port.services.xp, name)(self)
 
     def _write(self, name: str, other: Any) -> Any:
+        if not isinstance(other, OPERANDS):
+            return self._not_beside(name, other)
+        return self._port.services.xp._write_into(self, name, other)
+
+    def _not_beside(self, name: str, other: Any) -> Any:
         if isinstance(other, np.ndarray):
             raise TypeError(self._beside_host(name, other))
-        if not isinstance(other, OPERANDS):
-            return NotImplemented
-        return self._port.services.xp._write_into(self, name, other)
+        return NotImplemented
 
     def _beside_host(self, name: str, x: "np.ndarray[Any, Any]") -> str:
         return (
@@ -70,150 +80,150 @@ class ArrayOperators:
         )
 
     def __add__(self, other: Self | complex, /) -> Self:
-        return self._operate("add", self, other)  # type: ignore[no-any-return]
+        return self._operate("add", other)  # type: ignore[no-any-return]
 
     def __radd__(self, other: Self | complex, /) -> Self:
-        return self._operate("add", other, self)  # type: ignore[no-any-return]
+        return self._reflect("add", other)  # type: ignore[no-any-return]
 
     def __iadd__(self, other: Self | complex, /) -> Self:
         return self._write("add", other)  # type: ignore[no-any-return]
 
     def __sub__(self, other: Self | complex, /) -> Self:
-        return self._operate("subtract", self, other)  # type: ignore[no-any-return]
+        return self._operate("subtract", other)  # type: ignore[no-any-return]
 
     def __rsub__(self, other: Self | complex, /) -> Self:
-        return self._operate("subtract", other, self)  # type: ignore[no-any-return]
+        return self._reflect("subtract", other)  # type: ignore[no-any-return]
 
     def __isub__(self, other: Self | complex, /) -> Self:
         return self._write("subtract", other)  # type: ignore[no-any-return]
 
     def __mul__(self, other: Self | complex, /) -> Self:
-        return self._operate("multiply", self, other)  # type: ignore[no-any-return]
+        return self._operate("multiply", other)  # type: ignore[no-any-return]
 
     def __rmul__(self, other: Self | complex, /) -> Self:
-        return self._operate("multiply", other, self)  # type: ignore[no-any-return]
+        return self._reflect("multiply", other)  # type: ignore[no-any-return]
 
     def __imul__(self, other: Self | complex, /) -> Self:
         return self._write("multiply", other)  # type: ignore[no-any-return]
 
     def __truediv__(self, other: Self | complex, /) -> Self:
-        return self._operate("divide", self, other)  # type: ignore[no-any-return]
+        return self._operate("divide", other)  # type: ignore[no-any-return]
 
     def __rtruediv__(self, other: Self | complex, /) -> Self:
-        return self._operate("divide", other, self)  # type: ignore[no-any-return]
+        return self._reflect("divide", other)  # type: ignore[no-any-return]
 
     def __itruediv__(self, other: Self | complex, /) -> Self:
         return self._write("divide", other)  # type: ignore[no-any-return]
 
     def __floordiv__(self, other: Self | complex, /) -> Self:
-        return self._operate("floor_divide", self, other)  # type: ignore[no-any-return]
+        return self._operate("floor_divide", other)  # type: ignore[no-any-return]
 
     def __rfloordiv__(self, other: Self | complex, /) -> Self:
-        return self._operate("floor_divide", other, self)  # type: ignore[no-any-return]
+        return self._reflect("floor_divide", other)  # type: ignore[no-any-return]
 
     def __ifloordiv__(self, other: Self | complex, /) -> Self:
         return self._write("floor_divide", other)  # type: ignore[no-any-return]
 
     def __mod__(self, other: Self | complex, /) -> Self:
-        return self._operate("remainder", self, other)  # type: ignore[no-any-return]
+        return self._operate("remainder", other)  # type: ignore[no-any-return]
 
     def __rmod__(self, other: Self | complex, /) -> Self:
-        return self._operate("remainder", other, self)  # type: ignore[no-any-return]
+        return self._reflect("remainder", other)  # type: ignore[no-any-return]
 
     def __imod__(self, other: Self | complex, /) -> Self:
         return self._write("remainder", other)  # type: ignore[no-any-return]
 
     def __pow__(self, other: Self | complex, /) -> Self:
-        return self._operate("pow", self, other)  # type: ignore[no-any-return]
+        return self._operate("pow", other)  # type: ignore[no-any-return]
 
     def __rpow__(self, other: Self | complex, /) -> Self:
-        return self._operate("pow", other, self)  # type: ignore[no-any-return]
+        return self._reflect("pow", other)  # type: ignore[no-any-return]
 
     def __ipow__(self, other: Self | complex, /) -> Self:
         return self._write("pow", other)  # type: ignore[no-any-return]
 
     def __and__(self, other: Self | complex, /) -> Self:
-        return self._operate("bitwise_and", self, other)  # type: ignore[no-any-return]
+        return self._operate("bitwise_and", other)  # type: ignore[no-any-return]
 
     def __rand__(self, other: Self | complex, /) -> Self:
-        return self._operate("bitwise_and", other, self)  # type: ignore[no-any-return]
+        return self._reflect("bitwise_and", other)  # type: ignore[no-any-return]
 
     def __iand__(self, other: Self | complex, /) -> Self:
         return self._write("bitwise_and", other)  # type: ignore[no-any-return]
 
     def __or__(self, other: Self | complex, /) -> Self:
-        return self._operate("bitwise_or", self, other)  # type: ignore[no-any-return]
+        return self._operate("bitwise_or", other)  # type: ignore[no-any-return]
 
     def __ror__(self, other: Self | complex, /) -> Self:
-        return self._operate("bitwise_or", other, self)  # type: ignore[no-any-return]
+        return self._reflect("bitwise_or", other)  # type: ignore[no-any-return]
 
     def __ior__(self, other: Self | complex, /) -> Self:
         return self._write("bitwise_or", other)  # type: ignore[no-any-return]
 
     def __xor__(self, other: Self | complex, /) -> Self:
-        return self._operate("bitwise_xor", self, other)  # type: ignore[no-any-return]
+        return self._operate("bitwise_xor", other)  # type: ignore[no-any-return]
 
     def __rxor__(self, other: Self | complex, /) -> Self:
-        return self._operate("bitwise_xor", other, self)  # type: ignore[no-any-return]
+        return self._reflect("bitwise_xor", other)  # type: ignore[no-any-return]
 
     def __ixor__(self, other: Self | complex, /) -> Self:
         return self._write("bitwise_xor", other)  # type: ignore[no-any-return]
 
     def __lshift__(self, other: Self | complex, /) -> Self:
-        return self._operate("bitwise_left_shift", self, other)  # type: ignore[no-any-return]
+        return self._operate("bitwise_left_shift", other)  # type: ignore[no-any-return]
 
     def __rlshift__(self, other: Self | complex, /) -> Self:
-        return self._operate("bitwise_left_shift", other, self)  # type: ignore[no-any-return]
+        return self._reflect("bitwise_left_shift", other)  # type: ignore[no-any-return]
 
     def __ilshift__(self, other: Self | complex, /) -> Self:
         return self._write("bitwise_left_shift", other)  # type: ignore[no-any-return]
 
     def __rshift__(self, other: Self | complex, /) -> Self:
-        return self._operate("bitwise_right_shift", self, other)  # type: ignore[no-any-return]
+        return self._operate("bitwise_right_shift", other)  # type: ignore[no-any-return]
 
     def __rrshift__(self, other: Self | complex, /) -> Self:
-        return self._operate("bitwise_right_shift", other, self)  # type: ignore[no-any-return]
+        return self._reflect("bitwise_right_shift", other)  # type: ignore[no-any-return]
 
     def __irshift__(self, other: Self | complex, /) -> Self:
         return self._write("bitwise_right_shift", other)  # type: ignore[no-any-return]
 
     def __lt__(self, other: Self | complex, /) -> Self:
-        return self._operate("less", self, other)  # type: ignore[no-any-return]
+        return self._operate("less", other)  # type: ignore[no-any-return]
 
     def __le__(self, other: Self | complex, /) -> Self:
-        return self._operate("less_equal", self, other)  # type: ignore[no-any-return]
+        return self._operate("less_equal", other)  # type: ignore[no-any-return]
 
     def __gt__(self, other: Self | complex, /) -> Self:
-        return self._operate("greater", self, other)  # type: ignore[no-any-return]
+        return self._operate("greater", other)  # type: ignore[no-any-return]
 
     def __ge__(self, other: Self | complex, /) -> Self:
-        return self._operate("greater_equal", self, other)  # type: ignore[no-any-return]
+        return self._operate("greater_equal", other)  # type: ignore[no-any-return]
 
     def __neg__(self) -> Self:
-        return self._operate("negative", self)  # type: ignore[no-any-return]
+        return self._alone("negative")  # type: ignore[no-any-return]
 
     def __pos__(self) -> Self:
-        return self._operate("positive", self)  # type: ignore[no-any-return]
+        return self._alone("positive")  # type: ignore[no-any-return]
 
     def __abs__(self) -> Self:
-        return self._operate("abs", self)  # type: ignore[no-any-return]
+        return self._alone("abs")  # type: ignore[no-any-return]
 
     def __invert__(self) -> Self:
-        return self._operate("bitwise_invert", self)  # type: ignore[no-any-return]
+        return self._alone("bitwise_invert")  # type: ignore[no-any-return]
 
     def __eq__(self, other: object, /) -> Self:  # type: ignore[override]
-        return self._operate("equal", self, other)  # type: ignore[no-any-return]
+        return self._operate("equal", other)  # type: ignore[no-any-return]
 
     def __ne__(self, other: object, /) -> Self:  # type: ignore[override]
-        return self._operate("not_equal", self, other)  # type: ignore[no-any-return]
+        return self._operate("not_equal", other)  # type: ignore[no-any-return]
 
     __hash__ = object.__hash__
 
     def __matmul__(self, other: Self, /) -> Self:
-        return self._operate("matmul", self, other)  # type: ignore[no-any-return]
+        return self._operate("matmul", other)  # type: ignore[no-any-return]
 
     def __rmatmul__(self, other: Self, /) -> Self:
-        return self._operate("matmul", other, self)  # type: ignore[no-any-return]
+        return self._reflect("matmul", other)  # type: ignore[no-any-return]
 
     def __imatmul__(self, other: Self, /) -> Self:
         self[...] = self @ other
@@ -278,7 +288,8 @@ class ArrayOperators:
         if name and method == "__call__" and not options:
             host = [x for x in inputs if not isinstance(x, Operand)]
             if all(isinstance(x, np.generic) or np.ndim(x) == 0 for x in host):
-                return self._operate(name, *(x if isinstance(x, Operand) else np.asarray(x)[()] for x in inputs))
+                function = getattr(self._port.services.xp, name)
+                return function(*(x if isinstance(x, Operand) else np.asarray(x)[()] for x in inputs))
             raise TypeError(self._beside_host(name, np.asarray(host[0])))
         raise TypeError(self._of_numpy(ufunc.__name__))
 

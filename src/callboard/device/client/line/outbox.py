@@ -140,7 +140,7 @@ class Outbox:
         self._pauses = self._in_vain = 0 if came else min(64, 2 * self._in_vain + 1)
 
     def _schedule(self) -> None:
-        self._scheduled = True
+        self._scheduled = self.released.due = True
         self._scheduled_at = time.perf_counter()
         if get_ident() == self.thread:
             self._loop.call_soon(self._turn)
@@ -149,7 +149,8 @@ class Outbox:
 
     def _turn(self) -> None:
         """Flush in an iteration of the loop: the burst is over."""
-        self._scheduled = False  # first: items that are queued from now on schedule another flush
+        # First: items that are queued, and buffers that are released from now on are not of this turn.
+        self._scheduled = self.released.due = False
         self._burst = FIRST
         self.flush()
 

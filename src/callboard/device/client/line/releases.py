@@ -13,19 +13,24 @@ class Releases:
     :meth:`append` is called by ``__del__``: on any thread, at any moment, also inside a garbage collection. So it takes
     no lock, touches no loop and logs nothing. It writes to a descriptor that the loop reads, unless that has been done
     already.
+
+    Attributes:
+        ids: The ids, in the order of their release.
+        due: The loop is going to take them in any case, soon. Set to False before they are taken.
     """
 
-    __slots__ = ("_armed", "_read", "_write", "ids")
+    __slots__ = ("_armed", "_read", "_write", "due", "ids")
 
     def __init__(self) -> None:
         self.ids: deque[int] = deque()
+        self.due = False
         self._armed = False
         self._read, self._write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC) if hasattr(os, "pipe2") else os.pipe()
 
     def append(self, buffer: int) -> None:
         """Note an id."""
         self.ids.append(buffer)
-        if not self._armed:
+        if not (self._armed or self.due):
             self._armed = True
             with contextlib.suppress(OSError):  # closed, or full: then the loop is awake, or gone
                 os.write(self._write, b"\0")
