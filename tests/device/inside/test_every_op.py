@@ -81,7 +81,8 @@ async def test_an_op_gives_the_same_inside(dev: cb.Device, lib: str) -> None:
             expected = await reply
             if isinstance(reply, cb.GpuRef):
                 expected = await reply.get()
-            varies = lib == "rng" or tag in ("memory.empty", "sparse_lt.compress", "collective.offer")  # no two runs give the same bytes
+            # no two runs give the same bytes
+            varies = lib == "rng" or tag in ("memory.empty", "sparse_lt.compress", "collective.offer")
             if varies or (tag == "dnn.rnn_forward_training" and np.asarray(value).dtype == np.uint8):  # the reserve
                 assert np.shape(value) == np.shape(expected), tag
             elif expected is not None:
