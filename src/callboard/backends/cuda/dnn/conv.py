@@ -140,7 +140,12 @@ def planned(library: "CudaDnn", op: Conv, out: Layout, *, whole: bool) -> Planne
         g.output(value, result)
 
     key = info_of(type(op)).split(op).signature + (b"whole" if whole else b"alone")
-    return library.frontend.plan(describe, key, "dnn.conv", **policy(op, dtype))
+    try:
+        return library.frontend.plan(describe, key, "dnn.conv", **policy(op, dtype))
+    except UnsupportedOp as e:
+        if dtype.name == "i8":
+            raise UnsupportedOp(f"{e}; images and filters of i8 have to lie NHWC in memory") from None
+        raise
 
 
 def followed(g: GraphBuilder, op: Conv, value: Any, result: Layout) -> Any:
