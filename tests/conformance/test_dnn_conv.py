@@ -183,6 +183,16 @@ def test_a_large_convolution(session: Any) -> None:
     assert_close(got, tw.grad.numpy(), "f32", 7200, scale=scale * np.sqrt(7200 / case.terms))
 
 
+def test_gradients_of_no_images(session: Any) -> None:
+    """The last batch may be empty: the filter's gradient is 0, also in a given array with gaps."""
+    x, dy = session.empty((0, 4, 6, 6), "f32"), session.empty((0, 8, 4, 4), "f32")
+    got = session.get(session.submit(ConvBackwardFilter(x=x, dy=dy, shape=(8, 4, 3, 3))))
+    np.testing.assert_array_equal(got, np.zeros((8, 4, 3, 3)))
+    out = session.put(np.ones((8, 8, 3, 3), np.float32))
+    session.submit(ConvBackwardFilter(x=x, dy=dy, shape=(8, 4, 3, 3), out=out[:, ::2]))
+    np.testing.assert_array_equal(session.get(out)[:, :2, 0, 0], np.tile([0, 1], (8, 1)))
+
+
 def test_equal_bits_where_asked(session: Any) -> None:
     x, w = session.put(drawn(1, (4, 32, 20, 20), "f32")), session.put(drawn(2, (32, 32, 3, 3), "f32"))
     dy = session.put(drawn(3, (4, 32, 20, 20), "f32"))

@@ -1,9 +1,10 @@
-"""Convolutions on the CPU: a matrix product for each element of the filter, so no memory beside the operands' size.
+"""Convolutions on the CPU: products of matrices, whose columns are what places of the result see of the image.
 
 Where PyTorch is installed, large convolutions are its own (oneDNN), in the same type.
 """
 
 import itertools
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -29,6 +30,9 @@ from callboard.kernel.dnn.layouts import channels_first, of_channels
 
 __all__ = ["TABLE"]
 
+MOST = 1 << 21
+"""Elements of columns at a time, as long as one image needs no more."""
+
 Plan = Callable[..., None]
 Index = tuple[Any, ...]
 
@@ -52,50 +56,89 @@ def inner(g: Geometry) -> Index:
     return (slice(None), slice(None), *(slice(before, before + n) for n, (before, _) in pairs))
 
 
-def channels_major(array: Array, wide: Any) -> Array:
-    """``[n, c, ...]`` as ``[c, n, ...]``, without gaps."""
-    return np.ascontiguousarray(array.swapaxes(0, 1), wide)
+def padded(x: Array, g: Geometry, wide: Any) -> Array:
+    """``[n, c, ...]`` as ``[c, n, ...]`` with the padding."""
+    if not any(map(any, g.padding)):
+        return np.ascontiguousarray(x.swapaxes(0, 1), wide)
+    image = np.zeros(padded_shape(g), wide)
+    image[inner(g)] = x.swapaxes(0, 1)
+    return image
+
+
+class Columns:
+    """What each place of the result is a product with, as a column of a matrix, for a part of the batch at a time.
+
+    Args:
+        g: The convolution.
+
+    Attributes:
+        height: Of a column: the channels of a group times the elements of a filter.
+        results: Channels of the result of a group.
+        batches: Slices of the batch, each with few enough columns.
+    """
+
+    def __init__(self, g: Geometry) -> None:
+        self._g, self._met = g, [met for _, met in offsets(g)]
+        self._c = g.image.channels // g.groups
+        self._places = math.prod(g.result.spatial)
+        self.height, self.results = self._c * len(self._met), g.result.channels // g.groups
+        step = max(1, MOST // max(1, g.groups * self.height * self._places))
+        self.batches = [slice(at, min(at + step, g.image.batch)) for at in range(0, g.image.batch, step)]
+
+    def _parts(self, batch: slice) -> tuple[int, ...]:
+        many = batch.stop - batch.start
+        return (self._g.groups, self._c, len(self._met), many, *self._g.result.spatial)
+
+    def gathered(self, image: Array, batch: slice) -> Array:
+        """``[groups, height, columns]`` of a padded image."""
+        shape = self._parts(batch)
+        found = np.empty(shape, image.dtype)
+        part = image[:, batch].reshape(*shape[:2], shape[3], *image.shape[2:])
+        for i, met in enumerate(self._met):
+            found[:, :, i] = part[met]
+        return found.reshape(shape[0], self.height, shape[3] * self._places)
+
+    def scattered(self, columns: Array, image: Array, batch: slice) -> None:
+        """Add them up where they come from."""
+        shape = self._parts(batch)
+        parts = columns.reshape(shape)
+        whole = image[:, batch].reshape(*shape[:2], shape[3], *image.shape[2:])
+        for i, met in enumerate(self._met):
+            whole[met] += parts[:, :, i]
+        image[:, batch] = whole.reshape(image[:, batch].shape)
+
+    def of_result(self, gradient: Array, batch: slice, wide: Any) -> Array:
+        """``[groups, k, columns]`` of ``[n, k, *result]``."""
+        part = np.ascontiguousarray(gradient[batch].swapaxes(0, 1), wide)
+        return part.reshape(self._g.groups, self.results, (batch.stop - batch.start) * self._places)
 
 
 def forward(x: Array, w: Array, g: Geometry, wide: Any) -> Array:
     """``[n, k, *result]`` of ``x [n, c, *spatial]`` and ``w [k, c / groups, *window]``."""
-    image = np.zeros(padded_shape(g), wide)
-    image[inner(g)] = x.swapaxes(0, 1)
-    groups, k = g.groups, g.result.channels // g.groups
-    filters = w.reshape(groups, k, *w.shape[1:]).astype(wide)
-    many = g.result.batch * int(np.prod(g.result.spatial))
-    sums = np.zeros((groups, k, many), wide)
-    for place, met in offsets(g):
-        part = image[met].reshape(groups, -1, many)
-        sums += np.matmul(filters[place], part)
-    return sums.reshape(g.result.channels, g.result.batch, *g.result.spatial).swapaxes(0, 1)
+    image, columns = padded(x, g, wide), Columns(g)
+    filters = np.ascontiguousarray(w, wide).reshape(g.groups, columns.results, columns.height)
+    out = np.empty((g.result.channels, g.result.batch, *g.result.spatial), wide)
+    for batch in columns.batches:
+        out[:, batch] = np.matmul(filters, columns.gathered(image, batch)).reshape(out[:, batch].shape)
+    return out.swapaxes(0, 1)
 
 
 def backward_data(dy: Array, w: Array, g: Geometry, wide: Any) -> Array:
     """``[n, c, *spatial]``: the transpose of :func:`forward` as a function of the image."""
-    groups, k = g.groups, g.result.channels // g.groups
-    filters = w.reshape(groups, k, *w.shape[1:]).astype(wide)
-    many = g.result.batch * int(np.prod(g.result.spatial))
-    gradient = channels_major(dy, wide).reshape(groups, k, many)
-    image = np.zeros(padded_shape(g), wide)
-    shape = (g.image.channels, g.result.batch, *g.result.spatial)
-    for place, met in offsets(g):
-        image[met] += np.matmul(filters[place].swapaxes(1, 2), gradient).reshape(shape)
+    image, columns = np.zeros(padded_shape(g), wide), Columns(g)
+    filters = np.ascontiguousarray(w, wide).reshape(g.groups, columns.results, columns.height).swapaxes(1, 2)
+    for batch in columns.batches:
+        columns.scattered(np.matmul(filters, columns.of_result(dy, batch, wide)), image, batch)
     return image[inner(g)].swapaxes(0, 1)
 
 
 def backward_filter(x: Array, dy: Array, g: Geometry, wide: Any) -> Array:
     """``[k, c / groups, *window]``: the transpose of :func:`forward` as a function of the filter."""
-    image = np.zeros(padded_shape(g), wide)
-    image[inner(g)] = x.swapaxes(0, 1)
-    groups, k = g.groups, g.result.channels // g.groups
-    many = g.result.batch * int(np.prod(g.result.spatial))
-    gradient = channels_major(dy, wide).reshape(groups, k, many)
-    filters = np.empty((groups, k, g.image.channels // groups, *g.window), wide)
-    for place, met in offsets(g):
-        part = image[met].reshape(groups, -1, many)
-        filters[place] = np.matmul(gradient, part.swapaxes(1, 2))
-    return filters.reshape(g.result.channels, -1, *g.window)
+    image, columns = padded(x, g, wide), Columns(g)
+    filters = np.zeros((g.groups, columns.results, columns.height), wide)
+    for batch in columns.batches:
+        filters += np.matmul(columns.of_result(dy, batch, wide), columns.gathered(image, batch).swapaxes(1, 2))
+    return filters.reshape(g.result.channels, g.image.channels // g.groups, *g.window)
 
 
 COMPUTED: dict[str, Callable[[Array, Array, Geometry, Any], Array]] = {

@@ -140,7 +140,12 @@ def planned(library: "CudaDnn", op: Conv, out: Layout, *, whole: bool) -> Planne
         g.output(value, result)
 
     key = info_of(type(op)).split(op).signature + (b"whole" if whole else b"alone")
-    return library.frontend.plan(describe, key, "dnn.conv", **policy(op, dtype))
+    try:
+        return library.frontend.plan(describe, key, "dnn.conv", **policy(op, dtype))
+    except UnsupportedOp as e:
+        if dtype.name == "i8":
+            raise UnsupportedOp(f"{e}; images and filters of i8 have to lie NHWC in memory") from None
+        raise
 
 
 def followed(g: GraphBuilder, op: Conv, value: Any, result: Layout) -> Any:
@@ -236,9 +241,36 @@ class Gradient:
             self._memory.close()
 
 
+class Zeros:
+    """A plan: ``plan(stream, first, second, out)`` where sums are of nothing."""
+
+    def __init__(self, library: "CudaDnn", out: Layout) -> None:
+        self._driver, self._nbytes = library.device.driver, out.nbytes
+        self._memory = PlanMemory(library.device, library.workspace)
+        self._delivery = self._memory.delivered(out)
+        self._memory.settle()
+
+    def __call__(self, stream: "CudaStream", first: int, second: int, out: int) -> None:
+        target, native = self._delivery.target(out), stream.native
+        self._driver.check(self._driver.memset_8(target, 0, self._nbytes, native), "cuMemsetD8Async")
+        self._delivery.finish(native, out)
+
+    def close(self) -> None:
+        """Give the memory back; nothing uses it any more."""
+        self._memory.close()
+
+
+def gradient(library: "CudaDnn", op: Any, node: str, first: str, second: str, image: str) -> Gradient | Zeros:
+    """The plan of a gradient or of a transposed convolution; arguments as of :class:`Gradient`."""
+    out = given(op)
+    if out.size and not (getattr(op, first).size and getattr(op, second).size):
+        return Zeros(library, out)
+    return Gradient(library, op, node, first, second, image)
+
+
 TABLE = {
     Conv: Entry(Convolution),
-    ConvBackwardData: Entry(lambda library, op: Gradient(library, op, "conv_dgrad", "dy", "w", "out")),
-    ConvBackwardFilter: Entry(lambda library, op: Gradient(library, op, "conv_wgrad", "x", "dy", "x")),
-    ConvTranspose: Entry(lambda library, op: Gradient(library, op, "conv_dgrad", "x", "w", "out")),
+    ConvBackwardData: Entry(lambda library, op: gradient(library, op, "conv_dgrad", "dy", "w", "out")),
+    ConvBackwardFilter: Entry(lambda library, op: gradient(library, op, "conv_wgrad", "x", "dy", "x")),
+    ConvTranspose: Entry(lambda library, op: gradient(library, op, "conv_dgrad", "x", "w", "out")),
 }

@@ -16,6 +16,7 @@ from callboard.core.errors import UnsupportedOp
 from callboard.core.layout import Layout, layout_of
 from callboard.core.library import Entry
 from callboard.core.op import info_of
+from callboard.kernel.dnn.checks import DataLayout
 from callboard.kernel.dnn.graphs.message import Fused, layouts_of, shapes_of
 from callboard.kernel.dnn.graphs.nodes import KINDS, GraphNode, Shape, geometry_of_node, text_of_node
 from callboard.kernel.dnn.layouts import channels_first
@@ -42,7 +43,7 @@ class Placing:
 
     def __init__(self, op: Fused, shapes: Sequence[Shape]) -> None:
         families = {KINDS[node.kind].family for node in op.nodes}
-        self._layout = op.layout
+        self._layout: DataLayout = op.layout
         self._most = max(LEAST_AXES, *(len(shape) for shape in shapes))
         self._images = "conv" in families
         self._kept = 0 if self._images else 2 if "matmul" in families else 1 if families & {"norm", "reduction"} else 0
