@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from callboard.backends.cuda.collective.member import CudaMember
 from callboard.backends.cuda.collective.nccl import Nccl
-from callboard.backends.cuda.collective.parts import PartPlan
+from callboard.backends.cuda.collective.parts import PartPlan, why_not
 from callboard.core.backend import Status
 from callboard.core.errors import WorldLost
 from callboard.core.library import launches, prepares
@@ -54,7 +54,7 @@ class CudaCollective(CollectiveLibrary):
     def plan_run(self, op: Run) -> PartPlan:
         return PartPlan(op, self._nccl)
 
-    @launches(Run, captures=False)
+    @launches(Run, captures=False, refuses=why_not)
     def run(
         self,
         stream: "CudaStream",

@@ -24,9 +24,10 @@ from callboard.core.operand import Operand
 from callboard.kernel.collective.messages import Run
 from callboard.kernel.collective.part import REDUCTIONS, Step, arrays_of, counts_between
 
-__all__ = ["PartPlan"]
+__all__ = ["PartPlan", "why_not"]
 
 NO_ELEMENTS = elements(DTYPES["u8"])
+FP8 = (DTYPES["f8_e4m3"], DTYPES["f8_e5m2"])
 
 
 class Rank(NamedTuple):
@@ -131,6 +132,16 @@ SINGLE = frozenset({"all_reduce", "reduce", "broadcast", "all_gather", "reduce_s
 newest versions, which do the same."""
 
 
+def why_not(op: Run) -> str | None:
+    """Why NCCL cannot do this part; None if it can."""
+    if op.part.size == 1:
+        for step in op.part.steps:
+            given = op.ins[step.source] if step.source >= 0 else op.inouts[step.both] if step.both >= 0 else None
+            if step.factor >= 0 and given is not None and given.dtype in FP8:
+                return f"NCCL does not scale {given.dtype} in a world of one rank; two ranks can, and f16 always"
+    return None
+
+
 class PartPlan:
     """The plan of a :class:`Run`: enqueues the part."""
 
@@ -194,7 +205,8 @@ class PartPlan:
         step, arrays = self._part.steps[at], self._arrays[at]
         layout = arrays.source or arrays.target
         of = NO_ELEMENTS if layout is None else elements(layout.dtype)
-        op = OPS[step.op]
+        alone = self._part.size == 1  # the average of one is it; NCCL has no average of fp8 there
+        op = OPS["sum" if alone and step.op == "avg" else step.op]
         if step.factor >= 0 and step.kind in REDUCTIONS and layout is not None:
             op = self._scaled(step.factor, factors[step.factor], layout, of, comm)
             made.append(op)
