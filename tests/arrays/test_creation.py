@@ -125,6 +125,8 @@ def test_from_dlpack_takes_arrays_of_the_host(session: cb.sync.Device) -> None:
 def test_values_leave_by_float_and_item_of_a_blocking_device(session: cb.sync.Device) -> None:
     x = session.array([[3]])
     assert (x.item(), int(x), float(x), complex(x), bool(x), [10, 11, 12, 13][x]) == (3, 3, 3.0, 3 + 0j, True, 13)
+    assert 11.0 in session.array([10, 11])
+    assert 12 not in session.array([10, 11])
     with pytest.raises(TypeError, match="its dtype is no integer"):
         range(session.array(1.0))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="size 1"):

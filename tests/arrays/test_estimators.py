@@ -26,7 +26,9 @@ import sklearn
 from sklearn.base import clone
 from sklearn.decomposition import PCA
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
-from sklearn.linear_model import Ridge
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.metrics import f1_score
+from sklearn.mixture import GaussianMixture
 from sklearn.preprocessing import StandardScaler
 
 import callboard as cb
@@ -41,6 +43,8 @@ ESTIMATORS = [
     (PCA(3, svd_solver="covariance_eigh"), None, "transform"),
     (Ridge(solver="svd"), y, "predict"),
     (LinearDiscriminantAnalysis(), (y > 0).astype(int), "predict"),
+    (LogisticRegression(), (y > 0).astype(int), "predict_proba"),
+    (GaussianMixture(2, init_params="random_from_data", random_state=0, max_iter=5), None, "predict_proba"),
     (StandardScaler(), None, "transform"),
 ]
 
@@ -57,6 +61,8 @@ with cb.sync.device(sys.argv[1], isolation="process", standby=None, max_restarts
     for estimator, target, method in ESTIMATORS:
         expected = fitted(estimator, np.asarray, target, method)
         np.testing.assert_allclose(fitted(estimator, dev.put, target, method), expected, rtol=1e-6, atol=1e-8)
+    classes = (y > 0).astype(int), (x[:, 5] > 0).astype(int)
+    assert f1_score(*map(dev.put, classes)) == f1_score(*classes)
     killed = []
 
     def losing(*args, **options):

@@ -57,6 +57,34 @@ def test_factors_of_stacks(session: cb.sync.Device, dtype: str) -> None:
             np.testing.assert_allclose(found, np.linalg.eigvalsh(hermitian), **close)
 
 
+@pytest.mark.parametrize("dtype", ["f4", "f8", "c8", "c16", "i4"])
+def test_eigenvalues_of_any_square_matrices(session: cb.sync.Device, dtype: str) -> None:
+    linalg = session.xp.linalg
+    close: Any = {"rtol": 2e-3, "atol": 2e-3} if dtype in ("f4", "c8") else {"rtol": 1e-9, "atol": 1e-9}
+    for shape in ((4, 4), (3, 2, 5, 5), (0, 3, 3)):
+        a = drawn(shape, dtype) if dtype != "i4" else (drawn(shape, "f8") * 9).astype(dtype)
+        x = session.put(a)
+        w, v = (one.get() for one in linalg.eig(x))
+        assert (w.shape, v.shape, w.dtype) == (shape[:-1], shape, np.dtype("c8" if dtype in ("f4", "c8") else "c16"))
+        assert w.dtype == v.dtype
+        np.testing.assert_allclose(a @ v, v * w[..., None, :], **close)
+        np.testing.assert_allclose(np.sort_complex(linalg.eigvals(x).get()), np.sort_complex(w), **close)
+    with pytest.raises(cb.ShapeError, match=r"xp\.linalg\.eig: x is f64\[2, 3\]"):
+        linalg.eig(session.put(np.ones((2, 3))))
+
+
+def test_numpys_names_of_the_solver(session: cb.sync.Device) -> None:
+    solver, a, b = session.solver, drawn((5, 5), "f8"), drawn((5,), "f8")
+    x, p = session.put(a), session.put(a @ a.T)
+    np.testing.assert_allclose(solver.inv(x).get(), np.linalg.inv(a), rtol=1e-9)
+    np.testing.assert_allclose(solver.det(x).get(), np.linalg.det(a), rtol=1e-9)
+    np.testing.assert_allclose(solver.eigh(p).w.get(), np.linalg.eigvalsh(a @ a.T), rtol=1e-9)
+    w, v = (one.get() for one in solver.eig(x))
+    np.testing.assert_allclose(a @ v, v * w, rtol=1e-9, atol=1e-9)
+    tall = drawn((5, 3), "f8")
+    np.testing.assert_allclose(solver.lstsq(session.put(tall), session.put(b)).get(), np.linalg.lstsq(tall, b)[0])
+
+
 def test_a_stack_takes_no_op_of_the_solver_for_each_matrix(session: cb.sync.Device) -> None:
     linalg = session.xp.linalg
     x = session.put(drawn((40, 5, 5), "f8"))

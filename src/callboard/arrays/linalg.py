@@ -33,6 +33,7 @@ from callboard.kernel import solver
 from callboard.kernel.array.checks import broadcast_shape
 
 __all__ = [
+    "EigResult",
     "EighResult",
     "LstsqResult",
     "QRResult",
@@ -42,7 +43,9 @@ __all__ = [
     "cross",
     "det",
     "diagonal",
+    "eig",
     "eigh",
+    "eigvals",
     "eigvalsh",
     "inv",
     "lstsq",
@@ -63,6 +66,13 @@ __all__ = [
     "vecdot",
     "vector_norm",
 ]
+
+
+class EigResult(NamedTuple, Generic[Mode]):
+    """Eigenvalues in no particular order, and the eigenvectors as columns; complex."""
+
+    eigenvalues: GpuRef[Mode]
+    eigenvectors: GpuRef[Mode]
 
 
 class EighResult(NamedTuple, Generic[Mode]):
@@ -221,6 +231,27 @@ def eigvalsh(x: GpuRef[Mode], /) -> GpuRef[Mode]:
     n = a.shape[-1]
     (w,) = _each(a, lambda one: submit(one, solver.SyevdValues(a=one)), lambda _: ((n,),))
     return _real(w, a.dtype)
+
+
+def eig(x: GpuRef[Mode], /) -> EigResult[Mode]:
+    """Eigenvalues and right eigenvectors of square matrices, always complex (of the array API standard 2025.12)."""
+    a = _matrices("eig", x, square=True)
+    n = a.shape[-1]
+    w, v = _each(a, lambda one: submit(one, solver.Geev(a=one)), lambda _: ((n,), (n, n)))
+    dtype = _complex(a.dtype)
+    return EigResult(cast(w, dtype), cast(v, dtype))
+
+
+def eigvals(x: GpuRef[Mode], /) -> GpuRef[Mode]:
+    """The eigenvalues of square matrices, always complex (of the array API standard 2025.12)."""
+    a = _matrices("eigvals", x, square=True)
+    n = a.shape[-1]
+    (w,) = _each(a, lambda one: submit(one, solver.GeevValues(a=one)), lambda _: ((n,),))
+    return cast(w, _complex(a.dtype))
+
+
+def _complex(dtype: DType) -> DType:
+    return dtype if dtype.is_complex else DTYPES["c64" if dtype.itemsize < 8 else "c128"]
 
 
 # -- equations ---------------------------------------------------------------------------------------------------------

@@ -49,3 +49,17 @@ def test_each_is_the_generators_and_has_numpys_parameters_and_mean() -> None:
         other = dev.rng.default_rng()
         assert isinstance(other, Distributions)
         assert other.generator.seed != dev.rng.default_rng().generator.seed
+
+
+def test_the_device_has_the_same_methods_of_a_stream_of_its_own() -> None:
+    with cb.sync.System() as system, system.device("cpu", isolation="thread") as dev:
+        for name, (parameters, _) in CALLS.items():
+            own = getattr(dev.rng, name)
+            assert inspect.signature(own) == inspect.signature(getattr(dev.rng.default_rng(0), name))
+            first, second = (own(*parameters, size=50).get() for _ in range(2))
+            assert (first != second).any(), name
+        stream = dev.rng._stream
+        assert stream.kind == "philox"
+        again = dev.rng.default_rng(stream.seed)
+        again.generator.position = stream.position
+        np.testing.assert_array_equal(dev.rng.normal(2, 3, (2, 5)).get(), again.normal(2, 3, (2, 5)).get())

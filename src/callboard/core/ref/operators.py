@@ -229,6 +229,12 @@ class ArrayOperators:
         self[...] = self @ other
         return self
 
+    def __contains__(self, value: Any) -> bool:
+        """Whether an element equals it; waits, as ``bool`` does."""
+        if not self._port.services.blocking:
+            raise TypeError(self._misuse("contains()"))
+        return bool((self == value).any())
+
     def __setitem__(self, index: Any, value: Any) -> None:
         """``x[index] = value``, in place; converted to the dtype of ``x``."""
         self._port.services.xp._assign(self, index, value)

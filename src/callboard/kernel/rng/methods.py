@@ -1,21 +1,37 @@
 """The generators of ``dev.rng``, which keep their place in a stream."""
 
 import secrets
+from collections.abc import Callable
+from typing import Any
 
 from callboard.core.errors import ShapeError
 from callboard.core.mode import Mode
-from callboard.kernel.api import Api
-from callboard.kernel.rng.distributions import Distributions
+from callboard.kernel.api import Api, Submit
+from callboard.kernel.rng.distributions import Distributions, NumpyNames
 from callboard.kernel.rng.generator import RngGenerator
 from callboard.kernel.rng.streams import RngOrdering
 
 __all__ = ["Methods"]
 
 
-class Methods(Api[Mode]):
-    """Random numbers on a device."""
+class Methods(NumpyNames[Mode], Api[Mode]):
+    """Random numbers on a device.
 
-    __slots__ = ()
+    ``dev.rng.normal(0, 2, (3, 4))`` and its kind take them of one stream of the device object, which the operating
+    system seeds; :meth:`default_rng` has the same methods with a seed.
+    """
+
+    __slots__ = ("_own",)
+
+    def __init__(self, submit: Submit, put: Callable[[Any], Any]) -> None:
+        super().__init__(submit, put)
+        self._own: RngGenerator[Mode] | None = None
+
+    @property
+    def _stream(self) -> RngGenerator[Mode]:
+        if self._own is None:
+            self._own = self.generator("philox", secrets.randbits(64))
+        return self._own
 
     def generator(
         self,

@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal
 from callboard.core.dtype import DTypeLike
 from callboard.core.operand import Role, StructOperand
 from callboard.core.ref import GpuRef
+from callboard.kernel.sparse.operators import SparseOperators
 
 __all__ = ["INDEX_LIMIT", "AnyRef", "BlockedEllRef", "BsrRef", "CooRef", "CscRef", "CsrRef", "Index", "SparseRef"]
 
@@ -27,7 +28,7 @@ INDEX_LIMIT = {"i32": 2**31 - 1, "i64": 2**63 - 1}
 """The largest number that an index can be."""
 
 
-class CsrRef(StructOperand, tag="csr"):
+class CsrRef(SparseOperators, StructOperand, tag="csr"):
     """Compressed sparse rows (``CsrMatrix``).
 
     Attributes:
@@ -53,7 +54,7 @@ class CsrRef(StructOperand, tag="csr"):
         return CscRef(self.values, self.indices, self.indptr, (self.shape[1], self.shape[0]))
 
 
-class CscRef(StructOperand, tag="csc"):
+class CscRef(SparseOperators, StructOperand, tag="csc"):
     """Compressed sparse columns.
 
     Attributes:
@@ -79,7 +80,7 @@ class CscRef(StructOperand, tag="csc"):
         return CsrRef(self.values, self.indices, self.indptr, (self.shape[1], self.shape[0]))
 
 
-class CooRef(StructOperand, tag="coo"):
+class CooRef(SparseOperators, StructOperand, tag="coo"):
     """Coordinates of each entry, sorted by row.
 
     Attributes:
@@ -100,7 +101,7 @@ class CooRef(StructOperand, tag="coo"):
         return self.values.size
 
 
-class BsrRef(StructOperand, tag="bsr"):
+class BsrRef(SparseOperators, StructOperand, tag="bsr"):
     """Block compressed rows: dense blocks of one extent where the matrix has entries (``SparseMatrix::Bsr``).
 
     Attributes:
@@ -127,7 +128,7 @@ class BsrRef(StructOperand, tag="bsr"):
         return self.values.size
 
 
-class BlockedEllRef(StructOperand, tag="blocked_ell"):
+class BlockedEllRef(SparseOperators, StructOperand, tag="blocked_ell"):
     """Blocked ELLPACK: in each block row the same number of square blocks, some of them padding.
 
     Attributes:

@@ -1,0 +1,44 @@
+"""The methods of ``dev.solver`` under NumPy's names."""
+
+from callboard.core.mode import Mode
+from callboard.core.ref import GpuRef
+from callboard.kernel.api import Api
+from callboard.kernel.solver.eigen import EigResult, Geev, Syevd
+from callboard.kernel.solver.lu import Determinant, Inverse
+from callboard.kernel.solver.qr import LeastSquares
+
+__all__ = ["Methods"]
+
+
+class Methods(Api[Mode]):
+    """What ``numpy.linalg`` calls otherwise, of one matrix; ``dev.xp.linalg`` takes stacks of any dtypes."""
+
+    __slots__ = ()
+
+    def eigh(self, a: GpuRef[Mode]) -> EigResult[Mode]:
+        """Eigenvalues and eigenvectors of a symmetric or Hermitian matrix: :class:`Syevd`."""
+        answer: EigResult[Mode] = self._submit(Syevd(a=a))
+        return answer
+
+    def eig(self, a: GpuRef[Mode]) -> EigResult[Mode]:
+        """Eigenvalues and right eigenvectors of any square matrix: :class:`Geev`."""
+        answer: EigResult[Mode] = self._submit(Geev(a=a))
+        return answer
+
+    def inv(self, a: GpuRef[Mode]) -> GpuRef[Mode]:
+        """The inverse of a square matrix: :class:`Inverse`."""
+        answer: GpuRef[Mode] = self._submit(Inverse(a=a))
+        return answer
+
+    def det(self, a: GpuRef[Mode]) -> GpuRef[Mode]:
+        """The determinant of a square matrix, 0-d: :class:`Determinant`."""
+        answer: GpuRef[Mode] = self._submit(Determinant(a=a))
+        return answer
+
+    def lstsq(self, a: GpuRef[Mode], b: GpuRef[Mode]) -> GpuRef[Mode]:
+        """The least-squares solution of a matrix of full rank: :class:`LeastSquares`.
+
+        ``dev.xp.linalg.lstsq`` takes any rank, and gives residuals, rank and singular values beside.
+        """
+        answer: GpuRef[Mode] = self._submit(LeastSquares(a=a, b=b))
+        return answer

@@ -1,0 +1,108 @@
+"""Operators of sparse matrices: products with arrays and with other sparse matrices, and with numbers."""
+
+from typing import Any, Self
+
+import msgspec
+import numpy as np
+
+from callboard.core.errors import ShapeError
+from callboard.core.ref import GpuRef
+from callboard.kernel.memory import Copy
+
+__all__ = ["SparseOperators"]
+
+NUMBERS = (int, float, complex, np.number)
+
+
+class SparseOperators:
+    """``a @ x``, ``x @ a``, ``a * 2``, ``a / 2`` and ``-a``, as those of SciPy's sparse arrays.
+
+    Matrix and array are promoted to one dtype by the standard's rules; one that sparse libraries do not have (an
+    integer) is refused. Other settings are those of the messages:
+    :class:`SpMv <callboard.kernel.sparse.SpMv>`, :class:`SpMm <callboard.kernel.sparse.SpMm>` and
+    :class:`SpGemm <callboard.kernel.sparse.SpGemm>`.
+    """
+
+    __slots__ = ()
+    __array_ufunc__ = None  # NumPy's scalars leave their products to these
+
+    values: Any
+    shape: tuple[int, int]
+
+    def __matmul__(self, other: Any) -> Any:
+        """With ``[n]`` or ``[n, columns]`` an array; with a sparse matrix a ``CsrRef``, to be awaited for its entries.
+
+        Raises:
+            ShapeError: Shapes do not fit, or the dtype that both have together is none of sparse libraries.
+            TypeError: Blocks times a sparse matrix.
+        """
+        if not isinstance(self.values, GpuRef):  # an array, in a turn of a resident actor
+            return NotImplemented
+        if isinstance(other, SparseOperators):
+            return self._times_sparse(other)
+        return self._times(other, transpose=False) if isinstance(other, GpuRef) else NotImplemented
+
+    def __rmatmul__(self, other: Any) -> Any:
+        if not isinstance(other, GpuRef):
+            return NotImplemented
+        if other.ndim == 1:
+            return self._times(other, transpose=True)
+        return self._times(other.T, transpose=True).T if other.ndim == 2 else self._times(other, transpose=True)
+
+    def __mul__(self, number: Any) -> Self:
+        if not isinstance(number, NUMBERS):
+            return NotImplemented
+        return self._with(self.values * number)
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, number: Any) -> Self:
+        return self._with(self.values / number) if isinstance(number, NUMBERS) else NotImplemented
+
+    def __neg__(self) -> Self:
+        return self._with(-self.values)
+
+    def astype(self, dtype: Any) -> Self:
+        """The matrix with its values in another dtype, by the same indices."""
+        return self if self.values.dtype is dtype else self._with(self.values.astype(dtype))
+
+    def _with(self, values: Any) -> Self:
+        found: Any = msgspec.structs.replace(self, values=values)  # type: ignore[type-var] # of all that have these
+        return found  # type: ignore[no-any-return]
+
+    def _times(self, x: Any, *, transpose: bool) -> Any:
+        from callboard.kernel.sparse.products import SpMm, SpMv  # which read the formats, which have these operators
+
+        if x.ndim not in (1, 2):
+            raise ShapeError(f"@: beside {self._shown} is {x.layout!r}; it must have 1 or 2 axes")
+        xp = x._port.services.xp
+        dtype = xp.result_type(self.values, x)
+        a: Any = self.astype(dtype)
+        x = xp.astype(x, dtype, copy=False)
+        if not (x.layout.contiguous or x.T.layout.contiguous):
+            x = x._port.services.submit(Copy(src=x))
+        op = SpMv(a=a, x=x, transpose=transpose) if x.ndim == 1 else SpMm(a=a, b=x, transpose=transpose)
+        return x._port.services.submit(op)
+
+    def _times_sparse(self, other: "SparseOperators") -> Any:
+        from callboard.kernel.sparse.products import SpGemm
+
+        services = self.values._port.services
+        dtype = services.xp.result_type(self.values, other.values)
+        a: Any = self.astype(dtype)._rows()
+        b: Any = other.astype(dtype)._rows()
+        return services.submit(SpGemm(a=a, b=b))
+
+    def _rows(self) -> Any:
+        from callboard.kernel.sparse.conversions import Convert
+        from callboard.kernel.sparse.formats import CooRef, CscRef, CsrRef
+
+        if isinstance(self, CsrRef):
+            return self
+        if not isinstance(self, CscRef | CooRef):
+            raise TypeError(f"@: {self._shown} beside a sparse matrix: dev.sparse.convert it to 'csr' and await it")
+        return self.values._port.services.submit(Convert(a=self, format="csr"))
+
+    @property
+    def _shown(self) -> str:
+        return f"a {type(self).__name__} of shape {self.shape}"
