@@ -19,7 +19,7 @@ struct Divider {
 };
 
 // The sum, or the largest, of one number of each of WIDTH neighbouring threads; all of them get it, and all threads of
-// the block take part. WIDTH: a power of two up to 32, or a multiple of 32, which is the block then.
+// the block take part. WIDTH: a power of two up to 32, or a multiple of 32; the block is a multiple of it.
 template <int WIDTH, bool MOST, typename A>
 __device__ __forceinline__ A joined(A x) {
 #pragma unroll
@@ -32,10 +32,11 @@ __device__ __forceinline__ A joined(A x) {
         __syncthreads();  // those that still read the last parts
         if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = x;
         __syncthreads();
-        x = parts[0];
+        const A* const own = parts + threadIdx.x / WIDTH * (WIDTH / 32);  // of the warps of this row
+        x = own[0];
 #pragma unroll
         for (int i = 1; i < WIDTH / 32; i++) {
-            x = MOST ? (x != x || x > parts[i] ? x : parts[i]) : x + parts[i];
+            x = MOST ? (x != x || x > own[i] ? x : own[i]) : x + own[i];
         }
     }
     return x;
