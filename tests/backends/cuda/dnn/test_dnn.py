@@ -58,6 +58,14 @@ def drawn(shape: tuple[int, ...], dtype: str = "f4", seed: int = 0) -> Array:
     return found
 
 
+def test_rows_of_two_warps_that_share_a_block(host: HostSession, cpu: LibrarySession) -> None:
+    """64 threads a row, two rows a block: each row has sums of its own."""
+    x = drawn((3, 1002)) * np.array([[1], [10], [100]], "f4")
+    alike(host, cpu, lambda s: dnn.LayerNormTraining(x=s.put(x)))
+    alike(host, cpu, lambda s: dnn.Softmax(x=s.put(x)))
+    alike(host, cpu, lambda s: dnn.CrossEntropy(x=s.put(x), target=s.put(np.array([5, 1001, 0]))))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("shape", [(3, 9001), (70, 8), (5, 1), (2, 33000)])
 def test_rows_in_registers_and_too_long_for_them(

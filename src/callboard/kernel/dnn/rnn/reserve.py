@@ -10,10 +10,14 @@ HEADER = 256
 """Bytes at the beginning: whether a forward pass has filled it and no backward pass has used it yet."""
 FILLED, USED = 0x46494C4C, 0x55534544
 """The first word of the header, of 32 bits: behind a forward pass, and behind the backward pass that it was for."""
-KEPT = {"rnn_relu": 4, "rnn_tanh": 4, "lstm": 10, "gru": 8}
-"""Numbers for each number of a state, at most, that the backward pass of a cell needs, by cuDNN or on a CPU."""
-SLACK = 1 << 16
-"""Bytes of a layer beside that."""
+KEPT = {"rnn_relu": 2, "rnn_tanh": 2, "lstm": 6, "gru": 7}
+"""Numbers for each number of a state that a backward pass needs: the larger of what cuDNN and the CPU keep.
+
+cuDNN 9.19 keeps 1, 1, 5 and 6 for each number of a layer, and one more of each layer but the last: ``6 * layers - 1``
+for an LSTM. The CPU keeps the gates, the states and, of an LSTM and a GRU, one more: 2, 2, 6 and 5.
+"""
+SLACK = 2048
+"""Bytes of a layer and direction beside that, for the beginnings of arrays and of cuDNN's reserve."""
 
 
 def reserve_bytes(params: RnnParams, dtype: DType, steps: int, dropout: bool) -> int:
@@ -26,7 +30,8 @@ def reserve_bytes(params: RnnParams, dtype: DType, steps: int, dropout: bool) ->
         dropout: Numbers between layers are dropped: their masks are kept, and what was passed on.
     """
     cells = params.num_layers * params.directions
-    kept = cells * steps * (KEPT[params.mode] * params.hidden_size + params.state_size)
+    projected = params.hidden_size + 2 * params.proj_size if params.proj_size else 0
+    kept = cells * steps * (KEPT[params.mode] * params.hidden_size + projected)
     between = (params.num_layers - 1) * steps * params.output_size if dropout else 0
     total = HEADER + kept * dtype.itemsize + cells * SLACK + between * (2 * dtype.itemsize + 1)
     return -(-total // HEADER) * HEADER
