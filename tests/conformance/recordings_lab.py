@@ -11,7 +11,7 @@ import pytest
 import callboard as cb
 from callboard.core.errors import BackendUnavailable
 
-__all__ = ["DEVICES", "dev", "drawn", "lose", "opened", "session"]
+__all__ = ["DEVICES", "drawn", "lose", "opened"]
 
 DEVICES = [
     pytest.param("thread:cpu", id="cpu-thread"),
@@ -20,16 +20,6 @@ DEVICES = [
     pytest.param("thread:cuda", id="cuda-thread", marks=pytest.mark.gpu),
 ]
 Array = np.ndarray[Any, Any]
-
-
-@pytest.fixture(scope="module", params=DEVICES)
-def session(request: pytest.FixtureRequest) -> Iterator[cb.sync.Device]:
-    yield from opened(request.param)
-
-
-@pytest.fixture
-def dev(session: cb.sync.Device) -> cb.sync.Device:
-    return session
 
 
 def opened(name: str) -> Iterator[cb.sync.Device]:

@@ -1,15 +1,24 @@
 """Values on the device that decide what of a recording runs: if, while and switch, over every backend and isolation."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
-from recordings_lab import DEVICES, dev, drawn, lose, opened, session
+from recordings_lab import DEVICES, drawn, lose, opened
 
 import callboard as cb
 from callboard.core.dtype import as_dtype
 
-__all__ = ["dev", "session"]
+
+@pytest.fixture(scope="module", params=DEVICES)
+def session(request: pytest.FixtureRequest) -> Iterator[cb.sync.Device]:
+    yield from opened(request.param)
+
+
+@pytest.fixture
+def dev(session: cb.sync.Device) -> cb.sync.Device:
+    return session
 
 
 def halving(dev: cb.sync.Device, x: Any, go: Any) -> None:
@@ -201,12 +210,12 @@ def test_an_op_with_an_outcome(dev: cb.sync.Device) -> None:
     """Where outcomes are known at once it fails the replay; where they are copied behind it, it is refused by name."""
     a, go = dev.put(np.eye(3)), dev.put(np.int32(1))
     with dev.record(a=a) as rec:
-        l = dev.empty((3, 3), "f8")
+        lower = dev.empty((3, 3), "f8")
         with rec.while_(go, most=4) as turns:
-            dev.solver.cholesky(a, out=l)
+            dev.solver.cholesky(a, out=lower)
         rec.returns(turns)
     if dev.backend == "cuda":
-        with pytest.raises(cb.UnsupportedOp, match="solver.cholesky cannot be recorded where a value decides"):
+        with pytest.raises(cb.UnsupportedOp, match=r"solver\.cholesky cannot be recorded where a value decides"):
             rec.prepare().result(60)
     else:
         assert rec.replay().get() == 4

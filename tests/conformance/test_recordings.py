@@ -1,16 +1,24 @@
 """Recordings over every backend and isolation: replays give what the ops give when they are called."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 import scipy.sparse
-from recordings_lab import DEVICES, dev, drawn, lose, opened, session
+from recordings_lab import DEVICES, drawn, lose, opened
 
 import callboard as cb
 
-__all__ = ["dev", "session"]
+
+@pytest.fixture(scope="module", params=DEVICES)
+def session(request: pytest.FixtureRequest) -> Iterator[cb.sync.Device]:
+    yield from opened(request.param)
+
+
+@pytest.fixture
+def dev(session: cb.sync.Device) -> cb.sync.Device:
+    return session
 
 
 def layers(dev: cb.sync.Device, x: Any, ws: list[Any]) -> Any:

@@ -71,8 +71,8 @@ class Conditionals:
         lacking = sorted(kind for kind in kinds if version.value < NEEDED[kind])
         if lacking:
             raise UnsupportedOp(
-                f"{lacking[0]} in a recording: this driver (CUDA {version.value // 1000}.{version.value % 1000 // 10}) has "
-                "no such node; if and while need R550, else and switch R570"
+                f"{lacking[0]} in a recording: this driver (CUDA {version.value // 1000}.{version.value % 1000 // 10}) "
+                "has no such node; if and while need R550, else and switch R570"
             )
         if not self._function:
             self._function = self._device.kernels.get("graph", "condition")

@@ -10,6 +10,7 @@ from ctypes import c_int, c_size_t, c_void_p
 from itertools import count
 from typing import Any
 
+from callboard.backends.cuda.conditional import Conditionals
 from callboard.backends.cuda.driver import (
     HOST_REGISTER_PORTABLE,
     IPC_LAZY_ENABLE_PEER_ACCESS,
@@ -19,7 +20,6 @@ from callboard.backends.cuda.driver import (
     load_driver,
 )
 from callboard.backends.cuda.errors import INVALID_CONTEXT
-from callboard.backends.cuda.conditional import Conditionals
 from callboard.backends.cuda.graph import GreenContext
 from callboard.backends.cuda.kernels import Kernels
 from callboard.backends.cuda.marks import CudaMark

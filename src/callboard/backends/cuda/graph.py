@@ -21,7 +21,13 @@ INVALIDATED = 901
 UPDATE_FAILURE = 910
 """``CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE``: the graphs differ in more than a graph can take over."""
 NODES = {
-    **{1: "memory copy", 2: "memory set", 3: "host function", 4: "graph", 5: "empty", 6: "event wait", 7: "event"},
+    1: "memory copy",
+    2: "memory set",
+    3: "host function",
+    4: "graph",
+    5: "empty",
+    6: "event wait",
+    7: "event",
     13: "conditional",
 }
 """``CUgraphNodeType``; 0 is a kernel."""

@@ -24,12 +24,14 @@ __all__ = ["Cases", "else_block", "if_block", "switch_block", "while_block"]
 
 @contextmanager
 def if_block(taken: OpRecorder, value: GpuRef[Any]) -> Iterator[None]:
+    """See :meth:`Recording.if_`."""
     with _body(taken, _begun(taken, "if", value)):
         yield
 
 
 @contextmanager
 def else_block(taken: OpRecorder) -> Iterator[None]:
+    """See :meth:`Recording.else_`."""
     block, *here = taken.ended or (None,)
     if block is None or here != [len(taken.ops), len(taken.open)] or block.kind != "if" or len(block.bodies) > 1:
         raise RuntimeError("else_: it follows the block of an if_, with no op in between")
@@ -39,6 +41,7 @@ def else_block(taken: OpRecorder) -> Iterator[None]:
 
 @contextmanager
 def while_block(taken: OpRecorder, port: "OpPort", value: GpuRef[Any], most: int | None) -> Iterator[GpuRef[Any]]:
+    """See :meth:`Recording.while_`."""
     if most is not None and (type(most) is not int or most < 1):
         raise ValueError(f"while_: most is {most!r}; use a positive int, or None for any number of turns")
     layout = layout_of(as_dtype("i64"), ())
@@ -78,6 +81,7 @@ class Cases:
 
 @contextmanager
 def switch_block(taken: OpRecorder, value: GpuRef[Any]) -> Iterator[Cases]:
+    """See :meth:`Recording.switch`."""
     block = _begun(taken, "switch", value)
     first = len(taken.ops)
     try:

@@ -11,10 +11,12 @@ from callboard.device.client.graphs.script import (
     Chosen,
     Place,
     RecordedOp,
+    Use,
     blocks_of,
     packed,
     script_operands,
     steps_of,
+    written_by,
 )
 from callboard.device.protocol.recording import Script, ScriptOperand, write_script
 from callboard.kernel.recording import Stream
@@ -104,8 +106,7 @@ class Built(NamedTuple):
     @property
     def written(self) -> set[int]:
         """Arrays that a replay writes."""
-        uses = [use for one in (*self.ops, *self.blocks) for use in one.uses]
-        return {use.buffer for use in uses if use.writes}
+        return written_by(self.ops, self.blocks)
 
 
 def built(port: "OpPort", taken: OpRecorder, inputs: Sequence[Input], returns: Sequence[GpuRef[Any]]) -> Built:
@@ -150,7 +151,7 @@ def _all_inputs(port: "OpPort", taken: OpRecorder, inputs: Sequence[Input]) -> l
         raise ShapeError("record: two inputs share memory; name the array that both are part of")
     taken_names = {one.name for one in inputs}
     free = (name for i in range(len(taken.given) + len(inputs)) if (name := f"in{i}") not in taken_names)
-    uses = [(use, op) for op in taken.ops for use in op.given]
+    uses: list[tuple[Use, RecordedOp | Chosen]] = [(use, op) for op in taken.ops for use in op.given]
     uses += [(block.value, block) for block in taken.blocks]
     for use, op in uses:
         if use.buffer not in taken.own:

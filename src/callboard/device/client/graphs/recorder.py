@@ -10,7 +10,7 @@ from callboard.core.layout import Layout
 from callboard.core.op import Op, info_of
 from callboard.core.operand import Operand, Role
 from callboard.core.ref import Allocation, GpuRef
-from callboard.device.client.graphs.script import Chosen, RecordedOp, Use
+from callboard.device.client.graphs.script import Chosen, RecordedOp, Use, written_by
 from callboard.device.client.line import refusals
 from callboard.device.client.line.entries import Origin
 from callboard.device.client.line.plans import ClientPlan, check_overlaps
@@ -174,8 +174,7 @@ class OpRecorder:
     @property
     def written(self) -> set[int]:
         """Arrays that a replay writes."""
-        uses = [use for one in (*self.ops, *self.blocks) for use in one.uses]
-        return {use.buffer for use in uses if use.writes}
+        return written_by(self.ops, self.blocks)
 
     def append(self, op: RecordedOp, uses: dict[int, Allocation], draw: tuple[Stream, tuple[int, int]] | None) -> None:
         """Add an op.
@@ -200,8 +199,8 @@ class OpRecorder:
         """Refuse an op whose random numbers go on with every replay, where it may not run or may run again."""
         if self.open:
             raise UnsupportedOp(
-                f"{tag} cannot be recorded in a block: its generator takes numbers for every replay, and cannot know how "
-                "often it runs; give the fill a position of its own"
+                f"{tag} cannot be recorded in a block: its generator takes numbers for every replay, and cannot know "
+                "how often it runs; give the fill a position of its own"
             )
 
     def _check(self, op: Op[Any, Any], plan: ClientPlan) -> None:

@@ -19,6 +19,7 @@ __all__ = [
     "packed",
     "script_operands",
     "steps_of",
+    "written_by",
 ]
 
 ALIGNMENT = 256
@@ -126,7 +127,7 @@ class Node(NamedTuple):
         reads, writes: Names of the fields and their layouts.
         after: Places of the ops that it has to come after, because of what it reads and writes.
         where: The line that made it.
-        within: The blocks that it is in, the innermost last: ``"while 0"``, ``"if 1, body 0"``, numbered by their order.
+        within: The blocks that it is in, the innermost last: ``"while 0"``, ``"if 1, body 0"``, numbered in order.
     """
 
     at: int
@@ -251,6 +252,12 @@ def steps_of(ops: Sequence[RecordedOp], places: Mapping[int, Place]) -> list[Ste
         Step(op.signature, bound(op.given), op.numbers, bound(op.made), op.drawn, sorted(before), op.where)
         for op, before in zip(ops, after, strict=True)
     ]
+
+
+def written_by(ops: Iterable[RecordedOp], blocks: Iterable[Chosen]) -> set[int]:
+    """The buffers that they write."""
+    uses = [*(use for op in ops for use in op.uses), *(use for block in blocks for use in block.uses)]
+    return {use.buffer for use in uses if use.writes}
 
 
 def blocks_of(blocks: Sequence[Chosen], places: Mapping[int, Place]) -> list[Block]:
