@@ -96,12 +96,14 @@ class Script(Plain):
         operands: In the order of a replay's bindings.
         steps: In program order.
         blocks: In the order in which they begin, those around others first.
+        makes: Bytes of the last operands: buffers that every replay makes, the outputs of its call.
     """
 
     id: int
     operands: list[ScriptOperand]
     steps: list[Step]
     blocks: list[Block]
+    makes: list[int]
 
 
 _decode = msgspec.msgpack.Decoder(Script).decode
@@ -128,6 +130,9 @@ def read_script(signature: bytes) -> Script:
         for operand in (*step.bindings[::2], *step.outputs[::2]):
             if not 0 <= operand < len(script.operands):
                 raise ProtocolError(f"recording {script.id}: operand {operand} of {len(script.operands)}")
+    made = script.operands[len(script.operands) - len(script.makes) :]
+    if len(made) < len(script.makes) or any(o.low < 0 or o.high > n for o, n in zip(made, script.makes, strict=True)):
+        raise ProtocolError(f"recording {script.id}: its ops do not fit the buffers that it makes, {script.makes}")
     around = [(0, len(script.steps))]
     for block in script.blocks:
         _check_block(script, block, around)

@@ -139,7 +139,7 @@ def built(port: "OpPort", taken: OpRecorder, inputs: Sequence[Input], returns: S
         names.append("the intermediate results of the recording")
     handle = Allocation(port.mint(), port.outbox.released)
     operands = script_operands(ops, places, names, own, blocks)
-    signature = write_script(Script(handle.id, operands, steps_of(ops, places), blocks_of(blocks, places)))
+    signature = write_script(Script(handle.id, operands, steps_of(ops, places), blocks_of(blocks, places), []))
     outputs = [Output((p := places[r.allocation.id]).operand, r.offset + p.shift, r.layout) for r in returns]
     return Built(handle, signature, operands, given, own, owners, outputs, _draws(taken), ops, blocks, places)
 

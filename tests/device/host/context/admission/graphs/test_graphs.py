@@ -87,13 +87,23 @@ BLOCKS: dict[str, list[Block]] = {
 
 def script_of(blocks: list[Block]) -> Script:
     steps = [Step(b"", [0, 0], [], [], [], [], "here:1") for _ in range(5)]
-    return Script(7, [ScriptOperand("x", True, True, -1, 0, 16)], steps, blocks)
+    return Script(7, [ScriptOperand("x", True, True, -1, 0, 16)], steps, blocks, [])
 
 
 @pytest.mark.parametrize("what", BLOCKS)
 def test_a_block_that_does_not_fit_is_refused(what: str) -> None:
     with pytest.raises(ProtocolError, match="recording 7: a block"):
         read_script(write_script(script_of(BLOCKS[what])))
+
+
+def test_what_a_replay_makes_is_large_enough() -> None:
+    for makes in ([8], [-1], [16, 16]):
+        script = script_of([])
+        script.makes = makes
+        with pytest.raises(ProtocolError, match="do not fit the buffers that it makes"):
+            read_script(write_script(script))
+    script.makes = [16]
+    assert read_script(write_script(script)) == script
 
 
 def test_blocks_lie_in_each_other_or_apart() -> None:
