@@ -42,6 +42,7 @@ async def test_a_chain_that_comes_again_is_one_call(isolation: Any) -> None:
             given = await dev.put(x)
             y = layers(dev, given, ws)
             assert np.array_equal(await y.get(), want)
+            await dev.drain()  # also what makes the chain ready
             stats = await dev.stats()
             assert stats.recorded == 5 * max(0, times + 1 - WORTH), "the six ops of each further chain are one call"
         assert stats.plans["graph"].entries == 1
@@ -137,6 +138,7 @@ async def test_a_chain_fails_as_one() -> None:
             refs = chain(x)
             if not bad:
                 assert (await refs[-1].get())[0] == LEAST + 2
+                await dev.drain()
                 continue
             for ref in refs:
                 with pytest.raises(cb.LibraryError, match="negative") as failed:
@@ -163,7 +165,7 @@ async def test_a_cancelled_op_is_in_no_chain() -> None:
         x = await dev.put(np.ones((2, 2)))
         for _ in range(WORTH + 2):
             refs = [dev.copy(x) for _ in range(LEAST)]
-            await refs[-1]
+            await dev.drain()
         before = (await dev.stats()).recorded
         assert before
         refs = [dev.copy(x) for _ in range(LEAST)]
@@ -180,6 +182,7 @@ async def test_chains_go_on_in_the_next_context() -> None:
             before = (await dev.stats()).recorded
             for _ in range(WORTH + 2):
                 await layers(dev, x, ws).get()
+                await dev.drain()
             assert (await dev.stats()).recorded - before == 5 * (WORTH + 2 if generation else 2)
             if not generation:
                 refs = [layers(dev, x, ws) for _ in range(2)]
@@ -191,6 +194,16 @@ async def test_chains_go_on_in_the_next_context() -> None:
                 for ref in refs:
                     with pytest.raises(cb.ContextLost):
                         await dev.copy(ref)
+
+
+async def test_what_a_chain_reads_may_be_dropped_while_it_is_recorded() -> None:
+    """It is made ready before the run that frees what it has read."""
+    async with cb.device("cpu", auto_record=True) as dev:
+        ws = [dev.put(drawn(4, 4, seed=1))] * 3
+        for _ in range(WORTH + 2):
+            await layers(dev, await dev.put(drawn(4, 4)), ws).get()
+            await dev.drain()
+        assert (await dev.stats()).recorded == 5 * 2
 
 
 async def test_it_is_off_unless_it_is_asked_for() -> None:

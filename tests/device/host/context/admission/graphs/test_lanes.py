@@ -6,10 +6,10 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callboard.core.backend import Conditional
 from callboard.device.host.context.admission.graphs.choices import arranged, inside, kinds
 from callboard.device.host.context.admission.graphs.lanes import Choice, Lanes, Task
 from callboard.device.protocol.recording import Block
+from callboard.kernel.conditional import Conditional
 
 
 class Stream:
@@ -94,7 +94,10 @@ def test_independent_libraries_are_concurrent() -> None:
 class Choosing(Device):
     """Runs every body once, as a capture does."""
 
-    def conditional(self, stream: Any, inner: Any, what: Any, bodies: Any) -> None:
+    def conditionals(self) -> "Choosing":
+        return self
+
+    def record(self, stream: Any, inner: Any, what: Any, bodies: Any) -> None:
         assert stream.captured
         assert not inner.captured, "one capture of a stream at a time"
         for body in bodies:

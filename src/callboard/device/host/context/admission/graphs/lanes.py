@@ -13,7 +13,8 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from callboard.core.backend import AccelDevice, AccelEvent, AccelGraph, AccelStream, Conditional
+from callboard.core.backend import AccelDevice, AccelEvent, AccelGraph, AccelStream
+from callboard.kernel.conditional import Conditional
 
 __all__ = ["Choice", "Lanes", "Task"]
 
@@ -93,7 +94,7 @@ class Lanes:
             assert made is not None
             self._inner.append(made)
         bodies = [functools.partial(self._body, items, depth) for items in choice.bodies]
-        self._device.conditional(stream, self._inner[depth], choice.what, bodies)
+        self._device.conditionals().record(stream, self._inner[depth], choice.what, bodies)
 
     def _body(self, items: Sequence[Task | Choice], depth: int, stream: AccelStream) -> None:
         for item in items:
