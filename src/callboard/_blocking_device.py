@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
 
@@ -273,6 +273,17 @@ class Device(DeviceApi[Blocking]):
         self._entered -= 1
         if not self._entered:
             self.close()
+
+    if not TYPE_CHECKING:  # checkers refuse it
+
+        async def __aenter__(self):
+            raise TypeError(
+                "a device of cb.sync is for programs without asyncio: use `with`, or in asyncio "
+                "`async with cb.device(...)`"
+            )
+
+        async def __aexit__(self, *_):
+            """So that ``async with`` calls ``__aenter__``."""
 
     def __repr__(self) -> str:
         return repr(self._device)

@@ -19,7 +19,7 @@ import contextlib
 import threading
 from collections.abc import Iterator
 from types import TracebackType
-from typing import Any, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from callboard._background import BackgroundLoop, interrupted, open_loop
 from callboard._blocking import PerGeneration, ResidentRef
@@ -123,6 +123,16 @@ class System:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    if not TYPE_CHECKING:  # checkers refuse it
+
+        async def __aenter__(self):
+            raise TypeError(
+                "cb.sync.System is for programs without asyncio: use `with`, or in asyncio `async with cb.System(...)`"
+            )
+
+        async def __aexit__(self, *_):
+            """So that ``async with`` calls ``__aenter__``."""
 
     def __repr__(self) -> str:
         return (

@@ -59,12 +59,12 @@ def reply(cpu: cb.sync.Device, ref: cb.GpuRef[Any]) -> cb.Reply[Any]:
 
 @pytest.mark.parametrize("use", OF_REPLIES.values(), ids=OF_REPLIES.keys())
 def test_a_reply_says_to_await_it_first(reply: cb.Reply[Any], use: Callable[[Any], Any]) -> None:
-    with pytest.raises(TypeError, match="of a reply, which is not its value: await it first"):
+    with pytest.raises(TypeError, match="of a Reply, which is not the result: await it first"):
         use(reply)
     np.testing.assert_array_equal(reply.result(), ONES)
 
 
-@pytest.mark.parametrize("name", ["shape", "dtype", "T", "max", "astype", "tolist"])
+@pytest.mark.parametrize("name", ["shape", "dtype", "T", "max", "astype", "tolist", "numpy", "cpu"])
 def test_an_attribute_of_the_value_says_to_await_it_first(reply: cb.Reply[Any], name: str) -> None:
     with pytest.raises(AttributeError, match=rf"await it first, `\(await reply\)\.{name}`"):
         getattr(reply, name)
@@ -89,9 +89,12 @@ def test_a_ref_beside_an_array_of_the_host_says_to_put_it(ref: cb.GpuRef[Any], u
         use(ref)
 
 
-def test_a_ref_holds_no_values_to_look_through(ref: cb.GpuRef[Any]) -> None:
-    with pytest.raises(TypeError, match=r"contains\(\) of a GpuRef .*`ref\.get\(\)`"):
-        1.0 in ref  # noqa: B015 -- what is tested
+async def test_in_waits_for_a_blocking_device_and_is_refused_by_an_async_one(ref: cb.GpuRef[Any]) -> None:
+    assert ONES[0] in ref
+    async with cb.device("cpu", isolation="thread", standby=None) as cpu:
+        other = cpu.put(ONES)
+        with pytest.raises(TypeError, match=r"contains\(\) of a GpuRef .*`await ref\.get\(\)`"):
+            1.0 in other  # noqa: B015 -- what is tested
 
 
 def test_containers_find_a_ref_by_its_identity(cpu: cb.sync.Device, ref: cb.GpuRef[Any]) -> None:

@@ -5,7 +5,7 @@ import itertools
 import logging
 from collections.abc import Callable, Collection
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from callboard.actors._runtime.cell import Cell
 from callboard.actors._runtime.recording import Recorder
@@ -212,6 +212,15 @@ class ActorSystem:
             if isinstance(exc, asyncio.CancelledError) and body is not None:
                 body.uncancel()
             raise self.failure
+
+    if not TYPE_CHECKING:  # checkers refuse it
+
+        def __enter__(self):
+            name = type(self).__name__
+            raise TypeError(f"{name} is for asyncio: use `async with {name}(...) as system`")
+
+        def __exit__(self, *_):
+            """So that ``with`` calls ``__enter__``."""
 
     # -- actors --------------------------------------------------------------------------------------------------------
 

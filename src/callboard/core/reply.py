@@ -101,7 +101,7 @@ _OPERATORS = (
 
 
 class _NotItsValue:
-    """Raises for what an array can do, and says what to do instead: a reply is not its value, nor a handle its array.
+    """Raises for what an array can do and says what to do instead: a reply is not the result, a handle not the array.
 
     Operators raise ``TypeError``; attributes of an array raise ``AttributeError``, so that ``hasattr`` is False.
     An object equals itself, which containers need; comparing it with anything else raises.
@@ -152,7 +152,7 @@ def _refusing(what: str) -> Any:
 
 for _name in _OPERATORS:
     setattr(_NotItsValue, f"__{_name}__", _refusing(f"{_name}()"))
-for _name in dir(np.ndarray):
+for _name in (*dir(np.ndarray), "cpu", "numpy"):  # the last two are those of a torch tensor
     if not _name.startswith("_"):
         setattr(_NotItsValue, _name, _Missing(_name))
 
@@ -161,7 +161,7 @@ class Reply(_NotItsValue, Generic[T_co]):
     """A value that a device owes: awaitable on any loop, any number of times; ``result`` for threads.
 
     A cancelled or timed-out waiter detaches itself only; :meth:`cancel` withdraws the op if it has not been sent. A
-    reply is not its value: operators and the attributes of an array raise and say to await it first.
+    reply is not the result: operators and the attributes of an array raise and say to await it first.
     """
 
     __slots__ = ("__weakref__", "_op", "_outcome", "_port", "_state", "_waiters")
@@ -252,7 +252,7 @@ class Reply(_NotItsValue, Generic[T_co]):
 
     def _misuse(self, what: str) -> str:
         value = f"(await reply){what}" if what.startswith(".") else "await reply"
-        return f"{what} of a reply, which is not its value: await it first, `{value}`; on a thread, `reply.result()`"
+        return f"{what} of a Reply, which is not the result: await it first, `{value}`; from a thread, `reply.result()`"
 
     if not TYPE_CHECKING:  # a checker refuses a reply where it expects an array
 

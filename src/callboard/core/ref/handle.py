@@ -354,8 +354,8 @@ class GpuRef(Operand, ArrayOperators, Reply["GpuRef[Mode]"], Generic[Mode]):  # 
 
     def _misuse(self, what: str) -> str:
         return (
-            f"{what} of a GpuRef ({self.layout!r} on {self.device}): take its values: `await ref.get()`, of a cb.sync "
-            "device `ref.get()`"
+            f"{what} of a GpuRef ({self.layout!r} on {self.device}), whose values are on the device: copy them to the "
+            "host, `await ref.get()`; with cb.sync, `ref.get()`"
         )
 
     def __dlpack__(self, **options: Any) -> Any:
