@@ -134,7 +134,7 @@ class _Turn(Generic[T, R]):
             value = call(self.target)
         except Exception as e:  # of the caller's: the quarantine decides what follows
             self.end.set_exception(e)
-        except BaseException:  # Ctrl-C: the caller is told by it
+        except BaseException:  # Ctrl-C: it passes on to the caller
             self.end.set_exception(concurrent.futures.CancelledError())
             raise
         else:

@@ -19,7 +19,7 @@ PENDING, DONE, FAILED = 0, 1, 2
 
 
 class ReplyPort(Protocol):
-    """What a reply needs of the device that owes it."""
+    """The part of a device that a reply uses."""
 
     def flush(self) -> None:
         """Send what is queued, from the loop's thread; from another thread, ask the loop to."""
@@ -158,7 +158,7 @@ for _name in (*dir(np.ndarray), "cpu", "numpy"):  # the last two are those of a 
 
 
 class Reply(_NotItsValue, Generic[T_co]):
-    """A value that a device owes: awaitable on any loop, any number of times; ``result`` for threads.
+    """The pending result of an op: awaitable on any loop, any number of times; ``result`` for threads.
 
     A cancelled or timed-out waiter detaches itself only; :meth:`cancel` withdraws the op if it has not been sent. A
     reply is not the result: operators and the attributes of an array raise and say to await it first.
@@ -168,7 +168,7 @@ class Reply(_NotItsValue, Generic[T_co]):
 
     def __init__(self, port: ReplyPort, op: int = 0) -> None:
         self._port = port
-        self._op = op  # id of the op that owes it
+        self._op = op  # id of the op whose result it is
         self._state = PENDING
         self._outcome: Any = None  # the value, or a Failure
         self._waiters: list[concurrent.futures.Future[None] | asyncio.Future[None]] | None = None
@@ -304,7 +304,7 @@ class Reply(_NotItsValue, Generic[T_co]):
 
 
 class _Call:
-    """Waits as a future does, and is told once."""
+    """A waiter with the interface of a future, called once."""
 
     __slots__ = ("_call",)
 

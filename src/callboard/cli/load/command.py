@@ -111,7 +111,7 @@ async def _shown(work: "asyncio.Future[None]", samples: Samples) -> None:
             while not work.done():
                 await asyncio.wait({work}, timeout=SHOWN_EVERY)
                 progress.show(len(samples.kept) + samples.warm)
-        except asyncio.CancelledError:  # Ctrl-C: what has ended is told
+        except asyncio.CancelledError:  # Ctrl-C: report the requests that have ended
             work.cancel()
             await asyncio.wait({work})
             return

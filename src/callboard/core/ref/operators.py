@@ -35,7 +35,7 @@ class ArrayOperators:
     """Operators as the array API standard 2024.12 has them, and the methods that NumPy's arrays have beside.
 
     An operand is an array of the same device or a number. Results are refs, pending like all others. In-place
-    operators write into the memory, which views see, and give the ref that is owed by the write. What must know a value
+    operators write into the memory, which views see, and return the ref, pending on the write. What must know a value
     (``float(x)``, ``bool(x)``, ``x.item()``) waits on a ``cb.sync`` device and raises ``TypeError`` on others.
     """
 

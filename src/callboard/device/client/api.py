@@ -194,7 +194,7 @@ class DeviceApi(Generic[Mode]):
     # -- recordings ----------------------------------------------------------------------------------------------------
 
     def record(self, *ops: Op[Any, Any], **inputs: GpuRef[Mode]) -> Recording[Mode]:
-        """A recording of ops, to be replayed as one (the seeds' ``GraphActor``; :class:`callboard.Recording`).
+        """A recording of ops, to be replayed as one (:class:`callboard.Recording`).
 
         Args:
             ops: Messages to record, in order; a replay gives what the last one is answered with. Without any, the
@@ -301,7 +301,7 @@ class DeviceApi(Generic[Mode]):
         return self._submit(Fill(out=out, fill_value=0.0))  # type: ignore[no-any-return]
 
     def fill(self, out: GpuRef[Mode], value: complex) -> GpuRef[Mode]:
-        """Set every element of ``out``; gives ``out``, owed by this op."""
+        """Set every element of ``out``; returns ``out``, pending on this op."""
         return self._submit(Fill(out=out, fill_value=value))  # type: ignore[no-any-return]
 
     def copy(self, src: GpuRef[Mode], out: GpuRef[Mode] | None = None) -> GpuRef[Mode]:
@@ -315,7 +315,7 @@ class DeviceApi(Generic[Mode]):
     @overload
     def memcpy(self, dst: Array, src: GpuRef[Mode]) -> Any: ...
     def memcpy(self, dst: Any, src: Any) -> Any:
-        """Copy between arrays, whichever side each is on, in program order; gives ``dst``, owed by this op.
+        """Copy between arrays, each on the host or the device, in program order; returns ``dst``, pending on this op.
 
         One name for :meth:`copy`, ``put(src, out=dst)`` and ``src.get(out=dst)``. Views make it two- and
         three-dimensional: ``dev.memcpy(image[10:20, 30:50], tile)`` copies rows at a pitch. Nothing is copied on the
@@ -336,7 +336,7 @@ class DeviceApi(Generic[Mode]):
         raise TypeError(f"memcpy: dst is {type(dst).__name__} and src {type(src).__name__}; one of them is a GpuRef")
 
     def memset(self, out: GpuRef[Mode], byte: int) -> GpuRef[Mode]:
-        """Set every byte of ``out`` to ``byte``; gives ``out``, owed by this op. :meth:`fill` sets elements.
+        """Set every byte of ``out`` to ``byte``; returns ``out``, pending on this op. :meth:`fill` sets elements.
 
         Args:
             out: Any dtype; a view of any strides whose last axis is adjacent (rows at a pitch, in slices …).
@@ -368,7 +368,7 @@ class DeviceApi(Generic[Mode]):
 
         Raises:
             BufferError: Process isolation, where the memory is in another process; other memory of a GPU.
-            AccelError: What the array is owed has failed.
+            AccelError: The op that writes the array has failed.
         """
         return self._interop.host_view(ref)
 

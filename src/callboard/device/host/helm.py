@@ -131,7 +131,7 @@ class Helm:
         return True
 
     def close(self) -> None:
-        """Nobody waits any more."""
+        """Note that no thread waits any more."""
         self._timer.close()
         os.close(self._bell)
 

@@ -1,4 +1,4 @@
-"""How bad weights of a choice are told: the same words from every backend, since only the device sees them."""
+"""Error texts for invalid weights of a choice, the same for every backend: only the device sees the weights."""
 
 import math
 

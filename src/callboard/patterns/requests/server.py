@@ -292,7 +292,7 @@ class RequestServer(Callers[T, R]):
 
     @abstractmethod
     def _no_room(self, entry: Entry) -> Exception:
-        """The error of an entry that has waited for room in vain."""
+        """The error of an entry for which no room became free in time."""
 
     # -- a quarantine in front ---------------------------------------------------------------------------------------
 

@@ -35,7 +35,7 @@ class SobolTables:
     def words(self, plan: Plan, kind: str, layout: Layout) -> Words:
         """``words(stream, out, seed, position)``: coordinates as integers, of 32 or 64 bits as the dtype takes.
 
-        A scrambled sequence has its table made anew in every fill, since the seed comes with it.
+        The table of a scrambled sequence is made again in every fill, since the seed is part of the fill.
         """
         bits, dimensions = KINDS[kind].bits, points_of(layout)[1]
         itemsize = 4 * words_per_element(layout.dtype)

@@ -79,7 +79,7 @@ class Interop:
 
         Raises:
             BufferError: Process isolation; another device or a copy is asked for; no such dtype in DLPack.
-            AccelError: What it is owed has failed: the root cause.
+            AccelError: The op that writes it has failed: the root cause.
         """
         if self._actor.isolated:
             refuse(ref, "DLPack", BufferError)
@@ -199,7 +199,7 @@ class Interop:
         ref._resolve()
         return ref
 
-    # -- visits --------------------------------------------------------------------------------------------------------
+    # -- inline launches -----------------------------------------------------------------------------------------------
 
     def returned(self, lent: Lent, consumer: int) -> None:
         """A borrower is done. Any thread, also inside a garbage collection: so not in the middle of the host's work."""
@@ -220,7 +220,7 @@ class Interop:
             raise GpuRefStale(f"{ref.layout!r} on {ref.device}: {e}", e.reason) from None
 
     def _request(self, make: Callable[[Callable[[Lent | None, BaseException | None], None]], LendingRequest]) -> Lent:
-        """Send what is queued, then the visit; wait for its answer."""
+        """Send what is queued, then the inline launch, and wait for its answer."""
         answer: concurrent.futures.Future[Lent] = concurrent.futures.Future()
         hosts: list[Any] = []
 

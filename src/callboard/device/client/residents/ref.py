@@ -162,7 +162,7 @@ class ResidentRef(Generic[A_co]):
         """Why it has stopped, or is being restarted.
 
         The exception that it failed with, or a ``DeviceStopped``; None where there is none: it is starting or ready, it
-        was told to stop, or it is being restarted because the context was lost.
+        was asked to stop, or it is being restarted because the context was lost.
         """
         return self._actor.cause
 

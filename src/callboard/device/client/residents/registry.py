@@ -176,7 +176,7 @@ class Residents:
             self._forget(actor)
 
     def starts(self) -> list[StartActor]:
-        """What a new host is told."""
+        """The messages that a new host gets first."""
         with self._lock:
             actors = [actor.message for actor in self._actors.values() if actor.stopped is None]
             return actors + list(self._held_for.values())
