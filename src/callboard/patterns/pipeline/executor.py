@@ -6,7 +6,7 @@ import contextlib
 import logging
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from callboard.actors.errors import HandlerCancelled
 from callboard.core.errors import ContextLost
@@ -104,7 +104,7 @@ class PipelineExecutor(Generic[R]):
         self._counts = dict.fromkeys(("taken", "completed", "failed", "skipped", "retried"), 0)
 
     @classmethod
-    def on(cls, device: "Device", compute: Callable[[GpuRef], Any], **options: Any) -> Self:
+    def on(cls, device: "Device", compute: Callable[[GpuRef], Any], **options: Any) -> "PipelineExecutor[Any]":
         """Three stages: host array to the device, ``compute`` of the ref, its result (a ref) to the host.
 
         Copies to the device, computing and copies to the host of different items overlap. Arrays of
