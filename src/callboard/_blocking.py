@@ -148,7 +148,7 @@ class ResidentRef(Generic[A_co]):
         self._device._patiently(lambda: self._ref.tell(message))
 
     def with_timeout(self, seconds: float | None) -> Self:
-        """The same actor, with a limit for each call: ``emb.with_timeout(5.0).call(...)``; None is no limit.
+        """The same actor, with a limit for each call: ``emb.with_timeout(5.0).call(...)``; None means no limit.
 
         A call without an answer after so many seconds fails with ``AskTimeout``; the actor goes on with it.
 

@@ -81,7 +81,7 @@ class WorldLost(ContextLost):
     The world forms again by itself: ``await world.ready()``, then call again with fresh refs for the rank that is lost.
 
     Attributes:
-        rank: The rank whose device was lost, or whose part failed; -1 where it is no single one (nothing ended in
+        rank: The rank whose device was lost, or whose part failed; -1 where it is not a single one (nothing ended in
             time).
         formation: Which one ended: 1 for the first.
     """

@@ -37,7 +37,7 @@ def converted(name: str, value: Any, hint: Any) -> Any:
     NumPy's numbers and lists of them are taken, too, and for a word that names a dtype whatever else names it.
 
     Raises:
-        TypeError: It is no such thing; names the words that it may be, or the type.
+        TypeError: The value does not fit; names the words that fit, or the type.
     """
     try:
         return msgspec.convert(plain(value), hint)

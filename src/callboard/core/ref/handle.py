@@ -291,7 +291,7 @@ class GpuRef(Operand, ArrayOperators, Reply["GpuRef[Mode]"], Generic[Mode]):  # 
             GpuRefStale, MailboxFull, DeviceStopped: At the call, of either device.
             ShapeError: Its extents are not known yet: await it first.
             UnsupportedOp: One of the devices is recording.
-            TypeError: ``device`` is no device.
+            TypeError: ``device`` is not a device.
         """
         if getattr(device, "_port", None) is self._port:
             return self.access()
@@ -411,7 +411,7 @@ class GpuRef(Operand, ArrayOperators, Reply["GpuRef[Mode]"], Generic[Mode]):  # 
 
         Raises:
             ShapeError: 0-d or with gaps in the last axis where the element size changes; or the last axis, or the
-                place of element 0, is no multiple of the new size.
+                place of element 0, is not a multiple of the new size.
         """
         return self._view(reinterpreted(self.layout, as_dtype(dtype), self.offset), self.offset)
 

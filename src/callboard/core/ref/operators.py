@@ -270,7 +270,7 @@ class ArrayOperators:
     def __index__(self) -> int:
         number = self._single("index()")
         if isinstance(number, bool) or not isinstance(number, int):
-            raise TypeError(f"index() of {self!r}: its dtype is no integer")
+            raise TypeError(f"index() of {self!r}: its dtype is not an integer")
         return number
 
     def _repr_html_(self) -> str:

@@ -83,7 +83,7 @@ class RngGenerator(Generic[Mode]):
         ordering: RngOrdering = "default",
     ) -> None:
         if not is_kind(kind):
-            raise ShapeError(f"kind {kind!r} is no generator; use one of {', '.join(KINDS)}")
+            raise ShapeError(f"kind {kind!r} is not a generator; use one of {', '.join(KINDS)}")
         if not 1 <= (dimensions := _whole("dimensions", dimensions)) <= max_dimensions(kind):
             raise ShapeError(f"dimensions is {dimensions}; {kind} has 1 to {max_dimensions(kind)}")
         self.kind = kind

@@ -140,7 +140,7 @@ class Interop:
         if self._actor.isolated:
             refuse(ref, "__cuda_array_interface__", AttributeError)
         if self._on_host:
-            raise AttributeError(f"{ref.device} is no CUDA device; use np.from_dlpack(ref)")
+            raise AttributeError(f"{ref.device} is not a CUDA device; use np.from_dlpack(ref)")
         dtype = ref.dtype
         if dtype.np.kind == "V":
             raise AttributeError(f"__cuda_array_interface__ has no word for {dtype}; use DLPack")
@@ -294,7 +294,7 @@ class _Interface:
 def _host_array(array: Any) -> tuple[int, Layout]:
     if not isinstance(array, np.ndarray):
         if not hasattr(array, "__dlpack__"):
-            raise TypeError(f"adopt: {type(array).__qualname__} is no array; pass a NumPy array or a CPU tensor")
+            raise TypeError(f"adopt: {type(array).__qualname__} is not an array; pass a NumPy array or a CPU tensor")
         array = np.from_dlpack(array)
     dtype = as_dtype(array.dtype)
     if not array.flags.writeable or not array.dtype.isnative or any(s % dtype.itemsize for s in array.strides):
@@ -314,7 +314,7 @@ def _device_array(array: Any, ordinal: int, stream: AccelStream) -> tuple[int, L
         return said.address, layout_of(said.dtype, said.shape, said.strides if said.address else None)
     interface = getattr(array, "__cuda_array_interface__", None)
     if interface is None:
-        raise TypeError(f"adopt: {type(array).__qualname__} is no device array; pass one of torch, CuPy, Numba …")
+        raise TypeError(f"adopt: {type(array).__qualname__} is not a device array; pass one of torch, CuPy, Numba …")
     return _interface_array(interface, stream)
 
 

@@ -117,7 +117,7 @@ class ResidentRef(Generic[A_co]):
         self._send(message)
 
     def with_timeout(self, seconds: float | None) -> Self:
-        """The same actor, with a limit for each call: ``await emb.with_timeout(5.0).call(...)``; None is no limit.
+        """The same actor, with a limit for each call: ``await emb.with_timeout(5.0).call(...)``; None means no limit.
 
         A call without an answer after so many seconds fails with ``AskTimeout`` and is cancelled: it is not begun any
         more, or, if it runs, finds ``ctx.cancelled()`` true.

@@ -29,7 +29,7 @@ class StepSettings:
 
     Attributes:
         max_batch: Sequences that run at once.
-        max_batch_cost: Their summed cost at most; None is no bound.
+        max_batch_cost: Their summed cost at most; None means no bound.
         part_cost: By how much each part makes a sequence more expensive, such as a token in a cache.
         max_admitted_cost: Summed cost of the sequences that join between two steps, if there is more than one; None is
             no bound. It keeps the first step of new sequences, which reads their prompts, short for the others.
