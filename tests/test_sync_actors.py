@@ -81,7 +81,7 @@ def test_an_actor_that_failed_or_stopped_says_so(isolation: str) -> None:
             probe.with_timeout(0.0)
         with pytest.raises(TypeError, match=r"Probe is not a Props; pass actor_of\(Props\(Probe, "):
             cpu.actor_of(Probe)  # type: ignore[arg-type]
-        with pytest.raises(TypeError, match="is no ResidentActor"):
+        with pytest.raises(TypeError, match="is not a ResidentActor"):
             cpu.actor_of(cb.Props(dict))  # type: ignore[type-var]
         probe.stop()
         probe.stop()

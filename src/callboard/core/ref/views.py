@@ -135,13 +135,13 @@ def reinterpreted(layout: Layout, dtype: DType, offset: int = 0) -> Layout:
         raise ShapeError(f"{layout!r} cannot be viewed as {dtype}: its last axis has gaps; copy it first (dev.copy)")
     if extent * old % new:
         raise ShapeError(
-            f"{layout!r} cannot be viewed as {dtype}: {extent * old} bytes of the last axis are not multiple of {new}"
+            f"{layout!r} cannot be viewed as {dtype}: {extent * old} bytes of the last axis are not a multiple of {new}"
         )
     steps = [s * old for s in layout.strides[:-1]]
     for axis, step in enumerate(steps):
         if step % new and layout.size and layout.shape[axis] > 1:
             raise ShapeError(
-                f"{layout!r} cannot be viewed as {dtype}: axis {axis} has steps of {step} bytes, not a multiple of {new}"
+                f"{layout!r} cannot be viewed as {dtype}: axis {axis} has a step of {step} bytes, not a multiple of {new}"
             )
     shape = (*layout.shape[:-1], extent * old // new)
     if layout.contiguous:

@@ -145,7 +145,7 @@ class DeviceApi(Generic[Mode]):
     @overload
     def ask(self, op: Op[Any, GpuRef]) -> GpuRef[Mode]: ...
     @overload
-    def ask(  # type: ignore[overload-overlap]  # several refs are not reply themselves; the first that fits counts
+    def ask(  # type: ignore[overload-overlap]  # several refs are not a reply themselves; the first that fits counts
         self: "DeviceApi[Asynchronous]", op: Op[Any, Refs]
     ) -> Refs: ...
     @overload

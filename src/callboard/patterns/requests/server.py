@@ -162,7 +162,7 @@ class RequestServer(Callers[T, R]):
                 continue
             if name in AskOptions.__annotations__:
                 raise TypeError(f"{self.name} is a {type(self).__name__}, which takes no option {name!r}")
-            raise TypeError(f"{name!r} is not an option of a request; use one of {', '.join(sorted(COMMON | self._takes))}")
+            raise TypeError(f"{name!r} is not a request option; use one of {', '.join(sorted(COMMON | self._takes))}")
 
     def _refusal(self) -> ServerStopped:
         how = "was not started" if self._loop is None else "is draining" if self._stopping is None else "has stopped"

@@ -108,8 +108,7 @@ class Streams:
                 "declare it `async def`, and yield the items"
             )
         raise TypeError(
-            f"{self._actor}.{name} returned {type(made).__qualname__}, not an iterator; use `call`, or yield the "
-            "items"
+            f"{self._actor}.{name} returned {type(made).__qualname__}, not an iterator; use `call`, or yield the items"
         )
 
     def _step(self, stream: int) -> Any:
