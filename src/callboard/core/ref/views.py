@@ -141,7 +141,8 @@ def reinterpreted(layout: Layout, dtype: DType, offset: int = 0) -> Layout:
     for axis, step in enumerate(steps):
         if step % new and layout.size and layout.shape[axis] > 1:
             raise ShapeError(
-                f"{layout!r} cannot be viewed as {dtype}: axis {axis} has a step of {step} bytes, not a multiple of {new}"
+                f"{layout!r} cannot be viewed as {dtype}: axis {axis} has a step of {step} bytes, not a "
+                f"multiple of {new}"
             )
     shape = (*layout.shape[:-1], extent * old // new)
     if layout.contiguous:
