@@ -127,7 +127,7 @@ class _Losses:
 
 @contextmanager
 def request_key(key: str) -> Iterator[None]:
-    """Ops called inside carry this key: it stands in their errors and in ``ContextPoisoned.suspects``."""
+    """Attach a key to the ops called inside; it appears in their errors and in ``ContextPoisoned.suspects``."""
     token = _key.set(key)
     try:
         yield

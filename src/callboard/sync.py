@@ -8,7 +8,7 @@
         a = gpu.put(np.random.rand(512, 512).astype("f4"))
         print(gpu.blas.gemm(a, a).get())
 
-Ops are still accepted at once and give refs of values to come; what has to wait (``ref.get()``, ``ref.result()``,
+Ops still return at once, with refs of pending values; what has to wait (``ref.get()``, ``ref.result()``,
 ``ref.shape`` where it depends on data, ``gpu.stats()``, calls of resident actors) waits on the calling thread, which
 may be any. Ctrl-C ends a wait at once; the op goes on. Where the async API raises ``MailboxFull``, a call here waits
 for room. Devices that are still open when the interpreter exits are closed then. The event loop behind it runs on one
@@ -93,7 +93,7 @@ class System:
             self._close_if_unused()
 
     def close(self) -> None:
-        """Close all devices; nothing of them is left when this returns. Closing twice is harmless."""
+        """Close all devices; their processes and memory are gone when this returns. Closing twice is harmless."""
         with self._lock:
             background, system = self._background, self._system
             self._background = self._system = None

@@ -57,7 +57,7 @@ class ActorSystem:
     Attributes:
         dead_letters: what could not be delivered.
         shutdown: the phases of leaving; tasks can be added.
-        failure: what ended the system, if it did not end by itself.
+        failure: the error that ended the system; None if there was none.
     """
 
     def __init__(
@@ -178,7 +178,7 @@ class ActorSystem:
 
     @property
     def loop_lag(self) -> LoopLag | None:
-        """How long iterations of the system's loop take; looked at from the first pinned thread on, None before.
+        """How long iterations of the system's loop take; measured once the first pinned thread exists, None before.
 
         An iteration of more than a millisecond is logged as a warning, once a minute at most.
         """

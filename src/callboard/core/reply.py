@@ -1,4 +1,4 @@
-"""``Reply``: a value that is still to come from a device."""
+"""``Reply``: the pending result of an op."""
 
 import asyncio
 import concurrent.futures
@@ -25,14 +25,14 @@ class ReplyPort(Protocol):
         """Send what is queued, from the loop's thread; from another thread, ask the loop to."""
 
     def awaited(self, reply: "Reply[Any]") -> None:
-        """This reply is about to be waited for: :meth:`flush`, and whatever makes it come sooner."""
+        """Prepare for a wait for this reply: :meth:`flush`, and anything that speeds up its completion."""
 
     def withdraw(self, reply: "Reply[Any]") -> bool:
         """Take the reply's op back if it has not been sent."""
         ...
 
     def unretrieved(self, cause: "Cause") -> None:
-        """Report a cause of which no failure has been seen. Any thread, also inside a garbage collection."""
+        """Report a cause whose failures were never awaited. Called on any thread, also inside a garbage collection."""
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop: ...
@@ -42,9 +42,9 @@ class Cause:
     """Why one or more ops failed: one record, shared by all of them. Dropped unseen, it is reported once.
 
     Args:
-        port: Told when it is dropped unseen.
-        make: Makes a new error, given what the failure says of its op (None: the op that failed first) and how many
-            ops have failed.
+        port: Reports the cause when it is dropped unseen.
+        make: Makes a new error from the description of an op (None: the op that failed first) and the number of ops
+            that have failed.
 
     Attributes:
         seen: Whether the error of one of the ops has been raised or looked at.
@@ -77,7 +77,7 @@ class Failure:
 
     Args:
         cause: Shared with other ops.
-        op: What the cause is to know of this op to make its error.
+        op: Description of the op, which the cause needs to make its error.
     """
 
     __slots__ = ("cause", "op")
@@ -217,7 +217,7 @@ class Reply(_NotItsValue, Generic[T_co]):
         return self._take()
 
     def exception(self) -> BaseException | None:
-        """The error of a failed reply, another one at each call; None if it succeeded.
+        """The error of a failed reply, a new exception at each call; None if it succeeded.
 
         Raises:
             RuntimeError: The completion is not known yet.
@@ -232,7 +232,7 @@ class Reply(_NotItsValue, Generic[T_co]):
     def cancel(self) -> bool:
         """Withdraw the op if it has not been sent; says whether it was.
 
-        What it would have written fails for its readers.
+        Ops that read its outputs fail with it.
         """
         return self._state == PENDING and self._port.withdraw(self)
 
@@ -241,7 +241,7 @@ class Reply(_NotItsValue, Generic[T_co]):
         self._attach(_Call(call))
 
     def _value(self) -> T_co:
-        """What a successful reply gives."""
+        """The result of a successful reply."""
         value: T_co = self._outcome
         return value
 

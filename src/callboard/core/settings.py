@@ -1,4 +1,4 @@
-"""What callers may pass for a setting: ``converted`` gives it the type that was declared, or says what is wrong."""
+"""Values of settings: ``converted`` returns a value of the declared type, or raises a ``TypeError``."""
 
 import functools
 import operator
