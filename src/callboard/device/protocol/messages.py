@@ -343,7 +343,7 @@ class Answer(Plain, tag=4):
     error: Failure | None = None
 
 
-class Lost(Plain, tag=5):
+class ContextDied(Plain, tag=5):
     """The context is dead; the host leaves. Sent before its process exits, so that the takeover does not wait for that.
 
     Attributes:
@@ -427,7 +427,7 @@ FromHost = (
     | Ready
     | Completions
     | Answer
-    | Lost
+    | ContextDied
     | Flush
     | RoomWanted
     | DeviceRoomWanted
