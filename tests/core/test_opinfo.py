@@ -341,19 +341,19 @@ SKELETON = read_signature(info_of(Everything).split(make()).signature)[2]
 @pytest.mark.parametrize(
     "at, mark, says",
     [
-        (0, None, "a: None is no operand"),
-        (0, 0, "a: 0 is no operand"),
+        (0, None, "a: None is not an operand"),
+        (0, 0, "a: 0 is not an operand"),
         (0, [99, [1], []], "unknown dtype code 99"),
-        (0, [[2, [1], []]], "a: [[2, [1], []]] is no operand"),
+        (0, [[2, [1], []]], "a: [[2, [1], []]] is not an operand"),
         (0, [2, [-1], []], "shape [-1], strides []: not those of an array"),
         (0, [2, ["x"], []], "not those of an array"),
         (0, [2, [3, 4], [1]], "shape [3, 4] has 2 axes, strides [1]"),
-        (1, [2, [1], []], "many: 2 is no operand"),
-        (1, [[2, [1]]], "many: [2, [1]] is no operand"),
-        (1, [2, 3], "many: 2 is no operand"),
-        (7, 2, "alpha: 2 is no operand"),
-        (7, None, "alpha: None is no operand"),
-        (7, "x", "alpha: 'x' is no operand"),
+        (1, [2, [1], []], "many: 2 is not an operand"),
+        (1, [[2, [1]]], "many: [2, [1]] is not an operand"),
+        (1, [2, 3], "many: 2 is not an operand"),
+        (7, 2, "alpha: 2 is not an operand"),
+        (7, None, "alpha: None is not an operand"),
+        (7, "x", "alpha: 'x' is not an operand"),
     ],
 )
 def test_a_wrong_skeleton_is_refused(at: int, mark: Any, says: str) -> None:

@@ -59,12 +59,12 @@ def reply(cpu: cb.sync.Device, ref: cb.GpuRef[Any]) -> cb.Reply[Any]:
 
 @pytest.mark.parametrize("use", OF_REPLIES.values(), ids=OF_REPLIES.keys())
 def test_a_reply_says_to_await_it_first(reply: cb.Reply[Any], use: Callable[[Any], Any]) -> None:
-    with pytest.raises(TypeError, match="of a reply, which is not its value: await it first"):
+    with pytest.raises(TypeError, match="of a Reply, which is not the result: await it first"):
         use(reply)
     np.testing.assert_array_equal(reply.result(), ONES)
 
 
-@pytest.mark.parametrize("name", ["shape", "dtype", "T", "max", "astype", "tolist"])
+@pytest.mark.parametrize("name", ["shape", "dtype", "T", "max", "astype", "tolist", "numpy", "cpu"])
 def test_an_attribute_of_the_value_says_to_await_it_first(reply: cb.Reply[Any], name: str) -> None:
     with pytest.raises(AttributeError, match=rf"await it first, `\(await reply\)\.{name}`"):
         getattr(reply, name)

@@ -45,7 +45,7 @@ class FairShareStats(ServerStats):
         repeated: Requests that were put back into the queue after a lost context.
         served: Summed cost of all requests that were started.
         jain: Jain's index of ``served / weight`` over the tenants that are remembered: 1 where all had the same,
-            1/n where one of n had everything. Tenants that ask for little lower it, which is no unfairness.
+            1/n where one of n had everything. Tenants that ask for little lower it, which is not unfair.
         tenants: Those that are remembered, by name.
     """
 

@@ -22,8 +22,8 @@ from callboard.device.protocol.messages import (
     CancelCall,
     Close,
     Closed,
+    ContextDied,
     DeviceRoom,
-    Lost,
     MapArena,
     Open,
     Plain,
@@ -248,7 +248,7 @@ class ContextHost:
             lost = ContextPoisoned(f"the context host failed: {type(error).__name__}: {error}")
             lost.__cause__ = error
             error = lost if self._context is not None or not isinstance(error, AccelError) else error
-        self._channel.send(Lost(self._generation, as_failure(0, error)))
+        self._channel.send(ContextDied(self._generation, as_failure(0, error)))
 
     def admit(self, call: Call) -> None:
         """Admit a call; the context must be open."""

@@ -182,7 +182,7 @@ class ActorThread:
             self._host.post_gone(self, cause)
 
     def _live(self) -> Failure | None:
-        """Prepare, wait for a context, set up, serve; returns why it gave up, None when it was told to stop."""
+        """Prepare, wait for a context, set up, serve; returns why it gave up, None when it was asked to stop."""
         try:
             self._make()
         except BaseException as e:  # from a user's prepare, before the first call; sys.exit() as well
