@@ -53,6 +53,7 @@ from callboard.core.reply import Reply as Reply
 from callboard.device.client.graphs import Recording as Recording
 from callboard.device.client.graphs import RecordingStats as RecordingStats
 from callboard.device.client.handle import Device as Device
+from callboard.device.client.line.status import MemoryFigures as MemoryFigures
 from callboard.device.client.line.status import MemoryPoolStats as MemoryPoolStats
 from callboard.device.client.line.status import ResidentState as ResidentState
 from callboard.device.client.line.status import TraceRecord as TraceRecord

@@ -12,7 +12,7 @@ import msgspec
 
 __all__ = ["VERSION", "Call", "Failure", "FromHost", "ProtocolError", "ToHost"]
 
-VERSION = 7
+VERSION = 8
 """Raised with every change of a message here; both ends must agree before anything else is said."""
 
 
@@ -418,6 +418,20 @@ class Unknown(Plain, tag=10):
     kind: int
 
 
+class Memory(Plain, tag=15):
+    """The device memory now, sent when it has changed by a given step since it was told: see the request ``memory``.
+
+    Attributes:
+        free, total: Bytes of the device.
+        used, cached: Bytes in the blocks of arrays, and kept for reuse.
+    """
+
+    free: int
+    total: int
+    used: int
+    cached: int
+
+
 class Closed(Plain, tag=11):
     """Everything in flight is done; the host leaves."""
 
@@ -435,6 +449,7 @@ FromHost = (
     | Returned
     | ActorEvent
     | Traces
+    | Memory
     | Unknown
     | Closed
 )

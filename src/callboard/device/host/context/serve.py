@@ -202,6 +202,7 @@ class ContextHost:
         if residents is not None and residents.settle():
             flying = context.advance()
         context.report()
+        context.tell_memory()
         if residents is not None:
             residents.report()
             return flying or residents.waiting

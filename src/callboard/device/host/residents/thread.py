@@ -196,7 +196,8 @@ class ActorThread:
             return None
         site.device.use()
         self._currents = Currents(site.timeline.stream, None if site.on_host else site.ordinal)
-        self._context = HostContext(self, site.device.info, self.name, site.timeline.stream, site.ordinal)
+        device = site.device
+        self._context = HostContext(self, device.info, self.name, site.timeline.stream, site.ordinal, device.generation)
         cause = self._set_up("ready")
         while cause is None and not self.stopping:
             if self._coroutines is not None:
