@@ -18,8 +18,8 @@ from callboard.actors import OneForOne as OneForOne
 from callboard.actors import Props as Props
 from callboard.actors import Request as Request
 from callboard.actors import Terminated as Terminated
-from callboard.cluster import Cluster as Cluster
-from callboard.cluster import cluster as cluster
+from callboard.clusters import Cluster as Cluster
+from callboard.clusters import cluster as cluster
 from callboard.core.dtype import DType as DType
 from callboard.core.dtype import DTypeLike as DTypeLike
 from callboard.core.dtype import as_dtype as as_dtype

@@ -6,7 +6,6 @@ import secrets
 import ssl
 
 from callboard.core.backend import DeviceInfo
-from callboard.core.errors import BackendUnavailable
 from callboard.device.supervision.hosts.base import HostEnd
 from callboard.device.supervision.remote.host import Address, describe
 from callboard.multi_device.machines.engine import Agent, Engine, NodeTls, PlacementFailed, Request
@@ -82,7 +81,7 @@ class PlacedNode:
         try:
             address = await self.locate()
         except HostEnd as e:
-            raise BackendUnavailable(e.detail) from e
+            raise PlacementFailed(e.detail) from e
         return await describe(address, which)
 
     async def close(self) -> None:
