@@ -71,6 +71,7 @@ class LocalEngine:
         self.words = words
         self.closed = False
         self._watching: set[asyncio.Task[Any]] = set()
+        self._starting: list[tuple[str, Mapping[str, float]]] = []
 
     async def nodes(self) -> list[ClusterNode]:
         return [
@@ -87,7 +88,19 @@ class LocalEngine:
         ]
         if not fitting:
             raise PlacementFailed(f"no node for {dict(request.resources)}")
-        name = min(fitting, key=lambda one: sum(a.node == one and not a.ended for a in self.agents))
+        name = min(fitting, key=lambda one: len(self._used(one)))
+        self._starting.append((name, request.resources))
+        try:
+            agent = await self._started(name, request, token, tls)
+        finally:
+            self._starting.remove((name, request.resources))
+        if self.words:
+            task = asyncio.create_task(self._watch(agent))
+            self._watching.add(task)
+            task.add_done_callback(self._watching.discard)
+        return agent
+
+    async def _started(self, name: str, request: Request, token: str, tls: NodeTls | None) -> LocalAgent:
         files = [] if tls is None else [tls.certfile, tls.keyfile]
         process = await asyncio.create_subprocess_exec(
             sys.executable,
@@ -106,14 +119,13 @@ class LocalEngine:
         process.stdin.write(token.encode() + b"\n")
         agent = LocalAgent(name, process, int(await process.stdout.readline()), request.resources)
         self.agents.append(agent)
-        if self.words:
-            task = asyncio.create_task(self._watch(agent))
-            self._watching.add(task)
-            task.add_done_callback(self._watching.discard)
         return agent
 
+    def _used(self, node: str) -> list[Mapping[str, float]]:
+        return [a.used for a in self.on(node)] + [used for name, used in self._starting if name == node]
+
     def _room(self, node: ClusterNode, request: Request) -> bool:
-        used = [agent.used for agent in self.agents if agent.node == node.id and not agent.ended]
+        used = self._used(node.id)
         left = {name: has - sum(use.get(name, 0.0) for use in used) for name, has in node.resources.items()}
         return node.alive and all(left.get(name, 0.0) >= amount for name, amount in request.resources.items())
 
