@@ -6,6 +6,7 @@ the admitting thread and wake it.
 """
 
 import contextlib
+import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -19,7 +20,7 @@ from callboard.device.host.context.timelines import Timeline
 from callboard.device.host.residents.admission import CallAdmission
 from callboard.device.host.residents.apart.holder import Holder
 from callboard.device.host.residents.endings import CallEndings
-from callboard.device.host.residents.item import Ended, Item, Site
+from callboard.device.host.residents.item import Ended, Item, Outcome, Site
 from callboard.device.host.residents.operands import AdoptedBlock
 from callboard.device.host.residents.staging import HostMemory
 from callboard.device.host.residents.thread import ActorThread
@@ -27,6 +28,7 @@ from callboard.device.protocol.messages import (
     ActorCall,
     ActorEvent,
     CancelCall,
+    Completions,
     DeviceRoom,
     DeviceRoomWanted,
     Failure,
@@ -75,6 +77,7 @@ class HostActors:
         self._holders: list[Holder] = []
         self._notes: deque[Callable[[], None]] = deque()
         self._returned: deque[int] = deque()
+        self._reporting = 0  # the thread that reports what it gives back itself, as soon as the present call has ended
         self._leaving: list[Timeline] = []
         self._gone_because: dict[int, str] = {}
         self._without_stream: dict[int, Failure] = {}  # actors that stop because no stream could be made
@@ -243,8 +246,9 @@ class HostActors:
 
     def _give_back(self, call: int) -> None:
         self._returned.append(call)
-        with contextlib.suppress(RuntimeError):  # the loop is closed: the note is not needed any more
-            self.channel.wake()
+        if threading.get_ident() != self._reporting:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: the note is not needed any more
+                self.channel.wake()
 
     def _post(self, note: Callable[[], None]) -> None:
         self._notes.append(note)
@@ -331,6 +335,32 @@ class HostActors:
         """The handle by which another process opens this memory; raises as :meth:`Shares.handle`."""
         return self._on_stage.context.shares.handle(memory)
 
+    def run(self, actor: ActorThread, item: Item) -> Outcome:
+        """Run a call on the thread that serves."""
+        self._reporting = threading.get_ident()
+        try:
+            return actor.outcome(item)
+        finally:
+            self._reporting = 0
+
+    def admit_at_once(self, actor: ActorThread, messages: Sequence[object]) -> Item | None:
+        """Admit a call for the actor that leads, if it is all that has come and nothing else is to be done."""
+        if len(messages) != 1 or self._notes or self.serving.flying or actor.has_calls:
+            return None
+        message = messages[0]
+        return self._on_stage.admission.at_once(message, actor) if type(message) is ActorCall else None
+
+    def answer_at_once(self, ended: Ended) -> bool:
+        """Send the value of a call, if nothing is to be done before; False where it has to be settled in order.
+
+        Raises:
+            ContextPoisoned, Unrecoverable: The context is dead.
+        """
+        if self._notes or self.serving.flying or not self._on_stage.endings.at_once(ended):
+            return False
+        self.channel.send(Completions([], [(ended.item.message.id, ended.value)], returned=self._take_returned()))
+        return True
+
     def crowd(self) -> None:
         """Ops had to wait for a call on the thread that serves: calls go to other threads for a while."""
         self._crowded = PATIENCE
@@ -356,8 +386,10 @@ class HostActors:
     def report(self) -> None:
         """Tell the application which memory it has back; behind the completions, which somebody waits for."""
         if self._returned:
-            calls = [self._returned.popleft() for _ in range(len(self._returned))]
-            self.channel.send(Returned(calls))
+            self.channel.send(Returned(self._take_returned()))
+
+    def _take_returned(self) -> list[int]:
+        return [self._returned.popleft() for _ in range(len(self._returned))] if self._returned else []
 
     def settle(self) -> bool:
         """Decide what waited for completions, after the context has settled; True when ops may have been launched."""

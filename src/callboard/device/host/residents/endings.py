@@ -51,6 +51,37 @@ class CallEndings:
                 self._issue(adopted, op, actor, seq)
         self._finish(ended.item, actor, seq)
 
+    def at_once(self, ended: Ended) -> bool:
+        """Settle a call that has used no device array, if all that its stream was given is done.
+
+        Nothing can wait for such a call but its caller, so it gets no sequence number, and no ledger entry.
+
+        Returns:
+            Whether it is settled: its value may be sent. False: :meth:`end` has to settle it.
+
+        Raises:
+            ContextPoisoned, Unrecoverable: The stream's work failed.
+        """
+        item, context, timeline = ended.item, self._context, ended.actor.timeline
+        assert timeline is not None
+        if (
+            ended.failure is not None
+            or ended.adopted
+            or item.blocks
+            or item.message.shared
+            or self._undecided
+            or self._issued
+            or self.dying
+            or context.helper.jobs
+            or context.ledger.trace is not None
+            or not context.ledger.is_empty
+            or timeline.completed < timeline.issued
+            or not (self._on_host or timeline.stream.query())
+        ):
+            return False
+        del self._running[item.message.id]
+        return True
+
     def fail(self, ended: Ended) -> None:
         """Settle a failed call: with its own failure, unless an op failed whose result it read."""
         op, failure = ended.item.op, ended.failure

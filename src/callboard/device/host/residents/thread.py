@@ -8,6 +8,8 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from callboard.actors import Props
 from callboard.actors._runtime.table import bind, find
 from callboard.actors.errors import ActorStopped, AskTimeout, ReplyError, UnhandledMessage
@@ -24,7 +26,7 @@ from callboard.device.host.residents.currents import Currents
 from callboard.device.host.residents.item import Ended, Item, Outcome, Site
 from callboard.device.host.residents.leading import lead
 from callboard.device.host.residents.operands import Adopted, DeviceView, adopt
-from callboard.device.host.residents.results import pack_result
+from callboard.device.host.residents.results import pack_plain, pack_result
 from callboard.device.host.residents.staging import HostMemory
 from callboard.device.host.residents.streams import Broken, Streams
 from callboard.device.host.residents.supervising import Restarts, forget_frames
@@ -300,7 +302,8 @@ class ActorThread:
 
     def _why_not(self, item: Item, *, begun: bool) -> Failure | None:
         """Why a call is not begun, or its result does not count; None when it is, and does."""
-        if any(source.state == FAILED for source in item.op.sources) or any(call.refused for call in item.behind):
+        sources, behind = item.op.sources, item.behind
+        if (sources and any(op.state == FAILED for op in sources)) or (behind and any(call.refused for call in behind)):
             # Admitted while an earlier call of this actor ran or waited, which has failed: it fails from that cause.
             return Failure(item.message.id, "ContextLost", "", {})
         if not begun and item.cancelled is not None:
@@ -326,9 +329,9 @@ class ActorThread:
         site = self._site
         assert site is not None
         memory = None if item.staged is None else item.staged.open()
-        unpacker = Unpacker(memory, [self._view(site, *operand) for operand in item.operands], class_named)
-        args = [unpacker.unpack(a) for a in arguments]
-        given = {key: unpacker.unpack(a) for key, a in keywords.items()}
+        unpack = Unpacker(memory, [self._view(site, *operand) for operand in item.operands], class_named).unpack
+        args = [unpack(a) if type(a) is list else a for a in arguments]
+        given = {key: unpack(a) for key, a in keywords.items()} if keywords else {}
         if steps is not None:
             return self._streams.method(self._instance, steps, item), args, given
         if name is not None:
@@ -345,7 +348,9 @@ class ActorThread:
         return DeviceView(address, layout, writable, site.ordinal, site.timeline.stream)
 
     def _packed(self, item: Item, result: Any) -> tuple[bytes, list[Adopted]]:
-        if inspect.isawaitable(result) and not isinstance(result, StructOperand):
+        if (value := pack_plain(result)) is not None:
+            return value, []
+        if type(result) is not np.ndarray and inspect.isawaitable(result) and not isinstance(result, StructOperand):
             if self._coroutines is not None:
                 raise Awaits(result)
             getattr(result, "close", lambda: None)()

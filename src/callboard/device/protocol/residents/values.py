@@ -13,6 +13,7 @@ import dataclasses
 import datetime as dt
 import decimal
 import enum
+import functools
 import uuid
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
@@ -375,6 +376,7 @@ def encode(packed: Any, what: str) -> bytes:
     return body
 
 
+@functools.lru_cache(maxsize=256)
 def _dtype_name(dtype: "np.dtype[Any]") -> str:
     if dtype.hasobject:
         raise Unsendable("a NumPy array of Python objects cannot travel; pass a list, or another dtype")
@@ -383,6 +385,7 @@ def _dtype_name(dtype: "np.dtype[Any]") -> str:
     return repr(np.lib.format.dtype_to_descr(dtype))
 
 
+@functools.lru_cache(maxsize=256)
 def _dtype(name: str) -> "np.dtype[Any]":
     low: np.dtype[Any] | None = _LOW_PRECISION.get(name)
     if low is not None:
