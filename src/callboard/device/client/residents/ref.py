@@ -72,11 +72,9 @@ class ResidentRef(Generic[A_co]):
         """
         actor = self._actor
         found = actor.methods.find(method)
-        refuse_generator(found)
-        found.check(args, kwargs)
-        return self._residents.caller.call(
-            actor, Arguments(found.tag, found.name, args, kwargs, found.positional, found.frozen), self._timeout
-        )
+        if found.yields:
+            refuse_generator(found)
+        return self._residents.caller.call(actor, found.arguments(args, kwargs), self._timeout)
 
     def stream(
         self,
