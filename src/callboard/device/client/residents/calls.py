@@ -162,10 +162,10 @@ class CallEnd(End):
             parts, staged = e, None
         slot = self.slot
         if type(staged) is int and staged >= 0:
-            self.actor.expected.saw(staged)
-            if staged == 0 and len(parts) == 3 and not parts[1] and type(parts[0]) is not list:  # a plain scalar
-                self.give_slot()
-                reply = self.reply()
+            if staged or self.actor.expected.nbytes:
+                self.actor.expected.saw(staged)
+            if staged == 0 and slot is None and len(parts) == 3 and not parts[1] and type(parts[0]) is not list:
+                reply = self.reply()  # a number, a truth value, a short text, or None
                 if reply is not None and not reply.done():
                     reply._resolve(parts[0])
                 return

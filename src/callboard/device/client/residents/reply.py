@@ -24,7 +24,11 @@ class CallReply(Reply[T_co]):
     __slots__ = ("_caller",)
 
     def __init__(self, caller: "Caller", op: int = 0) -> None:
-        super().__init__(caller.port, op)
+        self._port = caller._port
+        self._op = op
+        self._state = PENDING
+        self._outcome = None
+        self._waiters = None
         self._caller = caller
 
     def __await__(self) -> Generator[Any, None, T_co]:

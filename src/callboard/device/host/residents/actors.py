@@ -343,12 +343,11 @@ class HostActors:
         finally:
             self._reporting = 0
 
-    def admit_at_once(self, actor: ActorThread, messages: Sequence[object]) -> Item | None:
-        """Admit a call for the actor that leads, if it is all that has come and nothing else is to be done."""
-        if len(messages) != 1 or self._notes or self.serving.flying or actor.has_calls:
+    def admit_at_once(self, actor: ActorThread, message: object) -> Item | None:
+        """Admit a call for the actor that leads, which has no other, if nothing else is to be done."""
+        if type(message) is not ActorCall or self._notes or self.serving.flying:
             return None
-        message = messages[0]
-        return self._on_stage.admission.at_once(message, actor) if type(message) is ActorCall else None
+        return self._on_stage.admission.at_once(message, actor)
 
     def answer_at_once(self, ended: Ended) -> bool:
         """Send the value of a call, if nothing is to be done before; False where it has to be settled in order.

@@ -66,11 +66,11 @@ def _serve(actor: "ActorThread", host: "HostActors", ended: Ended, terms: int) -
         if actor.stopping or serving.closing:
             helm.give_back()
             return None
-        if not actor.has_calls and (left := spin_until - time.monotonic()) > 0:
+        idle = not actor.has_calls
+        if idle and (left := spin_until - time.monotonic()) > 0:
             host.channel.spin(left)
-        messages = serving.receive(wait=not actor.has_calls)
-        following = host.admit_at_once(actor, messages)
-        if following is not None:
+        messages = serving.receive(wait=idle)
+        if idle and len(messages) == 1 and (following := host.admit_at_once(actor, messages[0])) is not None:
             return following
         if brief:
             brief = False

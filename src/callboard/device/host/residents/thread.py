@@ -37,7 +37,7 @@ from callboard.device.protocol.residents.classes import class_named
 from callboard.device.protocol.residents.code import loads
 from callboard.device.protocol.residents.exceptions import described, is_answer, is_out_of_memory, trace_of
 from callboard.device.protocol.residents.hostview import host_view
-from callboard.device.protocol.residents.values import Unpacker, decode
+from callboard.device.protocol.residents.values import Elsewhere, Unpacker, decode
 
 if TYPE_CHECKING:
     from callboard.device.host.residents.actors import HostActors
@@ -57,6 +57,9 @@ class ActorThread:
     Args:
         start: The message that starts it.
         host: The actors of this host.
+
+    Attributes:
+        stopping: Whether it ends after the current call.
     """
 
     def __init__(self, start: StartActor, host: "HostActors") -> None:
@@ -66,6 +69,7 @@ class ActorThread:
         self.holds = Holds()  # of its admitted calls; used by the admitting thread
         self.busy = BusyTime()
         self._ending = threading.Event()
+        self.stopping = False
         self._recipe = start.recipe
         self._alone = start.alone
         self._host = host
@@ -97,11 +101,6 @@ class ActorThread:
         """The call that the present code belongs to."""
         return running.get()
 
-    @property
-    def stopping(self) -> bool:
-        """Whether it ends after the current call."""
-        return self._ending.is_set()
-
     # -- from the admitting thread -------------------------------------------------------------------------------------
 
     def enter(self, site: Site) -> None:
@@ -131,6 +130,7 @@ class ActorThread:
 
     def stop(self) -> None:
         """End after the current call."""
+        self.stopping = True
         self._ending.set()
         self._wake.set()
         self._items.put(None)
@@ -475,6 +475,10 @@ class ActorThread:
         """See :meth:`HostContext.cancelled`."""
         item = self._current
         return item is not None and not item.is_wanted
+
+    def host(self, array: Any) -> Elsewhere | np.ndarray[Any, Any]:
+        """See :meth:`HostContext.host`."""
+        return array if type(array) is np.ndarray else self.device().elsewhere(array)
 
     def adopt(self, array: Any) -> Adopted:
         """See :meth:`HostContext.ref`."""

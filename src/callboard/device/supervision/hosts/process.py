@@ -5,7 +5,6 @@ import contextlib
 import os
 import signal
 import socket
-import time
 from collections.abc import Callable, Mapping
 
 from callboard.device import forkguard
