@@ -21,6 +21,7 @@ from callboard.device.host.residents.admission import CallAdmission
 from callboard.device.host.residents.apart.holder import Holder
 from callboard.device.host.residents.endings import CallEndings
 from callboard.device.host.residents.item import Ended, Item, Outcome, Site
+from callboard.device.host.residents.lending import Lendings
 from callboard.device.host.residents.operands import AdoptedBlock
 from callboard.device.host.residents.staging import HostMemory
 from callboard.device.host.residents.thread import ActorThread
@@ -76,6 +77,7 @@ class HostActors:
         self._actors: dict[int, ActorThread | Holder] = {}
         self._holders: list[Holder] = []
         self._notes: deque[Callable[[], None]] = deque()
+        self.lendings = Lendings(self.post_dying)
         self._returned: deque[int] = deque()
         self._reporting = 0  # the thread that reports what it gives back itself, as soon as the present call has ended
         self._leaving: list[Timeline] = []

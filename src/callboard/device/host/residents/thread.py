@@ -25,7 +25,7 @@ from callboard.device.host.residents.coroutines import Awaits, Coroutines, has_c
 from callboard.device.host.residents.currents import Currents
 from callboard.device.host.residents.item import Ended, Item, Outcome, Site
 from callboard.device.host.residents.leading import lead
-from callboard.device.host.residents.operands import Adopted, DeviceView, adopt
+from callboard.device.host.residents.operands import Adopted, DeviceView
 from callboard.device.host.residents.results import pack_plain, pack_result
 from callboard.device.host.residents.staging import HostMemory
 from callboard.device.host.residents.streams import Broken, Streams
@@ -484,10 +484,10 @@ class ActorThread:
         """See :meth:`HostContext.ref`."""
         site, item = self._site, self._current
         assert site is not None
-        adopted = adopt(array, site.on_host, self._host.post_dying)
-        low = adopted.block.address
+        adopted = self._host.lendings.adopt(array, on_host=site.on_host)
+        low, high = (adopted.block.address + adopted.offset + end for end in adopted.layout.span)
         for block, _ in item.blocks if item is not None else ():
-            if low < block.address + block.nbytes and block.address < low + adopted.block.nbytes:
+            if low < block.address + block.nbytes and block.address < high:
                 raise ValueError(
                     "ctx.ref: the array is (part of) an argument, whose memory is the caller's; return a copy, or "
                     "nothing: the caller has its ref"
