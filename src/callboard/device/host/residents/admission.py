@@ -102,6 +102,8 @@ class CallAdmission:
             self._refuse(message, op, e)
             return
         failed = self._resolve(item)
+        if is_closing(message.body):  # a generator is closed whatever became of the arrays that it was given
+            failed, op.sources, item.behind = None, [], []
         if failed is not None:
             self._inherit(item, failed)
         elif op.failure is None:
