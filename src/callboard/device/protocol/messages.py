@@ -327,12 +327,14 @@ class Completions(Plain, tag=3):
         failed: ``[id, root]`` for the others; ``root`` is the op that failed first: the op itself, or one whose result
             it would have read.
         causes: Why the roots named in this message failed, each once.
+        returned: As ``calls`` of :class:`Returned`.
     """
 
     done: list[int]
     values: list[tuple[int, Any]]
     failed: list[tuple[int, int]] = []
     causes: list[Failure] = []
+    returned: list[int] = []
 
 
 class Answer(Plain, tag=4):
