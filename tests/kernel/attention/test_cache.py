@@ -147,5 +147,3 @@ async def test_no_page_of_a_lost_context_is_ever_read() -> None:
         out = await attended(dev, cache, [new], [prompt]).get()
         np.testing.assert_allclose(out, expected(prompt, 10), atol=1e-12)
         assert cache.stats.sequences == 1
-
-
