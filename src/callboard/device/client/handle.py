@@ -272,6 +272,7 @@ class Device(DeviceApi[Asynchronous]):
             staged_bytes=actor.arenas.stats.used,
             buffers=host.buffers,
             fused=0 if port.deferrals is None else port.deferrals.saved,
+            recorded=0 if port.chains is None else port.chains.saved,
             queue_depth=port.queued,
             in_flight=port.in_flight,
             parked=host.parked,
