@@ -176,6 +176,11 @@ class DynamicBatchingServer(RequestServer[T, R]):
         """Items of a batch at most, as it was set last."""
         return self._policy.settings.max_batch
 
+    @property
+    def expected_seconds(self) -> float | None:
+        """What a request submitted now is expected to take, with the queue before it; None before the first batches."""
+        return self._policy.expected
+
     def flush_now(self) -> None:
         """Let what waits now run as soon as an executor is free, without waiting for more. From any thread."""
         self._on_loop(self._flush)
