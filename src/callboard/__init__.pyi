@@ -204,11 +204,14 @@ from callboard.patterns.speculative.models import KvState as KvState
 from callboard.patterns.speculative.models import LanguageModel as LanguageModel
 from callboard.patterns.speculative.models import Model as Model
 from callboard.patterns.speculative.models import TokenState as TokenState
+from callboard.patterns.speculative.models import TreeModel as TreeModel
+from callboard.patterns.speculative.models import TreeState as TreeState
 from callboard.patterns.speculative.ngram import NGramDraft as NGramDraft
 from callboard.patterns.speculative.requests import Decode as Decode
 from callboard.patterns.speculative.requests import Decoded as Decoded
 from callboard.patterns.speculative.sampling import Acceptance as Acceptance
 from callboard.patterns.speculative.server import SpeculativeDecoder as SpeculativeDecoder
+from callboard.patterns.speculative.suffix import SuffixDraft as SuffixDraft
 from callboard.retry import request_key as request_key
 from callboard.retry import retrying as retrying
 from callboard.serve.http.starting import serve as serve
