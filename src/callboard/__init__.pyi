@@ -158,6 +158,8 @@ from callboard.patterns.hotswap.server import ModelHotSwapServer as ModelHotSwap
 from callboard.patterns.hotswap.versions import ModelVersion as ModelVersion
 from callboard.patterns.hotswap.versions import VersionState as VersionState
 from callboard.patterns.hotswap.versions import VersionStats as VersionStats
+from callboard.patterns.moe.backward import MoeBackward as MoeBackward
+from callboard.patterns.moe.backward import MoeGradients as MoeGradients
 from callboard.patterns.moe.dispatch import CapacityPolicy as CapacityPolicy
 from callboard.patterns.moe.errors import BadExpertResult as BadExpertResult
 from callboard.patterns.moe.errors import BadGate as BadGate
