@@ -130,7 +130,7 @@ class Experts:
         finally:
             replica.rows -= len(rows)
 
-    async def backward(self, calls: Sequence[tuple[str, Expert, Array, Array]]) -> list[Array]:
+    async def backward(self, calls: Sequence[tuple[str, Callable[[Any, Any], Any], Array, Array]]) -> list[Array]:
         """Call functions of rows and gradients, all at once; gives the gradients of the rows.
 
         Args:
