@@ -6,11 +6,12 @@ import signal
 import subprocess
 import sys
 import tempfile
+import tomllib
 import venv
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, NoReturn
 
 ROOT = Path(__file__).resolve().parent.parent
 PEERS = ROOT / "build" / "peers"
@@ -42,6 +43,20 @@ def python_of(peer: str, more: Sequence[str] = ()) -> Path:
             raise RuntimeError(f"{wanted} could not be installed")
         stamp.write_text(wanted)
     return python
+
+
+def dependencies() -> list[str]:
+    """What callboard itself needs."""
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        found: list[str] = tomllib.load(file)["project"]["dependencies"]
+    return found
+
+
+def run_in(peer: str, more: Sequence[str]) -> NoReturn:
+    """Run this program in a peer's environment, from its start."""
+    python = python_of(peer, more)
+    path = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
+    os.execve(python, [str(python), *sys.argv], os.environ | {"PYTHONPATH": path, "BENTOML_DO_NOT_TRACK": "true"})
 
 
 @asynccontextmanager
