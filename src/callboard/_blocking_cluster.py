@@ -118,7 +118,5 @@ def cluster(
 ) -> Cluster:
     """Blocking devices on the nodes of a Ray cluster; arguments and errors as :func:`callboard.cluster`."""
     return Cluster(
-        async_cluster(
-            address, tls=tls, lost_after=lost_after, place_timeout=place_timeout, runtime_env=runtime_env
-        )
+        async_cluster(address, tls=tls, lost_after=lost_after, place_timeout=place_timeout, runtime_env=runtime_env)
     )
