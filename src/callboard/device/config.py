@@ -14,7 +14,7 @@ Priority = Annotated[int, msgspec.Meta(ge=-1, le=1)]
 
 
 class HostConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """What a context host is told when it opens.
+    """Settings that a context host gets when it opens.
 
     Attributes:
         memory_limit: Bytes that ops may allocate on the device; None: all there is.

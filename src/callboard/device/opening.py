@@ -52,7 +52,7 @@ async def open_device(
         config: Its settings.
         starter: Starts its hosts.
         supervisor: Decides what follows a loss; one of the configuration's when None.
-        unretrieved: Told of failures that nobody has seen.
+        unretrieved: Called with each failure that was never awaited.
     """
     port = OpPort(asyncio.get_running_loop(), name, info.uuid, backend.name, backend.libraries(), config, unretrieved)
     if config.auto_record:

@@ -123,7 +123,7 @@ class CudaGraph(AccelGraph):
         if kind.value:
             return NODES.get(kind.value, f"node of type {kind.value}")
         params, name = KernelNode(), c_char_p()
-        with suppress(UnsupportedOp):  # names are told by drivers from R545 on
+        with suppress(UnsupportedOp):  # drivers report names from R545 on
             self._driver.graph_kernel_node(node, ctypes.byref(params))
             if params.function:
                 self._driver.function_name(ctypes.byref(name), params.function)

@@ -76,6 +76,20 @@ class Outbox:
         host = self.host
         return host is not None and host.admit(call)
 
+    def post_first(self, call: ActorCall) -> bool:
+        """Send the only resident actor's call in flight at once; False if it has to queue (:meth:`add`)."""
+        if self.here or get_ident() != self.thread:
+            return False
+        if self.queue or self.released.ids:
+            self.flush()
+            if self.queue:
+                return False
+        host = self.host
+        if host is None:
+            return False
+        host.post(call)
+        return True
+
     def add(self, item: Call | ActorCall) -> None:
         """Queue an item, behind the frees made before. Any thread."""
         if self.released.ids:

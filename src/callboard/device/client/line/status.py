@@ -6,9 +6,11 @@ from typing import NamedTuple
 import msgspec
 
 __all__ = [
+    "MEMORY_STEP",
     "DeviceHealth",
     "DeviceStats",
     "HostStats",
+    "MemoryFigures",
     "MemoryPoolClass",
     "MemoryPoolStats",
     "PlanStats",
@@ -16,6 +18,10 @@ __all__ = [
     "ResidentStats",
     "TraceRecord",
 ]
+
+
+MEMORY_STEP = 256 << 20
+"""Bytes by which the use of memory must change to be told."""
 
 
 class ResidentState(enum.StrEnum):
@@ -138,6 +144,21 @@ class DeviceStats(msgspec.Struct, frozen=True, kw_only=True):
     plans: dict[str, PlanStats]
     libraries: dict[str, str]
     residents: dict[str, ResidentStats]
+
+
+class MemoryFigures(NamedTuple):
+    """The memory of a device at some moment.
+
+    Attributes:
+        free_bytes, total_bytes: Of the device, other processes' use included.
+        used_bytes: Held by our arrays.
+        cached_bytes: Kept by our pool for reuse.
+    """
+
+    free_bytes: int
+    total_bytes: int
+    used_bytes: int
+    cached_bytes: int
 
 
 class MemoryPoolClass(msgspec.Struct, frozen=True, kw_only=True):

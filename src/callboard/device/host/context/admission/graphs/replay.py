@@ -115,7 +115,7 @@ class RecordedStep:
 
 
 class StepFailed(Exception):
-    """A step could not be launched or recorded; its cause is what the step's plan is told.
+    """A step could not be launched or recorded; its cause is passed to the step's plan.
 
     Attributes:
         plan: Of the step.
