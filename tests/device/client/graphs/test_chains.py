@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import threading
 from typing import Any
 
 import numpy as np
@@ -214,3 +215,20 @@ async def test_it_is_off_unless_it_is_asked_for() -> None:
         stats = await dev.stats()
         assert stats.recorded == 0
         assert "graph" not in stats.plans
+
+
+def test_calls_of_another_thread_are_sent_together_and_in_time() -> None:
+    """When one of them is awaited, or a moment later."""
+    with cb.sync.device("cpu", auto_record=True) as dev:
+        x, ws = dev.put(drawn(4, 4)), [dev.put(drawn(4, 4, seed=1))] * 3
+        dev.drain()
+        want = drawn(4, 4)
+        for _ in range(3):
+            want = np.maximum(want @ drawn(4, 4, seed=1), 0)
+        for _ in range(WORTH + 2):
+            assert np.array_equal(layers(dev, x, ws).get(), want)
+            dev.drain()
+        sent = threading.Event()
+        kept = dev.copy(x)
+        kept.when_done(sent.set)
+        assert sent.wait(WAIT), "though nothing awaits it"
