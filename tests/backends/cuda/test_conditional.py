@@ -142,6 +142,8 @@ def test_each_body_goes_into_its_graph(kind: str, bodies: int, dtype: str, mask:
     nodes.record(stream, inner, Conditional(kind, 64, dtype), [lambda _: None] * bodies)
     began = [call[2] for call in library.calls if call[0] == "cuStreamBeginCaptureToGraph"]
     assert began == [901, 902, 903][:bodies]
+    empty = [call[2] for call in library.calls if call[0] == "cuGraphAddEmptyNode"]
+    assert empty == (began if kind == "switch" else []), "a case may be without work"
     (launch,) = (call for call in library.calls if call[0] == "cuLaunchKernel")
     assert launch[-1][3:5] == [mask, count]
     (added,) = (call for call in library.calls if call[0] == "cuGraphAddNode_v2")

@@ -104,7 +104,10 @@ class CudaConditionals(Conditionals):
         if not params.bodies:
             raise DriverError("cuGraphAddNode: the driver gave no bodies for a conditional node")
         for at, enqueue in enumerate(bodies):
-            with _Body(inner, params.bodies[at] or 0):
+            graph = params.bodies[at] or 0
+            if what.kind == "switch":  # a number without a case has a body without work
+                driver.graph_add_empty(ctypes.byref(c_void_p()), graph, None, 0)
+            with _Body(inner, graph):
                 enqueue(inner)
                 if what.kind == "while":
                     self._set(inner, handle.value, what, size, again=True)
