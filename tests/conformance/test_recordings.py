@@ -161,6 +161,27 @@ def test_a_recording_inside_another(dev: cb.sync.Device) -> None:
         recording.close()
 
 
+def test_a_clone_has_results_of_its_own(dev: cb.sync.Device) -> None:
+    x, w, numbers = dev.put(drawn(4, 4)), dev.put(drawn(4, 4, seed=1)), dev.rng.generator(seed=3)
+    with dev.record(x=x) as rec:
+        rec.returns(dev.blas.gemm(x, w), numbers.uniform(3))
+    twin = rec.clone()
+    assert twin.inputs == rec.inputs
+    first, second = rec.replay(), twin.replay(x=2 * drawn(4, 4))
+    assert np.allclose(second[0].get(), 2 * drawn(4, 4) @ drawn(4, 4, seed=1), rtol=1e-5, atol=1e-5)
+    again = dev.rng.generator(seed=3)
+    assert np.array_equal(first[1].get(), again.uniform(3).get())
+    assert np.array_equal(second[1].get(), again.uniform(3).get()), "they draw from the same stream"
+    assert first[0].allocation is not second[0].allocation
+    rec.close()
+    assert twin.replay()[0].shape == (4, 4)
+    twin.close()
+    with dev.record() as quiet:
+        dev.fill(x, 3.0)
+    assert quiet.clone().replay().result(60) is None
+    quiet.close()
+
+
 def test_expressions_are_recorded(dev: cb.sync.Device) -> None:
     """Compiled from text, in a chain with products; sums too."""
     mixed, total = cb.elementwise("z = alpha * x + max(y, 0)"), cb.reduction("sum(x * x)", axis=0)
