@@ -108,6 +108,17 @@ class Choosing(Device):
             stream.before |= inner.before
 
 
+def test_a_chain_is_captured_on_one_stream() -> None:
+    """Though of several libraries."""
+    device: Any = Device(branches=True)
+    on: list[Any] = []
+    first: Any = Stream()
+    tasks = [Task("ab"[at % 2], [at - 1] if at else [], on.append) for at in range(6)]
+    Lanes(device, first).capture(tasks, None)
+    assert on == [first] * 6
+    assert not device.made
+
+
 def test_what_a_value_decides_on_comes_behind_all_before_and_before_all_behind() -> None:
     device: Any = Choosing(branches=True)
     seen: dict[int, frozenset[int]] = {}
