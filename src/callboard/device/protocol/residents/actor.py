@@ -156,12 +156,12 @@ class HostContext:
     def cancelled(self) -> bool:
         """Whether the call that runs is not wanted any more: it was cancelled, or its time limit has passed.
 
-        A long method looks now and then, and returns or raises what it likes. What it has done stays done.
+        A long method checks it from time to time, and may return or raise anything. Work that it has done stays.
         """
         return self._thread.is_cancelled()
 
     def ref(self, array: Any) -> GpuRef:
-        """Make an array of yours one of the device's: returned from a method, it arrives as a ``GpuRef``.
+        """Turn an array of the actor into one of the device: returned from a method, it arrives as a ``GpuRef``.
 
         The array is kept alive until all refs to it in the application have been freed. It is the same
         memory: what you write later, the caller reads. Giving the same object again is giving the same buffer again.
