@@ -1,7 +1,7 @@
 """Classes by name: how the application and a context host say which class they mean.
 
-A class of an importable module is sent as ``module:qualname``. Other classes (``__main__``, notebooks, function bodies) are sent by
-an id, and its code travels with it (:mod:`.code`). The ids are cloudpickle's own, which keeps
+A class of an importable module is sent as ``module:qualname``. A class of ``__main__``, a notebook or a function body
+is sent by an id, with its code (:mod:`.code`). The ids are cloudpickle's own, which keeps
 one class per id however often its code arrives: so an argument of such a class is an instance of the very class that
 the actor's code names.
 
