@@ -21,7 +21,14 @@ from callboard.core.ref import GpuRef, GpuToken
 from callboard.device.client.api import DeviceApi, Shape
 from callboard.device.client.graphs import RecordingStats
 from callboard.device.client.handle import Device as AsyncDevice
-from callboard.device.client.line.status import DeviceHealth, DeviceStats, MemoryPoolStats, TraceRecord
+from callboard.device.client.line.status import (
+    MEMORY_STEP,
+    DeviceHealth,
+    DeviceStats,
+    MemoryFigures,
+    MemoryPoolStats,
+    TraceRecord,
+)
 from callboard.device.client.residents.ref import ResidentRef as AsyncResidentRef
 from callboard.device.client.residents.ref import how_to_call
 from callboard.device.config import DeviceConfig
@@ -246,6 +253,25 @@ class Device(DeviceApi[Blocking]):
 
         def removed() -> None:
             with contextlib.suppress(DeviceStopped):  # and so has the trace
+                self._background.run(_awaited(remove))
+
+        return removed
+
+    def watch_memory(self, hook: Callable[[MemoryFigures], None], *, step: int = MEMORY_STEP) -> Callable[[], None]:
+        """Have ``hook`` called with the device's memory: now, and when our use of it has changed.
+
+        It is called on the thread of the event loop, and must not wait there. As :meth:`callboard.Device.watch_memory`.
+
+        Args:
+            hook, step: See there.
+
+        Returns:
+            A function that removes it.
+        """
+        remove = self._background.run(self._device.watch_memory(hook, step=step))
+
+        def removed() -> None:
+            with contextlib.suppress(DeviceStopped):  # and so has the watch
                 self._background.run(_awaited(remove))
 
         return removed

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from callboard._background import BackgroundLoop, interrupted, open_loop
 from callboard._blocking import PerGeneration, ResidentRef
+from callboard._blocking_cluster import Cluster, cluster
 from callboard._blocking_device import Device, Ref
 from callboard._blocking_memory import PinnedBufferPool
 from callboard._blocking_quarantine import Quarantine
@@ -37,6 +38,7 @@ from callboard.patterns.requests.server import RequestServer
 from callboard.system import System as AsyncSystem
 
 __all__ = [
+    "Cluster",
     "Device",
     "PerGeneration",
     "PinnedBufferPool",
@@ -45,6 +47,7 @@ __all__ = [
     "ResidentRef",
     "Stream",
     "System",
+    "cluster",
     "device",
     "serving",
 ]

@@ -6,6 +6,8 @@ from collections.abc import Collection
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Unpack, final
 
+import msgspec
+
 from callboard.actors import ActorSystem, Clock, DeadLetters, Strategy
 from callboard.actors._runtime.recording import Recorder
 from callboard.core import registry
@@ -146,6 +148,9 @@ class System(ActorSystem):
     ) -> Device:
         info = await node.describe(which)
         backend = registry.backend(info.backend)
+        # Two machines have a "CPU-0" each; and what "auto" means must not change when another node takes over.
+        info = msgspec.structs.replace(info, uuid=f"{info.uuid}@{node}")
+        which = info.backend if which == "auto" else which
         settings = remote_config(config, options)
         check_libraries(settings, backend.libraries())
         key = (f"{node} {backend.name}", info.uuid)

@@ -30,6 +30,8 @@ from callboard.core.operand import (
     parts_of,
 )
 from callboard.core.opinfo import OpField, Parts, read_signature
+from callboard.kernel.dnn.graphs.message import GraphOutput
+from callboard.kernel.dnn.graphs.nodes import KINDS, GraphNode
 from callboard.kernel.dnn.rnn import RnnParams
 from callboard.kernel.rng.fill import Fill
 
@@ -89,6 +91,13 @@ directions = st.sampled_from(["unidirectional", "bidirectional"])
 st.register_type_strategy(
     RnnParams, st.builds(RnnParams, cells, extents, extents, extents, directions, bias=st.booleans())
 )
+st.register_type_strategy(
+    GraphNode,
+    st.builds(
+        GraphNode, st.sampled_from(sorted(KINDS)), st.tuples(sizes, sizes), st.floats(allow_nan=False), groups=extents
+    ),
+)
+st.register_type_strategy(GraphOutput, st.builds(GraphOutput, sizes, st.sampled_from(sorted(DTYPES))))
 
 
 def values(field: OpField, length: int) -> st.SearchStrategy[Any]:

@@ -5,6 +5,7 @@ import contextlib
 import itertools
 import os
 import signal
+import sys
 import threading
 from typing import Any
 
@@ -16,7 +17,9 @@ from tests.multi_device.world_lab import BOUND, begin, put, right
 
 import callboard as cb
 from callboard.actors import ManualClock
-from callboard.kernel.collective import Part, Run, Step
+from callboard.kernel.collective import Look, Part, Run, Step
+from callboard.multi_device.worlds import forming
+from callboard.multi_device.worlds.reply import Collective
 
 pytestmark = [pytest.mark.leaves_nothing, pytest.mark.timeout(300)]
 
@@ -287,7 +290,7 @@ async def test_a_part_that_fails_fails_the_collective_and_the_world_forms_again(
         await right(*begin(world, "all_reduce", "f32"), "all_reduce")
 
 
-async def _settled(ref: cb.GpuRef) -> None:
+async def _settled(ref: Any) -> None:
     with contextlib.suppress(cb.AccelError):
         await ref
 
@@ -336,6 +339,68 @@ async def test_leaving_waits_for_what_runs_or_fails_it(devices: list[cb.Device])
         await held
         await world.close()
         assert world.health().state == "closed"
+
+
+async def test_a_world_that_is_closed_while_it_forms_leaves_no_rank_behind(
+    devices: list[cb.Device], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    joined: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+    async def without_end(ranks: Any, number: int, timeout: float, hang: float) -> list[int]:
+        await forming.form(ranks, number, timeout, hang)
+        joined.set_result(number)
+        await asyncio.Event().wait()
+        return []
+
+    monkeypatch.setattr(sys.modules[cb.World.__module__], "form", without_end)
+    opening = asyncio.ensure_future(cb.world(devices[:2])._open())
+    async with asyncio.timeout(BOUND):
+        number = await joined
+        assert await devices[0].ask(Look(world=number)) == "ready"
+        opening.cancel()
+        await asyncio.wait([opening])
+        for device in devices[:2]:
+            with pytest.raises(cb.WorldLost, match="is no rank of world"):
+                await device.ask(Look(world=number))
+
+
+async def test_a_world_that_cannot_form_says_so(devices: list[cb.Device], monkeypatch: pytest.MonkeyPatch) -> None:
+    async def broken(*_: Any) -> list[int]:
+        raise ArithmeticError("no numbers")
+
+    monkeypatch.setattr(sys.modules[cb.World.__module__], "form", broken)
+    async with asyncio.timeout(BOUND):
+        with pytest.raises(cb.WorldStopped, match="ArithmeticError: no numbers"):
+            await cb.world(devices[:2])
+
+
+async def test_awaiting_looks_for_parts_until_one_is_late() -> None:
+    """As for a single op: the loop is held for a moment where that is likely to be enough."""
+    seen: list[str] = []
+
+    class Part:
+        def __init__(self, name: str, comes: bool) -> None:
+            self.name, self.comes, self.there = name, comes, False
+            self._port = self
+
+        def done(self) -> bool:
+            return self.there
+
+        def flush(self) -> None:
+            seen.append(f"flush {self.name}")
+
+        def awaited(self, part: "Part") -> None:
+            seen.append(f"look {self.name}")
+            self.there = self.comes
+
+    reply: cb.Collective[Any] = Collective(asyncio.get_running_loop(), "barrier", lambda refs: None)
+    parts: list[Any] = [Part("a", True), Part("b", False), Part("c", True)]
+    reply.called((), parts)
+    waiting = asyncio.ensure_future(_settled(reply))
+    await asyncio.sleep(0)
+    assert seen == ["flush a", "flush b", "flush c", "look a", "look b"]
+    reply.succeed()
+    await waiting
 
 
 async def test_a_device_that_stops_stops_the_world(devices: list[cb.Device]) -> None:

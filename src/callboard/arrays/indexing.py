@@ -246,6 +246,8 @@ def _where_true(x: Ref, mask: Ref) -> Ref:
         flat, flags = (manipulation.reshape(one, (x.size,)) for one in (x, mask))
         kept: Ref = submit(x, Select(x=flat, flags=flags))
         return kept
+    if mask.ndim == 0:  # as if there were one more axis, of one element
+        return _where_true(manipulation.expand_dims(x, axis=0), manipulation.reshape(mask, (1,)))
     if not x._port.services.blocking:
         raise ShapeError(
             f"a mask is {mask.layout!r}, and the array is {x.layout!r}: the shape of these lines depends on the data; "

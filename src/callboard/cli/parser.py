@@ -12,6 +12,7 @@ from callboard.cli.api.command import add_api
 from callboard.cli.bench import add_bench
 from callboard.cli.demo.command import add_demo
 from callboard.cli.doctor.command import add_doctor
+from callboard.cli.host import add_host
 from callboard.cli.load.command import add_load
 from callboard.cli.serving.command import add_serve
 from callboard.device.configure import check_environment
@@ -32,6 +33,7 @@ def _parser() -> argparse.ArgumentParser:
     add_doctor(commands)
     add_bench(commands)
     add_serve(commands)
+    add_host(commands)
     add_load(commands)
     add_api(commands)
     return parser

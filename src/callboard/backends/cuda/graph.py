@@ -20,7 +20,16 @@ INVALIDATED = 901
 """``CUDA_ERROR_STREAM_CAPTURE_INVALIDATED``."""
 UPDATE_FAILURE = 910
 """``CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE``: the graphs differ in more than a graph can take over."""
-NODES = {1: "memory copy", 2: "memory set", 3: "host function", 4: "graph", 5: "empty", 6: "event wait", 7: "event"}
+NODES = {
+    1: "memory copy",
+    2: "memory set",
+    3: "host function",
+    4: "graph",
+    5: "empty",
+    6: "event wait",
+    7: "event",
+    13: "conditional",
+}
 """``CUgraphNodeType``; 0 is a kernel."""
 THREAD_LOCAL = 1
 """``CU_STREAM_CAPTURE_MODE_THREAD_LOCAL``: refuses unsafe calls of this thread only; others may allocate meanwhile."""

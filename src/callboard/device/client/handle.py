@@ -16,7 +16,15 @@ from callboard.device.client.graphs import RecordingStats
 from callboard.device.client.line.answers import Answers
 from callboard.device.client.line.interop import Interop
 from callboard.device.client.line.port import OpPort
-from callboard.device.client.line.status import DeviceHealth, DeviceStats, HostStats, MemoryPoolStats, TraceRecord
+from callboard.device.client.line.status import (
+    MEMORY_STEP,
+    DeviceHealth,
+    DeviceStats,
+    HostStats,
+    MemoryFigures,
+    MemoryPoolStats,
+    TraceRecord,
+)
 from callboard.device.client.line.transfers import Transfers
 from callboard.device.client.memory.pinned import PinnedBufferPool
 from callboard.device.client.peers.peer import Peer
@@ -264,6 +272,7 @@ class Device(DeviceApi[Asynchronous]):
             staged_bytes=actor.arenas.stats.used,
             buffers=host.buffers,
             fused=0 if port.deferrals is None else port.deferrals.saved,
+            recorded=0 if port.chains is None else port.chains.saved,
             queue_depth=port.queued,
             in_flight=port.in_flight,
             parked=host.parked,
@@ -317,6 +326,37 @@ class Device(DeviceApi[Asynchronous]):
             if not self._answers.traces and not self.stopped:
                 await self._answers.ask("trace", False, timeout=CONTROL_TIMEOUT)
                 await self._actor.own.trace(False)
+
+        return remove
+
+    async def watch_memory(
+        self, hook: Callable[[MemoryFigures], None], *, step: int = MEMORY_STEP
+    ) -> Callable[[], Awaitable[None]]:
+        """Have ``hook`` called, on the loop, with the device's memory: now, and when our use of it has changed.
+
+        The host says so when it happens; nothing is polled. What other processes take is in the figures, but does not
+        bring them. The watch belongs to the current context; install it again after ``Recovered``.
+
+        Args:
+            hook: Takes the figures.
+            step: Bytes by which the use must have changed since it was told; the least step of all hooks holds.
+
+        Returns:
+            An async function that removes it.
+
+        Raises:
+            ValueError: A step below 1.
+            AskTimeout, ContextLost, DeviceStopped
+        """
+        if step < 1:
+            raise ValueError(f"watch_memory: step is {step}; it is at least 1")
+        answers = self._answers
+        answers.memory[hook] = step
+        await answers.watch_memory(CONTROL_TIMEOUT)
+
+        async def remove() -> None:
+            if answers.memory.pop(hook, None) is not None and self.available:  # a context that comes has no watch
+                await answers.watch_memory(CONTROL_TIMEOUT)
 
         return remove
 

@@ -214,6 +214,8 @@ class DeviceActor(Actor):
             if type(message) is Completions:
                 if host is self.host and port.stopped is None:
                     port.completions(message)
+                    if message.returned:
+                        residents.caller.returned(message.returned)
             elif isinstance(message, RoomWanted | DeviceRoomWanted | Held | Returned):
                 if host is self.host:
                     residents.take(host, message)

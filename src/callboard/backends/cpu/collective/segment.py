@@ -33,11 +33,17 @@ class Address(msgspec.Struct, frozen=True, array_like=True):
     Attributes:
         path: Of the memory's file.
         pid, started: The process of the rank, and when it was started.
+        machine: Where that means something.
+        host, port, secret: Where ranks of other machines reach it; port 0: nowhere.
     """
 
     path: str
     pid: int
     started: int
+    machine: str
+    host: str = ""
+    port: int = 0
+    secret: bytes = b""
 
 
 def chunk_bytes(size: int) -> int:

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from callboard.device.client.residents.calls import read_only
+from callboard.device.client.residents.calls import Arguments, read_only
 from callboard.device.protocol.residents.actor import ResidentActor
 
 __all__ = ["Method", "Methods"]
@@ -49,6 +49,21 @@ class Method:
         self.positional = _positional(self.signature)
         self._counts = _counts(self.signature)
         self.frozen = read_only.__wrapped__(function)  # not its cache, for which some callables have no hash
+        self._none: Arguments | None = None
+
+    def arguments(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Arguments:
+        """The arguments of a call, checked.
+
+        Raises:
+            TypeError, ValueError: As :meth:`check` and :class:`Arguments`.
+        """
+        if args or kwargs:
+            self.check(args, kwargs)
+            return Arguments(self.tag, self.name, args, kwargs, self.positional, self.frozen)
+        if self._none is None:
+            self.check((), {})
+            self._none = Arguments(self.tag, self.name, (), {}, (), frozenset())
+        return self._none
 
     def check(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """Whether the arguments fit.

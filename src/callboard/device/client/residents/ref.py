@@ -72,11 +72,9 @@ class ResidentRef(Generic[A_co]):
         """
         actor = self._actor
         found = actor.methods.find(method)
-        refuse_generator(found)
-        found.check(args, kwargs)
-        return self._residents.caller.call(
-            actor, Arguments(found.tag, found.name, args, kwargs, found.positional, found.frozen), self._timeout
-        )
+        if found.yields:
+            refuse_generator(found)
+        return self._residents.caller.call(actor, found.arguments(args, kwargs), self._timeout)
 
     def stream(
         self,
@@ -91,10 +89,11 @@ class ResidentRef(Generic[A_co]):
 
         Args:
             method: A generator, or a method that returns an iterator.
-            args, kwargs: As for :meth:`call`, but no ``GpuRef``: the generator would need it beyond the call.
+            args, kwargs: As for :meth:`call`. A ``GpuRef`` only for a parameter that is annotated ``cb.In``, and for
+                an actor in the device's host: the generator may read the array until the stream ends.
 
         Raises:
-            TypeError: As :meth:`call`; a ``GpuRef`` among the arguments; a method that yields nothing.
+            TypeError: As :meth:`call`; another ``GpuRef`` among the arguments; a method that yields nothing.
             ValueError, MailboxFull, ActorStopped, DeviceStopped: As :meth:`call`.
         """
         actor = self._actor

@@ -19,7 +19,7 @@ from callboard.device.protocol.residents import dlpack
 if TYPE_CHECKING:
     from callboard.core.backend import AccelStream
 
-__all__ = ["Adopted", "AdoptedBlock", "DeviceView", "Pin", "adopt", "device_memory", "host_memory"]
+__all__ = ["Adopted", "AdoptedBlock", "DeviceView", "Pin", "device_memory", "host_memory"]
 
 Array = np.ndarray[Any, Any]
 
@@ -96,7 +96,7 @@ class AdoptedBlock(Block):
         issued: How often it was given to the application and has not been freed.
     """
 
-    __slots__ = ("_on_free", "id", "issued")
+    __slots__ = ("__weakref__", "_on_free", "id", "issued")
 
     def __init__(self, memory: Memory, on_free: Callable[["AdoptedBlock"], None]) -> None:
         super().__init__(memory, memory.nbytes)
@@ -130,19 +130,6 @@ class Adopted:
 
     def __repr__(self) -> str:
         return f"<ctx.ref {self.layout!r}>"
-
-
-def adopt(array: Any, on_host: bool, on_free: Callable[[AdoptedBlock], None]) -> Adopted:
-    """Make an array of user code a buffer of the device; the buffer keeps the array alive.
-
-    Raises:
-        TypeError: Not an array on this device, or an unsupported dtype.
-    """
-    address, layout = host_memory(array, "ctx.ref") if on_host else device_memory(array, "ctx.ref")
-    low, high = layout.span
-    owner = Pin(array) if isinstance(array, GpuRef) else array
-    block = AdoptedBlock(Memory(address + low, high - low, owner), on_free)
-    return Adopted(block, layout, -low)
 
 
 class Pin:
