@@ -23,7 +23,7 @@ class Dispatch(StrEnum):
 
 @dataclass(frozen=True)
 class BatchSettings:
-    """What decides about batches; checked when it is made.
+    """Settings that decide when batches are formed; checked at construction.
 
     Attributes:
         max_batch: Items of a batch at most.
@@ -68,7 +68,7 @@ class BatchSettings:
             raise ValueError(f"preferred has {self.preferred[-1]}, and max_batch is {self.max_batch}")
 
     def size_for(self, n: int) -> int:
-        """The size of the batch that the function gets when ``n`` items are there: ``n`` where no size is preferred."""
+        """The size of the batch for ``n`` waiting items: ``n`` where no size is preferred."""
         if self.padded:
             return next((size for size in self.preferred if size >= n), n)
         return max((size for size in self.preferred if size <= n), default=n)
