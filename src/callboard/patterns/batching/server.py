@@ -179,7 +179,7 @@ class DynamicBatchingServer(RequestServer[T, R]):
 
     @property
     def expected_seconds(self) -> float | None:
-        """Expected seconds until a request submitted now has its value, queue included; None before the first batches."""
+        """Expected seconds from a submission now to its value; None before the first batches."""
         return self._policy.expected
 
     def flush_now(self) -> None:
