@@ -12,6 +12,7 @@ from callboard.multi_device.placement.policies import Chooser
 __all__ = ["Explanation", "PlacementBook", "Reservation"]
 
 ALONE: frozenset[str] = frozenset()
+ANY = (0, 0)
 
 
 @dataclass(eq=False, slots=True)
@@ -168,8 +169,17 @@ class PlacementBook:
         return reservation
 
     def _able(self, hints: PlacementHints) -> list[Candidate]:
-        links = self.links
-        return [c for c in self.candidates.values() if c.can_take(hints, links.get(c.id, ALONE))]
+        """Those for which :meth:`.Candidate.why_not` is None; what is seldom asked for is looked at last."""
+        able = [c for c in self.candidates.values() if c.ready]
+        if wanted := max(hints.memory_bytes, hints.min_free_bytes):
+            able = [c for c in able if c.free_bytes - c.reserved_bytes >= wanted]
+        if streams := hints.streams:
+            able = [c for c in able if c.streams - c.reserved_streams >= streams]
+        if (least := hints.min_compute_cap) != ANY:
+            able = [c for c in able if c.compute_cap >= least]
+        if hints.near or hints.avoid or hints.backend is not None or hints.apart is not None:
+            able = [c for c in able if c.why_not(hints, self.links.get(c.id, ALONE)) is None]
+        return able
 
     def _refused(self, hints: PlacementHints) -> dict[str, str]:
         reasons = {c.id: c.why_not(hints, self.links.get(c.id, ALONE)) for c in self.candidates.values()}
