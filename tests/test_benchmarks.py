@@ -104,7 +104,7 @@ def test_pipeline(tmp_path: Path) -> None:
 def test_placement(tmp_path: Path) -> None:
     results = run(tmp_path, "placement")["results"]
     assert set(results["pick"]) == {"round_robin", "least_loaded", "pack", "spread"}
-    assert 0 < results["PlacementActor.pick"]["pick"]["median"]
+    assert results["PlacementActor.pick"]["pick"]["median"] > 0
 
 
 @pytest.mark.slow
