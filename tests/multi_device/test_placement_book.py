@@ -70,6 +70,16 @@ def test_why_not(hints: dict[str, Any], why: str) -> None:
     assert why in str(found)
 
 
+def test_explained() -> None:
+    made = book(a=8, b=4)
+    made.pick(PlacementHints(memory_bytes=GIB, streams=2), 0.0)
+    found = made.explain(PlacementHints(memory_bytes=5 * GIB), 0.0)
+    assert str(found) == (
+        "chosen: a; able: a; a: 0 ops in flight, 1 choices not released, 7,516,192,768 bytes and 30 streams available; "
+        "b: 4,294,967,296 bytes are available (0 are reserved)"
+    )
+
+
 def test_a_device_that_is_being_rebuilt_is_passed_over() -> None:
     made = book(a=8, b=8)
     made.candidates["a"].ready = False

@@ -2,7 +2,7 @@
 
 import heapq
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from callboard.multi_device.placement.errors import NoEligibleDevice
 from callboard.multi_device.placement.gangs import best_set
@@ -38,15 +38,17 @@ class Explanation:
         chosen: Id of the device; None where none can take the work.
         able: Ids of the devices that can take it.
         refused: Why not, for each of the others.
+        figures: What the policy goes by, in words, for each device that can.
     """
 
     chosen: str | None
     able: tuple[str, ...]
     refused: Mapping[str, str]
+    figures: Mapping[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
         said = [f"chosen: {self.chosen or 'none'}", f"able: {', '.join(self.able) or 'none'}"]
-        return "; ".join(said + [f"{device}: {reason}" for device, reason in self.refused.items()])
+        return "; ".join(said + [f"{device}: {why}" for device, why in (*self.figures.items(), *self.refused.items())])
 
 
 class PlacementBook:
@@ -133,7 +135,7 @@ class PlacementBook:
         self.expire(now)
         able = self._able(hints)
         chosen = self._choose(hints, able).id if able else None
-        return Explanation(chosen, tuple(c.id for c in able), self._refused(hints))
+        return Explanation(chosen, tuple(c.id for c in able), self._refused(hints), {c.id: c.described() for c in able})
 
     # -- reservations --------------------------------------------------------------------------------------------------
 

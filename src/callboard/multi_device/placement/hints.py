@@ -85,6 +85,13 @@ class Candidate:
         """Ops in flight, and choices that are not released: what a burst has been given counts before it has begun."""
         return self.in_flight + self.choices
 
+    def described(self) -> str:
+        """What policies go by, in words."""
+        return (
+            f"{self.in_flight} ops in flight, {self.choices} choices not released, "
+            f"{self.available_bytes:,} bytes and {self.streams - self.reserved_streams} streams available"
+        )
+
     def why_not(self, hints: PlacementHints, linked: frozenset[str] = frozenset()) -> str | None:
         """Why work with these needs cannot come here; None if it can.
 
