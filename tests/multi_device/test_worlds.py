@@ -191,7 +191,7 @@ async def test_what_does_not_fit_is_refused_before_anything_is_sent(devices: lis
             (lambda: world.reduce([a, b], root=2), cb.ShapeError, r"reduce: root is 2; the ranks are 0 to 1"),
             (lambda: world.reduce([a, b], root="0"), TypeError, r"root is '0'"),  # type: ignore[arg-type]
             (lambda: world.reduce([a, b], out=b), cb.DeviceMismatch, r"out is on cpu:1; rank 0 is cpu:0"),
-            (lambda: world.broadcast(other), cb.DeviceMismatch, r"x is on cpu:2, which is no rank"),
+            (lambda: world.broadcast(other), cb.DeviceMismatch, r"x is on cpu:2, which is not a rank"),
             (lambda: world.scatter(long), cb.ShapeError, r"split over 2 ranks evenly"),
             (lambda: world.all_gather([a, b], out=[a, b]), cb.ShapeError, r"out\[0\] is f64\[4\]; it must be f64"),
             (lambda: world.all_to_all([a, b], out=[a, b]), cb.ShapeError, r"shares memory"),
@@ -438,7 +438,7 @@ async def test_a_killed_rank_fails_what_runs_and_the_world_comes_back(monkeypatc
             assert world._number > number
             assert world.stats()[:3] == (3, 2, 1)
             stale = Run(part=Part(0, 3, (Step("barrier"),)), world=number, call=99, after=98, outs=())
-            with pytest.raises(cb.WorldLost, match="is no rank of world"):  # what is of the old world is fenced off
+            with pytest.raises(cb.WorldLost, match="is not a rank of world"):  # what is of the old world is fenced off
                 await devices[0].ask(stale)
             kept[1] = devices[1].put(np.ones(200_000))
             np.testing.assert_array_equal(await (await world.all_reduce(kept))[2].get(), np.full(200_000, 3.0))

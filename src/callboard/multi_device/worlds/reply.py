@@ -14,7 +14,7 @@ Refs = tuple[GpuRef[Any], ...]
 
 
 class Port:
-    """What :class:`Reply` asks of a device, for a reply that several devices owe."""
+    """The part of a device that :class:`Reply` uses, for a reply that several devices resolve."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop

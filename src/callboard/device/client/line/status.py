@@ -113,6 +113,7 @@ class DeviceStats(msgspec.Struct, frozen=True, kw_only=True):
         completed, failed: Ops, over all generations.
         fused: Kernels that were not launched: what was called was computed by another's kernel (``fuse``), or dropped
             before anything needed it.
+        recorded: Ops that were not sent one by one, as the replay of a chain stood for them (``auto_record``).
         plans: Of each library that the context has used, by its lib (``"blas"``, ``"memory"``).
         libraries: By what each of these works here, in words; empty where there is one way.
         residents: Resident actors, by name, also those that have given up (the last 64, until a name is used again).
@@ -139,6 +140,7 @@ class DeviceStats(msgspec.Struct, frozen=True, kw_only=True):
     completed: int
     failed: int
     fused: int
+    recorded: int
     plans: dict[str, PlanStats]
     libraries: dict[str, str]
     residents: dict[str, ResidentStats]
