@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import psutil
+import ray
 from ray.cluster_utils import Cluster as RayCluster
 from tests.multi_device.machines import over_it
 
@@ -59,10 +60,10 @@ class Machine:
         gone = self.nodes.pop(node)
         await asyncio.to_thread(self.ray.remove_node, gone, False)
 
-    async def fill(self) -> None:
-        """Have three nodes again."""
+    def fill(self) -> None:
+        """Have three nodes again. Ray starts nodes in the main thread only; nothing else runs then."""
         while len(self.nodes) < 3:
-            await asyncio.to_thread(self.add)
+            self.add()
 
 
 SLIM = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
@@ -277,19 +278,17 @@ async def main() -> None:
     machine = Machine()
     names = sys.argv[1:]
     try:
-        for _ in range(3):
-            machine.add()
-        import ray
+        machine.fill()
 
         ray.init(address=machine.ray.address, log_to_driver=False, logging_level="error")
         for scenario in [s for s in SCENARIOS if not names or s.__name__ in names]:
-            await machine.fill()
+            machine.fill()
             await _said(scenario.__name__, lambda s=scenario: s(machine))
         if not names or "blocking" in names:
-            await machine.fill()
+            machine.fill()
             await _said("blocking", lambda: asyncio.to_thread(blocking, machine))
-        ray.shutdown()
     finally:
+        ray.shutdown()
         machine.ray.shutdown()
 
 
