@@ -35,7 +35,7 @@ class Cluster:
         self._background: BackgroundLoop = open_loop(self.close)
         try:
             self._cluster = self._background.run(opening.__aenter__())
-        except BaseException:
+        except BaseException:  # Ctrl-C, too
             self._background.leave(self.close)
             raise
 
@@ -118,7 +118,5 @@ def cluster(
 ) -> Cluster:
     """Blocking devices on the nodes of a Ray cluster; arguments and errors as :func:`callboard.cluster`."""
     return Cluster(
-        async_cluster(
-            address, tls=tls, lost_after=lost_after, place_timeout=place_timeout, runtime_env=runtime_env
-        )
+        async_cluster(address, tls=tls, lost_after=lost_after, place_timeout=place_timeout, runtime_env=runtime_env)
     )

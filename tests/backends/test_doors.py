@@ -57,7 +57,7 @@ def test_others_are_not(door: Door, entered: Entered) -> None:
         assert connection.recv(1) == b""
     assert entered.empty()
     door.close()
-    with pytest.raises(OSError):  # noqa: PT011 - the system's own words
+    with pytest.raises(OSError):
         dial("127.0.0.1", door.port, door.secret, WORLD, 3)
 
 

@@ -23,7 +23,8 @@ async def test_it_serves_the_devices_of_its_machine_until_it_is_told_to_end(tmp_
     token.write_text(TOKEN + "\n")
     command = [sys.executable, "-m", "callboard", "host", "--listen", "127.0.0.1:0", "--token-file", str(token)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(SOURCE), os.environ.get("PYTHONPATH", "")])}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment) as node:
+    how = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True, "env": environment}
+    with subprocess.Popen(command, **how) as node:  # type: ignore[call-overload]  # noqa: ASYNC220 - it waits for us
         try:
             assert node.stdout is not None
             found = re.fullmatch(r"listening at (127.0.0.1:\d+), not encrypted\n", node.stdout.readline())

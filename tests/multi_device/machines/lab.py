@@ -60,9 +60,7 @@ class LocalEngine:
 
     name = "local"
 
-    def __init__(
-        self, resources: Mapping[str, Mapping[str, float]], *, words: bool = True, address: str = ""
-    ) -> None:
+    def __init__(self, resources: Mapping[str, Mapping[str, float]], *, words: bool = True, address: str = "") -> None:
         self._address = address
         self.resources = resources
         self.agents: list[LocalAgent] = []

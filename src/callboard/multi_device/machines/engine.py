@@ -103,8 +103,7 @@ class Agent(Protocol):
     def gone(self) -> "asyncio.Future[str]": ...
 
     async def end(self) -> None:
-        """Kill it, and give back what it has of the node's resources. Never raises; an agent that is cut off is told
-        by the engine when it can be."""
+        """Kill it, and give back what it has of the node's resources. Never raises, also where it is cut off."""
         ...
 
 

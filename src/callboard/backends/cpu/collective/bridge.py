@@ -10,8 +10,6 @@ import socket
 import threading
 from struct import Struct
 
-import numpy as np
-
 from callboard.backends.cpu.collective.segment import FORMATION, LEFT, LOST, SLOTS, Fence, Segment
 from callboard.backends.cpu.collective.semaphore import wait
 
@@ -89,7 +87,7 @@ class Bridge:
                     place = peer * SLOTS + sent % SLOTS
                     length = own.lengths[place]
                     connection.sendall(FRAME.pack(CHUNK, own.tags[place], length))
-                    connection.sendall(own.slot(peer, sent)[:length])
+                    connection.sendall(own.slot(peer, sent)[:length].data)
                     sent += 1
                 if own.taken[peer] != taken:
                     taken = own.taken[peer]
@@ -121,7 +119,7 @@ class Bridge:
                     slot = mirror.slot(rank, number)
                     if number - own.taken[self._peer] >= SLOTS or second > slot.size:
                         break  # it does not keep to what it was told
-                    if not _filled(connection, memoryview(slot[:second])):
+                    if not _filled(connection, slot[:second].data):
                         break
                     place = rank * SLOTS + number % SLOTS
                     mirror.tags[place], mirror.lengths[place] = first, second
@@ -145,9 +143,8 @@ class Bridge:
         mirror.wake()  # the other thread, which finds the connection cut
 
 
-def _filled(connection: socket.socket, into: "memoryview | np.ndarray") -> bool:
+def _filled(connection: socket.socket, view: memoryview) -> bool:
     """Read so many bytes; whether they came before the end."""
-    view = memoryview(into)
     while view:
         count = connection.recv_into(view)
         if not count:

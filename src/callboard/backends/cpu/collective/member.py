@@ -50,9 +50,7 @@ class CpuMember(Member):
         pid = os.getpid()
         address = Address(self.own.path, pid, process_started(pid), machine())
         if self._door is not None:
-            address = msgspec.structs.replace(
-                address, host=self._host, port=self._door.port, secret=self._door.secret
-            )
+            address = msgspec.structs.replace(address, host=self._host, port=self._door.port, secret=self._door.secret)
         return msgspec.msgpack.encode(address)
 
     def join(self, offers: tuple[bytes, ...], timeout: float) -> None:
