@@ -45,6 +45,7 @@ _OTHERS: dict[str, tuple[str, ...] | None] = {
     "REACHED_AT": None,
     "REQUIRE": ("cuda",),
     "TENSOR_ENGINE": ("auto", "cutensor", "builtin"),
+    "TEST_RAY": None,
     "TEST_TORCH": None,
 }
 """Variables that are no settings of a device, and the words that they may be (None: any)."""
