@@ -131,11 +131,10 @@ async def test_a_connection_can_be_encrypted(tmp_path: Path) -> None:
     client = ssl.create_default_context(cafile=certificate)
     async with cb.device("cpu", node=cb.Node(f"{host}:{port}", token=TOKEN, tls=client)) as device:
         assert (await device.put(np.ones(300_000)).get()).sum() == 300_000
-    for other in (ssl.create_default_context(), None):  # another authority; no encryption
-        node = cb.Node(f"{host}:{port}", token=TOKEN, tls=other)
-        with pytest.raises(cb.BackendUnavailable):
-            async with cb.device("cpu", node=node):
-                pass
+    another = cb.Node(f"{host}:{port}", token=TOKEN, tls=ssl.create_default_context())  # other authorities
+    with pytest.raises(cb.BackendUnavailable, match="certificate"):
+        async with cb.device("cpu", node=another):
+            pass
     await server.close()
 
 

@@ -150,7 +150,7 @@ async def _first(events: Any, kind: Any) -> Any:
 
 async def partition(machine: Machine) -> None:
     """The process of the node is stopped, so it is silent, and goes on later: an orphan with answers in its hands."""
-    async with cb.cluster("auto", lost_after=2.0) as cluster:
+    async with cb.cluster("auto", lost_after=4.0) as cluster:
         device = await cluster.device("cpu")
         before, generation = cluster.where(device), device.generation
         a = device.put(np.full((64, 64), 1.0))
