@@ -286,6 +286,12 @@ def test_continuous(tmp_path: Path) -> None:
     assert found["continuous"]["ratio"]["median"] > found["whole"]["ratio"]["median"]
 
 
+@pytest.mark.skipif(importlib.util.find_spec("ray") is not None, reason="ray is installed: it takes a minute")
+def test_cluster_without_ray(tmp_path: Path) -> None:
+    record = run(tmp_path, "cluster")
+    assert [bar["held"] for bar in record["bars"]] == [None]
+
+
 def test_rounds_take_turns_in_both_directions(harness: ModuleType) -> None:
     order: list[str] = []
 
