@@ -432,9 +432,7 @@ async def test_a_generator_reads_an_array_in_order_with_what_writes_it(
     assert await taken(actor.stream(Streamer.sums, x, 3)) == [12.0] * 3
 
 
-async def test_a_generator_keeps_its_array_until_it_has_ended(
-    dev: cb.Device, actor: cb.ResidentRef[Streamer]
-) -> None:
+async def test_a_generator_keeps_its_array_until_it_has_ended(dev: cb.Device, actor: cb.ResidentRef[Streamer]) -> None:
     stream = actor.stream(Streamer.sums, dev.full(100_000, 1.0, "f64"), 3).with_prefetch(0)
     assert await anext(stream) == 100_000.0
     for _ in range(5):  # this memory would be used again
@@ -460,9 +458,7 @@ async def test_an_array_that_is_freed_ends_the_stream(dev: cb.Device, actor: cb.
             pass
 
 
-async def test_a_generator_whose_array_is_spoilt_is_closed(
-    dev: cb.Device, actor: cb.ResidentRef[Streamer]
-) -> None:
+async def test_a_generator_whose_array_is_spoilt_is_closed(dev: cb.Device, actor: cb.ResidentRef[Streamer]) -> None:
     x = dev.full((2, 2), 1.0, "f64")
     stream = actor.stream(Streamer.sums, x, 3).with_prefetch(0)
     assert await anext(stream) == 4.0
