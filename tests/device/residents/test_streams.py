@@ -17,7 +17,6 @@ from tests.device.residents.stream_lab import Streamer
 import callboard as cb
 from callboard.actors.errors import ActorStopped
 
-
 pytestmark = pytest.mark.leaves_nothing
 
 SOON = 20.0
