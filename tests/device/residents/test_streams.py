@@ -400,7 +400,7 @@ async def test_what_is_called_and_what_is_streamed(dev: cb.Device, actor: cb.Res
     with pytest.raises(TypeError, match="returned generator, an iterator; use `stream`"):
         await actor.call(Streamer.hidden)
     assert await taken(actor.stream(Streamer.hidden)) == [0, 1, 2]
-    with pytest.raises(TypeError, match=r"streamer.listed returned list, which is no iterator; use `call`"):
+    with pytest.raises(TypeError, match=r"streamer.listed returned list, not an iterator; use `call`"):
         await taken(actor.stream(Streamer.listed))
     with pytest.raises(TypeError, match=r"streamer.count\(self, n.*: missing a required argument"):
         actor.stream(Streamer.count)  # type: ignore[call-arg]
@@ -483,7 +483,7 @@ async def test_a_malformed_step_is_that_calls_error(actor: cb.ResidentRef[Stream
     from callboard.device.client.residents.calls import Arguments
 
     arguments = Arguments("test", body, (), {}, None, frozenset())
-    with pytest.raises(TypeError, match="is no step of a stream"):
+    with pytest.raises(TypeError, match="is not a step of a stream"):
         await actor._residents.caller.call(actor._actor, arguments, None)
     assert (await actor.call(Streamer.state))[0] == 0
 

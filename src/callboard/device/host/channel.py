@@ -72,7 +72,7 @@ class Channel(abc.ABC):
 
     @abc.abstractmethod
     def busy(self, step: str | None) -> None:
-        """Announce a long step of the calling thread (import, open, prepare, setup), whose silence is no hang.
+        """Announce a long step of the calling thread (import, open, prepare, setup), which is then not a hang.
 
         None ends it. Any thread.
         """

@@ -255,7 +255,7 @@ class Caller:
             return None
         try:
             return self._arenas.take(nbytes)
-        except (MailboxFull, MemoryError, RuntimeError):  # the host asks when it knows the size, and is told why
+        except (MailboxFull, MemoryError, RuntimeError):  # the host asks again when it knows the size
             return None
 
     def _expire_after(self, end: CallEnd, timeout: float, tag: str) -> None:

@@ -96,7 +96,7 @@ class Methods:
         """The method that a call means by ``method``: the one of that name in the actor's class.
 
         Raises:
-            TypeError: It is no method of the actor, or none that can be called: static, or of the class.
+            TypeError: It is not a method of the actor, or it is a static or class method.
         """
         found = self._known.get(id(method))
         if found is None:
@@ -110,7 +110,7 @@ class Methods:
 def _method_of(actor: str, owner: type[Any] | None, method: Any) -> Method:
     name = getattr(method, "__name__", None)
     if not callable(method) or isinstance(method, type) or not isinstance(name, str) or name == "<lambda>":
-        raise TypeError(f"{actor}: {method!r} is no method; {CURE}")
+        raise TypeError(f"{actor}: {method!r} is not a method; {CURE}")
     found = _defined(owner or _named_owner(method), name)
     for kind, what in WITHOUT_INSTANCE.items():
         if isinstance(found, kind):
@@ -122,7 +122,7 @@ def _method_of(actor: str, owner: type[Any] | None, method: Any) -> Method:
         raise TypeError(f"{actor}: {method!r} is bound to an object; {CURE}")
     if owner is None:
         if not inspect.isfunction(inspect.unwrap(method)):
-            raise TypeError(f"{actor}: {method!r} is no method; {CURE}")
+            raise TypeError(f"{actor}: {method!r} is not a method; {CURE}")
         found = method
     elif not callable(found) or isinstance(found, type):
         raise TypeError(f"{actor}: {owner.__qualname__} has no method {name}{_hint(method)}")

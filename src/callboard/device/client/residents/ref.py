@@ -116,7 +116,7 @@ class ResidentRef(Generic[A_co]):
         self._send(message)
 
     def with_timeout(self, seconds: float | None) -> Self:
-        """The same actor, with a limit for each call: ``await emb.with_timeout(5.0).call(...)``; None is no limit.
+        """The same actor, with a limit for each call: ``await emb.with_timeout(5.0).call(...)``; None means no limit.
 
         A call without an answer after so many seconds fails with ``AskTimeout`` and is cancelled: it is not begun any
         more, or, if it runs, finds ``ctx.cancelled()`` true.
@@ -161,7 +161,7 @@ class ResidentRef(Generic[A_co]):
         """Why it has stopped, or is being restarted.
 
         The exception that it failed with, or a ``DeviceStopped``; None where there is none: it is starting or ready, it
-        was told to stop, or it is being restarted because the context was lost.
+        was asked to stop, or it is being restarted because the context was lost.
         """
         return self._actor.cause
 

@@ -17,7 +17,7 @@ T_co = TypeVar("T_co", covariant=True)
 class CallReply(Reply[T_co]):
     """What a resident actor will answer.
 
-    When the task that awaits it is cancelled (``asyncio.wait_for``, ``asyncio.timeout``, a task group) and nobody else
+    When the task that awaits it is cancelled (``asyncio.wait_for``, ``asyncio.timeout``, a task group) and nothing else
     awaits it, so is the call, as with any coroutine; :func:`asyncio.shield` prevents that.
     """
 

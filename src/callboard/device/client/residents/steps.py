@@ -168,7 +168,7 @@ class Steps:
             self.close()
 
     def _drop(self) -> None:
-        """Nobody waits for these items: do not make them, and report no failure."""
+        """These items are not wanted any more: do not make them, and report no failure."""
         asked, self.asked = self.asked, deque()
         flying = self._caller.flying
         unsent = []

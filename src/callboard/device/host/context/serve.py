@@ -23,8 +23,8 @@ from callboard.device.protocol.messages import (
     CancelCall,
     Close,
     Closed,
+    ContextDied,
     DeviceRoom,
-    Lost,
     MapArena,
     Open,
     Plain,
@@ -216,6 +216,7 @@ class ContextHost:
         if residents is not None and residents.settle():
             flying = context.advance()
         context.report()
+        context.tell_memory()
         if residents is not None:
             residents.report()
             return flying or residents.waiting
@@ -262,7 +263,7 @@ class ContextHost:
             lost = ContextPoisoned(f"the context host failed: {type(error).__name__}: {error}")
             lost.__cause__ = error
             error = lost if self._context is not None or not isinstance(error, AccelError) else error
-        self._channel.send(Lost(self._generation, as_failure(0, error)))
+        self._channel.send(ContextDied(self._generation, as_failure(0, error)))
 
     def admit(self, call: Call) -> None:
         """Admit a call; the context must be open."""

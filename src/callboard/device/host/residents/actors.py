@@ -218,7 +218,7 @@ class HostActors:
         self._post(lambda: self._on_stage.endings.end(ended))
 
     def post_gone(self, actor: ActorThread | Holder, cause: Failure | None) -> None:
-        """Note that the thread ends; ``cause`` is why the actor gave up, None if it was told to stop."""
+        """Note that the thread ends; ``cause`` is why the actor gave up, None if it was asked to stop."""
         self._post(lambda: self._gone(actor, cause))
 
     def post_event(self, actor: ActorThread, event: str, error: Failure | None = None) -> None:
@@ -385,7 +385,7 @@ class HostActors:
             notes.popleft()()
 
     def report(self) -> None:
-        """Tell the application which memory it has back; behind the completions, which somebody waits for."""
+        """Tell the application which memory it has back, after the completions, which calls wait for."""
         if self._returned:
             self.channel.send(Returned(self._take_returned()))
 

@@ -153,7 +153,7 @@ def host_memory(array: Any, what: str) -> tuple[int, Layout]:
     """
     if not isinstance(array, np.ndarray):
         if not hasattr(array, "__dlpack__"):
-            raise TypeError(f"{what}: {type(array).__qualname__} is no array; pass a NumPy array or a CPU tensor")
+            raise TypeError(f"{what}: {type(array).__qualname__} is not an array; pass a NumPy array or a CPU tensor")
         array = np.from_dlpack(array)
     if not array.flags.writeable:
         raise TypeError(f"{what}: the array is read-only, and ops may write to a ref; pass a copy")
@@ -161,7 +161,7 @@ def host_memory(array: Any, what: str) -> tuple[int, Layout]:
         raise TypeError(f"{what}: the array is not in this machine's byte order; pass a copy that is")
     dtype = as_dtype(array.dtype)
     if any(s % dtype.itemsize for s in array.strides):
-        raise TypeError(f"{what}: strides are no multiples of the itemsize; pass a copy")
+        raise TypeError(f"{what}: strides are not multiples of the itemsize; pass a copy")
     strides = tuple(s // dtype.itemsize for s in array.strides)
     return array.ctypes.data, layout_of(dtype, array.shape, strides if array.size else None)
 
@@ -178,7 +178,7 @@ def device_memory(array: Any, what: str) -> tuple[int, Layout]:
     interface = getattr(array, "__cuda_array_interface__", None)
     if interface is None:
         raise TypeError(
-            f"{what}: {type(array).__qualname__} is no device array; pass one of torch, CuPy, Warp or Numba"
+            f"{what}: {type(array).__qualname__} is not a device array; pass one of torch, CuPy, Warp or Numba"
         )
     dtype = as_dtype(np.dtype(interface["typestr"]))
     strides = interface.get("strides")

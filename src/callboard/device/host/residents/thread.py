@@ -185,7 +185,7 @@ class ActorThread:
             self._host.post_gone(self, cause)
 
     def _live(self) -> Failure | None:
-        """Prepare, wait for a context, set up, serve; returns why it gave up, None when it was told to stop."""
+        """Prepare, wait for a context, set up, serve; returns why it gave up, None when it was asked to stop."""
         try:
             self._make()
         except BaseException as e:  # from a user's prepare, before the first call; sys.exit() as well
@@ -199,7 +199,8 @@ class ActorThread:
             return None
         site.device.use()
         self._currents = Currents(site.timeline.stream, None if site.on_host else site.ordinal)
-        self._context = HostContext(self, site.device.info, self.name, site.timeline.stream, site.ordinal)
+        device = site.device
+        self._context = HostContext(self, device.info, self.name, site.timeline.stream, site.ordinal, device.generation)
         cause = self._set_up("ready")
         while cause is None and not self.stopping:
             if self._coroutines is not None:

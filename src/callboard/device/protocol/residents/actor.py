@@ -118,14 +118,18 @@ class HostContext:
         stream: The actor's stream; ``stream.native`` is the vendor's handle. What the actor enqueues there is in order
             with the ops of the device that share its arrays; work on other streams must be joined to it.
         ordinal: Number of the device among those that this process sees.
+        generation: Of the context: greater than that of any context that was opened before it.
     """
 
-    def __init__(self, thread: Thread, device: DeviceInfo, name: str, stream: AccelStream, ordinal: int) -> None:
+    def __init__(
+        self, thread: Thread, device: DeviceInfo, name: str, stream: AccelStream, ordinal: int, generation: int
+    ) -> None:
         self._thread = thread
         self._stream = stream
         self.info = device
         self.name = name
         self.ordinal = ordinal
+        self.generation = generation
 
     @property
     def stream(self) -> AccelStream:

@@ -5,7 +5,7 @@ enums, dates, UUIDs, decimals), NumPy arrays come anywhere in between, and refs 
 is refused by name, before anything is sent. Arrays, bytes and texts of more than :data:`INLINE` bytes travel in shared
 memory beside the message.
 
-A value that is no plain scalar becomes a list that begins with its kind, so that it can be told from any other.
+A value that is not a plain scalar becomes a list that begins with its kind, so that it can be told from any other.
 """
 
 import ast
