@@ -57,6 +57,12 @@ class CudaAttention(Library):
         Merge: Entry(Merging),
     }
 
+    engines: ClassVar = {
+        **dict.fromkeys((Forward, Backward, PagedForward), "cuDNN or custom kernels"),
+        **dict.fromkeys((ForwardFp8, BackwardFp8), "cuDNN"),
+        **dict.fromkeys((BackwardBias, BackwardSink, PageAppend, PageCopy, Merge), "custom kernels"),
+    }
+
     def __init__(self, device: "CudaDevice", stream: CudaStream) -> None:
         super().__init__(device, stream)
         self.device: CudaDevice = device

@@ -68,6 +68,9 @@ class CudaDnn(Library):
     device: "CudaDevice"
     max_plans: ClassVar[int | None] = 1024
     table: ClassVar = {op: entry for family in FAMILIES for op, entry in family.TABLE.items()}
+    engines: ClassVar = {
+        op: "cuDNN" if family in (conv, graphs, rnn) else "custom kernels" for family in FAMILIES for op in family.TABLE
+    }
 
     def __init__(self, device: "CudaDevice", stream: CudaStream) -> None:
         super().__init__(device, stream)
