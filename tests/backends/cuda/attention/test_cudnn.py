@@ -21,17 +21,19 @@ from host_sdpa import HostCudnn
 
 from callboard.backends.cuda.attention import library
 from callboard.backends.cuda.attention.cudnn import CudnnGraphs
+from callboard.backends.cuda.kernelcache import KernelCache
 from callboard.core.dtype import DTYPES
 from callboard.core.errors import ShapeError, UnsupportedOp
 from callboard.kernel.attention import BackwardFp8, Forward, ForwardFp8, PagedForward
 
 
 @pytest.fixture
-def cudnn(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[HostSession, HostCudnn]]:
+def cudnn(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[HostSession, HostCudnn]]:
     driver = HostDriver()
     emulated(driver, folder)
     host = HostCudnn(driver)
-    monkeypatch.setattr(library, "CudnnGraphs", lambda workspace: CudnnGraphs(workspace, host))
+    cache = KernelCache(tmp_path)
+    monkeypatch.setattr(library, "CudnnGraphs", lambda workspace, gpu: CudnnGraphs(workspace, gpu, host, cache))
     with HostSession(driver) as session:
         session.device.kernels = Emulated(driver)  # type: ignore[attr-defined]
         yield session, host
@@ -163,3 +165,20 @@ def test_lengths_that_do_not_fit_fail_the_call(cudnn: Any) -> None:
     x = session.put(np.ones((2, 16, 2, 8), "f2"))
     with pytest.raises(ShapeError, match="seqlens_k has a length that does not lie between 0 and 16"):
         session.submit(Forward(q=x, k=x, v=x, seqlens_k=session.put(np.array([3, 17], "i4"))))
+
+
+def test_plans_are_kept_over_restarts_under_all_that_they_depend_on(cudnn: Any) -> None:
+    """A library of the same device, opened later, has other plans and the same folder."""
+    session, host = cudnn
+    c = call(DTYPES["bf16"], "causal", "none", rows=(16, 16))
+    wide = call(DTYPES["bf16"], "scale", "none", rows=(16, 16))
+    for number, one in enumerate((c, wide, c, wide)):
+        if number == 2:
+            later = HostSession(session.driver)
+            later.device.kernels = session.device.kernels
+            session = later
+        out, lse = session.submit(Forward(**test_attention.placed(session, one, "bshd")))
+        test_attention.check_forward(one, session.get(out), session.get(lse), "bshd")
+    session.close()
+    assert host.planned == 2
+    assert host.executed == ["sdpa"] * 4

@@ -81,7 +81,8 @@ class CudaAttention(Library):
         with self._lock:
             if self._graphs is None and not self._missing:
                 try:
-                    self._graphs = CudnnGraphs(self.workspace)
+                    info = self.device.info
+                    self._graphs = CudnnGraphs(self.workspace, f"{info.name} {info.compute_capability}")
                 except BackendUnavailable as e:
                     self._missing = str(e)
                     _log.info("attention: %s; its own kernels serve all calls", e)

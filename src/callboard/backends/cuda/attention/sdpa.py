@@ -6,6 +6,7 @@ from callboard.backends.cuda.attention.arguments import POINTERS, AttentionArgs,
 from callboard.backends.cuda.attention.checking import checking
 from callboard.backends.cuda.attention.own import OwnBackward, OwnForward
 from callboard.backends.cuda.attention.rules import ALIGNMENT, Wanted
+from callboard.core.op import info_of
 from callboard.kernel.attention import Backward, BackwardBias, PagedForward
 from callboard.kernel.attention.scores import Problem
 
@@ -48,7 +49,7 @@ class CudnnAttention:
         outputs = ("dq", "dk", "dv") if self._backward else ("out", "lse")
         self._fills = [(n, (made[n] if getattr(op, n) is None else getattr(op, n).layout).nbytes) for n in outputs]
         self._order: list[str] = []
-        self._plan = graphs.plan(self._describe, type(op).__struct_config__.tag)
+        self._plan = graphs.plan(self._describe, type(op).__struct_config__.tag, info_of(type(op)).split(op).signature)
         try:
             self._checking = checking(library, op, problem, tables=True)
             own = OwnBackward if self._backward else OwnForward
