@@ -78,6 +78,10 @@ class CudaDnn(Library):
         self.workspace = Workspace(device)
         self.frontend = Frontend(device, self.cudnn, self.workspace)
 
+    @property
+    def detail(self) -> str:
+        return f"cuDNN {self.cudnn.version} and custom kernels"
+
     def close(self) -> None:
         self.cudnn.close()
         self.workspace.close()
