@@ -93,7 +93,7 @@ def _scattered(w: Wanted) -> bool:
 FEATURES: tuple[Feature, ...] = (
     Feature("f32 and f64", lambda w: w.problem.dtype.name not in ("f16", "bf16")),
     Feature(
-        "head dims that are no multiples of 8, or beyond 256",
+        "head dims that are not multiples of 8, or beyond 256",
         lambda w: any(d % 8 or d > 256 for d in (w.problem.dim, w.problem.dim_v)),
     ),
     Feature("softcap", lambda w: w.problem.params.softcap != 0),
@@ -112,7 +112,7 @@ FEATURES: tuple[Feature, ...] = (
         lambda w: w.problem.seq_q > w.problem.seq_k and not w.padded and (w.bottom_right or w.left >= 0),
     ),
     Feature("no queries or no keys", lambda w: 0 in (w.problem.batch, w.problem.seq_q, w.problem.seq_k)),
-    Feature("steps that are no multiples of 16 bytes", _misaligned),
+    Feature("steps that are not multiples of 16 bytes", _misaligned),
     Feature("packed operands of 2**31 numbers and more", _far),
     Feature("log-sum-exps, biases and padded outputs with gaps", _scattered),
 )
@@ -166,7 +166,7 @@ FP8: tuple[Missing, ...] = (
         "leave the call out",
         lambda w: 0 in (w.problem.batch, w.problem.seq_q, w.problem.seq_k),
     ),
-    Missing("steps that are no multiples of 16 bytes", "copy the operand (dev.copy)", _misaligned),
+    Missing("steps that are not multiples of 16 bytes", "copy the operand (dev.copy)", _misaligned),
     Missing(
         "log-sum-exps and padded outputs with gaps",
         "leave out and lse to be made",

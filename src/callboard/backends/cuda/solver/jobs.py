@@ -92,6 +92,7 @@ class Job:
             name: inferred[name] if (given := getattr(op, name)) is None else given.layout for name in inferred
         }
         self._ahead = waits(op)
+        self._checks = getattr(op, "check_finite", True)
         self._nbytes = ALIGNMENT
         self._kept: list[Any] = []  # host memory of the launch that is going on
 
@@ -116,13 +117,14 @@ class Job:
     def load(self, operand: Operand, layout: Layout | None = None, into: Part | None = None) -> tuple[Part, Step]:
         """A copy of an operand in the workspace, column-major if not said otherwise, and how it gets there.
 
-        NaN and infinities are counted in the status and become 0, so that no routine meets them.
+        NaN and infinities are counted in the status and become 0, so that no routine meets them; unless the op has
+        ``check_finite=False``.
         """
         part = self.part(columns(operand.layout) if layout is None else layout) if into is None else into
         copy = copier(self.solver.driver, self.solver.device.kernels, operand.layout, part.layout)
         dtype = operand.dtype
         length = (part.layout.last + 1) * (2 if dtype.is_complex else 1)
-        if not (dtype.is_float or dtype.is_complex) or not length:
+        if not (dtype.is_float or dtype.is_complex) or not length or not self._checks:
             return part, lambda native, base, address: copy(native, address, base + part.at)
         finite = self.kernel(f"finite_{dtype.real}", length, rows=length, mode=int(dtype.is_complex))
 
@@ -271,7 +273,7 @@ class Job:
 
         Args:
             begin: Enqueues the work.
-            explain: What a positive ``info`` means; None: it is no failure here.
+            explain: What a positive ``info`` means; None: it is not a failure here.
             batch: Items, where it is a batch.
             limits: What other words of the status mean when they exceed a number.
             end: Enqueues the copies to the outputs, for ops that may be done before the launch.
