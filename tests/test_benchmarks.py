@@ -382,6 +382,22 @@ def test_dnn(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_attention(tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="PyTorch is what it is compared with")
+    results = run(tmp_path, "attention")["results"]
+    figures = [found for title, found in results.items() if title != "plans"]
+    assert [set(each) for each in figures] == 3 * [{"process", "thread", "direct"}]
+
+
+@pytest.mark.slow
+def test_encoder(tmp_path: Path) -> None:
+    pytest.importorskip("safetensors", reason="for the extra demo")
+    pytest.importorskip("torch", reason="PyTorch is what it is compared with")
+    (figures,) = (found for title, found in run(tmp_path, "encoder")["results"].items() if title != "plans")
+    assert set(figures) == {"process", "thread", "direct"}
+
+
+@pytest.mark.slow
 def test_rnn(tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="PyTorch is what it is compared with")
     (figures,) = (found for title, found in run(tmp_path, "rnn")["results"].items() if title.startswith("LSTM"))
