@@ -3,8 +3,8 @@
 Arrays that are not floating are computed in float64, halves in float32. Where the solver has no op for a stack, its
 matrices are taken one after the other.
 
-A NaN or an infinity in a matrix gives NaN by :func:`det`, :func:`inv`, :func:`qr`, :func:`slogdet` and :func:`solve`. By
-the others, whose routines iterate, the result fails with ``NumericalError``.
+A NaN or an infinity in a matrix gives NaN by ``det``, ``inv``, ``qr``, ``slogdet`` and ``solve``. By the others, whose
+routines iterate, the result fails with ``NumericalError``.
 """
 
 import math
