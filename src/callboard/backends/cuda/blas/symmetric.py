@@ -26,7 +26,7 @@ CONJUGATE = 2
 
 
 def product(cublas: "Cublas", op: SymmetricProduct) -> "Run":
-    """``run(a, x, out, y, alpha, beta)``. Packed by rows, a triangle is what cuBLAS has packed by columns as the other."""
+    """``run(a, x, out, y, alpha, beta)``. A triangle packed by rows is the other one packed by columns."""
     dtype = op.a.dtype
     out = op.infer()["out"] if op.out is None else op.out.layout
     x_at, out_at = vector_at(op.x.layout), vector_at(out)
