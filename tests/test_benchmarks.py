@@ -69,6 +69,7 @@ def test_graphs(tmp_path: Path) -> None:
     results = run(tmp_path, "graphs")["results"]
     chain = results["20 x (product 256 + ReLU), us per op"]
     assert {"process, called", "process, replayed", "thread, fused, replayed", "NumPy, called"} <= set(chain)
+    assert {"auto, called", "auto, fused, called", "process, in a loop", "thread, in a loop"} <= set(chain)
     assert all(0 < one["median"] < 1 for one in chain.values())
     assert set(results["a call of replay, us"]) == {"process", "thread"}
 
