@@ -204,6 +204,7 @@ class _Server(uvicorn.Server):
                 timeout_keep_alive=KEEP_ALIVE,
                 timeout_graceful_shutdown=round(drain),
                 server_header=False,
+                proxy_headers=False,  # nothing here asks for the client's address
                 ws="none",
                 **({} if tls is None else _tls_options(tls)),
             )
