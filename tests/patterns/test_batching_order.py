@@ -197,3 +197,22 @@ async def test_seconds_in_the_queue_are_counted_by_the_size_of_the_batch(clock: 
         await asyncio.gather(*futures)
         assert server.stats().queue_time_by_size == {1: (1, 0.0), 2: (2, 1.0)}
         assert Counter(server.stats().run_time_by_size) == Counter({1: (1, 0.5), 2: (1, 0.0)})
+
+
+async def test_the_next_batch_begins_before_the_results_of_the_last_one_are_given_out(clock: ManualClock) -> None:
+    seen: list[Any] = []
+
+    async def model(items: list[int]) -> list[int]:
+        seen.append(("run", items[0]))
+        await asyncio.sleep(0)
+        return items
+
+    async with lab(model, clock, max_batch=8) as server:
+        futures = [server.submit_nowait(n) for n in range(20)]
+        for n in (0, 8, 16):
+            futures[n].add_done_callback(lambda _, n=n: seen.append(("end", n)))
+        assert await asyncio.gather(*futures) == list(range(20))
+        await turns()
+        assert seen == [("run", 0), ("run", 8), ("end", 0), ("end", 8), ("run", 16), ("end", 16)]
+        assert server.stats().batches == 3
+        assert (await server.submit(1), server.stats().running) == (1, 0)

@@ -1,7 +1,6 @@
 """``DynamicBatchingServer``: callers submit single items, a function gets batches."""
 
 import asyncio
-import functools
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Hashable, Sequence
 from dataclasses import replace
@@ -24,12 +23,15 @@ from callboard.patterns.requests.server import RequestServer
 from callboard.patterns.requests.stats import Histogram
 from callboard.patterns.requests.waiting import Limits, OverflowPolicy
 
-__all__ = ["DynamicBatchingServer", "warn_of_small_batches"]
+__all__ = ["DynamicBatchingServer"]
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 _log = logging.getLogger(__name__)
+
+MANY = 8
+"""Results that take long enough to give out for the next batch not to wait for them."""
 
 
 class DynamicBatchingServer(RequestServer[T, R]):
@@ -158,6 +160,7 @@ class DynamicBatchingServer(RequestServer[T, R]):
         self._ragged = ragged
         self._in_order = InOrder(self._open) if preserve_order else None
         self._workers: set[asyncio.Task[None]] = set()
+        self._delivering: set[asyncio.Task[None]] = set()  # those whose executors have been handed over
         self._starting = False  # a worker was made and has not looked at the queue
         self._settling = 0
         self._timer: tuple[float, Cancellable] | None = None
@@ -288,7 +291,8 @@ class DynamicBatchingServer(RequestServer[T, R]):
     def _pump(self) -> None:
         """Start a worker, or set the timer for when one will be needed."""
         policy = self._policy
-        busy = self._starting or self._settling or len(self._workers) >= policy.settings.max_concurrent_batches
+        running = len(self._workers) - len(self._delivering)
+        busy = self._starting or self._settling or running >= policy.settings.max_concurrent_batches
         if busy or self._loop is None or self._stopping is not None:
             return
         now = self._clock.time()
@@ -332,7 +336,10 @@ class DynamicBatchingServer(RequestServer[T, R]):
             if not batch.entries:
                 continue
             self._pump()  # another executor may be free, and there may be more
-            if await self._run(batch) > 1:
+            ended = await self._run(batch)
+            if asyncio.current_task() in self._delivering:
+                break
+            if ended > 1:
                 await self._settle()
 
     async def _settle(self) -> None:
@@ -348,6 +355,7 @@ class DynamicBatchingServer(RequestServer[T, R]):
 
     def _worker_ended(self, worker: asyncio.Task[None]) -> None:
         self._workers.discard(worker)
+        self._delivering.discard(worker)
         if worker.cancelled():
             self._starting = False  # it may not have begun
         elif isinstance(error := worker.exception(), Exception):
@@ -385,6 +393,8 @@ class DynamicBatchingServer(RequestServer[T, R]):
                     else:
                         self._fail_all(entries, e)
                 else:
+                    if not groups and len(entries) >= MANY and self._policy.full:
+                        await self._hand_over(rows)
                     await self._deliver(entries, rows)
         except BaseException:  # cancelled, by stop() or with its loop, or Ctrl-C: what it ran has no other end
             for entry in batch.entries:
@@ -398,6 +408,15 @@ class DynamicBatchingServer(RequestServer[T, R]):
                     if entry.state is State.ENDED:  # others wait for their next run
                         self._ward.ran(entry)
         return sum(entry.state is State.ENDED for entry in batch.entries)
+
+    async def _hand_over(self, rows: list[Any]) -> None:
+        """Let the next batch begin before the results of this one are given out, which takes a while."""
+        worker = asyncio.current_task()
+        if worker is None or any(hasattr(type(row), "__aiter__") for row in rows):  # those are read by the executor
+            return
+        self._delivering.add(worker)
+        self._pump()
+        await asyncio.sleep(0)  # in which the other worker calls the function
 
     async def _results(self, entries: list[Entry]) -> list[Any]:
         """Call the function; gives a result for each entry, and for those that fill it up."""
@@ -459,8 +478,8 @@ class DynamicBatchingServer(RequestServer[T, R]):
             entries = [each for each, own in zip(entries, errors, strict=True) if not ward.ran(each, own)]
         failed = [entry for entry in entries if entry.state is State.RUNNING]
         if self._idempotent and isinstance(error, ContextLost) and self._stopping is None:
-            again = [entry for entry in failed if not (entry.repeated or _has_parts(entry))]
-            failed = [entry for entry in failed if entry.repeated or _has_parts(entry)]
+            again = [entry for entry in failed if not (entry.repeated or entry.has_parts)]
+            failed = [entry for entry in failed if entry.repeated or entry.has_parts]
             for entry in again:
                 entry.repeated = True
             self._repeated += len(again)
@@ -477,20 +496,3 @@ class DynamicBatchingServer(RequestServer[T, R]):
     async def _end_work(self) -> None:
         self._cancel_timer()
         await self._end_workers(self._call, self._workers)
-
-
-def warn_of_small_batches(function: Any, in_flight: int, name: str) -> None:
-    """Log that a limit in front of a batching server keeps its batches below ``max_batch``, if it does."""
-    while isinstance(function, functools.partial):
-        function = function.func
-    server = getattr(function, "__self__", None)
-    if isinstance(server, DynamicBatchingServer) and in_flight < server.max_batch:
-        _log.warning(
-            "%s: at most %d requests are in flight, so no batch of %s reaches its max_batch, which is %d",
-            *(name, in_flight, server.name, server.max_batch),
-        )
-
-
-def _has_parts(entry: Entry) -> bool:
-    """Whether its reader would get some of the answer twice if it ran again."""
-    return entry.outlet is not None and bool(entry.outlet.count)
