@@ -188,7 +188,7 @@ class Outbox:
             self._loop.call_soon_threadsafe(self._turn)
 
     def _turn(self) -> None:
-        """Flush in an iteration of the loop: the burst is over."""
+        """Flush at the end of a burst, in an iteration of the loop."""
         # First: items that are queued, and buffers that are released from now on are not of this turn.
         self._scheduled = self.released.due = False
         self._burst = FIRST
