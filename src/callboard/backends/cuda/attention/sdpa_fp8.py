@@ -131,7 +131,9 @@ class CudnnFp8:
                     f"cuda, {self._tag}: {name} starts {named[name] % ALIGNMENT} bytes after a multiple of "
                     f"{ALIGNMENT}: pass dev.copy({name})"
                 )
-        at = {n: self._kept["one"] if x is None and "scale" in n else x for n, x in named.items()} | self._kept
+        at: dict[str, Any] = {
+            n: self._kept["one"] if x is None and "scale" in n else x for n, x in named.items()
+        } | self._kept
         found, native = None, stream.native
         check, memset = self._driver.check, self._driver.memset_32
         for address, bits in self._sets:
