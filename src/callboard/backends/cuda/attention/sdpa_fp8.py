@@ -116,7 +116,8 @@ class CudnnFp8:
         numbers |= {"descale_o": number("descale_out"), "descale_dO": number("scale_dout")}
         numbers |= {"descale_dP": number("score ungain"), "scale_dP": number("score gain")}
         numbers |= {f"scale_d{n.upper()}": number(f"scale_d{n}") for n in "qkv"}
-        settings["use_deterministic_algorithm"] = w.op.deterministic
+        if w.op.deterministic:
+            settings["use_deterministic_algorithm"] = True
         found = g.raw.sdpa_fp8_backward(**inputs, **numbers, **settings)
         for name, tensor in zip("qkv", found[:3], strict=True):
             stored(tensor, f"d{name}", name)
