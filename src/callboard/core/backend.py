@@ -165,7 +165,7 @@ class Status(abc.ABC):
         """Raise the op's own failure, by a copy of the outcome; on the admitting thread."""
 
     def answer(self) -> Any:
-        """What an op is answered with whose class :attr:`answers <callboard.core.op.Op.answers>`; after :meth:`check`.
+        """The answer of an op whose class :attr:`answers <callboard.core.op.Op.answers>`; after :meth:`check`.
 
         MessagePack carries it.
         """
@@ -216,7 +216,7 @@ class Replayed(abc.ABC):
 
     @abc.abstractmethod
     def failures(self) -> Sequence[tuple[Status, AccelError]]:
-        """What failed, in order: the status that the recorded launch returned, and the failure of this launch."""
+        """The failures, in order: the status that the recorded launch returned, and the failure of this launch."""
 
 
 class AccelGraph(abc.ABC):
@@ -244,7 +244,7 @@ class AccelGraph(abc.ABC):
 
 
 class Conditional(msgspec.Struct, frozen=True):
-    """What decides on the device which recorded work runs, and how often.
+    """The value on the device that decides which recorded work runs, and how often.
 
     Attributes:
         kind: ``"if"``: the first body where the value is not 0, the second, if there is one, where it is. ``"while"``:
