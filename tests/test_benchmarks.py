@@ -93,6 +93,27 @@ def test_journal(tmp_path: Path) -> None:
     assert set(results["service"]) == {"alone", "recorded"}
 
 
+@pytest.mark.slow
+def test_pipeline(tmp_path: Path) -> None:
+    results = run(tmp_path, "pipeline", "--items", "10")["results"]
+    assert {"H2D", "compute", "D2H", "pipeline", "by hand"} == set(results["items"])
+    assert 0 < results["engines"]["engines"]["median"] <= 1
+
+
+@pytest.mark.slow
+def test_placement(tmp_path: Path) -> None:
+    results = run(tmp_path, "placement")["results"]
+    assert set(results["pick"]) == {"round_robin", "least_loaded", "pack", "spread"}
+    assert results["PlacementActor.pick"]["pick"]["median"] > 0
+
+
+@pytest.mark.slow
+def test_two_devices(tmp_path: Path) -> None:
+    record = run(tmp_path, "two_devices", "--seconds", "50")
+    assert {name: part["exit"] for name, part in record["results"].items()} == {"p2p": 0, "collectives": 0}
+    assert [bar["held"] for bar in record["bars"] if "killed rank" in bar["what"]] != [None]
+
+
 def test_recovery(tmp_path: Path) -> None:
     record = run(tmp_path, "recovery", "--standby", "hot")
     fault, report = record["results"].values()
