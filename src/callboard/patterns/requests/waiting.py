@@ -16,7 +16,7 @@ Lane = OrderedDict[int, Entry]  # in the order of submission; entries leave from
 
 
 class OverflowPolicy(StrEnum):
-    """What happens to a request for which a full queue has no room. Members equal their texts."""
+    """Treatment of a request for which a full queue has no room. Members equal their texts."""
 
     REJECT = "reject"
     """It fails with :class:`QueueFull`."""
