@@ -68,7 +68,7 @@ class Unsendable(TypeError):
 
     Attributes:
         path: Where it is, from the argument on: ``[2].name``.
-        why: What it is, and what to do.
+        why: The value's type, and what to do.
     """
 
     def __init__(self, why: str) -> None:
@@ -133,7 +133,7 @@ class Packer:
     """Takes values apart.
 
     Args:
-        is_ref: Whether a value stands for a device array; it is kept in :attr:`refs`, and its position sent.
+        is_ref: Whether a value refers to a device array, which is kept in :attr:`refs`; its position is sent.
         with_code: Send the code of classes that the other end cannot import.
         cure: What to do with a value that cannot travel, for the error.
 
@@ -313,7 +313,7 @@ class Unpacker:
     Args:
         memory: Where staged bytes lie; None when there are none.
         refs: What refs become, by position.
-        classes: Finds the class that a name stands for; the application's imports nothing and loads no code.
+        classes: Finds the class of a name; that of the application imports nothing and loads no code.
     """
 
     def __init__(self, memory: Memory | None, refs: "list[Any]", classes: Callable[[Any], type]) -> None:
