@@ -18,6 +18,8 @@ from callboard.actors import OneForOne as OneForOne
 from callboard.actors import Props as Props
 from callboard.actors import Request as Request
 from callboard.actors import Terminated as Terminated
+from callboard.clusters import Cluster as Cluster
+from callboard.clusters import cluster as cluster
 from callboard.core.dtype import DType as DType
 from callboard.core.dtype import DTypeLike as DTypeLike
 from callboard.core.dtype import as_dtype as as_dtype
@@ -53,6 +55,7 @@ from callboard.core.reply import Reply as Reply
 from callboard.device.client.graphs import Recording as Recording
 from callboard.device.client.graphs import RecordingStats as RecordingStats
 from callboard.device.client.handle import Device as Device
+from callboard.device.client.line.status import MemoryFigures as MemoryFigures
 from callboard.device.client.line.status import MemoryPoolStats as MemoryPoolStats
 from callboard.device.client.line.status import ResidentState as ResidentState
 from callboard.device.client.line.status import TraceRecord as TraceRecord
@@ -65,6 +68,7 @@ from callboard.device.config import DeviceConfig as DeviceConfig
 from callboard.device.config import HostConfig as HostConfig
 from callboard.device.protocol.residents.actor import HostContext as HostContext
 from callboard.device.protocol.residents.actor import ResidentActor as ResidentActor
+from callboard.device.supervision.remote.place import Node as Node
 from callboard.device.supervision.supervisor import DeviceSupervisor as DeviceSupervisor
 from callboard.device.supervision.watch import Lost as Lost
 from callboard.device.supervision.watch import Recovered as Recovered
@@ -82,6 +86,9 @@ from callboard.kernel.nvrtc import Kernel as Kernel
 from callboard.kernel.nvrtc import TensorMap as TensorMap
 from callboard.kernel.nvrtc import kernel as kernel
 from callboard.kernel.nvrtc import tensor_map as tensor_map
+from callboard.multi_device.machines import ClusterNode as ClusterNode
+from callboard.multi_device.machines import NodeTls as NodeTls
+from callboard.multi_device.machines import PlacementFailed as PlacementFailed
 from callboard.multi_device.placement import Candidate as Candidate
 from callboard.multi_device.placement import DeviceChoice as DeviceChoice
 from callboard.multi_device.placement import NoEligibleDevice as NoEligibleDevice

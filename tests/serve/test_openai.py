@@ -57,7 +57,7 @@ async def test_vectors_as_base64_and_tokens_that_are_counted() -> None:
     "body, status, says",
     [
         ({"model": "none", "input": "a"}, 404, "there is no model 'none'"),
-        ({"model": "double", "input": "a"}, 404, "is no embedding model: ask it under /v2/models/double/infer"),
+        ({"model": "double", "input": "a"}, 404, "has no embeddings: ask it under /v2/models/double/infer"),
         ({"model": "letters"}, 400, "missing required field `input`"),
         ({"model": "letters", "input": ""}, 400, "input must not be empty"),
         ({"model": "letters", "input": []}, 400, "input must not be empty"),
@@ -81,8 +81,8 @@ async def test_requests_that_are_refused(body: Any, status: int, says: str) -> N
     "value, says",
     [
         ([[1.0]] * 3, "gave shape [3, 1] for 2 inputs"),
-        ([[1.0], [1.0, 2.0]], "vectors that are no array of numbers"),
-        (["a", "b"], "vectors that are no array of numbers"),
+        ([[1.0], [1.0, 2.0]], "vectors that are not an array of numbers"),
+        (["a", "b"], "vectors that are not an array of numbers"),
         ([1.0, 2.0], "gave shape [2] for 2 inputs"),
     ],
 )

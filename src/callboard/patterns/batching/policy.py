@@ -97,7 +97,7 @@ class BatchPolicy:
         return before + self.times.seconds(rest + 1)
 
     def no_room(self, entry: Entry) -> QueueFull:
-        """The error of an entry that was dropped, or has waited for room in vain."""
+        """The error of an entry that was dropped, or for which no room became free in time."""
         error = self.line.full(entry)
         error.retry_after = self.retry_after()
         return error

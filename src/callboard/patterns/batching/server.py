@@ -48,7 +48,7 @@ class DynamicBatchingServer(RequestServer[T, R]):
     Args:
         batch_fn: Gets a list of items, returns (or is awaited for) one result for each, in their order: a list, a
             tuple, or an array or ``GpuRef`` of that many rows. A result that is an exception fails its own request. One
-            that is an asynchronous iterator is read to its end, as a part of the batch's run: :meth:`stream` gives its
+            that is an asynchronous iterator is read to its end while the batch runs: :meth:`stream` gives its
             parts one by one, ``submit`` the list of them. The function may be plain, async,
             ``functools.partial(model.call, Model.predict)`` of a resident actor, or call device ops.
         max_batch: Items of a batch at most.
@@ -173,16 +173,16 @@ class DynamicBatchingServer(RequestServer[T, R]):
 
     @property
     def max_batch(self) -> int:
-        """Items of a batch at most, as it was set last."""
+        """The current limit of items in a batch."""
         return self._policy.settings.max_batch
 
     @property
     def expected_seconds(self) -> float | None:
-        """What a request submitted now is expected to take, with the queue before it; None before the first batches."""
+        """Expected seconds from a submission now to its value; None before the first batches."""
         return self._policy.expected
 
     def flush_now(self) -> None:
-        """Let what waits now run as soon as an executor is free, without waiting for more. From any thread."""
+        """Run the waiting requests as soon as an executor is free, without waiting for more. From any thread."""
         self._on_loop(self._flush)
 
     def hold(self, count: int) -> None:
@@ -207,7 +207,7 @@ class DynamicBatchingServer(RequestServer[T, R]):
         self._on_loop(self._pump)
 
     def stats(self) -> BatchingStats:
-        """Figures since the start. It only reads counters; on another thread they may be of different moments."""
+        """Figures since the start. Reads counters only; called on another thread, they may be of different moments."""
         line = self._policy.line
         run_time = self._run_time.snapshot()
         return BatchingStats(
@@ -467,7 +467,7 @@ class DynamicBatchingServer(RequestServer[T, R]):
             self._succeed(entry, value, self._clock.time())
 
     def _splits(self, error: Exception, entries: list[Entry]) -> bool:
-        """Whether one of the entries may be what the batch failed from."""
+        """Whether one of the entries may be the cause of the failure."""
         fault_of_all = isinstance(error, ContextLost | Unrecoverable | BadBatchResult)
         return self._on_error != "fail" and len(entries) > 1 and not fault_of_all
 

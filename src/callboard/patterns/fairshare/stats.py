@@ -46,7 +46,7 @@ class FairShareStats(ServerStats):
         preempted: How often a call gave way, and another request ran meanwhile.
         served: Summed cost of all requests that were started.
         jain: Jain's index of ``served / weight`` over the tenants that are remembered: 1 where all had the same,
-            1/n where one of n had everything. Tenants that ask for little lower it, which is no unfairness.
+            1/n where one of n had everything. Tenants that ask for little lower it, which is not unfair.
         tenants: Those that are remembered, by name.
     """
 

@@ -319,7 +319,7 @@ class MoeRouter(RequestServer[Any, MoeResult]):
         self._succeed(entry, result, now)
 
     async def _result(self, entry: Entry) -> MoeResult | None:
-        """The value of a request; None if it has ended meanwhile, and what was left to do would have been in vain."""
+        """The value of a request; None if the request has ended meanwhile, so that its remaining work is not needed."""
         shape = entry.item.shape
         tokens: Array = entry.item.reshape(math.prod(shape[:-1]), shape[-1])
         rule, large = self._rule, tokens.size >= LARGE

@@ -62,7 +62,7 @@ class KPolicy:
         self._interval = PROBE_FIRST
 
     def rates(self) -> KeptRates:
-        """For a new sequence: it starts from what is known of all."""
+        """Estimates for a new sequence, which start from those of all sequences."""
         return self._kind(self.k, forget=0.95, weight=4, pool=self._pool)
 
     def choose(self, rooms: Sequence[Room]) -> list[int]:

@@ -131,7 +131,7 @@ def checked(proposal: Proposal, k: int, vocabulary: int, *, trees: bool = False)
         raise ValueError(f"the draft's probs have shape {probs.shape}, not ({len(tokens)}, {vocabulary})")
     probs = probs[: len(tokens)]
     if not (probs >= 0).all() or not np.allclose(probs.sum(axis=1), 1.0, atol=1e-3):
-        raise ValueError("the draft's probs are no distributions: each row must be at least 0 and sum to 1")
+        raise ValueError("the draft's probs are not distributions: each row must be at least 0 and sum to 1")
     if not all(probs[i, token] > 0 for i, token in enumerate(tokens)):
         raise ValueError("the draft proposed a token to which its own probs give 0")
     return Proposal(tokens, probs / probs.sum(axis=1, keepdims=True))

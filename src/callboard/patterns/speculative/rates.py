@@ -25,7 +25,7 @@ class KeptRates:
         places: Tokens of a proposal at most.
         forget: Weight of what is known relative to a new proposal.
         weight: As many proposals the prior counts as.
-        pool: The prior; None: :data:`OPTIMISM` at the first place, and at the others what is known of the one before.
+        pool: The prior; None: :data:`OPTIMISM` at the first place, and elsewhere the estimate of the place before.
     """
 
     def __init__(self, places: int, forget: float, weight: float, pool: "KeptRates | None" = None) -> None:

@@ -119,7 +119,7 @@ class Stepper:
             if _runs(sequence):
                 try:
                     new += self._keep(sequence, proposal, logits, branches=branches)
-                except Exception as e:  # of a hook or a state of this sequence, or logits that are no numbers
+                except Exception as e:  # of a hook or a state of this sequence, or logits that are not numbers
                     self._failed(sequence, deliverable(e))
         if not fresh:
             self._policy.measured(sum(rows), seconds, max(rows) - 1, drafting)
@@ -155,7 +155,7 @@ class Stepper:
                 if isinstance(proposal, Exception):
                     raise proposal
                 found[index] = checked(proposal, k, self._vocabulary, trees=trees)
-            except Exception as e:  # the draft's, or what it gave is no proposal
+            except Exception as e:  # the draft's, or what it gave is not a proposal
                 self._without_draft(sequences[index], e)
         return found, seconds
 
