@@ -73,6 +73,10 @@ from callboard.device.supervision.supervisor import DeviceSupervisor as DeviceSu
 from callboard.device.supervision.watch import Lost as Lost
 from callboard.device.supervision.watch import Recovered as Recovered
 from callboard.device.supervision.watch import Stopped as Stopped
+from callboard.kernel.attention.cache.blocks import KvCacheStats as KvCacheStats
+from callboard.kernel.attention.cache.cache import KvSequence as KvSequence
+from callboard.kernel.attention.cache.cache import PagedKvCache as PagedKvCache
+from callboard.kernel.attention.cache.step import KvStep as KvStep
 from callboard.kernel.dnn.rnn.params import RnnParams as RnnParams
 from callboard.kernel.elementwise.calls import Elementwise as Elementwise
 from callboard.kernel.elementwise.calls import ElementwiseMany as ElementwiseMany
