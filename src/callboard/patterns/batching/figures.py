@@ -13,12 +13,12 @@ class BatchingStats(ServerStats):
 
     Attributes:
         batches: Calls of the batch function that gave results.
-        failed_batches: Calls that did not.
+        failed_batches: Calls that failed.
         repeated: Requests that were put back into the queue after a lost context.
         padding: Items that were added to batches to fill them up to a preferred size.
         batch_size: Requests per batch.
         run_time: Seconds per batch.
-        run_time_by_size: Batches and their summed seconds, by the number of items that the function got.
+        run_time_by_size: Number of batches and their summed seconds, by batch size.
         queue_time_by_size: Requests and their summed seconds in the queue, by the number of requests in their batch.
     """
 
