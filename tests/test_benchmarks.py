@@ -85,6 +85,14 @@ def test_p2p(tmp_path: Path) -> None:
     assert {"processes", "threads", "memcpy"} == set(results["pipelined"]) == set(results["ask"])
 
 
+@pytest.mark.slow
+def test_journal(tmp_path: Path) -> None:
+    results = run(tmp_path, "journal", "--records", "4000", "--seconds", "0.2")["results"]
+    assert {"file", "SQLite", "memory", "file, by hand"} == set(results["durable"])
+    assert 0 < results["caller"]["put"]["median"] < results["caller"]["message"]["median"]
+    assert set(results["service"]) == {"alone", "recorded"}
+
+
 def test_recovery(tmp_path: Path) -> None:
     record = run(tmp_path, "recovery", "--standby", "hot")
     fault, report = record["results"].values()

@@ -82,7 +82,7 @@ def hook(event, arguments):
             events.append(["open", f"{path!r} for writing"])
 
 sys.addaudithook(hook)
-if sys.version_info < (3, 12):  # where starting a thread is no event yet
+if sys.version_info < (3, 12):  # where starting a thread is not an event yet
     start_thread = threading._start_new_thread
     def start_new_thread(*arguments):
         sys.audit("_thread.start_new_thread", *arguments)

@@ -18,6 +18,8 @@ from callboard.actors import OneForOne as OneForOne
 from callboard.actors import Props as Props
 from callboard.actors import Request as Request
 from callboard.actors import Terminated as Terminated
+from callboard.clusters import Cluster as Cluster
+from callboard.clusters import cluster as cluster
 from callboard.core.dtype import DType as DType
 from callboard.core.dtype import DTypeLike as DTypeLike
 from callboard.core.dtype import as_dtype as as_dtype
@@ -53,6 +55,7 @@ from callboard.core.reply import Reply as Reply
 from callboard.device.client.graphs import Recording as Recording
 from callboard.device.client.graphs import RecordingStats as RecordingStats
 from callboard.device.client.handle import Device as Device
+from callboard.device.client.line.status import MemoryFigures as MemoryFigures
 from callboard.device.client.line.status import MemoryPoolStats as MemoryPoolStats
 from callboard.device.client.line.status import ResidentState as ResidentState
 from callboard.device.client.line.status import TraceRecord as TraceRecord
@@ -65,6 +68,7 @@ from callboard.device.config import DeviceConfig as DeviceConfig
 from callboard.device.config import HostConfig as HostConfig
 from callboard.device.protocol.residents.actor import HostContext as HostContext
 from callboard.device.protocol.residents.actor import ResidentActor as ResidentActor
+from callboard.device.supervision.remote.place import Node as Node
 from callboard.device.supervision.supervisor import DeviceSupervisor as DeviceSupervisor
 from callboard.device.supervision.watch import Lost as Lost
 from callboard.device.supervision.watch import Recovered as Recovered
@@ -82,6 +86,9 @@ from callboard.kernel.nvrtc import Kernel as Kernel
 from callboard.kernel.nvrtc import TensorMap as TensorMap
 from callboard.kernel.nvrtc import kernel as kernel
 from callboard.kernel.nvrtc import tensor_map as tensor_map
+from callboard.multi_device.machines import ClusterNode as ClusterNode
+from callboard.multi_device.machines import NodeTls as NodeTls
+from callboard.multi_device.machines import PlacementFailed as PlacementFailed
 from callboard.multi_device.placement import Candidate as Candidate
 from callboard.multi_device.placement import DeviceChoice as DeviceChoice
 from callboard.multi_device.placement import NoEligibleDevice as NoEligibleDevice
@@ -158,6 +165,8 @@ from callboard.patterns.hotswap.server import ModelHotSwapServer as ModelHotSwap
 from callboard.patterns.hotswap.versions import ModelVersion as ModelVersion
 from callboard.patterns.hotswap.versions import VersionState as VersionState
 from callboard.patterns.hotswap.versions import VersionStats as VersionStats
+from callboard.patterns.moe.backward import MoeBackward as MoeBackward
+from callboard.patterns.moe.backward import MoeGradients as MoeGradients
 from callboard.patterns.moe.dispatch import CapacityPolicy as CapacityPolicy
 from callboard.patterns.moe.errors import BadExpertResult as BadExpertResult
 from callboard.patterns.moe.errors import BadGate as BadGate
@@ -204,11 +213,14 @@ from callboard.patterns.speculative.models import KvState as KvState
 from callboard.patterns.speculative.models import LanguageModel as LanguageModel
 from callboard.patterns.speculative.models import Model as Model
 from callboard.patterns.speculative.models import TokenState as TokenState
+from callboard.patterns.speculative.models import TreeModel as TreeModel
+from callboard.patterns.speculative.models import TreeState as TreeState
 from callboard.patterns.speculative.ngram import NGramDraft as NGramDraft
 from callboard.patterns.speculative.requests import Decode as Decode
 from callboard.patterns.speculative.requests import Decoded as Decoded
 from callboard.patterns.speculative.sampling import Acceptance as Acceptance
 from callboard.patterns.speculative.server import SpeculativeDecoder as SpeculativeDecoder
+from callboard.patterns.speculative.suffix import SuffixDraft as SuffixDraft
 from callboard.retry import request_key as request_key
 from callboard.retry import retrying as retrying
 from callboard.serve.http.starting import serve as serve

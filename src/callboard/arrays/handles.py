@@ -101,7 +101,7 @@ def axis_of(function: str, x: Ref, axis: Any, ndim: int | None = None) -> int:
     """The axis, counted from 0.
 
     Raises:
-        TypeError, AxisError: It is no integer; there is no such axis.
+        TypeError, AxisError: It is not an integer; there is no such axis.
     """
     axes = x.ndim if ndim is None else ndim
     try:

@@ -165,7 +165,7 @@ def _expanded(x: Ref, index: Any) -> list[Any]:
         if isinstance(item, list | np.ndarray):
             item = device_of(x).asarray(np.asarray(item, None if len(item) else np.int64))
         if isinstance(item, bool | np.bool_):
-            raise TypeError(f"index {item!r}: a bool is no index; use a mask array, or None for a new axis")
+            raise TypeError(f"index {item!r}: a bool is not an index; use a mask array, or None for a new axis")
         if isinstance(item, GpuRef):
             used += item.ndim if item.dtype.kind == "bool" else 1
         elif item is not None and item is not ...:

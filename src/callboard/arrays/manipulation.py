@@ -193,7 +193,7 @@ def _rolled(shape: tuple[int, ...], by: list[int]) -> list[tuple[tuple[slice, ..
 
 
 def _onto(src: Ref, out: Ref, place: Any) -> Any:
-    """Write ``src`` to a view of ``out``, converted; gives ``out``, owed by this op."""
+    """Write ``src`` to a view of ``out``, converted; returns ``out``, pending on this op."""
     target = out[place]
     op = Copy(src=src, out=target) if src.dtype is out.dtype else Cast(src=src, dtype=out.dtype.name, out=target)
     written: Ref = submit(out, op)

@@ -1,4 +1,4 @@
-"""Which backends there are, and which device a name means.
+"""The backends, and the device that a name means.
 
 Backends are found by entry point (group ``callboard.backends``) and imported when they are first asked for; so are
 backends that wrap others, as ``faulty+cpu`` does (group ``callboard.wrappers``).
@@ -45,7 +45,7 @@ def backend(name: str) -> AccelBackend:
             (:mod:`callboard.testing.faulty`).
 
     Raises:
-        BackendUnavailable: There is none of this name, or its module cannot be imported.
+        BackendUnavailable: There is no backend of this name, or its module cannot be imported.
     """
     with _lock:
         found = _found.get(name)
@@ -86,7 +86,7 @@ def resolve(spec: str) -> tuple[AccelBackend, DeviceInfo]:
 
     Raises:
         BackendUnavailable: There is no such backend or device, or it cannot be used; the text says why.
-        TypeError: No name.
+        TypeError: ``spec`` is not a str.
     """
     if not isinstance(spec, str):
         raise TypeError(f"device {spec!r}: pass a name, 'auto', 'cpu', 'cuda', 'cuda:1' or a UUID")

@@ -1,8 +1,8 @@
-"""What runs for every message of a class, written out for its fields.
+"""Generated code that takes the messages of a class apart.
 
 A loop over the fields of a message costs more than what it does for each of them. So these functions are generated, one
-pair per class, as the standard library does for dataclasses: a line per field, and a table of what was worked out
-before for messages that look the same.
+pair per class, as the standard library does for dataclasses: a line per field, and a cache of the results for
+earlier messages with the same settings and layouts.
 """
 
 import types

@@ -2,13 +2,14 @@
 
 import asyncio
 import contextlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
 from callboard.actors.clock import Clock, LoopClock
 from callboard.core.errors import AccelError
 from callboard.device.client.handle import Device
+from callboard.device.client.line.status import MemoryFigures
 from callboard.device.supervision.watch import Lost, Recovered
 from callboard.multi_device.placement.book import Explanation, PlacementBook, Reservation
 from callboard.multi_device.placement.hints import Candidate, PlacementHints
@@ -69,8 +70,9 @@ class PlacementActor:
                 model = choice.device.actor_of(cb.Props(Model))
 
     A choice counts as load from the moment it is made, so a burst spreads over the devices before any of its work has
-    begun. Devices whose context is being rebuilt are passed over. Free memory is asked of a device when it is added,
-    when it has recovered, and after choices that reserve memory are made or end; nothing is polled.
+    begun. Devices whose context is being rebuilt are passed over. Each device says by itself when the use of its memory
+    has changed; what other processes take of it is asked after choices that reserve memory are made or end. Nothing is
+    polled.
 
     Args:
         devices: Open devices of this loop.
@@ -215,13 +217,30 @@ class PlacementActor:
 
     async def _watch(self, candidate: Candidate, device: Device) -> None:
         changed = self._changed[candidate.id]
-        async with asyncio.TaskGroup() as group:
-            events = group.create_task(_set_at_recovery(device, changed))
-            while not events.done():
-                await changed.wait()
-                changed.clear()
-                with contextlib.suppress(AccelError):  # it is being rebuilt, or stops: its recovery asks again
-                    await _refresh(candidate, device)
+
+        def told(figures: MemoryFigures) -> None:
+            candidate.free_bytes = figures.free_bytes + figures.cached_bytes
+            candidate.total_bytes = figures.total_bytes
+
+        watched = 0
+        remove: Callable[[], Awaitable[None]] | None = None
+        try:
+            async with asyncio.TaskGroup() as group:
+                events = group.create_task(_set_at_recovery(device, changed))
+                while not events.done():
+                    with contextlib.suppress(AccelError):  # it is being rebuilt, or stops: its recovery asks again
+                        if device.generation != watched:
+                            generation = device.generation
+                            remove = await device.watch_memory(told)
+                            watched = generation
+                        else:
+                            await _refresh(candidate, device)
+                    await changed.wait()
+                    changed.clear()
+        finally:
+            if remove is not None:
+                with contextlib.suppress(AccelError):
+                    await remove()
 
 
 async def _set_at_recovery(device: Device, changed: asyncio.Event) -> None:

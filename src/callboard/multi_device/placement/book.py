@@ -79,7 +79,7 @@ class PlacementBook:
         self.candidates[candidate.id] = candidate
 
     def remove(self, device: str) -> None:
-        """Place no more on this device; what is reserved there is reserved in vain. Nothing if it is not there."""
+        """Place nothing more on this device; its reservations become void. Does nothing if the device is unknown."""
         self.candidates.pop(device, None)
 
     # -- choices -------------------------------------------------------------------------------------------------------

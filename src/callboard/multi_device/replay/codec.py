@@ -23,6 +23,9 @@ ARRAY, SCALAR, TOO_LARGE, COMPLEX, ACTOR, ERROR, REF = range(1, 8)
 FULL_VALUE = 512
 """Bytes of an output that are kept as they are; of longer ones the digest."""
 
+SMALL = 1 << 16
+"""Bytes up to which an array is copied before it is encoded."""
+
 UNSENDABLE = (TypeError, ValueError, OverflowError, RecursionError, NotImplementedError)
 """What encoding a value raises that has no form in a journal."""
 
@@ -56,6 +59,7 @@ class Codec:
         self._max_array_bytes = max_array_bytes
         self._encode = msgspec.msgpack.Encoder(enc_hook=self._to_wire).encode
         self._decoders: dict[Any, Callable[[bytes], Any]] = {}
+        self._dtypes: dict[np.dtype[Any], str] = {}
 
     # -- to bytes ------------------------------------------------------------------------------------------------------
 
@@ -101,12 +105,14 @@ class Codec:
     def _array(self, code: int, array: np.ndarray[Any, Any]) -> msgspec.msgpack.Ext:
         if array.dtype.hasobject:
             raise NotImplementedError(f"an array of {array.dtype} has no form in a journal")
-        dtype = array.dtype.str if array.dtype.kind != "V" or array.dtype.names else array.dtype.name
-        data = np.ascontiguousarray(array).view(np.uint8).reshape(-1) if array.size else np.empty(0, np.uint8)
+        dtype = self._dtypes.get(array.dtype)
+        if dtype is None:
+            of = array.dtype
+            dtype = self._dtypes[of] = of.str if of.kind != "V" or of.names else of.name
         if array.nbytes > self._max_array_bytes:
-            digest = hashlib.blake2b(data.data, digest_size=16).digest()
+            digest = hashlib.blake2b(_bytes(array), digest_size=16).digest()
             return msgspec.msgpack.Ext(TOO_LARGE, _pack((dtype, array.shape, digest)))
-        return msgspec.msgpack.Ext(code, _pack((dtype, array.shape, data.data)))
+        return msgspec.msgpack.Ext(code, _pack((dtype, array.shape, _bytes(array))))
 
     # -- from bytes ----------------------------------------------------------------------------------------------------
 
@@ -208,6 +214,13 @@ class Codec:
 def name_of(cls: type) -> str:
     """``module:qualname`` of a class."""
     return f"{cls.__module__}:{cls.__qualname__}"
+
+
+def _bytes(array: np.ndarray[Any, Any]) -> bytes | memoryview:
+    """Its elements in C order; of a small array a copy, which takes less time than a view of it."""
+    if array.nbytes <= SMALL:
+        return array.tobytes()
+    return np.ascontiguousarray(array).view(np.uint8).reshape(-1).data
 
 
 def _dtype(name: str) -> np.dtype[Any]:

@@ -19,7 +19,8 @@ class P2pTopology:
         placement = cb.PlacementActor(topology.devices, links=topology)
 
     Links are asked of the driver once (NVML, without opening a device). A device whose context is starting, being
-    rebuilt or stopped reaches no other until it is ready again. Devices of different backends have no link.
+    rebuilt or stopped reaches no other until it is ready again. Devices of different backends have no link, nor have
+    those of other machines.
 
     Args:
         devices: Open devices.
@@ -35,7 +36,8 @@ class P2pTopology:
             raise ValueError(f"a device is given twice: {', '.join(device.name for device in self.devices)}")
         self._links: list[Link] = []
         for backend in {device.backend: device.accel_backend for device in self.devices}.values():
-            of_it = [device._actor.info for device in self.devices if device.backend == backend.name]
+            here = [device._actor for device in self.devices if not device._actor.remote]
+            of_it = [actor.info for actor in here if actor.info.backend == backend.name]
             self._links += backend.links(of_it)
 
     @property

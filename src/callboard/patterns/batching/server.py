@@ -1,6 +1,7 @@
 """``DynamicBatchingServer``: callers submit single items, a function gets batches."""
 
 import asyncio
+import functools
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Hashable, Sequence
 from dataclasses import dataclass, replace
@@ -20,7 +21,7 @@ from callboard.patterns.requests.server import RequestServer
 from callboard.patterns.requests.stats import Distribution, Histogram, ServerStats
 from callboard.patterns.requests.waiting import Limits, OverflowPolicy
 
-__all__ = ["BatchingStats", "DynamicBatchingServer"]
+__all__ = ["BatchingStats", "DynamicBatchingServer", "warn_of_small_batches"]
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -175,6 +176,11 @@ class DynamicBatchingServer(RequestServer[T, R]):
     def max_batch(self) -> int:
         """Items of a batch at most, as it was set last."""
         return self._policy.settings.max_batch
+
+    @property
+    def expected_seconds(self) -> float | None:
+        """What a request submitted now is expected to take, with the queue before it; None before the first batches."""
+        return self._policy.expected
 
     def flush_now(self) -> None:
         """Let what waits now run as soon as an executor is free, without waiting for more. From any thread."""
@@ -438,6 +444,18 @@ class DynamicBatchingServer(RequestServer[T, R]):
     async def _end_work(self) -> None:
         self._cancel_timer()
         await self._end_workers(self._call, self._workers)
+
+
+def warn_of_small_batches(function: Any, in_flight: int, name: str) -> None:
+    """Log that a limit in front of a batching server keeps its batches below ``max_batch``, if it does."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    server = getattr(function, "__self__", None)
+    if isinstance(server, DynamicBatchingServer) and in_flight < server.max_batch:
+        _log.warning(
+            "%s: at most %d requests are in flight, so no batch of %s reaches its max_batch, which is %d",
+            *(name, in_flight, server.name, server.max_batch),
+        )
 
 
 def _has_parts(entry: Entry) -> bool:

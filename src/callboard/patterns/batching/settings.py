@@ -29,7 +29,7 @@ class BatchSettings:
         max_batch: Items of a batch at most.
         max_wait: Seconds that a request waits, while an executor is free, for others to join its batch at most. Counted
             from the submission of the oldest one.
-        max_batch_cost: Summed cost of a batch at most; None is no bound.
+        max_batch_cost: Summed cost of a batch at most; None means no bound.
         preferred: Sizes that the function is fast at (such as those of captured graphs), ascending. A batch is filled
             up to the next of them where ``padded``, else cut to the largest that it reaches.
         padded: Whether there is a hook that fills up a batch.

@@ -127,7 +127,7 @@ class Callers(ABC, Generic[T, R]):
     ) -> AsyncGenerator[Any, None]:
         """Give the server an item and read its answer part by part: ``async for part in server.stream(item)``.
 
-        The parts are what the function's answer for this item yields; an answer that is no asynchronous iterator is the
+        The parts are what the function's answer for this item yields; an answer that is not an async iterator is the
         only part. Leaving the loop, or cancelling the task that reads, cancels the request and closes the iterator. As
         with all generators, that is when the generator itself is closed or dropped: where it has a name, read it
         ``async with contextlib.aclosing(stream)``.

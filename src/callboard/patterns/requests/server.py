@@ -162,7 +162,7 @@ class RequestServer(Callers[T, R]):
                 continue
             if name in AskOptions.__annotations__:
                 raise TypeError(f"{self.name} is a {type(self).__name__}, which takes no option {name!r}")
-            raise TypeError(f"{name!r} is no option of a request; there are {', '.join(sorted(COMMON | self._takes))}")
+            raise TypeError(f"{name!r} is not a request option; use one of {', '.join(sorted(COMMON | self._takes))}")
 
     def _refusal(self) -> ServerStopped:
         how = "was not started" if self._loop is None else "is draining" if self._stopping is None else "has stopped"
@@ -292,7 +292,7 @@ class RequestServer(Callers[T, R]):
 
     @abstractmethod
     def _no_room(self, entry: Entry) -> Exception:
-        """The error of an entry that has waited for room in vain."""
+        """The error of an entry for which no room became free in time."""
 
     # -- a quarantine in front ---------------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ BELOW = math.floor(math.log2(SMALLEST) * STEPS)
 
 @dataclass(frozen=True)
 class Distribution:
-    """What is known of many values. All are 0 where there is none yet.
+    """Statistics of many values; all are 0 before the first value.
 
     Attributes:
         count: How many.

@@ -34,7 +34,7 @@ class Limits:
 
     Attributes:
         count: Requests.
-        cost: Summed cost; None is no bound.
+        cost: Summed cost; None means no bound.
         overflow: What happens beyond them.
     """
 

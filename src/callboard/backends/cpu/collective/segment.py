@@ -2,7 +2,7 @@
 
 Rank ``s`` has for each rank ``d`` a ring of :data:`SLOTS` slots. It fills them in turn and counts them in
 ``posted[d]``; ``d`` empties them and counts them in its own ``taken[s]``. Each counter has one writer, so there is no
-lock that a killed process could hold. Whoever changes a counter posts the semaphore of the rank that reads it.
+lock that a killed process could hold. A rank that changes a counter posts the semaphore of the rank that reads it.
 """
 
 import threading
@@ -33,11 +33,17 @@ class Address(msgspec.Struct, frozen=True, array_like=True):
     Attributes:
         path: Of the memory's file.
         pid, started: The process of the rank, and when it was started.
+        machine: Where that means something.
+        host, port, secret: Where ranks of other machines reach it; port 0: nowhere.
     """
 
     path: str
     pid: int
     started: int
+    machine: str
+    host: str = ""
+    port: int = 0
+    secret: bytes = b""
 
 
 def chunk_bytes(size: int) -> int:

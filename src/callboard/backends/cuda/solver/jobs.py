@@ -273,7 +273,7 @@ class Job:
 
         Args:
             begin: Enqueues the work.
-            explain: What a positive ``info`` means; None: it is no failure here.
+            explain: What a positive ``info`` means; None: it is not a failure here.
             batch: Items, where it is a batch.
             limits: What other words of the status mean when they exceed a number.
             end: Enqueues the copies to the outputs, for ops that may be done before the launch.

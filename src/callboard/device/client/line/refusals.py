@@ -25,7 +25,7 @@ E = TypeVar("E", bound=BaseException)
 
 
 def marked(error: E, device: str, generation: int, tag: str | None = None) -> E:
-    """The error with ``device``, ``generation`` and ``op`` set (errors of user code that are no AccelError, too)."""
+    """The error with ``device``, ``generation`` and ``op`` set (also for an error of user code)."""
     if isinstance(error, AccelError):
         error.device = device
         error.op = tag or error.op

@@ -46,7 +46,7 @@ class Host(abc.ABC):
     """Where a context lives. Belongs to one loop; every method but :meth:`post` is called on its thread.
 
     A host is created started. It calls ``on_message(message)`` for each message in order and, once and last,
-    ``on_end(HostEnd)``; both on the loop's thread. ``Lost`` comes as a message,
+    ``on_end(HostEnd)``; both on the loop's thread. ``ContextDied`` comes as a message,
     before the end. A host whose message makes ``on_message`` raise is ended, as ``"broken"``.
 
     Attributes:

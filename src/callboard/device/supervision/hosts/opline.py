@@ -140,10 +140,26 @@ class OpLine:
             self._writing = False
             self._loop.remove_writer(self._sock)
 
-    def poll(self) -> None:
-        """Read what has come, without waiting for the loop to say so."""
-        if self._open:
-            self._readable()
+    def linger(self, done: Callable[[], bool], seconds: float) -> bool:
+        """Read until ``done()``, for ``seconds`` at most; returns whether it is done."""
+        until = time.perf_counter() + seconds
+        receive, memory = self._sock.recv_into, self._memory
+        while not done():
+            while True:
+                if self._portion is not None or not self._open or self._on_end is None:
+                    return done()
+                try:
+                    count = receive(memory)
+                except BlockingIOError:
+                    if time.perf_counter() > until:
+                        return False
+                except OSError:
+                    count = 0
+                    break
+                else:
+                    break
+            self._came(count)
+        return True
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
@@ -156,6 +172,10 @@ class OpLine:
             return
         except OSError:
             count = 0
+        self._came(count)
+
+    def _came(self, count: int) -> None:
+        """So many bytes lie in the memory; none: the stream has ended."""
         if count:
             self._portion = self._reader.feed(self._memory[:count])
             self._deliver()

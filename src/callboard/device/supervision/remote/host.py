@@ -6,7 +6,7 @@ import ctypes
 import ssl
 import time
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -17,6 +17,7 @@ from callboard.device.protocol.failures import as_error
 from callboard.device.protocol.handshake import HandshakeError, greet_server
 from callboard.device.protocol.messages import (
     ActorCall,
+    Arrived,
     Call,
     Calls,
     Close,
@@ -45,11 +46,26 @@ from callboard.device.supervision.hosts.base import Host, HostEnd
 from callboard.device.supervision.remote.link import Link
 from callboard.device.supervision.remote.parts import Part, host_parts
 
-__all__ = ["Address", "RemoteHost", "describe"]
+__all__ = ["Address", "Lease", "RemoteHost", "describe"]
 
 ANSWER = 60.0
 """Seconds that a node gets to name a device or to start a host."""
 MOST_SIGNATURES = 8192
+
+
+class Lease(Protocol):
+    """What is known of a node by another way than its connections.
+
+    Attributes:
+        gone: Resolves with the reason when the node is known to be lost.
+    """
+
+    @property
+    def gone(self) -> "asyncio.Future[str]": ...
+
+    def cut(self, why: str) -> None:
+        """A connection to the node was cut, or could not be opened."""
+        ...
 
 
 class Address(NamedTuple):
@@ -59,12 +75,16 @@ class Address(NamedTuple):
         host, port: Of its socket.
         token: That it shares with its applications.
         tls: Of an encrypted connection; None: it is not encrypted.
+        server_name: That the node's certificate is for; empty: ``host``.
+        lease: Of a node that something else watches, too.
     """
 
     host: str
     port: int
     token: str
     tls: ssl.SSLContext | None = None
+    server_name: str = ""
+    lease: Lease | None = None
 
     def __str__(self) -> str:
         return f"{self.host}:{self.port}"
@@ -78,13 +98,18 @@ async def _opened(address: Address) -> tuple[asyncio.StreamReader, asyncio.Strea
     """
     try:
         async with asyncio.timeout(ANSWER):
-            reader, writer = await asyncio.open_connection(address.host, address.port, ssl=address.tls)
+            name = (address.server_name or None) if address.tls is not None else None
+            reader, writer = await asyncio.open_connection(
+                address.host, address.port, ssl=address.tls, server_hostname=name
+            )
         try:
             await greet_server(reader, writer, address.token)
         except BaseException:  # a cancel, too
             writer.transport.abort()
             raise
     except (HandshakeError, OSError, EOFError) as e:  # TimeoutError is an OSError
+        if address.lease is not None:
+            address.lease.cut(str(e) or type(e).__name__)
         raise HostEnd("failed to start", f"node {address}: {str(e) or type(e).__name__}") from e
     return reader, writer
 
@@ -175,6 +200,8 @@ class RemoteHost(Host):
         assert isinstance(answer, Started)
         host.pid = answer.pid
         host._link.watch(message.interval, message.lost_after)
+        if address.lease is not None:
+            address.lease.gone.add_done_callback(host._gone)
         return host
 
     # -- to the host ---------------------------------------------------------------------------------------------------
@@ -190,6 +217,10 @@ class RemoteHost(Host):
             self._link.send(*before, message)
         elif isinstance(message, ActorCall):
             self._link.send(*self._of_actor(message), message)
+        elif isinstance(message, Arrived) and len(message.where) == 2:
+            bytes_of: list[Plain] = []
+            self._bytes(*message.where, message.nbytes, bytes_of)
+            self._link.send(*bytes_of, message)
         elif isinstance(message, Room) and message.place:
             arena, offset = message.place
             self._link.send(Fetch(message.id, [arena, offset, self._rooms.pop(message.id, 0)]), message)
@@ -283,7 +314,13 @@ class RemoteHost(Host):
                 self._rooms[message.id] = message.nbytes
             self._on_message(message)  # type: ignore[arg-type]
 
+    def _gone(self, gone: "asyncio.Future[str]") -> None:
+        if not gone.cancelled():
+            self._cut(gone.result())
+
     def _cut(self, why: str) -> None:
+        if self.address.lease is not None and self._ended is None:
+            self.address.lease.cut(why)
         if not self._started.done():
             self._started.set_exception(HostEnd("failed to start", f"node {self.address}: {why}"))
         self._finish(HostEnd("cut off", f"node {self.address}: {why}"))
@@ -294,6 +331,8 @@ class RemoteHost(Host):
         self._ended = end
         self._link.end(end.reason, flush=flush)
         self._arenas.clear()
+        if self.address.lease is not None:
+            self.address.lease.gone.remove_done_callback(self._gone)
         if not self.reaped.done():
             self.reaped.set_result(None)  # nothing that it writes gets here any more
         if self.pid:

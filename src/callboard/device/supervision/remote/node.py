@@ -164,7 +164,7 @@ class Session:
             self._device = _wire(info)
             host = await ProcessHost.start(
                 loop,
-                backend.environment(info),
+                {**backend.environment(info), **self._reached()},
                 self._said,
                 self._ended,
                 hang_after=message.hang_after,
@@ -186,6 +186,11 @@ class Session:
         early, self._early = self._early, []
         for one in early:
             self._take(one)
+
+    def _reached(self) -> dict[str, str]:
+        """For the ranks of a world: the address of this machine that the application has used."""
+        name = self._streams[1].get_extra_info("sockname")
+        return {} if name is None else {"CALLBOARD_REACHED_AT": str(name[0])}
 
     # -- from the application ------------------------------------------------------------------------------------------
 
@@ -218,7 +223,7 @@ class Session:
             host.post(message)
 
     def _cut(self, why: str) -> None:
-        """The application is gone, or cut off: the host has nobody to work for."""
+        """End the host, because the application is gone or cut off."""
         self._cut_because = f"the application is gone: {why}"
         if self._host is not None:
             self._host.kill(self._cut_because)

@@ -1,0 +1,138 @@
+"""``Bridge``: a rank on another machine, by a copy of its segment here that two threads keep alike over TCP.
+
+A rank reads and writes the segment of a distant rank as it does that of any other. The threads carry what has changed:
+chunks that were left for the other rank, how many of its chunks were taken, and that a rank has left. Each counter has
+one writer on each machine, as in shared memory.
+"""
+
+import contextlib
+import socket
+import threading
+from struct import Struct
+
+import numpy as np
+
+from callboard.backends.cpu.collective.segment import FORMATION, LEFT, LOST, SLOTS, Fence, Segment
+from callboard.backends.cpu.collective.semaphore import wait
+
+__all__ = ["Bridge"]
+
+FRAME = Struct("<BQQ")
+CHUNK, TAKEN, GONE, PULSE = range(4)
+"""Kinds of frames: ``(call, bytes)`` and the bytes; ``(number, 0)``; ``(lost rank + 1, formation)``; nothing."""
+PULSE_TIME = 1.0
+"""Seconds without a frame after which a sign of life is sent."""
+SILENCE = 10.0
+"""Seconds without a byte from the other machine after which its rank counts as lost."""
+
+
+class Bridge:
+    """One pair of ranks on two machines.
+
+    Args:
+        rank: Of this machine.
+        peer: The other one.
+        own: Segment of ``rank``.
+        mirror: This machine's copy of the segment of ``peer``.
+    """
+
+    def __init__(self, rank: int, peer: int, own: Segment, mirror: Segment) -> None:
+        self._rank = rank
+        self._peer = peer
+        self._own = own
+        self._mirror = mirror
+        self._socket: socket.socket | None = None
+
+    @property
+    def connected(self) -> bool:
+        """The other rank has been reached."""
+        return self._socket is not None
+
+    def begin(self, connection: socket.socket) -> None:
+        """Use a connection whose handshake is done; owned from now on."""
+        connection.settimeout(SILENCE)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._socket = connection
+        for step in (self._send, self._receive):
+            threading.Thread(
+                target=step, args=(connection,), name=f"callboard-bridge-{self._rank}-{self._peer}", daemon=True
+            ).start()
+
+    # -- to the other machine ------------------------------------------------------------------------------------------
+
+    def _send(self, connection: socket.socket) -> None:
+        fence, own, peer = Fence(), self._own, self._peer
+        sent = taken = 0
+        quiet = 0.0
+        try:
+            while True:
+                quiet = 0.0 if wait(self._mirror.semaphore, PULSE_TIME) else quiet + PULSE_TIME
+                while own.posted[peer] > sent:
+                    fence()
+                    place = peer * SLOTS + sent % SLOTS
+                    length = own.lengths[place]
+                    connection.sendall(FRAME.pack(CHUNK, own.tags[place], length))
+                    connection.sendall(own.slot(peer, sent)[:length])
+                    sent += 1
+                if own.taken[peer] != taken:
+                    taken = own.taken[peer]
+                    connection.sendall(FRAME.pack(TAKEN, taken, 0))
+                if own.words[LEFT]:
+                    fence()
+                    connection.sendall(FRAME.pack(GONE, own.words[LOST], own.words[FORMATION]))
+                    return
+                if quiet:
+                    connection.sendall(FRAME.pack(PULSE, 0, 0))
+        except OSError:  # the other thread finds out, too, and says so
+            return
+        finally:
+            with contextlib.suppress(OSError):  # it is cut already
+                connection.shutdown(socket.SHUT_RDWR)
+
+    # -- from the other machine ----------------------------------------------------------------------------------------
+
+    def _receive(self, connection: socket.socket) -> None:
+        fence, own, mirror, rank = Fence(), self._own, self._mirror, self._rank
+        head = bytearray(FRAME.size)
+        lost, formation = self._peer + 1, 0
+        try:
+            while _filled(connection, memoryview(head)):
+                kind, first, second = FRAME.unpack(head)
+                if kind == CHUNK:
+                    number = mirror.posted[rank]
+                    slot = mirror.slot(rank, number)
+                    if number - own.taken[self._peer] >= SLOTS or second > slot.size:
+                        break  # it does not keep to what it was told
+                    if not _filled(connection, memoryview(slot[:second])):
+                        break
+                    place = rank * SLOTS + number % SLOTS
+                    mirror.tags[place], mirror.lengths[place] = first, second
+                    fence()
+                    mirror.posted[rank] = number + 1
+                elif kind == TAKEN:
+                    mirror.taken[rank] = first
+                elif kind == GONE:
+                    lost, formation = first, second
+                    break
+                else:
+                    continue
+                own.wake()
+        except OSError:  # cut, or silent for too long
+            pass
+        mirror.words[LOST], mirror.words[FORMATION] = lost, formation
+        fence()
+        mirror.words[LEFT] = 1
+        own.wake()
+        with contextlib.suppress(OSError):  # it is cut already
+            connection.shutdown(socket.SHUT_RDWR)
+
+
+def _filled(connection: socket.socket, into: "memoryview | np.ndarray") -> bool:
+    """Read so many bytes; whether they came before the end."""
+    view = memoryview(into)
+    while view:
+        count = connection.recv_into(view)
+        if not count:
+            return False
+        view = view[count:]
+    return True

@@ -1,0 +1,32 @@
+"""``NodeAgent``: what a cluster's engine runs on a node: a :class:`.NodeServer` for one device."""
+
+import asyncio
+
+from callboard.device.supervision.remote.node import NodeServer
+from callboard.multi_device.machines.engine import NodeTls
+
+__all__ = ["NodeAgent"]
+
+
+class NodeAgent:
+    """Serves one device of its node. Its process is the engine's, and ends with the application that asked for it.
+
+    Args:
+        token: That the application proves to know.
+        tls: For an encrypted connection.
+    """
+
+    def __init__(self, token: str, tls: NodeTls | None) -> None:
+        self._token = token
+        self._tls = tls
+        self._server: NodeServer | None = None
+
+    async def serve(self, host: str) -> int:
+        """Listen at an address of this machine; the port."""
+        self._server = NodeServer(self._token, None if self._tls is None else self._tls.server())
+        _, port = await self._server.start(host)
+        return port
+
+    async def live(self) -> None:
+        """Never returns: fails when the process has ended, which is how the engine tells."""
+        await asyncio.Event().wait()

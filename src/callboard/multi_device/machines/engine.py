@@ -1,0 +1,135 @@
+"""``Engine``: what a cluster does for us: it places, starts and watches agents. And what is said to it and of it."""
+
+import asyncio
+import ssl
+from collections.abc import Mapping
+from typing import Protocol
+
+import msgspec
+
+from callboard.core.errors import BackendUnavailable
+
+__all__ = ["Agent", "ClusterNode", "Engine", "NodeTls", "PlacementFailed", "Request"]
+
+
+class PlacementFailed(BackendUnavailable):
+    """The cluster has no node for this device, or did not start an agent there in time."""
+
+
+class ClusterNode(msgspec.Struct, frozen=True, kw_only=True):
+    """A node of a cluster.
+
+    Attributes:
+        id: As the engine knows it.
+        address: Of its machine.
+        hostname: Likewise.
+        alive: The engine counts on it. It may take a while to notice that a node is lost.
+        resources: All that it has (``{"CPU": 8.0, "GPU": 2.0, …}``), used or not.
+        labels: As the engine knows them.
+    """
+
+    id: str
+    address: str
+    hostname: str = ""
+    alive: bool = True
+    resources: Mapping[str, float] = {}
+    labels: Mapping[str, str] = {}
+
+    def fits(self, resources: Mapping[str, float]) -> bool:
+        """Whether the node has so much, used or not."""
+        return self.alive and all(self.resources.get(name, 0.0) >= amount for name, amount in resources.items())
+
+
+class NodeTls(msgspec.Struct, frozen=True, kw_only=True):
+    """Files in PEM for encrypted connections to the nodes of a cluster.
+
+    Attributes:
+        cafile: Here: the authority that the nodes' certificates are of.
+        certfile, keyfile: On every node: its certificate, and its key.
+        server_name: The name in the certificate, the same on all nodes; empty: each has its own address in it.
+    """
+
+    cafile: str
+    certfile: str
+    keyfile: str
+    server_name: str = ""
+
+    def client(self) -> ssl.SSLContext:
+        """For the application. Raises ``OSError`` where the file cannot be read."""
+        return ssl.create_default_context(cafile=self.cafile)
+
+    def server(self) -> ssl.SSLContext:
+        """For a node. Raises ``OSError`` where the files cannot be read."""
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.load_cert_chain(self.certfile, self.keyfile)
+        return context
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """Where an agent may be placed.
+
+    Attributes:
+        resources: What the engine counts as used by it.
+        node: Id of the only node; empty: any.
+        avoid: Ids of nodes to keep away from.
+        spread: Prefer nodes that have less to do to those that are nearly full.
+    """
+
+    resources: Mapping[str, float] = {}
+    node: str = ""
+    avoid: tuple[str, ...] = ()
+    spread: bool = True
+
+
+class Agent(Protocol):
+    """A process on a node that serves one device: it starts the hosts, and relays.
+
+    Attributes:
+        node: Id of its node.
+        host, port: Where it listens.
+        gone: Resolves with the reason when the engine knows that the process or the node is lost.
+    """
+
+    @property
+    def node(self) -> str: ...
+
+    @property
+    def host(self) -> str: ...
+
+    @property
+    def port(self) -> int: ...
+
+    @property
+    def gone(self) -> "asyncio.Future[str]": ...
+
+    async def end(self) -> None:
+        """Kill it, and give back what it has of the node's resources. Never raises; an agent that is cut off is told
+        by the engine when it can be."""
+        ...
+
+
+class Engine(Protocol):
+    """A cluster.
+
+    Attributes:
+        name: Of its kind: the devices are named after it.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    async def nodes(self) -> list[ClusterNode]:
+        """All that it knows, in the order of their ids."""
+        ...
+
+    async def start(self, request: Request, token: str, tls: NodeTls | None, timeout: float) -> Agent:
+        """Place an agent and wait until it listens.
+
+        Raises:
+            PlacementFailed: There is no such place, or it took longer than ``timeout`` seconds.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Give up what was opened for this."""
+        ...

@@ -1,0 +1,173 @@
+"""``RayEngine``: agents are Ray actors. Ray places them by resources, starts them, and tells of their end.
+
+Nothing of a device's work goes through Ray: an agent says where it listens, and Ray is done. Ray restarts nothing here
+(``max_restarts=0``) and repeats nothing: it would run a lost call again, in another order.
+"""
+
+import asyncio
+import contextlib
+import importlib.util
+from collections.abc import Mapping
+from typing import Any
+
+from callboard.core.errors import BackendUnavailable
+from callboard.multi_device.machines.agent import NodeAgent
+from callboard.multi_device.machines.engine import ClusterNode, NodeTls, PlacementFailed, Request
+
+__all__ = ["RayEngine"]
+
+NODE_LABEL = "ray.io/node-id"
+
+
+class RayAgent:
+    """An agent's actor, from the application's side."""
+
+    def __init__(self, ray: Any, handle: Any, node: str, host: str, port: int) -> None:
+        self.node = node
+        self.host = host
+        self.port = port
+        self.gone: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._ray = ray
+        self._handle = handle
+        self._watching = asyncio.create_task(self._watch(), name=f"watching the agent on node {node}")
+
+    async def _watch(self) -> None:
+        try:
+            await self._handle.live.remote()
+            why = "it has ended"
+        except Exception as e:  # whatever Ray says, it answers no more
+            why = f"Ray says {type(e).__name__}: {str(e).strip().splitlines()[0] if str(e).strip() else ''}"
+        if not self.gone.done():
+            self.gone.set_result(f"the agent on node {self.node} is lost: {why}")
+
+    async def end(self) -> None:
+        await _kill(self._ray, self._handle)
+        self._watching.cancel()
+        await asyncio.wait([self._watching])
+        if not self.gone.done():
+            self.gone.set_result(f"the agent on node {self.node} was ended")
+
+
+class RayEngine:
+    """A Ray cluster. Create it with :meth:`connect`.
+
+    Args:
+        ray: The package.
+        began: This has connected to the cluster, and disconnects at its end.
+        runtime_env: Of the agents.
+    """
+
+    name = "ray"
+
+    def __init__(self, ray: Any, began: bool, runtime_env: Mapping[str, Any] | None) -> None:
+        self._ray = ray
+        self._began = began
+        self._runtime_env = runtime_env
+
+    @classmethod
+    async def connect(cls, address: str, runtime_env: Mapping[str, Any] | None) -> "RayEngine":
+        """Connect this process to a cluster, if it is not connected yet.
+
+        Raises:
+            BackendUnavailable: Ray is not installed, or there is no cluster at this address.
+            ValueError: This process is connected to another cluster.
+        """
+        if importlib.util.find_spec("ray") is None:
+            raise BackendUnavailable("Ray is not installed: pip install 'callboard[ray]', here and on every node")
+        return await asyncio.to_thread(cls._connect, address, runtime_env)
+
+    @classmethod
+    def _connect(cls, address: str, runtime_env: Mapping[str, Any] | None) -> "RayEngine":
+        import ray
+
+        if ray.is_initialized():
+            connected = ray.get_runtime_context().gcs_address
+            if address not in ("auto", connected):
+                raise ValueError(f"this process is connected to the Ray cluster at {connected}, not {address}")
+            return cls(ray, False, runtime_env)
+        try:
+            ray.init(address=address, log_to_driver=False, logging_level="warning")
+        except (ConnectionError, RuntimeError, TimeoutError) as e:
+            raise BackendUnavailable(f"no Ray cluster at {address!r}: {e}") from e
+        return cls(ray, True, runtime_env)
+
+    async def nodes(self) -> list[ClusterNode]:
+        found = await asyncio.to_thread(self._ray.nodes)
+        nodes = [
+            ClusterNode(
+                id=node["NodeID"],
+                address=node["NodeManagerAddress"],
+                hostname=node.get("NodeManagerHostname", ""),
+                alive=node["Alive"],
+                resources=dict(node.get("Resources") or {}),
+                labels=dict(node.get("Labels") or {}),
+            )
+            for node in found
+        ]
+        return sorted(nodes, key=lambda node: node.id)
+
+    async def start(self, request: Request, token: str, tls: NodeTls | None, timeout: float) -> RayAgent:
+        ray = self._ray
+        handle = None
+        try:
+            async with asyncio.timeout(timeout):
+                handle = await asyncio.to_thread(self._submit, request, token, tls)
+                node, host = await handle.where.remote()
+                port = await handle.serve.remote(host)
+        except TimeoutError:
+            await _kill(ray, handle)
+            raise PlacementFailed(f"Ray has not started an agent within {timeout:g} s ({_said(request)})") from None
+        except ray.exceptions.RayError as e:
+            await _kill(ray, handle)
+            raise PlacementFailed(f"Ray cannot start an agent ({_said(request)}): {type(e).__name__}: {e}") from e
+        except BaseException:  # a cancel, too
+            if handle is not None:
+                ray.kill(handle)
+            raise
+        return RayAgent(ray, handle, node, host, port)
+
+    def _submit(self, request: Request, token: str, tls: NodeTls | None) -> Any:
+        resources = dict(request.resources)
+        options: dict[str, Any] = {
+            "num_cpus": resources.pop("CPU", 0),
+            "num_gpus": resources.pop("GPU", 0),
+            "resources": resources,
+            "max_restarts": 0,
+            "max_task_retries": 0,
+            "scheduling_strategy": "SPREAD" if request.spread else "DEFAULT",
+        }
+        if request.node:
+            from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+            options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(request.node, soft=False)
+        elif request.avoid:
+            options["label_selector"] = {NODE_LABEL: f"!in({','.join(request.avoid)})"}
+        if self._runtime_env is not None:
+            options["runtime_env"] = dict(self._runtime_env)
+        return self._ray.remote(RayNodeAgent).options(**options).remote(token, tls)
+
+    async def close(self) -> None:
+        if self._began:
+            await asyncio.to_thread(self._ray.shutdown)
+
+
+class RayNodeAgent(NodeAgent):
+    """As an actor of Ray."""
+
+    async def where(self) -> tuple[str, str]:
+        """The id of its node, and the address by which others reach it."""
+        import ray
+
+        return ray.get_runtime_context().get_node_id(), ray.util.get_node_ip_address()
+
+
+async def _kill(ray: Any, handle: Any) -> None:
+    if handle is not None:
+        with contextlib.suppress(Exception):  # of a cluster that is gone, and the actor with it
+            await asyncio.to_thread(ray.kill, handle)
+
+
+def _said(request: Request) -> str:
+    where = f"on node {request.node}" if request.node else f"not on {', '.join(request.avoid)}" if request.avoid else ""
+    asked = ", ".join(f"{name} {amount:g}" for name, amount in sorted(request.resources.items()))
+    return f"{asked or 'no resources'}{' ' if where else ''}{where}"

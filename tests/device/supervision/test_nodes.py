@@ -1,0 +1,152 @@
+"""``cb.Node``: devices of another machine, whose node is a process here; what is refused, cut and encrypted."""
+
+import asyncio
+import ssl
+import subprocess
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import callboard as cb
+from callboard.device.protocol.handshake import HandshakeError
+from callboard.device.supervision.remote.node import NodeServer
+
+pytestmark = [pytest.mark.leaves_nothing, pytest.mark.timeout(120)]
+
+TOKEN = "a token of 24 characters"
+BOUND = 30.0
+
+
+class Reverser(cb.ResidentActor):
+    def turn(self, x: "np.ndarray[Any, Any]") -> "np.ndarray[Any, Any]":
+        return x[::-1].copy()
+
+    def fill(self, x: Any, value: float) -> None:
+        x[...] = value
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[tuple[NodeServer, str]]:
+    server = NodeServer(TOKEN)
+    host, port = await server.start("127.0.0.1")
+    yield server, f"{host}:{port}"
+    await server.close()
+
+
+async def test_arrays_travel_in_pieces_both_ways(server: tuple[NodeServer, str]) -> None:
+    draw = np.random.default_rng(3)
+    async with cb.device("cpu", node=cb.Node(server[1], token=TOKEN)) as device:
+        for shape in ((), (0, 3), (5,), (300, 1000), (3, 2, 100_000)):
+            x = draw.standard_normal(shape)
+            np.testing.assert_array_equal(await device.put(x).get(), x)
+        x = draw.standard_normal((400, 600))
+        np.testing.assert_array_equal(await device.put(x.T[::2]).get(), x.T[::2])  # with gaps
+        out = np.zeros((600, 800))
+        await device.put(x.T).get(out=out[:, ::2])
+        np.testing.assert_array_equal(out[:, ::2], x.T)
+        assert not out[:, 1::2].any()
+
+
+async def test_resident_actors_and_their_arrays(server: tuple[NodeServer, str]) -> None:
+    x = np.arange(300_000.0)
+    async with cb.device("cpu", node=cb.Node(server[1], token=TOKEN)) as device:
+        actor = device.actor_of(cb.Props(Reverser))
+        for _ in range(2):  # the second time the room for the result is known before
+            np.testing.assert_array_equal(await actor.call(Reverser.turn, x), x[::-1])
+        ref = device.zeros((3,), "f4")
+        await actor.call(Reverser.fill, ref, 2.0)
+        assert (await ref.get()).tolist() == [2.0] * 3
+        with pytest.raises(cb.UnsupportedOp, match="another machine"):
+            device.actor_of(cb.Props(Reverser), own_process=True)
+
+
+async def test_copies_to_a_node_and_back_carry_their_bytes(server: tuple[NodeServer, str]) -> None:
+    x = np.arange(250_000.0)
+    async with (
+        cb.device("cpu", node=cb.Node(server[1], token=TOKEN)) as there,
+        cb.device("cpu", isolation="process", standby=None) as here,
+    ):
+        assert there.uuid != here.uuid
+        for value in (1.0, 2.0):  # the second copy gets the arena of the first
+            there_x = (here.put(x) * value).to(there)
+            np.testing.assert_array_equal(await (there_x + 1).get(), x * value + 1)
+            np.testing.assert_array_equal(await (there_x * 2).to(here).get(), x * value * 2)
+
+
+async def test_who_does_not_know_the_token_is_refused(server: tuple[NodeServer, str]) -> None:
+    with pytest.raises(cb.BackendUnavailable, match="it refused the token"):
+        async with cb.device("cpu", node=cb.Node(server[1], token="another token, as long")):
+            pass
+    reader, writer = await asyncio.open_connection(*server[1].split(":"))
+    writer.write(b"GET / HTTP/1.1\r\n" + bytes(200))
+    async with asyncio.timeout(BOUND):
+        await reader.read()  # the greeting, then the end
+    writer.close()
+
+
+async def test_what_is_no_node_is_told() -> None:
+    async def other(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n" + b"x" * 100)
+        writer.close()
+
+    listener = await asyncio.start_server(other, "127.0.0.1")
+    port = listener.sockets[0].getsockname()[1]
+    with pytest.raises(cb.BackendUnavailable, match="no callboard node"):
+        async with cb.device("cpu", node=cb.Node(f"127.0.0.1:{port}", token=TOKEN)):
+            pass
+    listener.close()
+    with pytest.raises(cb.BackendUnavailable, match="node 127"):
+        async with cb.device("cpu", node=cb.Node(f"127.0.0.1:{port}", token=TOKEN)):
+            pass
+    for address, token, lost_after in (("nowhere", TOKEN, 5), ("a:1", "short", 5), ("a:1", TOKEN, 1)):
+        with pytest.raises(ValueError, match="address|token|lost_after"):
+            cb.Node(address, token=token, lost_after=lost_after)
+    assert issubclass(HandshakeError, Exception)
+
+
+@pytest.mark.fault
+async def test_a_connection_that_is_cut_is_a_lost_context(server: tuple[NodeServer, str]) -> None:
+    async with cb.device("cpu", node=cb.Node(server[1], token=TOKEN)) as device:
+        ref = device.put(np.ones(4))
+        await ref
+        for session in list(server[0]._sessions):
+            session.end("a cable was pulled")
+        with pytest.raises(cb.ContextLost):
+            async with asyncio.timeout(BOUND):
+                while True:
+                    await (ref + 1)
+        async with asyncio.timeout(BOUND):
+            await device.ready()
+            assert (await device.put(np.ones(4)).get()).sum() == 4
+
+
+async def test_a_connection_can_be_encrypted(tmp_path: Path) -> None:
+    certificate, key = certified(tmp_path)
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    tls.load_cert_chain(certificate, key)
+    server = NodeServer(TOKEN, tls)
+    host, port = await server.start("127.0.0.1")
+    client = ssl.create_default_context(cafile=certificate)
+    async with cb.device("cpu", node=cb.Node(f"{host}:{port}", token=TOKEN, tls=client)) as device:
+        assert (await device.put(np.ones(300_000)).get()).sum() == 300_000
+    for other in (ssl.create_default_context(), None):  # another authority; no encryption
+        with pytest.raises(cb.BackendUnavailable):
+            async with asyncio.timeout(BOUND):
+                async with cb.device("cpu", node=cb.Node(f"{host}:{port}", token=TOKEN, tls=other)):
+                    pass
+    await server.close()
+
+
+def certified(folder: Path, name: str = "node.example") -> tuple[str, str]:
+    """A certificate for 127.0.0.1 and a name, and its key, made by openssl."""
+    certificate, key = str(folder / "node.pem"), str(folder / "node.key")
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", f"/CN={name}"]
+    command += ["-addext", f"subjectAltName=DNS:{name},IP:127.0.0.1", "-keyout", key, "-out", certificate]
+    try:
+        subprocess.run(command, check=True, capture_output=True, timeout=BOUND)
+    except FileNotFoundError:
+        pytest.skip("openssl is not installed: no certificate for the test")
+    return certificate, key
