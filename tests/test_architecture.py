@@ -58,12 +58,14 @@ VENDORS = {
 # File under src/callboard: (packages that it may import inside functions, why).
 LAZY_VENDOR_IMPORTS: dict[str, tuple[set[str], str]] = {
     "cli/demo/torch_pca.py": ({"torch"}, "`demo --versus torch` is that job in plain torch, in a process of its own"),
+    "multi_device/machines/rayengine.py": ({"ray"}, "a cluster's engine, which is an extra"),
     "serve/bundled/minilm.py": ({"torch"}, "a resident actor's model, which runs in the context host"),
 }
 
 # Public modules of kernel/ that are not compute libraries: why they need no backend module of their name.
 NOT_LIBRARIES: dict[str, str] = {
     "api": "the base of the libraries' methods, which are behind dev.<library>",
+    "conditional": "what of a recording runs: every AccelDevice says whether it can have the device decide",
     "recording": "which recording takes the ops of the calling task; generators of random numbers ask, too",
     "memory": "buffers belong to the device itself: every AccelDevice allocates, fills and copies",
 }

@@ -69,6 +69,7 @@ def test_graphs(tmp_path: Path) -> None:
     results = run(tmp_path, "graphs")["results"]
     chain = results["20 x (product 256 + ReLU), us per op"]
     assert {"process, called", "process, replayed", "thread, fused, replayed", "NumPy, called"} <= set(chain)
+    assert {"auto, called", "auto, fused, called", "process, in a loop", "thread, in a loop"} <= set(chain)
     assert all(0 < one["median"] < 1 for one in chain.values())
     assert set(results["a call of replay, us"]) == {"process", "thread"}
 
@@ -91,6 +92,27 @@ def test_journal(tmp_path: Path) -> None:
     assert {"file", "SQLite", "memory", "file, by hand"} == set(results["durable"])
     assert 0 < results["caller"]["put"]["median"] < results["caller"]["message"]["median"]
     assert set(results["service"]) == {"alone", "recorded"}
+
+
+@pytest.mark.slow
+def test_pipeline(tmp_path: Path) -> None:
+    results = run(tmp_path, "pipeline", "--items", "10")["results"]
+    assert {"H2D", "compute", "D2H", "pipeline", "by hand"} == set(results["items"])
+    assert 0 < results["engines"]["engines"]["median"] <= 1
+
+
+@pytest.mark.slow
+def test_placement(tmp_path: Path) -> None:
+    results = run(tmp_path, "placement")["results"]
+    assert set(results["pick"]) == {"round_robin", "least_loaded", "pack", "spread"}
+    assert results["PlacementActor.pick"]["pick"]["median"] > 0
+
+
+@pytest.mark.slow
+def test_two_devices(tmp_path: Path) -> None:
+    record = run(tmp_path, "two_devices", "--seconds", "50")
+    assert {name: part["exit"] for name, part in record["results"].items()} == {"p2p": 0, "collectives": 0}
+    assert [bar["held"] for bar in record["bars"] if "killed rank" in bar["what"]] != [None]
 
 
 def test_recovery(tmp_path: Path) -> None:
@@ -265,6 +287,12 @@ def test_continuous(tmp_path: Path) -> None:
     assert found["continuous"]["ratio"]["median"] > found["whole"]["ratio"]["median"]
 
 
+@pytest.mark.skipif(importlib.util.find_spec("ray") is not None, reason="ray is installed: it takes a minute")
+def test_cluster_without_ray(tmp_path: Path) -> None:
+    record = run(tmp_path, "cluster")
+    assert [bar["held"] for bar in record["bars"]] == [None]
+
+
 def test_rounds_take_turns_in_both_directions(harness: ModuleType) -> None:
     order: list[str] = []
 
@@ -352,6 +380,22 @@ def test_dnn(tmp_path: Path) -> None:
     results = {title: found for title, found in run(tmp_path, "dnn")["results"].items() if " f32, " in title}
     assert sum(title.startswith("convolutions") for title in results) == 3
     assert all(set(figures) == {"process", "thread", "direct"} for figures in results.values())
+
+
+@pytest.mark.slow
+def test_attention(tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="PyTorch is what it is compared with")
+    results = run(tmp_path, "attention")["results"]
+    figures = [found for title, found in results.items() if title != "plans"]
+    assert [set(each) for each in figures] == 3 * [{"process", "thread", "direct"}]
+
+
+@pytest.mark.slow
+def test_encoder(tmp_path: Path) -> None:
+    pytest.importorskip("safetensors", reason="for the extra demo")
+    pytest.importorskip("torch", reason="PyTorch is what it is compared with")
+    (figures,) = (found for title, found in run(tmp_path, "encoder")["results"].items() if title != "plans")
+    assert set(figures) == {"process", "thread", "direct"}
 
 
 @pytest.mark.slow

@@ -35,7 +35,7 @@ class Cluster:
         self._background: BackgroundLoop = open_loop(self.close)
         try:
             self._cluster = self._background.run(opening.__aenter__())
-        except BaseException:
+        except BaseException:  # Ctrl-C, too
             self._background.leave(self.close)
             raise
 

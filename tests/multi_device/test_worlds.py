@@ -360,7 +360,7 @@ async def test_a_world_that_is_closed_while_it_forms_leaves_no_rank_behind(
         opening.cancel()
         await asyncio.wait([opening])
         for device in devices[:2]:
-            with pytest.raises(cb.WorldLost, match="is no rank of world"):
+            with pytest.raises(cb.WorldLost, match="is not a rank of world"):
                 await device.ask(Look(world=number))
 
 

@@ -22,7 +22,9 @@ __all__ = ["run"]
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        "callboard", description="Typed, supervised actors for accelerator libraries: demo, checks and measurements."
+        "callboard",
+        description="Accelerator libraries for Python services that survive lost contexts: demo, checks, measurements "
+        "and serving over HTTP.",
     )
     parser.add_argument("--version", action="version", version=f"callboard {callboard.__version__}")
     parser.set_defaults(run=lambda _: parser.print_help())

@@ -67,7 +67,7 @@ class OpInfo:
 
     Attributes:
         tag: The message's tag, ``"blas.gemm"``.
-        library: What comes before the dot.
+        library: The part of the tag before the dot.
         dynamic: Operands and scalars, in order of declaration: the arguments of a launch.
         statics: Names of the settings.
         split: Takes a message apart into :class:`Parts` (see the module's docstring).

@@ -94,7 +94,7 @@ def resolve(spec: str) -> tuple[AccelBackend, DeviceInfo]:
         return _auto()
     match = _SPEC.fullmatch(spec)
     if match is None:
-        raise BackendUnavailable(f"device {spec!r}: say 'auto', 'cpu', 'cuda', 'cuda:1' or a UUID")
+        raise BackendUnavailable(f"device {spec!r}: use 'auto', 'cpu', 'cuda', 'cuda:1' or a UUID")
     name = match["name"] + (match["options"] or "")
     if match["name"] not in BUILT_IN and match["name"] not in names() and not _wrapper(name):
         return _by_uuid(spec)
@@ -134,8 +134,8 @@ def _by_uuid(uuid: str) -> tuple[AccelBackend, DeviceInfo]:
             reasons.append(f"{name} cannot be used: {e}")
     why = "; ".join(reasons)
     raise BackendUnavailable(
-        f"no device is called {uuid!r}; say 'auto', one of {', '.join(names())} with ':index' or not, or a UUID"
-        + (f" ({why})" if why else "")
+        f"no device is called {uuid!r}; use 'auto', a backend ({', '.join(names())}), "
+        "a backend and an index ('cuda:1'), or a UUID" + (f" ({why})" if why else "")
     )
 
 

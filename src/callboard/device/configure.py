@@ -43,6 +43,7 @@ _OTHERS: dict[str, tuple[str, ...] | None] = {
     "REACHED_AT": None,
     "REQUIRE": ("cuda",),
     "TENSOR_ENGINE": ("auto", "cutensor", "builtin"),
+    "TEST_RAY": None,
     "TEST_TORCH": None,
 }
 """Variables that are not settings of a device, with the words that they take (None: any text)."""

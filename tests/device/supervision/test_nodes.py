@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 import callboard as cb
-from callboard.device.protocol.handshake import HandshakeError
 from callboard.device.supervision.remote.node import NodeServer
 
 pytestmark = [pytest.mark.leaves_nothing, pytest.mark.timeout(120)]
@@ -102,9 +101,8 @@ async def test_what_is_no_node_is_told() -> None:
         async with cb.device("cpu", node=cb.Node(f"127.0.0.1:{port}", token=TOKEN)):
             pass
     for address, token, lost_after in (("nowhere", TOKEN, 5), ("a:1", "short", 5), ("a:1", TOKEN, 1)):
-        with pytest.raises(ValueError, match="address|token|lost_after"):
+        with pytest.raises(ValueError, match=r"address|token|lost_after"):
             cb.Node(address, token=token, lost_after=lost_after)
-    assert issubclass(HandshakeError, Exception)
 
 
 @pytest.mark.fault
@@ -114,10 +112,11 @@ async def test_a_connection_that_is_cut_is_a_lost_context(server: tuple[NodeServ
         await ref
         for session in list(server[0]._sessions):
             session.end("a cable was pulled")
-        with pytest.raises(cb.ContextLost):
-            async with asyncio.timeout(BOUND):
-                while True:
-                    await (ref + 1)
+        async with asyncio.timeout(BOUND):
+            while device.generation == ref.generation:  # noqa: ASYNC110 - it changes when the loss is noticed
+                await asyncio.sleep(0)
+        with pytest.raises(cb.GpuRefStale):
+            await (ref + 1)
         async with asyncio.timeout(BOUND):
             await device.ready()
             assert (await device.put(np.ones(4)).get()).sum() == 4
@@ -132,11 +131,10 @@ async def test_a_connection_can_be_encrypted(tmp_path: Path) -> None:
     client = ssl.create_default_context(cafile=certificate)
     async with cb.device("cpu", node=cb.Node(f"{host}:{port}", token=TOKEN, tls=client)) as device:
         assert (await device.put(np.ones(300_000)).get()).sum() == 300_000
-    for other in (ssl.create_default_context(), None):  # another authority; no encryption
-        with pytest.raises(cb.BackendUnavailable):
-            async with asyncio.timeout(BOUND):
-                async with cb.device("cpu", node=cb.Node(f"{host}:{port}", token=TOKEN, tls=other)):
-                    pass
+    another = cb.Node(f"{host}:{port}", token=TOKEN, tls=ssl.create_default_context())  # other authorities
+    with pytest.raises(cb.BackendUnavailable, match="certificate"):
+        async with cb.device("cpu", node=another):
+            pass
     await server.close()
 
 

@@ -17,7 +17,9 @@ from callboard.multi_device.machines.engine import ClusterNode, NodeTls, Placeme
 
 ROOT = Path(__file__).parents[3]
 BOUND = 60.0
-LOST_AFTER = 2.0
+LOST_AFTER = 30.0
+"""Seconds: a test machine that is busy is not cut off. Where silence is what is tested:"""
+SOON = 4.0
 
 
 class LocalAgent:

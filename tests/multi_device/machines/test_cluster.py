@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.multi_device.machines.lab import BOUND, LocalEngine, Proxy, clustered, three
+from tests.multi_device.machines.lab import BOUND, SOON, LocalEngine, Proxy, clustered, three
 
 import callboard as cb
 from callboard.device.supervision.remote.host import Address
@@ -140,7 +140,7 @@ async def test_what_a_node_says_that_was_cut_off_is_not_read(how: str, monkeypat
     async def keep(agent: Any) -> None:  # the engine cannot reach it either
         ends.append(agent)
 
-    async with clustered(engine) as cluster:
+    async with clustered(engine, lost_after=SOON) as cluster:
         from callboard.multi_device.machines import placed
 
         class Through(placed.AgentLease):

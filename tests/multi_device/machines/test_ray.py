@@ -3,8 +3,12 @@
 import importlib.util
 import json
 import os
+import queue
 import subprocess
 import sys
+import tempfile
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +17,7 @@ import pytest
 import callboard as cb
 
 ROOT = Path(__file__).parents[3]
-LIMIT = 600.0
+LIMIT = 240.0
 INSTALLED = importlib.util.find_spec("ray") is not None
 SCENARIOS = [
     *("opens", "places_by_resources", "node_killed_under_load", "partition", "agent_killed", "orphan", "over_nodes"),
@@ -21,23 +25,58 @@ SCENARIOS = [
 ]
 
 
+class Program:
+    """The scenarios, run one after the other by a program of their own; what it says is read as it comes."""
+
+    def __init__(self) -> None:
+        environment = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)]),
+            "RAY_USAGE_STATS_ENABLED": "0",
+            "RAY_AUTH_MODE": "disabled",  # else Ray writes a token to the home folder
+        }
+        command = [sys.executable, str(Path(__file__).parent / "ray_program.py")]
+        self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed by `close`
+        self._process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=self._log, text=True, env=environment, start_new_session=True
+        )
+        self._said: dict[str, dict[str, Any]] = {}
+        self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self._lines.put(line)
+        self._lines.put("")
+
+    def said(self, name: str) -> dict[str, Any]:
+        """What it said of this, when it has."""
+        while name not in self._said:
+            line = self._lines.get(timeout=LIMIT)
+            if not line:
+                self._log.seek(0)
+                raise AssertionError(f"it has ended before {name}: {self._log.read()[-3000:]}")
+            if line.startswith('{"name"'):
+                one = json.loads(line)
+                self._said[one["name"]] = one
+        return self._said[name]
+
+    def close(self) -> None:
+        try:
+            self._process.wait(LIMIT)
+        finally:
+            self._process.kill()
+            self._reader.join()
+            self._log.close()
+
+
 @pytest.fixture(scope="module")
-def ends() -> dict[str, Any]:
-    """How each scenario has ended."""
-    environment = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)]),
-        "RAY_USAGE_STATS_ENABLED": "0",
-        "RAY_AUTH_MODE": "disabled",  # else Ray writes a token to the home folder
-    }
-    program = str(Path(__file__).parent / "ray_program.py")
-    done = subprocess.run(
-        [sys.executable, program], env=environment, capture_output=True, text=True, timeout=LIMIT, check=False
-    )
-    said = [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"name"')]
-    found = {one["name"]: one for one in said}
-    assert found, done.stdout[-2000:] + done.stderr[-2000:]
-    return found
+def program() -> Iterator[Program]:
+    program = Program()
+    yield program
+    program.close()
 
 
 @pytest.mark.slow
@@ -45,11 +84,10 @@ def ends() -> dict[str, Any]:
 @pytest.mark.timeout(LIMIT + 30)
 @pytest.mark.skipif(not INSTALLED, reason="ray is not installed: pip install 'callboard[ray]'")
 @pytest.mark.parametrize("scenario", SCENARIOS)
-def test_on_ray(ends: dict[str, Any], scenario: str, record_property: Any) -> None:
-    assert scenario in ends, "the program has not come that far"
-    assert ends[scenario]["error"] == ""
+def test_on_ray(program: Program, scenario: str, record_property: Any) -> None:
+    assert program.said(scenario)["error"] == ""
     if scenario == "node_killed_under_load":
-        record_property("measured", f"a device back on another node: {ends['recovery']['seconds']:.2f} s")
+        record_property("measured", f"a device back on another node: {program.said('recovery')['seconds']:.2f} s")
 
 
 @pytest.mark.skipif(INSTALLED, reason="ray is installed")

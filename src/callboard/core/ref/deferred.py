@@ -79,7 +79,7 @@ class DeferredRef(GpuRef[Mode]):
 
     @property
     def deferral(self) -> Any:
-        """What it is going to be; its allocation once its op has been submitted."""
+        """The pending computation; the allocation once its op has been submitted."""
         return _slot.__get__(self)
 
     def become(self, deferral: Deferral) -> None:

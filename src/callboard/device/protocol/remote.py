@@ -73,7 +73,7 @@ class Start(Plain, tag=69):
         which: Name of the device, as the node understands it.
         label: For the node's logs and ``ps``.
         hang_after, step_timeout, interval: Of the device's configuration.
-        lost_after: Seconds without a sign of life from the application after which the node ends the host.
+        lost_after: Seconds without a sign of life from the application's machine after which the node ends the host.
     """
 
     which: str

@@ -65,7 +65,7 @@ class Member(abc.ABC):
         self.called = call
 
     def check(self) -> None:
-        """See that it has not ended.
+        """Check that it has not ended.
 
         Raises:
             WorldLost: Another one each time, for each op.

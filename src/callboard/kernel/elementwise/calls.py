@@ -79,7 +79,7 @@ class Elementwise(Called[Any]):
 
         Raises:
             TypeError: An input is missing, unknown, or neither an array nor a number.
-            ShapeError: Shapes do not broadcast, or these dtypes have not the functions that are called.
+            ShapeError: Shapes do not broadcast, or these dtypes do not have the functions that are called.
         """
         given = bound(self._expression, operands, named)
         return submit_map(submit_of(self._expression, given), self._expression, given, out)  # type: ignore[no-any-return]

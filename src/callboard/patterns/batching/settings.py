@@ -23,7 +23,7 @@ class Dispatch(StrEnum):
 
 @dataclass(frozen=True)
 class BatchSettings:
-    """What decides about batches; checked when it is made.
+    """Settings that decide when batches are formed; checked at construction.
 
     Attributes:
         max_batch: Items of a batch at most.
@@ -37,6 +37,7 @@ class BatchSettings:
         ageing: Seconds of waiting that count as much as one level of priority; None for strict priorities.
         max_concurrent_batches: Batches that run at once.
         limits: Bounds of the queue.
+        by_deadline: Within a bucket and a priority, the earliest deadline comes first.
     """
 
     max_batch: int
@@ -48,6 +49,7 @@ class BatchSettings:
     ageing: float | None = 1.0
     max_concurrent_batches: int = 1
     limits: Limits = field(default_factory=Limits)
+    by_deadline: bool = False
 
     def __post_init__(self) -> None:
         if self.max_batch < 1:
@@ -68,7 +70,7 @@ class BatchSettings:
             raise ValueError(f"preferred has {self.preferred[-1]}, and max_batch is {self.max_batch}")
 
     def size_for(self, n: int) -> int:
-        """The size of the batch that the function gets when ``n`` items are there: ``n`` where no size is preferred."""
+        """The size of the batch for ``n`` waiting items: ``n`` where no size is preferred."""
         if self.padded:
             return next((size for size in self.preferred if size >= n), n)
         return max((size for size in self.preferred if size <= n), default=n)

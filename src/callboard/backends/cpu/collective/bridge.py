@@ -10,8 +10,6 @@ import socket
 import threading
 from struct import Struct
 
-import numpy as np
-
 from callboard.backends.cpu.collective.segment import FORMATION, LEFT, LOST, SLOTS, Fence, Segment
 from callboard.backends.cpu.collective.semaphore import wait
 
@@ -22,7 +20,7 @@ CHUNK, TAKEN, GONE, PULSE = range(4)
 """Kinds of frames: ``(call, bytes)`` and the bytes; ``(number, 0)``; ``(lost rank + 1, formation)``; nothing."""
 PULSE_TIME = 1.0
 """Seconds without a frame after which a sign of life is sent."""
-SILENCE = 10.0
+SILENCE = 30.0
 """Seconds without a byte from the other machine after which its rank counts as lost."""
 
 
@@ -42,6 +40,9 @@ class Bridge:
         self._own = own
         self._mirror = mirror
         self._socket: socket.socket | None = None
+        self._threads: list[threading.Thread] = []
+        self._ending = threading.Lock()
+        self._ended = 0
 
     @property
     def connected(self) -> bool:
@@ -53,10 +54,24 @@ class Bridge:
         connection.settimeout(SILENCE)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._socket = connection
+        name = f"callboard-bridge-{self._rank}-{self._peer}"
         for step in (self._send, self._receive):
-            threading.Thread(
-                target=step, args=(connection,), name=f"callboard-bridge-{self._rank}-{self._peer}", daemon=True
-            ).start()
+            self._threads.append(threading.Thread(target=step, args=(connection,), name=name, daemon=True))
+            self._threads[-1].start()
+
+    def wait_end(self, seconds: float) -> None:
+        """Wait until both threads have ended: when a rank has left, or the connection was cut."""
+        for thread in self._threads:
+            thread.join(seconds)
+
+    def _end(self, connection: socket.socket) -> None:
+        """A thread has ended, and the other one does soon; the last one closes the connection."""
+        with contextlib.suppress(OSError):  # it is cut already
+            connection.shutdown(socket.SHUT_RDWR)
+        with self._ending:
+            self._ended += 1
+            if self._ended == 2:
+                connection.close()
 
     # -- to the other machine ------------------------------------------------------------------------------------------
 
@@ -72,11 +87,13 @@ class Bridge:
                     place = peer * SLOTS + sent % SLOTS
                     length = own.lengths[place]
                     connection.sendall(FRAME.pack(CHUNK, own.tags[place], length))
-                    connection.sendall(own.slot(peer, sent)[:length])
+                    connection.sendall(own.slot(peer, sent)[:length].data)
                     sent += 1
                 if own.taken[peer] != taken:
                     taken = own.taken[peer]
                     connection.sendall(FRAME.pack(TAKEN, taken, 0))
+                if self._ended:
+                    return
                 if own.words[LEFT]:
                     fence()
                     connection.sendall(FRAME.pack(GONE, own.words[LOST], own.words[FORMATION]))
@@ -86,8 +103,7 @@ class Bridge:
         except OSError:  # the other thread finds out, too, and says so
             return
         finally:
-            with contextlib.suppress(OSError):  # it is cut already
-                connection.shutdown(socket.SHUT_RDWR)
+            self._end(connection)
 
     # -- from the other machine ----------------------------------------------------------------------------------------
 
@@ -103,7 +119,7 @@ class Bridge:
                     slot = mirror.slot(rank, number)
                     if number - own.taken[self._peer] >= SLOTS or second > slot.size:
                         break  # it does not keep to what it was told
-                    if not _filled(connection, memoryview(slot[:second])):
+                    if not _filled(connection, slot[:second].data):
                         break
                     place = rank * SLOTS + number % SLOTS
                     mirror.tags[place], mirror.lengths[place] = first, second
@@ -123,13 +139,12 @@ class Bridge:
         fence()
         mirror.words[LEFT] = 1
         own.wake()
-        with contextlib.suppress(OSError):  # it is cut already
-            connection.shutdown(socket.SHUT_RDWR)
+        self._end(connection)
+        mirror.wake()  # the other thread, which finds the connection cut
 
 
-def _filled(connection: socket.socket, into: "memoryview | np.ndarray") -> bool:
+def _filled(connection: socket.socket, view: memoryview) -> bool:
     """Read so many bytes; whether they came before the end."""
-    view = memoryview(into)
     while view:
         count = connection.recv_into(view)
         if not count:

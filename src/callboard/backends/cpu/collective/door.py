@@ -106,7 +106,7 @@ def dial(host: str, port: int, secret: bytes, world: int, rank: int) -> socket.s
         rank: Who calls.
 
     Raises:
-        OSError: It cannot be reached, or is somebody else's.
+        OSError: It cannot be reached, or belongs to another process.
     """
     connection = socket.create_connection((host, port), TIME)
     try:
@@ -116,7 +116,7 @@ def dial(host: str, port: int, secret: bytes, world: int, rank: int) -> socket.s
         if not hmac.compare_digest(_read(connection, MAC), _mac(secret, b"door", who, ours, theirs)):
             raise OSError("it does not know the secret")
         connection.sendall(_mac(secret, b"rank", who, ours, theirs))
-    except BaseException:
+    except BaseException:  # of any class: the connection is nobody else's
         connection.close()
         raise
     return connection
@@ -128,7 +128,7 @@ def _mac(secret: bytes, side: bytes, who: bytes, caller: bytes, called: bytes) -
 
 def _expect(connection: socket.socket, what: bytes) -> None:
     if _read(connection, len(what)) != what:
-        raise OSError("it is no rank")
+        raise OSError("it is not a rank")
 
 
 def _read(connection: socket.socket, count: int) -> bytes:

@@ -60,7 +60,7 @@ def rejected(plan: FillPlan, op: RngFillPoisson | RngFillGamma | RngFillBeta) ->
 
 
 def discrete(plan: FillPlan, op: RngFillDiscrete) -> None:
-    """Set ``plan.fill(stream, out, seed, position, weights)``, which gives the status: whether the weights are valid."""
+    """Set ``plan.fill(stream, out, seed, position, weights)``, which returns a status: whether the weights fit."""
     size, driver = op.weights.size, plan.device.driver
     status = plan.allocate(OUTCOME.size + 8 * size)
     sums = status + OUTCOME.size

@@ -13,7 +13,7 @@ import numpy as np
 
 from callboard.backends.cuda.copies import copier
 from callboard.backends.cuda.launching import THREADS, kernel_launcher, linear_grid
-from callboard.backends.cuda.solver.plans import INFO, Plan, Step, Verdict
+from callboard.backends.cuda.solver.plans import INFO, SolverPlan, StatusCheck, Step
 from callboard.backends.cuda.solver.waiting import waits
 from callboard.core.dtype import DType
 from callboard.core.layout import Layout, layout_of
@@ -268,7 +268,7 @@ class Job:
         limits: Mapping[int, tuple[int, Explain]] | None = None,
         end: Step | None = None,
         size: Callable[[int], Extents] | None = None,
-    ) -> Plan:
+    ) -> SolverPlan:
         """The plan of the op.
 
         Args:
@@ -281,10 +281,10 @@ class Job:
         """
         bounds = {**(limits or {}), **({INFO: (0, explain)} if explain is not None else {})}
         room = self.solver.workspace.lease(self._nbytes)
-        verdict = Verdict(self.tag, bounds, batch)
-        return Plan(self.solver, room, begin, end, self._ahead, size, verdict, self.kept)
+        status = StatusCheck(self.tag, bounds, batch)
+        return SolverPlan(self.solver, room, begin, end, self._ahead, size, status, self.kept)
 
-    def nothing(self) -> Plan:
+    def nothing(self) -> SolverPlan:
         """The plan of an op whose outputs are empty."""
         return self.plan(lambda native, base, *addresses: None)
 

@@ -300,7 +300,7 @@ class OpPort:
     # -- generations ---------------------------------------------------------------------------------------------------
 
     def ready(self, host: Host) -> None:
-        """A context is there: send what was accepted meanwhile."""
+        """Send the ops that were accepted before a context was ready."""
         self._room = self._config.max_in_flight
         self.outbox.ready(host)
         self._waiting.poll()
@@ -332,7 +332,7 @@ class OpPort:
         return failed
 
     def close(self) -> None:
-        """Let go of the loop."""
+        """Release the loop."""
         self.unanswered.forget()
         self.outbox.close()
 

@@ -73,7 +73,7 @@ class ResidentStats(msgspec.Struct, frozen=True, kw_only=True):
     """Figures of one resident actor, for :class:`DeviceStats`.
 
     Attributes:
-        state: What it is doing.
+        state: ``"starting"``, ``"ready"``, ``"restarting"`` or ``"stopped"``.
         error: Class and text of its :attr:`ResidentRef.cause <callboard.ResidentRef.cause>`; None where there is none.
         actor: Name of its class, or of the function that makes it.
         in_flight: Calls without an answer.

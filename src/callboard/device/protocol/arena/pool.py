@@ -306,7 +306,7 @@ class ArenaPool:
         return sum(arena.nbytes for arena in gone)
 
     def settle(self) -> bool:
-        """A period is over: give up free arenas beyond what this one and the one before it needed.
+        """End a period: give up free arenas beyond the need of this period and the one before.
 
         Returns:
             Whether there are arenas left.

@@ -47,10 +47,9 @@ class ResidentActor:
 
     Methods are plain functions; each actor has a thread of its own and runs one at a time, in the order of the calls.
     Arguments and results are plain values (what msgspec knows), NumPy arrays, and device arrays: a ``GpuRef`` arrives
-    as a view that is valid until the method returns (a NumPy array on a CPU, a
-    ``DeviceView`` on CUDA), and ``ctx.ref(array)``, returned,
-    arrives as a ``GpuRef``; ``ctx.host(array)`` arrives as a NumPy array. A parameter annotated ``cb.In`` is read only; every other device array may be written, and
-    counts as spoilt when the method fails.
+    as a view that is valid until the method returns (a NumPy array on a CPU, a ``DeviceView`` on CUDA). Returned,
+    ``ctx.ref(array)`` arrives as a ``GpuRef``, and ``ctx.host(array)`` as a NumPy array. A parameter annotated
+    ``cb.In`` is read only; every other device array may be written, and is invalid after a failure of the method.
 
     Methods may be ``async def``. The actor then has an event loop on its thread, where up to ``max_concurrency``
     coroutines run at once; plain methods run there between their awaits. Calls begin in order. One that may write a
@@ -163,7 +162,7 @@ class HostContext:
     def cancelled(self) -> bool:
         """Whether the call that runs is not wanted any more: it was cancelled, or its time limit has passed.
 
-        A long method looks now and then, and returns or raises what it likes. What it has done stays done.
+        A long method checks it from time to time, and may return or raise anything. Work that it has done stays.
         """
         return self._thread.is_cancelled()
 
@@ -179,7 +178,7 @@ class HostContext:
                 write it until the method has returned.
 
         Returns:
-            An object to be returned, itself or inside lists, tuples, dicts … (it is no array here).
+            An object to be returned, itself or inside lists, tuples, dicts … (it is not an array here).
 
         Raises:
             TypeError: No array of this device, or a dtype that no device holds.
@@ -188,7 +187,7 @@ class HostContext:
         return sent  # type: ignore[no-any-return]
 
     def ref(self, array: Any) -> GpuRef:
-        """Make an array of yours one of the device's: returned from a method, it arrives as a ``GpuRef``.
+        """Turn an array of the actor into one of the device: returned from a method, it arrives as a ``GpuRef``.
 
         The array is kept alive until all refs to it in the application have been freed. It is the same
         memory: what you write later, the caller reads. Giving the same object again is giving the same buffer again.

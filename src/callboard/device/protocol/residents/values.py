@@ -68,7 +68,7 @@ class Unsendable(TypeError):
 
     Attributes:
         path: Where it is, from the argument on: ``[2].name``.
-        why: What it is, and what to do.
+        why: The value's type, and what to do.
     """
 
     def __init__(self, why: str) -> None:
@@ -80,6 +80,27 @@ class Unsendable(TypeError):
         """The same, seen from one level up."""
         self.path = step + self.path
         return self
+
+
+@functools.lru_cache(maxsize=256)
+def _dtype_name(dtype: "np.dtype[Any]") -> str:
+    if dtype.hasobject:
+        raise Unsendable("a NumPy array of Python objects cannot travel; pass a list, or another dtype")
+    if dtype.names is None and dtype.subdtype is None:
+        return dtype.name if dtype.name in _LOW_PRECISION else dtype.str
+    return repr(np.lib.format.dtype_to_descr(dtype))
+
+
+@functools.lru_cache(maxsize=256)
+def _dtype(name: str) -> "np.dtype[Any]":
+    low: np.dtype[Any] | None = _LOW_PRECISION.get(name)
+    if low is not None:
+        return low
+    dtype: np.dtype[Any]
+    dtype = np.lib.format.descr_to_dtype(ast.literal_eval(name)) if name[0] in "[(" else np.dtype(name)
+    if dtype.hasobject:  # its items are addresses
+        raise TypeError(f"dtype {name} holds Python objects")
+    return dtype
 
 
 class Elsewhere:
@@ -112,7 +133,7 @@ class Packer:
     """Takes values apart.
 
     Args:
-        is_ref: Whether a value stands for a device array; it is kept in :attr:`refs`, and its position sent.
+        is_ref: Whether a value refers to a device array, which is kept in :attr:`refs`; its position is sent.
         with_code: Send the code of classes that the other end cannot import.
         cure: What to do with a value that cannot travel, for the error.
 
@@ -148,7 +169,7 @@ class Packer:
         """Copy what travels beside the message, each with ``copy(target, source)``."""
         for offset, array in self._staged:
             target = memory.array(array.dtype, array.shape, offset)
-            if type(array) is Elsewhere:
+            if isinstance(array, Elsewhere):
                 array.read(target)
             else:
                 copy(target, array)
@@ -292,7 +313,7 @@ class Unpacker:
     Args:
         memory: Where staged bytes lie; None when there are none.
         refs: What refs become, by position.
-        classes: Finds the class that a name stands for; the application's imports nothing and loads no code.
+        classes: Finds the class of a name; that of the application imports nothing and loads no code.
     """
 
     def __init__(self, memory: Memory | None, refs: "list[Any]", classes: Callable[[Any], type]) -> None:
@@ -407,24 +428,3 @@ def encode(packed: Any, what: str) -> bytes:
             "pass arrays or bytes instead of many small objects"
         )
     return body
-
-
-@functools.lru_cache(maxsize=256)
-def _dtype_name(dtype: "np.dtype[Any]") -> str:
-    if dtype.hasobject:
-        raise Unsendable("a NumPy array of Python objects cannot travel; pass a list, or another dtype")
-    if dtype.names is None and dtype.subdtype is None:
-        return dtype.name if dtype.name in _LOW_PRECISION else dtype.str
-    return repr(np.lib.format.dtype_to_descr(dtype))
-
-
-@functools.lru_cache(maxsize=256)
-def _dtype(name: str) -> "np.dtype[Any]":
-    low: np.dtype[Any] | None = _LOW_PRECISION.get(name)
-    if low is not None:
-        return low
-    dtype: np.dtype[Any]
-    dtype = np.lib.format.descr_to_dtype(ast.literal_eval(name)) if name[0] in "[(" else np.dtype(name)
-    if dtype.hasobject:  # its items are addresses
-        raise TypeError(f"dtype {name} holds Python objects")
-    return dtype

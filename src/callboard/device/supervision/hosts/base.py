@@ -110,7 +110,7 @@ class Host(abc.ABC):
 
     @abc.abstractmethod
     def pause_watch(self, paused: bool) -> None:
-        """An announced long step begins or ends: do not take silence for a hang meanwhile."""
+        """Begin or end an announced long step, in which missing heartbeats are not a hang."""
 
     @abc.abstractmethod
     def kill(self, reason: str) -> None:

@@ -207,7 +207,7 @@ class OpLine:
         self._looking = self._loop.call_later(PAUSE, self._look_at_frame, frame, waited + PAUSE)
 
     def _look_at_frame(self, frame: int, waited: float) -> None:
-        """A frame was incomplete a while ago: with a false length it stays so and takes in what comes behind it."""
+        """Check a frame that is still incomplete: with a wrong length it would swallow the frames behind it."""
         self._looking = None
         reader = self._reader
         if not (self._open and reader.partial) or self._on_end is None:
@@ -246,7 +246,7 @@ class OpLine:
             on_end(error)
 
     def drain(self) -> None:
-        """The other end is dead: read what it has sent, then end; a process that it forked may hold its socket open."""
+        """Read what the dead host has sent, then end; a process that it forked may hold its socket open."""
         if self._on_end is None:
             return
         if self._portion is None:

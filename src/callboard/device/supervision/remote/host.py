@@ -54,7 +54,7 @@ MOST_SIGNATURES = 8192
 
 
 class Lease(Protocol):
-    """What is known of a node by another way than its connections.
+    """State of a node from another source than its connections.
 
     Attributes:
         gone: Resolves with the reason when the node is known to be lost.
@@ -219,7 +219,8 @@ class RemoteHost(Host):
             self._link.send(*self._of_actor(message), message)
         elif isinstance(message, Arrived) and len(message.where) == 2:
             bytes_of: list[Plain] = []
-            self._bytes(*message.where, message.nbytes, bytes_of)
+            arena, offset = message.where
+            self._bytes(arena, offset, message.nbytes, bytes_of)
             self._link.send(*bytes_of, message)
         elif isinstance(message, Room) and message.place:
             arena, offset = message.place

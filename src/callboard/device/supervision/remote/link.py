@@ -126,8 +126,9 @@ class Link(Generic[M]):
         while True:
             began = self._loop.time()
             await asyncio.sleep(self._interval)
-            # A loop that did not run (a debugger, a busy callback) is not the other end's silence.
-            self._silent += min(self._loop.time() - began, 2 * self._interval)
+            # A loop that did not run (a debugger, a busy callback) is not the other end's silence: what came meanwhile
+            # has not been read yet.
+            self._silent += min(self._loop.time() - began, self._interval)
             if self._silent >= self._lost_after:
                 self.end(f"no sign of life for {self._lost_after:g} s")
                 return

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import ctypes
 import logging
+import socket
 import ssl
 import time
 from typing import Any
@@ -51,6 +52,8 @@ log = logging.getLogger("callboard.node")
 
 FIRST = 30.0
 """Seconds without a word after which a connection is closed that has not started a host."""
+BUSY = 60.0
+"""Seconds for which an application may say nothing while its machine still answers: its loop is busy, or stopped."""
 LEAVE = 600.0
 """Seconds that a host gets to finish when it is asked to close; the application's own limit is shorter."""
 
@@ -181,11 +184,22 @@ class Session:
         if self._cut_because:
             host.kill(self._cut_because)
             return
-        self._link.watch(message.interval, message.lost_after)
+        self._give_up_after(message.lost_after)
+        self._link.watch(message.interval, max(BUSY, message.lost_after))
         self._link.send(Started(host.pid, self._device))
         early, self._early = self._early, []
         for one in early:
             self._take(one)
+
+    def _give_up_after(self, seconds: float) -> None:
+        """Have the connection end when the other machine confirms nothing for so long, whatever its application does.
+
+        Signs of life are sent all the time, so there is always something to confirm.
+        """
+        name = getattr(socket, "TCP_USER_TIMEOUT", None)  # of Linux; elsewhere only BUSY counts
+        raw = self._streams[1].get_extra_info("socket")
+        if name is not None and raw is not None:
+            raw.setsockopt(socket.IPPROTO_TCP, name, int(seconds * 1000))
 
     def _reached(self) -> dict[str, str]:
         """For the ranks of a world: the address of this machine that the application has used."""

@@ -44,7 +44,8 @@ class Node:
         token: That the node was started with. Who knows it can run code there.
         tls: To encrypt the connection (``ssl.create_default_context(cafile=...)``). None: the token is not sent, but
             everything else can be read and changed on the way.
-        lost_after: Seconds of silence after which either side gives the other up; the node then ends its host.
+        lost_after: Seconds of silence after which either side gives the other up; the node then ends its host. An event
+            loop that is busy for longer is no silence, up to a minute.
 
     Raises:
         ValueError: The address has no port, the token is too short, or ``lost_after`` is less than 2 s.

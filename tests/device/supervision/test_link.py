@@ -1,0 +1,98 @@
+"""``Link``: silence of the other end, and of its own loop."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from callboard.device.protocol.remote import FromNode, Pulse
+from callboard.device.protocol.wire import encode_frame
+from callboard.device.supervision.remote import link as module
+from callboard.device.supervision.remote.link import Link
+
+BOUND = 20.0
+
+
+class Beats:
+    """Sleeps of a link's heartbeat, let through one by one, each as long as told."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 0.0
+        self._waiting: asyncio.Future[None] | None = None
+        self._came = asyncio.Event()
+        monkeypatch.setattr(module.asyncio, "sleep", self._sleep)
+
+    async def _sleep(self, _: float) -> None:
+        self._waiting = asyncio.get_running_loop().create_future()
+        self._came.set()
+        await self._waiting
+
+    async def pass_by(self, link: Link[Any], seconds: float) -> None:
+        """The sleep that is waited for takes so long."""
+        await self._came.wait()
+        self._came.clear()
+        self.now += seconds
+        assert self._waiting is not None
+        self._waiting.set_result(None)
+
+
+@pytest.fixture
+async def linked(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A link, its beats, the other end's streams, and the reasons of its end."""
+    beats = Beats(monkeypatch)
+    streams: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    server = await asyncio.start_server(lambda r, w: streams.set_result((r, w)), "127.0.0.1")
+    reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+    ends: asyncio.Queue[str] = asyncio.Queue()
+    messages: asyncio.Queue[Any] = asyncio.Queue()
+    link: Link[Any] = Link(reader, writer, FromNode, 1.0, 2.0, messages.put_nowait, ends.put_nowait)
+    monkeypatch.setattr(link, "_loop", _Clock(link._loop, lambda: beats.now))
+    yield link, beats, await streams, ends
+    link.end("over")
+    (await streams)[1].close()
+    server.close()
+
+
+class _Clock:
+    def __init__(self, loop: asyncio.AbstractEventLoop, now: Callable[[], float]) -> None:
+        self._inner = loop
+        self.time = now
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
+async def test_silence_of_two_beats_ends_it(linked: Any) -> None:
+    link, beats, _, ends = linked
+    async with asyncio.timeout(BOUND):
+        await beats.pass_by(link, 1.0)
+        await beats.pass_by(link, 1.0)
+        assert await ends.get() == "no sign of life for 2 s"
+
+
+async def test_one_beat_that_came_late_is_no_silence(linked: Any) -> None:
+    """The loop was busy for ten seconds, in which the other end was heard, but not read."""
+    link, beats, (_, writer), ends = linked
+    async with asyncio.timeout(BOUND):
+        for _ in range(3):
+            await beats.pass_by(link, 10.0)
+            await beats._came.wait()
+            writer.write(encode_frame(Pulse()))
+            while link._silent:
+                await asyncio.wait([asyncio.ensure_future(_turn())])
+    assert ends.empty()
+
+
+async def _turn() -> None:
+    loop = asyncio.get_running_loop()
+    future = loop.create_future()
+    loop.call_soon(future.set_result, None)
+    await future
+
+
+async def test_what_cannot_be_read_ends_it(linked: Any) -> None:
+    _, _, (_, writer), ends = linked
+    writer.write(b"\xff" * 64)
+    async with asyncio.timeout(BOUND):
+        assert "cannot be read" in await ends.get()
