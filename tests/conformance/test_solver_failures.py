@@ -117,6 +117,15 @@ def test_the_same_operands_without_it_are_accepted(session: Any, cls: Any) -> No
     execute(session, cls(**operands(session, cls, DTYPES["f64"], 0.25)))
 
 
+@pytest.mark.parametrize(
+    "cls", [cls for cls in DENSE if "check_finite" in cls.__struct_fields__], ids=lambda cls: cls.__name__
+)
+def test_nan_is_computed_with_where_that_is_wanted(session: Any, cls: Any) -> None:
+    result = execute(session, cls(**operands(session, cls, DTYPES["f64"], np.nan), check_finite=False))
+    parts = [session.get(part) for part in (result if isinstance(result, tuple) else (result,))]
+    assert any(np.isnan(part).any() for part in parts)
+
+
 def test_the_right_hand_side_is_looked_at_too(session: Any) -> None:
     a, b = np.eye(3), np.array([1, np.nan, np.inf])
     for op in (
