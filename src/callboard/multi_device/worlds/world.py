@@ -391,7 +391,7 @@ async def _settled(reply: Collective[Any]) -> None:
 
 
 class OpenWorld:
-    """What :func:`world` returns: ``await`` forms the world; ``async with`` also closes it at its end."""
+    """The return value of :func:`world`: ``await`` forms the world; ``async with`` also closes it at its end."""
 
     def __init__(self, make: Callable[[], World]) -> None:
         self._make = make
