@@ -168,7 +168,7 @@ def test_what_was_called_on_the_result_fails_likewise(session: Any) -> None:
         with pytest.raises(NumericalError, match="leading minor of order 1") as e:
             ref.result(30)
         assert e.value.info == 1
-        assert any("read what op" in note for note in e.value.__notes__)
+        assert any("depends on op" in note for note in e.value.__notes__)
     assert first.value.info == 1
     assert device.solver.solve(device.put(np.eye(2)), device.put(np.ones(2))).get().result(30).tolist() == [1, 1]
 
