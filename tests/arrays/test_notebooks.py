@@ -1,5 +1,7 @@
 """What a notebook shows of a ref: values only where the device was opened to show them, and nothing is computed."""
 
+import threading
+
 import numpy as np
 
 import callboard as cb
@@ -22,8 +24,14 @@ def test_a_notebook_computes_and_copies_nothing(session: cb.sync.Device) -> None
     del later
     session.drain()
     assert session.stats().completed == before
-    found = session.xp.nonzero(x)[0]
-    assert "&lt;=6" in found._repr_html_(), "its extent depends on data, and is not asked for"
+    held, go = threading.Event(), threading.Event()
+    session._background.loop.call_soon_threadsafe(lambda: (held.set(), go.wait(30)))
+    assert held.wait(30)
+    try:  # no completion is noticed meanwhile
+        found = session.xp.nonzero(x)[0]
+        assert "&lt;=6" in found._repr_html_(), "its extent depends on data, and is not asked for"
+    finally:
+        go.set()
     x.free()
     assert "stale: freed" in x._repr_html_()
 

@@ -117,6 +117,15 @@ def test_the_same_operands_without_it_are_accepted(session: Any, cls: Any) -> No
     execute(session, cls(**operands(session, cls, DTYPES["f64"], 0.25)))
 
 
+@pytest.mark.parametrize(
+    "cls", [cls for cls in DENSE if "check_finite" in cls.__struct_fields__], ids=lambda cls: cls.__name__
+)
+def test_nan_is_computed_with_where_that_is_wanted(session: Any, cls: Any) -> None:
+    result = execute(session, cls(**operands(session, cls, DTYPES["f64"], np.nan), check_finite=False))
+    parts = [session.get(part) for part in (result if isinstance(result, tuple) else (result,))]
+    assert any(np.isnan(part).any() for part in parts)
+
+
 def test_the_right_hand_side_is_looked_at_too(session: Any) -> None:
     a, b = np.eye(3), np.array([1, np.nan, np.inf])
     for op in (
@@ -159,7 +168,7 @@ def test_what_was_called_on_the_result_fails_likewise(session: Any) -> None:
         with pytest.raises(NumericalError, match="leading minor of order 1") as e:
             ref.result(30)
         assert e.value.info == 1
-        assert any("read what op" in note for note in e.value.__notes__)
+        assert any("depends on op" in note for note in e.value.__notes__)
     assert first.value.info == 1
     assert device.solver.solve(device.put(np.eye(2)), device.put(np.ones(2))).get().result(30).tolist() == [1, 1]
 

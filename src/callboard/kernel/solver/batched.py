@@ -46,7 +46,7 @@ class GetrfBatched(Op[SolverActor, LuResult], tag="solver.getrf_batched"):
         a: ``[batch, n, n]``, f32, f64, c64 or c128.
         lu: Same shape and dtype; may be ``a``.
         pivots: ``[batch, n]``, i32 (as new) or i64, 0-based.
-        check_finite: Refuse NaN and infinities. Without it they are computed with, and what they reach is NaN.
+        check_finite: Refuse NaN and infinities. Without it they are computed with, as by LAPACK: NaN gives NaN.
     """
 
     dtypes: ClassVar[tuple[DType, ...]] = FLOATS
@@ -74,7 +74,7 @@ class GetrsBatched(Op[SolverActor, GpuRef], tag="solver.getrs_batched"):
         b: ``[batch, n, columns]``, dtype of ``lu``.
         x: Shape and dtype of ``b``; may be ``b``.
         transpose: ``"n"``, ``"t"`` or ``"c"``, as for :class:`LuSolve <callboard.kernel.solver.lu.LuSolve>`.
-        check_finite: Refuse NaN and infinities. Without it they are computed with, and what they reach is NaN.
+        check_finite: Refuse NaN and infinities. Without it they are computed with, as by LAPACK: NaN gives NaN.
     """
 
     dtypes: ClassVar[tuple[DType, ...]] = FLOATS
@@ -153,7 +153,7 @@ class GeqrfBatched(Op[SolverActor, HouseholderResult], tag="solver.geqrf_batched
         a: ``[batch, m, n]``, f32, f64, c64 or c128.
         h: Same shape and dtype; may be ``a``.
         tau: ``[batch, min(m, n)]``, same dtype.
-        check_finite: Refuse NaN and infinities. Without it they are computed with, and what they reach is NaN.
+        check_finite: Refuse NaN and infinities. Without it they are computed with, as by LAPACK: NaN gives NaN.
     """
 
     dtypes: ClassVar[tuple[DType, ...]] = FLOATS

@@ -66,9 +66,10 @@ class SparseFactor(Generic[Mode]):
         return _conjugate(found) if conj else found  # type: ignore[no-any-return]
 
     def _transposed(self) -> CsrRef:
-        if self._turned is None:
-            self._turned = self._submit(Convert(a=self.a.T, format="csr"))
-        return self._turned
+        turned = self._turned
+        if turned is None:
+            turned = self._turned = self._submit(Convert(a=self.a.T, format="csr"))
+        return turned
 
     def __repr__(self) -> str:
         return f"<SparseFactor of {self.a.values.dtype}{list(self.shape)} by {self.method}>"

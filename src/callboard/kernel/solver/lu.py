@@ -113,7 +113,7 @@ class Solve(Op[SolverActor, GpuRef], tag="solver.solve"):
         a: ``[n, n]``, f32, f64, c64 or c128.
         b: ``[n]`` or ``[n, columns]``, same dtype.
         x: Shape and dtype of ``b``; may be ``b``.
-        check_finite: Refuse NaN and infinities. Without it they are computed with, and what they reach is NaN.
+        check_finite: Refuse NaN and infinities. Without it they are computed with, as by LAPACK: NaN gives NaN.
     """
 
     dtypes: ClassVar[tuple[DType, ...]] = FLOATS
@@ -140,7 +140,7 @@ class Inverse(Op[SolverActor, GpuRef], tag="solver.inverse"):
     Args:
         a: ``[n, n]``, f32, f64, c64 or c128.
         out: Same shape and dtype; may be ``a``.
-        check_finite: Refuse NaN and infinities. Without it they are computed with, and what they reach is NaN.
+        check_finite: Refuse NaN and infinities. Without it they are computed with, as by LAPACK: NaN gives NaN.
     """
 
     dtypes: ClassVar[tuple[DType, ...]] = FLOATS
@@ -164,7 +164,7 @@ class Determinant(Op[SolverActor, GpuRef], tag="solver.determinant"):
     Args:
         a: ``[n, n]``, f32, f64, c64 or c128.
         out: 0-d, same dtype.
-        check_finite: Refuse NaN and infinities. Without it they are computed with, and what they reach is NaN.
+        check_finite: Refuse NaN and infinities. Without it they are computed with, as by LAPACK: NaN gives NaN.
     """
 
     dtypes: ClassVar[tuple[DType, ...]] = FLOATS

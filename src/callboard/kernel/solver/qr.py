@@ -49,7 +49,7 @@ class Qr(Op[SolverActor, QrResult], tag="solver.qr"):
         q: ``[m, min(m, n)]``, or ``[m, m]`` when ``mode`` is ``"complete"``; may be ``a`` where it has its shape.
         r: ``[min(m, n), n]``, or ``[m, n]`` when ``mode`` is ``"complete"``; may be ``a`` where it has its shape.
         mode: ``"reduced"`` or ``"complete"``.
-        check_finite: Refuse NaN and infinities. Without it they are computed with, and what they reach is NaN.
+        check_finite: Refuse NaN and infinities. Without it they are computed with, as by LAPACK: NaN gives NaN.
     """
 
     dtypes: ClassVar[tuple[DType, ...]] = FLOATS
