@@ -1,4 +1,4 @@
-"""Two other ways to batch, as small as they can be: at once when idle, and with a learned wait in ticks."""
+"""Two other ways to batch, as small as they can be (at once when idle; with a learned wait in ticks), and BentoML's."""
 
 import asyncio
 import time
@@ -88,3 +88,23 @@ class Cork(IdleDispatch):
         fit = np.linalg.lstsq([(n, 1) for n, _, _ in self._seen], [run for _, _, run in self._seen], rcond=None)[0]
         self._per_item = max(1e-6, float(fit[0]))
         self._wait = sum(waited for _, waited, _ in self._seen) / len(self._seen)
+
+
+class BentoCork:
+    """BentoML's own adaptive batching, in its environment: the class that its servers call. It may wait 10 s."""
+
+    def __init__(self, function: BatchFunction, max_batch: int) -> None:
+        from bentoml._internal.marshal.dispatcher import CorkDispatcher
+
+        self._function = function
+        self._cork: Any = CorkDispatcher(10_000, max_batch, fallback=lambda: None, get_batch_size=lambda _: 1)
+
+    async def __aenter__(self) -> Self:
+        self.submit = self._cork(self._batch)
+        return self
+
+    async def _batch(self, items: Any) -> Any:
+        return await self._function(list(items))
+
+    async def __aexit__(self, *_: object) -> None:
+        self._cork.shutdown()

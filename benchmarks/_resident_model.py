@@ -61,9 +61,13 @@ class TorchModel(Model):
             layer.weight = torch.nn.Parameter(torch.as_tensor(np.ascontiguousarray(weights.T)))
         self._net = torch.nn.Sequential(layers[0], torch.nn.GELU(approximate="tanh"), layers[1]).to(device)
 
-    def __call__(self, x: Array) -> Array:
+    def on_device(self, x: Array) -> Any:
+        """The answer as a tensor on the device."""
         with self._torch.no_grad():
-            out: Array = self._net(self._torch.as_tensor(x, device=self._device)).cpu().numpy()
+            return self._net(self._torch.as_tensor(x, device=self._device))
+
+    def __call__(self, x: Array) -> Array:
+        out: Array = self.on_device(x).cpu().numpy()
         return out
 
 
@@ -99,6 +103,7 @@ class Served(cb.ResidentActor):
             import torch  # noqa: F401
 
     def setup(self, ctx: cb.HostContext) -> None:
+        self._ctx = ctx
         self._model = model_for(self._made_with, ctx.torch_device if self._made_with == "torch" else "cpu")
 
     def nothing(self) -> None:
@@ -110,4 +115,5 @@ class Served(cb.ResidentActor):
 
     def run(self, x: Any) -> Any:
         """The model's answer."""
-        return self._model(x)
+        model = self._model
+        return self._ctx.host(model.on_device(x)) if isinstance(model, TorchModel) else model(x)

@@ -2,12 +2,14 @@
 
     python benchmarks/batching.py --json batching.json
     python benchmarks/batching.py --quick --device cpu
+    python benchmarks/batching.py --bentoml --json batching.json
 
 The model takes 1 ms a batch and 0.05 ms an item without using the CPU, as one on a GPU would; with ``--model device``
 it is a perceptron of three layers on the device. Closed loops: so many clients, each of which submits its next
 request when it has its answer. Poisson: requests at random times, independent of the answers. All subjects are measured
 in every round, one after the other. The overhead is measured without a device, on an async function that returns at
-once.
+once. ``--bentoml`` measures BentoML's Cork itself as well: this then runs in an environment under ``build/peers`` that
+has BentoML and what callboard needs.
 """
 
 import argparse
@@ -15,14 +17,16 @@ import asyncio
 import concurrent.futures
 import functools
 import gc
+import importlib.util
 import itertools
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import numpy as np
-from _batching_rivals import Cork, IdleDispatch
+from _batching_rivals import BentoCork, Cork, IdleDispatch
 from _harness import Bar, Figures, arguments, interleave, ratios, spread, table, tell_bars
+from _peers import dependencies, run_in
 from _record import Record
 
 import callboard as cb
@@ -40,6 +44,7 @@ Submit = Callable[[Any], Awaitable[Any]]
 
 def _extend(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", choices=("timed", "device"), default="timed")
+    parser.add_argument("--bentoml", action="store_true", help="beside BentoML's own batching, which is installed")
     parser.add_argument("--seconds", type=float, default=2.0, help="of each load (default 2)")
     parser.add_argument("--rate", type=float, default=2000.0, help="requests per second of the heavier Poisson load")
 
@@ -152,6 +157,10 @@ def main() -> None:
     given = arguments(__doc__, rounds=5, extend=_extend)
     if given.quick:
         given.seconds = min(given.seconds, 0.3)
+    if given.bentoml:
+        if importlib.util.find_spec("bentoml") is None:
+            run_in("bentoml", dependencies())
+        SUBJECTS["BentoML's Cork"] = lambda function: BentoCork(function, MAX_BATCH)
     record = Record("batching", given)
     bars: list[Bar] = []
     with asyncio.Runner() as runner:
@@ -189,7 +198,8 @@ def main() -> None:
             found = compare(
                 f"closed, {clients} clients", per_second, functools.partial(loaded, function=function, load=load)
             )
-            for to, limit in (limits or {"idle dispatch": 0.97, "Cork": 0.97}).items():
+            theirs = {"BentoML's Cork": limits.get("Cork", 0.97)} if given.bentoml and clients > 1 else {}
+            for to, limit in ((limits or {"idle dispatch": 0.97, "Cork": 0.97}) | theirs).items():
                 bar(f"closed, {clients} clients", found, to, limit, at_least=True)
         for rate in (300.0, given.rate):
             tails: dict[str, list[float]] = {name: [] for name in SUBJECTS}

@@ -114,7 +114,7 @@ def main() -> None:
     if kind == "cpu":
         others = [name for name in others if name == "torch"]
     bars: list[Bar] = []
-    with ExitStack() as stack, asyncio.Runner() as runner:
+    with asyncio.Runner() as runner, ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         system = runner.run(cb.System("collectives").__aenter__())
         stack.callback(lambda: runner.run(system.__aexit__(None, None, None)))
@@ -133,10 +133,11 @@ def main() -> None:
             for name in peers:
                 ratio = ratios(found, "callboard", name)
                 value = None if ratio is None else ratio["median"]
-                if nbytes == SMALL:
+                if nbytes == SMALL and name == "torch":
                     bars.append(Bar(f"{title}: time beside {name}", value, 1.5, at_least=False))
-                else:
-                    bars.append(Bar(f"{title}: speed beside {name}", None if value is None else 1 / value, 0.97))
+                elif nbytes != SMALL:
+                    speed = None if value is None else 1 / value
+                    bars.append(Bar(f"{title}: speed beside {name}", speed, 0.97, at_least=True))
         found = interleave({"callboard": lambda: runner.run(back(world))}, given.rounds, "a rank lost")
         record["back"] = table("the world back after a killed rank", found, seconds, "callboard")
         bars.append(Bar("the world back after a killed rank, s", max(found["callboard"]), 2.0, at_least=False))

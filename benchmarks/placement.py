@@ -6,6 +6,8 @@
 Times are the least of many runs of this thread's CPU, since what others do on the machine only adds.
 """
 
+import asyncio
+import os
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -13,6 +15,7 @@ from collections.abc import Callable
 from _harness import Bar, arguments, interleave, spread, table, tell_bars
 from _record import Record
 
+import callboard as cb
 from callboard.multi_device.placement import Candidate, PlacementHints
 from callboard.multi_device.placement.book import PlacementBook
 from callboard.multi_device.placement.policies import PlacementPolicy, chooser_of
@@ -40,6 +43,23 @@ def picks(policy: str, runs: int) -> Callable[[], float]:
         return least
 
     return run
+
+
+async def picks_of_devices(runs: int) -> float:
+    """CPU seconds of ``PlacementActor.pick`` over open devices, each with a thread of its own."""
+    os.environ["CALLBOARD_CPU_DEVICES"] = str(DEVICES)
+    hints = PlacementHints(memory_bytes=1 << 10)
+    least = float("inf")
+    async with cb.System("placement") as system:
+        devices = [await system.device(f"cpu:{n}", isolation="thread", standby=None) for n in range(DEVICES)]
+        async with cb.PlacementActor(devices) as placement:
+            for _ in range(runs):
+                start = time.thread_time()
+                choices = [placement.pick(hints) for _ in range(PICKS)]
+                least = min(least, (time.thread_time() - start) / PICKS)
+                for choice in choices:
+                    choice.release()
+    return least
 
 
 def lookups(runs: int) -> Callable[[], float]:
@@ -79,6 +99,8 @@ def main() -> None:
     subjects = {str(policy): picks(str(policy), runs) for policy in PlacementPolicy}
     choices = interleave(subjects, given.rounds, "pick")
     record["pick"] = table(f"a choice among {DEVICES} devices", choices, micros, "round_robin")
+    picked = interleave({"pick": lambda: asyncio.run(picks_of_devices(runs))}, min(2, given.rounds), "PlacementActor")
+    record["PlacementActor.pick"] = table(f"PlacementActor.pick, {DEVICES} CPU devices", picked, micros, "pick")
     found = interleave({"owner": lookups(runs * 5)}, given.rounds, "owner")
     record["owner"] = table("the owner of an entity", found, micros, "owner")
     counts = (2, 4, 8, 16, 32)
@@ -91,6 +113,7 @@ def main() -> None:
         tell_bars(
             [
                 Bar(f"slowest policy, a choice among {DEVICES}, us", slowest * 1e6, 20.0, at_least=False),
+                Bar(f"PlacementActor.pick, {DEVICES} devices, us", min(picked["pick"]) * 1e6, 20.0, at_least=False),
                 Bar("owner of an entity, us", spread(found["owner"])["median"] * 1e6, 1.0, at_least=False),
                 Bar("shards that a device more moves, in its shares", max(map(moved, counts)), 1.15, at_least=False),
                 Bar("heaviest device, in its shares", max(map(heaviest, counts)), 1.1, at_least=False),

@@ -85,6 +85,35 @@ def test_p2p(tmp_path: Path) -> None:
     assert {"processes", "threads", "memcpy"} == set(results["pipelined"]) == set(results["ask"])
 
 
+@pytest.mark.slow
+def test_journal(tmp_path: Path) -> None:
+    results = run(tmp_path, "journal", "--records", "4000", "--seconds", "0.2")["results"]
+    assert {"file", "SQLite", "memory", "file, by hand"} == set(results["durable"])
+    assert 0 < results["caller"]["put"]["median"] < results["caller"]["message"]["median"]
+    assert set(results["service"]) == {"alone", "recorded"}
+
+
+@pytest.mark.slow
+def test_pipeline(tmp_path: Path) -> None:
+    results = run(tmp_path, "pipeline", "--items", "10")["results"]
+    assert {"H2D", "compute", "D2H", "pipeline", "by hand"} == set(results["items"])
+    assert 0 < results["engines"]["engines"]["median"] <= 1
+
+
+@pytest.mark.slow
+def test_placement(tmp_path: Path) -> None:
+    results = run(tmp_path, "placement")["results"]
+    assert set(results["pick"]) == {"round_robin", "least_loaded", "pack", "spread"}
+    assert results["PlacementActor.pick"]["pick"]["median"] > 0
+
+
+@pytest.mark.slow
+def test_two_devices(tmp_path: Path) -> None:
+    record = run(tmp_path, "two_devices", "--seconds", "50")
+    assert {name: part["exit"] for name, part in record["results"].items()} == {"p2p": 0, "collectives": 0}
+    assert [bar["held"] for bar in record["bars"] if "killed rank" in bar["what"]] != [None]
+
+
 def test_recovery(tmp_path: Path) -> None:
     record = run(tmp_path, "recovery", "--standby", "hot")
     fault, report = record["results"].values()

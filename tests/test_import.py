@@ -1,5 +1,6 @@
 """``import callboard`` is light and has no side effect: shown in a fresh interpreter, once, with an audit hook."""
 
+import importlib
 import json
 import os
 import subprocess
@@ -82,7 +83,7 @@ def hook(event, arguments):
             events.append(["open", f"{path!r} for writing"])
 
 sys.addaudithook(hook)
-if sys.version_info < (3, 12):  # where starting a thread is no event yet
+if sys.version_info < (3, 12):  # where starting a thread is not an event yet
     start_thread = threading._start_new_thread
     def start_new_thread(*arguments):
         sys.audit("_thread.start_new_thread", *arguments)
@@ -211,3 +212,12 @@ else:
     raise AssertionError("cb.gpu was found")
 """
     subprocess.run([sys.executable, "-c", code], check=True, timeout=30)
+
+
+def test_a_misspelt_name_is_suggested_by_the_traceback() -> None:
+    package = importlib.import_module("callboard")
+    with pytest.raises(AttributeError, match="module 'callboard' has no attribute 'Devise'") as caught:
+        package.Devise  # noqa: B018 -- what is tested
+    assert caught.value.name == "Devise"
+    assert caught.value.obj is package
+    assert "Device" in dir(package)

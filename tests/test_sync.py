@@ -323,3 +323,15 @@ def test_after_a_fork_handles_raise_and_new_devices_open(isolation: str) -> None
     script = program(FORKED, isolation)
     out, err = script.communicate(timeout=40)
     assert (script.returncode, out) == (0, "9 True\n4.0\n"), err
+
+
+async def test_async_with_a_blocking_system_or_device_names_the_other() -> None:
+    system: Any = cb.sync.System()
+    with pytest.raises(TypeError, match=r"use `with`, or in asyncio `async with cb\.System"):
+        async with system:
+            pass
+    with cb.sync.device("cpu") as gpu:
+        device: Any = gpu
+        with pytest.raises(TypeError, match=r"use `with`, or in asyncio `async with cb\.device"):
+            async with device:
+                pass

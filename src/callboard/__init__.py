@@ -33,7 +33,7 @@ def __getattr__(name: str) -> Any:
     elif name == "__version__":
         value = _version()
     elif name not in _where():
-        raise AttributeError(f"module 'callboard' has no attribute {name!r}")
+        raise AttributeError(f"module 'callboard' has no attribute {name!r}", name=name, obj=sys.modules[__name__])
     elif name == "kernel" or _where()[name] == "callboard":  # modules, of which the first is a decorator, too
         return importlib.import_module(f"callboard.{name}")
     else:
@@ -50,7 +50,7 @@ def _where() -> dict[str, str]:
 
     stub = pkgutil.get_data("callboard", "__init__.pyi")  # from a zip archive, too
     if stub is None:
-        raise ImportError("callboard is installed without callboard/__init__.pyi, which says where its names are")
+        raise ImportError("callboard is installed without callboard/__init__.pyi, the list of public names")
     imports = (node for node in ast.parse(stub).body if isinstance(node, ast.ImportFrom))
     return {name.name: str(node.module) for node in imports for name in node.names}
 

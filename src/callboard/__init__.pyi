@@ -55,6 +55,7 @@ from callboard.core.reply import Reply as Reply
 from callboard.device.client.graphs import Recording as Recording
 from callboard.device.client.graphs import RecordingStats as RecordingStats
 from callboard.device.client.handle import Device as Device
+from callboard.device.client.line.status import MemoryFigures as MemoryFigures
 from callboard.device.client.line.status import MemoryPoolStats as MemoryPoolStats
 from callboard.device.client.line.status import ResidentState as ResidentState
 from callboard.device.client.line.status import TraceRecord as TraceRecord
@@ -164,6 +165,8 @@ from callboard.patterns.hotswap.server import ModelHotSwapServer as ModelHotSwap
 from callboard.patterns.hotswap.versions import ModelVersion as ModelVersion
 from callboard.patterns.hotswap.versions import VersionState as VersionState
 from callboard.patterns.hotswap.versions import VersionStats as VersionStats
+from callboard.patterns.moe.backward import MoeBackward as MoeBackward
+from callboard.patterns.moe.backward import MoeGradients as MoeGradients
 from callboard.patterns.moe.dispatch import CapacityPolicy as CapacityPolicy
 from callboard.patterns.moe.errors import BadExpertResult as BadExpertResult
 from callboard.patterns.moe.errors import BadGate as BadGate
@@ -210,11 +213,14 @@ from callboard.patterns.speculative.models import KvState as KvState
 from callboard.patterns.speculative.models import LanguageModel as LanguageModel
 from callboard.patterns.speculative.models import Model as Model
 from callboard.patterns.speculative.models import TokenState as TokenState
+from callboard.patterns.speculative.models import TreeModel as TreeModel
+from callboard.patterns.speculative.models import TreeState as TreeState
 from callboard.patterns.speculative.ngram import NGramDraft as NGramDraft
 from callboard.patterns.speculative.requests import Decode as Decode
 from callboard.patterns.speculative.requests import Decoded as Decoded
 from callboard.patterns.speculative.sampling import Acceptance as Acceptance
 from callboard.patterns.speculative.server import SpeculativeDecoder as SpeculativeDecoder
+from callboard.patterns.speculative.suffix import SuffixDraft as SuffixDraft
 from callboard.retry import request_key as request_key
 from callboard.retry import retrying as retrying
 from callboard.serve.http.starting import serve as serve

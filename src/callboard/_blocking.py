@@ -1,4 +1,4 @@
-"""What a blocking device hands out: resident actors, values per generation, and the service behind its refs."""
+"""Objects of a blocking device: resident actors, values per generation, and the service behind its refs."""
 
 import contextlib
 import functools
@@ -144,11 +144,11 @@ class ResidentRef(Generic[A_co]):
         return reply.result()
 
     def tell(self, message: Msg[A_co] | Request[A_co, Any]) -> None:
-        """Send a message and wait for nothing but room; a failure goes to dead letters. Raises as :meth:`ask`."""
+        """Send a message, waiting only for room; a failure becomes a dead letter. Raises as :meth:`ask`."""
         self._device._patiently(lambda: self._ref.tell(message))
 
     def with_timeout(self, seconds: float | None) -> Self:
-        """The same actor, with a limit for each call: ``emb.with_timeout(5.0).call(...)``; None is no limit.
+        """The same actor, with a limit for each call: ``emb.with_timeout(5.0).call(...)``; None means no limit.
 
         A call without an answer after so many seconds fails with ``AskTimeout``; the actor goes on with it.
 
@@ -165,7 +165,7 @@ class ResidentRef(Generic[A_co]):
 
     @property
     def state(self) -> ResidentState:
-        """What it is doing: see :attr:`callboard.ResidentRef.state`."""
+        """Its state: see :attr:`callboard.ResidentRef.state`."""
         return self._ref.state
 
     @property
@@ -174,7 +174,7 @@ class ResidentRef(Generic[A_co]):
         return self._ref.cause
 
     def ready(self, *, timeout: float | None = None) -> Self:
-        """Wait until ``setup`` is done; gives the ref.
+        """Wait until ``setup`` is done and return the ref.
 
         Arguments and errors as :meth:`callboard.ResidentRef.ready`.
         """

@@ -1,10 +1,10 @@
-"""``Device``, the blocking one: of :mod:`callboard.sync`."""
+"""``Device`` of :mod:`callboard.sync`, whose methods block."""
 
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
 
@@ -21,7 +21,14 @@ from callboard.core.ref import GpuRef, GpuToken
 from callboard.device.client.api import DeviceApi, Shape
 from callboard.device.client.graphs import RecordingStats
 from callboard.device.client.handle import Device as AsyncDevice
-from callboard.device.client.line.status import DeviceHealth, DeviceStats, MemoryPoolStats, TraceRecord
+from callboard.device.client.line.status import (
+    MEMORY_STEP,
+    DeviceHealth,
+    DeviceStats,
+    MemoryFigures,
+    MemoryPoolStats,
+    TraceRecord,
+)
 from callboard.device.client.residents.ref import ResidentRef as AsyncResidentRef
 from callboard.device.client.residents.ref import how_to_call
 from callboard.device.config import DeviceConfig
@@ -98,7 +105,7 @@ class Device(DeviceApi[Blocking]):
         return self._patiently(lambda: super(Device, self).host_empty(shape, dtype))
 
     def resolve(self, token: GpuToken) -> Ref:
-        """The ref that a token was made of; see :meth:`callboard.Device.resolve`."""
+        """The ref of a token; see :meth:`callboard.Device.resolve`."""
         ref: GpuRef[Any] = self._device.resolve(token)
         return ref
 
@@ -119,7 +126,7 @@ class Device(DeviceApi[Blocking]):
     def actor_of(
         self, props: Props[A], name: str | None = None, *, wait: bool = False, own_process: bool = False
     ) -> ResidentRef[A]:
-        """Start an actor of yours in the device's context host.
+        """Start your actor in the device's context host.
 
         ``emb = gpu.actor_of(cb.Props(Embedder), name="embedder")``, then ``emb.call(Embedder.embed, ["hello"])`` waits
         for the answer and gives it. With ``wait=True`` this returns when the actor is ready. Arguments and errors as
@@ -153,7 +160,7 @@ class Device(DeviceApi[Blocking]):
 
     @property
     def config(self) -> DeviceConfig:
-        """What it was opened with."""
+        """The settings it was opened with."""
         return self._device.config
 
     @property
@@ -169,7 +176,7 @@ class Device(DeviceApi[Blocking]):
     def wait_generation(self, since: int | None = None, timeout: float | None = None) -> int:
         """Wait until a context of a later generation than ``since`` (than the present one, when None) is ready.
 
-        ``seen = gpu.wait_generation(seen)`` in a loop misses no last change; those in between may be.
+        ``seen = gpu.wait_generation(seen)`` in a loop always sees the last change, and may skip earlier ones.
 
         Args:
             since: A generation, as :attr:`generation` or this method gave it.
@@ -179,17 +186,17 @@ class Device(DeviceApi[Blocking]):
             The generation of that context.
 
         Raises:
-            AskTimeout: None was ready in time.
-            DeviceStopped: None will be.
+            AskTimeout: No context was ready in time.
+            DeviceStopped: The device has stopped.
         """
         since = self.generation if since is None else since
         return self._background.run(_later_generation(self._device, since, timeout))
 
     def ready(self) -> Self:
-        """Wait until a context is ready; gives the handle.
+        """Wait until a context is ready and return the handle.
 
         Raises:
-            DeviceStopped, BackendUnavailable: It will not be.
+            DeviceStopped, BackendUnavailable: The context cannot become ready.
         """
         self._background.run(self._device.ready())
         return self
@@ -203,11 +210,11 @@ class Device(DeviceApi[Blocking]):
         return self._background.run(self._device.standby_ready())
 
     def stats(self) -> DeviceStats:
-        """Figures of device and host; errors as :meth:`callboard.Device.stats`."""
+        """Statistics of the device and its host; errors as :meth:`callboard.Device.stats`."""
         return self._background.run(self._device.stats())
 
     def health(self) -> DeviceHealth:
-        """What is known without asking the host."""
+        """The state of the device, without a request to the host."""
         return self._device.health()
 
     def pool_stats(self) -> MemoryPoolStats:
@@ -250,6 +257,25 @@ class Device(DeviceApi[Blocking]):
 
         return removed
 
+    def watch_memory(self, hook: Callable[[MemoryFigures], None], *, step: int = MEMORY_STEP) -> Callable[[], None]:
+        """Have ``hook`` called with the device's memory: now, and when our use of it has changed.
+
+        It is called on the thread of the event loop, and must not wait there. As :meth:`callboard.Device.watch_memory`.
+
+        Args:
+            hook, step: See there.
+
+        Returns:
+            A function that removes it.
+        """
+        remove = self._background.run(self._device.watch_memory(hook, step=step))
+
+        def removed() -> None:
+            with contextlib.suppress(DeviceStopped):  # and so has the watch
+                self._background.run(_awaited(remove))
+
+        return removed
+
     def per_generation(self, make: "Callable[[Device], T]") -> "PerGeneration[T]":
         """``make(device)``, made again on first use in each generation.
 
@@ -260,7 +286,7 @@ class Device(DeviceApi[Blocking]):
     # -- life ----------------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """End the device: nothing of it is left when this returns. Ops in flight fail with ``DeviceStopped``."""
+        """Close the device and wait until its host has ended. Ops in flight fail with ``DeviceStopped``."""
         self._close(self._device)
 
     def __enter__(self) -> Self:
@@ -273,6 +299,17 @@ class Device(DeviceApi[Blocking]):
         self._entered -= 1
         if not self._entered:
             self.close()
+
+    if not TYPE_CHECKING:  # checkers refuse it
+
+        async def __aenter__(self):
+            raise TypeError(
+                "a device of cb.sync is for programs without asyncio: use `with`, or in asyncio "
+                "`async with cb.device(...)`"
+            )
+
+        async def __aexit__(self, *_):
+            """So that ``async with`` calls ``__aenter__``."""
 
     def __repr__(self) -> str:
         return repr(self._device)

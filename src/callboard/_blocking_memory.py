@@ -1,4 +1,4 @@
-"""Pools of host memory, the blocking ones: of :mod:`callboard.sync`."""
+"""Pools of host memory of :mod:`callboard.sync`, whose methods block."""
 
 from collections.abc import Sequence
 from types import TracebackType
@@ -22,11 +22,11 @@ class PinnedBufferPool:
     def acquire(
         self, shape: int | Sequence[int], dtype: DTypeLike = "f32", *, timeout: float | None = None
     ) -> PinnedBuffer:
-        """A buffer for an array; waits in line while the caps are reached. Errors as of the asynchronous pool."""
+        """A buffer for an array; waits in order of arrival at a limit. Errors as of the asynchronous pool."""
         return self._background.run(self._pool.acquire(shape, dtype, timeout=timeout))
 
     def stats(self) -> PinnedStats:
-        """Figures of now."""
+        """The current figures."""
         return self._background.run(_stats(self._pool))
 
     def trim(self) -> int:
@@ -34,7 +34,7 @@ class PinnedBufferPool:
         return self._background.run(_trim(self._pool))
 
     def close(self) -> None:
-        """Hand out no more; who waits fails with ``DeviceStopped``. Buffers that are out stay valid."""
+        """Lend no more; waiting calls fail with ``DeviceStopped``. Lent buffers stay valid."""
         self._background.run(_close(self._pool))
 
     def __enter__(self) -> Self:

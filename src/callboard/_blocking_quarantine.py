@@ -29,8 +29,8 @@ class Quarantine(Generic[T]):
         with cb.sync.device("auto") as gpu, cb.sync.Quarantine(gpu) as quarantine:
             y = quarantine.run("user 7", lambda device: device.blas.gemm(device.put(x), device.put(x)).get())
 
-    Each call runs on the thread that calls :meth:`run`. Where Ctrl-C ends it, its turn ends with it. It ends with the
-    interpreter, at the latest.
+    Each call runs on the thread that calls :meth:`run`. Ctrl-C ends the call. The quarantine is closed when the
+    interpreter exits, at the latest.
 
     Args:
         target, spare, hold, wait, max_waiting, max_keys, clock: As for :class:`callboard.Quarantine`.
@@ -105,7 +105,7 @@ class Quarantine(Generic[T]):
         return self._background.run(_called(self._quarantine.stats))
 
     def close(self) -> None:
-        """Calls end that wait for their turns. Closing twice is harmless."""
+        """End the calls that wait. Closing twice is harmless."""
         if not self._closed:
             self._closed = True
             self._background.leave(self.close)
@@ -134,7 +134,7 @@ class _Turn(Generic[T, R]):
             value = call(self.target)
         except Exception as e:  # of the caller's: the quarantine decides what follows
             self.end.set_exception(e)
-        except BaseException:  # Ctrl-C: the caller is told by it
+        except BaseException:  # Ctrl-C: it passes on to the caller
             self.end.set_exception(concurrent.futures.CancelledError())
             raise
         else:

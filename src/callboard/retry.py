@@ -54,7 +54,7 @@ def retrying(
     given: tuple[Any, ...] = errors
     for error in given:
         if not (isinstance(error, type) and issubclass(error, BaseException)):
-            raise TypeError(f"retrying: {error!r} is no class of errors; write @cb.retrying(cb.ContextLost)")
+            raise TypeError(f"retrying: {error!r} is not a class of errors; write @cb.retrying(cb.ContextLost)")
     if not errors or attempts < 1:
         raise ValueError("retrying needs at least one error class and at least one attempt")
     if not (0 <= delay <= max_delay and math.isfinite(max_delay)):
@@ -127,7 +127,7 @@ class _Losses:
 
 @contextmanager
 def request_key(key: str) -> Iterator[None]:
-    """Ops called inside carry this key: it stands in their errors and in ``ContextPoisoned.suspects``."""
+    """Attach a key to the ops called inside; it appears in their errors and in ``ContextPoisoned.suspects``."""
     token = _key.set(key)
     try:
         yield

@@ -24,8 +24,8 @@ def supports(op: type[Op[Any, Any]], dtype: DTypeLike | None = None, device: "st
 
     Args:
         op: The class, ``callboard.kernel.blas.Gemm``.
-        dtype: None: for any.
-        device: Open, or as :meth:`System.device` takes it.
+        dtype: None for any dtype.
+        device: An open device, or a name as for :meth:`System.device`.
 
     Raises:
         BackendUnavailable: The device cannot be used here.

@@ -8,7 +8,7 @@
         a = gpu.put(np.random.rand(512, 512).astype("f4"))
         print(gpu.blas.gemm(a, a).get())
 
-Ops are still accepted at once and give refs of values to come; what has to wait (``ref.get()``, ``ref.result()``,
+Ops still return at once, with refs of pending values; what has to wait (``ref.get()``, ``ref.result()``,
 ``ref.shape`` where it depends on data, ``gpu.stats()``, calls of resident actors) waits on the calling thread, which
 may be any. Ctrl-C ends a wait at once; the op goes on. Where the async API raises ``MailboxFull``, a call here waits
 for room. Devices that are still open when the interpreter exits are closed then. The event loop behind it runs on one
@@ -19,7 +19,7 @@ import contextlib
 import threading
 from collections.abc import Iterator
 from types import TracebackType
-from typing import Any, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from callboard._background import BackgroundLoop, interrupted, open_loop
 from callboard._blocking import PerGeneration, ResidentRef
@@ -96,7 +96,7 @@ class System:
             self._close_if_unused()
 
     def close(self) -> None:
-        """Close all devices; nothing of them is left when this returns. Closing twice is harmless."""
+        """Close all devices; their processes and memory are gone when this returns. Closing twice is harmless."""
         with self._lock:
             background, system = self._background, self._system
             self._background = self._system = None
@@ -126,6 +126,16 @@ class System:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    if not TYPE_CHECKING:  # checkers refuse it
+
+        async def __aenter__(self):
+            raise TypeError(
+                "cb.sync.System is for programs without asyncio: use `with`, or in asyncio `async with cb.System(...)`"
+            )
+
+        async def __aexit__(self, *_):
+            """So that ``async with`` calls ``__aenter__``."""
 
     def __repr__(self) -> str:
         return (

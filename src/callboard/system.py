@@ -28,7 +28,7 @@ log = logging.getLogger("callboard")
 
 
 class System(ActorSystem):
-    """Actors and devices; belongs to one loop. Leaving ``async with`` ends all of them, devices last.
+    """An actor system with devices, on one event loop. Leaving ``async with`` ends all of them, devices last.
 
     ::
 
@@ -92,16 +92,16 @@ class System(ActorSystem):
 
         Args:
             which: ``"auto"`` (first usable CUDA device, else CPU), ``"cpu"``, ``"cuda"``, ``"cuda:1"`` or a UUID.
-            supervisor: What failures mean; by the configuration otherwise.
+            supervisor: Decides what follows a loss; by default one with the budget of the configuration.
             config: All settings; ``options`` override single ones (``isolation="process"``, ``standby="hot"`` …: the
                 fields of :class:`DeviceConfig` and, by name, of :class:`HostConfig`).
             wait: Return when the context is ready, not before.
-            node: Of another machine (:class:`callboard.Node`), whose device it is; None: of this one.
+            node: The machine that has the device (:class:`callboard.Node`); None for this machine.
 
         Raises:
-            BackendUnavailable: It cannot be used here; the text says why and what to install.
+            BackendUnavailable: The device cannot be used here; the text says why and what to install.
             DeviceStopped: Its context could not be opened.
-            ValueError: An unknown option, or one that differs from those that the open device has.
+            ValueError: An option is unknown, or differs from that of the device, which is open already.
             RuntimeError: This process is a context host, which opens no devices.
         """
         refuse_nested(which)

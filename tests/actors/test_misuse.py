@@ -170,3 +170,12 @@ def test_a_class_that_changes_while_its_handlers_are_found() -> None:
 
     Cached.value = Caches()  # type: ignore[assignment]
     assert handler_names(Cached) == {Add: "on_add"}
+
+
+def test_a_plain_with_names_async_with() -> None:
+    system: Any = ActorSystem("misuse")
+    with (
+        pytest.raises(TypeError, match=r"ActorSystem is for asyncio: use `async with ActorSystem\(\.\.\.\) as system`"),
+        system,
+    ):
+        pass

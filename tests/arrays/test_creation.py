@@ -127,7 +127,7 @@ def test_values_leave_by_float_and_item_of_a_blocking_device(session: cb.sync.De
     assert (x.item(), int(x), float(x), complex(x), bool(x), [10, 11, 12, 13][x]) == (3, 3, 3.0, 3 + 0j, True, 13)
     assert 11.0 in session.array([10, 11])
     assert 12 not in session.array([10, 11])
-    with pytest.raises(TypeError, match="its dtype is no integer"):
+    with pytest.raises(TypeError, match="its dtype is not an integer"):
         range(session.array(1.0))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="size 1"):
         bool(session.array([1, 2]))

@@ -140,7 +140,7 @@ def test_operators_in_place_write_into_the_memory(session: cb.sync.Device) -> No
     np.testing.assert_array_equal(y.get()[1], y.get()[0] + (np.arange(3.0, 6) + 1) * [1, 2, 3] - 5)
     i = session.array([1, 2])
     with pytest.raises(cb.ShapeError):
-        i += 0.5  # the result is no integer
+        i += 0.5  # the result is not an integer
 
 
 @pytest.mark.parametrize("dtype", ["f32", "i32", "u8", "bool", "c64"])

@@ -108,7 +108,7 @@ def test_wrong_indices_are_told(session: cb.sync.Device) -> None:
         (session.xp.ones((4,), dtype=bool), IndexError, "its first axes must have that shape"),
         ((session.array([0]), 0, 0, 0), IndexError, "4 indices"),
         ((slice(None), session.xp.ones((4,), dtype=bool)), TypeError, "a mask of bools is the only index"),
-        ((True, session.array([0])), TypeError, "a bool is no index"),
+        ((True, session.array([0])), TypeError, "a bool is not an index"),
     ):
         with pytest.raises(error, match=text):
             x[index]

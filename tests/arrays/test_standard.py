@@ -22,7 +22,6 @@ MISSING: dict[str, str] = {}
 """Functions of the standard that are not there, and why."""
 
 RESTRICTIONS = {
-    "cumulative_prod": "of complex numbers: the scan engine has operators on real numbers",
     "x[mask]": "in asyncio, a mask over some of the axes: the shape of what follows depends on data that is not there "
     "yet; xp.nonzero(mask) is awaited first",
     "repeat": "in asyncio, an array of repeats on the device: the shape depends on it",

@@ -247,11 +247,11 @@ async def test_what_cannot_be_loaded_is_said(capsys: pytest.CaptureFixture[str])
     "arguments, says",
     [
         (["http://127.0.0.1:1"], "127.0.0.1"),
-        (["ftp://x"], "'ftp://x' is no URL of a server"),
-        (["http://x", "--clients", "0"], "no number of at least 1"),
+        (["ftp://x"], "'ftp://x' is not a URL of a server"),
+        (["http://x", "--clients", "0"], "not a number of at least 1"),
         (["http://x", "--rate", "0"], "must be above 0"),
-        (["http://x", "--rate", "nan"], "no number of at least 0"),
-        (["http://x", "--shape", "x"], "is no shape"),
+        (["http://x", "--rate", "nan"], "not a number of at least 0"),
+        (["http://x", "--shape", "x"], "is not a shape"),
     ],
 )
 def test_bad_arguments(arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:

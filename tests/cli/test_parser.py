@@ -33,10 +33,16 @@ def test_a_closed_output_is_one_line_and_a_failure() -> None:
 @pytest.mark.parametrize(
     "variable, value, says",
     [
-        ("CALLBOARD_ISOLATION", "fork", "isolation = 'fork' (of CALLBOARD_ISOLATION in the environment): use one of"),
-        ("CALLBOARD_SPIN", "-1", "spin = -1 (of CALLBOARD_SPIN in the environment): Expected `float` >= 0.0"),
+        (
+            "CALLBOARD_ISOLATION",
+            "fork",
+            "isolation = 'fork' (set by CALLBOARD_ISOLATION in the environment): use one of",
+        ),
+        ("CALLBOARD_SPIN", "-1", "spin = -1 (set by CALLBOARD_SPIN in the environment): Expected `float` >= 0.0"),
         ("CALLBOARD_REQUIRE", "gpu", "CALLBOARD_REQUIRE is 'gpu'; use 'cuda'"),
         ("CALLBOARD_TENSOR_ENGINE", "fast", "CALLBOARD_TENSOR_ENGINE is 'fast'; use 'auto' or 'cutensor' or 'builtin'"),
+        ("CALLBOARD_CACHE_BYTES", "1GB", "CALLBOARD_CACHE_BYTES is '1GB'; use an integer from 0"),
+        ("CALLBOARD_CPU_DEVICES", "0", "CALLBOARD_CPU_DEVICES is '0'; use an integer from 1 to 1024"),
     ],
 )
 def test_a_variable_that_does_not_fit_is_one_line_and_a_failure(
@@ -48,6 +54,21 @@ def test_a_variable_that_does_not_fit_is_one_line_and_a_failure(
     assert said.out == ""
     assert said.err.count("\n") == 1
     assert says in said.err
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
+def test_an_output_without_space_is_one_line_and_a_failure() -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "callboard", "bench", "--list"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=30,
+            check=False,
+        )
+    assert done.returncode == 2
+    assert done.stderr == "callboard: the output cannot be written: No space left on device\n"
 
 
 def test_module_is_the_command_line() -> None:

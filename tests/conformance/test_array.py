@@ -185,7 +185,7 @@ def test_what_does_not_fit_is_refused_before_it_is_sent(session: Any) -> None:
     refusals = [
         (lambda: Cast(src=a, dtype="f32"), "take its real part first"),
         (lambda: Arange(length=-1, dtype="f32"), "length is -1"),
-        (lambda: Arange(length=2, dtype="i32", step=0.5), "step is no integer"),
+        (lambda: Arange(length=2, dtype="i32", step=0.5), "step is not an integer"),
         (lambda: Arange(length=2, dtype="f32", start=1j), "start is complex"),
         (lambda: Gather(src=a, indices=(a,)), r"indices\[0\] is c64\[2, 3\]; indices are integers"),
         (lambda: Gather(src=a, indices=(i, i, i)), "indices has 3 arrays"),

@@ -179,7 +179,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "conj of what is not transposed": (
         lambda x: Gemm(a=x.c64_3_3, b=x.c64_3_3, conj_a=True),
         (
-            "conj of a without a transposition in memory is no BLAS operation; "
+            "conj of a without a transposition in memory is not a BLAS operation; "
             "pass dev.copy(a.T) and the other value of its transpose flag"
         ),
     ),

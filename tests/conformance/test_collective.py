@@ -109,7 +109,7 @@ def test_the_steps_of_a_group_are_done_together(rank: Rank) -> None:
 def test_what_names_no_world_or_comes_out_of_order_is_refused(rank: Rank) -> None:
     session = rank.session
     barrier = Part(0, 1, (Step("barrier"),))
-    with pytest.raises(WorldLost, match="is no rank of world 7"):
+    with pytest.raises(WorldLost, match="is not a rank of world 7"):
         session.submit(Run(part=barrier, world=7, call=1, after=0, outs=()))
     with pytest.raises(LibraryError, match="has been offered"):
         session.submit(Offer(world=rank.world, rank=0, size=1))

@@ -81,12 +81,33 @@ def coarse_weights(params: RnnParams, seed: int, dtype: str) -> Array:
     for name, array in params.unpack(params.initial_weights(0)).items():
         weight = found[name] = np.zeros_like(array)
         if "bias" in name:
-            weight[:] = rng.integers(-1, 1, array.shape) + ("hh" in name)
+            weight[:] = rng.choice([-0.25, 0.25], array.shape) * ("ih" in name)
         else:
             rows = np.arange(len(array))
             weight[rows, rng.integers(array.shape[1], size=len(array))] = rng.choice([-1, 1], len(array))
             weight /= 1 + ("hh" in name)
     return params.pack(found, dtype)
+
+
+def has_ties(params: RnnParams, weights: Array, x: Array, hx: Array, lengths: Any) -> bool:
+    """Whether the sum before some ReLU is exactly 0, where PyTorch's gradient is 0 and cuDNN's, in 16 bits, is 1."""
+    w = {name: wide(array) for name, array in params.unpack(weights).items()}
+    ends = lengths or (len(x),) * x.shape[1]
+    below, first = wide(x), iter(wide(hx))
+    for layer in range(params.num_layers):
+        above = []
+        for suffix in (f"_l{layer}", f"_l{layer}_reverse")[: params.directions]:
+            states, made = next(first).copy(), np.zeros((*below.shape[:2], params.hidden_size))
+            bias = sum(w[f"bias_{kind}{suffix}"] for kind in ("ih", "hh")) if params.bias else 0.0
+            for i, end in enumerate(ends):
+                for t in range(end)[:: -1 if "reverse" in suffix else 1]:
+                    sums = w[f"weight_ih{suffix}"] @ below[t, i] + w[f"weight_hh{suffix}"] @ states[i] + bias
+                    if not sums.all():
+                        return True
+                    states[i] = made[t, i] = np.maximum(sums, 0)
+            above.append(made)
+        below = np.concatenate(above, axis=-1)
+    return False
 
 
 networks = st.builds(
@@ -175,6 +196,8 @@ def test_like_pytorch(
         assert (answer.c_n is not None) == is_lstm
         if is_lstm:
             near(session.get(answer.c_n), wanted[2].numpy(), dtype, terms)
+    if coarse and has_ties(params, weights, x, hx, lengths):
+        return
     near(session.get(gradients.dx), laid_out(tx.grad.numpy(), layout, lengths, 0.0), dtype, terms)
     near(session.get(gradients.dhx), th.grad.numpy(), dtype, terms)
     if is_lstm:

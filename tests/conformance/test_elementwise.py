@@ -157,7 +157,7 @@ def test_sizes_around_packs_and_blocks(session: Any, size: int) -> None:
 
 
 def test_rows_beside_a_vector(session: Any) -> None:
-    """Packs along the rows, and where a row is no multiple of one, elements."""
+    """Packs along the rows, and where a row is not a multiple of one, elements."""
     for columns in (8, 12, 9, 1024):
         x, y = whole_values(DTYPES["f32"], (37, columns), 1), whole_values(DTYPES["f32"], (columns,), 2)
         z = whole_values(DTYPES["f32"], (37, 1), 3)

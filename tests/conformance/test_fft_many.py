@@ -96,7 +96,7 @@ def test_apart(session: Any, data: st.DataObject, form: Any, norm: Any, seed: in
     found = strided(got, want.shape, out_steps).copy()
     check_batch(session, loaded(found, precision) if to_complex else found, wide, dims, form, direction, norm)
     strided(got, want.shape, out_steps)[...] = SENTINEL
-    np.testing.assert_array_equal(got, SENTINEL, "an element that is no part of the output was written")
+    np.testing.assert_array_equal(got, SENTINEL, "an element that is not part of the output was written")
     np.testing.assert_array_equal(session.get(at_x), whole_x)
 
 

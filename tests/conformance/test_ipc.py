@@ -44,5 +44,5 @@ def test_what_is_no_handle_is_refused_at_the_call(session: Any) -> None:
         msgspec.structs.replace(handle, offset=8).as_bytes(),
         msgspec.structs.replace(handle, dtype="f99").as_bytes(),
     ):
-        with pytest.raises(ShapeError, match="are no IpcMemHandle"):
+        with pytest.raises(ShapeError, match="are not an IpcMemHandle"):
             session.submit(OpenMemHandle(handle=wrong.hex()))

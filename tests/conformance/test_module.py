@@ -84,7 +84,7 @@ def test_what_is_no_binary_is_refused(session: Any) -> None:
     if not on_gpu(session):
         return
     x = session.put(np.ones(3, "f4"))
-    with pytest.raises(cb.LibraryError, match=r"is no cubin, PTX, fatbin, LTO-IR or library"):
+    with pytest.raises(cb.LibraryError, match=r"is not a cubin, PTX, fatbin, LTO-IR or library"):
         session.submit(handle(session, b"what is this").kernel("f", PARAMS).op(1, 1, x, None))
     with pytest.raises(cb.LibraryError, match="image has no kernel other"):
         session.submit(handle(session, compiled(session, WHOLE, "binary")).kernel("other", PARAMS).op(1, 1, x, None))

@@ -1,24 +1,14 @@
 """Recordings over every backend and isolation: replays give what the ops give when they are called."""
 
-import os
-import signal
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 import scipy.sparse
+from recordings_lab import DEVICES, drawn, lose, opened
 
 import callboard as cb
-from callboard.core.errors import BackendUnavailable
-
-DEVICES = [
-    pytest.param("thread:cpu", id="cpu-thread"),
-    pytest.param("process:cpu", id="cpu-process"),
-    pytest.param("process:cuda", id="cuda-process", marks=pytest.mark.gpu),
-    pytest.param("thread:cuda", id="cuda-thread", marks=pytest.mark.gpu),
-]
-Array = np.ndarray[Any, Any]
 
 
 @pytest.fixture(scope="module", params=DEVICES)
@@ -29,23 +19,6 @@ def session(request: pytest.FixtureRequest) -> Iterator[cb.sync.Device]:
 @pytest.fixture
 def dev(session: cb.sync.Device) -> cb.sync.Device:
     return session
-
-
-def opened(name: str) -> Iterator[cb.sync.Device]:
-    isolation, _, which = name.partition(":")
-    system = cb.sync.System("recordings")  # of its own: a test that loses contexts shares no device with the others
-    try:
-        device = system.device(which, isolation=isolation, standby=None, max_restarts=9)  # type: ignore[arg-type]
-    except BackendUnavailable as e:
-        if os.environ.get("CALLBOARD_REQUIRE") == which:
-            pytest.fail(f"CALLBOARD_REQUIRE={which}: {e}")
-        pytest.skip(f"backend {which!r} cannot be used: {e}")
-    with device:
-        yield device
-
-
-def drawn(*shape: int, seed: int = 0, dtype: str = "f4") -> Array:
-    return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
 
 
 def layers(dev: cb.sync.Device, x: Any, ws: list[Any]) -> Any:
@@ -224,7 +197,7 @@ def test_libraries_beside_each_other(dev: cb.sync.Device) -> None:
     rec.close()
 
 
-def spd(n: int, seed: int) -> Array:
+def spd(n: int, seed: int) -> Any:
     a = drawn(n, n, seed=seed, dtype="f8")
     return a @ a.T + n * np.eye(n)
 
@@ -326,14 +299,6 @@ def test_lasting_use_takes_no_more(dev: cb.sync.Device) -> None:
     assert later_used <= used + 4096
     if dev.backend == "cuda":  # memory of the machine is shared with all that runs on it
         assert later_free >= free - (64 << 20)
-
-
-def lose(dev: cb.sync.Device) -> None:
-    pid = dev.health().host_pid
-    assert pid is not None
-    seen = dev.generation
-    os.kill(pid, signal.SIGKILL)
-    dev.wait_generation(seen, timeout=60)
 
 
 @pytest.mark.parametrize("where", [p for p in DEVICES if "process" in str(p.values[0])])

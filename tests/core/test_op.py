@@ -122,7 +122,7 @@ def test_a_message_without_a_tag_is_no_op() -> None:
     with pytest.raises(TypeError, match=r"has no tag; write class Untagged\(Op"):
         info_of(Untagged)
     for passed in (None, "gemm", Untagged):  # the last in place of a message of it
-        with pytest.raises(TypeError, match=r"is no op; pass a message, as in dev\.ask\(Gemm\(a=a, b=b\)\)"):
+        with pytest.raises(TypeError, match=r"is not an op; pass a message, as in dev\.ask\(Gemm\(a=a, b=b\)\)"):
             info_of(type(passed))
-    with pytest.raises(TypeError, match="'toy' is no op"):
+    with pytest.raises(TypeError, match="'toy' is not an op"):
         info_of("toy")  # type: ignore[arg-type]

@@ -30,6 +30,8 @@ from callboard.core.operand import (
     parts_of,
 )
 from callboard.core.opinfo import OpField, Parts, read_signature
+from callboard.kernel.dnn.graphs.message import GraphOutput
+from callboard.kernel.dnn.graphs.nodes import KINDS, GraphNode
 from callboard.kernel.dnn.rnn import RnnParams
 from callboard.kernel.rng.fill import Fill
 
@@ -89,6 +91,13 @@ directions = st.sampled_from(["unidirectional", "bidirectional"])
 st.register_type_strategy(
     RnnParams, st.builds(RnnParams, cells, extents, extents, extents, directions, bias=st.booleans())
 )
+st.register_type_strategy(
+    GraphNode,
+    st.builds(
+        GraphNode, st.sampled_from(sorted(KINDS)), st.tuples(sizes, sizes), st.floats(allow_nan=False), groups=extents
+    ),
+)
+st.register_type_strategy(GraphOutput, st.builds(GraphOutput, sizes, st.sampled_from(sorted(DTYPES))))
 
 
 def values(field: OpField, length: int) -> st.SearchStrategy[Any]:
@@ -332,19 +341,19 @@ SKELETON = read_signature(info_of(Everything).split(make()).signature)[2]
 @pytest.mark.parametrize(
     "at, mark, says",
     [
-        (0, None, "a: None is no operand"),
-        (0, 0, "a: 0 is no operand"),
+        (0, None, "a: None is not an operand"),
+        (0, 0, "a: 0 is not an operand"),
         (0, [99, [1], []], "unknown dtype code 99"),
-        (0, [[2, [1], []]], "a: [[2, [1], []]] is no operand"),
+        (0, [[2, [1], []]], "a: [[2, [1], []]] is not an operand"),
         (0, [2, [-1], []], "shape [-1], strides []: not those of an array"),
         (0, [2, ["x"], []], "not those of an array"),
         (0, [2, [3, 4], [1]], "shape [3, 4] has 2 axes, strides [1]"),
-        (1, [2, [1], []], "many: 2 is no operand"),
-        (1, [[2, [1]]], "many: [2, [1]] is no operand"),
-        (1, [2, 3], "many: 2 is no operand"),
-        (7, 2, "alpha: 2 is no operand"),
-        (7, None, "alpha: None is no operand"),
-        (7, "x", "alpha: 'x' is no operand"),
+        (1, [2, [1], []], "many: 2 is not an operand"),
+        (1, [[2, [1]]], "many: [2, [1]] is not an operand"),
+        (1, [2, 3], "many: 2 is not an operand"),
+        (7, 2, "alpha: 2 is not an operand"),
+        (7, None, "alpha: None is not an operand"),
+        (7, "x", "alpha: 'x' is not an operand"),
     ],
 )
 def test_a_wrong_skeleton_is_refused(at: int, mark: Any, says: str) -> None:

@@ -99,7 +99,7 @@ def test_a_uuid_is_found_in_any_backend(register: Register) -> None:
 
 @pytest.mark.parametrize("spec", ["", "cpu:x", "cpu:-1", ":0"])
 def test_a_spec_that_means_nothing_says_what_may_be_said(spec: str) -> None:
-    with pytest.raises(BackendUnavailable, match=r"say 'auto', 'cpu', 'cuda', 'cuda:1' or a UUID"):
+    with pytest.raises(BackendUnavailable, match=r"use 'auto', 'cpu', 'cuda', 'cuda:1' or a UUID"):
         registry.resolve(spec)
 
 

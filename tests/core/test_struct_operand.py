@@ -156,13 +156,13 @@ SKELETON = read_signature(info_of(Take).split(Take(a=A, b=B)).signature)[2]
 @pytest.mark.parametrize(
     "mark, says",
     [
-        (None, "a: None is no operand"),
-        ([2, [1], []], "a: [2, [1], []] is no operand"),
-        (["middle", [], []], "a: 'middle' is no operand"),
+        (None, "a: None is not an operand"),
+        ([2, [1], []], "a: [2, [1], []] is not an operand"),
+        (["middle", [], []], "a: 'middle' is not an operand"),
         (["right", [1], [[2, [1], []]]], "a: 1 settings and 1 operands are no right"),
         (["left", [[1, 2], "x"], [[2, [1], []]]], "a: 2 settings and 1 operands are no left"),
         (["left", ["x", "x"], [[2, [1], []], [2, [1], []]]], "a: Left: shape = 'x'"),
-        (["right", [], [3]], "a.values: 3 is no operand"),
+        (["right", [], [3]], "a.values: 3 is not an operand"),
     ],
 )
 def test_a_wrong_skeleton_is_refused(mark: Any, says: str) -> None:

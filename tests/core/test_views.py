@@ -212,8 +212,8 @@ def test_another_dtype_is_numpys_view(data: st.DataObject, shape: tuple[int, ...
     [
         ((), (), "f64", "0-d array has no axis"),
         ((4, 4), (4, 2), "u8", "last axis has gaps"),
-        ((4, 3), (3, 1), "f64", "12 bytes of the last axis are no multiple of 8"),
-        ((4, 2), (3, 1), "f64", "a step of 12 bytes on axis 0 is no multiple of 8"),
+        ((4, 3), (3, 1), "f64", "12 bytes of the last axis are not a multiple of 8"),
+        ((4, 2), (3, 1), "f64", "axis 0 has a step of 12 bytes, not a multiple of 8"),
     ],
 )
 def test_a_view_as_another_dtype_says_what_does_not_fit(

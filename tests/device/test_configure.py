@@ -22,7 +22,7 @@ def test_an_argument_beats_the_environment_and_that_beats_the_default() -> None:
 
 
 def test_an_unknown_option_is_named_with_what_there_is() -> None:
-    with pytest.raises(ValueError, match=r"unknown option 'isolatoin'; there are .*isolation"):
+    with pytest.raises(ValueError, match=r"unknown option 'isolatoin'; use one of .*isolation"):
         device_config("thread", None, {"isolatoin": "process"}, {})
 
 
@@ -64,7 +64,9 @@ def test_a_value_out_of_range_is_told_with_what_fits(name: str, value: object, s
 @pytest.mark.parametrize("name, value", [("priorities", {"blass": 1}), ("warm", ("memory", "blass"))])
 async def test_a_library_that_is_not_there_is_told_with_those_that_are(name: str, value: object) -> None:
     async with cb.System("test") as system:
-        with pytest.raises(ValueError, match=f"{name} names 'blass'; there are .*blas, blas_lt, .*fft"):
+        with pytest.raises(
+            ValueError, match=f"{name} names the unknown library 'blass'; use one of .*blas, blas_lt, .*fft"
+        ):
             await system.device("cpu", **{name: value})
 
 
@@ -76,7 +78,7 @@ def test_the_page_lists_every_setting() -> None:
 
 def test_a_bad_value_of_the_environment_names_the_variable() -> None:
     environ = {"CALLBOARD_MAX_IN_FLIGHT": "many"}
-    says = r"max_in_flight = 'many' \(of CALLBOARD_MAX_IN_FLIGHT in the environment\): Expected `int`"
+    says = r"max_in_flight = 'many' \(set by CALLBOARD_MAX_IN_FLIGHT in the environment\): Expected `int`"
     with pytest.raises(ValueError, match=says):
         check_environment(environ)
     with pytest.raises(ValueError, match=says):

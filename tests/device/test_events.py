@@ -152,7 +152,7 @@ async def test_misuse_is_refused_at_the_call(dev: cb.Device) -> None:
         (lambda: event.elapsed(other), "elapsed: start: the event has not been recorded"),
         (other.export, "interprocess=True"),
         (lambda: dev.event.create(timing=True, interprocess=True), "timing=False"),
-        (lambda: dev.event.open(b"nonsense"), "no IpcEventHandle"),
+        (lambda: dev.event.open(b"nonsense"), "not an IpcEventHandle"),
         (lambda: event.record().elapsed(other), "end keeps no times"),
     ):
         with pytest.raises(ValueError, match=text):

@@ -176,7 +176,7 @@ async def test_a_handle_of_a_lost_context_is_refused(tmp_path: Path) -> None:
 
 
 async def test_wrong_arguments(dev: cb.Device) -> None:
-    with pytest.raises(ValueError, match="no IpcMemHandle"):
+    with pytest.raises(ValueError, match="not an IpcMemHandle"):
         dev.ipc.open(b"")
     with pytest.raises(TypeError, match="pass an IpcMemHandle"):
         dev.ipc.open("x")  # type: ignore[arg-type]

@@ -288,7 +288,7 @@ def test_retrying_without_arguments_says_how_it_is_written() -> None:
     async def answer() -> int:
         return 42
 
-    with pytest.raises(TypeError, match=r"is no class of errors; write @cb\.retrying\(cb\.ContextLost\)"):
+    with pytest.raises(TypeError, match=r"is not a class of errors; write @cb\.retrying\(cb\.ContextLost\)"):
         cb.retrying(answer)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="at least one error class"):
         cb.retrying()

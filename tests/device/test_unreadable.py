@@ -186,7 +186,7 @@ LOSSES = {
 @pytest.mark.parametrize("error", LOSSES.values(), ids=LOSSES)
 async def test_a_loss_that_cannot_be_read_is_a_loss(error: list[Any]) -> None:
     async with opened() as (dev, line), asyncio.timeout(BOUND):
-        lost = p.Lost(dev.generation, Failure(0, "x", "", {}))
+        lost = p.ContextDied(dev.generation, Failure(0, "x", "", {}))
         x = dev.put(np.ones(8, np.float32))
         body = msgspec.to_builtins(lost)
         body[2][1:4] = error
@@ -272,7 +272,7 @@ def test_a_host_says_that_it_was_sent_what_it_cannot_read(frame: bytes, monkeypa
     monkeypatch.setattr(socketchannel, "PAUSE", 0.001)
     code, said = served([opening(), frame], ends=False)
     assert code == POISONED
-    assert [type(message) for message in said] == [p.Ready, p.Lost]
+    assert [type(message) for message in said] == [p.Ready, p.ContextDied]
     assert "the application sent a message that cannot be read: " in said[-1].error.message
 
 

@@ -1,7 +1,7 @@
 """What ``scripts/soak`` runs, for a moment: each request, and each call of a resident actor, ends as it should."""
 
 import pytest
-from tests.faults import resident_soak
+from tests.faults import collective_soak, resident_soak
 from tests.faults.soak import soak
 
 pytestmark = [pytest.mark.fault, pytest.mark.leaves_nothing, pytest.mark.timeout(120)]
@@ -22,3 +22,18 @@ async def test_calls_of_resident_actors_that_are_restarted() -> None:
     assert {"plain", "array", "kept", "ref", "lent", "product", "stream", "cancelled"} <= set(run.ends)
     assert len(run.samples) == 10
     assert max(run.grown()) <= resident_soak.GROWTH
+
+
+@pytest.mark.parametrize(
+    "collectives, kills",
+    [(60, 1), pytest.param(20_000, 100, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])],
+)
+async def test_collectives_of_ranks_that_are_killed(
+    collectives: int, kills: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CALLBOARD_CPU_DEVICES", str(collective_soak.RANKS))
+    run = await collective_soak.soak(collectives, kills, seed=2)
+    assert run.ended == collectives
+    assert run.killed == kills
+    assert run.ends["right"] > 0
+    assert set(run.ends) <= {"right", "right, and lost since", "refused", "WorldLost", "ContextPoisoned", "GpuRefStale"}

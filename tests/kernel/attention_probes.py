@@ -5,7 +5,7 @@ from typing import Any
 
 from tests.kernel.dnn_probes import array, sums
 
-from callboard.core.dtype import DType
+from callboard.core.dtype import DTYPES, DType
 from callboard.core.operand import Placeholder
 
 __all__ = ["PROBES"]
@@ -30,6 +30,13 @@ def gradient(dtype: DType) -> dict[str, Any]:
     return {**result(dtype), "q": heads(dtype), "k": heads(dtype), "v": heads(dtype)}
 
 
+def narrow(dtype: DType) -> dict[str, Any]:
+    """Gradients may be of the other type of 8 bits."""
+    x = array("f8_e4m3", BATCH, ROWS, HEADS, 128)
+    lse = log_sums(DTYPES["f32"])
+    return {"dout": array(dtype, BATCH, ROWS, HEADS, 128), "q": x, "k": x, "v": x, "out": x, "lse": lse}
+
+
 def pages(dtype: DType) -> dict[str, Any]:
     page = array(dtype, BLOCKS, BLOCK, HEADS, DIM)
     return {"k_pages": page, "v_pages": page}
@@ -39,6 +46,7 @@ PROBES: dict[str, Callable[[DType], dict[str, Any]]] = {
     "attention.backward": gradient,
     "attention.backward_bias": lambda d: {**gradient(d), "bias": array(d, BATCH, HEADS, ROWS, ROWS)},
     "attention.backward_sink": lambda d: {**result(d), "sink": sums(d, HEADS)},
+    "attention.backward_fp8": narrow,
     "attention.merge": lambda d: {"outs": (heads(d), heads(d)), "lses": (log_sums(d), log_sums(d))},
     "attention.page_append": lambda d: {
         "k": array(d, 1, HEADS, DIM),

@@ -62,6 +62,7 @@ OF_THE_HOST = {
     "dnn.fuse",
     "dnn.rope_tables",
     *(f"dnn.{name}" for name in ACTIVATIONS),
+    *(f"solver.{name}" for name in ("det", "eig", "eigh", "inv", "lstsq")),
 }
 """Methods beside those of the messages."""
 

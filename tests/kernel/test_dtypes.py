@@ -178,6 +178,10 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "bits": (2,),
     "uniform": (2,),
     "normal": (2,),
+    "random": (2,),
+    "standard_normal": (2,),
+    "standard_cauchy": (2,),
+    "lognormal": (0.0, 1.0, 2),
     "log_normal": (2,),
     "exponential": (2,),
     "cauchy": (2,),
@@ -217,7 +221,7 @@ def test_the_device_takes_them_all() -> None:
 
 def _method(cpu: Any, array: Any, name: str) -> Any:
     generator = cpu.rng.philox()
-    return next(getattr(host, name) for host in (cpu, generator, array) if hasattr(host, name))
+    return next(getattr(host, name) for host in (cpu, generator, array, cpu.rng) if hasattr(host, name))
 
 
 def _dtype(answer: Any) -> Any:

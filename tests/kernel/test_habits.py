@@ -83,12 +83,12 @@ REFUSED: dict[str, tuple[Any, type[Exception], str]] = {
     "a list for a generator's kind": (
         lambda d: d.rng.generator(["philox"]),
         cb.ShapeError,
-        "kind ['philox'] is no generator; use one of philox",
+        "kind ['philox'] is not a generator; use one of philox",
     ),
     "a list for a fill's kind": (
         lambda d: d.rng.fill_normal(d.zeros(4), kind=["philox"]),
         cb.ShapeError,
-        "rng.fill_normal: kind ['philox'] is no generator; use one of philox",
+        "rng.fill_normal: kind ['philox'] is not a generator; use one of philox",
     ),
     "a host array to be filled with integers": (
         lambda d: d.rng.fill_integers(A),

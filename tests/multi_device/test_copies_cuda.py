@@ -37,6 +37,8 @@ async def test_by_handles(isolations: tuple[str, str]) -> None:
         np.testing.assert_allclose(await z.get(), want @ want, rtol=1e-3)
         np.testing.assert_array_equal(await y.get(), np.zeros((300, 300)))
         np.testing.assert_array_equal(await x[10:20].T.to(b).get(), values[10:20].T)
+        back = (b.put(values) * 2.0).to(a)  # the other way
+        np.testing.assert_array_equal(await a.blas.scal(back, alpha=0.5).get(), values)
         out = b.zeros((300, 500))
         b.put(x, out=out[:, 50:450])
         np.testing.assert_array_equal((await out.get())[:, 50:450], values)
@@ -46,7 +48,7 @@ async def test_by_handles(isolations: tuple[str, str]) -> None:
             np.testing.assert_array_equal((await copy.get())[:: 1 << 16], np.arange(0, 40 << 20, 1 << 16))
         if isolations == ("process", "process"):
             assert a._actor.own._borrowers, "by handles"
-            del x, y, big, there, z, copies, copy
+            del x, y, big, there, z, copies, copy, back
             await a.trim()
             assert (await a.pool_stats()).cached_bytes == 0, "closed by the other process, and given back"
 

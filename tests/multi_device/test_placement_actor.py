@@ -100,3 +100,28 @@ async def test_a_policy_of_the_callers(devices: list[cb.Device]) -> None:
         assert placement.pick().device is devices[3]
     with pytest.raises(ValueError, match="policy 'worst'"):
         cb.PlacementActor(devices, policy="worst")
+
+
+async def test_devices_say_how_much_memory_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory that is taken without a reservation, and given back, is known without anything that asks for it."""
+    monkeypatch.setenv("CALLBOARD_CPU_DEVICES", "2")
+    asked: list[str] = []
+    async with (
+        cb.device("cpu:0", isolation="process", standby=None, memory_limit=8 * GIB) as device,
+        cb.PlacementActor([device]) as placement,
+    ):
+        candidate = placement.candidates()[0]
+        await until(lambda: device._answers.memory)
+        await device.stats()  # the watch has been answered
+        monkeypatch.setattr(cb.Device, "stats", lambda self: asked.append(self.name))
+        pushed: list[cb.MemoryFigures] = []
+        await device.watch_memory(pushed.append, step=1 << 20)
+        await until(lambda: pushed)
+        before = pushed[-1].used_bytes
+        array = device.empty(GIB // 8, "f32")
+        await until(lambda: pushed[-1].used_bytes >= before + GIB // 2)
+        assert candidate.free_bytes == pushed[-1].free_bytes + pushed[-1].cached_bytes
+        array.free()
+        await until(lambda: pushed[-1].used_bytes < before + GIB // 2)
+        assert candidate.free_bytes == pushed[-1].free_bytes + pushed[-1].cached_bytes
+        assert not asked

@@ -1,5 +1,6 @@
 """Choices and reservations, without devices."""
 
+import dataclasses
 from collections import Counter
 from itertools import permutations
 from typing import Any
@@ -67,6 +68,16 @@ def test_why_not(hints: dict[str, Any], why: str) -> None:
     found = made.explain(PlacementHints(**hints), 0.0)
     assert (found.chosen, found.able, list(found.refused)) == (None, (), ["a"])
     assert why in str(found)
+
+
+def test_explained() -> None:
+    made = book(a=8, b=4)
+    made.pick(PlacementHints(memory_bytes=GIB, streams=2), 0.0)
+    found = made.explain(PlacementHints(memory_bytes=5 * GIB), 0.0)
+    assert str(found) == (
+        "chosen: a; able: a; a: 0 ops in flight, 1 choices not released, 7,516,192,768 bytes and 30 streams available; "
+        "b: 4,294,967,296 bytes are available (0 are reserved)"
+    )
 
 
 def test_a_device_that_is_being_rebuilt_is_passed_over() -> None:
@@ -164,6 +175,46 @@ def test_a_gang_is_found_whenever_there_is_one(data: st.DataObject) -> None:
         assert all(any(c is o for o in options) for c, options in zip(found, able, strict=True))
 
 
+@given(
+    st.lists(
+        st.builds(
+            Candidate,
+            id=st.uuids().map(str),
+            backend=st.sampled_from(["cpu", "cuda"]),
+            compute_cap=st.sampled_from([(0, 0), (8, 0), (9, 0)]),
+            free_bytes=st.integers(0, 4),
+            reserved_bytes=st.integers(0, 3),
+            streams=st.integers(0, 3),
+            reserved_streams=st.integers(0, 2),
+            ready=st.booleans(),
+            apart=st.sampled_from([{"a"}, {"b"}, {"a", "b"}]).map(set),
+        ),
+        min_size=1,
+        max_size=6,
+    ),
+    st.builds(
+        PlacementHints,
+        min_free_bytes=st.integers(0, 3),
+        memory_bytes=st.integers(0, 3),
+        streams=st.integers(0, 2),
+        min_compute_cap=st.sampled_from([(0, 0), (8, 0), (9, 0)]),
+        backend=st.sampled_from([None, "cpu", "cuda"]),
+        apart=st.sampled_from([None, "a", "c"]),
+    ),
+    st.sampled_from(["", "near", "avoid"]),
+)
+def test_who_can_take_it_is_who_is_not_refused(found: list[Candidate], hints: PlacementHints, first: str) -> None:
+    """The quick filter agrees with the one that gives reasons."""
+    if first:
+        hints = dataclasses.replace(hints, **{first: frozenset({found[0].id})})
+    made = PlacementBook(chooser_of("pack"))
+    for candidate in found:
+        made.add(candidate)
+    made.links = {found[0].id: frozenset({found[-1].id}), found[-1].id: frozenset({found[0].id})}
+    able = made.explain(hints, 0.0).able
+    assert able == tuple(c.id for c in found if c.why_not(hints, made.links.get(c.id, frozenset())) is None)
+
+
 class Bookkeeping(RuleBasedStateMachine):
     """What is reserved is the sum of the choices that are neither released nor expired, whatever happens."""
 
@@ -211,7 +262,7 @@ class Bookkeeping(RuleBasedStateMachine):
             for candidate in self.book.candidates.values():
                 assert candidate.available_bytes == self.free(candidate.id)
                 hints = PlacementHints(memory_bytes=5 * GIB)
-                assert candidate.can_take(hints, frozenset()) == (candidate.why_not(hints) is None)
+                assert (candidate.id in self.book.explain(hints, self.now).able) == (candidate.why_not(hints) is None)
 
 
 TestBookkeeping = Bookkeeping.TestCase

@@ -1,7 +1,10 @@
 """Entities on devices: one actor each, calls in order, through handovers, passivation and the end of a device."""
 
 import asyncio
+import os
 import random
+import signal
+import threading
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -155,3 +158,104 @@ async def test_a_device_that_stops_hands_over_and_the_last_one_ends_the_region(d
         await region.add(devices[2])
     with pytest.raises(ValueError, match="max_waiting must be at least 1, but is 0"):
         cb.PlacementShardingAdapter("x", devices, lambda key: cb.Props(Cart, key), max_waiting=0)
+
+
+class Fenced(cb.ResidentActor):
+    """Knows its fence."""
+
+    def __init__(self, id: str, fence: int) -> None:
+        self.fence = fence
+
+    def setup(self, ctx: cb.HostContext) -> None:
+        self.fence = max(self.fence, ctx.generation)
+
+    def number(self) -> int:
+        return self.fence
+
+
+def fenced(id: str, fence: int) -> cb.Props[Fenced]:
+    return cb.Props(Fenced, id, fence)
+
+
+async def test_each_actor_of_an_entity_has_a_greater_fence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CALLBOARD_CPU_DEVICES", "2")
+    async with (
+        asyncio.timeout(2 * PATIENCE),
+        cb.device("cpu:0", isolation="process", standby=None) as first,
+        cb.device("cpu:1", isolation="process", standby=None) as second,
+        cb.PlacementShardingAdapter("fenced", [first], fenced) as region,
+    ):
+        entity = region.entity("a")
+        fences = [await entity.call(Fenced.number)]
+        pid = first.health().host_pid
+        assert pid is not None
+        generation = first.generation
+        os.kill(pid, signal.SIGKILL)  # the device makes the actor again
+        await until(lambda: first.generation != generation)
+        await first.ready()
+        fences.append(await entity.call(Fenced.number))
+        await region.add(second)
+        await region.remove(first)
+        fences.append(await entity.call(Fenced.number))
+        await region.add(first)
+        await region.remove(second)
+        fences.append(await entity.call(Fenced.number))
+        assert fences == sorted(set(fences))
+
+
+async def test_an_actor_that_hangs_is_left_behind(devices: list[cb.Device]) -> None:
+    gate = threading.Event()
+
+    class Slow(cb.ResidentActor):
+        def wait(self) -> str:
+            gate.wait(PATIENCE)
+            return "late"
+
+        def quick(self) -> str:
+            return "new"
+
+    async with cb.PlacementShardingAdapter(
+        "hangs", devices[:1], lambda key: cb.Props(Slow), handoff_timeout=0.05
+    ) as region:
+        late = region.entity("a").call(Slow.wait)
+        await asyncio.gather(region.add(devices[1]), region.remove(devices[0]))
+        assert await region.entity("a").call(Slow.quick) == "new"
+        gate.set()
+        with pytest.raises(cb.ActorStopped):
+            await late
+
+
+async def test_devices_may_leave_while_shards_are_on_their_way(devices: list[cb.Device]) -> None:
+    """Changes at the same time, and calls of entities that have no actor yet: none is lost, each is answered once."""
+    draw = random.Random(11)
+    async with (
+        asyncio.timeout(2 * PATIENCE),
+        cb.PlacementShardingAdapter("busy", devices[:1], lambda key: cb.Props(Cart, key), shards=32) as region,
+    ):
+        answers: list[tuple[str, Any]] = []
+
+        async def change(device: cb.Device) -> None:
+            for _ in range(4):
+                await region.add(device)
+                await region.remove(device)
+
+        changing = [asyncio.create_task(change(device)) for device in devices[1:]]
+        number = 0
+        while not all(task.done() for task in changing):
+            for _ in range(4):
+                number += 1
+                key = str(draw.randrange(1000))
+                answers.append((key, region.entity(key).call(Cart.add, number)))
+            await asyncio.sleep(0)
+            if len(answers) > MOST:
+                await answers[-MOST][1]
+        await asyncio.gather(*changing)
+        assert not region._moving
+        for key, answer in answers:
+            assert (await answer)[0] == key
+        left = asyncio.create_task(region.remove(devices[0]))
+        await region.add(devices[1])
+        back = asyncio.create_task(region.add(devices[0]))
+        await asyncio.gather(left, back)
+        assert not region._moving
+        assert (await region.entity("x").call(Cart.add, 1))[2] == [1]

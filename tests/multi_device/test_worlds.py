@@ -5,6 +5,7 @@ import contextlib
 import itertools
 import os
 import signal
+import sys
 import threading
 from typing import Any
 
@@ -16,7 +17,9 @@ from tests.multi_device.world_lab import BOUND, begin, put, right
 
 import callboard as cb
 from callboard.actors import ManualClock
-from callboard.kernel.collective import Part, Run, Step
+from callboard.kernel.collective import Look, Part, Run, Step
+from callboard.multi_device.worlds import forming
+from callboard.multi_device.worlds.reply import Collective
 
 pytestmark = [pytest.mark.leaves_nothing, pytest.mark.timeout(300)]
 
@@ -188,7 +191,7 @@ async def test_what_does_not_fit_is_refused_before_anything_is_sent(devices: lis
             (lambda: world.reduce([a, b], root=2), cb.ShapeError, r"reduce: root is 2; the ranks are 0 to 1"),
             (lambda: world.reduce([a, b], root="0"), TypeError, r"root is '0'"),  # type: ignore[arg-type]
             (lambda: world.reduce([a, b], out=b), cb.DeviceMismatch, r"out is on cpu:1; rank 0 is cpu:0"),
-            (lambda: world.broadcast(other), cb.DeviceMismatch, r"x is on cpu:2, which is no rank"),
+            (lambda: world.broadcast(other), cb.DeviceMismatch, r"x is on cpu:2, which is not a rank"),
             (lambda: world.scatter(long), cb.ShapeError, r"split over 2 ranks evenly"),
             (lambda: world.all_gather([a, b], out=[a, b]), cb.ShapeError, r"out\[0\] is f64\[4\]; it must be f64"),
             (lambda: world.all_to_all([a, b], out=[a, b]), cb.ShapeError, r"shares memory"),
@@ -287,7 +290,7 @@ async def test_a_part_that_fails_fails_the_collective_and_the_world_forms_again(
         await right(*begin(world, "all_reduce", "f32"), "all_reduce")
 
 
-async def _settled(ref: cb.GpuRef) -> None:
+async def _settled(ref: Any) -> None:
     with contextlib.suppress(cb.AccelError):
         await ref
 
@@ -338,6 +341,68 @@ async def test_leaving_waits_for_what_runs_or_fails_it(devices: list[cb.Device])
         assert world.health().state == "closed"
 
 
+async def test_a_world_that_is_closed_while_it_forms_leaves_no_rank_behind(
+    devices: list[cb.Device], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    joined: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+    async def without_end(ranks: Any, number: int, timeout: float, hang: float) -> list[int]:
+        await forming.form(ranks, number, timeout, hang)
+        joined.set_result(number)
+        await asyncio.Event().wait()
+        return []
+
+    monkeypatch.setattr(sys.modules[cb.World.__module__], "form", without_end)
+    opening = asyncio.ensure_future(cb.world(devices[:2])._open())
+    async with asyncio.timeout(BOUND):
+        number = await joined
+        assert await devices[0].ask(Look(world=number)) == "ready"
+        opening.cancel()
+        await asyncio.wait([opening])
+        for device in devices[:2]:
+            with pytest.raises(cb.WorldLost, match="is not a rank of world"):
+                await device.ask(Look(world=number))
+
+
+async def test_a_world_that_cannot_form_says_so(devices: list[cb.Device], monkeypatch: pytest.MonkeyPatch) -> None:
+    async def broken(*_: Any) -> list[int]:
+        raise ArithmeticError("no numbers")
+
+    monkeypatch.setattr(sys.modules[cb.World.__module__], "form", broken)
+    async with asyncio.timeout(BOUND):
+        with pytest.raises(cb.WorldStopped, match="ArithmeticError: no numbers"):
+            await cb.world(devices[:2])
+
+
+async def test_awaiting_looks_for_parts_until_one_is_late() -> None:
+    """As for a single op: the loop is held for a moment where that is likely to be enough."""
+    seen: list[str] = []
+
+    class Part:
+        def __init__(self, name: str, comes: bool) -> None:
+            self.name, self.comes, self.there = name, comes, False
+            self._port = self
+
+        def done(self) -> bool:
+            return self.there
+
+        def flush(self) -> None:
+            seen.append(f"flush {self.name}")
+
+        def awaited(self, part: "Part") -> None:
+            seen.append(f"look {self.name}")
+            self.there = self.comes
+
+    reply: cb.Collective[Any] = Collective(asyncio.get_running_loop(), "barrier", lambda refs: None)
+    parts: list[Any] = [Part("a", True), Part("b", False), Part("c", True)]
+    reply.called((), parts)
+    waiting = asyncio.ensure_future(_settled(reply))
+    await asyncio.sleep(0)
+    assert seen == ["flush a", "flush b", "flush c", "look a", "look b"]
+    reply.succeed()
+    await waiting
+
+
 async def test_a_device_that_stops_stops_the_world(devices: list[cb.Device]) -> None:
     async with cb.world(devices) as world:
         await devices[2].close()
@@ -373,7 +438,7 @@ async def test_a_killed_rank_fails_what_runs_and_the_world_comes_back(monkeypatc
             assert world._number > number
             assert world.stats()[:3] == (3, 2, 1)
             stale = Run(part=Part(0, 3, (Step("barrier"),)), world=number, call=99, after=98, outs=())
-            with pytest.raises(cb.WorldLost, match="is no rank of world"):  # what is of the old world is fenced off
+            with pytest.raises(cb.WorldLost, match="is not a rank of world"):  # what is of the old world is fenced off
                 await devices[0].ask(stale)
             kept[1] = devices[1].put(np.ones(200_000))
             np.testing.assert_array_equal(await (await world.all_reduce(kept))[2].get(), np.full(200_000, 3.0))

@@ -66,6 +66,55 @@ class TableModel:
         return self.table[tokens[-2] if len(tokens) > 1 else 0, tokens[-1]]
 
 
+class TreeState(State):
+    """A cache that trees go through: between a pass over a tree and ``keep`` it is not used."""
+
+    def __init__(self, model: "TableModel") -> None:
+        super().__init__(model)
+        self.tree: list[int] | None = None
+
+    def keep(self, places: list[int]) -> None:
+        assert not self.closed, "used after its end"
+        assert self.tree is not None, "there was no tree"
+        assert places == sorted(set(places))
+        self.tokens += [self.tree[place] for place in places]
+        self.tree = None
+
+    def rollback(self, n: int) -> None:
+        assert self.tree is None
+        super().rollback(n)
+
+
+class TreeModel(TableModel):
+    """The same model, which verifies trees; ``trees`` counts such passes."""
+
+    trees = 0
+
+    def begin(self) -> TreeState:
+        return TreeState(self)
+
+    async def forward_tree(
+        self, states: list[TreeState], tokens: list[list[int]], parents: list[list[int]], rows: list[int]
+    ) -> list[Any]:
+        self.trees += 1
+        self.passes.append([len(each) for each in tokens])
+        await asyncio.sleep(0)
+        found = []
+        for state, new, before, count in zip(states, tokens, parents, rows, strict=True):
+            assert not state.closed, "used after its end"
+            assert state.tree is None, "a tree is still to be decided"
+            state.tree = list(new)
+            logits = []
+            for place in range(len(new) - count, len(new)):
+                path, at = [], place
+                while at >= 0:
+                    path.append(new[at])
+                    at = before[at]
+                logits.append(self.after([*state.tokens, *reversed(path)]))
+            found.append(np.stack(logits))
+        return found
+
+
 def plain(model: TableModel, prefix: list[int], new: int) -> list[int]:
     """Greedy decoding, by the book."""
     tokens = list(prefix)

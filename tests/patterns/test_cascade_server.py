@@ -291,13 +291,17 @@ class CascadeMachine(RuleBasedStateMachine):
         self.tasks: dict[int, asyncio.Task[Any]] = {}
         self.cascade: InferenceCascade[Any, Any] | None = None
 
-    @initialize(policies=st.tuples(*[st.sampled_from(["escalate", "fallback", "fail"])] * 3), shadow=st.booleans())
-    def make(self, policies: Any, shadow: bool) -> None:
+    @initialize(
+        policies=st.tuples(*[st.sampled_from(["escalate", "fallback", "fail"])] * 3),
+        shadow=st.booleans(),
+        ahead=st.booleans(),
+    )
+    def make(self, policies: Any, shadow: bool, ahead: bool) -> None:
         stages = [
             CascadeStage(model, 0.5, timeout=2.0, on_error=policy, batching={"max_batch": 2, "max_queue": 3})
             for model, policy in zip(self.models, policies, strict=True)
         ]
-        self.cascade = InferenceCascade(stages, shadow=float(shadow), clock=self.clock)
+        self.cascade = InferenceCascade(stages, shadow=float(shadow), ahead=ahead, clock=self.clock)
         self.run(self.cascade.start())
 
     def run(self, work: Any) -> Any:

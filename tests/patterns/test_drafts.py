@@ -1,4 +1,4 @@
-"""Drafts: prompt lookup against a search, a model that catches up, functions, and what is no proposal."""
+"""Drafts: prompt lookup against a search, a model that catches up, functions, and what is not a proposal."""
 
 import asyncio
 from typing import Any
@@ -125,7 +125,7 @@ def test_a_function_fails_one_text_and_proposes_for_the_others() -> None:
         (Proposal(["a"]), "invalid literal"),  # type: ignore[list-item]
         (Proposal([1], np.eye(8)[1]), r"shape \(8,\), not \(1, 8\)"),
         (Proposal([1], np.eye(4)[[1]]), r"shape \(1, 4\), not \(1, 8\)"),
-        (Proposal([1], np.full((1, 8), 0.5)), "are no distributions"),
+        (Proposal([1], np.full((1, 8), 0.5)), "are not distributions"),
         (Proposal([1], np.eye(8)[[2]]), "its own probs give 0"),
     ],
 )

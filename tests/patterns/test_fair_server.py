@@ -412,3 +412,14 @@ async def test_ops_of_a_device_and_methods_of_a_resident_actor() -> None:
 def test_settings_are_checked(wrong: dict[str, Any], says: str) -> None:
     with pytest.raises(ValueError, match=says):
         FairShareScheduler(len, **wrong)
+
+
+async def test_a_limit_that_keeps_batches_small_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    server = cb.DynamicBatchingServer[int, int](list, max_batch=8, name="embed")
+    FairShareScheduler(functools.partial(server.submit), max_in_flight=8)
+    FairShareScheduler(list, max_in_flight=1)
+    assert not caplog.records
+    FairShareScheduler(functools.partial(server.submit, priority=1), max_in_flight=7, name="front")
+    assert [each.getMessage() for each in caplog.records] == [
+        "front: at most 7 requests are in flight, so no batch of embed reaches its max_batch, which is 8"
+    ]

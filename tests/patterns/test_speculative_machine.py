@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
 from machine_lab import Call, RequestMachine, machine_settings
-from speculative_lab import VOCABULARY, TableModel, plain
+from speculative_lab import VOCABULARY, TableModel, TreeModel, plain
 
 import callboard as cb
 
@@ -20,19 +20,20 @@ class DecoderMachine(RequestMachine):
     @initialize(
         overflow=st.sampled_from(["reject", "block", "drop_oldest", "drop_lowest_priority"]),
         adaptive=st.booleans(),
-        draft=st.sampled_from(["function", "model", "n-gram", "none"]),
+        draft=st.sampled_from(["function", "model", "n-gram", "suffixes", "none"]),
     )
     def make(self, overflow: Any, adaptive: bool, draft: str) -> None:
-        self.target = TableModel()
+        self.target = TreeModel()
         self.small = TableModel(noise=0.3)
         drafts: dict[str, Any] = {
             "function": self.propose,
             "model": cb.ModelDraft(self.small),
             "n-gram": cb.NGramDraft(),
+            "suffixes": cb.SuffixDraft(shared=True),
             "none": None,
         }
         self.server = cb.SpeculativeDecoder(
-            cb.Model(self.forward, self.target.begin),
+            cb.Model(self.forward, self.target.begin, self.forward_tree),
             drafts[draft],
             k=3,
             adaptive=adaptive,
@@ -47,12 +48,18 @@ class DecoderMachine(RequestMachine):
         self.run(self.server.start())
 
     async def forward(self, *given: Any) -> Any:
+        return await self.passed(self.target.forward, *given)
+
+    async def forward_tree(self, *given: Any) -> Any:
+        return await self.passed(self.target.forward_tree, *given)
+
+    async def passed(self, work: Any, *given: Any) -> Any:
         how = await self.answered(None)
         if how == "raise":
             raise ValueError("no")
         if how == "lose":
             raise cb.ContextPoisoned("lost")
-        return [] if how == "short" else await self.target.forward(*given)
+        return [] if how == "short" else await work(*given)
 
     async def propose(self, prefix: list[int], k: int) -> Any:
         how = await self.answered(None)

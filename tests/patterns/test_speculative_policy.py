@@ -58,7 +58,7 @@ def run(policy: KPolicy, kept: float, passes: int, per_token: float = 0.5) -> li
         (k,) = policy.choose([Room(rates, policy.k)])
         found.append(k)
         if k:
-            policy.verified(rates, k, int(kept * k))
+            policy.verified(rates, k, range(int(kept * k)))
         policy.measured(1 + k, 1.0 + per_token * (1 + k), k, 0.1 * k)
     return found
 
@@ -91,7 +91,7 @@ def test_a_slow_first_measurement_does_not_switch_a_good_draft_off_for_long() ->
         (k,) = policy.choose([Room(rates, 4)])
         ks.append(k)
         if k:
-            policy.verified(rates, k, k)
+            policy.verified(rates, k, range(k))
         slow = 10.0 if k and sum(each > 0 for each in ks) <= TRUSTED else 1.0
         policy.measured(1 + k, slow, k, 0.1)
     assert ks[3:12].count(0) >= 8  # off, after two slow passes
@@ -112,7 +112,7 @@ def test_a_pass_that_is_bound_by_its_tokens_is_not_worth_it() -> None:
         ks = policy.choose([Room(each, 4) for each in rates])
         for each, k in zip(rates, ks, strict=True):
             if k:
-                policy.verified(each, k, k // 2)
+                policy.verified(each, k, range(k // 2))
         policy.measured(16 + sum(ks), 0.01 * (16 + sum(ks)), max(ks), 0.01 * max(ks))
     assert sum(ks) <= 1
 

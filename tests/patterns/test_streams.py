@@ -185,7 +185,7 @@ async def test_an_option_that_no_one_takes() -> None:
         with pytest.raises(TypeError, match="DynamicBatchingServer, which takes no option 'tenant'"):
             await server.submit(1, tenant="a")
         misspelt: Any = {"priorty": 1}
-        with pytest.raises(TypeError, match="'priorty' is no option of a request; there are cost, deadline, priority"):
+        with pytest.raises(TypeError, match="'priorty' is not a request option; use one of cost, deadline, priority"):
             await server.submit(1, **misspelt)
         assert server.stats().failed == 2
 

@@ -1,4 +1,4 @@
-"""Clients that others wrote: tritonclient and openai."""
+"""A client that others wrote: tritonclient."""
 
 import asyncio
 import gzip
@@ -16,11 +16,8 @@ from callboard.serve import App, listening
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # of what gevent uses, when it is imported
-    triton = pytest.importorskip(
-        "tritonclient.http", reason="pip install 'tritonclient[http]'; it holds ml-dtypes below 0.6"
-    )
+    triton = pytest.importorskip("tritonclient.http", reason="scripts/test installs it; it holds ml-dtypes below 0.6")
     gevent = pytest.importorskip("gevent")
-openai = pytest.importorskip("openai", reason="for the extra test")
 
 
 async def with_triton(app: App, work: Callable[[Any], Any], **options: Any) -> Any:
@@ -208,24 +205,3 @@ async def test_a_body_that_the_client_generated() -> None:
     length = int(found.headers["inference-header-content-length"])
     result = triton.InferenceServerClient.parse_response_body(found.content, header_length=length)
     assert result.as_numpy("y").tolist() == [2.0, 2.0]
-
-
-async def test_openai() -> None:
-    app = small_app(token="secret")
-    app.add_embeddings("letters", lambda texts: np.array([[len(text), text.count("a")] for text in texts], "f4"))
-    async with listening(app, port=0) as url:
-        async with openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="secret", max_retries=0) as client:
-            found = await client.embeddings.create(model="letters", input=["banana", "x y"])  # it asks for base64
-            assert [each.embedding for each in found.data] == [[6, 3], [3, 0]]
-            assert (found.usage.prompt_tokens, found.model) == (3, "letters")
-            plain = await client.embeddings.create(model="letters", input="aa", encoding_format="float")
-            assert plain.data[0].embedding == [2, 2]
-            assert "letters" in [model.id async for model in client.models.list()]
-            assert (await client.models.retrieve("letters")).owned_by == "callboard"
-            with pytest.raises(openai.NotFoundError, match="there is no model 'none'"):
-                await client.embeddings.create(model="none", input="a")
-            with pytest.raises(openai.BadRequestError, match="input must not be empty"):
-                await client.embeddings.create(model="letters", input=[])
-        async with openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="wrong", max_retries=0) as client:
-            with pytest.raises(openai.AuthenticationError):
-                await client.models.list()

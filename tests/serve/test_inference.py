@@ -29,9 +29,9 @@ async def test_a_request_without_a_content_type() -> None:
 @pytest.mark.parametrize(
     "body, says",
     [
-        (b"", "the body is no inference request"),
-        (b"\xff", "the body is no inference request"),
-        (b"[" * 100_000, "the body is no inference request"),
+        (b"", "the body is not an inference request"),
+        (b"\xff", "the body is not an inference request"),
+        (b"[" * 100_000, "the body is not an inference request"),
         (b"{}", "missing required field `inputs`"),
         ({"inputs": []}, "input 'x' is missing"),
         ({"inputs": [tensor("x", "FP32", [1], [1])] * 2}, "input 'x' is there twice"),

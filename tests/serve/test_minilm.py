@@ -114,7 +114,7 @@ async def test_openai_client_gets_the_reference_vectors() -> None:
         np.testing.assert_allclose(await vectors(client, [tokens(each) for each in TEXTS]), VECTORS, atol=1e-5)
         found = await client.embeddings.create(model=MODEL, input=TEXTS[0])
         assert found.usage.total_tokens == len(tokens(TEXTS[0]))
-        for wrong, says in (([[10**6]], "1000000 is no token"), ([[5] * (MAX_TOKENS + 1)], "takes 256 at most")):
+        for wrong, says in (([[10**6]], "1000000 is not a token"), ([[5] * (MAX_TOKENS + 1)], "takes 256 at most")):
             with pytest.raises(openai.BadRequestError, match=says):
                 await vectors(client, wrong)
 

@@ -1,4 +1,4 @@
-"""OpenAI's API, request by request; its own client is in ``test_clients.py``."""
+"""OpenAI's API: request by request, and with its own client."""
 
 import asyncio
 import base64
@@ -9,7 +9,9 @@ import pytest
 from serve_lab import TIMEOUT, client_of, small_app, until
 
 import callboard as cb
-from callboard.serve import App
+from callboard.serve import App, listening
+
+openai = pytest.importorskip("openai", reason="for the extra test")
 
 
 def lengths(texts: list[Any]) -> list[list[float]]:
@@ -55,7 +57,7 @@ async def test_vectors_as_base64_and_tokens_that_are_counted() -> None:
     "body, status, says",
     [
         ({"model": "none", "input": "a"}, 404, "there is no model 'none'"),
-        ({"model": "double", "input": "a"}, 404, "is no embedding model: ask it under /v2/models/double/infer"),
+        ({"model": "double", "input": "a"}, 404, "has no embeddings: ask it under /v2/models/double/infer"),
         ({"model": "letters"}, 400, "missing required field `input`"),
         ({"model": "letters", "input": ""}, 400, "input must not be empty"),
         ({"model": "letters", "input": []}, 400, "input must not be empty"),
@@ -79,8 +81,8 @@ async def test_requests_that_are_refused(body: Any, status: int, says: str) -> N
     "value, says",
     [
         ([[1.0]] * 3, "gave shape [3, 1] for 2 inputs"),
-        ([[1.0], [1.0, 2.0]], "vectors that are no array of numbers"),
-        (["a", "b"], "vectors that are no array of numbers"),
+        ([[1.0], [1.0, 2.0]], "vectors that are not an array of numbers"),
+        (["a", "b"], "vectors that are not an array of numbers"),
         ([1.0, 2.0], "gave shape [2] for 2 inputs"),
     ],
 )
@@ -140,3 +142,24 @@ async def test_models() -> None:
     assert one in found["data"]
     assert {each["id"] for each in found["data"]} >= {"letters", "double"}
     assert (none.status_code, none.json()["error"]["message"]) == (404, "there is no model 'none'")
+
+
+async def test_openai() -> None:
+    app = small_app(token="secret")
+    app.add_embeddings("letters", lambda texts: np.array([[len(text), text.count("a")] for text in texts], "f4"))
+    async with listening(app, port=0) as url:
+        async with openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="secret", max_retries=0) as client:
+            found = await client.embeddings.create(model="letters", input=["banana", "x y"])  # it asks for base64
+            assert [each.embedding for each in found.data] == [[6, 3], [3, 0]]
+            assert (found.usage.prompt_tokens, found.model) == (3, "letters")
+            plain = await client.embeddings.create(model="letters", input="aa", encoding_format="float")
+            assert plain.data[0].embedding == [2, 2]
+            assert "letters" in [model.id async for model in client.models.list()]
+            assert (await client.models.retrieve("letters")).owned_by == "callboard"
+            with pytest.raises(openai.NotFoundError, match="there is no model 'none'"):
+                await client.embeddings.create(model="none", input="a")
+            with pytest.raises(openai.BadRequestError, match="input must not be empty"):
+                await client.embeddings.create(model="letters", input=[])
+        async with openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="wrong", max_retries=0) as client:
+            with pytest.raises(openai.AuthenticationError):
+                await client.models.list()

@@ -72,7 +72,7 @@ def test_texts_come_back(array: np.ndarray[Any, Any]) -> None:
     [
         ("FP32", [2], [1.0], "has 1 values, but its shape [2] has 2"),
         ("FP32", [2, 2], [[1, 2, 3, 4]], "data is nested as [1, 4], but its shape is [2, 2]"),
-        ("FP32", [2, 2], [[1, 2], [3]], "no regular array"),
+        ("FP32", [2, 2], [[1, 2], [3]], "not a regular array"),
         ("FP32", [1], ["a"], "data must be numbers"),
         ("FP32", [1], [None], "data must be numbers"),
         ("FP32", [1], [1e39], "out of the range of FP32"),
@@ -86,7 +86,7 @@ def test_texts_come_back(array: np.ndarray[Any, Any]) -> None:
         ("INT64", [1], [2**70], "data must be integers of 64 bits"),
         ("BOOL", [1], [1], "data must be true and false"),
         ("BYTES", [1], [1], "data of BYTES must be strings"),
-        ("BYTES", [2], [["a"], ["b", "c"]], "no regular array"),
+        ("BYTES", [2], [["a"], ["b", "c"]], "not a regular array"),
         ("BYTES", [2], ["a", ["b"]], "data of BYTES must be strings"),
         ("BYTES", [1], eval("[" * (MAX_NESTING + 1) + "]" * (MAX_NESTING + 1)), "nested more than"),
     ],
@@ -152,7 +152,7 @@ def test_an_element_that_is_no_bytes() -> None:
 
 
 def test_bytes_that_are_no_text_need_binary_data() -> None:
-    with pytest.raises(BadRequest, match="no UTF-8 text: ask for binary_data"):
+    with pytest.raises(BadRequest, match="not UTF-8 text: ask for binary_data"):
         to_json(Tensor("y", "BYTES", [1]), np.array([b"\xff"], object))
 
 

@@ -200,7 +200,7 @@ class Actor:
 
         Raises:
             StashError: there is none, or it was stashed or forwarded already.
-            MailboxFull: the other mailbox is full and the message was told, not asked.
+            MailboxFull: The other mailbox is full and the message was sent by ``tell``.
         """
         item = self._here().stash.take()
         target = cell_of(to)

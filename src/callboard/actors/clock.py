@@ -14,7 +14,7 @@ __all__ = ["Cancellable", "Clock", "LoopClock", "ManualClock"]
 
 
 class Cancellable(Protocol):
-    """What ``call_later`` gives back."""
+    """A scheduled call, as returned by ``call_later``."""
 
     def cancel(self) -> object:
         """Forget the call; harmless when it has happened already."""
@@ -79,7 +79,7 @@ class ManualClock(Clock):
 
     @property
     def pending(self) -> int:
-        """How many calls are still to come."""
+        """Number of calls that are still scheduled."""
         with self._lock:
             return sum(timer.callback is not None for _, _, timer in self._heap)
 

@@ -40,7 +40,7 @@ class DeadLetters:
 
     Args:
         capacity: letters kept for :meth:`recent`.
-        log_first: letters that are logged (INFO) before the log goes silent; the counters go on.
+        log_first: letters that are logged (INFO); later ones are only counted.
     """
 
     def __init__(self, capacity: int = 1024, *, log_first: int = 10) -> None:

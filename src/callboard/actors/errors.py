@@ -70,7 +70,7 @@ class AccelError(Exception):
 
 
 class ReplyError(AccelError):
-    """An *answer*: it reaches the asker only; the actor goes on and its supervisor is not told."""
+    """A negative reply: raised at the asker only; the actor goes on, and its supervisor does not see it."""
 
 
 class UnhandledMessage(ReplyError):
@@ -117,7 +117,7 @@ class SelfAsk(AccelError, RuntimeError):
 
 
 class WrongThread(AccelError, RuntimeError):
-    """An actor's context was touched from a thread or loop that is not its own."""
+    """An actor's own methods were used from another thread or loop."""
 
 
 class NameInUse(AccelError, ValueError):
@@ -153,4 +153,4 @@ class WatchConflict(AccelError, ValueError):
 
 
 class ShutdownError(AccelError):
-    """A shutdown phase failed or ran out of time and does not allow to recover."""
+    """A shutdown phase without ``recover`` failed or ran out of time."""

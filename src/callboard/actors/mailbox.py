@@ -1,6 +1,6 @@
-"""Mailboxes: how many messages may wait for an actor, in which order, and what happens to one too many.
+"""Mailboxes: how many messages may wait for an actor, in which order, and what happens when there is no room.
 
-Only the user lane is bounded. Stop, watch, restart and timers never fail for want of room.
+Only the user lane is bounded. Stop, watch, restart and timers never fail for lack of room.
 """
 
 import heapq
@@ -95,7 +95,7 @@ class UserLane(ABC):
         return False
 
     def close(self) -> None:
-        """Tell those who wait for room that there will be none."""
+        """Fail the senders that wait for room."""
 
 
 class UnboundedLane(UserLane):
@@ -158,7 +158,7 @@ class PriorityLane(UserLane):
 class BoundedLane(UserLane):
     """A deque with a bound, and a queue of senders who wait for room.
 
-    Senders on several threads and the actor meet here, hence the lock: without it the bound would hold only roughly.
+    Senders on several threads and the actor use it at once, hence the lock: without it the bound would be approximate.
     """
 
     __slots__ = ("_bound", "_lock", "_overflow", "_path", "_rejected", "_waiting")

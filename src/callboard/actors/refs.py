@@ -1,6 +1,6 @@
 """ActorRef: the address of an actor, which stays the same over restarts.
 
-Everything that others may do with an actor is here.
+It has every operation that code outside an actor may use.
 """
 
 import asyncio

@@ -47,7 +47,7 @@ DEFAULT_PHASES: Final[Mapping[str, Phase]] = {
 
 
 def order_of(phases: Mapping[str, Phase]) -> list[str]:
-    """The phases in an order that respects ``after``; phases that are only named there come along, without tasks.
+    """The phases in an order that respects ``after``; phases that are only named there are included, without tasks.
 
     Raises:
         ValueError: they form a cycle.
@@ -95,7 +95,7 @@ class CoordinatedShutdown:
         """Have ``task()`` called, and awaited if it is ``async``, in ``phase``; also while an earlier phase runs.
 
         Returns:
-            a function that takes it back.
+            a function that removes the task.
 
         Raises:
             ValueError: there is no such phase.

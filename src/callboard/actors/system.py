@@ -5,7 +5,7 @@ import itertools
 import logging
 from collections.abc import Callable, Collection
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from callboard.actors._runtime.cell import Cell
 from callboard.actors._runtime.recording import Recorder
@@ -57,7 +57,7 @@ class ActorSystem:
     Attributes:
         dead_letters: what could not be delivered.
         shutdown: the phases of leaving; tasks can be added.
-        failure: what ended the system, if it did not end by itself.
+        failure: the error that ended the system; None if there was none.
     """
 
     def __init__(
@@ -178,7 +178,7 @@ class ActorSystem:
 
     @property
     def loop_lag(self) -> LoopLag | None:
-        """How long iterations of the system's loop take; looked at from the first pinned thread on, None before.
+        """How long iterations of the system's loop take; measured once the first pinned thread exists, None before.
 
         An iteration of more than a millisecond is logged as a warning, once a minute at most.
         """
@@ -212,6 +212,15 @@ class ActorSystem:
             if isinstance(exc, asyncio.CancelledError) and body is not None:
                 body.uncancel()
             raise self.failure
+
+    if not TYPE_CHECKING:  # checkers refuse it
+
+        def __enter__(self):
+            name = type(self).__name__
+            raise TypeError(f"{name} is for asyncio: use `async with {name}(...) as system`")
+
+        def __exit__(self, *_):
+            """So that ``with`` calls ``__enter__``."""
 
     # -- actors --------------------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Timers: messages to oneself, keyed; a new one replaces the old one, a restart or stop cancels all.
+"""Timers: messages of an actor to itself, by key; a new one replaces the old one, restart and stop cancel all.
 
 A tick goes through the mailbox. One that is queued when its timer is cancelled or started again is discarded.
 """

@@ -1,4 +1,4 @@
-"""Death watch: exactly one message per watch, also for an actor that is dead already, told apart by uid."""
+"""Death watch: exactly one message per watch, also for an actor that has stopped already."""
 
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -42,7 +42,7 @@ class Watches:
     def watch(self, target: "Cell", message: Any) -> None:
         """Have ``message`` (None: :class:`Terminated`) delivered when ``target`` stops.
 
-        Again with the same message: nothing happens.
+        Watching again with the same message has no effect.
 
         Raises:
             WatchConflict: it is watched with another message.

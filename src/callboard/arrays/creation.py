@@ -6,10 +6,10 @@ from typing import Any, Generic
 
 import numpy as np
 
-from callboard.arrays.dtypes import DEFAULTS, NAMES
+from callboard.arrays.dtypes import DEFAULTS, NAMES, result_type
 from callboard.arrays.elementwise import apply
 from callboard.arrays.handles import cast, check_array, check_device, is_scalar, submit, view
-from callboard.arrays.manipulation import broadcast_to
+from callboard.arrays.manipulation import broadcast_to, concat
 from callboard.core.dtype import DType, DTypeLike, as_dtype
 from callboard.core.errors import ShapeError
 from callboard.core.layout import shape_of
@@ -45,14 +45,15 @@ class Creation(Generic[Mode]):
 
         Args:
             obj: A ref, a number, nested sequences of them, or what ``numpy.asarray`` takes. Python's numbers become
-                bool, int64, float64 or complex128.
+                bool, int64, float64 or complex128. Refs in a sequence are joined on the device, as by ``xp.stack``.
             dtype: Converted to it.
             device: This one, or None.
             copy: True: always a new array. False: only what is an array of that dtype already. None: as needed.
 
         Raises:
             ValueError: ``copy=False``, and it takes one.
-            TypeError: No device holds that dtype; or a sequence holds refs (``xp.stack`` joins them).
+            TypeError: No device holds that dtype.
+            ShapeError: A sequence holds refs, and not all of its items have one shape.
         """
         check_device(self._device, device)
         to = None if dtype is None else as_dtype(dtype)
@@ -67,12 +68,27 @@ class Creation(Generic[Mode]):
             return copied
         if copy is False and not hasattr(obj, "__dlpack__"):
             raise ValueError("xp.asarray: values of the host are copied to the device; leave out copy=False")
-        if isinstance(obj, list | tuple) and any(isinstance(one, GpuRef) for one in obj):
-            raise TypeError("xp.asarray: obj is a sequence of refs; join them with xp.stack or xp.concat")
+        if isinstance(obj, list | tuple) and _holds_refs(obj):
+            joined: GpuRef[Mode] = self._joined(obj, to)
+            return joined
         if isinstance(obj, np.ndarray) or not hasattr(obj, "__dlpack__"):
             obj = np.asarray(obj, None if to is None else to.np)
         made: GpuRef[Mode] = self._put(obj)
         return made if to is None else cast(made, to)
+
+    def _joined(self, obj: Any, to: DType | None) -> Any:
+        leaves: list[Any] = []
+        shape = _flattened(obj, leaves)
+        refs = [one for one in leaves if isinstance(one, GpuRef)]
+        own = refs[0].shape
+        if to is None:
+            to = result_type(*dict.fromkeys(one.dtype for one in refs), *(one for one in leaves if is_scalar(one)))
+        if any((one.shape if isinstance(one, GpuRef) else np.shape(one)) != own for one in leaves):
+            raise ShapeError(
+                f"xp.asarray: obj is a sequence of refs of several shapes; the first is {refs[0].layout!r}"
+            )
+        lines = [cast(self.asarray(one), to).reshape(-1) for one in leaves]
+        return concat(lines).reshape((*shape, *own))
 
     def from_dlpack(self, x: Any, /, *, device: str | None = None, copy: bool | None = None) -> GpuRef[Mode]:
         """An array of another package: without a copy where it is on this device, in this process; else copied.
@@ -219,6 +235,21 @@ class Creation(Generic[Mode]):
         written = self._submit(Fill(out=diagonal, fill_value=1))
         ones: GpuRef[Mode] = written._view(made.layout, made.offset)
         return ones
+
+
+def _holds_refs(obj: Any) -> bool:
+    return any(isinstance(one, GpuRef) or (isinstance(one, list | tuple) and _holds_refs(one)) for one in obj)
+
+
+def _flattened(obj: Any, leaves: list[Any]) -> tuple[int, ...]:
+    """The shape of nested sequences, whose items are added to ``leaves`` row by row."""
+    if not isinstance(obj, list | tuple):
+        leaves.append(obj)
+        return ()
+    shapes = {_flattened(one, leaves) for one in obj}
+    if len(shapes) > 1:
+        raise ShapeError(f"xp.asarray: obj is nested sequences of different lengths: {sorted(shapes)}")
+    return (len(obj), *(shapes.pop() if shapes else ()))
 
 
 def _float(dtype: DTypeLike | None) -> DType:

@@ -141,7 +141,7 @@ def iinfo(type: DTypeLike | Ref, /) -> Iinfo:
     """
     dtype = _dtype(type)
     if not dtype.is_integer:
-        raise TypeError(f"xp.iinfo: {dtype} is no integer type; xp.finfo tells about floats")
+        raise TypeError(f"xp.iinfo: {dtype} is not an integer type; xp.finfo tells about floats")
     info = np.iinfo(dtype.np)
     return Iinfo(dtype.itemsize * 8, int(info.max), int(info.min), dtype)
 

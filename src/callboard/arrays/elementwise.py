@@ -195,7 +195,7 @@ def clip(
 
 
 def write_into(x: Ref, name: str, other: Any) -> Ref:
-    """``x = name(x, other)`` in the memory of ``x``; gives ``x``, owed by this op.
+    """``x = name(x, other)`` in the memory of ``x``; returns ``x``, pending on this op.
 
     Raises:
         ShapeError: The result has another shape or dtype.

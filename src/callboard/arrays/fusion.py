@@ -95,7 +95,7 @@ class Call:
 
 @functools.lru_cache(maxsize=1024)
 def call_of(text: str, names: tuple[str, ...]) -> Call:
-    """The call of a text, with what is known of it."""
+    """A call of an expression, with its cached analysis."""
     return Call(text, names)
 
 

@@ -95,7 +95,7 @@ def axis_of(function: str, x: Ref, axis: Any, ndim: int | None = None) -> int:
     """The axis, counted from 0.
 
     Raises:
-        TypeError, ShapeError: It is no integer; there is no such axis.
+        TypeError, ShapeError: It is not an integer; there is no such axis.
     """
     axes = x.ndim if ndim is None else ndim
     try:

@@ -165,7 +165,7 @@ def _expanded(x: Ref, index: Any) -> list[Any]:
         if isinstance(item, list | np.ndarray):
             item = device_of(x).asarray(np.asarray(item, None if len(item) else np.int64))
         if isinstance(item, bool | np.bool_):
-            raise TypeError(f"index {item!r}: a bool is no index; use a mask array, or None for a new axis")
+            raise TypeError(f"index {item!r}: a bool is not an index; use a mask array, or None for a new axis")
         if isinstance(item, GpuRef):
             used += item.ndim if item.dtype.kind == "bool" else 1
         elif item is not None and item is not ...:
@@ -246,6 +246,8 @@ def _where_true(x: Ref, mask: Ref) -> Ref:
         flat, flags = (manipulation.reshape(one, (x.size,)) for one in (x, mask))
         kept: Ref = submit(x, Select(x=flat, flags=flags))
         return kept
+    if mask.ndim == 0:  # as if there were one more axis, of one element
+        return _where_true(manipulation.expand_dims(x, axis=0), manipulation.reshape(mask, (1,)))
     if not x._port.services.blocking:
         raise ShapeError(
             f"a mask is {mask.layout!r}, and the array is {x.layout!r}: the shape of these lines depends on the data; "

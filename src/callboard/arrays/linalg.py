@@ -2,6 +2,9 @@
 
 Arrays that are not floating are computed in float64, halves in float32. Where the solver has no op for a stack, its
 matrices are taken one after the other.
+
+A NaN or an infinity in a matrix gives NaN by :func:`det`, :func:`inv`, :func:`qr`, :func:`slogdet` and :func:`solve`. By
+the others, whose routines iterate, the result fails with ``NumericalError``.
 """
 
 import math
@@ -179,7 +182,9 @@ def qr(x: GpuRef[Mode], /, *, mode: Literal["reduced", "complete"] = "reduced") 
     k = m if mode == "complete" else min(m, n)
     if math.prod(a.shape[:-2]) > min(m, n) > 0:
         return QRResult(*stacked_qr(a, k))
-    return QRResult(*_each(a, lambda one: submit(one, solver.Qr(a=one, mode=mode)), lambda _: ((m, k), (k, n))))
+    return QRResult(
+        *_each(a, lambda one: submit(one, solver.Qr(a=one, mode=mode, check_finite=False)), lambda _: ((m, k), (k, n)))
+    )
 
 
 def svd(x: GpuRef[Mode], /, *, full_matrices: bool = True) -> SVDResult[Mode]:
@@ -274,7 +279,7 @@ def solve(x1: GpuRef[Mode], x2: GpuRef[Mode], /) -> GpuRef[Mode]:
     if not b.ndim or b.shape[0 if b.ndim == 1 else -2] != a.shape[-1]:
         raise ShapeError(f"xp.linalg.solve: x1 is {x1.layout!r} and x2 is {x2.layout!r}: the rows differ")
     if a.ndim == 2 and b.ndim <= 2:
-        found: GpuRef[Mode] = submit(a, solver.Solve(a=a, b=b))
+        found: GpuRef[Mode] = submit(a, solver.Solve(a=a, b=b, check_finite=False))
         return found
     columns = expand_dims(b, axis=1) if b.ndim == 1 else b
     batch = broadcast_shape("xp.linalg.solve", [a.shape[:-2], columns.shape[:-2]])
@@ -282,8 +287,8 @@ def solve(x1: GpuRef[Mode], x2: GpuRef[Mode], /) -> GpuRef[Mode]:
     flat_b = reshape(broadcast_to(columns, (*batch, *columns.shape[-2:])), (math.prod(batch), *columns.shape[-2:]))
     if not flat_a.size or not flat_b.size:
         return device_of(a).empty((*batch, *(b.shape if b.ndim == 1 else b.shape[-2:])), dtype=dtype)  # type: ignore[no-any-return]
-    lu, pivots = submit(a, solver.GetrfBatched(a=flat_a))
-    x = submit(a, solver.GetrsBatched(lu=lu, pivots=pivots, b=flat_b))
+    lu, pivots = submit(a, solver.GetrfBatched(a=flat_a, check_finite=False))
+    x = submit(a, solver.GetrsBatched(lu=lu, pivots=pivots, b=flat_b, check_finite=False))
     return reshape(x, (*batch, *(b.shape if b.ndim == 1 else b.shape[-2:])))
 
 
@@ -295,7 +300,7 @@ def inv(x: GpuRef[Mode], /) -> GpuRef[Mode]:
     """
     a = _matrices("inv", x, square=True)
     if a.ndim == 2:
-        found: GpuRef[Mode] = submit(a, solver.Inverse(a=a))
+        found: GpuRef[Mode] = submit(a, solver.Inverse(a=a, check_finite=False))
         return found
     return solve(a, device_of(a).eye(a.shape[-1], dtype=a.dtype))
 
@@ -372,7 +377,7 @@ def det(x: GpuRef[Mode], /) -> GpuRef[Mode]:
     if a.ndim > 2 and a.size:
         corner, turns = triangle_of(a)
         return apply("d * s", d=statistics.prod(corner, axis=-1), s=statistics.prod(turns, axis=-1))  # type: ignore[no-any-return]
-    (found,) = _each(a, lambda one: submit(one, solver.Determinant(a=one)), lambda _: ((),))
+    (found,) = _each(a, lambda one: submit(one, solver.Determinant(a=one, check_finite=False)), lambda _: ((),))
     return found
 
 
@@ -447,9 +452,12 @@ def matrix_norm(
     """The norm of matrices.
 
     ``"fro"`` is Frobenius', ``"nuc"`` the sum of the singular values, 2 and -2 the largest and the smallest of them, 1
-    and -1 the largest and smallest sum of magnitudes of a column, inf and -inf of a row.
+    and -1 the largest and smallest sum of magnitudes of a column, inf and -inf of a row. The largest of none is 0, and
+    there is no smallest one.
     """
     a = _matrices("matrix_norm", x)
+    if 0 in a.shape[-2:] and ord in ("nuc", 1, 2, math.inf):
+        return device_of(a).zeros((*a.shape[:-2], 1, 1) if keepdims else a.shape[:-2], dtype=a.dtype.real)  # type: ignore[no-any-return]
     if ord in ("fro", None):
         return vector_norm(a, axis=(-2, -1), keepdims=keepdims)
     if ord in ("nuc", 2, -2):

@@ -113,7 +113,7 @@ def squeeze(x: GpuRef[Mode], /, axis: int | tuple[int, ...]) -> GpuRef[Mode]:
     gone = axes_of("squeeze", x, axis)
     wide = [a for a in gone if x.shape[a] != 1]
     if wide:
-        raise ShapeError(f"xp.squeeze: axis is {axis!r}, and x is {x.layout!r}: axis {wide[0]} has not the extent 1")
+        raise ShapeError(f"xp.squeeze: axis is {axis!r}, and x is {x.layout!r}: the extent of axis {wide[0]} is not 1")
     kept = [a for a in range(x.ndim) if a not in gone]
     return view(x, [x.shape[a] for a in kept], [x.strides[a] for a in kept])
 
@@ -193,7 +193,7 @@ def _rolled(shape: tuple[int, ...], by: list[int]) -> list[tuple[tuple[slice, ..
 
 
 def _onto(src: Ref, out: Ref, place: Any) -> Any:
-    """Write ``src`` to a view of ``out``, converted; gives ``out``, owed by this op."""
+    """Write ``src`` to a view of ``out``, converted; returns ``out``, pending on this op."""
     target = out[place]
     op = Copy(src=src, out=target) if src.dtype is out.dtype else Cast(src=src, dtype=out.dtype.name, out=target)
     written: Ref = submit(out, op)

@@ -131,7 +131,10 @@ class Part:
             arrays: list[Ref] = []
             scalars: list[Number] = []
             for one in arguments:
-                (arrays if isinstance(one, GpuRef) else scalars).append(one)
+                if isinstance(one, GpuRef):
+                    arrays.append(one)
+                else:
+                    scalars.append(one)
             operands = tuple(arrays)
         else:
             text = Text()

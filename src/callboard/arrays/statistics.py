@@ -5,14 +5,15 @@ from typing import Any, Literal
 
 from callboard.arrays.dtypes import DEFAULTS
 from callboard.arrays.elementwise import apply
-from callboard.arrays.handles import Ref, axes_of, axis_of, cast, check_array, device_of
+from callboard.arrays.handles import Ref, axes_of, axis_of, cast, check_array, device_of, submit
 from callboard.arrays.manipulation import concat
 from callboard.arrays.reducing import reduced, scanned
 from callboard.core.dtype import DTYPES, DType, DTypeLike, as_dtype
-from callboard.core.errors import ShapeError, UnsupportedOp
+from callboard.core.errors import ShapeError
 from callboard.core.mode import Mode
 from callboard.core.ref import GpuRef
 from callboard.kernel.elementwise.promotion import floating
+from callboard.kernel.memory import Copy
 
 __all__ = [
     "all",
@@ -186,7 +187,7 @@ def cumulative_prod(
     dtype: DTypeLike | None = None,
     include_initial: bool = False,
 ) -> GpuRef[Mode]:
-    """Running products along an axis, as :func:`cumulative_sum`; of real numbers."""
+    """Running products along an axis, as :func:`cumulative_sum`; of complex numbers in ``log2(n)`` passes."""
     return _cumulative("cumulative_prod", x, axis, dtype, include_initial)
 
 
@@ -207,11 +208,23 @@ def _cumulative(function: str, x: Ref, axis: int | None, dtype: DTypeLike | None
         )
         found = apply("complex(re, im)", re=real, im=imag)
     else:
-        raise UnsupportedOp(f"xp.cumulative_prod: x is {x.layout!r}; there are running products of real numbers")
+        found = _running_products(cast(x, to), along)
     if not initial:
         return found
     first = (*x.shape[:along], 1, *x.shape[along + 1 :])
     return concat([device_of(x).full(first, 0 if adds else 1, dtype=to), found], axis=along)
+
+
+def _running_products(x: Ref, axis: int) -> Any:
+    """Of complex numbers, of which the scans have no operators: after each pass products of twice as many."""
+    front = (slice(None),) * axis
+    found: Any = submit(x, Copy(src=x))
+    reach = 1
+    while reach < x.shape[axis]:
+        head, ahead, behind = (found[(*front, part)] for part in (slice(reach), slice(reach, None), slice(-reach)))
+        found = concat([head, apply("a * b", a=behind, b=ahead)], axis=axis)
+        reach *= 2
+    return found
 
 
 def diff(
@@ -235,6 +248,8 @@ def diff(
     along = axis_of("diff", x, axis)
     if n < 0:
         raise ShapeError(f"xp.diff: n is {n}; it must be >= 0")
+    if n == 0:
+        return x
     parts = [part for part in (prepend, x, append) if part is not None]
     found: Any = concat(parts, axis=along) if len(parts) > 1 else x
     front = (slice(None),) * along

@@ -17,9 +17,9 @@ def add_bench(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -
         description="Runs the programs in benchmarks/ of the source tree that callboard is imported from, or of the "
         "current folder; without a name all of them. Arguments after the name are the program's own (--quick, --json).",
     )
-    parser.add_argument("name", nargs="?", help="which one; see --list")
-    parser.add_argument("--list", action="store_true", help="say which there are")
-    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="passed on")
+    parser.add_argument("name", nargs="?", help="name of a program; see --list")
+    parser.add_argument("--list", action="store_true", help="list the programs")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="arguments of the program")
     parser.set_defaults(run=run)
 
 

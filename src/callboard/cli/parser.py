@@ -1,6 +1,7 @@
 """The parser and its commands."""
 
 import argparse
+import errno
 import os
 import signal
 import sys
@@ -21,7 +22,9 @@ __all__ = ["run"]
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        "callboard", description="Typed, supervised actors for accelerator libraries: demo, checks and measurements."
+        "callboard",
+        description="Accelerator libraries for Python services that survive lost contexts: demo, checks, measurements "
+        "and serving over HTTP.",
     )
     parser.add_argument("--version", action="version", version=f"callboard {callboard.__version__}")
     parser.set_defaults(run=lambda _: parser.print_help())
@@ -37,7 +40,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def run(arguments: Sequence[str] | None) -> int:
-    """What :func:`callboard.cli.main` does."""
+    """Implement :func:`callboard.cli.main`."""
     if sys.stdout is None:  # closed by the caller, `callboard doctor >&-`
         return _failed("standard output is closed; redirect it to a file or to /dev/null")
     parsed = _parser().parse_args(arguments)
@@ -47,17 +50,22 @@ def run(arguments: Sequence[str] | None) -> int:
         return _failed(str(e))
     try:
         code: int = parsed.run(parsed) or 0
-        sys.stdout.flush()  # here, where its failure is looked after, and not by the interpreter at its end
+        sys.stdout.flush()  # a failure at the interpreter's exit could not be handled
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
-    except BrokenPipeError:  # the reader of our output has left (`callboard demo | head`)
+    except BrokenPipeError:  # the reader of the output has left (`callboard demo | head`)
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # so that flushing at exit does not fail again
         return 128 + signal.SIGPIPE
+    except OSError as e:
+        if e.errno not in (errno.ENOSPC, errno.EIO) or e.filename is not None:
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return _failed(f"the output cannot be written: {e.strerror}")
     return code
 
 
 def _failed(why: str) -> int:
-    """Say on one line why nothing can be done; the exit code."""
+    """Print the reason of a failure on one line and return the exit code."""
     if sys.stderr is not None:
         print(f"callboard: {why}", file=sys.stderr)
     return 2

@@ -10,7 +10,7 @@ WIDTH = 30
 
 
 class Progress:
-    """A bar on the last line of stderr; writes nothing where stderr is no terminal. A context manager.
+    """A bar on the last line of stderr; writes nothing where stderr is not a terminal. A context manager.
 
     Args:
         what: In front of the bar.

@@ -1,4 +1,4 @@
-"""The backend boundary: what an accelerator must offer so that everything above it works.
+"""The backend boundary: the operations that an accelerator has to implement.
 
 A backend is found by entry point, enumerates devices without touching them, and opens one inside a context host, on the
 host's one admitting thread. From then on that thread makes every call here, except :meth:`AccelDevice.probe` and
@@ -25,6 +25,7 @@ __all__ = [
     "AccelEvent",
     "AccelGraph",
     "AccelStream",
+    "Conditional",
     "DeviceInfo",
     "Memory",
     "Readback",
@@ -41,7 +42,7 @@ class DeviceInfo(msgspec.Struct, frozen=True, array_like=True):
         backend: Name of the backend.
         index: Position in the backend's list.
         uuid: Identity, stable across processes and renumbering (``"GPU-…"``, ``"MIG-…"``, ``"CPU-…"``).
-        name: What people call it (``"NVIDIA H200"``).
+        name: Product name (``"NVIDIA H200"``).
         total_bytes: Memory, 0 if unknown.
         compute_capability: ``(major, minor)``; ``(0, 0)`` on a CPU.
     """
@@ -84,7 +85,7 @@ class AccelBackend(abc.ABC):
         """Environment of a child process that is to see this device only."""
 
     def links(self, infos: "Sequence[DeviceInfo]") -> list[Link]:
-        """How these devices are linked, each pair once; pairs that are not are left out. Opens none of them."""
+        """The links between these devices, each pair once, without pairs that have no link. Opens no device."""
         return []
 
     @abc.abstractmethod
@@ -144,7 +145,7 @@ class AccelEvent(abc.ABC):
 
 
 class Status(abc.ABC):
-    """What a launch returns where its op can fail by itself: a singular matrix, a bad index.
+    """The result status of a launch whose op can fail by itself: a singular matrix, a bad index.
 
     A device leaves the outcome in memory that belongs to the plan. The launching code copies it to the host behind the
     launch, and behind every replay where the launch was recorded in a graph, and gives :meth:`check` the copy: so each
@@ -185,11 +186,11 @@ class UserEvent(abc.ABC):
 
     @abc.abstractmethod
     def record(self, stream: "AccelStream") -> None:
-        """Stand for all work enqueued on the stream so far."""
+        """Record the event behind all work enqueued on the stream so far."""
 
     @abc.abstractmethod
     def block(self, stream: "AccelStream") -> None:
-        """Make work enqueued on the stream from now on wait for what it stands for now."""
+        """Make work enqueued on the stream from now on wait for the last record of this event."""
 
     @abc.abstractmethod
     def since(self, start: "UserEvent") -> float:
@@ -205,11 +206,11 @@ class UserEvent(abc.ABC):
 
     @abc.abstractmethod
     def close(self) -> None:
-        """Give it back; nothing waits for it any more."""
+        """Destroy the event; nothing waits for it any more."""
 
 
 class Replayed(abc.ABC):
-    """How one launch of a graph went, where its work tells that on the host."""
+    """The outcome of one launch of a graph, where its work reports that on the host."""
 
     __slots__ = ()
 
@@ -219,27 +220,47 @@ class Replayed(abc.ABC):
 
 
 class AccelGraph(abc.ABC):
-    """Work recorded from a stream, enqueued again as a whole. What it names must live as long as it does."""
+    """Work recorded from a stream, to be enqueued again as a whole. Memory that it uses must outlive it."""
 
     @abc.abstractmethod
     def launch(self, stream: "AccelStream") -> Replayed | None:
         """Enqueue all of it.
 
         Returns:
-            How it went, to be asked when the stream has passed it; None where the recorded statuses tell, each by a
-            copy of its outcome.
+            The outcome, valid once the stream has passed the graph; None where the recorded statuses hold it, each as
+            a copy.
         """
 
     def upload(self, stream: "AccelStream") -> None:
         """Bring it to the device, so that its first launch takes no longer than the others."""
 
     def describe(self) -> "list[str]":
-        """Its nodes as the device has them, in the order of their making: their kinds, and names of kernels."""
+        """The nodes of the graph on the device, in order of creation: kinds, and names of kernels."""
         return []
 
     @abc.abstractmethod
     def close(self) -> None:
-        """Give it back; it does not run any more."""
+        """Destroy the graph; it does not run any more."""
+
+
+class Conditional(msgspec.Struct, frozen=True):
+    """What decides on the device which recorded work runs, and how often.
+
+    Attributes:
+        kind: ``"if"``: the first body where the value is not 0, the second, if there is one, where it is. ``"while"``:
+            the only body again and again until the value is 0, looked at before each turn. ``"switch"``: the body whose
+            position is the value; none where there is no such body.
+        address: Of the value, when the graph is launched.
+        dtype: Its dtype's name; an integer for ``"switch"``.
+        turns: Address of an i64 that the turns of a ``"while"`` are counted in; 0: they are not counted.
+        most: Turns at most; 0: any number. Needs ``turns``.
+    """
+
+    kind: str
+    address: int
+    dtype: str
+    turns: int = 0
+    most: int = 0
 
 
 class AccelStream(abc.ABC):
@@ -267,21 +288,21 @@ class AccelStream(abc.ABC):
 
     @abc.abstractmethod
     def recycle(self, event: AccelEvent) -> None:
-        """Take back an event that :meth:`record` gave and that will not be looked at again."""
+        """Reuse an event of :meth:`record` that will not be queried again."""
 
     @abc.abstractmethod
     def wait(self, event: AccelEvent) -> None:
         """Make work enqueued from now on wait for an event of any stream."""
 
     def follow(self, native: int) -> None:
-        """Make work enqueued from now on wait for what another library's stream, by its native handle, has now.
+        """Make work enqueued from now on wait for the present work of a foreign stream, given its native handle.
 
-        Nothing where there are no such streams.
+        Does nothing where there are no such streams.
         """
 
     @property
     def waited(self) -> "AccelStream":
-        """What a thread enqueues on that waits for each of its ops: this stream, or one that executes at once.
+        """The stream for a thread that waits for each of its ops: this stream, or one that executes at once.
 
         Only one thread may use it, and no other may use this stream meanwhile.
         """
@@ -308,10 +329,10 @@ class AccelStream(abc.ABC):
     def signal(self, semaphore: int) -> bool:
         """Post the ``sem_t`` at this address when the work enqueued so far is done, without the GIL.
 
-        A stream with a sticky error may never post it, so a waiter also looks at events now and then.
+        A stream with a sticky error may never post it, so a waiter also polls events from time to time.
 
         Returns:
-            False: this backend cannot.
+            Whether this backend can do it.
         """
 
     @abc.abstractmethod
@@ -320,7 +341,7 @@ class AccelStream(abc.ABC):
 
     @abc.abstractmethod
     def close(self) -> None:
-        """Give it back; its work is done."""
+        """Destroy the stream, whose work is done."""
 
 
 class Readback(abc.ABC):
@@ -328,19 +349,19 @@ class Readback(abc.ABC):
 
     @abc.abstractmethod
     def take(self) -> bytes:
-        """The bytes; valid once the stream has passed the copy. Once."""
+        """The bytes; valid once the stream has passed the copy. Called once."""
 
 
 class AccelDevice(abc.ABC):
     """An open device: context, memory and streams.
 
     Attributes:
-        info: What its backend lists it as.
-        native: Ordinal of the device among those that this process sees, for what knows devices by that.
-        hurried: Id of the thread that must not be held now, as its host says; 0: none.
+        info: The description by its backend.
+        native: Ordinal of the device among those visible to this process.
+        hurried: Id of the thread that must not block now, set by the host; 0: none.
         branches: Work of several streams can be recorded in one graph, in which it stays concurrent.
-        generation: Of the context, as its host says; 0 before it serves one.
-        managed, shared: What :meth:`allocate_managed` and :meth:`allocate_shared` gave, and was not released.
+        generation: Of the context, set by the host; 0 before there is one.
+        managed, shared: Memory of :meth:`allocate_managed` and :meth:`allocate_shared` that was not released yet.
     """
 
     info: DeviceInfo
@@ -359,6 +380,37 @@ class AccelDevice(abc.ABC):
         """
         return None
 
+    def open_conditionals(self, kinds: frozenset[str]) -> None:
+        """Make ready what :meth:`conditional` needs; called while nothing is captured.
+
+        Args:
+            kinds: The kinds that come.
+
+        Raises:
+            UnsupportedOp: This device has no such conditionals; says why.
+        """
+        raise UnsupportedOp(f"{type(self).__name__} records no conditionals")
+
+    def conditional(
+        self,
+        stream: AccelStream,
+        inner: AccelStream,
+        what: Conditional,
+        bodies: Sequence[Callable[[AccelStream], None]],
+    ) -> None:
+        """Record bodies that run as a value on the device says, behind what was recorded on ``stream`` so far.
+
+        Args:
+            stream: It is being captured.
+            inner: Another recording stream, which is not; the bodies are enqueued there, one after the other.
+            what: The condition.
+            bodies: Each enqueues one body. They may record conditionals, with a further stream.
+
+        Raises:
+            UnsupportedOp, AccelError: It cannot be recorded.
+        """
+        raise UnsupportedOp(f"{type(self).__name__} records no conditionals")
+
     @abc.abstractmethod
     def stream(self, priority: int = 0) -> AccelStream:
         """A new stream; ``priority`` -1 is low, 0 normal, 1 high (a hint)."""
@@ -376,10 +428,10 @@ class AccelDevice(abc.ABC):
         """Give a block back; nothing uses it any more."""
 
     def event(self, *, timing: bool, blocking: bool, interprocess: bool) -> UserEvent:
-        """A new event of a caller's.
+        """A new event for a caller.
 
         Args:
-            timing: It keeps the time at which it is reached.
+            timing: Keep the time at which the event is reached.
             blocking: Threads that wait for it in the driver sleep.
             interprocess: Other processes can open it; without ``timing``.
 
@@ -408,7 +460,7 @@ class AccelDevice(abc.ABC):
         raise UnsupportedOp(f"{type(self).__name__} has no managed memory")
 
     def allocate_shared(self, nbytes: int) -> Memory:
-        """Memory that other processes can open, by what :meth:`exported` says of it.
+        """Memory that other processes can open, with the handle of :meth:`exported`.
 
         Raises:
             OutOfMemory

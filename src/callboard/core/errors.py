@@ -76,12 +76,12 @@ class GpuRefStale(ContextLost):
 
 
 class WorldLost(ContextLost):
-    """This formation of a world ended while the collective was in flight; its outputs hold nothing of use.
+    """This formation of a world ended while the collective was in flight; its outputs are undefined.
 
     The world forms again by itself: ``await world.ready()``, then call again with fresh refs for the rank that is lost.
 
     Attributes:
-        rank: The rank whose device was lost, or whose part failed; -1 where it is no single one (nothing ended in
+        rank: The rank whose device was lost, or whose part failed; -1 where it is not a single one (nothing ended in
             time).
         formation: Which one ended: 1 for the first.
     """
@@ -133,7 +133,7 @@ class NumericalError(AccelError, ArithmeticError):
 
     Attributes:
         info: What the routine says, positive: as LAPACK documents it (for a batch, of the first item that failed); -1
-            where an operand holds what no routine is given: NaN or infinities, a weight that is none.
+            where an operand is not acceptable: NaN or infinities, an invalid weight.
         item: The first item of a batch that failed; -1 where there is no batch.
     """
 

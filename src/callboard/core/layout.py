@@ -39,7 +39,7 @@ class Layout:
         raw: ``wire``, ready to stand inside another message.
 
     Raises:
-        ShapeError: It would have 2**63 bytes or more.
+        ShapeError: The array would have 2**63 bytes or more.
     """
 
     __slots__ = ("contiguous", "dtype", "first", "last", "nbytes", "ndim", "raw", "shape", "size", "strides", "wire")
@@ -97,7 +97,7 @@ class OpenLayout(Layout):
     """A row-major layout of which only bounds are known before its op has been executed.
 
     Args:
-        wait: Waits for the op and gives the layout that its result has; None if it no longer can.
+        wait: Waits for the op and returns the layout of its result; None if that is no longer possible.
 
     Attributes:
         extents: Of each axis, some of them :class:`BoundedExtent`.
@@ -121,7 +121,7 @@ class OpenLayout(Layout):
         """The layout, now that the extents are known.
 
         Raises:
-            ValueError: Not such extents as were announced.
+            ValueError: The extents exceed the announced bounds.
         """
         fits = len(shape) == self.ndim and all(
             0 <= n <= e.bound if isinstance(e, BoundedExtent) else n == e
@@ -151,7 +151,7 @@ class OpenLayout(Layout):
 
 
 class HasLayout:
-    """Base of what stands for an array.
+    """Base of classes that describe an array.
 
     Attributes:
         layout: dtype, shape and strides.
@@ -220,7 +220,7 @@ def layout_from_wire(code: int, shape: Sequence[int], strides: Sequence[int]) ->
     """The layout that :attr:`Layout.wire` holds, decoded.
 
     Raises:
-        ValueError: It holds none.
+        ValueError: The bytes are not a layout.
     """
     if not 0 <= code < len(BY_CODE):
         raise ValueError(f"unknown dtype code {code}")

@@ -13,7 +13,7 @@ class Asynchronous:
 
 
 class Blocking:
-    """What has to wait, waits, on the calling thread."""
+    """Methods that have to wait block the calling thread."""
 
 
 if TYPE_CHECKING:

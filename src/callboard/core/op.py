@@ -143,7 +143,7 @@ def info_of(cls: type[Op[Any, Any]]) -> OpInfo:
         given: Any = cls  # whatever a caller passed for a message
         if not (isinstance(given, type) and issubclass(given, Op)):
             name = getattr(given, "__qualname__", repr(given))
-            raise TypeError(f"{name} is no op; pass a message, as in dev.ask(Gemm(a=a, b=b))")
+            raise TypeError(f"{name} is not an op; pass a message, as in dev.ask(Gemm(a=a, b=b))")
         tag = cls.__struct_config__.tag
         if not isinstance(tag, str):
             raise TypeError(f"{cls.__qualname__} has no tag; write class {cls.__name__}(Op[...], tag='library.op')")

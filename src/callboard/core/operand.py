@@ -42,7 +42,7 @@ class Operand(HasLayout):
 
 
 class Placeholder(Operand):
-    """An operand without memory: what an op's prepare and a backend's capability check see."""
+    """An operand without memory, as seen by an op's prepare and a backend's capability check."""
 
     __slots__ = ("layout",)
 
@@ -104,8 +104,8 @@ class StructOperand(msgspec.Struct, frozen=True):
     messages. ``await`` waits for all of them and gives the value itself.
 
     Raises:
-        TypeError: When it is made: a setting is of the wrong type; names it. Operands are looked at when an op takes
-            them: in a resident actor's turn they are arrays.
+        TypeError: When it is made: a setting is of the wrong type; names it. Operands are checked when an op takes
+            them: in a call of a resident actor they are arrays.
     """
 
     def __post_init__(self) -> None:

@@ -67,7 +67,7 @@ class OpInfo:
 
     Attributes:
         tag: The message's tag, ``"blas.gemm"``.
-        library: What comes before the dot.
+        library: The part of the tag before the dot.
         dynamic: Operands and scalars, in order of declaration: the arguments of a launch.
         statics: Names of the settings.
         split: Takes a message apart into :class:`Parts` (see the module's docstring).
@@ -270,7 +270,7 @@ def _placeholder(field: OpField, mark: Any) -> Any:
         case list(many) if field.many:
             one = field._replace(many=False)
             return tuple(_placeholder(one, m) for m in many)
-    raise ValueError(f"{field.name}: {mark!r:.80} is no operand")
+    raise ValueError(f"{field.name}: {mark!r:.80} is not an operand")
 
 
 def _wrong_part(info: OpInfo, op: Any, part: Any) -> str:
@@ -281,7 +281,7 @@ def _wrong_part(info: OpInfo, op: Any, part: Any) -> str:
 def _struct_operand(field: OpField, tag: str, settings: list[Any], marks: list[Any]) -> StructOperand:
     cls = next((c for c in field.structs if parts_of(c).tag == tag), None)
     if cls is None:
-        raise ValueError(f"{field.name}: {tag!r:.80} is no operand")
+        raise ValueError(f"{field.name}: {tag!r:.80} is not an operand")
     parts = parts_of(cls)
     if len(settings) != len(parts.settings) or len(marks) != len(parts.operands):
         raise ValueError(f"{field.name}: {len(settings)} settings and {len(marks)} operands are no {tag}")

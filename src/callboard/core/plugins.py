@@ -52,7 +52,7 @@ def api_class(name: str) -> Any:
 
 
 def import_messages(library: str) -> None:
-    """Import the messages of a library, so that their tags are known; nothing where there is none of this name.
+    """Import the messages of a library, so that their tags are known; does nothing if there is no such library.
 
     Raises:
         ImportError: Its module cannot be imported.
@@ -92,7 +92,7 @@ def load(target: str) -> Any:
 
     Raises:
         ImportError: Its module cannot be imported.
-        AttributeError: It has no such attribute.
+        AttributeError: The module has no such attribute.
     """
     module, _, attributes = target.partition(":")
     found: Any = importlib.import_module(module)

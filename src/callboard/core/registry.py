@@ -1,4 +1,4 @@
-"""Which backends there are, and which device a name means.
+"""The backends, and the device that a name means.
 
 Backends are found by entry point (group ``callboard.backends``) and imported when they are first asked for; so are
 backends that wrap others, as ``faulty+cpu`` does (group ``callboard.wrappers``).
@@ -45,7 +45,7 @@ def backend(name: str) -> AccelBackend:
             (:mod:`callboard.testing.faulty`).
 
     Raises:
-        BackendUnavailable: There is none of this name, or its module cannot be imported.
+        BackendUnavailable: There is no backend of this name, or its module cannot be imported.
     """
     with _lock:
         found = _found.get(name)
@@ -86,7 +86,7 @@ def resolve(spec: str) -> tuple[AccelBackend, DeviceInfo]:
 
     Raises:
         BackendUnavailable: There is no such backend or device, or it cannot be used; the text says why.
-        TypeError: No name.
+        TypeError: ``spec`` is not a str.
     """
     if not isinstance(spec, str):
         raise TypeError(f"device {spec!r}: pass a name, 'auto', 'cpu', 'cuda', 'cuda:1' or a UUID")
@@ -94,7 +94,7 @@ def resolve(spec: str) -> tuple[AccelBackend, DeviceInfo]:
         return _auto()
     match = _SPEC.fullmatch(spec)
     if match is None:
-        raise BackendUnavailable(f"device {spec!r}: say 'auto', 'cpu', 'cuda', 'cuda:1' or a UUID")
+        raise BackendUnavailable(f"device {spec!r}: use 'auto', 'cpu', 'cuda', 'cuda:1' or a UUID")
     name = match["name"] + (match["options"] or "")
     if match["name"] not in BUILT_IN and match["name"] not in names() and not _wrapper(name):
         return _by_uuid(spec)
@@ -134,8 +134,8 @@ def _by_uuid(uuid: str) -> tuple[AccelBackend, DeviceInfo]:
             reasons.append(f"{name} cannot be used: {e}")
     why = "; ".join(reasons)
     raise BackendUnavailable(
-        f"no device is called {uuid!r}; say 'auto', one of {', '.join(names())} with ':index' or not, or a UUID"
-        + (f" ({why})" if why else "")
+        f"no device is called {uuid!r}; use 'auto', a backend ({', '.join(names())}), "
+        "a backend and an index ('cuda:1'), or a UUID" + (f" ({why})" if why else "")
     )
 
 

@@ -1,4 +1,4 @@
-"""``Reply``: a value that is still to come from a device."""
+"""``Reply``: the pending result of an op."""
 
 import asyncio
 import concurrent.futures
@@ -19,20 +19,20 @@ PENDING, DONE, FAILED = 0, 1, 2
 
 
 class ReplyPort(Protocol):
-    """What a reply needs of the device that owes it."""
+    """The part of a device that a reply uses."""
 
     def flush(self) -> None:
         """Send what is queued, from the loop's thread; from another thread, ask the loop to."""
 
     def awaited(self, reply: "Reply[Any]") -> None:
-        """This reply is about to be waited for: :meth:`flush`, and whatever makes it come sooner."""
+        """Prepare for a wait for this reply: :meth:`flush`, and anything that speeds up its completion."""
 
     def withdraw(self, reply: "Reply[Any]") -> bool:
         """Take the reply's op back if it has not been sent."""
         ...
 
     def unretrieved(self, cause: "Cause") -> None:
-        """Report a cause of which no failure has been seen. Any thread, also inside a garbage collection."""
+        """Report a cause whose failures were never awaited. Called on any thread, also inside a garbage collection."""
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop: ...
@@ -42,9 +42,9 @@ class Cause:
     """Why one or more ops failed: one record, shared by all of them. Dropped unseen, it is reported once.
 
     Args:
-        port: Told when it is dropped unseen.
-        make: Makes a new error, given what the failure says of its op (None: the op that failed first) and how many
-            ops have failed.
+        port: Reports the cause when it is dropped unseen.
+        make: Makes a new error from the description of an op (None: the op that failed first) and the number of ops
+            that have failed.
 
     Attributes:
         seen: Whether the error of one of the ops has been raised or looked at.
@@ -77,7 +77,7 @@ class Failure:
 
     Args:
         cause: Shared with other ops.
-        op: What the cause is to know of this op to make its error.
+        op: Description of the op, which the cause needs to make its error.
     """
 
     __slots__ = ("cause", "op")
@@ -101,7 +101,7 @@ _OPERATORS = (
 
 
 class _NotItsValue:
-    """Raises for what an array can do, and says what to do instead: a reply is not its value, nor a handle its array.
+    """Raises for what an array can do and says what to do instead: a reply is not the result, a handle not the array.
 
     Operators raise ``TypeError``; attributes of an array raise ``AttributeError``, so that ``hasattr`` is False.
     An object equals itself, which containers need; comparing it with anything else raises.
@@ -152,23 +152,23 @@ def _refusing(what: str) -> Any:
 
 for _name in _OPERATORS:
     setattr(_NotItsValue, f"__{_name}__", _refusing(f"{_name}()"))
-for _name in dir(np.ndarray):
+for _name in (*dir(np.ndarray), "cpu", "numpy"):  # the last two are those of a torch tensor
     if not _name.startswith("_"):
         setattr(_NotItsValue, _name, _Missing(_name))
 
 
 class Reply(_NotItsValue, Generic[T_co]):
-    """A value that a device owes: awaitable on any loop, any number of times; ``result`` for threads.
+    """The pending result of an op: awaitable on any loop, any number of times; ``result`` for threads.
 
     A cancelled or timed-out waiter detaches itself only; :meth:`cancel` withdraws the op if it has not been sent. A
-    reply is not its value: operators and the attributes of an array raise and say to await it first.
+    reply is not the result: operators and the attributes of an array raise and say to await it first.
     """
 
     __slots__ = ("__weakref__", "_op", "_outcome", "_port", "_state", "_waiters")
 
     def __init__(self, port: ReplyPort, op: int = 0) -> None:
         self._port = port
-        self._op = op  # id of the op that owes it
+        self._op = op  # id of the op whose result it is
         self._state = PENDING
         self._outcome: Any = None  # the value, or a Failure
         self._waiters: list[concurrent.futures.Future[None] | asyncio.Future[None]] | None = None
@@ -217,7 +217,7 @@ class Reply(_NotItsValue, Generic[T_co]):
         return self._take()
 
     def exception(self) -> BaseException | None:
-        """The error of a failed reply, another one at each call; None if it succeeded.
+        """The error of a failed reply, a new exception at each call; None if it succeeded.
 
         Raises:
             RuntimeError: The completion is not known yet.
@@ -232,7 +232,7 @@ class Reply(_NotItsValue, Generic[T_co]):
     def cancel(self) -> bool:
         """Withdraw the op if it has not been sent; says whether it was.
 
-        What it would have written fails for its readers.
+        Ops that read its outputs fail with it.
         """
         return self._state == PENDING and self._port.withdraw(self)
 
@@ -241,7 +241,7 @@ class Reply(_NotItsValue, Generic[T_co]):
         self._attach(_Call(call))
 
     def _value(self) -> T_co:
-        """What a successful reply gives."""
+        """The result of a successful reply."""
         value: T_co = self._outcome
         return value
 
@@ -252,7 +252,7 @@ class Reply(_NotItsValue, Generic[T_co]):
 
     def _misuse(self, what: str) -> str:
         value = f"(await reply){what}" if what.startswith(".") else "await reply"
-        return f"{what} of a reply, which is not its value: await it first, `{value}`; on a thread, `reply.result()`"
+        return f"{what} of a Reply, which is not the result: await it first, `{value}`; from a thread, `reply.result()`"
 
     if not TYPE_CHECKING:  # a checker refuses a reply where it expects an array
 
@@ -304,7 +304,7 @@ class Reply(_NotItsValue, Generic[T_co]):
 
 
 class _Call:
-    """Waits as a future does, and is told once."""
+    """A waiter with the interface of a future, called once."""
 
     __slots__ = ("_call",)
 

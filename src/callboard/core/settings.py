@@ -1,4 +1,4 @@
-"""What callers may pass for a setting: ``converted`` gives it the type that was declared, or says what is wrong."""
+"""Values of settings: ``converted`` returns a value of the declared type, or raises a ``TypeError``."""
 
 import functools
 import operator
@@ -37,7 +37,7 @@ def converted(name: str, value: Any, hint: Any) -> Any:
     NumPy's numbers and lists of them are taken, too, and for a word that names a dtype whatever else names it.
 
     Raises:
-        TypeError: It is no such thing; names the words that it may be, or the type.
+        TypeError: The value does not fit; names the words that fit, or the type.
     """
     try:
         return msgspec.convert(plain(value), hint)

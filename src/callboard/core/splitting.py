@@ -1,8 +1,8 @@
-"""What runs for every message of a class, written out for its fields.
+"""Generated code that takes the messages of a class apart.
 
 A loop over the fields of a message costs more than what it does for each of them. So these functions are generated, one
-pair per class, as the standard library does for dataclasses: a line per field, and a table of what was worked out
-before for messages that look the same.
+pair per class, as the standard library does for dataclasses: a line per field, and a cache of the results for
+earlier messages with the same settings and layouts.
 """
 
 import types
@@ -115,7 +115,7 @@ def splitter(
 
 
 def _lister(cls: type[StructOperand]) -> Callable[[Any, list[Any]], Any]:
-    """A function that lists the operands of a struct operand and gives what its part of the signature depends on.
+    """A function that lists the operands of a struct operand and the key of its part of the signature.
 
     It gives None for one that has arrays where operands should be: computing the signature raises the error then.
     """
@@ -136,8 +136,8 @@ def _lister(cls: type[StructOperand]) -> Callable[[Any, list[Any]], Any]:
 def tellable(hint: Any) -> bool:
     """Whether a checked setting of this type can stand in a key: two values that are equal are the same.
 
-    Not so ``0.0`` and ``-0.0``, ``1`` and ``True``, nor lists, which cannot be keys. Frozen structs are what their
-    fields are.
+    ``0.0`` and ``-0.0``, or ``1`` and ``True``, are equal but not the same; lists cannot be keys. A frozen struct is
+    tellable if its fields are.
     """
     if isinstance(hint, type) and issubclass(hint, msgspec.Struct) and hint.__struct_config__.frozen:
         return all(map(tellable, get_type_hints(hint).values()))

@@ -14,7 +14,7 @@ Priority = Annotated[int, msgspec.Meta(ge=-1, le=1)]
 
 
 class HostConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """What a context host is told when it opens.
+    """Settings that a context host gets when it opens.
 
     Attributes:
         memory_limit: Bytes that ops may allocate on the device; None: all there is.
@@ -59,6 +59,7 @@ class DeviceConfig(msgspec.Struct, frozen=True, kw_only=True):
         max_staged_bytes: Bytes of host arrays in arenas before ``put`` and ``get`` raise ``MailboxFull``.
         pending_capacity: Ops accepted while no context is ready.
         fuse: Compute consecutive functions of elements of ``dev.xp``, and a reduction that follows, in one kernel.
+        auto_record: Send chains of ops that come again as one replay of a recording, made by itself.
         preview: Elements of a ref of a blocking device that a notebook copies to show them; 0: none.
         hang_after: Seconds without a heartbeat before a host counts as hung; more than ``interval``.
         step_timeout: Seconds in which a host must have imported its packages and have opened the device, else it counts
@@ -79,6 +80,7 @@ class DeviceConfig(msgspec.Struct, frozen=True, kw_only=True):
     max_staged_bytes: Amount = 4 << 30
     pending_capacity: Annotated[int, msgspec.Meta(ge=0)] = 1024
     fuse: bool = True
+    auto_record: bool = False
     preview: Annotated[int, msgspec.Meta(ge=0)] = 0
     hang_after: Duration = 30.0
     step_timeout: Duration = 300.0
@@ -100,6 +102,7 @@ class DeviceOptions(TypedDict, total=False):
     max_staged_bytes: int
     pending_capacity: int
     fuse: bool
+    auto_record: bool
     preview: int
     hang_after: float
     step_timeout: float

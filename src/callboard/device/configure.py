@@ -31,9 +31,7 @@ ENVIRONMENT = "CALLBOARD_"
 _DEVICE = DeviceConfig.__struct_fields__
 _HOST = HostConfig.__struct_fields__
 _OTHERS: dict[str, tuple[str, ...] | None] = {
-    "CACHE_BYTES": None,
     "CACHE_DIR": None,
-    "CPU_DEVICES": None,
     "CHILD_PATH": None,
     "COMMIT": None,
     "DEVICE": None,
@@ -48,17 +46,20 @@ _OTHERS: dict[str, tuple[str, ...] | None] = {
     "TEST_RAY": None,
     "TEST_TORCH": None,
 }
-"""Variables that are no settings of a device, and the words that they may be (None: any)."""
+"""Variables that are not settings of a device, with the words that they take (None: any text)."""
+
+_NUMBERS = {"CACHE_BYTES": range(2**63), "CPU_DEVICES": range(1, 1025)}
+"""Variables that are not settings of a device and take an integer, with its range."""
 
 
 def device_config(
     isolation: str, base: DeviceConfig | None, options: Mapping[str, Any], environ: Mapping[str, str] = os.environ
 ) -> DeviceConfig:
-    """The settings that hold.
+    """The settings of a device: options over the environment over defaults.
 
     Args:
         isolation: What the backend prefers.
-        base: Settings to start from; the environment then counts for nothing.
+        base: Settings to start from; the environment is then not read.
         options: Fields of :class:`DeviceConfig` and :class:`HostConfig`, by name.
         environ: The environment.
 
@@ -68,7 +69,7 @@ def device_config(
     unknown = [k for k in options if k not in _DEVICE and k not in _HOST]
     if unknown:
         known = sorted({*_DEVICE, *_HOST} - {"host"})
-        raise ValueError(f"unknown option {unknown[0]!r}; there are {', '.join(known)}")
+        raise ValueError(f"unknown option {unknown[0]!r}; use one of {', '.join(known)}")
     device = msgspec.to_builtins(base or DeviceConfig())
     host = device["host"]
     variables: dict[str, str] = {}
@@ -79,7 +80,7 @@ def device_config(
                 text = environ.get(variable)
                 if text is not None and name != "host":
                     target[name] = _parsed(text)
-                    variables[name] = f" (of {variable} in the environment)"
+                    variables[name] = f" (set by {variable} in the environment)"
     for name, value in options.items():
         variables.pop(name, None)
         if name == "host":
@@ -101,7 +102,7 @@ def device_config(
 
 
 def _told(why: str, device: Mapping[str, Any], variables: Mapping[str, str]) -> str:
-    """What msgspec says about a field, with the field's name and value, and the words that it takes."""
+    """Msgspec's message about a field, with the field's name and value and the words that it takes."""
     found = re.search(r" - at `\$\.(host\.)?(\w+)", why)
     if found is None:
         return why
@@ -114,21 +115,26 @@ def _told(why: str, device: Mapping[str, Any], variables: Mapping[str, str]) -> 
 
 
 def check_environment(environ: Mapping[str, str] = os.environ) -> None:
-    """See that the variables have values that fit.
+    """Check the values of the variables.
 
     Raises:
-        ValueError: One has not; names it, its value and what fits.
+        ValueError: A variable has a value that it does not take; names both, and what it takes.
     """
     for name, words in _OTHERS.items():
         value = environ.get(ENVIRONMENT + name)
         if value and words is not None and value not in words:
             raise ValueError(f"{ENVIRONMENT}{name} is {value!r}; use {' or '.join(map(repr, words))}")
+    for name, numbers in _NUMBERS.items():
+        value = environ.get(ENVIRONMENT + name)
+        if value and not (value.isdecimal() and int(value) in numbers):
+            last = "" if numbers.stop == 2**63 else f" to {numbers[-1]}"
+            raise ValueError(f"{ENVIRONMENT}{name} is {value!r}; use an integer from {numbers.start}{last}")
     device_config("thread", None, {}, environ)
 
 
 def unknown_variables(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Variables with our prefix that mean nothing, and what to do about each."""
-    known = [name.upper() for name in (*_DEVICE, *_HOST, *_OTHERS) if name != "host"]
+    """Variables with callboard's prefix that it does not know, each with what to do."""
+    known = [name.upper() for name in (*_DEVICE, *_HOST, *_OTHERS, *_NUMBERS) if name != "host"]
     found: dict[str, str] = {}
     for variable in sorted(environ):
         name = variable.removeprefix(ENVIRONMENT)
@@ -155,15 +161,16 @@ def check_libraries(config: DeviceConfig, libraries: Collection[str]) -> None:
 
     Args:
         config: The settings.
-        libraries: Names of those that the backend has; one that other backends have may be named too.
+        libraries: Names of the backend's libraries; a library of another backend may be named too.
 
     Raises:
-        ValueError: A setting names a library that there is not.
+        ValueError: A setting names a library that does not exist.
     """
     for setting, names in (("warm", config.host.warm), ("priorities", config.host.priorities)):
         for name in names:
             if name not in libraries and name not in (known := plugins.library_names()):
-                raise ValueError(f"{setting} names {name!r}; there are {', '.join(sorted({*known, *libraries}))}")
+                there = ", ".join(sorted({*known, *libraries}))
+                raise ValueError(f"{setting} names the unknown library {name!r}; use one of {there}")
 
 
 def _parsed(text: str) -> Any:

@@ -7,6 +7,7 @@ from typing import Any
 
 from callboard.actors import ActorSystem, Props
 from callboard.core.backend import AccelBackend, DeviceInfo
+from callboard.device.client.graphs.chains import Chains
 from callboard.device.client.handle import Device
 from callboard.device.client.line.port import OpPort
 from callboard.device.client.line.transfers import Transfers
@@ -51,9 +52,12 @@ async def open_device(
         config: Its settings.
         starter: Starts its hosts.
         supervisor: Decides what follows a loss; one of the configuration's when None.
-        unretrieved: Told of failures that nobody has seen.
+        unretrieved: Called with each failure that was never awaited.
     """
     port = OpPort(asyncio.get_running_loop(), name, info.uuid, backend.name, backend.libraries(), config, unretrieved)
+    if config.auto_record:
+        port.chains = chains = Chains(port)
+        port.outbox.shorten = chains.shortened
     supervisor = supervisor or DeviceSupervisor(config.max_restarts, config.within, config.on_exhausted)
     made: asyncio.Future[DeviceActor] = asyncio.get_running_loop().create_future()
 

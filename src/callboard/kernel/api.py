@@ -59,7 +59,7 @@ def as_tuple(name: str, items: Iterable[T] | None) -> tuple[T, ...] | None:
     """A sequence as messages have it; the message checks its items.
 
     Raises:
-        TypeError: ``items`` is no sequence; names the parameter.
+        TypeError: ``items`` is not a sequence; names the parameter.
     """
     if items is None or type(items) is tuple:
         return items

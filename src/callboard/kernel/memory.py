@@ -159,6 +159,6 @@ class Download(Op["MemoryActor", None], tag="memory.download"):
 def _check_rows(src_name: str, src: Layout, out_name: str, out: Layout) -> None:
     if rows_of(src, out) is None:
         raise ShapeError(
-            f"{src_name} is {src!r} and {out_name} {out!r}: that is no transfer of rows; copy to or from a contiguous "
+            f"{src_name} is {src!r} and {out_name} {out!r}: not a transfer of rows; copy to or from a contiguous "
             "array with dev.copy"
         )

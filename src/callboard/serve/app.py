@@ -152,7 +152,7 @@ class App:
     ) -> None:
         """Serve an ONNX file under ``/v2/models/<name>``, by ONNX Runtime in the device's host; for ``lifespan``.
 
-        It takes and gives what the file declares; outputs that are no tensors are left out. Clients may have it loaded
+        It takes and gives what the file declares; outputs that are not tensors are left out. Clients may have it loaded
         anew, with ``model_control``.
 
         Args:
@@ -165,8 +165,8 @@ class App:
 
         Raises:
             BackendUnavailable: ONNX Runtime is not installed: it comes with the extra ``onnx``.
-            ActorStopped: The file cannot be read, or is no model.
-            ValueError, RuntimeError: As :meth:`add_model`; the file's inputs are no tensors, or cannot be joined.
+            ActorStopped: The file cannot be read, or is not a model.
+            ValueError, RuntimeError: As :meth:`add_model`; the file's inputs are not tensors, or cannot be joined.
         """
         from callboard.serve.bundled.onnx import onnx_version
 
@@ -250,7 +250,7 @@ class App:
 
         Raises:
             ValueError: The name is taken, or an argument is out of range.
-            TypeError: ``decoder`` is no server.
+            TypeError: ``decoder`` is not a server.
             RuntimeError: The app accepts requests already.
         """
         given: Any = decoder

@@ -100,7 +100,7 @@ class Endpoint:
             content, encoding = await compressed(found.bytes, request.headers.get("accept-encoding", ""))
         except _ClientLeft:
             raise
-        except Exception as e:  # whatever a model raises, its client is told
+        except Exception as e:  # any exception of a model becomes a response
             refusal = refusal_of(e)
             unforeseen = refusal.status == 500
             level = logging.WARNING if refusal.status >= 500 and not self._public else logging.DEBUG

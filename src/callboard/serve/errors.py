@@ -53,7 +53,7 @@ class HttpError(AccelError):
 
 @dataclass(frozen=True)
 class Refusal:
-    """What a client is told.
+    """The body of an error response.
 
     Attributes:
         status: The HTTP status.

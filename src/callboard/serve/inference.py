@@ -76,7 +76,7 @@ async def model_ready(app: App, request: Request, body: memoryview) -> Body:
 
 
 async def config(app: App, request: Request, body: memoryview) -> Body:
-    """A model as Triton's configurations describe one. Batches are no part of its shapes: ``max_batch_size`` is 0."""
+    """A model as Triton's configurations describe one. Batches are not part of its shapes: ``max_batch_size`` is 0."""
     model = _model(app, request)
     return Body(
         {

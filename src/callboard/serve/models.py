@@ -195,7 +195,7 @@ class EmbeddingModel(Model):
         try:
             texts = [text.decode() for text in arrays[0]]
         except UnicodeDecodeError as e:
-            raise BadRequest(f"input 'text' is no UTF-8: {e}") from e
+            raise BadRequest(f"input 'text' is not UTF-8: {e}") from e
         if not texts or not all(texts):
             raise BadRequest("input 'text' must not be empty")
         vectors, _ = await self.embed(texts, timeout=timeout, priority=priority, tenant=tenant)
@@ -222,7 +222,7 @@ class EmbeddingModel(Model):
             try:
                 found = np.asarray(rows, np.float32)
             except (TypeError, ValueError) as e:
-                raise BadModelResult(f"model {self.name!r} gave vectors that are no array of numbers: {e}") from e
+                raise BadModelResult(f"model {self.name!r} gave vectors that are not an array of numbers: {e}") from e
             if found.ndim != 2 or len(found) != len(inputs):
                 raise BadModelResult(f"model {self.name!r} gave shape {list(found.shape)} for {len(inputs)} inputs")
             return found, sum(self.count_tokens(item) for item in items)

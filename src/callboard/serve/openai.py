@@ -30,7 +30,7 @@ async def embeddings(app: App, request: Request, body: memoryview) -> Body:
     asked: EmbeddingRequest = decode_json(body, EmbeddingRequest)
     found = app.find(asked.model)
     if not isinstance(found, EmbeddingModel):
-        raise HttpError(f"model {found.name!r} is no embedding model: ask it under /v2/models/{found.name}/infer", 404)
+        raise HttpError(f"model {found.name!r} has no embeddings: ask it under /v2/models/{found.name}/infer", 404)
     found.check_ready()
     inputs = _inputs(asked.input)
     tenant = app.tenant_of(request.headers)

@@ -36,7 +36,7 @@ class Census(NamedTuple):
         processes: Context hosts that are our children, ended ones that were not waited for included.
         descriptors: Sockets, pipes, memfds, eventfds, pidfds and epolls of this process.
         mappings: Arenas mapped into this process.
-        threads: Threads named ``callboard-…`` that do not last as long as the process by design.
+        threads: Threads named ``callboard-…`` that are not meant to last as long as the process.
         driver: How far the CUDA driver has come in this process: 0 it is not loaded, 1 it is, 2 it has made a context.
             Each step opens descriptors of its own, for good.
     """

@@ -93,7 +93,7 @@ class DeviceSession:
             try:
                 with recording:
                     reply = self.device.ask(op)
-            except (UnsupportedOp, ValueError) as e:  # ValueError: an array without contents is no work
+            except (UnsupportedOp, ValueError) as e:  # ValueError: an array without contents is not work
                 if not str(e).startswith("nothing was recorded") and "cannot be recorded" not in str(e):
                     raise
             else:

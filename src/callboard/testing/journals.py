@@ -1,4 +1,4 @@
-"""``JournalTests``: what a journal has to do, as tests for pytest. Derive a class from it in a test file of yours.
+"""``JournalTests``: the contract of a journal, as tests for pytest. Derive a class from it in your test file.
 
 ::
 

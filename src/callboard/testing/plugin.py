@@ -1,4 +1,4 @@
-"""pytest plugin, loaded by itself where callboard is installed: devices, faults, a clock, and a check of what is left.
+"""pytest plugin, loaded by itself where callboard is installed: devices, faults, a clock, and a check for leftovers.
 
 Fixtures:
 

@@ -91,7 +91,7 @@ class HostArray(Operand):
         self.address: int = array.ctypes.data
 
 
-class Plan(NamedTuple):
+class SignaturePlan(NamedTuple):
     """What a signature means on this backend."""
 
     lib: str
@@ -127,7 +127,7 @@ class LibrarySession:
         self._unreleased: list[Memory] = []
         self._libraries: dict[str, Library] = {}
         self._streams: dict[str, AccelStream] = {}
-        self._plans: dict[bytes, Plan] = {}
+        self._plans: dict[bytes, SignaturePlan] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -219,7 +219,7 @@ class LibrarySession:
             stream.close()
         self.device.close()
 
-    def _launch(self, op: Op[Any, Any], plan: Plan, made: dict[str, SessionArray]) -> Status | None:
+    def _launch(self, op: Op[Any, Any], plan: SignaturePlan, made: dict[str, SessionArray]) -> Status | None:
         """Run a launch, by way of a graph where asked to; raises the op's own failure. Gives what it returned."""
         arguments = _arguments(op, made)
         pure = self._pure and plan.captures  # a launch that cannot be recorded may do more than enqueue
@@ -248,7 +248,7 @@ class LibrarySession:
     def _replay(
         self,
         op: Op[Any, Any],
-        plan: Plan,
+        plan: SignaturePlan,
         launch: Callable[[AccelStream], Status | None],
         made: dict[str, SessionArray],
     ) -> None:
@@ -272,7 +272,7 @@ class LibrarySession:
     def _overwrite(self, block: Block, octets: "np.ndarray[Any, Any]") -> None:
         self.submit(Upload(host=HostArray(octets), out=_octets(block)))
 
-    def _sized(self, op: Op[Any, Any], plan: Plan, outputs: dict[str, Layout]) -> dict[str, Layout]:
+    def _sized(self, op: Op[Any, Any], plan: SignaturePlan, outputs: dict[str, Layout]) -> dict[str, Layout]:
         """Outputs whose extents depend on data, sized."""
         opened = {name: layout for name, layout in outputs.items() if isinstance(layout, OpenLayout)}
         if not opened and not plan.always:
@@ -299,7 +299,7 @@ class LibrarySession:
             return tuple(one for ref in refs for one in (ref if isinstance(ref, tuple) else (ref,)))
         return refs[0] if refs else None
 
-    def _plan(self, signature: bytes) -> Plan:
+    def _plan(self, signature: bytes) -> SignaturePlan:
         plan = self._plans.pop(signature, None)
         if plan is None:
             tag, statics, skeleton = read_signature(signature)
@@ -313,7 +313,7 @@ class LibrarySession:
             state = op if prepare is None else getattr(library, prepare.method)(op)
             launch = library.launch_table[type(op)]
             query_size = library.size_table.get(type(op))
-            plan = Plan(
+            plan = SignaturePlan(
                 lib,
                 self._streams[lib],
                 getattr(library, launch.method),
@@ -349,7 +349,7 @@ def _octets(block: Block) -> SessionArray:
     return SessionArray(block, layout_of(DTYPES["u8"], (block.memory.nbytes,)))
 
 
-def _close(plan: Plan) -> None:
+def _close(plan: SignaturePlan) -> None:
     close = getattr(plan.state, "close", None)
     if callable(close):
         close()

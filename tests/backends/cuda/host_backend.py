@@ -9,7 +9,7 @@ from callboard.backends.cuda.cuda_backend import CudaBackend
 from callboard.backends.cuda.device import CudaDevice
 from callboard.core.backend import AccelStream, DeviceInfo, Status
 from callboard.core.op import Op, info_of, outputs_of
-from callboard.testing.session import LibrarySession, Plan, SessionArray
+from callboard.testing.session import LibrarySession, SessionArray, SignaturePlan
 
 INFO = DeviceInfo("cuda", 0, f"GPU-{UUID.hex()}", "host memory", 1 << 34, (0, 0))
 
@@ -54,7 +54,9 @@ class HostSession(LibrarySession):
             made = {name: self.empty(layout.shape, layout.dtype) for name, layout in outputs.items()}
             self._launch(op, plan, made, looks=False)
 
-    def _launch(self, op: Op[Any, Any], plan: Plan, made: dict[str, SessionArray], looks: bool = True) -> Status | None:
+    def _launch(
+        self, op: Op[Any, Any], plan: SignaturePlan, made: dict[str, SessionArray], looks: bool = True
+    ) -> Status | None:
         def launch(stream: AccelStream, *rest: Any) -> Status | None:
             self.driver.streams.clear()
             status: Status | None = plan.launch(stream, *rest)

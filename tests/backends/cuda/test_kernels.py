@@ -32,6 +32,7 @@ SOURCES = (
     "memory",
     "blas",
     "fft",
+    "graph",
     "sparse",
     "sparse_blocks-i64",
     "sparse_lists-i32",

@@ -120,6 +120,13 @@ class Streamer(cb.ResidentActor):
     def iterator(self, n: int) -> Iterator[int]:
         return iter(range(n))
 
+    def sums(self, array: cb.In, n: int) -> Iterator[float]:
+        try:
+            for _ in range(n):
+                yield float(local(array).sum())
+        finally:
+            self.note(f"sum {float(local(array).sum())}")
+
     def takes(self, array: Any) -> Iterator[float]:
         yield float(local(array).sum())
 

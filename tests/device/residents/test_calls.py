@@ -143,13 +143,13 @@ async def test_arguments_that_do_not_fit_the_method_are_refused_at_the_call(dev:
 
 async def test_what_is_no_method_is_refused_at_the_call(dev: cb.Device) -> None:
     probe = dev.actor_of(cb.Props(Probe), name="probe")
-    with pytest.raises(TypeError, match="is no method"):
+    with pytest.raises(TypeError, match="is not a method"):
         probe.call(lambda self: 1)
     with pytest.raises(TypeError, match="Probe has no method let_through"):
         probe.call(Gate.let_through)  # type: ignore[arg-type]
     with pytest.raises(UnhandledMessage, match=r"probe \(Probe\) has no handler for Unhandled"):
         probe.ask(Unhandled())
-    with pytest.raises(TypeError, match="is no ResidentActor"):
+    with pytest.raises(TypeError, match="is not a ResidentActor"):
         dev.actor_of(cb.Props(Unknown))  # type: ignore[type-var]
 
 

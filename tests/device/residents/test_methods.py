@@ -208,15 +208,15 @@ async def test_an_actor_made_by_a_function_is_called(anywhere: cb.Device) -> Non
     for method, text in NO_METHODS.items():
         with pytest.raises(TypeError, match=text):
             actor.call(getattr(Base, method), 1)
-    with pytest.raises(TypeError, match="is no method"):
+    with pytest.raises(TypeError, match="is not a method"):
         actor.call(len, [])  # type: ignore[call-arg]
 
 
 NO_METHODS = {
     "static": r"static is a static method, which has no use for the actor; call it directly",
     "of_class": r"of_class is a class method, which knows no instance; .*def of_class_here\(self, \.\.\.\)",
-    "size": "is no method; pass one of its class",
-    "number": "5 is no method",
+    "size": "is not a method; pass one of its class",
+    "number": "5 is not a method",
 }
 
 
@@ -235,7 +235,7 @@ async def test_other_refusals_say_what_to_do() -> None:
             actor.call(Base.lost_its_name)
         with pytest.raises(TypeError, match="bound to an object; pass one of its class"):
             actor.call(Base().echo, 1)  # type: ignore[call-arg]
-        with pytest.raises(TypeError, match="is no method"):
+        with pytest.raises(TypeError, match="is not a method"):
             actor.call(cb.GpuRef)  # type: ignore[arg-type]
 
 

@@ -28,7 +28,7 @@ async def test_an_actor_that_gets_the_helm_back_takes_the_call_that_comes_with_i
 ) -> None:
     armed = threading.Event()
     passed, went_on = threading.Event(), threading.Event()
-    dispatch, turn, lead = HostActors.dispatch, ContextHost.turn, thread.lead
+    dispatch, receive, lead = HostActors.dispatch, ContextHost.receive, thread.lead
 
     def dispatched(self: HostActors) -> None:
         """What has been passed has calls by then: the passing thread has not looked since."""
@@ -43,10 +43,10 @@ async def test_an_actor_that_gets_the_helm_back_takes_the_call_that_comes_with_i
             passed.set()
             assert went_on.wait(BOUND)
 
-    def turned(self: ContextHost, *, wait: bool = True) -> bool:
+    def received(self: ContextHost, *, wait: bool) -> Any:
         if passed.is_set() and named() == "callboard-resident-one":
             went_on.set()
-        return turn(self, wait=wait)
+        return receive(self, wait=wait)
 
     def led(actor: Any, *arguments: Any) -> Any:
         try:
@@ -56,7 +56,7 @@ async def test_an_actor_that_gets_the_helm_back_takes_the_call_that_comes_with_i
                 went_on.set()
 
     monkeypatch.setattr(HostActors, "dispatch", dispatched)
-    monkeypatch.setattr(ContextHost, "turn", turned)
+    monkeypatch.setattr(ContextHost, "receive", received)
     monkeypatch.setattr(thread, "lead", led)
     async with cb.device("cpu", isolation="thread", close_timeout=5.0) as dev:
         one, two = dev.actor_of(cb.Props(Probe), name="one"), dev.actor_of(cb.Props(Probe), name="two")

@@ -7,7 +7,7 @@ from typing import Any
 
 from callboard.core.errors import AccelError
 from callboard.device.protocol.failures import as_failure
-from callboard.device.protocol.messages import Activate, Calls, Completions, FromHost, Lost, Open, Plain, Ready
+from callboard.device.protocol.messages import Activate, Calls, Completions, ContextDied, FromHost, Open, Plain, Ready
 from callboard.device.supervision.hosts.base import Host, HostEnd
 from callboard.device.supervision.hosts.starter import HostStarter
 
@@ -81,7 +81,7 @@ class ScriptedHost(Host):
 
     def report(self, error: AccelError) -> None:
         """Its context is dead; its process is not yet."""
-        self.say(Lost(self.generation, as_failure(0, error)))
+        self.say(ContextDied(self.generation, as_failure(0, error)))
 
     def answer(self, count: int, values: dict[int, Any]) -> list[int]:
         """Answer so many ops, each by its value if it has one; their ids."""

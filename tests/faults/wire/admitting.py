@@ -32,7 +32,7 @@ from callboard.device.protocol.messages import (
     Close,
     Closed,
     Completions,
-    Lost,
+    ContextDied,
     MapArena,
     ProtocolError,
     StartActor,
@@ -158,7 +158,7 @@ def _codes(data: bytes) -> set[bytes]:
 
 
 def _check(code: int, said: list[Any], frames: list[bytes]) -> None:
-    losses = [message for message in said if isinstance(message, Lost)]
+    losses = [message for message in said if isinstance(message, ContextDied)]
     if code not in (0, POISONED) or len(losses) != (code == POISONED):
         raise Violation(f"exit code {code} after {len(losses)} losses")
     if losses and not losses[0].error.message.strip():

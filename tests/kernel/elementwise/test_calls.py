@@ -100,7 +100,7 @@ async def test_messages_are_checked_themselves(cpu_device: cb.Device) -> None:
     x = cpu_device.put(np.arange(4, dtype="f4"))
     with pytest.raises(cb.ShapeError, match="1 operands for x, y"):
         cpu_device.ask(Map(expression="x + y", operands=(x,)))
-    with pytest.raises(cb.ShapeError, match="'z' is no input"):
+    with pytest.raises(cb.ShapeError, match="'z' is not an input"):
         cpu_device.ask(Map(expression="x", operands=(x,), scalars=(1,), numbers=("z",)))
     with pytest.raises(cb.ShapeError, match="give each its own name"):
         cpu_device.ask(Map(expression="x + a", operands=(x,), scalars=(1,)))

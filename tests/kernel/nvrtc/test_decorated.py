@@ -109,7 +109,10 @@ async def test_what_does_not_fit_is_refused_before_anything_is_sent(case: str) -
 DECLARED_WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "takes what is not declared": ({"params": "in x: f32[n]"}, "body takes y, which its parameters do not declare"),
     "does not take what is": ({"params": "in x: f32[n], out y: f32[n], z: f32"}, "body does not take z"),
-    "a grid of nothing known": ({"grid": lambda rows: rows}, "grid asks for rows, which is no parameter and no extent"),
+    "a grid of nothing known": (
+        {"grid": lambda rows: rows},
+        "grid asks for rows, which is neither a parameter nor an extent",
+    ),
     "no text": ({"cuda": b"text"}, "source is bytes; pass the text of a kernel in CUDA C++"),
     "options as a text": ({"options": "-G"}, "options is '-G'; pass a sequence of them"),
 }

@@ -44,7 +44,7 @@ WRONG = {
     "in x: f32": "x has a role and no shape; write 'in x: f32[n]'",
     "in x: float[n]": "x: no dtype 'float'; use one of f16, ",
     "in x: f32[n], in x: f32[n]": "x is declared twice",
-    "in x: f32[n.m]": "'n.m' is no extent; use integers, names",
+    "in x: f32[n.m]": "'n.m' is not an extent; use integers, names",
     "in x: f32[n], out y: f32[m]": "y: no array that is passed has an extent m",
     "out y: f32[...]": "y: no array that is passed has the shape [...]",
     "in x: f32[..., n]": "x: [...] stands alone",
@@ -52,7 +52,7 @@ WRONG = {
     "in n: f32[n]": "n is an array and an extent",
     "in x: f32[n] = 3": "x: an array cannot be defined",
     "in x: f32[n], k: i32 = m": "k: no array that is passed has an extent m",
-    "in x: f32[__import__('os')]": "is no extent",
+    "in x: f32[__import__('os')]": "is not an extent",
 }
 
 

@@ -143,7 +143,7 @@ def test_out_is_filled(device: Device) -> None:
 
 
 def test_kinds_are_checked_where_a_generator_is_made(device: Device) -> None:
-    with pytest.raises(ShapeError, match="kind 'pcg64' is no generator"):
+    with pytest.raises(ShapeError, match="kind 'pcg64' is not a generator"):
         device.rng.generator("pcg64")
     with pytest.raises(ShapeError, match="philox has 1 to 1"):
         device.rng.generator("philox", dimensions=2)

@@ -102,7 +102,7 @@ def dense(dtype: str = "f32") -> GpuRef:
 @pytest.mark.parametrize(
     "make, says",
     [
-        (lambda: RngFillUniform(out=dense(), kind="pcg"), "kind 'pcg' is no generator; use one of philox"),
+        (lambda: RngFillUniform(out=dense(), kind="pcg"), "kind 'pcg' is not a generator; use one of philox"),
         (lambda: RngFillUniform(out=dense(), low=2, high=1), "low is 2.0 and high 1.0; low must not be larger"),
         (lambda: RngFillUniform(out=dense(), high=math.inf), "high is inf; it must be a finite"),
         (lambda: RngFillUniform(out=dense("f64"), low=-1e308, high=1e308), "and high - low finite"),

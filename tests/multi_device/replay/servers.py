@@ -5,18 +5,33 @@ import os
 import pwd
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
 SECONDS = 30
 
 
+class Server(NamedTuple):
+    """A server that runs.
+
+    Attributes:
+        address: For a journal.
+        kill: Ends it at once, without a word to anybody.
+        start: Starts it again, over the same data.
+    """
+
+    address: str
+    kill: Callable[[], None]
+    start: Callable[[], None]
+
+
 @contextmanager
-def postgres(folder: Path) -> Iterator[str]:
-    """The ``conninfo`` of a server of its own."""
+def postgres(folder: Path) -> Iterator[Server]:
+    """A PostgreSQL server of its own."""
     pytest.importorskip("psycopg", reason="psycopg is not installed: pip install psycopg[binary]")
     found = [*glob.glob("/usr/lib/postgresql/*/bin/initdb"), *filter(None, [shutil.which("initdb")])]
     if not found:
@@ -26,13 +41,19 @@ def postgres(folder: Path) -> Iterator[str]:
     data = folder / "data"
     _run([programs / "initdb", "-D", data, "-A", "trust", "-U", "tests", "--no-sync"], user)
     options = f"-c listen_addresses='' -c unix_socket_directories='{folder}' -c fsync=off"
-    _run(
-        [programs / "pg_ctl", "-D", data, "-w", "-t", str(SECONDS), "-l", folder / "log", "-o", options, "start"], user
-    )
+    control = [programs / "pg_ctl", "-D", data, "-w", "-t", str(SECONDS)]
+
+    def start() -> None:
+        _run([*control, "-l", folder / "log", "-o", options, "start"], user)
+
+    def kill() -> None:
+        _run([*control, "-m", "immediate", "stop"], user)
+
+    start()
     try:
-        yield f"host={folder} user=tests dbname=postgres"
+        yield Server(f"host={folder} user=tests dbname=postgres", kill, start)
     finally:
-        _run([programs / "pg_ctl", "-D", data, "-m", "immediate", "-w", "stop"], user)
+        kill()
 
 
 def _other_user(folder: Path) -> str | None:
@@ -64,8 +85,8 @@ def _run(command: list[object], user: str | None) -> None:
 
 
 @contextmanager
-def redis(folder: Path) -> Iterator[str]:
-    """The URL of a server of its own, which synchronises each write."""
+def redis(folder: Path) -> Iterator[Server]:
+    """A Redis server of its own, which synchronises each write."""
     pytest.importorskip("redis", reason="redis-py is not installed: pip install redis")
     program = shutil.which("redis-server")
     if program is None:
@@ -73,18 +94,28 @@ def redis(folder: Path) -> Iterator[str]:
     socket = folder / "redis.sock"
     settings = {"port": "0", "unixsocket": socket, "dir": folder, "appendonly": "yes", "appendfsync": "always"}
     arguments = [str(part) for name, value in settings.items() for part in (f"--{name}", value)]
-    server = subprocess.Popen([program, *arguments, "--save", ""], stdout=subprocess.PIPE, text=True)
-    try:
+    running: list[subprocess.Popen[str]] = []
+
+    def start() -> None:
+        server = subprocess.Popen([program, *arguments, "--save", ""], stdout=subprocess.PIPE, text=True)
+        running.append(server)
         assert server.stdout is not None
         said = []
         for line in server.stdout:
             said.append(line)
             if "ready to accept connections" in line.lower():
                 break
+        server.stdout.close()  # it ignores SIGPIPE
         assert server.poll() is None, "".join(said)
-        yield f"unix://{socket}"
-    finally:
+
+    def kill() -> None:
+        server = running.pop()
         server.kill()
         server.wait()
-        assert server.stdout is not None
-        server.stdout.close()
+
+    try:
+        start()
+        yield Server(f"unix://{socket}", kill, start)
+    finally:
+        while running:
+            kill()

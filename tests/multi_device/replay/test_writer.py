@@ -170,6 +170,16 @@ def test_a_full_queue_holds_the_caller_until_there_is_room() -> None:
     assert journal.last() == 5000
 
 
+def test_a_full_queue_is_written_without_lingering() -> None:
+    journal = Flaky()
+    writer = started(journal, max_pending=2, linger=LIMIT)
+    for n in range(20):
+        writer.put(b"%d" % n)
+    assert writer.stats.groups >= 1
+    writer.close()
+    assert sum(journal.groups) == 20
+
+
 def test_what_opening_raises_is_raised_at_the_start() -> None:
     class Broken(cb.MemoryJournal):
         def open(self, identity: str) -> Any:

@@ -380,7 +380,7 @@ class Cell:
             answer = RuntimeError(f"a handler raised {error!r}") if isinstance(error, StopIteration) else error
             ask.refuse(answer, seen=not isinstance(error, ReplyError))
         elif isinstance(error, ReplyError):
-            _log.warning("%s answered %s, which was told, not asked: %r", self.path, type(message).__qualname__, error)
+            _log.warning("%s replied to %s, which was sent by tell: %r", self.path, type(message).__qualname__, error)
             self.dead(message, "reply_error")
 
     def adopt(self, actor: Actor) -> None:

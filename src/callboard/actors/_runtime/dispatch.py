@@ -21,7 +21,7 @@ class Dispatch:
     """The handlers of a cell's present instance.
 
     Attributes:
-        table: Handlers by the class of their message; classes come in as they are met.
+        table: Handlers by the class of their message; classes are added when they are first received.
     """
 
     __slots__ = ("_behaviour", "_behaviours", "_cell", "table")
@@ -57,7 +57,7 @@ class Dispatch:
         self._fill(self._cell.actor)
 
     def forget(self) -> None:
-        """Let go of the instance: the cell is at its end."""
+        """Drop the instance; the cell has ended."""
         self.table = {}
 
     def _fill(self, actor: "Actor | None") -> None:

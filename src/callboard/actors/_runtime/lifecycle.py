@@ -88,7 +88,7 @@ async def _create(cell: "Cell", restarted_by: BaseException | None) -> None:
         cell.adopt(actor)
         await _finish_hook(actor.pre_start() if restarted_by is None else actor.post_restart(restarted_by))
         cell.started = True
-    except BaseException as error:  # of user code: for the supervisor, but for what is told apart here
+    except BaseException as error:  # from user code: for the supervisor, except the cases below
         if isinstance(error, asyncio.CancelledError) and cell.task is not None and cell.task.cancelling():
             raise
         _let_fatal_pass(cell, error)

@@ -1,4 +1,4 @@
-"""Where a recorder meets the runtime: it sees every message that an actor handles, and what comes of it.
+"""The interface of a recorder: it sees every message that an actor handles, and the outcome.
 
 A system without a recorder pays one test per actor, none per message.
 """

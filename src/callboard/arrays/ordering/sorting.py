@@ -2,7 +2,7 @@
 
 from typing import Any, Generic, NamedTuple
 
-from callboard.arrays.elementwise import apply
+from callboard.arrays.elementwise import apply, imag, real
 from callboard.arrays.handles import Ref, check_array, device_of, submit
 from callboard.arrays.indexing import take
 from callboard.arrays.manipulation import concat, moveaxis, reshape
@@ -85,9 +85,17 @@ class _Groups(NamedTuple):
     group: Ref
 
 
+def _order(flat: Ref) -> Any:
+    """The indices that sort a line; complex numbers by their real parts, then by their imaginary ones."""
+    if not flat.dtype.is_complex:
+        return submit(flat, ArgSort(keys=flat))
+    by_imag = submit(flat, ArgSort(keys=imag(flat)))
+    return take(by_imag, submit(flat, ArgSort(keys=take(real(flat), by_imag))))
+
+
 def _groups(x: Ref) -> _Groups:
     flat = reshape(x, (x.size,))
-    order = submit(x, ArgSort(keys=flat))
+    order = _order(flat)
     line = take(flat, order)
     first = device_of(x).ones((x.size,), dtype="bool")
     if x.size > 1:
@@ -113,6 +121,8 @@ def _counts(groups: _Groups) -> Any:
 def unique_all(x: GpuRef[Mode], /) -> UniqueAll[Mode]:
     """The distinct values in order, with all that belongs to them; every NaN is one of its own.
 
+    Complex numbers are in the order of their real parts, those with the same in that of their imaginary ones.
+
     How many there are depends on the data: ``values``, ``indices`` and ``counts`` are awaited before anything is done
     that needs their shapes.
     """
@@ -136,6 +146,9 @@ def unique_inverse(x: GpuRef[Mode], /) -> UniqueInverse[Mode]:
 def unique_values(x: GpuRef[Mode], /) -> GpuRef[Mode]:
     """The distinct values in order; as :func:`unique_all`."""
     check_array("unique_values", "x", x)
+    if x.dtype.is_complex:
+        groups = _groups(x)
+        return _kept(groups.line, groups)  # type: ignore[no-any-return]
     line = submit(x, Sort(keys=reshape(x, (x.size,))))
     found: GpuRef[Mode] = submit(x, Unique(x=line))
     return found

@@ -19,7 +19,7 @@ __all__ = ["stacked_qr", "triangle_of"]
 def triangle_of(a: Ref) -> tuple[Ref, Ref]:
     """Of square matrices that are not empty: the diagonals of ``R``, and the determinants of the reflections."""
     n = a.shape[-1]
-    h, tau = submit(a, solver.GeqrfBatched(a=reshape(a, (-1, n, n))))
+    h, tau = submit(a, solver.GeqrfBatched(a=reshape(a, (-1, n, n)), check_finite=False))
     corner = view(h, (h.shape[0], n), (h.strides[0], h.strides[1] + h.strides[2]))
     # It is unitary, so 1 - tau * sum(v * conj(v)) = -tau / conj(tau); the last one may be none
     turns: Any = apply("where(t == 0, 1.0, -t / conj(where(t == 0, 1.0, t)))", t=tau)
@@ -35,7 +35,7 @@ def stacked_qr(a: Ref, columns: int) -> tuple[Ref, Ref]:
     """
     m, n = a.shape[-2:]
     batch, many = a.shape[:-2], math.prod(a.shape[:-2])
-    h, tau = submit(a, solver.GeqrfBatched(a=reshape(a, (many, m, n))))
+    h, tau = submit(a, solver.GeqrfBatched(a=reshape(a, (many, m, n)), check_finite=False))
     eye = device_of(a).eye(m, columns, dtype=a.dtype)
     q: Any = reshape(broadcast_to(eye, (many, m, columns)), (many, m, columns), copy=True)
     rows = device_of(a).arange(m)

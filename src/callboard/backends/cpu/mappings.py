@@ -29,7 +29,7 @@ class Mapping:
         self.path = f"/proc/{os.getpid()}/fd/{descriptor}"
 
     def close(self) -> None:
-        """Let go of it; again is harmless. Whoever has it mapped keeps it."""
+        """Release it; a second call is harmless. Processes that have it mapped keep it."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1

@@ -1,13 +1,61 @@
 """Launches recorded on the CPU: calls with their arguments made, executed one after the other as one item."""
 
-from collections.abc import Callable, Sequence
+import ctypes
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
+
 from callboard.backends.cpu.stream import CpuStream, Work, failure
-from callboard.core.backend import AccelGraph, AccelStream, Replayed, Status
-from callboard.core.errors import AccelError
+from callboard.core.backend import AccelGraph, AccelStream, Conditional, Replayed, Status
+from callboard.core.dtype import as_dtype
+from callboard.core.errors import AccelError, DriverError
 
 __all__ = ["CpuGraph", "RecordingStream"]
+
+
+class Chosen:
+    """Recorded work that runs as a value says.
+
+    Attributes:
+        what: The condition.
+        bodies: The work of each body.
+    """
+
+    __slots__ = ("_dtype", "bodies", "what")
+
+    def __init__(self, what: Conditional, bodies: "list[list[Item]]") -> None:
+        self.what = what
+        self.bodies = bodies
+        self._dtype = as_dtype(what.dtype).np
+
+    def chosen(self) -> "Iterator[list[Item]]":
+        """The bodies to execute, each when the one before has been executed."""
+        what, bodies = self.what, self.bodies
+        if what.kind != "while":
+            value = self._value()
+            at = int(value) if what.kind == "switch" else int(not value)
+            if 0 <= at < len(bodies):
+                yield bodies[at]
+            return
+        turns = 0
+        self._count(turns)
+        while self._value() and not (what.most and turns >= what.most):
+            yield bodies[0]
+            turns += 1
+            self._count(turns)
+
+    def _value(self) -> Any:
+        octets = ctypes.string_at(self.what.address, self._dtype.itemsize)
+        value = np.frombuffer(octets, self._dtype)[0]
+        return value if self.what.kind == "switch" else value != 0
+
+    def _count(self, turns: int) -> None:
+        if self.what.turns:
+            ctypes.c_int64.from_address(self.what.turns).value = turns
+
+
+Item = Work | Chosen
 
 
 class CpuReplayed(Replayed):
@@ -23,27 +71,31 @@ class CpuReplayed(Replayed):
 
 
 class CpuGraph(AccelGraph):
-    """Recorded work. Each item is executed, whether or not one before it failed, as ops that are launched singly."""
+    """Recorded work. Each item is executed, whether or not one before it failed, as ops that are launched singly.
 
-    def __init__(self, works: list[Work]) -> None:
+    A condition is not looked at any more when something has failed: what it says may be what the failed op has left.
+    """
+
+    def __init__(self, works: list[Item]) -> None:
         self._works = works
 
     def launch(self, stream: AccelStream) -> CpuReplayed:
         if not isinstance(stream, CpuStream):
             raise TypeError(f"stream is {type(stream).__name__}; a graph of the CPU runs on streams of the CPU")
         replayed = CpuReplayed()
-        stream.submit(_execute, self._works, replayed.failed)
+        stream.submit(_execute, self._works, replayed.failed, stream)
         return replayed
 
-    def take(self, works: list[Work]) -> bool:
+    def take(self, works: list[Item]) -> bool:
         """Execute this from the next launch on, if it is the same calls on other arrays."""
-        if [work.fn for work in works] != [work.fn for work in self._works]:
+        before, after = _calls(self._works), _calls(works)
+        if before is None or before != after:
             return False
         self._works = works
         return True
 
     def describe(self) -> list[str]:
-        return [f"{work.lib}: {getattr(work.fn, '__name__', 'work')}" for work in self._works]
+        return list(_described(self._works))
 
     def close(self) -> None:
         self._works = []
@@ -54,7 +106,7 @@ class RecordingStream(CpuStream):
 
     def __init__(self, id: int) -> None:
         self.id = id
-        self._works: list[Work] = []
+        self._works: list[Item] = []
         self._closing = False
 
     def run(self, lib: str, fn: Callable[..., object], *args: Any) -> Work:
@@ -64,6 +116,18 @@ class RecordingStream(CpuStream):
 
     def _push(self, fn: Callable[..., object], args: tuple[Any, ...]) -> None:
         self._works.append(Work("", fn, args))
+
+    def choose(
+        self, inner: "RecordingStream", what: Conditional, bodies: Sequence[Callable[[AccelStream], None]]
+    ) -> None:
+        """Record bodies, which ``inner`` takes, as what is executed as a value says."""
+        taken: list[list[Item]] = []
+        for enqueue in bodies:
+            inner._works = []
+            enqueue(inner)
+            taken.append(inner._works)
+        inner._works = []
+        self._works.append(Chosen(what, taken))
 
     def capture(self, enqueue: Callable[[], None], into: AccelGraph | None = None) -> CpuGraph:
         self._works = []
@@ -79,11 +143,40 @@ class RecordingStream(CpuStream):
         self._closing = True
 
 
-def _execute(works: list[Work], failed: list[tuple[Status, AccelError]]) -> None:
+def _execute(works: list[Item], failed: list[tuple[Status, AccelError]], stream: CpuStream) -> None:
     for work in works:
+        if isinstance(work, Chosen):
+            if not failed:
+                _execute_chosen(work, failed, stream)
+            continue
         fn = work.fn
         assert fn is not None
         try:
             fn(*work.args)
         except BaseException as e:  # of the work, whatever it is, is the op's failure
             failed.append((work, failure(work.lib, fn, e)))
+
+
+def _execute_chosen(chosen: Chosen, failed: list[tuple[Status, AccelError]], stream: CpuStream) -> None:
+    for body in chosen.chosen():
+        _execute(body, failed, stream)
+        if failed:
+            return
+        if stream.closing:  # a loop may have no end
+            raise DriverError(f"CPU stream {stream.id} was closed inside a recorded loop")
+
+
+def _calls(works: list[Item]) -> list[Any] | None:
+    """The functions that are called; None where a value decides."""
+    calls = [None if isinstance(work, Chosen) else work.fn for work in works]
+    return None if None in calls else calls
+
+
+def _described(works: list[Item], indent: str = "") -> Iterator[str]:
+    for work in works:
+        if isinstance(work, Chosen):
+            for at, body in enumerate(work.bodies):
+                yield f"{indent}{work.what.kind}, body {at}"
+                yield from _described(body, indent + "  ")
+        else:
+            yield f"{indent}{work.lib}: {getattr(work.fn, '__name__', 'work')}"

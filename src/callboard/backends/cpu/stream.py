@@ -96,7 +96,7 @@ class Work(Status):
 
 
 def failure(lib: str, fn: Callable[..., object], e: BaseException) -> AccelError:
-    """What an op is told when its work raised ``e``."""
+    """The error of an op whose work raised ``e``."""
     if isinstance(e, AccelError):
         return e
     text = f"{getattr(fn, '__name__', 'work')} failed: {type(e).__name__}: {e}"

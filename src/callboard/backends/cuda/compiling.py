@@ -129,7 +129,7 @@ def checked(answer: tuple[Any, ...], call: str) -> tuple[Any, ...]:
     """What a call of the binding gives, without its status.
 
     Raises:
-        LibraryError: The status is no success.
+        LibraryError: The status is not a success.
     """
     status, *values = answer
     if int(status):

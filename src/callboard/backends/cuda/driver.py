@@ -168,6 +168,14 @@ NEWER: dict[str, tuple[str, tuple[Any, ...]]] = {
     "green_destroy": ("cuGreenCtxDestroy", (c_void_p,)),
     "func_param_info": ("cuFuncGetParamInfo", (c_void_p, c_size_t, POINTER(c_size_t), POINTER(c_size_t))),
     "green_stream_create": ("cuGreenCtxStreamCreate", (_Handle, c_void_p, c_uint, c_int)),
+    "capture_info": (
+        "cuStreamGetCaptureInfo_v3",
+        (c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p),
+    ),
+    "capture_after": ("cuStreamUpdateCaptureDependencies_v2", (c_void_p, c_void_p, c_void_p, c_size_t, c_uint)),
+    "capture_into": ("cuStreamBeginCaptureToGraph", (c_void_p, c_void_p, c_void_p, c_void_p, c_size_t, c_int)),
+    "graph_add_node": ("cuGraphAddNode_v2", (_Handle, c_void_p, c_void_p, c_void_p, c_size_t, c_void_p)),
+    "conditional_handle": ("cuGraphConditionalHandleCreate", (c_void_p, c_void_p, c_void_p, c_uint, c_uint)),
     "function_name": ("cuFuncGetName", (POINTER(c_char_p), c_void_p)),
     "kernel_name": ("cuKernelGetName", (POINTER(c_char_p), c_void_p)),
 }
@@ -278,6 +286,11 @@ class Driver:
     green_create: Call
     green_destroy: Call
     green_stream_create: Call
+    capture_info: Call
+    capture_after: Call
+    capture_into: Call
+    graph_add_node: Call
+    conditional_handle: Call
     function_name: Call
     kernel_name: Call
     ctx_synchronize: Call

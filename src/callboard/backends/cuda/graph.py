@@ -20,7 +20,16 @@ INVALIDATED = 901
 """``CUDA_ERROR_STREAM_CAPTURE_INVALIDATED``."""
 UPDATE_FAILURE = 910
 """``CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE``: the graphs differ in more than a graph can take over."""
-NODES = {1: "memory copy", 2: "memory set", 3: "host function", 4: "graph", 5: "empty", 6: "event wait", 7: "event"}
+NODES = {
+    1: "memory copy",
+    2: "memory set",
+    3: "host function",
+    4: "graph",
+    5: "empty",
+    6: "event wait",
+    7: "event",
+    13: "conditional",
+}
 """``CUgraphNodeType``; 0 is a kernel."""
 THREAD_LOCAL = 1
 """``CU_STREAM_CAPTURE_MODE_THREAD_LOCAL``: refuses unsafe calls of this thread only; others may allocate meanwhile."""
@@ -114,7 +123,7 @@ class CudaGraph(AccelGraph):
         if kind.value:
             return NODES.get(kind.value, f"node of type {kind.value}")
         params, name = KernelNode(), c_char_p()
-        with suppress(UnsupportedOp):  # names are told by drivers from R545 on
+        with suppress(UnsupportedOp):  # drivers report names from R545 on
             self._driver.graph_kernel_node(node, ctypes.byref(params))
             if params.function:
                 self._driver.function_name(ctypes.byref(name), params.function)

@@ -125,7 +125,7 @@ def compiled(source: str, capability: tuple[int, int], cache: Path | None = None
     """The binary (a cubin; PTX where NVRTC is older than the device) of ``data/<source>.cu``.
 
     Args:
-        source: Stem of the file, and after a dash each, parts of it or what is defined.
+        source: Name of the file without its suffix, then, each after a dash, parts of it or macros to define.
         capability: Of the device.
         cache: Folder of the binaries; the user's when None.
 

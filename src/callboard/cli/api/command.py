@@ -17,7 +17,9 @@ def add_api(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         help="generate the typed methods of a library from its messages",
         description="Writes PACKAGE/api.py: one method per message, with the message's fields as parameters.",
     )
-    parser.add_argument("packages", nargs="+", metavar="PACKAGE", help="of messages, such as callboard.kernel.blas")
+    parser.add_argument(
+        "packages", nargs="+", metavar="PACKAGE", help="package with messages, such as callboard.kernel.blas"
+    )
     parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 where a file is out of date")
     parser.set_defaults(run=_run)
 

@@ -40,10 +40,10 @@ def add_demo(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
     parser.add_argument("--device", default="auto", help='"auto" (default), "cpu", "cuda", "cuda:1" or a UUID')
     parser.add_argument("--isolation", choices=("process", "thread"), default="process")
     parser.add_argument("--standby", choices=("hot", "warm", "none"), default="hot")
-    parser.add_argument("--no-fault", action="store_true", help="leave the context alone")
-    parser.add_argument("--picture", type=Path, metavar="FILE", help="write the picture there, as SVG")
-    parser.add_argument("--versus", choices=("torch",), help="run the same job and fault in plain torch beside it")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="store what happened there")
+    parser.add_argument("--no-fault", action="store_true", help="do not make the context fail")
+    parser.add_argument("--picture", type=Path, metavar="FILE", help="write the picture to this file, as SVG")
+    parser.add_argument("--versus", choices=("torch",), help="also run the same job and fault in plain torch")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write a record of the run to this file")
     parser.set_defaults(run=run)
 
 

@@ -32,7 +32,7 @@ def _strike(device: str) -> None:
 
 
 def _attempts(torch: Any) -> None:
-    """What a program could try after the fault, and what comes of it."""
+    """What a program could try after the fault, and the result."""
     fresh = np.ones((8, 8))
     attempts: dict[str, Callable[[], object]] = {
         "the next operation": lambda: torch.from_numpy(fresh).to("cuda").sum().item(),

@@ -18,13 +18,15 @@ def add_doctor(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     """Add the command to the parser."""
     parser = commands.add_parser(
         "doctor",
-        help="what can be used on this machine, and why not",
-        description="Says which devices and libraries can be used here, and for each that cannot the exact reason. "
+        help="check which devices and libraries can be used on this machine",
+        description="Check which devices and libraries can be used here, and report why each of the others cannot. "
         "Every device is opened in a context host; libcuda is never loaded into this process.",
     )
     parser.add_argument("--require", metavar="BACKEND", help="exit with 1 unless a device of this backend works")
-    parser.add_argument("--isolation", choices=("process", "thread"), help="open devices so; default: as each prefers")
-    parser.add_argument("--json", action="store_true", help="the findings as JSON")
+    parser.add_argument(
+        "--isolation", choices=("process", "thread"), help="isolation of the devices; default: that of each backend"
+    )
+    parser.add_argument("--json", action="store_true", help="print the findings as JSON")
     parser.set_defaults(run=run)
 
 
@@ -42,7 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def examine(isolation: str | None = None) -> Findings:
-    """Look at everything; takes seconds, since every device is opened."""
+    """Examine the machine; takes seconds, since every device is opened."""
     return Findings(
         platform=system(),
         packages=packages(),

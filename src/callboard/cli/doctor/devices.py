@@ -217,7 +217,7 @@ PROBES: dict[str, Callable[[Device], Awaitable[str | None]]] = {
     "sparse_lt": _try_sparse_lt,
     "tensor": _try_tensor,
 }
-"""One op of each library, by its stem: raises when it fails or its result is wrong; tells what part is not there."""
+"""One op of each library, by its name: raises when it fails or its result is wrong; returns which part is missing."""
 
 
 async def backend_findings(isolation: str | None = None) -> list[BackendFinding]:
@@ -251,18 +251,18 @@ async def _device(backend: AccelBackend, info: DeviceInfo, isolation: str | None
             if stats.compute_capability > (0, 0):
                 detail += "compute capability {}.{}, ".format(*stats.compute_capability)
             detail += f"isolation {device.isolation}, opened in {opened:.2f} s"
-            libraries = [await _library(device, stem) for stem in sorted(backend.libraries())]
+            libraries = [await _library(device, name) for name in sorted(backend.libraries())]
             return DeviceFinding(name=name, uuid=info.uuid, detail=detail, libraries=libraries)
     except AccelError as e:
         return DeviceFinding(name=name, uuid=info.uuid, detail=info.name, error=f"{type(e).__name__}: {e}")
 
 
-async def _library(device: Device, stem: str) -> LibraryFinding:
-    probe = PROBES.get(stem)
+async def _library(device: Device, name: str) -> LibraryFinding:
+    probe = PROBES.get(name)
     if probe is None:
-        return LibraryFinding(name=stem, detail="not tried: the doctor has no op for it")
+        return LibraryFinding(name=name, detail="not tried: the doctor has no op for it")
     try:
         missing = await probe(device)
     except (AccelError, ValueError) as e:
-        return LibraryFinding(name=stem, error=f"{type(e).__name__}: {e}")
-    return LibraryFinding(name=stem, detail=missing or (await device.stats()).libraries.get(stem, ""))
+        return LibraryFinding(name=name, error=f"{type(e).__name__}: {e}")
+    return LibraryFinding(name=name, detail=missing or (await device.stats()).libraries.get(name, ""))

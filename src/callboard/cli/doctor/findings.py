@@ -12,7 +12,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
         name: Of what.
         error: Why it does not work, with the cure; None: it works.
         detail: More about it.
-        needed: False for what is not there and nothing on this machine needs: ``error`` is no alarm then.
+        needed: False for a missing component that nothing on this machine needs: ``error`` needs no action then.
     """
 
     name: str

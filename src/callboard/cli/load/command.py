@@ -111,7 +111,7 @@ async def _shown(work: "asyncio.Future[None]", samples: Samples) -> None:
             while not work.done():
                 await asyncio.wait({work}, timeout=SHOWN_EVERY)
                 progress.show(len(samples.kept) + samples.warm)
-        except asyncio.CancelledError:  # Ctrl-C: what has ended is told
+        except asyncio.CancelledError:  # Ctrl-C: report the requests that have ended
             work.cancel()
             await asyncio.wait({work})
             return
@@ -167,7 +167,7 @@ async def _asked(connections: Connections, path: str) -> Any:
 
 def _count(text: str) -> int:
     if not text.isascii() or not text.isdigit() or not int(text):
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of at least 1")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of at least 1")
     return int(text)
 
 
@@ -177,7 +177,7 @@ def _seconds(text: str) -> float:
     except ValueError:
         found = math.nan
     if not 0 <= found < math.inf:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of at least 0")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of at least 0")
     return found
 
 
@@ -192,4 +192,4 @@ def _shape(text: str) -> tuple[str, Sequence[int]]:
     try:
         return name, [int(extent) for extent in extents.split(",")]
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no shape; give one such as x=1,4") from None
+        raise argparse.ArgumentTypeError(f"{text!r} is not a shape; give one such as x=1,4") from None

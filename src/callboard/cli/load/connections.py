@@ -33,7 +33,7 @@ class Connections:
         verify: Check the server's certificate.
 
     Raises:
-        ValueError: It is no URL of HTTP.
+        ValueError: It is not a URL of HTTP.
         BackendUnavailable: h11 is not installed: it comes with the extra ``serve``.
     """
 
@@ -62,7 +62,7 @@ class Connections:
         Raises:
             TimeoutError: It took too long; the connection was closed.
             OSError: There is no connection, or it was lost.
-            ValueError: What came is no HTTP.
+            ValueError: What came is not HTTP.
         """
         async with asyncio.timeout(self._timeout), self._places:
             connection = self._idle.pop() if self._idle else await self._connect()
@@ -139,5 +139,5 @@ class _Connection:
 def _checked(url: str) -> SplitResult:
     parts = urlsplit(url if "//" in url else f"http://{url}")
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ValueError(f"{url!r} is no URL of a server; give one such as http://127.0.0.1:8000")
+        raise ValueError(f"{url!r} is not a URL of a server; give one such as http://127.0.0.1:8000")
     return parts

@@ -1,1 +1,1 @@
-"""``callboard serve``: an app on a port, and what it shows meanwhile."""
+"""``callboard serve``: an app on a port, and its output while it runs."""

@@ -12,7 +12,7 @@ __all__ = ["Deferral", "Deferrals", "DeferredRef"]
 
 
 class Deferral(Protocol):
-    """What a deferred ref is going to be.
+    """The pending computation of a deferred ref.
 
     Attributes:
         uses: How many kernels have computed it as a part of what they compute.
@@ -41,7 +41,7 @@ class Deferrals(Protocol):
         ...
 
     def add(self, ref: "DeferredRef[Any]") -> None:
-        """Take a new one in."""
+        """Add a deferred ref."""
 
     def submit(self, ref: GpuRef[Any]) -> None:
         """Submit the op of a ref, if that has not been done.
@@ -79,15 +79,15 @@ class DeferredRef(GpuRef[Mode]):
 
     @property
     def deferral(self) -> Any:
-        """What it is going to be; its allocation once its op has been submitted."""
+        """The pending computation; the allocation once its op has been submitted."""
         return _slot.__get__(self)
 
     def become(self, deferral: Deferral) -> None:
-        """Be something else from now on."""
+        """Take another pending computation."""
         _slot.__set__(self, deferral)
 
     def settle_on(self, allocation: Allocation, op: int) -> GpuRef[Mode]:
-        """Be the result of an op, in this memory."""
+        """Become the result of an op, in this memory."""
         self._op = op
         _slot.__set__(self, allocation)
         self.__class__ = GpuRef  # type: ignore[assignment] # last: another thread may be reading `allocation`

@@ -130,7 +130,7 @@ class Allocation:
     """The one owner of a buffer on the device, shared by all refs and views of it.
 
     Attributes:
-        foreign: Whether others than ops may write it: another package, another process, the host.
+        foreign: Whether code other than ops may write it: another package, another process, the host.
     """
 
     __slots__ = ("__weakref__", "foreign", "freed", "id", "pins", "released")
@@ -152,12 +152,12 @@ class Allocation:
                 self.released.append(self.id)
 
     def pin(self) -> None:
-        """Something else uses the memory; what pins also holds the allocation."""
+        """Keep the memory for a user other than ops, which also holds the allocation."""
         with _pinning:
             self.pins += 1
 
     def unpin(self) -> None:
-        """They are done. Any thread, also inside a garbage collection."""
+        """Release a pin. Called on any thread, also inside a garbage collection."""
         with _pinning:
             self.pins -= 1
             last = self.freed and not self.pins
@@ -280,7 +280,7 @@ class GpuRef(Operand, ArrayOperators, Reply["GpuRef[Mode]"], Generic[Mode]):  # 
         (:class:`callboard.P2pTopology` tells which devices reach each other).
 
         Args:
-            device: Of the same program.
+            device: A device of the same program.
 
         Returns:
             A row-major array of the same dtype and shape. It fails from this array's failure; with
@@ -291,7 +291,7 @@ class GpuRef(Operand, ArrayOperators, Reply["GpuRef[Mode]"], Generic[Mode]):  # 
             GpuRefStale, MailboxFull, DeviceStopped: At the call, of either device.
             ShapeError: Its extents are not known yet: await it first.
             UnsupportedOp: One of the devices is recording.
-            TypeError: ``device`` is no device.
+            TypeError: ``device`` is not a device.
         """
         if getattr(device, "_port", None) is self._port:
             return self.access()
@@ -354,8 +354,8 @@ class GpuRef(Operand, ArrayOperators, Reply["GpuRef[Mode]"], Generic[Mode]):  # 
 
     def _misuse(self, what: str) -> str:
         return (
-            f"{what} of a GpuRef ({self.layout!r} on {self.device}): take its values: `await ref.get()`, of a cb.sync "
-            "device `ref.get()`"
+            f"{what} of a GpuRef ({self.layout!r} on {self.device}), whose values are on the device: copy them to the "
+            "host, `await ref.get()`; with cb.sync, `ref.get()`"
         )
 
     def __dlpack__(self, **options: Any) -> Any:
@@ -383,8 +383,8 @@ class GpuRef(Operand, ArrayOperators, Reply["GpuRef[Mode]"], Generic[Mode]):  # 
     def __getitem__(self, index: "Index | ArrayIndex[Mode]") -> "GpuRef[Mode]":
         """A view, as NumPy's basic indexing gives it (integers, slices, ``...``, None). Shares the memory.
 
-        With arrays of integers in the index, or with a mask of bools alone, a copy. How many elements a mask gives
-        depends on the data: the result is awaited before anything is done that needs its shape.
+        An index with arrays of integers, or a mask of bools, gives a copy. The number of elements that a mask selects
+        depends on the data: await the result before using its shape.
 
         Raises:
             IndexError: Out of range, or too many indices.
@@ -411,7 +411,7 @@ class GpuRef(Operand, ArrayOperators, Reply["GpuRef[Mode]"], Generic[Mode]):  # 
 
         Raises:
             ShapeError: 0-d or with gaps in the last axis where the element size changes; or the last axis, or the
-                place of element 0, is no multiple of the new size.
+                place of element 0, is not a multiple of the new size.
         """
         return self._view(reinterpreted(self.layout, as_dtype(dtype), self.offset), self.offset)
 

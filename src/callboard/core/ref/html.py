@@ -9,7 +9,7 @@ __all__ = ["html_of"]
 
 
 def html_of(ref: Any) -> str:
-    """A ref as HTML: what is known of it, and its first values where the device was opened to show them.
+    """A ref as HTML: shape, dtype and state, and its first values where the device was opened with ``preview``.
 
     To show is not to ask: nothing is computed or waited for, and nothing is copied to the host unless ``preview`` of
     the device says how much may be.

@@ -32,10 +32,10 @@ Axis = int | tuple[int, ...] | None
 
 
 class ArrayOperators:
-    """Operators as the array API standard 2024.12 has them, and the methods that NumPy's arrays have beside.
+    """Operators as the array API standard 2024.12 has them, and further methods of NumPy arrays.
 
     An operand is an array of the same device or a number. Results are refs, pending like all others. In-place
-    operators write into the memory, which views see, and give the ref that is owed by the write. What must know a value
+    operators write into the memory, which views see, and return the ref, pending on the write. What must know a value
     (``float(x)``, ``bool(x)``, ``x.item()``) waits on a ``cb.sync`` device and raises ``TypeError`` on others.
     """
 
@@ -230,7 +230,7 @@ class ArrayOperators:
         return self
 
     def __contains__(self, value: Any) -> bool:
-        """Whether an element equals it; waits, as ``bool`` does."""
+        """Whether an element equals ``value``; waits, as ``bool`` does."""
         if not self._port.services.blocking:
             raise TypeError(self._misuse("contains()"))
         return bool((self == value).any())
@@ -246,7 +246,7 @@ class ArrayOperators:
 
         Raises:
             TypeError: It would have to be awaited: ``(await ref.get()).item()``.
-            ValueError: Another size.
+            ValueError: The array does not have exactly one element.
         """
         return self._single("item()")
 
@@ -270,7 +270,7 @@ class ArrayOperators:
     def __index__(self) -> int:
         number = self._single("index()")
         if isinstance(number, bool) or not isinstance(number, int):
-            raise TypeError(f"index() of {self!r}: its dtype is no integer")
+            raise TypeError(f"index() of {self!r}: its dtype is not an integer")
         return number
 
     def _repr_html_(self) -> str:
@@ -309,10 +309,10 @@ class ArrayOperators:
         )
 
     def to_device(self, device: str, /, *, stream: Any = None) -> Self:
-        """Itself: ``device`` is its own.
+        """Return the array itself; ``device`` has to be its own device.
 
         Raises:
-            DeviceMismatch: It is another one: ``other.put(await ref.get())`` copies through the host.
+            DeviceMismatch: ``device`` is another one: ``other.put(ref)`` copies to it.
         """
         return self._port.services.xp._to_device(self, device)  # type: ignore[no-any-return]
 

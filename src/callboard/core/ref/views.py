@@ -135,13 +135,14 @@ def reinterpreted(layout: Layout, dtype: DType, offset: int = 0) -> Layout:
         raise ShapeError(f"{layout!r} cannot be viewed as {dtype}: its last axis has gaps; copy it first (dev.copy)")
     if extent * old % new:
         raise ShapeError(
-            f"{layout!r} cannot be viewed as {dtype}: {extent * old} bytes of the last axis are no multiple of {new}"
+            f"{layout!r} cannot be viewed as {dtype}: {extent * old} bytes of the last axis are not a multiple of {new}"
         )
     steps = [s * old for s in layout.strides[:-1]]
     for axis, step in enumerate(steps):
         if step % new and layout.size and layout.shape[axis] > 1:
             raise ShapeError(
-                f"{layout!r} cannot be viewed as {dtype}: a step of {step} bytes on axis {axis} is no multiple of {new}"
+                f"{layout!r} cannot be viewed as {dtype}: axis {axis} has a step of {step} bytes, not a "
+                f"multiple of {new}"
             )
     shape = (*layout.shape[:-1], extent * old // new)
     if layout.contiguous:

@@ -64,16 +64,16 @@ class DeviceApi(Generic[Mode]):
         attention: Attention, its gradients, keys and values in pages.
         blas: BLAS ops.
         blas_lt: Fused matrix products, fp8.
-        collective: One rank's part of collectives; :class:`callboard.World` has them whole.
+        collective: One rank's part of collectives; use :class:`callboard.World` instead.
         cub: Reductions, scans, sorts, selections, histograms.
-        dnn: Deep learning: pooling.
+        dnn: Deep learning: convolutions, pooling, norms, losses, recurrent networks.
         elementwise: Expressions on elements, and reductions of them.
-        event: Events of the caller's.
+        event: Events.
         fft: Fourier transforms.
         ipc: Memory shared with other processes.
         managed: Managed memory.
-        module: Kernels that are compiled already.
-        nvrtc: Kernels of the user's own in CUDA C++.
+        module: Precompiled kernels.
+        nvrtc: Your own kernels in CUDA C++.
         rng: Random numbers.
         solver: Linear algebra.
         sparse: Sparse matrices.
@@ -145,7 +145,7 @@ class DeviceApi(Generic[Mode]):
     @overload
     def ask(self, op: Op[Any, GpuRef]) -> GpuRef[Mode]: ...
     @overload
-    def ask(  # type: ignore[overload-overlap]  # several refs are no reply themselves; the first that fits counts
+    def ask(  # type: ignore[overload-overlap]  # several refs are not a reply themselves; the first that fits counts
         self: "DeviceApi[Asynchronous]", op: Op[Any, Refs]
     ) -> Refs: ...
     @overload
@@ -155,10 +155,10 @@ class DeviceApi(Generic[Mode]):
     @overload
     def ask(self, op: Op[Any, R]) -> Reply[R]: ...
     def ask(self, op: Op[Any, Any]) -> Any:
-        """Accept an op given as a message; its reply at once: a ref, a tuple of refs or a :class:`Reply`.
+        """Submit an op given as a message and return its reply at once: a ref, a tuple of refs or a :class:`Reply`.
 
-        To type checkers it is what the message's class names; where that is a number and the message has an ``out``,
-        the reply is that ref.
+        Type checkers take the reply type from the message's class. Where that is a number and the message has an
+        ``out``, the reply is that ref.
 
         Raises:
             ShapeError, UnsupportedOp, DeviceMismatch, GpuRefStale, MailboxFull, DeviceStopped: At the call; nothing was
@@ -167,7 +167,7 @@ class DeviceApi(Generic[Mode]):
         return self._submit(op)
 
     def tell(self, op: Op[Any, Any]) -> None:
-        """Accept an op and forget its reply; a failure goes to dead letters. Raises as :meth:`ask`."""
+        """Submit an op without a reply; a failure becomes a dead letter. Raises as :meth:`ask`."""
         self._submit(op)
 
     # -- time ----------------------------------------------------------------------------------------------------------
@@ -183,8 +183,8 @@ class DeviceApi(Generic[Mode]):
             seconds = await t  # t.result() without a loop
 
         The block's first op begins when all ops called before are done, and the time ends when all of the block's are:
-        queues and waits inside count, the earlier work and the way there do not. Ops that others call meanwhile are
-        measured, too. Plans are made on the first call, so call what is to be measured once before.
+        queues and waits inside count, the earlier work and the way there do not. Ops of other tasks in the
+        meantime are measured, too. Plans are made on the first call, so call the measured ops once before.
 
         Raises:
             MailboxFull, DeviceStopped: When the block is entered or left.
@@ -194,13 +194,13 @@ class DeviceApi(Generic[Mode]):
     # -- recordings ----------------------------------------------------------------------------------------------------
 
     def record(self, *ops: Op[Any, Any], **inputs: GpuRef[Mode]) -> Recording[Mode]:
-        """A recording of ops, to be replayed as one (the seeds' ``GraphActor``; :class:`callboard.Recording`).
+        """A recording of ops, to be replayed as one (:class:`callboard.Recording`).
 
         Args:
-            ops: Messages to record, in order; a replay gives what the last one is answered with. Without any, the
+            ops: Messages to record, in order; a replay returns the reply of the last one. Without any, the
                 recording is a context manager that records the ops of this device that are called in its block, by the
                 task or thread that entered it.
-            inputs: Arrays that a replay may be given others for, by the names to give them by.
+            inputs: Arrays that a replay can replace, by the names of its keywords.
 
         Raises:
             TypeError, GpuRefStale, DeviceMismatch: An input is not a ref that this device can use.
@@ -240,8 +240,8 @@ class DeviceApi(Generic[Mode]):
         Args:
             array: A ref of another device, copied as :meth:`GpuRef.to <callboard.GpuRef.to>` says, or anything NumPy
                 understands, of a supported dtype, any strides. An array of :meth:`host_empty` is read by the device
-                directly and must stay unchanged until the reply. An array of others on the device itself is taken
-                without a copy, as :meth:`adopt` does.
+                directly and must stay unchanged until the reply. An array of another package on the device itself is
+                taken without a copy, as :meth:`adopt` does.
             dtype: Convert first.
             non_blocking: Copy off the calling thread; ``array`` must stay unchanged until the reply. Later calls queue
                 behind it.
@@ -268,10 +268,10 @@ class DeviceApi(Generic[Mode]):
         return self._transfers.put(array, dtype, non_blocking, out)
 
     def adopt(self, array: Any) -> GpuRef[Mode]:
-        """An array of others (torch, CuPy, NumPy on a CPU device …) as a ref, without a copy; thread isolation only.
+        """Import an array of torch, CuPy, NumPy (CPU) … as a ref, without a copy; thread isolation only.
 
-        It lives as long as the buffer is not freed and used. Its owner's work before this call comes before the ops
-        called afterwards; what the owner does with it later is not waited for.
+        The array is kept alive until the buffer is freed. Ops called afterwards wait for the work of the array's owner
+        before this call, not for later work of the owner.
 
         Raises:
             TypeError: Process isolation, another device, no array, or a dtype or strides that no ref has.
@@ -301,7 +301,7 @@ class DeviceApi(Generic[Mode]):
         return self._submit(Fill(out=out, fill_value=0.0))  # type: ignore[no-any-return]
 
     def fill(self, out: GpuRef[Mode], value: complex) -> GpuRef[Mode]:
-        """Set every element of ``out``; gives ``out``, owed by this op."""
+        """Set every element of ``out``; returns ``out``, pending on this op."""
         return self._submit(Fill(out=out, fill_value=value))  # type: ignore[no-any-return]
 
     def copy(self, src: GpuRef[Mode], out: GpuRef[Mode] | None = None) -> GpuRef[Mode]:
@@ -315,7 +315,7 @@ class DeviceApi(Generic[Mode]):
     @overload
     def memcpy(self, dst: Array, src: GpuRef[Mode]) -> Any: ...
     def memcpy(self, dst: Any, src: Any) -> Any:
-        """Copy between arrays, whichever side each is on, in program order; gives ``dst``, owed by this op.
+        """Copy between arrays, each on the host or the device, in program order; returns ``dst``, pending on this op.
 
         One name for :meth:`copy`, ``put(src, out=dst)`` and ``src.get(out=dst)``. Views make it two- and
         three-dimensional: ``dev.memcpy(image[10:20, 30:50], tile)`` copies rows at a pitch. Nothing is copied on the
@@ -336,21 +336,21 @@ class DeviceApi(Generic[Mode]):
         raise TypeError(f"memcpy: dst is {type(dst).__name__} and src {type(src).__name__}; one of them is a GpuRef")
 
     def memset(self, out: GpuRef[Mode], byte: int) -> GpuRef[Mode]:
-        """Set every byte of ``out`` to ``byte``; gives ``out``, owed by this op. :meth:`fill` sets elements.
+        """Set every byte of ``out`` to ``byte``; returns ``out``, pending on this op. :meth:`fill` sets elements.
 
         Args:
             out: Any dtype; a view of any strides whose last axis is adjacent (rows at a pitch, in slices …).
             byte: 0 to 255.
 
         Raises:
-            ShapeError: Another value, or another layout.
+            ShapeError: Another value of ``byte``, or a layout that is not supported.
         """
         octets = out.reinterpret(as_dtype("u8")) if out.ndim else out.reshape(1).reinterpret(as_dtype("u8"))
         self._submit(Fill(out=octets, fill_value=byte))
         return out
 
     def view(self, ref: GpuRef[Mode], shape: Shape | None = None, dtype: DTypeLike | None = None) -> GpuRef[Mode]:
-        """Another look at the same memory: reshaped, or its bytes taken as another dtype (last axis rescaled).
+        """A view of the same memory: reshaped, or with its bytes taken as another dtype (last axis rescaled).
 
         Raises:
             ShapeError: The strides or the extents allow no such view.
@@ -368,7 +368,7 @@ class DeviceApi(Generic[Mode]):
 
         Raises:
             BufferError: Process isolation, where the memory is in another process; other memory of a GPU.
-            AccelError: What the array is owed has failed.
+            AccelError: The op that writes the array has failed.
         """
         return self._interop.host_view(ref)
 

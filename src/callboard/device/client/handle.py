@@ -1,4 +1,4 @@
-"""``Device``: what users hold. Libraries, memory, and what the device tells about itself."""
+"""``Device``: the handle of a device. Libraries, memory, state and statistics."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
@@ -16,7 +16,15 @@ from callboard.device.client.graphs import RecordingStats
 from callboard.device.client.line.answers import Answers
 from callboard.device.client.line.interop import Interop
 from callboard.device.client.line.port import OpPort
-from callboard.device.client.line.status import DeviceHealth, DeviceStats, HostStats, MemoryPoolStats, TraceRecord
+from callboard.device.client.line.status import (
+    MEMORY_STEP,
+    DeviceHealth,
+    DeviceStats,
+    HostStats,
+    MemoryFigures,
+    MemoryPoolStats,
+    TraceRecord,
+)
 from callboard.device.client.line.transfers import Transfers
 from callboard.device.client.memory.pinned import PinnedBufferPool
 from callboard.device.client.peers.peer import Peer
@@ -41,7 +49,7 @@ GRACE = 10.0
 
 
 class Device(DeviceApi[Asynchronous]):
-    """A handle of a device. Methods accept at once and return refs; awaiting a ref waits for its value.
+    """A handle of a device. Methods return refs at once; awaiting a ref waits for its value.
 
     Ops may be called from any thread, in program order per thread; awaiting and control belong to the system's loop.
 
@@ -71,7 +79,7 @@ class Device(DeviceApi[Asynchronous]):
         """The ref that a token was made of.
 
         Raises:
-            TypeError: No token.
+            TypeError: ``token`` is not a ``GpuToken``.
             DeviceMismatch: The token names another device.
             GpuRefStale: Its generation is gone, or no ref holds the buffer any more.
         """
@@ -95,7 +103,7 @@ class Device(DeviceApi[Asynchronous]):
     def actor_of(
         self, props: "Props[A]", name: str | None = None, *, wait: bool = False, own_process: bool = False
     ) -> "ResidentRef[A] | Coroutine[Any, Any, ResidentRef[A]]":
-        """Start an actor of yours in the device's context host: ``gpu.actor_of(cb.Props(Embedder), name="embedder")``.
+        """Start your actor in the device's context host: ``gpu.actor_of(cb.Props(Embedder), name="embedder")``.
 
         It is started again in each new context. Its class and arguments travel to the host: by reference where it can
         import them, by value where they belong to ``__main__`` or a notebook, or to a module that opens a device while
@@ -113,15 +121,16 @@ class Device(DeviceApi[Asynchronous]):
                 such process takes memory of host and device. See docs/guides/actors.md.
 
         Raises:
-            TypeError: No ``ResidentActor``, or something that cannot be sent.
-            NameInUse, ValueError: The name is taken, or no name; more than 32 MiB of code and arguments.
+            TypeError: ``props`` is not of a ``ResidentActor``, or an argument cannot be sent.
+            NameInUse: A living actor of the device has this name.
+            ValueError: The name is not valid, or code and arguments exceed 32 MiB.
             DeviceStopped
         """
         ref = self._start_resident(props, name, self._recipe(props, own_process), own_process)
         return ref._residents.when_ready(ref) if wait else ref
 
     def _recipe(self, props: "Props[A]", own_process: bool) -> Any:
-        """What a host makes the actor from; made on the thread of the caller, which may be importing its module."""
+        """The message that starts the actor; made on the caller's thread, which may be importing the module."""
         return self._actor.residents.recipe(Props.checked(props), isolated=own_process)
 
     def _start_resident(self, props: "Props[A]", name: str | None, recipe: Any, own_process: bool) -> "ResidentRef[A]":
@@ -137,10 +146,10 @@ class Device(DeviceApi[Asynchronous]):
     # -- flow ----------------------------------------------------------------------------------------------------------
 
     async def ready(self) -> "Device":
-        """Wait until a context is ready; gives the handle.
+        """Wait until a context is ready and return the handle.
 
         Raises:
-            DeviceStopped, BackendUnavailable: It will not be.
+            DeviceStopped, BackendUnavailable: The context cannot become ready.
         """
         await self._actor.until_ready()
         return self
@@ -154,7 +163,7 @@ class Device(DeviceApi[Asynchronous]):
         return await self._actor.until_standby()
 
     def check(self, op: Op[Any, Any]) -> None:
-        """See that :meth:`ask` would accept an op now; raises as it does, and sends nothing.
+        """Check whether :meth:`ask` would accept an op now; raises as it does, and sends nothing.
 
         Raises:
             UnsupportedOp: Also where a recording of this device is open here.
@@ -173,13 +182,13 @@ class Device(DeviceApi[Asynchronous]):
     # -- host memory ---------------------------------------------------------------------------------------------------
 
     def pinned_pool(self, max_buffers: int = 32, *, max_bytes: int | None = None) -> PinnedBufferPool:
-        """A pool that lends page-locked host arrays, at most so many at once, to callers who wait in line.
+        """A pool that lends page-locked host arrays, up to a limit, first come first served.
 
-        :meth:`host_empty` does without a cap of its own, and without waiting.
+        :meth:`host_empty` has no limit of its own and does not wait.
 
         Args:
-            max_buffers: Most buffers that are out at once.
-            max_bytes: Most bytes of these together; None leaves it to the device's ``max_staged_bytes``.
+            max_buffers: Buffers that may be lent at once.
+            max_bytes: Bytes that may be lent at once; None: only the device's ``max_staged_bytes`` is a limit.
 
         Raises:
             ValueError: A cap is less than 1.
@@ -204,7 +213,7 @@ class Device(DeviceApi[Asynchronous]):
 
     @property
     def accel_backend(self) -> AccelBackend:
-        """The backend itself; opening its devices is the host's business."""
+        """The backend. Only the host opens its devices."""
         return self._actor.backend
 
     @property
@@ -214,7 +223,7 @@ class Device(DeviceApi[Asynchronous]):
 
     @property
     def config(self) -> DeviceConfig:
-        """What it was opened with."""
+        """The settings it was opened with."""
         return self._actor.config
 
     @property
@@ -238,7 +247,7 @@ class Device(DeviceApi[Asynchronous]):
         return self._port.in_flight
 
     async def stats(self) -> DeviceStats:
-        """Figures of device and host, asked of the host.
+        """Statistics of the device and its host, requested from the host.
 
         Raises:
             AskTimeout: No answer within 5 s: the host is busy, or no context is ready.
@@ -263,6 +272,7 @@ class Device(DeviceApi[Asynchronous]):
             staged_bytes=actor.arenas.stats.used,
             buffers=host.buffers,
             fused=0 if port.deferrals is None else port.deferrals.saved,
+            recorded=0 if port.chains is None else port.chains.saved,
             queue_depth=port.queued,
             in_flight=port.in_flight,
             parked=host.parked,
@@ -275,7 +285,7 @@ class Device(DeviceApi[Asynchronous]):
         )
 
     def health(self) -> DeviceHealth:
-        """What is known without asking the host; never waits."""
+        """The state of the device, without a request to the host; never waits."""
         actor = self._actor
         return DeviceHealth(
             state=actor.state.value,
@@ -319,8 +329,39 @@ class Device(DeviceApi[Asynchronous]):
 
         return remove
 
+    async def watch_memory(
+        self, hook: Callable[[MemoryFigures], None], *, step: int = MEMORY_STEP
+    ) -> Callable[[], Awaitable[None]]:
+        """Have ``hook`` called, on the loop, with the device's memory: now, and when our use of it has changed.
+
+        The host says so when it happens; nothing is polled. What other processes take is in the figures, but does not
+        bring them. The watch belongs to the current context; install it again after ``Recovered``.
+
+        Args:
+            hook: Takes the figures.
+            step: Bytes by which the use must have changed since it was told; the least step of all hooks holds.
+
+        Returns:
+            An async function that removes it.
+
+        Raises:
+            ValueError: A step below 1.
+            AskTimeout, ContextLost, DeviceStopped
+        """
+        if step < 1:
+            raise ValueError(f"watch_memory: step is {step}; it is at least 1")
+        answers = self._answers
+        answers.memory[hook] = step
+        await answers.watch_memory(CONTROL_TIMEOUT)
+
+        async def remove() -> None:
+            if answers.memory.pop(hook, None) is not None and self.available:  # a context that comes has no watch
+                await answers.watch_memory(CONTROL_TIMEOUT)
+
+        return remove
+
     async def pool_stats(self) -> MemoryPoolStats:
-        """The device memory that the context holds, block by block, asked of the host; errors as :meth:`stats`."""
+        """Device memory of the context, block by block, requested from the host; errors as :meth:`stats`."""
         stats: MemoryPoolStats = await self._answers.ask("pool", timeout=CONTROL_TIMEOUT, type=MemoryPoolStats)
         return stats
 
@@ -328,8 +369,8 @@ class Device(DeviceApi[Asynchronous]):
         """Give cached device memory back to the driver, and the caches of torch and CuPy in the host.
 
         Args:
-            keep_bytes: How much of our own cache may stay. Largest blocks go first; those that work in flight uses
-                stay in any case.
+            keep_bytes: How much of callboard's own cache to keep. Largest blocks are freed first; blocks that work in
+                flight uses stay in any case.
 
         Raises:
             ValueError: A negative number.
@@ -346,8 +387,8 @@ class Device(DeviceApi[Asynchronous]):
     async def set_memory_limit(self, nbytes: int | None) -> None:
         """Change ``memory_limit``, in this context and later ones.
 
-        What is in use beyond it stays: ops that need more memory fail with ``OutOfMemory`` until enough is freed.
-        Arrays that resident actors make by themselves have the configured limit still.
+        Memory in use beyond it stays: ops that need more fail with ``OutOfMemory`` until enough is freed. Arrays that
+        resident actors make by themselves keep the configured limit.
 
         Args:
             nbytes: Most bytes of device memory that arrays may take; None for no limit.
@@ -369,7 +410,7 @@ class Device(DeviceApi[Asynchronous]):
         return PerGeneration(self, make)
 
     async def close(self, *, timeout: float | None = None) -> None:
-        """End the device: nothing of it is left when this returns. Ops in flight fail with ``DeviceStopped``.
+        """Close the device and wait until its host has ended. Ops in flight fail with ``DeviceStopped``.
 
         Args:
             timeout: Seconds to wait for the host's work in flight; ``close_timeout`` of the configuration by default.
@@ -391,7 +432,7 @@ class Device(DeviceApi[Asynchronous]):
 
 
 class PerGeneration(Generic[T]):
-    """A value that is made again on first use in each generation. Concurrent first uses share one making."""
+    """A value that is made again on first use in each generation. Concurrent first uses share one call of ``make``."""
 
     def __init__(self, device: Device, make: Callable[[Device], T | Awaitable[T]]) -> None:
         self._device = device

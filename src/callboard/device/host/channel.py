@@ -42,7 +42,7 @@ class Channel(abc.ABC):
     def spin(self, seconds: float) -> None:
         """Look for messages so long, or until one has come: a process that waits takes longer to be woken.
 
-        Does nothing where the application would have to share the GIL with that.
+        A message is kept for :meth:`receive`. Does nothing where the application would have to share the GIL with that.
         """
 
     @abc.abstractmethod
@@ -72,7 +72,7 @@ class Channel(abc.ABC):
 
     @abc.abstractmethod
     def busy(self, step: str | None) -> None:
-        """Announce a long step of the calling thread (import, open, prepare, setup), whose silence is no hang.
+        """Announce a long step of the calling thread (import, open, prepare, setup), which is then not a hang.
 
         None ends it. Any thread.
         """

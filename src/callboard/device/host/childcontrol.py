@@ -136,5 +136,5 @@ class LogForwarder(logging.Handler):
                 text = f"{record.msg!r} (cannot be formatted: {e})"
             name, text = as_text(record.name, MAX_LABEL), as_text(text, MAX_LOG_TEXT)
             self._control.log(LogRecord(name, record.levelno, text))
-        except Exception:  # a level that is no number of 64 bits, a message without a repr
+        except Exception:  # a level that is not a number of 64 bits, a message without a repr
             self.handleError(record)

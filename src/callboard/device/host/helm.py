@@ -2,7 +2,7 @@
 
 A short call on the thread that received it saves two thread switches, which cost more than such a call. So the thread
 of an actor that is called alone takes the host's messages itself, admits what they ask for, and runs its own calls in
-between. While it runs user code, which is no part of the host, its place can be taken: after :data:`LIMIT` the host's
+between. While it runs user code, which is not part of the host, its place can be taken: after :data:`LIMIT` the host's
 own thread serves again, and the call goes on like any other.
 """
 
@@ -131,7 +131,7 @@ class Helm:
         return True
 
     def close(self) -> None:
-        """Nobody waits any more."""
+        """Note that no thread waits any more."""
         self._timer.close()
         os.close(self._bell)
 

@@ -81,6 +81,7 @@ class SocketChannel(Channel):
         self._memory = memoryview(bytearray(RECEIVE))
         self._closed: str | None = None
         self._broken: ProtocolError | None = None
+        self._came = 0  # bytes in the memory that have not been read as messages
         self._outgoing = bytearray()
         self._lock = threading.Lock()  # of the outgoing bytes
         self._woken = False
@@ -101,20 +102,22 @@ class SocketChannel(Channel):
             raise FrameError(f"the application sent a message that cannot be read: {self._broken}") from self._broken
         if self._outgoing:
             self._flush()
-        if timeout != 0 and not self._wait(timeout):
-            return ()
-        try:
-            count = self._sock.recv_into(self._memory)
-        except BlockingIOError:
-            return ()
-        except OSError as e:
-            raise self._close(str(e)) from e
-        if count == 0:
-            raise self._close("the application closed its end")
+        count, self._came = self._came, 0
+        if not count:
+            if timeout != 0 and not self._wait(timeout):
+                return ()
+            try:
+                count = self._sock.recv_into(self._memory)
+            except BlockingIOError:
+                return ()
+            except OSError as e:
+                raise self._close(str(e)) from e
+            if count == 0:
+                raise self._close("the application closed its end")
         messages: list[ToHost | UnknownKind] = []
         try:
             for message in self._reader.feed(self._memory[:count]):
-                if isinstance(message, Calls):
+                if type(message) is Calls:
                     self._signatures.restore(message)
                 messages.append(message)
         except ProtocolError as e:
@@ -160,9 +163,18 @@ class SocketChannel(Channel):
 
     def spin(self, seconds: float) -> None:
         until = time.monotonic() + seconds
-        poll = self._poll.poll
-        while not (self._woken or poll(0)) and time.monotonic() < until:
-            pass
+        receive, memory = self._sock.recv_into, self._memory
+        while not (self._woken or self._came):
+            try:
+                self._came = receive(memory)
+            except BlockingIOError:
+                if time.monotonic() >= until:
+                    return
+                continue
+            except OSError:
+                return
+            if not self._came:  # `receive` finds the same
+                return
 
     def _check_frame(self) -> bool:
         """Whether the stream turns out to be broken: nothing came, and the incomplete frame had a false length."""

@@ -19,6 +19,7 @@ from callboard.device.host.context.timelines import Timeline
 from callboard.device.inside.arrays import LocalArrays
 from callboard.device.inside.memory import LocalMemory
 from callboard.device.inside.port import LocalPort
+from callboard.device.protocol.residents.values import Elsewhere
 
 if TYPE_CHECKING:
     from callboard.device.host.residents.item import Site
@@ -75,6 +76,11 @@ class LocalDevice(DeviceApi[Blocking]):
             TypeError: It is not on this device, or of a dtype that no device holds.
         """
         return self._arrays.adopt(array)
+
+    def elsewhere(self, array: Any) -> Elsewhere:
+        """An array on this device as something that arrives at a caller as a NumPy array. Raises as :meth:`adopt`."""
+        ref = array if isinstance(array, GpuRef) else self.adopt(array)
+        return Elsewhere(ref.dtype.np, ref.shape, lambda out: self._arrays.get(ref, out))
 
     def fill(self, out: Any, value: complex) -> GpuRef[Blocking]:
         """Set every element of ``out``; gives a ref of it."""

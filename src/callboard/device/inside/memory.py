@@ -55,6 +55,14 @@ class LocalMemory:
         block = self._made.get(number)
         return block.address if block is not None else self._borrowed[number].address
 
+    def extent(self, number: int) -> tuple[int, int]:
+        """Address and bytes of an array's memory."""
+        block = self._made.get(number)
+        if block is not None:
+            return block.address, block.nbytes
+        memory = self._borrowed[number]
+        return memory.address, memory.nbytes
+
     def trim(self) -> None:
         """Give what is kept for reuse back to the device; the stream is idle."""
         self._give_back()

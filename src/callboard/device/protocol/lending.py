@@ -40,7 +40,7 @@ class Lend(LendingRequest):
         buffer: Id.
         answer: Called on the admitting thread.
         settled: When everything called before is done with it, and has not failed; else as soon as it exists.
-        consumer: Native stream on which the borrower may write it from then on; 0: none, it works as it is called.
+        consumer: Native stream on which the borrower may write it from then on; 0: none, its work is synchronous.
     """
 
     def __init__(self, buffer: int, answer: Answered, *, settled: bool, consumer: int = 0) -> None:
@@ -51,7 +51,7 @@ class Lend(LendingRequest):
 
 
 class Return(LendingRequest):
-    """The borrower is done with a block: what it has enqueued on its stream so far is the last of it.
+    """The borrower has finished with a block: the work on its stream so far is the last that uses it.
 
     It names the block, because the buffer may have been freed by now.
     """

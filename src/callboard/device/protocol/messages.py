@@ -12,7 +12,7 @@ import msgspec
 
 __all__ = ["VERSION", "Call", "Failure", "FromHost", "ProtocolError", "ToHost"]
 
-VERSION = 7
+VERSION = 8
 """Raised with every change of a message here; both ends must agree before anything else is said."""
 
 
@@ -163,7 +163,7 @@ class ActorCall(Plain, tag=7):
 
 
 class CancelCall(Plain, tag=13):
-    """A call of a resident actor is not wanted any more: it is not begun, or the actor is told.
+    """Cancel a call of a resident actor: it is not begun, or ``ctx.cancelled()`` becomes true.
 
     Attributes:
         call: Its id.
@@ -327,12 +327,14 @@ class Completions(Plain, tag=3):
         failed: ``[id, root]`` for the others; ``root`` is the op that failed first: the op itself, or one whose result
             it would have read.
         causes: Why the roots named in this message failed, each once.
+        returned: As ``calls`` of :class:`Returned`.
     """
 
     done: list[int]
     values: list[tuple[int, Any]]
     failed: list[tuple[int, int]] = []
     causes: list[Failure] = []
+    returned: list[int] = []
 
 
 class Answer(Plain, tag=4):
@@ -343,7 +345,7 @@ class Answer(Plain, tag=4):
     error: Failure | None = None
 
 
-class Lost(Plain, tag=5):
+class ContextDied(Plain, tag=5):
     """The context is dead; the host leaves. Sent before its process exits, so that the takeover does not wait for that.
 
     Attributes:
@@ -395,7 +397,7 @@ class ActorEvent(Plain, tag=8):
     """What became of a resident actor.
 
     It is up (``"ready"``), has failed and is being made again (``"restarting"``; ``error`` says why), is up again after
-    a failure (``"restarted"``) or has stopped (``"stopped"``; ``error`` says why, unless it was told to).
+    a failure (``"restarted"``) or has stopped (``"stopped"``; ``error`` says why, unless it was asked to stop).
     """
 
     actor: int
@@ -418,6 +420,20 @@ class Unknown(Plain, tag=10):
     kind: int
 
 
+class Memory(Plain, tag=15):
+    """The device memory now, sent when it has changed by a given step since it was told: see the request ``memory``.
+
+    Attributes:
+        free, total: Bytes of the device.
+        used, cached: Bytes in the blocks of arrays, and kept for reuse.
+    """
+
+    free: int
+    total: int
+    used: int
+    cached: int
+
+
 class Closed(Plain, tag=11):
     """Everything in flight is done; the host leaves."""
 
@@ -427,7 +443,7 @@ FromHost = (
     | Ready
     | Completions
     | Answer
-    | Lost
+    | ContextDied
     | Flush
     | RoomWanted
     | DeviceRoomWanted
@@ -435,6 +451,7 @@ FromHost = (
     | Returned
     | ActorEvent
     | Traces
+    | Memory
     | Unknown
     | Closed
 )

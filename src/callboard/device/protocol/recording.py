@@ -7,14 +7,23 @@ are how often to replay, then the numbers of :attr:`Step.drawn` in the first rep
 them with every further one.
 """
 
+from itertools import pairwise
+
 import msgspec
 
+from callboard.core.dtype import as_dtype
 from callboard.device.protocol.messages import Plain, ProtocolError
 
-__all__ = ["MARK", "Script", "ScriptOperand", "Step", "read_script", "write_script"]
+__all__ = ["KINDS", "MARK", "MOST_BODIES", "Block", "Script", "ScriptOperand", "Step", "read_script", "write_script"]
 
 MARK = b"\x00R"
 """Begins neither the signature of an op, which is a MessagePack array, nor a number in the place of one."""
+
+
+MOST_BODIES = 64
+"""Of a switch."""
+KINDS = "if", "while", "switch"
+"""What decides: as of :class:`Conditional <callboard.core.backend.Conditional>`."""
 
 
 class Step(Plain):
@@ -57,6 +66,28 @@ class ScriptOperand(Plain):
     high: int
 
 
+class Block(Plain):
+    """Steps that run as a value on the device says.
+
+    Attributes:
+        kind: One of :data:`KINDS`.
+        operand, offset: Where the value is, in one of the script's operands.
+        dtype: Of the value.
+        turns: ``[operand, offset]`` of the i64 that counts the turns of a loop; empty where none does.
+        most: Turns at most, 0 for any number.
+        bodies: ``[first, end]`` of each: its steps, from the first to the one before the end. They are adjacent, in
+            order; the value is looked at before the first body's first step.
+    """
+
+    kind: str
+    operand: int
+    offset: int
+    dtype: str
+    turns: list[int]
+    most: int
+    bodies: list[list[int]]
+
+
 class Script(Plain):
     """A recording.
 
@@ -64,11 +95,15 @@ class Script(Plain):
         id: From the counter of ops and buffers; freeing it as a buffer gives the recording up.
         operands: In the order of a replay's bindings.
         steps: In program order.
+        blocks: In the order in which they begin, those around others first.
+        makes: Bytes of the last operands: buffers that every replay makes, the outputs of its call.
     """
 
     id: int
     operands: list[ScriptOperand]
     steps: list[Step]
+    blocks: list[Block]
+    makes: list[int]
 
 
 _decode = msgspec.msgpack.Decoder(Script).decode
@@ -95,4 +130,44 @@ def read_script(signature: bytes) -> Script:
         for operand in (*step.bindings[::2], *step.outputs[::2]):
             if not 0 <= operand < len(script.operands):
                 raise ProtocolError(f"recording {script.id}: operand {operand} of {len(script.operands)}")
+    made = script.operands[len(script.operands) - len(script.makes) :]
+    if len(made) < len(script.makes) or any(o.low < 0 or o.high > n for o, n in zip(made, script.makes, strict=True)):
+        raise ProtocolError(f"recording {script.id}: its ops do not fit the buffers that it makes, {script.makes}")
+    around = [(0, len(script.steps))]
+    for block in script.blocks:
+        _check_block(script, block, around)
     return script
+
+
+def _check_block(script: Script, block: Block, around: list[tuple[int, int]]) -> None:
+    """Refuse a block whose steps or places are not there.
+
+    Args:
+        script: Of the block.
+        block: It.
+        around: Steps of the bodies that the blocks so far have begun, the innermost last.
+    """
+    what = f"recording {script.id}: a block"
+    if block.kind not in KINDS or not block.bodies or any(len(body) != 2 for body in block.bodies):
+        raise ProtocolError(f"{what} is {block.kind} with {block.bodies}")
+    if len(block.bodies) > {"if": 2, "while": 1}.get(block.kind, MOST_BODIES) or block.most < 0:
+        raise ProtocolError(f"{what} is {block.kind} with {len(block.bodies)} bodies")
+    ends = [at for body in block.bodies for at in body]
+    if ends != sorted(ends) or ends[0] == ends[-1] or any(a[1] != b[0] for a, b in pairwise(block.bodies)):
+        raise ProtocolError(f"{what} has the bodies {block.bodies}")
+    while not around[-1][0] <= ends[0] <= ends[-1] <= around[-1][1]:
+        if len(around) == 1 or ends[0] < around[-1][1]:
+            raise ProtocolError(f"{what} has the bodies {block.bodies}, which are in part in another one")
+        around.pop()
+    around += [(first, end) for first, end in reversed(block.bodies) if first < end]
+    try:
+        nbytes = as_dtype(block.dtype).itemsize
+    except (TypeError, ValueError) as e:
+        raise ProtocolError(f"{what} goes by {block.dtype!r}") from e
+    if len(block.turns) not in (0, 2):
+        raise ProtocolError(f"{what} counts in {block.turns}")
+    for operand, offset, size in ((block.operand, block.offset, nbytes), *((*block.turns, 8),) * bool(block.turns)):
+        if not 0 <= operand < len(script.operands):
+            raise ProtocolError(f"{what} goes by operand {operand} of {len(script.operands)}")
+        if not script.operands[operand].low <= offset <= script.operands[operand].high - size:
+            raise ProtocolError(f"{what} goes by byte {offset} of operand {operand}, which is not checked")

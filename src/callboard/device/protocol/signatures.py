@@ -22,7 +22,7 @@ MOST_BYTES = 16 << 20
 
 
 class SignatureWriter:
-    """The sender's table: signatures that the other end has, each with what stands for it."""
+    """The sender's table: signatures that the other end has, each with its number."""
 
     __slots__ = ("_bytes", "_numbers")
 

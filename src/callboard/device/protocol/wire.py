@@ -1,7 +1,7 @@
 """Frames: how :mod:`callboard.device.protocol.messages` crosses a stream socket.
 
 ``u32 length | u8 kind | MessagePack body``, little-endian, ``length`` counting the body only. The kind picks the
-decoder, so a sound frame of an unknown kind is told apart from a broken stream. Both end the connection: a host that is
+decoder, so a valid frame of an unknown kind is not taken for a broken stream. Both end the connection: a host that is
 sent an unknown kind reports it, and is replaced.
 """
 

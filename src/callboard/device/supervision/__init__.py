@@ -1,1 +1,1 @@
-"""What a device lives through: its states, its budget, its generations, its standby, and who is told."""
+"""The life of a device: its states, restart budget, generations, standby host and notifications."""

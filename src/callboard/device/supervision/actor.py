@@ -24,6 +24,7 @@ from callboard.device.protocol.messages import (
     Activate,
     Ask,
     Completions,
+    ContextDied,
     DeviceRoomWanted,
     Flush,
     FromHost,
@@ -34,7 +35,6 @@ from callboard.device.protocol.messages import (
     Returned,
     RoomWanted,
 )
-from callboard.device.protocol.messages import Lost as LostMessage
 from callboard.device.supervision.fleet import Fleet
 from callboard.device.supervision.generations import Ordinals, next_generation
 from callboard.device.supervision.hosts.base import Host, HostEnd, unreadable
@@ -214,6 +214,8 @@ class DeviceActor(Actor):
             if type(message) is Completions:
                 if host is self.host and port.stopped is None:
                     port.completions(message)
+                    if message.returned:
+                        residents.caller.returned(message.returned)
             elif isinstance(message, RoomWanted | DeviceRoomWanted | Held | Returned):
                 if host is self.host:
                     residents.take(host, message)
@@ -266,7 +268,7 @@ class DeviceActor(Actor):
         if host is self._standby.host:
             if isinstance(message, Ready):
                 self._standby.is_ready()
-            elif isinstance(message, LostMessage):
+            elif isinstance(message, ContextDied):
                 self._standby.failed(str(as_error(message.error)))
             return
         if host is not self.host:
@@ -276,7 +278,7 @@ class DeviceActor(Actor):
                 self._owes_ready = False  # sent as a standby, before it received Activate
             case Ready():
                 self._context_ready(message)
-            case LostMessage():
+            case ContextDied():
                 error = as_error(message.error)
                 self._lose(error if isinstance(error, AccelError) else ContextPoisoned(str(error)))
             case Flush():

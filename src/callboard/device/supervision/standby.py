@@ -86,7 +86,7 @@ class Standby:
             self.ensure()
 
     def take(self) -> tuple[Host | None, str]:
-        """The spare host, ready or still starting, and what it is: ``"hot"`` or ``"warm"``; None when there is none."""
+        """The standby host, ready or still starting, and its kind, ``"hot"`` or ``"warm"``; None if there is none."""
         host, self.host = self.host, None
         hot, self._hot = self._hot and self._is_ready, False
         self._is_ready = False

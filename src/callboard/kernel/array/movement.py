@@ -65,5 +65,5 @@ class Arange(Op[ArrayActor, GpuRef], tag="array.arange"):
             if isinstance(value, complex) and not dtype.is_complex:
                 raise refuse(self, f"{name} is complex, and dtype is {dtype}")
             if not isinstance(value, int) and dtype.is_integer:
-                raise refuse(self, f"{name} is no integer, and dtype is {dtype}")
+                raise refuse(self, f"{name} is not an integer, and dtype is {dtype}")
         return {"out": layout_of(dtype, (self.length,))}

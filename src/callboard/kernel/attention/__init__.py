@@ -19,6 +19,7 @@ from callboard.kernel.attention.backward import (
     BackwardSink,
 )
 from callboard.kernel.attention.forward import AttentionResult, Forward
+from callboard.kernel.attention.fp8 import BackwardFp8, ForwardFp8, Fp8Gradients, Fp8Result
 from callboard.kernel.attention.merging import Merge
 from callboard.kernel.attention.paged import KvPages, PageAppend, PageCopy, PagedForward
 from callboard.kernel.attention.scores import AttentionParams
@@ -30,9 +31,13 @@ __all__ = [
     "AttentionResult",
     "Backward",
     "BackwardBias",
+    "BackwardFp8",
     "BackwardSink",
     "FlashAttnActor",
     "Forward",
+    "ForwardFp8",
+    "Fp8Gradients",
+    "Fp8Result",
     "KvPages",
     "Merge",
     "PageAppend",

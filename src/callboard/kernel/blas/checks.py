@@ -163,7 +163,7 @@ def check_conj(op: AnyOp, name: str, form: Matrix, transpose: bool, conj: bool, 
     if conj and (form.transposed ^ transpose ^ (out is not None and out.transposed)) is False:
         raise refuse(
             op,
-            f"conj of {name} without a transposition in memory is no BLAS operation; "
+            f"conj of {name} without a transposition in memory is not a BLAS operation; "
             f"pass dev.copy({name}{'' if form.transposed else '.T'})"
             f"{' in its place' if form.transposed else ' and the other value of its transpose flag'}",
         )

@@ -1,7 +1,7 @@
 """Collectives: what can be asked of ``dev.collective``, one rank's part at a time.
 
 :class:`callboard.World` submits them to all ranks; use it, not these, from an application that has all of the devices.
-A rank makes an :class:`Offer`, is told those of all ranks (:class:`Join`), runs its :class:`Run`, and :class:`Leave`.
+A rank makes an :class:`Offer`, gets those of all ranks (:class:`Join`), runs :class:`Run` and ends with :class:`Leave`.
 """
 
 from callboard.kernel.collective.actor import CollectiveActor

@@ -65,7 +65,7 @@ class Member(abc.ABC):
         self.called = call
 
     def check(self) -> None:
-        """See that it has not ended.
+        """Check that it has not ended.
 
         Raises:
             WorldLost: Another one each time, for each op.
@@ -100,7 +100,7 @@ class CollectiveLibrary(Library):
         """
         member = self._members.get(world)
         if member is None:
-            raise WorldLost(f"this context is no rank of world {world}: it has left, or is younger than the world")
+            raise WorldLost(f"this context is not a rank of world {world}: it has left, or is younger than the world")
         return member
 
     @launches(Offer, captures=False)

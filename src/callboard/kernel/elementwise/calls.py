@@ -79,7 +79,7 @@ class Elementwise(Called[Any]):
 
         Raises:
             TypeError: An input is missing, unknown, or neither an array nor a number.
-            ShapeError: Shapes do not broadcast, or these dtypes have not the functions that are called.
+            ShapeError: Shapes do not broadcast, or these dtypes do not have the functions that are called.
         """
         given = bound(self._expression, operands, named)
         return submit_map(submit_of(self._expression, given), self._expression, given, out)  # type: ignore[no-any-return]
@@ -133,7 +133,7 @@ def elementwise(expression: str, *, results: Sequence[str] | None = None) -> "El
         results: Which of the assigned names to give, as a tuple of arrays; when None, the last alone.
 
     Raises:
-        ShapeError: The text is no such expression; quotes the place.
+        ShapeError: The text is not a valid expression; quotes the place.
     """
     read_ = read(expression)
     if results is None:
@@ -172,7 +172,7 @@ class Reduced(Called[Any]):
 
         Raises:
             TypeError, ShapeError: As :meth:`Elementwise.__call__`; also where an axis is out of range, and where there
-                is no element of which to take the largest.
+                is not an element of which to take the largest.
         """
         given = bound(self._expression, operands, named)
         submit = submit_of(self._expression, given)
@@ -200,7 +200,7 @@ def reduction(
         dtype: In which a sum, product or mean is accumulated and given.
 
     Raises:
-        ShapeError: The text is no such expression; quotes the place.
+        ShapeError: The text is not a valid expression; quotes the place.
     """
     text = read(expression)
     check_reduction(text)

@@ -83,7 +83,7 @@ def read(text: str) -> Expression:
     """Read a text.
 
     Raises:
-        ShapeError: It is no expression of this language; quotes the place, and says what there is instead.
+        ShapeError: It is not an expression of this language; quotes the place, and says what there is instead.
     """
     return _Reader(text).read()
 

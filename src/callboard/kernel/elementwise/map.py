@@ -138,7 +138,7 @@ def check_operands(op: Expressed, results: tuple[str, ...] = ()) -> None:
         raise refuse(op, f"{len(op.scalars)} scalars, and the names {op.numbers}; give each its own name in `numbers`")
     unknown = [name for name in (*op.numbers, *op.bools) if name not in expression.inputs]
     if unknown:
-        raise refuse(op, f"{unknown[0]!r} is no input of {expression.text!r}, which has {names(expression.inputs)}")
+        raise refuse(op, f"{unknown[0]!r} is not an input of {expression.text!r}, which has {names(expression.inputs)}")
     arrays = [name for name in expression.inputs if name not in op.numbers]
     if len(arrays) != len(op.operands):
         raise refuse(op, f"{len(op.operands)} operands for {names(arrays)} of {expression.text!r}")

@@ -91,7 +91,7 @@ def compiled(
         results: What to store, by the names of the statements; the last statement when empty.
 
     Raises:
-        ShapeError: It is no expression, or these dtypes have not the functions that it calls; quotes the place.
+        ShapeError: It is not an expression, or these dtypes do not have the functions that it calls; quotes the place.
     """
     expression = read(text)
     builder = Builder(text)

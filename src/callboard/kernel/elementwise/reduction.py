@@ -71,7 +71,7 @@ def compiled_reduction(
         dtype: In which a sum or a product is accumulated and given.
 
     Raises:
-        ShapeError: The text is no reduction, or these dtypes have not the functions that it calls.
+        ShapeError: The text is not a reduction, or these dtypes do not have the functions that it calls.
     """
     expression = read(text)
     *before, (_, last) = expression.statements

@@ -115,7 +115,7 @@ def as_number(value: Number, dtype: DType, what: str) -> Number:
     """The number as an element of this dtype takes it.
 
     Raises:
-        ShapeError: It is no value of an integer dtype.
+        ShapeError: It is not a value of an integer dtype.
     """
     if dtype.kind == "bool":
         return bool(value)

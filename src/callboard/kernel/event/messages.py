@@ -41,7 +41,7 @@ class IpcEventHandle(msgspec.Struct, frozen=True, kw_only=True):
         try:
             return msgspec.msgpack.decode(data, type=IpcEventHandle)
         except msgspec.DecodeError as e:
-            raise ValueError(f"these {len(data)} bytes are no IpcEventHandle: {e}") from e
+            raise ValueError(f"these {len(data)} bytes are not an IpcEventHandle: {e}") from e
 
 
 class Record(Op[EventActor, None], tag="event.record"):

@@ -56,7 +56,7 @@ class Methods(Api[Mode]):
             handle: What :meth:`Event.export <callboard.Event.export>` gave, or its bytes.
 
         Raises:
-            ValueError: The bytes are no handle.
+            ValueError: The bytes are not a handle.
             TypeError: Neither.
         """
         if isinstance(handle, bytes):

@@ -192,7 +192,7 @@ def _check_flat(op: AnyMany, name: str, layout: Layout, real: DType, is_complex:
     if not layout.contiguous:
         raise refuse(op, f"{name} is {layout!r}; pass the whole array, without gaps, and embed, stride and dist")
     if is_complex:
-        complex_side(op, name, layout)  # refuses halves that are no pairs
+        complex_side(op, name, layout)  # refuses halves that are not pairs
 
 
 def _side(

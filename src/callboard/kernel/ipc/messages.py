@@ -55,7 +55,7 @@ class IpcMemHandle(msgspec.Struct, frozen=True, kw_only=True):
             if not 0 <= handle.offset <= handle.offset + handle.nbytes_of_array <= handle.nbytes:
                 raise ValueError("the array does not lie in the allocation")
         except (msgspec.DecodeError, ValueError, TypeError) as e:
-            raise ValueError(f"these {len(data)} bytes are no IpcMemHandle: {e}") from e
+            raise ValueError(f"these {len(data)} bytes are not an IpcMemHandle: {e}") from e
         return handle
 
     @property

@@ -41,7 +41,7 @@ class Methods(Api[Mode]):
             handle: What :meth:`export` gave, or its bytes.
 
         Raises:
-            ValueError: The bytes are no handle.
+            ValueError: The bytes are not a handle.
             TypeError: Neither.
             GpuRefStale: The exporting context is gone, or has freed it; with the reply.
         """

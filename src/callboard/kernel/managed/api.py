@@ -28,7 +28,7 @@ class ManagedApi(Api[Mode]):
         return answer
 
     def prefetch(self, x: GpuRef[Mode], *, to: Location = "device") -> GpuRef[Mode]:
-        """Move the pages of an array to the device or to the host, in its order; gives the array, owed by this op."""
+        """Move the pages of an array to the device or the host, in its order; returns the array, pending on this op."""
         answer: GpuRef[Mode] = self._submit(Prefetch(x=x, to=to))
         return answer
 

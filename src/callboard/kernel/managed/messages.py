@@ -44,7 +44,7 @@ class Allocate(Op[ManagedAllocatorActor, GpuRef], tag="managed.allocate"):
 
 
 class Prefetch(Op[ManagedAllocatorActor, GpuRef], tag="managed.prefetch"):
-    """Move the pages of an array to the device or to the host, in its order; gives the array, owed by this op.
+    """Move the pages of an array to the device or the host, in its order; returns the array, pending on this op.
 
     Args:
         x: Array of managed memory, any view of it: its pages from the first byte to the last are moved.

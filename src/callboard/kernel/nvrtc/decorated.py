@@ -295,6 +295,6 @@ def _asked(rules: Mapping[str, Any], declared: Parameters) -> set[str]:
         if callable(rule):
             own = set(inspect.signature(rule).parameters)
             for one in sorted(own - known):
-                raise TypeError(f"{name} asks for {one}, which is no parameter and no extent")
+                raise TypeError(f"{name} asks for {one}, which is neither a parameter nor an extent")
             asked |= own
     return {one.name for one in declared.all if not one.is_array} & asked

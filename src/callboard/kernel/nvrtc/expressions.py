@@ -33,7 +33,7 @@ def parsed(text: str) -> ast.expr:
     except SyntaxError:
         tree = None
     if tree is None or not _is_formula(tree):
-        raise ValueError(f"{text!r} is no extent; use integers, names, + - * // %, min and max")
+        raise ValueError(f"{text!r} is not an extent; use integers, names, + - * // %, min and max")
     return tree
 
 

@@ -103,7 +103,7 @@ def source_of(
         fast_math: Fast, less exact functions and divisions.
 
     Raises:
-        TypeError: No text, or options that are no sequence of texts.
+        TypeError: The source is not a str, or the options are not a sequence of str.
         ShapeError: An option that is decided elsewhere.
     """
     if not isinstance(text, str):
@@ -113,7 +113,7 @@ def source_of(
     given = tuple(options)
     for option in given:
         if not isinstance(option, str):
-            raise TypeError(f"options: {option!r} is no text")
+            raise TypeError(f"options: {option!r} is not a str")
         for prefix, cure in _ELSEWHERE.items():
             if option.startswith(prefix):
                 raise ShapeError(f"options: {option}: {cure}")

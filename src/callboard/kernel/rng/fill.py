@@ -47,7 +47,7 @@ class Fill(Op[RngActor, GpuRef]):
 
     def __post_init__(self) -> None:
         if not is_kind(self.kind):
-            raise self.refused(f"kind {self.kind!r} is no generator; use one of {', '.join(KINDS)}")
+            raise self.refused(f"kind {self.kind!r} is not a generator; use one of {', '.join(KINDS)}")
         if self.kind not in self.kinds:
             raise UnsupportedOp(
                 f"{self.tag()}: {self.kind} has no subsequence for every element, which these numbers need; "

@@ -48,7 +48,7 @@ DTYPES: dict[type[Fill], str] = {
 class RngGenerator(Generic[Mode]):
     """Makes arrays of random numbers, one after the other from one stream.
 
-    The place in the stream is kept here, in the application, and each fill is told its own: the numbers are the same
+    The place in the stream is kept here, in the application, and each fill carries its own: the numbers are the same
     whether or not a context is lost in between, and a fill that is asked for again (``position`` set back) gives the
     same numbers again. Methods may be called from any thread; each call takes its part of the stream at once.
 
@@ -83,7 +83,7 @@ class RngGenerator(Generic[Mode]):
         ordering: RngOrdering = "default",
     ) -> None:
         if not is_kind(kind):
-            raise ShapeError(f"kind {kind!r} is no generator; use one of {', '.join(KINDS)}")
+            raise ShapeError(f"kind {kind!r} is not a generator; use one of {', '.join(KINDS)}")
         if not 1 <= (dimensions := _whole("dimensions", dimensions)) <= max_dimensions(kind):
             raise ShapeError(f"dimensions is {dimensions}; {kind} has 1 to {max_dimensions(kind)}")
         self.kind = kind

@@ -1,4 +1,4 @@
-"""How bad weights of a choice are told: the same words from every backend, since only the device sees them."""
+"""Error texts for invalid weights of a choice, the same for every backend: only the device sees the weights."""
 
 import math
 
@@ -10,7 +10,7 @@ TAG = "rng.fill_discrete"
 
 
 def bad_weight(index: int, value: float) -> NumericalError:
-    """The first element that is no weight."""
+    """The first element that is not a weight."""
     cure = "put 0 in the place of what must never be chosen"
     return NumericalError(f"{TAG}: weights[{index}] is {value!r}; every weight must be finite and >= 0: {cure}", -1)
 

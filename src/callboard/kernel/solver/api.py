@@ -51,10 +51,15 @@ class SolverApi(Methods[Mode]):
     __slots__ = ()
 
     def getrf_batched(
-        self, a: GpuRef[Mode], *, lu: GpuRef[Mode] | None = None, pivots: GpuRef[Mode] | None = None
+        self,
+        a: GpuRef[Mode],
+        *,
+        lu: GpuRef[Mode] | None = None,
+        pivots: GpuRef[Mode] | None = None,
+        check_finite: bool = True,
     ) -> LuResult[Mode]:
         """LU factorisations with partial pivoting."""
-        answer: LuResult[Mode] = self._submit(GetrfBatched(a=a, lu=lu, pivots=pivots))
+        answer: LuResult[Mode] = self._submit(GetrfBatched(a=a, lu=lu, pivots=pivots, check_finite=check_finite))
         return answer
 
     def getrs_batched(
@@ -65,9 +70,12 @@ class SolverApi(Methods[Mode]):
         *,
         x: GpuRef[Mode] | None = None,
         transpose: Transpose = "n",
+        check_finite: bool = True,
     ) -> GpuRef[Mode]:
         """Solve ``op(a[i]) @ x[i] = b[i]`` with the factors of :class:`GetrfBatched`."""
-        answer: GpuRef[Mode] = self._submit(GetrsBatched(lu=lu, pivots=pivots, b=b, x=x, transpose=transpose))
+        answer: GpuRef[Mode] = self._submit(
+            GetrsBatched(lu=lu, pivots=pivots, b=b, x=x, transpose=transpose, check_finite=check_finite)
+        )
         return answer
 
     def potrf_batched(self, a: GpuRef[Mode], *, out: GpuRef[Mode] | None = None, lower: bool = True) -> GpuRef[Mode]:
@@ -83,10 +91,15 @@ class SolverApi(Methods[Mode]):
         return answer
 
     def geqrf_batched(
-        self, a: GpuRef[Mode], *, h: GpuRef[Mode] | None = None, tau: GpuRef[Mode] | None = None
+        self,
+        a: GpuRef[Mode],
+        *,
+        h: GpuRef[Mode] | None = None,
+        tau: GpuRef[Mode] | None = None,
+        check_finite: bool = True,
     ) -> HouseholderResult[Mode]:
         """QR factorisations in Householder form."""
-        answer: HouseholderResult[Mode] = self._submit(GeqrfBatched(a=a, h=h, tau=tau))
+        answer: HouseholderResult[Mode] = self._submit(GeqrfBatched(a=a, h=h, tau=tau, check_finite=check_finite))
         return answer
 
     def gels_batched(self, a: GpuRef[Mode], b: GpuRef[Mode], *, x: GpuRef[Mode] | None = None) -> GpuRef[Mode]:
@@ -243,19 +256,23 @@ class SolverApi(Methods[Mode]):
         answer: GpuRef[Mode] = self._submit(LuSolve(lu=lu, pivots=pivots, b=b, x=x, transpose=transpose))
         return answer
 
-    def solve(self, a: GpuRef[Mode], b: GpuRef[Mode], *, x: GpuRef[Mode] | None = None) -> GpuRef[Mode]:
+    def solve(
+        self, a: GpuRef[Mode], b: GpuRef[Mode], *, x: GpuRef[Mode] | None = None, check_finite: bool = True
+    ) -> GpuRef[Mode]:
         """Solve ``a @ x = b``, as ``numpy.linalg.solve``."""
-        answer: GpuRef[Mode] = self._submit(Solve(a=a, b=b, x=x))
+        answer: GpuRef[Mode] = self._submit(Solve(a=a, b=b, x=x, check_finite=check_finite))
         return answer
 
-    def inverse(self, a: GpuRef[Mode], *, out: GpuRef[Mode] | None = None) -> GpuRef[Mode]:
+    def inverse(self, a: GpuRef[Mode], *, out: GpuRef[Mode] | None = None, check_finite: bool = True) -> GpuRef[Mode]:
         """The inverse of ``a``, by LU. To solve equations, :class:`Solve` is faster and more accurate."""
-        answer: GpuRef[Mode] = self._submit(Inverse(a=a, out=out))
+        answer: GpuRef[Mode] = self._submit(Inverse(a=a, out=out, check_finite=check_finite))
         return answer
 
-    def determinant(self, a: GpuRef[Mode], *, out: GpuRef[Mode] | None = None) -> GpuRef[Mode]:
+    def determinant(
+        self, a: GpuRef[Mode], *, out: GpuRef[Mode] | None = None, check_finite: bool = True
+    ) -> GpuRef[Mode]:
         """The determinant of ``a``, by LU, as a 0-d array; 0 where a pivot is exactly 0, 1 for an empty matrix."""
-        answer: GpuRef[Mode] = self._submit(Determinant(a=a, out=out))
+        answer: GpuRef[Mode] = self._submit(Determinant(a=a, out=out, check_finite=check_finite))
         return answer
 
     def qr(
@@ -265,9 +282,10 @@ class SolverApi(Methods[Mode]):
         q: GpuRef[Mode] | None = None,
         r: GpuRef[Mode] | None = None,
         mode: Literal["reduced", "complete"] = "reduced",
+        check_finite: bool = True,
     ) -> QrResult[Mode]:
         """QR factorisation ``a = q @ r``, as ``numpy.linalg.qr``."""
-        answer: QrResult[Mode] = self._submit(Qr(a=a, q=q, r=r, mode=mode))
+        answer: QrResult[Mode] = self._submit(Qr(a=a, q=q, r=r, mode=mode, check_finite=check_finite))
         return answer
 
     def geqrf(

@@ -46,6 +46,7 @@ class GetrfBatched(Op[SolverActor, LuResult], tag="solver.getrf_batched"):
         a: ``[batch, n, n]``, f32, f64, c64 or c128.
         lu: Same shape and dtype; may be ``a``.
         pivots: ``[batch, n]``, i32 (as new) or i64, 0-based.
+        check_finite: Refuse NaN and infinities. Without it they are computed with, and what they reach is NaN.
     """
 
     dtypes: ClassVar[tuple[DType, ...]] = FLOATS
@@ -56,6 +57,7 @@ class GetrfBatched(Op[SolverActor, LuResult], tag="solver.getrf_batched"):
     a: In
     lu: Out | None = None
     pivots: Out | None = None
+    check_finite: bool = True
 
     def infer(self) -> Outputs:
         dtype = dtype_of(self, a=self.a)
@@ -72,6 +74,7 @@ class GetrsBatched(Op[SolverActor, GpuRef], tag="solver.getrs_batched"):
         b: ``[batch, n, columns]``, dtype of ``lu``.
         x: Shape and dtype of ``b``; may be ``b``.
         transpose: ``"n"``, ``"t"`` or ``"c"``, as for :class:`LuSolve <callboard.kernel.solver.lu.LuSolve>`.
+        check_finite: Refuse NaN and infinities. Without it they are computed with, and what they reach is NaN.
     """
 
     dtypes: ClassVar[tuple[DType, ...]] = FLOATS
@@ -83,6 +86,7 @@ class GetrsBatched(Op[SolverActor, GpuRef], tag="solver.getrs_batched"):
     b: In
     x: Out | None = None
     transpose: Transpose = "n"
+    check_finite: bool = True
 
     def infer(self) -> Outputs:
         dtype = dtype_of(self, lu=self.lu, b=self.b)
@@ -149,6 +153,7 @@ class GeqrfBatched(Op[SolverActor, HouseholderResult], tag="solver.geqrf_batched
         a: ``[batch, m, n]``, f32, f64, c64 or c128.
         h: Same shape and dtype; may be ``a``.
         tau: ``[batch, min(m, n)]``, same dtype.
+        check_finite: Refuse NaN and infinities. Without it they are computed with, and what they reach is NaN.
     """
 
     dtypes: ClassVar[tuple[DType, ...]] = FLOATS
@@ -159,6 +164,7 @@ class GeqrfBatched(Op[SolverActor, HouseholderResult], tag="solver.geqrf_batched
     a: In
     h: Out | None = None
     tau: Out | None = None
+    check_finite: bool = True
 
     def infer(self) -> Outputs:
         dtype = dtype_of(self, a=self.a)

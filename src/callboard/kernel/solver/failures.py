@@ -1,4 +1,4 @@
-"""How a routine's positive ``info`` is told: the same words from every backend.
+"""Error texts for a routine's positive ``info``, the same for every backend.
 
 Each function takes the tag of the op and the ``info`` of LAPACK, and gives the error. Positions are 0-based as
 everywhere in Python; ``info`` on the error is the routine's own number.

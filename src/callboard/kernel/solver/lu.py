@@ -113,6 +113,7 @@ class Solve(Op[SolverActor, GpuRef], tag="solver.solve"):
         a: ``[n, n]``, f32, f64, c64 or c128.
         b: ``[n]`` or ``[n, columns]``, same dtype.
         x: Shape and dtype of ``b``; may be ``b``.
+        check_finite: Refuse NaN and infinities. Without it they are computed with, and what they reach is NaN.
     """
 
     dtypes: ClassVar[tuple[DType, ...]] = FLOATS
@@ -122,6 +123,7 @@ class Solve(Op[SolverActor, GpuRef], tag="solver.solve"):
     a: In
     b: In
     x: Out | None = None
+    check_finite: bool = True
 
     def infer(self) -> Outputs:
         dtype = dtype_of(self, a=self.a, b=self.b)
@@ -138,6 +140,7 @@ class Inverse(Op[SolverActor, GpuRef], tag="solver.inverse"):
     Args:
         a: ``[n, n]``, f32, f64, c64 or c128.
         out: Same shape and dtype; may be ``a``.
+        check_finite: Refuse NaN and infinities. Without it they are computed with, and what they reach is NaN.
     """
 
     dtypes: ClassVar[tuple[DType, ...]] = FLOATS
@@ -145,6 +148,7 @@ class Inverse(Op[SolverActor, GpuRef], tag="solver.inverse"):
 
     a: In
     out: Out | None = None
+    check_finite: bool = True
 
     def infer(self) -> Outputs:
         dtype = dtype_of(self, a=self.a)
@@ -160,12 +164,14 @@ class Determinant(Op[SolverActor, GpuRef], tag="solver.determinant"):
     Args:
         a: ``[n, n]``, f32, f64, c64 or c128.
         out: 0-d, same dtype.
+        check_finite: Refuse NaN and infinities. Without it they are computed with, and what they reach is NaN.
     """
 
     dtypes: ClassVar[tuple[DType, ...]] = FLOATS
 
     a: In
     out: Out | None = None
+    check_finite: bool = True
 
     def infer(self) -> Outputs:
         dtype = dtype_of(self, a=self.a)

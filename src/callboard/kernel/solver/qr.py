@@ -49,6 +49,7 @@ class Qr(Op[SolverActor, QrResult], tag="solver.qr"):
         q: ``[m, min(m, n)]``, or ``[m, m]`` when ``mode`` is ``"complete"``; may be ``a`` where it has its shape.
         r: ``[min(m, n), n]``, or ``[m, n]`` when ``mode`` is ``"complete"``; may be ``a`` where it has its shape.
         mode: ``"reduced"`` or ``"complete"``.
+        check_finite: Refuse NaN and infinities. Without it they are computed with, and what they reach is NaN.
     """
 
     dtypes: ClassVar[tuple[DType, ...]] = FLOATS
@@ -60,6 +61,7 @@ class Qr(Op[SolverActor, QrResult], tag="solver.qr"):
     q: Out | None = None
     r: Out | None = None
     mode: Literal["reduced", "complete"] = "reduced"
+    check_finite: bool = True
 
     def infer(self) -> Outputs:
         dtype = dtype_of(self, a=self.a)

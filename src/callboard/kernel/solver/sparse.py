@@ -1,6 +1,6 @@
 """Sparse direct solves: one square CSR matrix, one or more right-hand sides.
 
-Column indices ascend strictly in each row; arrays that are no such matrix are a ``NumericalError``, and so are NaN and
+Column indices ascend strictly in each row; other arrays are a ``NumericalError``, and so are NaN and
 infinities. On CUDA LU and Cholesky are cuDSS's, and the last factorisation is kept: another op of the same kind with
 the same matrix costs a substitution only, one with the same pattern no new analysis.
 """

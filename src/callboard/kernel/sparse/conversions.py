@@ -94,7 +94,7 @@ class Convert(Op[SparseActor, AnyRef], tag="sparse.convert"):
         a: Values in f16, bf16, f32, f64, c64 or c128. Entries that are stored more than once are kept, but in blocks
             made of entries: there they are added up as by :class:`ToDense`, if they lie side by side.
         format: ``"csr"``, ``"csc"``, ``"coo"``, ``"bsr"`` or ``"blocked_ell"``, not that of ``a``. How many blocks are
-            made of entries depends on the data, as does how many are no padding in a ``padded`` ``BlockedEllRef``, and
+            made of entries depends on the data, as does how many are not padding in a ``padded`` ``BlockedEllRef``, and
             the width of any new one, that of its fullest block row: known when the result is awaited.
         block: ``(rows, columns)`` of a block, which divide those of ``a``: with ``"bsr"``, and with ``"blocked_ell"``,
             where both are equal. From blocks to blocks it is that of ``a``, and can be left out.

@@ -57,7 +57,9 @@ class SparseOperators:
     __rmul__ = __mul__
 
     def __truediv__(self, number: Any) -> Self:
-        return self._with(self.values / number) if isinstance(number, NUMBERS) else NotImplemented
+        if not isinstance(number, NUMBERS):
+            return NotImplemented
+        return self._with(self.values / number)
 
     def __neg__(self) -> Self:
         return self._with(-self.values)

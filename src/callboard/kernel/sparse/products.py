@@ -161,4 +161,4 @@ class SpGemm(Op[SparseActor, CsrRef], tag="sparse.sp_gemm"):
 
 def _check_conj(op: SpMv | SpMm, transpose: bool, conj: bool) -> None:
     if conj and not transpose:
-        raise refuse(op, "conj without transpose is no operation of sparse libraries; conjugate the values instead")
+        raise refuse(op, "conj without transpose is not an operation of sparse libraries; conjugate the values instead")

@@ -99,5 +99,5 @@ def _order(op: SpSv | SpSm, a: CsrRef | CscRef | CooRef, transpose: bool, conj: 
         names = ", ".join(d.name for d in REAL_AND_COMPLEX)
         raise refuse(op, f"a.values is {a.values.layout!r}; its dtype must be one of {names}")
     if conj and not transpose:
-        raise refuse(op, "conj without transpose is no operation of sparse libraries; conjugate the values instead")
+        raise refuse(op, "conj without transpose is not an operation of sparse libraries; conjugate the values instead")
     return rows, dtype

@@ -13,13 +13,13 @@ from callboard.kernel.sparse_lt.actor import SparseLtActor
 from callboard.kernel.sparse_lt.checks import bias_dtype, checked, result_dtype
 from callboard.kernel.sparse_lt.structured import FACTORS, StructuredRef
 
-__all__ = ["Activation", "Extents", "Linear", "Matmul", "Product"]
+__all__ = ["Activation", "Linear", "Matmul", "Product", "ProductExtents"]
 
 R_co = TypeVar("R_co", covariant=True)
 Activation = Literal["relu", "gelu"]
 
 
-class Extents(NamedTuple):
+class ProductExtents(NamedTuple):
     """A product ``[outer, k] @ [k, n]``, the structured factor first.
 
     Attributes:
@@ -62,7 +62,7 @@ class Product(Op[SparseLtActor, R_co]):
         if differs(self.beta, 0.0) or differs(self.alpha, 1.0):
             check_addend_given(self, "c", self.c, self.beta)
 
-    def product(self) -> tuple[Extents, Stack, Layout]:
+    def product(self) -> tuple[ProductExtents, Stack, Layout]:
         """Extents, the dense factor as the message has it, and the result's layout; everything has been checked."""
         first = self.structured_first
         names = ("a", "b") if first else ("w", "x")
@@ -89,14 +89,14 @@ class Product(Op[SparseLtActor, R_co]):
                 f"{other.matrices} matrices; the first extents must be equal, or one of them 1",
             )
         stacked = len(structured.shape) == 3 or other.stacked
-        extents = Extents(outer, n, k, other.matrices if own == 1 else own, stacked)
+        extents = ProductExtents(outer, n, k, other.matrices if own == 1 else own, stacked)
         dtype = result_dtype(self, factor, self.out, self.out_dtype)
         shape = (outer, n) if first else (n, outer)
         result = layout_of(dtype, (extents.batch, *shape) if stacked else shape)
         self._check_given(extents, result)
         return extents, other, result
 
-    def _check_given(self, extents: Extents, result: Layout) -> None:
+    def _check_given(self, extents: ProductExtents, result: Layout) -> None:
         factor, dtype = DTYPES[self.factors()[0].dtype], result.dtype
         if self.out is not None:
             stack(self, "out", self.out.layout)

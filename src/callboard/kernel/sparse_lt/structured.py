@@ -43,7 +43,7 @@ class StructuredRef(StructOperand, tag="structured"):
 
     Of each four neighbours in a row two are stored (of f32: of each two, one), and 2 bits for each that say where it
     stood (of f32: 4). How these bytes are ordered is the affair of the backend, on CUDA of cuSPARSELt and the GPU: they
-    belong to the device that made them and are no format to keep.
+    belong to the device that made them and are not a format to keep.
 
     Attributes:
         data: The bytes, u8.

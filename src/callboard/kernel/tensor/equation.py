@@ -34,7 +34,7 @@ def read_equation(op: AnyOp, equation: str, operands: Sequence[Operand]) -> Equa
     """Read ``equation`` for these operands, of one dtype.
 
     Raises:
-        ShapeError: It is no equation, or the operands do not fit it; names operand, mode and extents.
+        ShapeError: It is not an equation, or the operands do not fit it; names operand, mode and extents.
     """
     terms, arrow, result = "".join(equation.split()).partition("->")
     parts = terms.split(",")

@@ -44,7 +44,7 @@ def network(
     """
     tensors = list(inputs)
     steps: list[Step] = []
-    left = list(range(len(inputs)))  # numbers of what is not used up yet, in opt_einsum's order
+    left = list(range(len(inputs)))  # numbers of the operands that are left, in opt_einsum's order
 
     def add(operands: tuple[int, ...], result: Tensor) -> int:
         steps.append(Step(operands, result))

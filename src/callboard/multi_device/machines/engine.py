@@ -103,7 +103,10 @@ class Agent(Protocol):
     def gone(self) -> "asyncio.Future[str]": ...
 
     async def end(self) -> None:
-        """Kill it, and give back what it has of the node's resources. Never raises, also where it is cut off."""
+        """Kill the agent and release its resources of the node. Never raises.
+
+        An agent that is cut off is killed by the engine when it can be reached again.
+        """
         ...
 
 

@@ -2,13 +2,17 @@
 
 import asyncio
 import contextlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
 from callboard.actors.clock import Clock, LoopClock
 from callboard.core.errors import AccelError
 from callboard.device.client.handle import Device
+from callboard.device.client.line.status import MemoryFigures
+from callboard.device.client.line.unanswered import Unanswered
+from callboard.device.supervision.actor import DeviceActor
+from callboard.device.supervision.lifecycle import State
 from callboard.device.supervision.watch import Lost, Recovered
 from callboard.multi_device.placement.book import Explanation, PlacementBook, Reservation
 from callboard.multi_device.placement.hints import Candidate, PlacementHints
@@ -69,8 +73,9 @@ class PlacementActor:
                 model = choice.device.actor_of(cb.Props(Model))
 
     A choice counts as load from the moment it is made, so a burst spreads over the devices before any of its work has
-    begun. Devices whose context is being rebuilt are passed over. Free memory is asked of a device when it is added,
-    when it has recovered, and after choices that reserve memory are made or end; nothing is polled.
+    begun. Devices whose context is being rebuilt are passed over. Each device says by itself when the use of its memory
+    has changed; what other processes take of it is asked after choices that reserve memory are made or end. Nothing is
+    polled.
 
     Args:
         devices: Open devices of this loop.
@@ -96,6 +101,7 @@ class PlacementActor:
         linked = links.neighbours if isinstance(links, P2pTopology) else links or {}
         self._book.links = {device: frozenset(others) for device, others in linked.items()}
         self._devices: dict[str, Device] = {}
+        self._seen: list[tuple[Candidate, Unanswered, DeviceActor]] = []
         self._watching: dict[str, asyncio.Task[None]] = {}
         self._changed: dict[str, asyncio.Event] = {}
         self._given = list(devices)
@@ -130,6 +136,7 @@ class PlacementActor:
         candidate = Candidate(device.uuid, device.backend)
         await _refresh(candidate, device)
         self._book.add(candidate)
+        self._seen.append((candidate, device._port.unanswered, device._actor))
         self._devices[device.uuid] = device
         self._changed[device.uuid] = asyncio.Event()
         self._watching[device.uuid] = asyncio.create_task(self._watch(candidate, device), name=f"placing {device.name}")
@@ -137,6 +144,7 @@ class PlacementActor:
     async def remove(self, device: Device) -> None:
         """Place no more on this device. What is reserved there stays with its holders; nothing if it is not there."""
         self._book.remove(device.uuid)
+        self._seen = [seen for seen in self._seen if seen[0].id != device.uuid]
         self._devices.pop(device.uuid, None)
         task = self._watching.pop(device.uuid, None)
         if task is not None:
@@ -146,6 +154,7 @@ class PlacementActor:
         """Place no more; the devices stay open."""
         for uuid in list(self._devices):
             self._book.remove(uuid)
+        self._seen.clear()
         self._devices.clear()
         tasks = list(self._watching.values())
         self._watching.clear()
@@ -197,10 +206,10 @@ class PlacementActor:
     # -- what the devices say ------------------------------------------------------------------------------------------
 
     def _look(self) -> None:
-        for candidate in self._book.candidates.values():
-            device = self._devices[candidate.id]
-            candidate.in_flight = device.in_flight
-            candidate.ready = device.available
+        ready = State.READY
+        for candidate, unanswered, actor in self._seen:  # devices may be many: as few calls as can be
+            candidate.in_flight = len(unanswered.entries)
+            candidate.ready = actor.state is ready
 
     def _choice(self, reservation: Reservation) -> DeviceChoice:
         if reservation.hints.memory_bytes:
@@ -215,13 +224,30 @@ class PlacementActor:
 
     async def _watch(self, candidate: Candidate, device: Device) -> None:
         changed = self._changed[candidate.id]
-        async with asyncio.TaskGroup() as group:
-            events = group.create_task(_set_at_recovery(device, changed))
-            while not events.done():
-                await changed.wait()
-                changed.clear()
-                with contextlib.suppress(AccelError):  # it is being rebuilt, or stops: its recovery asks again
-                    await _refresh(candidate, device)
+
+        def told(figures: MemoryFigures) -> None:
+            candidate.free_bytes = figures.free_bytes + figures.cached_bytes
+            candidate.total_bytes = figures.total_bytes
+
+        watched = 0
+        remove: Callable[[], Awaitable[None]] | None = None
+        try:
+            async with asyncio.TaskGroup() as group:
+                events = group.create_task(_set_at_recovery(device, changed))
+                while not events.done():
+                    with contextlib.suppress(AccelError):  # it is being rebuilt, or stops: its recovery asks again
+                        if device.generation != watched:
+                            generation = device.generation
+                            remove = await device.watch_memory(told)
+                            watched = generation
+                        else:
+                            await _refresh(candidate, device)
+                    await changed.wait()
+                    changed.clear()
+        finally:
+            if remove is not None:
+                with contextlib.suppress(AccelError):
+                    await remove()
 
 
 async def _set_at_recovery(device: Device, changed: asyncio.Event) -> None:

@@ -2,7 +2,7 @@
 
 import heapq
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from callboard.multi_device.placement.errors import NoEligibleDevice
 from callboard.multi_device.placement.gangs import best_set
@@ -12,6 +12,7 @@ from callboard.multi_device.placement.policies import Chooser
 __all__ = ["Explanation", "PlacementBook", "Reservation"]
 
 ALONE: frozenset[str] = frozenset()
+ANY = (0, 0)
 
 
 @dataclass(eq=False, slots=True)
@@ -37,15 +38,17 @@ class Explanation:
         chosen: Id of the device; None where none can take the work.
         able: Ids of the devices that can take it.
         refused: Why not, for each of the others.
+        figures: What the policy goes by, in words, for each device that can.
     """
 
     chosen: str | None
     able: tuple[str, ...]
     refused: Mapping[str, str]
+    figures: Mapping[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
         said = [f"chosen: {self.chosen or 'none'}", f"able: {', '.join(self.able) or 'none'}"]
-        return "; ".join(said + [f"{device}: {reason}" for device, reason in self.refused.items()])
+        return "; ".join(said + [f"{device}: {why}" for device, why in (*self.figures.items(), *self.refused.items())])
 
 
 class PlacementBook:
@@ -79,7 +82,7 @@ class PlacementBook:
         self.candidates[candidate.id] = candidate
 
     def remove(self, device: str) -> None:
-        """Place no more on this device; what is reserved there is reserved in vain. Nothing if it is not there."""
+        """Place nothing more on this device; its reservations become void. Does nothing if the device is unknown."""
         self.candidates.pop(device, None)
 
     # -- choices -------------------------------------------------------------------------------------------------------
@@ -132,7 +135,7 @@ class PlacementBook:
         self.expire(now)
         able = self._able(hints)
         chosen = self._choose(hints, able).id if able else None
-        return Explanation(chosen, tuple(c.id for c in able), self._refused(hints))
+        return Explanation(chosen, tuple(c.id for c in able), self._refused(hints), {c.id: c.described() for c in able})
 
     # -- reservations --------------------------------------------------------------------------------------------------
 
@@ -168,8 +171,17 @@ class PlacementBook:
         return reservation
 
     def _able(self, hints: PlacementHints) -> list[Candidate]:
-        links = self.links
-        return [c for c in self.candidates.values() if c.can_take(hints, links.get(c.id, ALONE))]
+        """Those for which :meth:`.Candidate.why_not` is None; what is seldom asked for is looked at last."""
+        able = [c for c in self.candidates.values() if c.ready]
+        if wanted := max(hints.memory_bytes, hints.min_free_bytes):
+            able = [c for c in able if c.free_bytes - c.reserved_bytes >= wanted]
+        if streams := hints.streams:
+            able = [c for c in able if c.streams - c.reserved_streams >= streams]
+        if (least := hints.min_compute_cap) != ANY:
+            able = [c for c in able if c.compute_cap >= least]
+        if hints.near or hints.avoid or hints.backend is not None or hints.apart is not None:
+            able = [c for c in able if c.why_not(hints, self.links.get(c.id, ALONE)) is None]
+        return able
 
     def _refused(self, hints: PlacementHints) -> dict[str, str]:
         reasons = {c.id: c.why_not(hints, self.links.get(c.id, ALONE)) for c in self.candidates.values()}

@@ -85,18 +85,11 @@ class Candidate:
         """Ops in flight, and choices that are not released: what a burst has been given counts before it has begun."""
         return self.in_flight + self.choices
 
-    def can_take(self, hints: PlacementHints, linked: frozenset[str]) -> bool:
-        """Whether work with these needs can come here: whether :meth:`why_not` is None, without a text."""
+    def described(self) -> str:
+        """What policies go by, in words."""
         return (
-            self.ready
-            and (not hints.memory_bytes or self.available_bytes >= hints.memory_bytes)
-            and (not hints.min_free_bytes or self.available_bytes >= hints.min_free_bytes)
-            and self.streams - self.reserved_streams >= hints.streams
-            and self.compute_cap >= hints.min_compute_cap
-            and (hints.backend is None or self.backend == hints.backend)
-            and (not hints.avoid or self.id not in hints.avoid)
-            and (not hints.near or hints.near <= linked | {self.id})
-            and (hints.apart is None or hints.apart not in self.apart)
+            f"{self.in_flight} ops in flight, {self.choices} choices not released, "
+            f"{self.available_bytes:,} bytes and {self.streams - self.reserved_streams} streams available"
         )
 
     def why_not(self, hints: PlacementHints, linked: frozenset[str] = frozenset()) -> str | None:

@@ -41,9 +41,9 @@ class Ordered:
 
 
 RoundRobin = Ordered(lambda c: (c.turn, 0))
-LeastLoaded = Ordered(lambda c: (c.in_flight + c.choices, -c.available_bytes))
-Pack = Ordered(lambda c: (c.available_bytes, -c.choices))
-Spread = Ordered(lambda c: (c.choices, -c.available_bytes))
+LeastLoaded = Ordered(lambda c: (c.in_flight + c.choices, c.reserved_bytes - c.free_bytes))
+Pack = Ordered(lambda c: (c.free_bytes - c.reserved_bytes, -c.choices))
+Spread = Ordered(lambda c: (c.choices, c.reserved_bytes - c.free_bytes))
 
 CHOOSERS: dict[PlacementPolicy, Chooser] = {
     PlacementPolicy.ROUND_ROBIN: RoundRobin,

@@ -19,9 +19,14 @@ from callboard.multi_device.replay.errors import NotRecordable
 
 __all__ = ["Codec", "name_of"]
 
-ARRAY, SCALAR, TOO_LARGE, COMPLEX, ACTOR, ERROR, REF = range(1, 8)
+ARRAY, SCALAR, TOO_LARGE, COMPLEX, ACTOR, ERROR, REF, ALIKE = range(1, 9)
+LISTS = frozenset((*range(0x90, 0xA0), 0xDC, 0xDD))
+"""First bytes of a list in MessagePack; one of arrays that are alike is an extension."""
 FULL_VALUE = 512
 """Bytes of an output that are kept as they are; of longer ones the digest."""
+
+SMALL = 1 << 16
+"""Bytes up to which an array is copied before it is encoded."""
 
 UNSENDABLE = (TypeError, ValueError, OverflowError, RecursionError, NotImplementedError)
 """What encoding a value raises that has no form in a journal."""
@@ -56,6 +61,7 @@ class Codec:
         self._max_array_bytes = max_array_bytes
         self._encode = msgspec.msgpack.Encoder(enc_hook=self._to_wire).encode
         self._decoders: dict[Any, Callable[[bytes], Any]] = {}
+        self._dtypes: dict[np.dtype[Any], str] = {}
 
     # -- to bytes ------------------------------------------------------------------------------------------------------
 
@@ -66,7 +72,7 @@ class Codec:
             NotRecordable: It holds something that has no form on the wire; the text names its class.
         """
         try:
-            return self._encode(value if self._redact is None else self._redact(value))
+            return self._bytes_of(value)
         except UNSENDABLE as e:
             raise NotRecordable(f"{type(value).__qualname__} cannot be recorded: {e}") from e
 
@@ -74,12 +80,30 @@ class Codec:
         """Class and fingerprint of an output: its bytes, or of a long one a digest; empty if it has none."""
         cls = type(value)
         try:
-            data = self._encode(value if self._redact is None else self._redact(value))
+            data = self._bytes_of(value)
         except UNSENDABLE:
             return name_of(cls), b""
         if len(data) > FULL_VALUE:
             data = b"\xc1" + hashlib.blake2b(data, digest_size=16).digest()  # 0xc1 begins no MessagePack value
         return name_of(cls), data
+
+    def _bytes_of(self, value: Any) -> bytes:
+        if self._redact is not None:
+            value = self._redact(value)
+        if type(value) is list and value and type(value[0]) is np.ndarray:
+            value = self._alike(value) or value
+        return self._encode(value)
+
+    def _alike(self, arrays: list[Any]) -> msgspec.msgpack.Ext | None:
+        """A list of small arrays of one dtype and shape, as a batch often is, encoded at once; None: it is none."""
+        first = arrays[0]
+        dtype, shape, size = first.dtype, first.shape, len(arrays) * first.nbytes
+        if dtype.hasobject or first.nbytes > SMALL or size > self._max_array_bytes:
+            return None
+        if any(type(a) is not np.ndarray or a.dtype != dtype or a.shape != shape for a in arrays):
+            return None
+        content = b"".join([a.tobytes() for a in arrays])
+        return msgspec.msgpack.Ext(ALIKE, _pack((self._name(dtype), (len(arrays), *shape), content)))
 
     def _to_wire(self, value: Any) -> Any:
         if isinstance(value, np.ndarray):
@@ -101,12 +125,17 @@ class Codec:
     def _array(self, code: int, array: np.ndarray[Any, Any]) -> msgspec.msgpack.Ext:
         if array.dtype.hasobject:
             raise NotImplementedError(f"an array of {array.dtype} has no form in a journal")
-        dtype = array.dtype.str if array.dtype.kind != "V" or array.dtype.names else array.dtype.name
-        data = np.ascontiguousarray(array).view(np.uint8).reshape(-1) if array.size else np.empty(0, np.uint8)
+        dtype = self._name(array.dtype)
         if array.nbytes > self._max_array_bytes:
-            digest = hashlib.blake2b(data.data, digest_size=16).digest()
+            digest = hashlib.blake2b(_bytes(array), digest_size=16).digest()
             return msgspec.msgpack.Ext(TOO_LARGE, _pack((dtype, array.shape, digest)))
-        return msgspec.msgpack.Ext(code, _pack((dtype, array.shape, data.data)))
+        return msgspec.msgpack.Ext(code, _pack((dtype, array.shape, _bytes(array))))
+
+    def _name(self, dtype: np.dtype[Any]) -> str:
+        name = self._dtypes.get(dtype)
+        if name is None:
+            name = self._dtypes[dtype] = dtype.str if dtype.kind != "V" or dtype.names else dtype.name
+        return name
 
     # -- from bytes ----------------------------------------------------------------------------------------------------
 
@@ -125,6 +154,8 @@ class Codec:
 
     def decode_as(self, cls: Any, data: bytes) -> Any:
         """The same for a class at hand; ``Any`` for the plain form."""
+        if cls is list and data and data[0] not in LISTS:
+            cls = Any
         decoder = self._decoders.get(cls)
         if decoder is None:
             try:
@@ -167,6 +198,10 @@ class Codec:
             dtype, shape, content = _unpack(data)
             found = np.frombuffer(content, _dtype(dtype)).reshape(shape)
             return found.copy() if code == ARRAY else found[()]
+        if code == ALIKE:
+            dtype, shape, content = _unpack(data)
+            all_of_them = np.frombuffer(content, _dtype(dtype)).reshape(shape)
+            return [all_of_them[n, ...].copy() for n in range(shape[0])]
         if code == COMPLEX:
             return complex(*_unpack(data))
         if code == ACTOR:
@@ -188,9 +223,10 @@ class Codec:
         raise NotRecordable(f"the journal holds an extension {code} that this version does not know")
 
     def _shown(self, code: int, data: memoryview) -> Any:
-        if code == ARRAY:
+        if code in (ARRAY, ALIKE):
             dtype, shape, content = _unpack(data)
-            return np.frombuffer(content, _dtype(dtype)).reshape(shape)
+            found = np.frombuffer(content, _dtype(dtype)).reshape(shape)
+            return found if code == ARRAY else list(found)
         if code == ERROR:
             name, text = _unpack(data)
             return f"{name.rpartition(':')[2]}: {text}"
@@ -208,6 +244,13 @@ class Codec:
 def name_of(cls: type) -> str:
     """``module:qualname`` of a class."""
     return f"{cls.__module__}:{cls.__qualname__}"
+
+
+def _bytes(array: np.ndarray[Any, Any]) -> bytes | memoryview:
+    """Its elements in C order; of a small array a copy, which takes less time than a view of it."""
+    if array.nbytes <= SMALL:
+        return array.tobytes()
+    return np.ascontiguousarray(array).view(np.uint8).reshape(-1).data
 
 
 def _dtype(name: str) -> np.dtype[Any]:

@@ -27,7 +27,7 @@ class JournalConflict(AccelError):
 
 
 class JournalCorrupt(AccelError):
-    """A record in the middle of a journal is damaged: valid ones follow it, so it is no torn tail."""
+    """A record in the middle of a journal is damaged: valid ones follow it, so it is not a torn tail."""
 
 
 class NotRecordable(ReplyError, TypeError):

@@ -88,7 +88,8 @@ class ReplayHarness:
         types: Classes by ``module:qualname``, for a replay: those that were renamed, or are made in functions.
         resolve_ref: Makes a live ref of the token of a recorded one; arrays on devices are not recorded.
         max_array_bytes: Host arrays above that are recorded by their digest only.
-        linger: Seconds to gather records for one write.
+        linger: Seconds to gather records for one write. A process that is killed loses at most what it recorded in this
+            time and that of a write; :meth:`committed` waits for neither.
         max_pending: Records that wait to be written at most; beyond that callers are held, and after 2 s the journal
             has failed.
         retry: Seconds between attempts to use a failed journal again, with ``degrade``.
@@ -109,7 +110,7 @@ class ReplayHarness:
         types: Mapping[str, type] | None = None,
         resolve_ref: Callable[[GpuToken], GpuRef] | None = None,
         max_array_bytes: int = 64 << 20,
-        linger: float = 0.002,
+        linger: float = 0.02,
         max_pending: int = 1 << 18,
         retry: float = 1.0,
         clock: Clock | None = None,

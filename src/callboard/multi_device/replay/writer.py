@@ -63,7 +63,7 @@ class JournalWriter:
         identity: str,
         *,
         on_failure: OnFailure = "fail",
-        linger: float = 0.002,
+        linger: float = 0.02,
         max_pending: int = 1 << 18,
         retry: float = 1.0,
         told: Callable[[JournalFailed | None], object] | None = None,
@@ -151,6 +151,7 @@ class JournalWriter:
             self._unsaid += count
 
     def _hold(self) -> None:
+        self._urgent.set()  # a full queue gathers nothing more
         with self._progress:
             in_time = self._progress.wait_for(
                 lambda: len(self._queue) <= self._max_pending or self.failure is not None, STALL

@@ -38,19 +38,19 @@ class Entity(Generic[A]):
         shard: Its shard.
         actor: Its actor; None while its shard is being handed over.
         waiting: Calls that came meanwhile, in order.
-        in_flight: Calls that its actor has not answered.
+        answers: Those of the calls that its actor has not answered.
         used: When the last call came or ended, on the clock of the region.
         idle: Set while there is no call in flight.
     """
 
-    __slots__ = ("actor", "id", "idle", "in_flight", "shard", "used", "waiting")
+    __slots__ = ("actor", "answers", "id", "idle", "shard", "used", "waiting")
 
     def __init__(self, id: str, shard: int) -> None:
         self.id = id
         self.shard = shard
         self.actor: ResidentRef[A] | None = None
         self.waiting: deque[Waiting] = deque()
-        self.in_flight = 0
+        self.answers: set[asyncio.Future[Any]] = set()
         self.used = 0.0
         self.idle = asyncio.Event()
         self.idle.set()

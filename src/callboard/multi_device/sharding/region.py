@@ -2,15 +2,17 @@
 
 import asyncio
 import contextlib
+import inspect
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Generic, Self, TypeVar
 
-from callboard.actors import MailboxFull, Props
+from callboard.actors import ActorStopped, MailboxFull, Props
 from callboard.actors.clock import Cancellable, Clock, LoopClock
 from callboard.device.client.handle import Device
 from callboard.device.protocol.residents.actor import ResidentActor
+from callboard.device.supervision.generations import next_generation
 from callboard.device.supervision.watch import Stopped
 from callboard.multi_device.sharding.entity import Entity, EntityRef, Waiting
 from callboard.multi_device.sharding.errors import RegionStopped
@@ -41,12 +43,17 @@ class PlacementShardingAdapter(Generic[A]):
     an actor has in memory does not travel; an entity that must keep it loads and stores it itself (``setup``, its
     methods). After a lost context the device makes its entities' actors again, as any resident actor.
 
-    Belongs to one event loop. An entity has one actor at a time.
+    Belongs to one event loop. An entity has one actor at a time: what another one still answers goes nowhere. But one
+    that hangs, or whose machine is cut off, may still write to a store outside. For that an actor has a *fence*, a
+    number that is greater than that of every actor that the entity has had before: ``max(fence, ctx.generation)``, the
+    fence that its Props were made with, and the generation of its context. A store that refuses a smaller number than
+    it has seen keeps the late one out.
 
     Args:
         region_id: Name of the region; the actors' names begin with it.
         devices: Open devices of this loop.
-        entity: Gives the :class:`~callboard.Props` of an entity's actor, by its id.
+        entity: Gives the :class:`~callboard.Props` of an entity's actor, by its id; or by id and fence, if it takes two
+            arguments.
         shards: Into how many groups ids are hashed; at least ten per device, and the same for as long as anything is
             stored by shard.
         weights: By UUID; a device owns shards in proportion to its weight, 1 by default.
@@ -65,7 +72,7 @@ class PlacementShardingAdapter(Generic[A]):
         self,
         region_id: str,
         devices: Iterable[Device],
-        entity: Callable[[str], Props[A]],
+        entity: Callable[[str], Props[A]] | Callable[[str, int], Props[A]],
         *,
         shards: int = 256,
         weights: Mapping[str, float] | None = None,
@@ -80,7 +87,7 @@ class PlacementShardingAdapter(Generic[A]):
                 raise ValueError(f"{name} must be at least 1, but is {value}")
         self.region_id = region_id
         self._given = list(devices)
-        self._make = entity
+        self._make: Callable[[str, int], Props[A]] = _of_two(entity)
         self._weights = dict(weights or {})
         self._passivate_after = passivate_after
         self._max_entities = max_entities
@@ -147,7 +154,8 @@ class PlacementShardingAdapter(Generic[A]):
         """Hand this device's shards over to the others; returns when that is done. Nothing if it is not there."""
         if self._devices.pop(device.uuid, None) is not None:
             self._watching.pop(device.uuid).cancel()
-            await self._rebalance(leaving={device.uuid: device})
+            self._hold(device)
+            await self._rebalance()
 
     async def stop(self) -> None:
         """Take no more calls, let those in flight end, and stop all actors. The devices stay open."""
@@ -202,7 +210,7 @@ class PlacementShardingAdapter(Generic[A]):
         if actor is None or actor.is_stopped:
             actor = entity.actor = self._start(entity)
         reply = actor.call(method, *args, **kwargs)
-        entity.in_flight += 1
+        entity.answers.add(answer)
         entity.idle.clear()
         answer.add_done_callback(lambda done: done.cancelled() and reply.cancel())
         self._spawn(self._answer(entity, reply, answer))
@@ -219,9 +227,9 @@ class PlacementShardingAdapter(Generic[A]):
             if not answer.done():
                 answer.set_result(value)
         finally:
-            entity.in_flight -= 1
+            entity.answers.discard(answer)
             entity.used = self._clock.time()
-            if not entity.in_flight:
+            if not entity.answers:
                 entity.idle.set()
 
     def _start(self, entity: Entity[A]) -> Any:
@@ -229,7 +237,8 @@ class PlacementShardingAdapter(Generic[A]):
         assert owner is not None
         self._started += 1
         self._arm()
-        return self._devices[owner].actor_of(self._make(entity.id), f"{self.region_id}-{self._started}")
+        props = self._make(entity.id, next_generation())
+        return self._devices[owner].actor_of(props, f"{self.region_id}-{self._started}")
 
     # -- actors that are not needed ------------------------------------------------------------------------------------
 
@@ -241,7 +250,7 @@ class PlacementShardingAdapter(Generic[A]):
             self._passivate(idle)
 
     def _can_leave(self, entity: Entity[A]) -> bool:
-        return not entity.in_flight and not entity.waiting and entity.shard not in self._moving
+        return not entity.answers and not entity.waiting and entity.shard not in self._moving
 
     def _passivate(self, entity: Entity[A]) -> None:
         del self._entities[entity.id]
@@ -279,9 +288,14 @@ class PlacementShardingAdapter(Generic[A]):
             if isinstance(event, Stopped) and self._devices.pop(device.uuid, None) is not None:
                 self._watching.pop(device.uuid)
                 _log.warning("region %s: device %s has stopped; its shards move", self.region_id, device.name)
-                self._spawn(self._rebalance(leaving={device.uuid: device}))
+                self._hold(device)
+                self._spawn(self._rebalance())
 
-    async def _rebalance(self, leaving: Mapping[str, Device] | None = None) -> None:
+    def _hold(self, device: Device) -> None:
+        """Have calls of a leaving device's entities wait until its shards have another owner."""
+        self._moving.update(shard for shard, owner in enumerate(self._owners) if owner == device.uuid)
+
+    async def _rebalance(self) -> None:
         async with self._changing:
             table = self._table.over({uuid: self._weights.get(uuid, 1.0) for uuid in self._devices})
             moves, self._table = self._table.moves_to(table), table
@@ -291,24 +305,32 @@ class PlacementShardingAdapter(Generic[A]):
                     self._moving.add(move.shard)
                 else:
                     self._owners[move.shard] = move.target
+                    self._moving.discard(move.shard)
             if not self._devices:
                 self._owners = [None] * len(self._owners)
                 await self._lose_all()
                 return
             limit = asyncio.Semaphore(HANDOFFS)
             await asyncio.gather(*(self._hand_over(move, limit) for move in moves if move.shard in self._moving))
+            for shard in [shard for shard in self._moving if self._owners[shard] in self._devices]:
+                self._open(shard)  # its device had left, and is back
 
     async def _hand_over(self, move: Move, limit: asyncio.Semaphore) -> None:
         async with limit:
             here = [entity for entity in self._entities.values() if entity.shard == move.shard]
             await asyncio.gather(*(self._retire(entity) for entity in here))
             self._owners[move.shard] = move.target
-            self._moving.discard(move.shard)
-            # Those that were called meanwhile have waiting calls; the others begin with their next call.
-            for entity in [entity for entity in self._entities.values() if entity.shard == move.shard]:
-                if not entity.waiting:
-                    del self._entities[entity.id]
-                self._flush(entity)
+            if move.target not in self._devices:
+                return  # it has left meanwhile: the change that follows hands the shard on
+            self._open(move.shard)
+
+    def _open(self, shard: int) -> None:
+        """Send the calls that wait; entities that were not called begin with their next call."""
+        self._moving.discard(shard)
+        for entity in [entity for entity in self._entities.values() if entity.shard == shard]:
+            if not entity.waiting and entity.actor is None:
+                del self._entities[entity.id]
+            self._flush(entity)
 
     def _flush(self, entity: Entity[A]) -> None:
         while entity.waiting:
@@ -332,6 +354,11 @@ class PlacementShardingAdapter(Generic[A]):
             await actor.stop_and_wait(timeout=self._handoff_timeout)
         except TimeoutError:
             _log.warning("region %s: the actor of entity %r does not end", self.region_id, entity.id)
+            late, entity.answers = entity.answers, set()
+            entity.idle.set()
+            for answer in late:  # what it still answers comes behind the answers of the next actor
+                if not answer.done():
+                    answer.set_exception(ActorStopped(f"the actor of entity {entity.id!r} does not end; it is left"))
 
     async def _lose_all(self) -> None:
         entities = list(self._entities.values())
@@ -351,3 +378,14 @@ class PlacementShardingAdapter(Generic[A]):
         task: asyncio.Task[None] = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def _of_two(entity: Callable[..., Props[A]]) -> Callable[[str, int], Props[A]]:
+    """The factory as one of id and fence."""
+    try:
+        inspect.signature(entity).bind("")
+    except TypeError:
+        return entity
+    except ValueError:  # of a builtin
+        pass
+    return lambda key, fence: entity(key)

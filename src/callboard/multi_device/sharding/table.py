@@ -58,7 +58,7 @@ class ShardTable:
             weights: By id of the device; a device owns shards in proportion.
 
         Raises:
-            ValueError: A weight that is no positive number.
+            ValueError: A weight that is not a positive number.
         """
         for device, weight in weights.items():
             if not 0 < weight < math.inf:

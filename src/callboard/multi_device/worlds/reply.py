@@ -14,7 +14,7 @@ Refs = tuple[GpuRef[Any], ...]
 
 
 class Port:
-    """What :class:`Reply` asks of a device, for a reply that several devices owe."""
+    """The part of a device that :class:`Reply` uses, for a reply that several devices resolve."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
@@ -25,7 +25,13 @@ class Port:
             part._port.flush()
 
     def awaited(self, reply: Reply[Any]) -> None:
+        """Send what is queued; where a part is its device's only op, look for its completion for a moment."""
         self.flush()
+        for part in self.parts:
+            if not part.done():
+                part._port.awaited(part)
+                if not part.done():  # the others take as long
+                    return
 
     def withdraw(self, reply: Reply[Any]) -> bool:
         return False  # other ranks would wait for the part that is taken back

@@ -270,7 +270,7 @@ class Requests:
             raise TypeError(f"{kind}: {name} is {type(ref).__name__}; pass the GpuRef of the rank that sends it")
         rank = self._rank_of.get(ref.device_id)
         if rank is None:
-            raise DeviceMismatch(f"{kind}: {name} is on {ref.device}, which is no rank of this world")
+            raise DeviceMismatch(f"{kind}: {name} is on {ref.device}, which is not a rank of this world")
         self._here(kind, name, rank, ref)
         return rank
 

@@ -70,6 +70,7 @@ class World(Collectives):
         self._error: AccelError | None = None
         self._changed = asyncio.Event()
         self._number = 0
+        self._begun = 0  # the number that is forming, or the same
         self._formation = 0
         self._generations: list[int] = []
         self._call_number = 0
@@ -213,7 +214,8 @@ class World(Collectives):
         error = WorldLost("the world was closed", -1, self._formation)
         self._fail_flights(error, -1)
         self._changed.set()
-        await leave(self.devices, Leave(world=self._number, reason=str(error), formation=self._formation))
+        for number in sorted({self._number, self._begun}):  # two where it was forming again
+            await leave(self.devices, Leave(world=number, reason=str(error), formation=self._formation))
 
     async def __aenter__(self) -> Self:
         return self
@@ -342,7 +344,7 @@ class World(Collectives):
     async def _form(self) -> None:
         tries = 0
         while self._state == "forming":
-            number = next_world()
+            number = self._begun = next_world()
             try:
                 generations = await form(self.devices, number, self._form_timeout, self._timeout)
             except ContextLost as e:
@@ -353,6 +355,9 @@ class World(Collectives):
                 await leave(self.devices, Leave(world=number, reason=str(e)))
                 if not self._formation or tries >= TRIES or isinstance(e, Unrecoverable | BackendUnavailable):
                     self._stop(e if isinstance(e, AccelError) else AccelError(str(e)))
+            except Exception as e:  # of any other class: a world that waits for ever would be worse
+                _log.exception("a world of %d ranks cannot form", self.size)
+                self._stop(AccelError(f"{type(e).__name__}: {e}"))
             else:
                 self._publish(number, generations)
 

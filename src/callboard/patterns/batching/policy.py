@@ -81,14 +81,22 @@ class BatchPolicy:
         While nothing waits and nothing runs, an entry is never hopeless: an estimate that is too high would otherwise
         never be corrected.
         """
-        if entry.deadline is None or not self.times.known or not (self.running or self.line.count):
+        if entry.deadline is None or not (self.running or self.line.count):
             return False
+        seconds = self.expected
+        return seconds is not None and now + seconds > entry.deadline
+
+    @property
+    def expected(self) -> float | None:
+        """Seconds that a new request is expected to take with the queue before it; None while nothing is known."""
+        if not self.times.known:
+            return None
         full, rest = divmod(self.line.count, self.settings.max_batch)
         before = full * self.times.seconds(self.settings.max_batch) / self.settings.max_concurrent_batches
-        return now + before + self.times.seconds(rest + 1) > entry.deadline
+        return before + self.times.seconds(rest + 1)
 
     def no_room(self, entry: Entry) -> QueueFull:
-        """The error of an entry that was dropped, or has waited for room in vain."""
+        """The error of an entry that was dropped, or for which no room became free in time."""
         error = self.line.full(entry)
         error.retry_after = self.retry_after()
         return error

@@ -23,7 +23,7 @@ def rows_of(result: Any, expected: int) -> list[Any]:
     """One result for each item: of a list or tuple, of the first axis of an array or a ``GpuRef``.
 
     Raises:
-        BadBatchResult: It is no sequence, or of another length.
+        BadBatchResult: It is not a sequence, or of another length.
     """
     if isinstance(result, list):
         rows = result

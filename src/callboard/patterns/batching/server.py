@@ -1,6 +1,7 @@
 """``DynamicBatchingServer``: callers submit single items, a function gets batches."""
 
 import asyncio
+import functools
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Hashable, Sequence
 from dataclasses import dataclass, replace
@@ -20,7 +21,7 @@ from callboard.patterns.requests.server import RequestServer
 from callboard.patterns.requests.stats import Distribution, Histogram, ServerStats
 from callboard.patterns.requests.waiting import Limits, OverflowPolicy
 
-__all__ = ["BatchingStats", "DynamicBatchingServer"]
+__all__ = ["BatchingStats", "DynamicBatchingServer", "warn_of_small_batches"]
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -34,12 +35,12 @@ class BatchingStats(ServerStats):
 
     Attributes:
         batches: Calls of the batch function that gave results.
-        failed_batches: Calls that did not.
+        failed_batches: Calls that failed.
         repeated: Requests that were put back into the queue after a lost context.
         padding: Items that were added to batches to fill them up to a preferred size.
         batch_size: Requests per batch.
         run_time: Seconds per batch.
-        run_time_by_size: Batches and their summed seconds, by the number of items that the function got.
+        run_time_by_size: Number of batches and their summed seconds, by batch size.
     """
 
     batches: int
@@ -65,7 +66,7 @@ class DynamicBatchingServer(RequestServer[T, R]):
     Args:
         batch_fn: Gets a list of items, returns (or is awaited for) one result for each, in their order: a list, a
             tuple, or an array or ``GpuRef`` of that many rows. A result that is an exception fails its own request. One
-            that is an asynchronous iterator is read to its end, as a part of the batch's run: :meth:`stream` gives its
+            that is an asynchronous iterator is read to its end while the batch runs: :meth:`stream` gives its
             parts one by one, ``submit`` the list of them. The function may be plain, async,
             ``functools.partial(model.call, Model.predict)`` of a resident actor, or call device ops.
         max_batch: Items of a batch at most.
@@ -173,11 +174,16 @@ class DynamicBatchingServer(RequestServer[T, R]):
 
     @property
     def max_batch(self) -> int:
-        """Items of a batch at most, as it was set last."""
+        """The current limit of items in a batch."""
         return self._policy.settings.max_batch
 
+    @property
+    def expected_seconds(self) -> float | None:
+        """Expected seconds from a submission now to its value; None before the first batches."""
+        return self._policy.expected
+
     def flush_now(self) -> None:
-        """Let what waits now run as soon as an executor is free, without waiting for more. From any thread."""
+        """Run the waiting requests as soon as an executor is free, without waiting for more. From any thread."""
         self._on_loop(self._flush)
 
     def set(self, *, max_batch: int | None = None, max_wait: float | None = None) -> None:
@@ -195,7 +201,7 @@ class DynamicBatchingServer(RequestServer[T, R]):
         self._on_loop(self._pump)
 
     def stats(self) -> BatchingStats:
-        """Figures since the start. It only reads counters; on another thread they may be of different moments."""
+        """Figures since the start. Reads counters only; called on another thread, they may be of different moments."""
         line = self._policy.line
         run_time = self._run_time.snapshot()
         return BatchingStats(
@@ -409,7 +415,7 @@ class DynamicBatchingServer(RequestServer[T, R]):
             self._succeed(entry, value, self._clock.time())
 
     def _splits(self, error: Exception, entries: list[Entry]) -> bool:
-        """Whether one of the entries may be what the batch failed from."""
+        """Whether one of the entries may be the cause of the failure."""
         fault_of_all = isinstance(error, ContextLost | Unrecoverable | BadBatchResult)
         return self._bisects and len(entries) > 1 and not fault_of_all
 
@@ -440,6 +446,18 @@ class DynamicBatchingServer(RequestServer[T, R]):
         await self._end_workers(self._call, self._workers)
 
 
+def warn_of_small_batches(function: Any, in_flight: int, name: str) -> None:
+    """Log that a limit in front of a batching server keeps its batches below ``max_batch``, if it does."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    server = getattr(function, "__self__", None)
+    if isinstance(server, DynamicBatchingServer) and in_flight < server.max_batch:
+        _log.warning(
+            "%s: at most %d requests are in flight, so no batch of %s reaches its max_batch, which is %d",
+            *(name, in_flight, server.name, server.max_batch),
+        )
+
+
 def _has_parts(entry: Entry) -> bool:
-    """Whether its reader would get some of the answer twice if it ran again."""
+    """Whether the reader would get parts of the answer twice if the entry ran again."""
     return entry.outlet is not None and bool(entry.outlet.count)

@@ -23,13 +23,13 @@ class Dispatch(StrEnum):
 
 @dataclass(frozen=True)
 class BatchSettings:
-    """What decides about batches; checked when it is made.
+    """Settings that decide when batches are formed; checked at construction.
 
     Attributes:
         max_batch: Items of a batch at most.
         max_wait: Seconds that a request waits, while an executor is free, for others to join its batch at most. Counted
             from the submission of the oldest one.
-        max_batch_cost: Summed cost of a batch at most; None is no bound.
+        max_batch_cost: Summed cost of a batch at most; None means no bound.
         preferred: Sizes that the function is fast at (such as those of captured graphs), ascending. A batch is filled
             up to the next of them where ``padded``, else cut to the largest that it reaches.
         padded: Whether there is a hook that fills up a batch.
@@ -68,7 +68,7 @@ class BatchSettings:
             raise ValueError(f"preferred has {self.preferred[-1]}, and max_batch is {self.max_batch}")
 
     def size_for(self, n: int) -> int:
-        """The size of the batch that the function gets when ``n`` items are there: ``n`` where no size is preferred."""
+        """The size of the batch for ``n`` waiting items: ``n`` where no size is preferred."""
         if self.padded:
             return next((size for size in self.preferred if size >= n), n)
         return max((size for size in self.preferred if size <= n), default=n)

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Generic, Self, TypeVar
 
@@ -52,12 +53,14 @@ class StageStats:
         escalated: Answers of its own that did not clear its threshold.
         failed: Requests that it failed for, or was full or too late for.
         batching: Of its server, where shadow runs and calibrations count too.
+        ahead: Requests that entered it before the stage before it had answered (``ahead`` of the cascade).
     """
 
     answered: int
     escalated: int
     failed: int
     batching: BatchingStats
+    ahead: int
 
 
 @dataclass(frozen=True)
@@ -80,15 +83,16 @@ class CascadeStats(ServerStats):
 
 
 class _Flight:
-    """Where a request is: its stage, the last answer, the future of the stage's server."""
+    """Where a request is: its stage, the last answer, the future of the stage's server; and that of the next one's."""
 
-    __slots__ = ("deadline", "future", "index", "reply")
+    __slots__ = ("ahead", "deadline", "future", "index", "reply")
 
     def __init__(self, deadline: float | None) -> None:
         self.deadline = deadline
         self.index = 0
         self.reply: CascadeReply[Any] | None = None
         self.future: asyncio.Future[Any] | None = None
+        self.ahead: asyncio.Future[Any] | None = None
 
 
 class InferenceCascade(RequestServer[T, CascadeReply[R]]):
@@ -106,6 +110,9 @@ class InferenceCascade(RequestServer[T, CascadeReply[R]]):
 
     Args:
         stages: From the cheapest on.
+        ahead: A request whose deadline leaves no time for one stage after the other, by the times measured, enters the
+            next stage together with this one (unless that takes drafts). The first answer of the two that clears its
+            threshold is given, and the other call is cancelled.
         shadow: Share of the requests that an earlier stage has answered for which the last stage runs as well, behind
             their answers, to be compared; 0 to 1.
         agree: Whether two answers are equal, for ``shadow``.
@@ -123,6 +130,7 @@ class InferenceCascade(RequestServer[T, CascadeReply[R]]):
         self,
         stages: Sequence[CascadeStage],
         *,
+        ahead: bool = False,
         shadow: float = 0.0,
         agree: Callable[[Any, Any], bool] = lambda a, b: bool(a == b),
         seed: int = 0,
@@ -140,12 +148,13 @@ class InferenceCascade(RequestServer[T, CascadeReply[R]]):
             DynamicBatchingServer(stage.function, name=f"{name}, stage {n}", clock=self._clock, **stage.batching)
             for n, stage in enumerate(stages)
         ]
+        self._ahead = ahead
         self._shadow = shadow
         self._agree = agree
         self._random = random.Random(seed)
         self._drift = drift
         self._monitor = None if drift is None else DriftMonitor(drift, len(self._stages))
-        self._answered, self._escalated, self._failures = ([0] * len(stages) for _ in range(3))
+        self._answered, self._escalated, self._failures, self._aheads = ([0] * len(stages) for _ in range(4))
         self._degraded = self._shadowed = self._agreed = 0
 
     # -- for users -----------------------------------------------------------------------------------------------------
@@ -237,7 +246,7 @@ class InferenceCascade(RequestServer[T, CascadeReply[R]]):
             drifted=() if self._monitor is None else self._monitor.drifted,
             stages=tuple(
                 StageStats(*each)
-                for each in zip(self._answered, self._escalated, self._failures, batching, strict=True)
+                for each in zip(self._answered, self._escalated, self._failures, batching, self._aheads, strict=True)
             ),
         )
 
@@ -251,26 +260,64 @@ class InferenceCascade(RequestServer[T, CascadeReply[R]]):
         entry.state = State.QUEUED
 
     def _enter_stage(self, entry: Entry, flight: _Flight) -> None:
-        stage = self._stages[flight.index]
+        flight.future = self._submit(entry, flight, flight.index)
+        flight.future.add_done_callback(lambda future: self._stage_ended(entry, flight, future), context=self._context)
+        if self._is_late(flight):
+            try:
+                flight.ahead = self._submit(entry, flight, flight.index + 1)
+            except Exception:  # full, or a hook of the stage's server: it is asked again when its turn comes
+                return
+            self._aheads[flight.index + 1] += 1
+            flight.ahead.add_done_callback(
+                lambda future: self._ahead_ended(entry, flight, future), context=self._context
+            )
+
+    def _submit(self, entry: Entry, flight: _Flight, index: int) -> "asyncio.Future[Any]":
+        stage = self._stages[index]
         draft = None if flight.reply is None else flight.reply.response
-        flight.future = self._servers[flight.index].submit_nowait(
+        return self._servers[index].submit_nowait(
             (entry.item, draft) if stage.draft else entry.item,
             deadline=flight.deadline,
             timeout=stage.timeout,
             priority=entry.priority,
             cost=entry.cost,
         )
-        flight.future.add_done_callback(lambda future: self._stage_ended(entry, flight, future), context=self._context)
+
+    def _is_late(self, flight: _Flight) -> bool:
+        """Whether the deadline leaves too little time for this stage and the next one, one after the other."""
+        follows = flight.index + 1
+        if not self._ahead or flight.deadline is None or follows == len(self._stages) or self._stages[follows].draft:
+            return False
+        these = [server.expected_seconds for server in self._servers[flight.index : follows + 1]]
+        return flight.deadline < self._clock.time() + sum(seconds for seconds in these if seconds is not None)
 
     def _leave(self, entry: Entry) -> None:
         flight = entry.key
-        if isinstance(flight, _Flight) and flight.future is not None:
-            flight.future.cancel()
+        if isinstance(flight, _Flight):
+            for future in (flight.future, flight.ahead):
+                if future is not None:
+                    future.cancel()
 
     def _no_room(self, entry: Entry) -> Exception:
         return QueueFull(f"{self.name}: the first stage has no room")
 
     # -- stages --------------------------------------------------------------------------------------------------------
+
+    def _ahead_ended(self, entry: Entry, flight: _Flight, future: "asyncio.Future[Any]") -> None:
+        """A stage that was entered ahead has ended: its answer counts now if it clears, else when its turn comes."""
+        if entry.state is State.ENDED or future.cancelled():
+            return
+        if flight.future is future:
+            self._stage_ended(entry, flight, future)
+        elif future.exception() is None:
+            index = flight.index + 1
+            with suppress(Exception):  # of a hook: it is this stage's failure when its turn comes
+                answer, confidence = self._stages[index].answer(future.result())
+                if clears(confidence, self._stages[index].threshold, last=index == len(self._stages) - 1):
+                    earlier, flight.ahead = flight.future, None
+                    self._answer(entry, flight, CascadeReply(answer, index, confidence))
+                    if earlier is not None:
+                        earlier.cancel()
 
     def _stage_ended(self, entry: Entry, flight: _Flight, future: "asyncio.Future[Any]") -> None:
         error = None if future.cancelled() else future.exception()
@@ -295,6 +342,11 @@ class InferenceCascade(RequestServer[T, CascadeReply[R]]):
 
     def _escalate(self, entry: Entry, flight: _Flight) -> None:
         flight.index += 1
+        if flight.ahead is not None:
+            flight.future, flight.ahead = flight.ahead, None
+            if flight.future.done():
+                self._stage_ended(entry, flight, flight.future)
+            return
         try:
             self._enter_stage(entry, flight)
         except Exception as e:  # full, too late, or a hook of the stage's server

@@ -39,7 +39,7 @@ class CascadeStage:
         confidence: Finds the confidence of an answer: a function, or the name of one of a row of logits, ``"margin"``,
             ``"max_probability"`` or ``"negative_entropy"``. A NaN clears no threshold.
         draft: Whether the function gets pairs of an item and the last answer of the stages before, None without one.
-        timeout: Seconds that a request spends in this stage at most; None is no limit.
+        timeout: Seconds that a request spends in this stage at most; None means no limit.
         on_error: What happens when it fails, or takes longer than ``timeout`` and no stage has answered yet.
         cost: What it costs relative to other stages, for :meth:`InferenceCascade.calibrate`.
         batching: Further arguments of its ``DynamicBatchingServer``, such as ``max_batch``.
@@ -73,7 +73,7 @@ class CascadeStage:
         """Answer and confidence of a result of the function.
 
         Raises:
-            TypeError: It is no pair, and there is no ``confidence``.
+            TypeError: It is not a pair, and there is no ``confidence``.
         """
         if self._confidence is not None:
             return result, float(self._confidence(result))

@@ -1,1 +1,1 @@
-"""What callers of all serving blueprints see: the ways to submit a request, its options, and the parts of an answer."""
+"""The callers' side of all serving blueprints: ways to submit a request, its options, and the parts of an answer."""

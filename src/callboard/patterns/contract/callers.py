@@ -64,8 +64,8 @@ class Callers(ABC, Generic[T, R]):
 
         Raises:
             QueueFull: There was no room, or it was dropped in favour of another request.
-            DeadlineExceeded: There was no value by the deadline, or there would have been none.
-            ItemTooLarge: It fits no batch, or not into the queue.
+            DeadlineExceeded: There was no value by the deadline, or it was certain to be missed.
+            ItemTooLarge: It does not fit into a batch, or not into the queue.
             ServerStopped: The server has stopped, is draining, or stopped meanwhile.
             TypeError: An option that this server does not take.
             Exception: What the function raised, or returned for this item; what ``cost`` or ``bucket`` raised for it.
@@ -127,7 +127,7 @@ class Callers(ABC, Generic[T, R]):
     ) -> AsyncGenerator[Any, None]:
         """Give the server an item and read its answer part by part: ``async for part in server.stream(item)``.
 
-        The parts are what the function's answer for this item yields; an answer that is no asynchronous iterator is the
+        The parts are the items of the function's answer; an answer that is not an async iterator is the
         only part. Leaving the loop, or cancelling the task that reads, cancels the request and closes the iterator. As
         with all generators, that is when the generator itself is closed or dropped: where it has a name, read it
         ``async with contextlib.aclosing(stream)``.
@@ -139,7 +139,7 @@ class Callers(ABC, Generic[T, R]):
 
         Raises:
             SlowReader: The buffer was full for longer than ``patience``; the parts in it come first.
-            Exception: As :meth:`submit`, behind the parts that there were.
+            Exception: As :meth:`submit`, after the parts so far.
         """
         if asyncio.get_running_loop() is self._loop:
             reading = self._read(item, buffer, patience, options)

@@ -1,4 +1,4 @@
-"""``RequestOptions``: what a caller may say of a request, to any server."""
+"""``RequestOptions``: options of a request, for every server."""
 
 from collections.abc import Hashable
 from typing import TypedDict
@@ -11,10 +11,10 @@ class AskOptions(TypedDict, total=False):
 
     Attributes:
         priority: Larger is more urgent; 0 by default.
-        cost: What it counts against bounds of cost; otherwise what the server's ``cost`` says of the item, or 1.
-        tenant: Whose request it is, for a :class:`FairShareScheduler`: its name, or a tuple of the names of its groups
+        cost: Its share of bounds of cost; by default the server's ``cost`` of the item, or 1.
+        tenant: The tenant, for a :class:`FairShareScheduler`: its name, or a tuple of the names of its groups
             and its own. None is a tenant like any other.
-        sequence: Which sequence it belongs to, for a :class:`SequenceBatchingServer`.
+        sequence: The sequence of the request, for a :class:`SequenceBatchingServer`.
         start: It begins that sequence.
         end: It ends that sequence.
 
@@ -33,7 +33,7 @@ class RequestOptions(AskOptions, total=False):
     """All options of a request.
 
     Attributes:
-        deadline: When the value is of no more use, in seconds of ``time.monotonic()``.
+        deadline: When the value becomes useless, in seconds of ``time.monotonic()``.
         timeout: The same, in seconds from now; the earlier of the two counts.
     """
 

@@ -39,6 +39,7 @@ class FairPolicy:
         self._sizes: dict[int, OrderedDict[Path, Leaf]] = {}  # tenants by the number of their waiting requests
         self._largest = 0
         self._hopeful: OrderedDict[Path, Leaf] = OrderedDict()  # with blocked requests, for which they have room
+        self._begun: set[int] = set()  # requests that wait in the middle of their calls, beside the queues
 
     # -- in ------------------------------------------------------------------------------------------------------------
 
@@ -124,9 +125,28 @@ class FairPolicy:
     def take(self, now: float) -> Entry | None:
         """The entry that runs next, for a slot that is free; None where none can run now."""
         entry = self.tree.take(now)
-        if entry is not None:
+        if entry is None:
+            return None
+        if entry.number in self._begun:
+            self._begun.discard(entry.number)
+        else:
             self._left(_leaf(entry), entry)
         return entry
+
+    def charge(self, entry: Entry, extra: float, now: float) -> None:
+        """An entry that runs costs so much more than it was charged."""
+        self.tree.charge(_leaf(entry), entry, extra, now)
+
+    def park(self, entry: Entry, cost: float, now: float) -> None:
+        """An entry waits in the middle of its call, for which it did cost so much; the rest of its cost is to come.
+
+        No bound of a queue counts it, and it is not dropped for another one.
+        """
+        leaf = _leaf(entry)
+        self._begun.add(entry.number)
+        self.tree.push(leaf, entry)
+        self.tree.finish(leaf, entry, cost, now)
+        entry.cost = max(0.0, entry.cost - cost)
 
     def finish(self, entry: Entry, cost: float, now: float) -> None:
         """An entry does not run any more; it did cost so much."""
@@ -149,7 +169,10 @@ class FairPolicy:
                 self._hope(leaf)  # the next one may be smaller
             self.tree.forget(leaf, now)
         elif entry.state is State.QUEUED:
-            self._left(leaf, entry)
+            if entry.number in self._begun:
+                self._begun.discard(entry.number)
+            else:
+                self._left(leaf, entry)
             self.tree.remove(leaf, entry, now)
 
     def admit_blocked(self) -> int:

@@ -8,13 +8,16 @@ from typing import Any, Literal, TypeVar
 from callboard.actors.clock import Cancellable, Clock
 from callboard.core.errors import ContextLost, Withdrawn
 from callboard.patterns.batching.policy import SETTLE
+from callboard.patterns.batching.server import warn_of_small_batches
 from callboard.patterns.contract.options import RequestOptions
 from callboard.patterns.contract.outlet import STREAMED
 from callboard.patterns.fairshare.policy import FairPolicy
+from callboard.patterns.fairshare.preemption import CURRENT, Run
 from callboard.patterns.fairshare.settings import FairOverflow, Tenant, path_of
 from callboard.patterns.fairshare.stats import FairShareStats, TenantStats, jain
 from callboard.patterns.requests.calling import Executor, UserCall, deliverable
 from callboard.patterns.requests.entries import Entry, State
+from callboard.patterns.requests.errors import DeadlineExceeded, Stage
 from callboard.patterns.requests.server import RequestServer
 from callboard.patterns.requests.stats import Histogram
 
@@ -36,7 +39,8 @@ class FairShareScheduler(RequestServer[T, R]):
     number and the size of their requests. Nothing idles for it: a tenant that is alone gets everything. One that comes
     back after a pause has saved nothing up. See :class:`FairTree` for the algorithm and its bound.
 
-    A request that is cancelled while it runs cancels the call, if the function is asynchronous.
+    A request that is cancelled while it runs cancels the call, if the function is asynchronous. A long call lets others
+    run between its steps with :meth:`give_way`.
 
     Higher priorities come first, of all tenants. Within a tenant and a priority, the request with the earliest deadline
     comes first, then the one that was submitted first.
@@ -104,12 +108,15 @@ class FairShareScheduler(RequestServer[T, R]):
         self._policy = FairPolicy(settings, default, max_queue, FairOverflow(overflow))
         self._max_in_flight = max_in_flight
         self._call = UserCall(dispatcher, executor, max_in_flight)
+        warn_of_small_batches(dispatcher, max_in_flight, name)
         self._cost_of = cost
         self._charge = charge
         self._block_timeout = block_timeout
         self._idempotent = idempotent
         self._workers: set[asyncio.Task[None]] = set()
-        self._running: dict[int, asyncio.Task[None]] = {}  # by the number of a request: what calls the function for it
+        self._running: dict[int, Run] = {}  # by the number of a request
+        self._aside = 0  # workers whose calls wait in their middle, which takes no slot
+        self._turns = self._preempted = 0
         self._starting = False  # a worker was made and has not looked at the queue
         self._timer: tuple[float, Cancellable] | None = None
         self._dispatched = self._repeated = self._ended_calls = 0
@@ -137,6 +144,63 @@ class FairShareScheduler(RequestServer[T, R]):
         self._pump()
         return settings
 
+    async def give_way(self, cost: float = 0.0) -> None:
+        """Between two steps of a long call: let the requests run whose turn it is, before this one goes on.
+
+        For ``dispatcher``, where it is asynchronous. It returns at once where nothing else is to run. Otherwise the
+        call gives up its slot, and waits like a request of its tenant that was submitted when this one was. Its
+        deadline, its caller and :meth:`stop` end it there, by cancelling the call.
+
+        Args:
+            cost: Of what was done since the last time. It is charged now, in place of as much of the request's cost.
+
+        Raises:
+            RuntimeError: It is not this scheduler's function that calls it, or that runs on a thread.
+            ValueError: The cost is negative, or no finite number.
+        """
+        run = CURRENT.get()
+        if run is None or run.scheduler is not self:
+            raise RuntimeError(f"give_way() of {self.name} is for its async function, while that runs a request")
+        if not 0 <= cost < float("inf"):
+            raise ValueError(f"a cost must be a finite number of at least 0, but is {cost!r}")
+        entry, now = run.entry, self._clock.time()
+        if entry.state is not State.RUNNING or self._loop is None:
+            return  # it has ended, or it waits already, in another task of its call
+        run.spent += cost
+        if run.spent > entry.cost:
+            self._policy.charge(entry, run.spent - entry.cost, now)
+        at = self._policy.tree.ready_at(now)
+        if at is None or at > now:
+            return
+        await self._stand_aside(run, now)
+
+    async def _stand_aside(self, run: Run, now: float) -> None:
+        assert self._loop is not None
+        aside = run.aside = self._loop.create_future()
+        self._policy.park(run.entry, run.spent, now)
+        run.paid, run.spent, run.counted = run.paid + run.spent, 0.0, False
+        run.began_waiting, run.turns = now, self._turns
+        self._aside += 1
+        self._pump()
+        try:
+            await aside
+        finally:
+            if run.aside is aside:  # the call was cancelled from within: it is out of the queue, and ends soon
+                self._policy.remove(run.entry, self._clock.time())
+                self._resumed(run)
+
+    def _resumed(self, run: Run) -> None:
+        """A call does not wait in its middle any more."""
+        aside, run.aside = run.aside, None
+        if aside is None:
+            return
+        self._aside -= 1
+        now = self._clock.time()
+        run.idle += now - run.began_waiting
+        self._preempted += self._turns > run.turns
+        if not aside.done():
+            aside.set_result(None)
+
     def stats(self) -> FairShareStats:
         """Figures since the start. It reads counters only, a few for each tenant; on the scheduler's loop."""
         tree = self._policy.tree
@@ -153,6 +217,7 @@ class FairShareScheduler(RequestServer[T, R]):
             in_flight=tree.running,
             total_dispatched=self._dispatched,
             repeated=self._repeated,
+            preempted=self._preempted,
             served=tree.served,
             jain=jain(leaf.served * leaf.per_cost for leaf in leaves),
             tenants={
@@ -195,11 +260,17 @@ class FairShareScheduler(RequestServer[T, R]):
 
     def _close_entry(self, entry: Entry, reason: str) -> Any:
         future = super()._close_entry(entry, reason)
-        worker = self._running.get(entry.number) if reason == "cancelled" and not self._call.on_thread else None
-        if worker is not None and worker is not asyncio.current_task():
+        run = self._running.get(entry.number)
+        if run is None or run.worker is asyncio.current_task():
+            return future
+        if run.aside is not None or (reason == "cancelled" and not self._call.on_thread):
             del self._running[entry.number]
-            worker.cancel()  # what it waits for is of no use any more
+            self._resumed(run)
+            run.worker.cancel()  # what it waits for is of no use any more
         return future
+
+    def _expired(self, entry: Entry, stage: Stage, now: float) -> DeadlineExceeded:
+        return super()._expired(entry, "run" if entry.number in self._running else stage, now)
 
     def _leave(self, entry: Entry) -> None:
         self._policy.remove(entry, self._clock.time())
@@ -210,7 +281,7 @@ class FairShareScheduler(RequestServer[T, R]):
 
     def _pump(self) -> None:
         """Start a worker, or set the timer for when one will be needed."""
-        free = self._max_in_flight - len(self._workers)
+        free = self._max_in_flight - len(self._workers) + self._aside
         # Each worker starts the next one if there is more to run.
         if free <= 0 or self._starting or self._loop is None or self._stopping is not None:
             return
@@ -251,6 +322,12 @@ class FairShareScheduler(RequestServer[T, R]):
                 break
             if self._policy.blocked:
                 self._policy.admit_blocked()
+            begun = self._running.get(entry.number)
+            if begun is not None:  # its own worker goes on, in the slot of this one
+                begun.counted = True
+                self._resumed(begun)
+                break
+            self._turns += 1
             self._pump()  # there may be more, and slots
             await self._run(entry, now)
             if self._policy.tree.queued and not self._policy.waiting(entry):
@@ -273,7 +350,8 @@ class FairShareScheduler(RequestServer[T, R]):
         error: Exception | None = None
         worker = asyncio.current_task()
         assert worker is not None
-        self._running[entry.number] = worker
+        run = self._running[entry.number] = Run(self, entry, worker)
+        CURRENT.set(run)
         try:
             value = await self._feed(entry, await self._call(item), keep=callable(self._charge))
         except Exception as e:  # the user's function may raise anything: its request ends in that
@@ -281,14 +359,19 @@ class FairShareScheduler(RequestServer[T, R]):
         except BaseException as e:  # cancelled, by its caller, by stop() or with its loop, or Ctrl-C
             left = isinstance(e, asyncio.CancelledError) and entry.number not in self._running
             if not (left and worker.uncancel() == 0):
-                self._policy.finish(entry, entry.cost, self._clock.time())
+                if run.counted:
+                    self._policy.finish(entry, entry.cost, self._clock.time())
                 self._fail(entry, self._stopped(), "stopped")  # it has no other end
                 raise
             error = Withdrawn(f"{self.name}: the caller has left")  # for the charge
         finally:
             self._running.pop(entry.number, None)
+            if run.aside is not None:  # another task of the call waits, and is left alone
+                self._policy.remove(entry, self._clock.time())
+                self._resumed(run)
+            CURRENT.set(None)
         ended = self._clock.time()
-        self._busy += ended - now
+        self._busy += ended - now - run.idle
         self._ended_calls += 1
         running = entry.state is State.RUNNING
         again = self._idempotent and isinstance(error, ContextLost) and running and not entry.repeated
@@ -299,21 +382,22 @@ class FairShareScheduler(RequestServer[T, R]):
             return
         cost = entry.cost
         try:
-            cost = self._actual(entry, item, value, error, ended - now)
+            cost = max(0.0, self._actual(entry, run, item, value, error, ended - now - run.idle) - run.paid)
         except Exception as e:  # of a hook: it fails this request alone
             error = deliverable(e)
-        self._policy.finish(entry, cost, ended)
+        if run.counted:
+            self._policy.finish(entry, cost, ended)
         if error is None:
             self._succeed(entry, STREAMED if entry.outlet is not None and entry.outlet.count else value, ended)
         else:
             self._fail(entry, error)
 
-    def _actual(self, entry: Entry, item: Any, value: Any, error: Exception | None, seconds: float) -> float:
+    def _actual(self, entry: Entry, run: Run, item: Any, value: Any, error: Exception | None, seconds: float) -> float:
         """What a request did cost."""
         if self._charge == "seconds":
             return seconds
         if not callable(self._charge) or error is not None:
-            return entry.cost
+            return run.paid + entry.cost
         cost = float(self._charge(item, value, seconds))
         if not 0 <= cost < float("inf"):
             raise ValueError(f"charge must give a finite number of at least 0, but gave {cost!r}")

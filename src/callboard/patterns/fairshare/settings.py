@@ -46,9 +46,9 @@ class Tenant:
     Attributes:
         weight: Its share relative to the others of its group that have requests waiting.
         max_queue: Requests that wait at most. Of a tenant; not used of groups.
-        max_queue_cost: Their summed cost at most; None is no bound. Of a tenant; not used of groups.
-        max_in_flight: Requests that run at once; None is no bound.
-        rate: Cost per second; None is no bound.
+        max_queue_cost: Their summed cost at most; None means no bound. Of a tenant; not used of groups.
+        max_in_flight: Requests that run at once; None means no bound.
+        rate: Cost per second; None means no bound.
         burst: Cost that may be used at once after a pause, 1 second of ``rate`` by default. The request that goes
             beyond it still runs: in t seconds, at most ``burst + rate * t`` and one request more are used.
         hard: ``max_in_flight`` and ``rate`` hold always. Otherwise a tenant may go beyond them while the scheduler

@@ -168,18 +168,30 @@ class FairTree:
         self.served += extra
         flow = leaf.flows[entry.priority]
         while flow.parent is not None:
-            node = flow.node
-            node.running -= 1
-            node.served += extra
-            if extra:
-                flow.vt += extra * node.per_cost
-                if flow.stamp >= 0:
-                    self._place(flow)
-            if node.limited:
-                node.spend(extra, now)
-                self._look(node, now)
+            flow.node.running -= 1
+            self._spend(flow, extra, now)
             flow = flow.parent
         self._unload(leaf.flows[entry.priority], now)
+
+    def charge(self, leaf: Leaf, entry: Entry, extra: float, now: float) -> None:
+        """An entry that runs costs so much more than it was charged."""
+        entry.cost += extra
+        self.served += extra
+        flow = leaf.flows[entry.priority]
+        while flow.parent is not None:
+            self._spend(flow, extra, now)
+            flow = flow.parent
+
+    def _spend(self, flow: Flow, extra: float, now: float) -> None:
+        node = flow.node
+        node.served += extra
+        if extra:
+            flow.vt += extra * node.per_cost
+            if flow.stamp >= 0:
+                self._place(flow)
+        if node.limited:
+            node.spend(extra, now)
+            self._look(node, now)
 
     def remove(self, leaf: Leaf, entry: Entry, now: float) -> None:
         """An entry does not wait any more."""

@@ -20,7 +20,7 @@ class LoadedModel:
         threads: Threads at most.
 
     Raises:
-        TypeError: It cannot be called, and is no server.
+        TypeError: It cannot be called, and is not a server.
     """
 
     def __init__(self, made: Any, executor: Executor, threads: int) -> None:

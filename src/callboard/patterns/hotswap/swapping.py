@@ -187,7 +187,7 @@ class Swapper:
         self._book.unloaded(version, VersionState.FAILED)
         try:
             await model.update(old.settings)
-        except Exception as e:  # of the user's `update`: nobody knows what is in the model
+        except Exception as e:  # raised by the user's `update`: the model's weights are in an unknown state
             self._book.active = None
             _log.error("the weights of version %s could not be put back: %r; requests wait for a swap", old.name, e)
             return await self.unload(old, VersionState.FAILED) or deliverable(e)

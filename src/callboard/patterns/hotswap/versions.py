@@ -93,7 +93,7 @@ class VersionStats:
 
 
 class Version:
-    """A version and what is known of it. ``model`` and ``idle`` belong to the server; None while it has none."""
+    """A version, its state and its statistics. ``model`` and ``idle`` belong to the server; None while it has none."""
 
     __slots__ = ("completed", "failed", "idle", "model", "run_time", "running", "settings", "state")
 

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
@@ -61,12 +61,14 @@ class Dispatch:
         count: Number of tokens.
         dropped: Choices that found no room.
         rerouted: Choices that went to another expert.
+        experts: The experts that each token is weighted for, ``[tokens, k]``; those without room included.
     """
 
     tokens: Indices
     weights: Array
     offsets: Indices
     count: int
+    experts: Indices
     dropped: int = 0
     rerouted: int = 0
 
@@ -104,9 +106,9 @@ def dispatch(choice: Choice, rule: TopK, capacity: Capacity) -> Dispatch:
     offsets = np.zeros(experts + 1, np.int64)
     np.cumsum(np.bincount(flat, minlength=experts), out=offsets[1:])
     if kept is None:
-        return Dispatch(rows // chosen.shape[1], weights.ravel()[rows], offsets, tokens)
+        return Dispatch(rows // chosen.shape[1], weights.ravel()[rows], offsets, tokens, chosen)
     of_token = np.broadcast_to(np.arange(tokens)[:, None], chosen.shape)[kept]
-    return Dispatch(of_token[rows], weights[kept][rows], offsets, tokens, dropped, rerouted)
+    return Dispatch(of_token[rows], weights[kept][rows], offsets, tokens, chosen, dropped, rerouted)
 
 
 def _first(chosen: Indices, experts: int, most: int) -> Any:
@@ -155,7 +157,7 @@ def without(plan: Dispatch, failed: list[int]) -> tuple[Dispatch, Indices]:
     factors = np.ones(plan.count)
     np.divide(before, after, out=factors, where=touched & (after > 0))
     weights = (plan.weights * factors[plan.tokens]).astype(plan.weights.dtype)
-    return Dispatch(plan.tokens, weights, plan.offsets, plan.count, plan.dropped, plan.rerouted), bereft
+    return replace(plan, weights=weights), bereft
 
 
 def row_result(found: Any, rows: int, name: str, expert: int | None) -> Array:

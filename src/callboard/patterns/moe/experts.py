@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from callboard.core.ref import GpuRef
@@ -128,6 +129,22 @@ class Experts:
             return await _result(replica.call, rows, f"expert {number}", number)
         finally:
             replica.rows -= len(rows)
+
+    async def backward(self, calls: Sequence[tuple[str, Callable[[Any, Any], Any], Array, Array]]) -> list[Array]:
+        """Call functions of rows and gradients, all at once; gives the gradients of the rows.
+
+        Args:
+            calls: The name of each for errors, the function, rows and gradient.
+
+        Raises:
+            Exception: Of the first that failed.
+        """
+        work = [_result(self.caller(partial(function, rows)), grad, name, None) for name, function, rows, grad in calls]
+        found = await asyncio.gather(*map(_caught, work))
+        for each in found:
+            if isinstance(each, Exception):
+                raise each
+        return [each for each in found if not isinstance(each, Exception)]
 
     def close(self) -> "asyncio.Future[None]":
         """Take no more calls; the future is done when those that run on threads of the pool have ended."""

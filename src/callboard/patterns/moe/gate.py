@@ -108,7 +108,7 @@ def choose(logits: Any, rule: TopK) -> Choice:
         rule: How.
 
     Raises:
-        BadGate: A logit is NaN or +inf, all of a token are -inf, or they are no matrix.
+        BadGate: A logit is NaN or +inf, all of a token are -inf, or they are not a matrix.
         ValueError: The rule does not fit the number of experts.
     """
     logits = floats_of(logits, "the gate's logits")

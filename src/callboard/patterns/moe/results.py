@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from callboard.patterns.moe.arrays import Array
+from callboard.patterns.moe.backward import Tape
 from callboard.patterns.moe.balance import load_balancing_loss, z_loss
 from callboard.patterns.moe.gate import Choice
 from callboard.patterns.requests.stats import Distribution, ServerStats
@@ -22,6 +23,7 @@ class MoeResult:
         dropped: Choices that found no room in their expert.
         rerouted: Choices that went to another expert.
         failed: Numbers of the experts that failed, whose weights the others have taken over.
+        tape: For :meth:`MoeRouter.backward`; None where the router was given no ``backward``.
     """
 
     output: Array
@@ -30,6 +32,7 @@ class MoeResult:
     dropped: int
     rerouted: int
     failed: tuple[int, ...]
+    tape: Tape | None = None
 
     @cached_property
     def load_balancing_loss(self) -> float:

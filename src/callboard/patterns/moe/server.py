@@ -12,6 +12,7 @@ import numpy as np
 from callboard.actors.clock import Clock
 from callboard.core.ref import GpuRef
 from callboard.patterns.moe.arrays import Array, array_of
+from callboard.patterns.moe.backward import MoeBackward, MoeGradients, Tape, loss_gradient, of_logits, of_rows
 from callboard.patterns.moe.balance import entropy, load_of, updated_bias
 from callboard.patterns.moe.dispatch import Capacity, CapacityPolicy, Dispatch, combine, dispatch, without
 from callboard.patterns.moe.errors import BadGate
@@ -66,6 +67,8 @@ class MoeRouter(RequestServer[Any, MoeResult]):
         on_expert_error: ``"fail"``: where an expert fails, the request ends in its error (of several, that of the
             lowest number). ``"renormalise"``: its weight is shared out among the token's other experts; the request
             fails only if a token has none left. A shared expert that fails always fails the request.
+        backward: Computes gradients of gate and experts, for :meth:`backward`. Results then hold what that needs:
+            the tokens and the results of the experts.
         max_concurrent: Requests that run at once. With more than one, experts are called for several at once.
         max_queue: Requests that wait at most.
         max_queue_tokens: Their tokens at most.
@@ -95,6 +98,7 @@ class MoeRouter(RequestServer[Any, MoeResult]):
         jitter: float = 0.0,
         seed: int = 0,
         on_expert_error: Literal["fail", "renormalise"] = "fail",
+        backward: MoeBackward | None = None,
         max_concurrent: int = 1,
         max_queue: int = 1024,
         max_queue_tokens: float | None = None,
@@ -123,6 +127,10 @@ class MoeRouter(RequestServer[Any, MoeResult]):
         self._experts = Experts(experts, shared, executor, threads)
         self._gate = self._experts.caller(gate)
         self._jitter, self._seed = jitter, seed
+        self._backward = backward
+        if backward is not None and (len(backward.experts), len(backward.shared)) != (len(experts), len(shared)):
+            given = f"{len(backward.experts)} experts and {len(backward.shared)} shared ones"
+            raise ValueError(f"backward is for {given}, and there are {len(experts)} and {len(shared)}")
         self._renormalises = on_expert_error == "renormalise"
         self._max_concurrent = max_concurrent
         self._block_timeout = block_timeout
@@ -156,6 +164,57 @@ class MoeRouter(RequestServer[Any, MoeResult]):
         self._rule = replace(self._rule, bias=bias)
         self._chosen[:] = 0
         return bias
+
+    async def backward(
+        self, result: MoeResult, grad: Any, *, load_balancing: float = 0.0, z: float = 0.0
+    ) -> MoeGradients:
+        """The gradients of a request, through its experts, weights and gate. On the server's loop.
+
+        Each expert that had rows is called once with them, all of them at once; then the gate is. The callables of
+        ``MoeBackward`` add up the gradients of their parameters themselves.
+
+        Args:
+            result: Of :meth:`submit`; its tokens must not have been changed.
+            grad: Gradient of its ``output``, in that shape.
+            load_balancing, z: Weights of the two losses in what is differentiated; 0: without them.
+
+        Raises:
+            ValueError: The router was given no ``backward``, an expert had failed, or the shapes differ.
+            BadExpertResult: What a callable returned is no gradient of its rows.
+            ServerStopped: The router has stopped.
+            Exception: What a callable raised, the first expert's of several.
+        """
+        tape, ways = result.tape, self._backward
+        if tape is None or ways is None:
+            raise ValueError("there is nothing to differentiate by: give the router backward=")
+        if result.failed:
+            raise ValueError(f"experts {result.failed} had failed, so the result has no gradient")
+        if self._loop is None or self._stopping is not None:
+            raise self._refusal()
+        given = array_of(grad, "the gradient")
+        if given.shape != result.output.shape:
+            raise ValueError(f"the gradient is {list(given.shape)}, and the output {list(result.output.shape)}")
+        flat = given.reshape(len(tape.tokens), -1)
+        numbers = [number for number, load in enumerate(tape.plan.load.tolist()) if load]
+        parts = {number: of_rows(tape, flat, number) for number in numbers}
+        calls = [(f"backward of expert {n}", ways.experts[n], parts[n][0], parts[n][1]) for n in numbers]
+        calls += [(f"backward of shared expert {n}", way, tape.tokens, flat) for n, way in enumerate(ways.shared)]
+        found = await self._experts.backward(calls)
+        of_weights = np.zeros(result.choice.logits.shape, flat.dtype)
+        dtype = np.result_type(flat, *found) if found else flat.dtype
+        tokens = np.zeros(tape.tokens.shape, dtype)
+        for number, rows in zip(numbers, found, strict=False):
+            where = tape.plan.tokens[tape.plan.of(number)]
+            tokens[where] += rows
+            of_weights[where, number] = parts[number][2]
+        for rows in found[len(numbers) :]:
+            tokens += rows
+        logits = of_logits(tape, result.choice, of_weights)
+        logits += loss_gradient(result.choice, tape.rule, load_balancing, z)
+        seen = tape.tokens if tape.factors is None else tape.tokens * tape.factors
+        (of_gate,) = await self._experts.backward([("backward of the gate", ways.gate, seen, logits)])
+        tokens += of_gate if tape.factors is None else of_gate * tape.factors
+        return MoeGradients(tokens.reshape(*result.output.shape[:-1], tokens.shape[1]), logits)
 
     def stats(self) -> MoeStats:
         """Figures since the start. It reads counters only; on the server's loop."""
@@ -260,7 +319,7 @@ class MoeRouter(RequestServer[Any, MoeResult]):
         self._succeed(entry, result, now)
 
     async def _result(self, entry: Entry) -> MoeResult | None:
-        """The value of a request; None if it has ended meanwhile, and what was left to do would have been in vain."""
+        """The value of a request; None if the request has ended meanwhile, so that its remaining work is not needed."""
         shape = entry.item.shape
         tokens: Array = entry.item.reshape(math.prod(shape[:-1]), shape[-1])
         rule, large = self._rule, tokens.size >= LARGE
@@ -283,7 +342,13 @@ class MoeRouter(RequestServer[Any, MoeResult]):
         sums = (plan, results, shared, tokens.shape[1], tokens.dtype)
         output = await self._experts.compute(combine, *sums) if large else combine(*sums)
         output = output.reshape(*shape[:-1], output.shape[1])
-        return MoeResult(output, choice, plan.load, plan.dropped, plan.rerouted, tuple(errors))
+        tape = None
+        if self._backward is not None:
+            factors = None
+            if self._jitter:
+                factors = jittered(np.ones_like(tokens), self._jitter, self._seed, entry.number)
+            tape = Tape(tokens, factors, rule, plan, plan.experts, results)
+        return MoeResult(output, choice, plan.load, plan.dropped, plan.rerouted, tuple(errors), tape)
 
     def _note(self, choice: Choice, plan: Dispatch) -> None:
         self._tokens += plan.count

@@ -6,7 +6,7 @@ import contextlib
 import logging
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from callboard.actors.errors import HandlerCancelled
 from callboard.core.errors import ContextLost
@@ -18,6 +18,8 @@ from callboard.patterns.pipeline.stage import PipelineStage
 from callboard.patterns.requests.calling import deliverable
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
+
     from callboard.device.client.handle import Device
 
 __all__ = ["PipelineExecutor", "PipelineStats"]
@@ -103,8 +105,8 @@ class PipelineExecutor(Generic[R]):
         self._runs: set[_Run] = set()
         self._counts = dict.fromkeys(("taken", "completed", "failed", "skipped", "retried"), 0)
 
-    @classmethod
-    def on(cls, device: "Device", compute: Callable[[GpuRef], Any], **options: Any) -> Self:
+    @staticmethod
+    def on(device: "Device", compute: Callable[[GpuRef], Any], **options: Any) -> "PipelineExecutor[npt.NDArray[Any]]":
         """Three stages: host array to the device, ``compute`` of the ref, its result (a ref) to the host.
 
         Copies to the device, computing and copies to the host of different items overlap. Arrays of
@@ -125,7 +127,10 @@ class PipelineExecutor(Generic[R]):
                 raise TypeError(f"compute returned a {type(ref).__name__}; it has to return a GpuRef")
             return ref.get()
 
-        return cls(h2d, PipelineStage(compute, "compute"), d2h, **options)
+        found: PipelineExecutor[npt.NDArray[Any]] = PipelineExecutor(
+            h2d, PipelineStage(compute, "compute"), d2h, **options
+        )
+        return found
 
     @property
     def stage_count(self) -> int:

@@ -127,7 +127,7 @@ class Quarantine(Generic[T]):
             Quarantined: The request has lost a context alone, now or less than ``hold`` seconds ago.
             DeadlineExceeded: Its turn has not come within ``wait`` seconds.
             QueueFull: It would have to wait, and ``max_waiting`` requests do.
-            TypeError: ``key`` is no str.
+            TypeError: ``key`` is not a str.
             Exception: What ``call`` raised.
         """
         given: object = key

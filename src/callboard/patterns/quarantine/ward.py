@@ -54,7 +54,7 @@ class Ward:
         """The key of a new entry; called where its caller is.
 
         Raises:
-            TypeError: It is no str.
+            TypeError: It is not a str.
             Exception: What the user's function raised.
         """
         found: object = request_key.get() if self._key_of is None else self._key_of(entry.item)

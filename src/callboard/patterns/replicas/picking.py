@@ -48,7 +48,7 @@ class ReplicaPolicy(StrEnum):
 
 
 class ReplicaLoad(NamedTuple):
-    """What a policy of the caller's is told of a replica that has room.
+    """A replica that can take a request, as a policy function of the caller sees it.
 
     Attributes:
         name: Of the replica.

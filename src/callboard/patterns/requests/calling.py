@@ -1,4 +1,4 @@
-"""``UserCall``: calls what a user gave to a server, on the event loop or on a thread, whichever it is made for."""
+"""``UserCall``: calls a user function for a server, on the event loop or on a thread."""
 
 import asyncio
 import concurrent.futures
@@ -16,15 +16,15 @@ Executor = Literal["auto", "loop", "thread"] | concurrent.futures.Executor
 
 
 class UserCall:
-    """A callable of the user's: a plain function, an async one, a method of a resident actor, or a chain of device ops.
+    """A callable of the user: a plain function, an async one, a method of a resident actor, or a chain of device ops.
 
-    What it returns is awaited if it can be: a coroutine, a ``Reply``, a ``GpuRef``.
+    An awaitable result (a coroutine, a ``Reply``, a ``GpuRef``) is awaited.
 
     Args:
         function: The callable.
         executor: ``"loop"``: it is called on the event loop, and must not block. ``"thread"``: on a thread of the
-            server's. ``"auto"``: async functions, also generators, and methods of a ``ResidentRef`` (also in a
-            ``functools.partial``) on the loop, others on a thread. Or an executor of the caller's, which is not shut
+            server. ``"auto"``: async functions, also generators, and methods of a ``ResidentRef`` (also in a
+            ``functools.partial``) on the loop, others on a thread. Or an executor, which is not shut
             down here.
         threads: Threads at most.
 
@@ -74,13 +74,13 @@ class UserCall:
             raise HandlerCancelled(f"{_name(self._function)} was cancelled from within") from e
 
     def close(self) -> None:
-        """Take no more calls; one that runs on a thread goes on."""
+        """Accept no more calls; a call that runs on a thread goes on."""
         if self._own is not None:
             self._own.shutdown(wait=False, cancel_futures=True)
 
 
 class _Raised:
-    """What a call on a thread has raised: a ``SystemExit`` there ends a request, not the event loop."""
+    """The exception of a call on a thread: a ``SystemExit`` there ends a request, not the event loop."""
 
     def __init__(self, error: Exception) -> None:
         self.error = error
@@ -94,7 +94,7 @@ def _caught(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
 
 
 def deliverable(error: BaseException) -> Exception:
-    """The error as a future can hold and a caller can expect it; others become a ``RuntimeError`` with that cause."""
+    """The error, if a future can hold it; else a ``RuntimeError`` with the error as its cause."""
     if isinstance(error, Exception) and not isinstance(error, StopIteration):
         return error
     wrapped = RuntimeError(f"the function raised {error!r}")

@@ -1,4 +1,4 @@
-"""The deadlines of all open requests: the next one, and those that have passed."""
+"""The deadlines of all open requests: the next deadline, and the ones that have passed."""
 
 import heapq
 

@@ -22,16 +22,16 @@ class State(Enum):
 
 
 class Entry:
-    """One request. Policies order entries by what they carry and know neither loops nor futures.
+    """One request. Policies order entries by their attributes and use neither loops nor futures.
 
     Attributes:
         number: Position in the order of submission.
         item: What was submitted; None once the request has ended.
         arrived: When it was submitted, in seconds of the server's clock.
-        deadline: When its caller loses interest, on that clock; None never.
+        deadline: When the value becomes useless, on that clock; None: never.
         admit_by: When it must have found room in the queue; None: there is no such limit.
         priority: Larger is more urgent.
-        cost: What it counts against bounds of cost.
+        cost: Its share of bounds of cost.
         key: Only entries of equal keys run in one batch.
         state: Where it is.
         repeated: Whether it has been put back into the queue after a lost context.

@@ -1,4 +1,4 @@
-"""How a request to a serving blueprint can end, other than in its value, the function's own error or a cancellation."""
+"""Errors of requests to serving blueprints, beside those of the function."""
 
 from typing import Literal
 
@@ -43,11 +43,11 @@ class DeadlineExceeded(AccelError, TimeoutError):
 
 
 class BadBatchResult(AccelError):
-    """A batch function returned something else than one result for each item.
+    """A batch function did not return one result for each item.
 
     Attributes:
         expected: Number of results.
-        got: Number of results that came; None where the value has no length.
+        got: Number of results; None where the value has no length.
     """
 
     def __init__(self, message: str = "", expected: int = 0, got: int | None = None) -> None:

@@ -1,4 +1,4 @@
-"""``RequestServer``: what all serving blueprints have in common: how requests come in, end, expire, drain and stop."""
+"""``RequestServer``: base of all serving blueprints: requests are accepted, end, expire, and servers drain and stop."""
 
 import asyncio
 import contextvars
@@ -73,7 +73,7 @@ class RequestServer(Callers[T, R]):
 
     @abstractmethod
     def _admit(self, entry: Entry, now: float, *, may_block: bool) -> None:
-        """Queue a new entry, or raise; nothing of it may be left behind then."""
+        """Queue a new entry, or raise without a change."""
 
     @abstractmethod
     def _leave(self, entry: Entry) -> None:
@@ -81,7 +81,7 @@ class RequestServer(Callers[T, R]):
 
     @abstractmethod
     def _drain(self) -> None:
-        """Nothing more will come: what waits does not wait for others any more."""
+        """No more requests will come: waiting requests do not wait for others any more."""
 
     @abstractmethod
     async def _end_work(self) -> None:
@@ -92,11 +92,11 @@ class RequestServer(Callers[T, R]):
         return None
 
     def _key_with(self, item: T, options: RequestOptions) -> Hashable:
-        """The same, where options of the request decide about it."""
+        """As :meth:`_key`, where options of the request decide."""
         return self._key(item)
 
     def _cost(self, item: T) -> float:
-        """What an item costs unless its caller says so."""
+        """The cost of an item for which the caller gives none."""
         return 1
 
     # -- requests ------------------------------------------------------------------------------------------------------
@@ -162,7 +162,7 @@ class RequestServer(Callers[T, R]):
                 continue
             if name in AskOptions.__annotations__:
                 raise TypeError(f"{self.name} is a {type(self).__name__}, which takes no option {name!r}")
-            raise TypeError(f"{name!r} is no option of a request; there are {', '.join(sorted(COMMON | self._takes))}")
+            raise TypeError(f"{name!r} is not a request option; use one of {', '.join(sorted(COMMON | self._takes))}")
 
     def _refusal(self) -> ServerStopped:
         how = "was not started" if self._loop is None else "is draining" if self._stopping is None else "has stopped"
@@ -172,7 +172,7 @@ class RequestServer(Callers[T, R]):
         return ServerStopped(f"{self.name} stopped before the request was done")
 
     def _on_loop(self, work: Callable[[], None]) -> None:
-        """Do this on the server's loop: now, or soon where this is another thread; not at all once it has stopped."""
+        """Call this on the server's loop: now, or soon from another thread; not at all once it has stopped."""
         loop = self._loop
         if loop is None or self._stopping is not None:
             return
@@ -184,14 +184,14 @@ class RequestServer(Callers[T, R]):
     # -- ends ----------------------------------------------------------------------------------------------------------
 
     def _succeed(self, entry: Entry, value: Any, now: float) -> None:
-        """The entry's value is there, since now; dropped if the entry has ended."""
+        """Settle the entry with its value, which is dropped if the entry has ended."""
         future = self._close_entry(entry, "completed")
         if future is not None:
             self._total_time.add(now - entry.arrived)
             future.set_result(value)
 
     def _fail(self, entry: Entry, error: Exception, reason: str = "failed") -> None:
-        """The entry ends in an error; nothing happens if it has ended."""
+        """End the entry in an error; does nothing if it has ended."""
         future = self._close_entry(entry, reason)
         if future is not None:
             future.set_exception(error)
@@ -201,7 +201,7 @@ class RequestServer(Callers[T, R]):
         self._close_entry(entry, "cancelled")
 
     def _close_entry(self, entry: Entry, reason: str) -> Any:
-        """Forget an entry; gives its future, None if it had ended before."""
+        """Remove an entry and return its future; None if it had ended before."""
         if self._open.pop(entry.number, None) is None:
             return None
         ran = entry.state is State.RUNNING
@@ -220,14 +220,14 @@ class RequestServer(Callers[T, R]):
         return future
 
     async def _feed(self, entry: Entry, answer: Any, *, keep: bool = False) -> Any:
-        """Pass on what an answer yields, if it is an asynchronous iterator; gives the request's value.
+        """Pass on the items of an answer that is an asynchronous iterator; returns the request's value.
 
         The iterator is closed in any case. Where the request ends meanwhile, this returns as if it were complete.
 
         Args:
             entry: The request.
-            answer: What the function gave for it; returned as it is where it is something else.
-            keep: Also give the parts of a request whose caller reads them one by one.
+            answer: The function's result for it; returned unchanged if it is not such an iterator.
+            keep: Also return the parts of a request whose caller reads them one by one.
 
         Raises:
             Exception: What the iterator raised.
@@ -292,12 +292,12 @@ class RequestServer(Callers[T, R]):
 
     @abstractmethod
     def _no_room(self, entry: Entry) -> Exception:
-        """The error of an entry that has waited for room in vain."""
+        """The error of an entry for which no room became free in time."""
 
     # -- a quarantine in front ---------------------------------------------------------------------------------------
 
     def admit_warded(self, entry: Entry, *, again: bool, may_block: bool) -> None:
-        """Queue an entry whose turn has come; for :class:`Ward`."""
+        """Queue an entry that the quarantine admits; for :class:`Ward`."""
         if again:
             self._readmit(entry)
             return
@@ -307,7 +307,7 @@ class RequestServer(Callers[T, R]):
             self._set_alarm()
 
     def _readmit(self, entry: Entry) -> None:
-        """Queue an entry that has run at its old place."""
+        """Queue an entry that has run, at its old place."""
         raise NotImplementedError(type(self))
 
     async def run_on_spare(self, entry: Entry, spare: Any) -> None:
@@ -337,11 +337,11 @@ class RequestServer(Callers[T, R]):
 
     @property
     def started(self) -> bool:
-        """Whether it was started, be it stopped since or not."""
+        """Whether it was ever started."""
         return self._loop is not None
 
     async def start(self) -> Self:
-        """Take requests from now on, on this loop; ``async with`` does this.
+        """Accept requests from now on, on this loop; ``async with`` does this.
 
         Raises:
             RuntimeError: It was started before.
@@ -353,10 +353,10 @@ class RequestServer(Callers[T, R]):
         return self
 
     async def drain(self, timeout: float | None = None) -> bool:
-        """Take no more requests, finish all that were accepted, then stop.
+        """Accept no more requests, finish the accepted ones, then stop.
 
         Args:
-            timeout: Seconds; what has not ended by then ends in ``ServerStopped``. None waits as long as it takes.
+            timeout: Seconds; requests that have not ended by then end in ``ServerStopped``. None: no limit.
 
         Returns:
             Whether all of them ended by themselves.
@@ -397,9 +397,9 @@ class RequestServer(Callers[T, R]):
             self._stopping.set_result(None)
 
     async def _end_workers(self, call: UserCall, workers: "set[asyncio.Task[None]]") -> None:
-        """End the tasks that call the user's function; what cannot be interrupted is waited for.
+        """End the tasks that call the user's function; calls that cannot be interrupted are waited for.
 
-        It is given up after :data:`STOP_TIMEOUT` seconds, with a warning.
+        They are abandoned after :data:`STOP_TIMEOUT` seconds, with a warning.
         """
         call.close()
         workers = workers - {asyncio.current_task()}

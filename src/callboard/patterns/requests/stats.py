@@ -14,13 +14,13 @@ BELOW = math.floor(math.log2(SMALLEST) * STEPS)
 
 @dataclass(frozen=True)
 class Distribution:
-    """What is known of many values. All are 0 where there is none yet.
+    """Statistics of many values; all are 0 before the first value.
 
     Attributes:
-        count: How many.
-        mean: Exact.
+        count: Number of values.
+        mean: Mean, exact.
         p50, p90, p99: Quantiles, to within 2.2 %.
-        max: Exact.
+        max: Maximum, exact.
     """
 
     count: int
@@ -89,12 +89,12 @@ class ServerStats:
     """Figures of a server since it was started. ``submitted`` is the sum of all ends and of what is still open.
 
     Attributes:
-        submitted: Requests that were given to it.
+        submitted: Requests in all.
         completed: Ended in their value.
         failed: Ended in an error of the function, of a hook or of the device.
         cancelled: Cancelled by their callers.
         expired: Ended in ``DeadlineExceeded``.
-        rejected: Refused at the call, or for want of room.
+        rejected: Refused at the call, or for lack of room.
         dropped: Dropped from the queue in favour of others.
         stopped: Ended by the end of the server.
         queued: Waiting to run now.

@@ -34,7 +34,7 @@ class Limits:
 
     Attributes:
         count: Requests.
-        cost: Summed cost; None is no bound.
+        cost: Summed cost; None means no bound.
         overflow: What happens beyond them.
     """
 
@@ -139,7 +139,7 @@ class WaitingLine:
         return victims
 
     def full(self, entry: Entry) -> QueueFull:
-        """The error for an entry that finds no room, or was dropped."""
+        """The error for an entry without room, or one that was dropped."""
         by_cost = self.limits.cost is not None and self.cost + entry.cost > self.limits.cost
         limit = self.limits.cost if by_cost and self.limits.cost is not None else self.limits.count
         depth = self.cost if by_cost else self.count
@@ -194,7 +194,7 @@ class WaitingLine:
         self.cost += entry.cost
 
     def _victims(self, entry: Entry) -> list[Entry]:
-        """Whom to drop so that the entry fits; empty where that is not enough."""
+        """The entries to drop so that the entry fits; empty where that is not enough."""
         count = self.count + 1 - self.limits.count
         cost = -math.inf if self.limits.cost is None else self.cost + entry.cost - self.limits.cost
         found: list[Entry] = []
@@ -259,7 +259,7 @@ class WaitingLine:
         return min(bucket.heads(), key=self.rank)
 
     def entries(self) -> Iterator[Entry]:
-        """All that are queued, in no order."""
+        """All queued entries, in no order."""
         for bucket in self._buckets.values():
             for lane in bucket.lanes.values():
                 yield from lane.values()

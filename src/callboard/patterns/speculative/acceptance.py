@@ -12,7 +12,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Outcome", "accept_probability", "coupled", "draw", "greedy", "race", "rejection", "residual", "typical"]
+__all__ = [
+    "Outcome",
+    "accept_probability",
+    "coupled",
+    "draw",
+    "greedy",
+    "likely",
+    "race",
+    "rejection",
+    "residual",
+    "typical",
+]
 
 Floats = NDArray[np.float64]
 
@@ -120,9 +131,13 @@ def typical(
     those of its code. The token after the kept ones is drawn from the target.
     """
     for i, token in enumerate(proposed):
-        p = target[i]
-        known = p[p > 0]
-        entropy = -float((known * np.log(known)).sum())
-        if p[token] < min(epsilon, delta * float(np.exp(-entropy))):
-            return Outcome(i, draw(p, uniform))
+        if not likely(token, target[i], epsilon, delta):
+            return Outcome(i, draw(target[i], uniform))
     return Outcome(len(proposed), draw(target[-1], uniform))
+
+
+def likely(token: int, p: Floats, epsilon: float = 0.09, delta: float = 0.3) -> bool:
+    """Whether :func:`typical` keeps a token."""
+    known = p[p > 0]
+    entropy = -float((known * np.log(known)).sum())
+    return bool(p[token] >= min(epsilon, delta * float(np.exp(-entropy))))

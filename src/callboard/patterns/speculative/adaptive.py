@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from callboard.patterns.speculative.rates import TRUSTED, CostLine, KeptRates, SizeCosts
+from callboard.patterns.speculative.rates import TRUSTED, CostLine, HitRates, KeptRates, SizeCosts
 
 __all__ = ["KPolicy", "Room"]
 
@@ -44,14 +44,16 @@ class KPolicy:
     Args:
         k: Tokens proposed for a sequence at most.
         adaptive: Otherwise always ``k``.
+        trees: Proposals are trees, whose tokens come by their likelihood.
     """
 
-    def __init__(self, k: int, *, adaptive: bool = True) -> None:
+    def __init__(self, k: int, *, adaptive: bool = True, trees: bool = False) -> None:
         if k < 0:
             raise ValueError(f"k must be at least 0, but is {k}")
         self.k = k
         self.adaptive = adaptive
-        self._pool = KeptRates(k, forget=0.99, weight=2)
+        self._kind = HitRates if trees else KeptRates
+        self._pool = self._kind(k, forget=0.99, weight=2)
         self._verify, self._draft = SizeCosts(), SizeCosts()
         for _ in range(TRUSTED):
             self._draft.add(0, 0.0)
@@ -60,8 +62,8 @@ class KPolicy:
         self._interval = PROBE_FIRST
 
     def rates(self) -> KeptRates:
-        """For a new sequence: it starts from what is known of all."""
-        return KeptRates(self.k, forget=0.95, weight=4, pool=self._pool)
+        """Estimates for a new sequence, which start from those of all sequences."""
+        return self._kind(self.k, forget=0.95, weight=4, pool=self._pool)
 
     def choose(self, rooms: Sequence[Room]) -> list[int]:
         """How many tokens to propose for each sequence."""
@@ -86,12 +88,15 @@ class KPolicy:
             chosen[index] = rooms[index].most if self._pool.rates()[0] > 0.5 else 1
         return chosen
 
-    def verified(self, rates: KeptRates, proposed: int, kept: int) -> None:
-        """What became of a proposal."""
-        if proposed == kept == 1:  # a trial that went well; the next one comes earlier
+    def verified(self, rates: KeptRates, proposed: int, kept: Sequence[int]) -> None:
+        """What became of a proposal: the places whose tokens were kept."""
+        if proposed == len(kept) == 1:  # a trial that went well; the next one comes earlier
             self._interval = max(PROBE_FIRST, self._interval // 4)
-        rates.add(proposed, kept)
-        self._pool.add(proposed, kept)
+        for each in (rates, self._pool):
+            if isinstance(each, HitRates):
+                each.add_hits(proposed, kept)
+            else:
+                each.add(proposed, len(kept))
 
     def measured(self, tokens: int, verify: float, largest_k: int, draft: float) -> None:
         """A pass over so many tokens took so many seconds, and the draft before it for at most ``largest_k`` each."""

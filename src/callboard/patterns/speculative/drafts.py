@@ -10,6 +10,7 @@ import numpy as np
 from callboard.patterns.requests.calling import Executor, UserCall, deliverable
 from callboard.patterns.speculative.acceptance import Floats
 from callboard.patterns.speculative.sampling import Sampler
+from callboard.patterns.speculative.trees import chain, children
 
 __all__ = ["Ask", "Draft", "FunctionDraft", "Proposal", "checked"]
 
@@ -22,10 +23,14 @@ class Proposal:
         tokens: Fewer than were asked for, or none, where there is nothing to propose.
         probs: The distributions that they were drawn from, ``(len(tokens), vocabulary)``; None where they were not
             drawn. Exactness depends on these being true.
+        parents: Of a tree: for each token, which of the tokens it follows, -1 for the end of the text. The children of
+            one place are different tokens, and parents come first. ``probs`` are not used then. Where the target does
+            not verify trees, the first child of each is what is proposed. None: each follows the one before.
     """
 
     tokens: Sequence[int]
     probs: Floats | None = None
+    parents: Sequence[int] | None = None
 
 
 @dataclass(frozen=True)
@@ -37,12 +42,14 @@ class Ask:
         tokens: The sequence; not to be changed.
         k: How many tokens at most.
         sampler: Of its request.
+        trees: Whether a tree can be verified.
     """
 
     state: Any
     tokens: list[int]
     k: int
     sampler: Sampler
+    trees: bool = False
 
 
 class Draft(ABC):
@@ -54,6 +61,8 @@ class Draft(ABC):
 
     on_thread = False
     """Whether a call cannot be interrupted."""
+    trees = False
+    """Whether it proposes trees where it can."""
 
     def begin(self) -> Any:
         """The state of a new sequence."""
@@ -99,8 +108,8 @@ class FunctionDraft(Draft):
         self._call.close()
 
 
-def checked(proposal: Proposal, k: int, vocabulary: int) -> Proposal:
-    """The proposal with at most ``k`` tokens, which are plain numbers.
+def checked(proposal: Proposal, k: int, vocabulary: int, *, trees: bool = False) -> Proposal:
+    """The proposal with at most ``k`` tokens, which are plain numbers; without branches unless there are ``trees``.
 
     Raises:
         TypeError, ValueError: It is none: no sequence of numbers, tokens outside the vocabulary, or probabilities that
@@ -109,6 +118,12 @@ def checked(proposal: Proposal, k: int, vocabulary: int) -> Proposal:
     tokens = [int(token) for token in list(proposal.tokens)[:k]]
     if tokens and (min(tokens) < 0 or max(tokens) >= vocabulary):
         raise ValueError(f"the draft proposed {tokens}, and tokens are from 0 to {vocabulary - 1}")
+    if proposal.parents is not None:
+        parents = [int(parent) for parent in list(proposal.parents)[:k]]
+        children(tokens, parents)  # checks them
+        if trees:
+            return Proposal(tokens, parents=parents)
+        return Proposal([tokens[node] for node in chain(parents)])
     if proposal.probs is None or not tokens:
         return Proposal(tokens)
     probs = np.asarray(proposal.probs, np.float64)
@@ -116,7 +131,7 @@ def checked(proposal: Proposal, k: int, vocabulary: int) -> Proposal:
         raise ValueError(f"the draft's probs have shape {probs.shape}, not ({len(tokens)}, {vocabulary})")
     probs = probs[: len(tokens)]
     if not (probs >= 0).all() or not np.allclose(probs.sum(axis=1), 1.0, atol=1e-3):
-        raise ValueError("the draft's probs are no distributions: each row must be at least 0 and sum to 1")
+        raise ValueError("the draft's probs are not distributions: each row must be at least 0 and sum to 1")
     if not all(probs[i, token] > 0 for i, token in enumerate(tokens)):
         raise ValueError("the draft proposed a token to which its own probs give 0")
     return Proposal(tokens, probs / probs.sum(axis=1, keepdims=True))

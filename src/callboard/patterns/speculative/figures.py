@@ -16,8 +16,8 @@ class SpeculativeStats(ServerStats):
         new_tokens: Tokens that were decoded.
         draft_tokens: Tokens that were proposed.
         accepted_tokens: Those of them that became part of a text.
-        acceptance_by_position: At each place of a proposal, how many of the tokens proposed there were kept; 0.0 where
-            none was proposed.
+        acceptance_by_position: At each place behind a text, how many of the proposals for it had a token that was kept;
+            0.0 where there was none.
         mean_accepted_length: Tokens that a verification of a proposal gave, with the one that the target adds; 0.0
             where there was no proposal.
         speedup: Estimate: the time that passes without speculation would have taken for the same tokens, divided by
@@ -50,11 +50,13 @@ class Figures:
         self.step_time = Histogram()
         self._proposals = self._from_proposals = 0
         self._proposed, self._kept = [0] * k, [0] * k
+        self.draft_tokens = 0
         self._plain = self._spent = 0.0
 
-    def kept(self, proposed: int, kept: int, run: int) -> None:
-        """Of a proposal, some tokens were kept; with the target's, the text is longer by ``run``."""
+    def kept(self, tokens: int, proposed: int, kept: int, run: int) -> None:
+        """Of so many tokens, for so many places, some were kept; with the target's, the text is longer by ``run``."""
         self.new_tokens += run
+        self.draft_tokens += tokens
         if proposed:
             self._proposals += 1
             self._from_proposals += run
@@ -66,11 +68,6 @@ class Figures:
         """Seconds that the tokens of a pass take without speculation, and as they came; by the costs that are known."""
         self._plain += plain
         self._spent += spent
-
-    @property
-    def draft_tokens(self) -> int:
-        """Tokens that were proposed."""
-        return sum(self._proposed)
 
     @property
     def accepted_tokens(self) -> int:

@@ -4,7 +4,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-__all__ = ["Cacheless", "KvState", "LanguageModel", "Model", "TokenState"]
+import numpy as np
+
+from callboard.patterns.speculative.trees import path_to
+
+__all__ = ["Cacheless", "KvState", "LanguageModel", "Model", "TokenState", "TreeModel", "TreeState"]
 
 
 class KvState(Protocol):
@@ -42,12 +46,35 @@ class LanguageModel(Protocol):
         ...
 
 
+class TreeState(KvState, Protocol):
+    """What a model that verifies trees keeps of one sequence."""
+
+    def keep(self, places: list[int]) -> None:
+        """Of the tokens of the last pass over a tree, keep these, in this order, and forget the others."""
+        ...
+
+
+class TreeModel(LanguageModel, Protocol):
+    """A target that verifies several continuations of a text in one pass; its states are :class:`TreeState`."""
+
+    @property
+    def forward_tree(self) -> Callable[[list[Any], list[list[int]], list[list[int]], list[int]], Any]:
+        """``forward_tree(states, tokens, parents, rows)`` is a pass over trees.
+
+        ``parents[i][n]`` is the place in ``tokens[i]`` of the token that token ``n`` follows, -1 for what was kept
+        before: a token attends to that, and to the tokens on its way back, and its position is one beyond its parent's.
+        Logits are returned as by ``forward``, those after each of the last ``rows[i]`` tokens.
+        """
+        ...
+
+
 @dataclass(frozen=True)
 class Model:
-    """A model of two callables, for instance ``functools.partial(actor.call, Lm.forward)`` of a resident actor."""
+    """A model of callables, for instance ``functools.partial(actor.call, Lm.forward)`` of a resident actor."""
 
     forward: Callable[[list[Any], list[list[int]], list[int]], Any]
     begin: Callable[[], KvState]
+    forward_tree: Callable[[list[Any], list[list[int]], list[list[int]], list[int]], Any] | None = None
 
 
 @dataclass
@@ -55,6 +82,12 @@ class TokenState:
     """The state of a model without a cache: the tokens themselves."""
 
     tokens: list[int] = field(default_factory=list)
+    pending: list[int] = field(default_factory=list)
+
+    def keep(self, places: list[int]) -> None:
+        """Append these of the last tree."""
+        self.tokens += [self.pending[place] for place in places]
+        self.pending = []
 
     def rollback(self, n: int) -> None:
         """Forget the last ``n`` tokens."""
@@ -84,3 +117,15 @@ class Cacheless:
         for state, new in zip(states, tokens, strict=True):
             state.tokens += new
         return self._logits([state.tokens for state in states], rows)
+
+    def forward_tree(
+        self, states: list[TokenState], tokens: list[list[int]], parents: list[list[int]], rows: list[int]
+    ) -> list[Any]:
+        """Compute each branch as a sequence of its own."""
+        sequences: list[list[int]] = []
+        for state, new, before, count in zip(states, tokens, parents, rows, strict=True):
+            state.pending = new
+            places = range(len(new) - count, len(new))
+            sequences += [[*state.tokens, *(new[each] for each in path_to(place, before))] for place in places]
+        after = iter(self._logits(sequences, [1] * len(sequences)))
+        return [np.concatenate([np.asarray(next(after)) for _ in range(count)]) for count in rows]

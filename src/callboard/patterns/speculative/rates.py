@@ -3,7 +3,7 @@
 from bisect import bisect_left, insort
 from collections.abc import Sequence
 
-__all__ = ["KeptRates", "SizeCosts"]
+__all__ = ["HitRates", "KeptRates", "SizeCosts"]
 
 OPTIMISM = 0.7
 """How often a token is taken to be kept while nothing is known."""
@@ -25,7 +25,7 @@ class KeptRates:
         places: Tokens of a proposal at most.
         forget: Weight of what is known relative to a new proposal.
         weight: As many proposals the prior counts as.
-        pool: The prior; None: :data:`OPTIMISM` at the first place, and at the others what is known of the one before.
+        pool: The prior; None: :data:`OPTIMISM` at the first place, and elsewhere the estimate of the place before.
     """
 
     def __init__(self, places: int, forget: float, weight: float, pool: "KeptRates | None" = None) -> None:
@@ -59,6 +59,32 @@ class KeptRates:
             product *= rate
             found.append(product)
         return found
+
+
+class HitRates(KeptRates):
+    """How often the token at each place of a tree is kept. The draft gives its likeliest tokens first.
+
+    What they give add up, as each of them is kept or not, on whichever branch.
+    """
+
+    def add_hits(self, proposed: int, hits: Sequence[int]) -> None:
+        """Of so many proposed tokens, those at these places were kept."""
+        for i in range(proposed):
+            self.tried[i] = self.tried[i] * self._forget + 1
+            self._kept[i] = self._kept[i] * self._forget + (i in hits)
+
+    def rates(self) -> list[float]:
+        prior = None if self._pool is None else self._pool.rates()
+        found: list[float] = []
+        last = 1.0
+        for i, (tried, kept) in enumerate(zip(self.tried, self._kept, strict=True)):
+            guess = last * OPTIMISM if prior is None else prior[i]
+            last = min(last, (kept + self._weight * guess) / (tried + self._weight))
+            found.append(last)
+        return found
+
+    def survival(self, k: int) -> list[float]:
+        return self.rates()[:k]
 
 
 class SizeCosts:

@@ -13,10 +13,12 @@ from callboard.patterns.speculative.acceptance import (
     coupled,
     draw,
     greedy,
+    likely,
     race,
     rejection,
     typical,
 )
+from callboard.patterns.speculative.trees import walk
 
 __all__ = ["Acceptance", "Sampler"]
 
@@ -77,6 +79,27 @@ class Sampler:
         if self.acceptance is Acceptance.TYPICAL:
             return typical(proposed, target, self._verifying.random())
         return rejection(proposed, draft, target, self._verifying.random(len(proposed) + 1).tolist())
+
+    def accept_tree(
+        self, follow: Sequence[dict[int, int]], logits: NDArray[Any], position: int
+    ) -> tuple[list[int], int]:
+        """Verify a tree; gives the nodes that are kept, and the token after them. See :func:`walk`."""
+        if not self.temperature:
+            best = logits.argmax(axis=1).tolist()
+            return walk(follow, lambda row, depth, after: best[row])
+        target = self.distribution(logits)
+
+        def choose(row: int, depth: int, after: dict[int, int]) -> int:
+            p = target[row]
+            if self.acceptance is Acceptance.COUPLED:
+                return race(p, self._noise(position + depth, len(p)))
+            if self.acceptance is Acceptance.TYPICAL and after:
+                likeliest = max(after, key=lambda token: float(p[token]))
+                if likely(likeliest, p):
+                    return likeliest
+            return draw(p, self._verifying.random())
+
+        return walk(follow, choose)
 
     def _noise(self, position: int, size: int) -> Floats:
         generator = np.random.Generator(np.random.Philox(key=self._key, counter=[0, 0, 0, position]))

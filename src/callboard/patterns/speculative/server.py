@@ -45,8 +45,9 @@ class SpeculativeDecoder(RequestServer[Decode, Decoded]):
 
     Args:
         target: The model; see :class:`LanguageModel`.
-        draft: A :class:`Draft` (:class:`NGramDraft`, :class:`ModelDraft`), or a function ``draft(prefix, k)`` that
-            returns tokens or a :class:`Proposal`; None: plain decoding. A text whose draft fails goes on without it.
+        draft: A :class:`Draft` (:class:`NGramDraft`, :class:`SuffixDraft`, :class:`ModelDraft`), or a function
+            ``draft(prefix, k)`` that returns tokens or a :class:`Proposal`; None: plain decoding. A text whose draft
+            fails goes on without it. Trees of tokens are verified where the target is a :class:`TreeModel`.
         k: Tokens proposed for a text at most.
         max_total_tokens: Length of a text at most, with its prefix.
         eos: Tokens that end a text, and are part of it.
@@ -106,8 +107,9 @@ class SpeculativeDecoder(RequestServer[Decode, Decoded]):
         self._max_batch = max_batch
         self._block_timeout = block_timeout
         self._line = WaitingLine(Limits(max_queue, max_queue_cost, OverflowPolicy(overflow)), ageing)
-        self._policy = KPolicy(k, adaptive=adaptive)
         used = draft if draft is None or isinstance(draft, Draft) else FunctionDraft(draft)
+        trees = used is not None and used.trees and getattr(target, "forward_tree", None) is not None
+        self._policy = KPolicy(k, adaptive=adaptive, trees=trees)
         self._stepper = Stepper(target, used, self._policy, executor, self._clock, self._sequence_failed)
         self._running: list[Sequence] = []
         self._worker: asyncio.Task[None] | None = None

@@ -15,6 +15,7 @@ from callboard.patterns.speculative.drafts import Ask, Draft, Proposal, checked
 from callboard.patterns.speculative.figures import Figures
 from callboard.patterns.speculative.models import LanguageModel
 from callboard.patterns.speculative.sequence import Sequence
+from callboard.patterns.speculative.trees import children, path_to
 from callboard.patterns.speculative.verify import logits_of
 
 __all__ = ["Stepper"]
@@ -46,6 +47,8 @@ class Stepper:
         failed: Callable[[Sequence, Exception], None],
     ) -> None:
         self._call = UserCall(target.forward, executor, 1)
+        tree: Any = getattr(target, "forward_tree", None)
+        self._tree = None if tree is None or draft is None or not draft.trees else UserCall(tree, executor, 1)
         self._draft = draft
         self._policy = policy
         self._clock = clock
@@ -57,6 +60,8 @@ class Stepper:
     def close(self) -> None:
         """No more passes will come."""
         self._call.close()
+        if self._tree is not None:
+            self._tree.close()
         if self._draft is not None:
             self._draft.close()
 
@@ -99,15 +104,22 @@ class Stepper:
             return
         inputs = [each.tokens[-each.pending :] + list(found.tokens) for each, found in left]
         rows = [len(found.tokens) + 1 for _, found in left]
-        found = logits_of(await self._call([each.state for each, _ in left], inputs, rows), rows)
+        states = [each.state for each, _ in left]
+        branches = any(found.parents is not None for _, found in left)
+        if branches and self._tree is not None:
+            parents = [_parents(each.pending, found) for each, found in left]
+            given = await self._tree(states, inputs, parents, rows)
+        else:
+            given = await self._call(states, inputs, rows)
+        found = logits_of(given, rows)
         self._vocabulary = found[0].shape[1]
         seconds = self._clock.time() - started
         new = 0
         for (sequence, proposal), logits in zip(left, found, strict=True):
             if _runs(sequence):
                 try:
-                    new += self._keep(sequence, proposal, logits)
-                except Exception as e:  # of a hook or a state of this sequence, or logits that are no numbers
+                    new += self._keep(sequence, proposal, logits, branches=branches)
+                except Exception as e:  # of a hook or a state of this sequence, or logits that are not numbers
                     self._failed(sequence, deliverable(e))
         if not fresh:
             self._policy.measured(sum(rows), seconds, max(rows) - 1, drafting)
@@ -128,7 +140,8 @@ class Stepper:
         some = [(index, k) for index, k in enumerate(ks) if k]
         if not some:
             return found, 0.0
-        asks = [Ask(sequences[i].draft, sequences[i].tokens, k, sequences[i].sampler) for i, k in some]
+        trees = self._tree is not None
+        asks = [Ask(sequences[i].draft, sequences[i].tokens, k, sequences[i].sampler, trees) for i, k in some]
         started = self._clock.time()
         try:
             given: Any = await self._draft.propose(asks)
@@ -141,8 +154,8 @@ class Stepper:
             try:
                 if isinstance(proposal, Exception):
                     raise proposal
-                found[index] = checked(proposal, k, self._vocabulary)
-            except Exception as e:  # the draft's, or what it gave is no proposal
+                found[index] = checked(proposal, k, self._vocabulary, trees=trees)
+            except Exception as e:  # the draft's, or what it gave is not a proposal
                 self._without_draft(sequences[index], e)
         return found, seconds
 
@@ -170,25 +183,41 @@ class Stepper:
 
     # -- keep ----------------------------------------------------------------------------------------------------------
 
-    def _keep(self, sequence: Sequence, proposal: Proposal, logits: NDArray[Any]) -> int:
-        """Append what is kept of a proposal, and a token; returns how many tokens that are."""
+    def _keep(self, sequence: Sequence, proposal: Proposal, logits: NDArray[Any], *, branches: bool) -> int:
+        """Append what is kept of a proposal, and a token; returns how many tokens that are.
+
+        Args:
+            sequence: Of which text.
+            proposal: For it.
+            logits: Of the target, after its last token and each proposed one.
+            branches: Whether the pass was one over trees.
+        """
         k = len(proposal.tokens)
         if sequence.request.adjust is not None:
             logits = _adjusted(sequence, proposal, logits)
         if not np.isfinite(logits.max(axis=1)).all():
             raise ValueError("the logits of a token have NaN or infinity as their largest value; check the model's")
-        outcome = sequence.sampler.accept(proposal.tokens, proposal.probs, logits, len(sequence.tokens))
-        if outcome.accepted < k:
-            sequence.state.rollback(k - outcome.accepted)
+        if proposal.parents is None:
+            outcome = sequence.sampler.accept(proposal.tokens, proposal.probs, logits, len(sequence.tokens))
+            path, token, deepest = list(range(outcome.accepted)), outcome.token, k
+        else:
+            follow = children(proposal.tokens, proposal.parents)
+            path, token = sequence.sampler.accept_tree(follow, logits, len(sequence.tokens))
+            deepest = _depth(proposal.parents)
+        if branches:
+            state: Any = sequence.state  # a TreeState
+            state.keep([*range(sequence.pending), *(sequence.pending + node for node in path)])
+        elif len(path) < k:
+            sequence.state.rollback(k - len(path))
         sequence.pending = 1
         sequence.iterations += 1
         sequence.draft_tokens += k
-        run = sequence.extend([*proposal.tokens[: outcome.accepted], outcome.token])
-        kept = min(outcome.accepted, len(run))
+        run = sequence.extend([*(proposal.tokens[node] for node in path), token])
+        kept = min(len(path), len(run))
         sequence.accepted_tokens += kept
-        self.figures.kept(k, kept, len(run))
+        self.figures.kept(k, deepest, kept, len(run))
         if k:
-            self._policy.verified(sequence.rates, k, outcome.accepted)
+            self._policy.verified(sequence.rates, k, path)
         if sequence.entry.outlet is not None:
             for token in run:
                 sequence.entry.outlet.put(token)
@@ -201,9 +230,24 @@ def _runs(sequence: Sequence) -> bool:
     return sequence.entry.state is State.RUNNING
 
 
+def _parents(pending: int, proposal: Proposal) -> list[int]:
+    """Parents of the pending tokens of a text, and of a proposal behind them."""
+    k = len(proposal.tokens)
+    behind = range(-1, k - 1) if proposal.parents is None else proposal.parents
+    return [*range(-1, pending - 1), *(parent + pending for parent in behind)]
+
+
+def _depth(parents: Any) -> int:
+    """Tokens of the longest branch."""
+    depths: list[int] = []
+    for parent in parents:
+        depths.append(1 + (depths[parent] if parent >= 0 else 0))
+    return max(depths, default=0)
+
+
 def _adjusted(sequence: Sequence, proposal: Proposal, logits: NDArray[Any]) -> NDArray[Any]:
     adjust = sequence.request.adjust
     assert adjust is not None
-    tokens = [*sequence.tokens, *proposal.tokens]
-    before = len(sequence.tokens)
-    return np.stack([np.asarray(adjust(tokens[: before + i], row)) for i, row in enumerate(logits)])
+    parents = range(-1, len(proposal.tokens) - 1) if proposal.parents is None else proposal.parents
+    texts = ([*sequence.tokens, *(proposal.tokens[n] for n in path_to(i - 1, parents))] for i in range(len(logits)))
+    return np.stack([np.asarray(adjust(text, row)) for text, row in zip(texts, logits, strict=True)])

@@ -70,7 +70,7 @@ def app_of(path: Path, environ: Mapping[str, str] = os.environ) -> App:
 
     Raises:
         OSError: The file cannot be read.
-        ValueError: It is no TOML, or has a key, a value or a function that does not fit; says which.
+        ValueError: It is not TOML, or has a key, a value or a function that does not fit; says which.
     """
     try:
         file = msgspec.convert(tomllib.loads(path.read_text("utf-8")), AppFile)

@@ -54,7 +54,7 @@ def tenant_of(headers: Mapping[str, str]) -> str:
 @asynccontextmanager
 async def _lifespan(app: App, name: str, folder: Path) -> AsyncIterator[None]:
     tokens = await asyncio.to_thread(Tokens, folder)
-    # No bound on restarts: whoever tries the demo kills the host again and again.
+    # No bound on restarts: users of the demo kill the host many times.
     async with cb.device(name, isolation="process", max_restarts=None) as device:
         texts, vectors = reference()
         version = encoder(device, folder, golden=[(tokens(texts[i]), vectors[i]) for i in (0, -1)])

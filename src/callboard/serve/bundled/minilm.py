@@ -65,7 +65,7 @@ class Tokens:
         """The tokens of a text, with those for its begin and end; a list of tokens as it is.
 
         Raises:
-            BadRequest: A list is longer than :data:`MAX_TOKENS`, or has a number that is no token.
+            BadRequest: A list is longer than :data:`MAX_TOKENS`, or has a number that is not a token.
         """
         if isinstance(given, str):
             tokens: list[int] = self._tokenizer.encode(given).ids
@@ -74,7 +74,7 @@ class Tokens:
             raise BadRequest(f"there are {len(given)} tokens, and the model takes {MAX_TOKENS} at most")
         wrong = next((token for token in given if not 0 <= token < self._count), None)
         if wrong is not None:
-            raise BadRequest(f"{wrong} is no token: they are numbers from 0 to {self._count - 1}")
+            raise BadRequest(f"{wrong} is not a token: they are numbers from 0 to {self._count - 1}")
         return given
 
 

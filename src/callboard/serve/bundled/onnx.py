@@ -133,7 +133,7 @@ async def opened(device: cb.Device, path: Path, threads: int = 0) -> tuple["cb.R
 
     Raises:
         BackendUnavailable: ONNX Runtime is not installed.
-        ActorStopped: The file cannot be read, or is no model.
+        ActorStopped: The file cannot be read, or is not a model.
         ValueError: It takes or gives something else than tensors.
     """
     if importlib.util.find_spec("onnxruntime") is None:
@@ -167,7 +167,7 @@ async def onnx_version(
         first.stop()
         raise ValueError(f"{path}: the first extent of each tensor must be open for batches; use max_batch=1")
     if file.left_out:
-        _log.warning("%s: outputs that are no tensors are left out: %s", path, ", ".join(file.left_out))
+        _log.warning("%s: outputs that are not tensors are left out: %s", path, ", ".join(file.left_out))
     if device.backend == "cuda" and not file.provider.startswith("CUDA"):
         _log.warning("%s runs on the CPU: this build of ONNX Runtime lacks CUDA; install onnxruntime-gpu", path)
     ready = [first]

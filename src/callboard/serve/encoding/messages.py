@@ -79,7 +79,7 @@ def parsed(body: memoryview, header_length: str | None, inputs: list[Tensor], ou
     try:
         request = _decoder.decode(body[:end])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as e:
-        raise BadRequest(f"the body is no inference request: {e}") from e
+        raise BadRequest(f"the body is not an inference request: {e}") from e
     arrays = _arrays(request, body[end:], inputs)
     raw = _flag(request.parameters, "binary_data_output", False)
     wanted = [(each.name, _flag(each.parameters, "binary_data", raw)) for each in request.outputs]

@@ -42,7 +42,7 @@ def _numbers_of(tensor: Tensor, data: list[Any]) -> Array:
     try:
         array = np.asarray(data)
     except (ValueError, OverflowError) as e:
-        raise BadRequest(f"input {tensor.name!r}: data is no regular array of numbers") from e
+        raise BadRequest(f"input {tensor.name!r}: data is not a regular array of numbers") from e
     wanted = tensor.dtype
     if not array.size:
         return array.astype(wanted)
@@ -82,7 +82,7 @@ def _bytes_of(tensor: Tensor, data: list[Any]) -> Array:
     array = np.empty(len(flat), object)
     array[:] = [each.encode() for each in flat]
     if math.prod(shape) != len(flat):
-        raise BadRequest(f"input {tensor.name!r}: data is no regular array")
+        raise BadRequest(f"input {tensor.name!r}: data is not a regular array")
     return array.reshape(shape)
 
 
@@ -144,13 +144,13 @@ def to_json(tensor: Tensor, array: Array) -> list[Any]:
     """An output as a flat list of JSON values.
 
     Raises:
-        BadRequest: Values that JSON cannot hold: NaN, an infinity, or bytes that are no UTF-8.
+        BadRequest: Values that JSON cannot hold: NaN, an infinity, or bytes that are not UTF-8.
     """
     if tensor.datatype == "BYTES":
         try:
             return [_element(each).decode() for each in array.ravel()]
         except UnicodeDecodeError as e:
-            raise BadRequest(f"output {tensor.name!r} is no UTF-8 text: ask for binary_data") from e
+            raise BadRequest(f"output {tensor.name!r} is not UTF-8 text: ask for binary_data") from e
     if tensor.dtype.kind in "fV" or tensor.datatype in HALF:
         if not np.isfinite(array).all():
             raise BadRequest(f"output {tensor.name!r} has NaN or infinities, which JSON lacks: ask for binary_data")

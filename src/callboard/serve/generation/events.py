@@ -58,7 +58,7 @@ class Events:
             try:
                 async for each in self._rest:
                     await send({"type": "http.response.body", "body": each, "more_body": True})
-            except Exception as e:  # whatever a model raises, its client is told
+            except Exception as e:  # any exception of a model becomes an event for the client
                 refusal = refusal_of(e)
                 _log.warning("%s: the stream ended in %d %s", path, refusal.status, refusal.reason)
                 await send({"type": "http.response.body", "body": self._failed(e, refusal), "more_body": True})

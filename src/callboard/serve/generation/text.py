@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 __all__ = ["Detokenizer", "StopStrings"]
 
 UNFINISHED = "\ufffd"
-"""What a decoder gives for bytes that are no character, or not yet."""
+"""What a decoder gives for bytes that are not character, or not yet."""
 
 
 class Detokenizer:
@@ -30,7 +30,7 @@ class Detokenizer:
         return self._more(final=False)
 
     def end(self) -> str:
-        """What is left, also where it is no character."""
+        """What is left, also where it is not a character."""
         return self._more(final=True)
 
     def _more(self, *, final: bool) -> str:

@@ -44,7 +44,7 @@ def test_in_several_steps_where_there_is_no_fused_kernel(
 def test_operands_may_start_anywhere(session: Any, lt: HostCublasLt, only_wide: bool) -> None:
     lt.only_wide = only_wide
     if only_wide:  # there is nothing that takes them, not even the plain product
-        with pytest.raises(UnsupportedOp, match="starts at an address that is no multiple of 16 bytes"):
+        with pytest.raises(UnsupportedOp, match="starts at an address that is not a multiple of 16 bytes"):
             product(session, "relu", "f32", layout="padded rows", extents=(5, 8, 8))
     else:
         product(session, "relu", "f32", layout="padded rows", extents=(5, 8, 8))

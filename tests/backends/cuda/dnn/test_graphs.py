@@ -34,11 +34,10 @@ class Told:
         self.nodes: list[tuple[str, Tensor, dict[str, Any]]] = []
 
     def _make_tensor(self, **told: Any) -> Tensor:
-        self.inputs.append(Tensor(**told))
-        return self.inputs[-1]
-
-    def tensor_scalar(self, value: float, kind: Any) -> Tensor:
-        return Tensor(scalar=value)
+        made = Tensor(**told)
+        if not told.get("is_pass_by_value"):
+            self.inputs.append(made)
+        return made
 
     def __getattr__(self, name: str) -> Any:
         def node(*given: Any, **settings: Any) -> Any:
@@ -99,7 +98,10 @@ def test_matrices_have_one_batch_and_factors_are_rounded() -> None:
 def test_rows_of_norms_and_means() -> None:
     _, inputs = told(graph(lambda f: f.output(f.rms_norm(array(2, 3, 8), array(8)))))
     assert inputs == [([6, 8, 1, 1], [8, 1, 8, 8]), ([1, 8, 1, 1], [8, 1, 8, 8])]
-    raw, _ = told(graph(lambda f: f.output(f.mean(array(4, 8), -1), "f32")))
+    op = graph(lambda f: f.output(f.mean(array(4, 8), -1), "f32"))
+    Description(op)(g := GraphBuilder(Named(), Told()))
+    assert g.scalars == [1 / 8]
+    raw, _ = told(op)
     assert [name for name, _, _ in raw.nodes] == ["mul", "reduction"]
     assert raw.nodes[1][1].dim == [4, 1, 1, 1]
 

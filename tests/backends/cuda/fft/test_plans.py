@@ -35,7 +35,7 @@ def array(name: str, *shape: int, steps: tuple[int, ...] | None = None) -> Any:
         (Fft(x=array("c64", 4, 8, steps=(0, 1))), "src"),
         (Fft(x=array("c64", 4, 8, steps=(20, 2))), ""),
         (Fft(x=array("c64", 4, 8, 6, steps=(96, 12, 2)), axes=(1, 2)), ""),
-        (Fft(x=array("c64", 4, 8, 6, steps=(97, 13, 2)), axes=(1, 2)), "src"),  # 13 is no multiple of 2
+        (Fft(x=array("c64", 4, 8, 6, steps=(97, 13, 2)), axes=(1, 2)), "src"),  # 13 is not a multiple of 2
         (Fft(x=array("c64", 5, 8), aligned=False), "src out"),
         (Rfft(x=array("f32", 6, 8), axes=(0, 1)), ""),
         (Rfft(x=array("f32", 6, 8), axes=(1, 0)), "src out"),  # the halved axis is the slow one
@@ -121,7 +121,7 @@ def test_an_address_that_the_message_could_not_know(session: LibrarySession, cuf
     session.submit(Rfft(x=x[:16], out=out))
     library: Any = session._library("fft")
     plan = next(p.state for head, p in session._plans.items() if b"rfft" in head)
-    with pytest.raises(ShapeError, match=r"x begins at an address that is no multiple of 8 bytes.*dev.copy"):
+    with pytest.raises(ShapeError, match=r"x begins at an address that is not a multiple of 8 bytes.*dev.copy"):
         plan(library.stream, x.address + 4, out.address)
 
 

@@ -91,4 +91,4 @@ def test_the_kernel_lays_its_verdict_out_so() -> None:
     body = re.search(r"struct Verdict \{(.*?)\};", source, re.DOTALL)
     assert body
     assert re.findall(r"(u64|double) (\w+);", body[1]) == [("u64", "wrong"), ("double", "value"), ("double", "total")]
-    assert module.VERDICT.format == "<Qdd"
+    assert module.OUTCOME.format == "<Qdd"

@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 from callboard.core.dtype import as_dtype
 from callboard.core.layout import Layout, layout_of
 from callboard.core.operand import Role
-from callboard.device.client.graphs.script import Place, RecordedOp, Use, dot, nodes_of, packed, script_operands
+from callboard.device.client.graphs.drawing import dot
+from callboard.device.client.graphs.script import Place, RecordedOp, Use, nodes_of, packed, script_operands
 
 
 def row(n: int) -> Layout:

@@ -8,6 +8,7 @@ import pytest
 import scipy.sparse
 
 from callboard.core.dtype import as_dtype
+from callboard.core.errors import ShapeError
 from callboard.device.client.line.hostarrays import host_array
 
 REFUSED: dict[str, tuple[Any, str]] = {
@@ -27,6 +28,13 @@ REFUSED: dict[str, tuple[Any, str]] = {
 def test_it_is_refused_with_the_way(value: Any, says: str) -> None:
     with pytest.raises(TypeError, match=f"put: .*{says}"):
         host_array(value, None)
+
+
+def test_lists_of_different_lengths_are_a_shape_error() -> None:
+    with pytest.raises(
+        ShapeError, match=r"^put: the value \(list\) is not a regular array; pass lists of equal lengths"
+    ):
+        host_array([[1], [2, 3]], None)
 
 
 def test_arrays_are_taken_as_they_are() -> None:

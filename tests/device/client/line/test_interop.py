@@ -212,7 +212,7 @@ async def test_what_cannot_be_adopted(cpu_device: cb.Device) -> None:
     for array in (read_only, odd, np.zeros(3, ">f4")):
         with pytest.raises(TypeError, match=r"use dev\.put"):
             cpu_device.adopt(array)
-    with pytest.raises(TypeError, match="list is no array"):
+    with pytest.raises(TypeError, match="list is not an array"):
         cpu_device.adopt([1, 2])
     assert (await cpu_device.put([1.0, 2.0]).get()).tolist() == [1, 2]
 

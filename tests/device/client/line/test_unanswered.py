@@ -92,7 +92,7 @@ async def test_a_reader_far_behind_names_the_line_of_the_op_that_failed(dev: cb.
     assert caught.value.code == 3
     assert caught.value.op == "left.add"
     first, own = caught.value.__notes__
-    assert "the call read what op" in first
+    assert "an operand depends on op" in first
     assert f"left.add, made at {__file__}:" in first
     assert "51 ops failed from this cause" in first
     assert own.startswith(f"left.add, made at {__file__}:")
@@ -180,7 +180,7 @@ def test_an_op_that_fails_long_after_its_cause_was_dropped_names_its_line() -> N
     line.fail(1, 2)
     error = late.exception()
     assert isinstance(error, LibraryError)
-    assert f"op 1 should have written: op.1, made at {__file__}:" in error.__notes__[0]
+    assert f"op 1, which failed: op.1, made at {__file__}:" in error.__notes__[0]
 
 
 def test_what_is_kept_of_failures_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,8 +9,7 @@ from callboard.backends.cpu.views import viewer
 from callboard.core.layout import Layout
 from callboard.core.op import info_of
 from callboard.core.operand import Operand
-from callboard.kernel.attention import Backward, BackwardBias, Forward
-from callboard.kernel.attention.scores import Problem
+from callboard.kernel.attention.scores import Problem, Scores
 
 __all__ = ["Bound", "Call", "Draw", "given", "lse_heads_first"]
 
@@ -62,10 +61,11 @@ class Call:
         problem: Of it.
     """
 
-    def __init__(self, op: "Forward | Backward | BackwardBias", problem: Problem) -> None:
-        at = 0 if op.q.ndim == 3 else 2 if op.layout == "bhsd" else 1
+    def __init__(self, op: Scores[Any], problem: Problem) -> None:
+        q, k = (getattr(op, name) for name in "qk")  # all messages over whole arrays have them
+        at = 0 if q.ndim == 3 else 2 if op.layout == "bhsd" else 1
         self._names = tuple(field.name for field in info_of(type(op)).dynamic)
-        self._lengths = Lengths(op, problem, op.q.shape[at], op.k.shape[at])
+        self._lengths = Lengths(op, problem, q.shape[at], k.shape[at])
         self._bias, self._sink, self._slopes = optional(op.bias), optional(op.sink), optional(op.alibi_slopes)
 
     def named(self, operands: tuple[Any, ...]) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from typing import Any, ClassVar
 
 from callboard.backends.cpu.attention.backward import backward, backward_sink
 from callboard.backends.cpu.attention.forward import forward
+from callboard.backends.cpu.attention.fp8 import backward_fp8, forward_fp8
 from callboard.backends.cpu.attention.merging import merge
 from callboard.backends.cpu.attention.paged import append, copy, paged_forward
 from callboard.backends.cpu.stream import CpuStream
@@ -14,8 +15,10 @@ from callboard.core.op import Op
 from callboard.kernel.attention import (
     Backward,
     BackwardBias,
+    BackwardFp8,
     BackwardSink,
     Forward,
+    ForwardFp8,
     Merge,
     PageAppend,
     PageCopy,
@@ -54,6 +57,8 @@ class CpuAttention(Library):
         Backward: entry(backward),
         BackwardBias: entry(backward),
         BackwardSink: entry(backward_sink),
+        ForwardFp8: entry(forward_fp8),
+        BackwardFp8: entry(backward_fp8),
         Merge: entry(merge),
         PagedForward: entry(paged_forward),
         PageAppend: entry(append),

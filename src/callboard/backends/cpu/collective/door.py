@@ -106,7 +106,7 @@ def dial(host: str, port: int, secret: bytes, world: int, rank: int) -> socket.s
         rank: Who calls.
 
     Raises:
-        OSError: It cannot be reached, or is somebody else's.
+        OSError: It cannot be reached, or belongs to another process.
     """
     connection = socket.create_connection((host, port), TIME)
     try:
@@ -128,7 +128,7 @@ def _mac(secret: bytes, side: bytes, who: bytes, caller: bytes, called: bytes) -
 
 def _expect(connection: socket.socket, what: bytes) -> None:
     if _read(connection, len(what)) != what:
-        raise OSError("it is no rank")
+        raise OSError("it is not a rank")
 
 
 def _read(connection: socket.socket, count: int) -> bytes:

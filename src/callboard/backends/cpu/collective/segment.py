@@ -2,7 +2,7 @@
 
 Rank ``s`` has for each rank ``d`` a ring of :data:`SLOTS` slots. It fills them in turn and counts them in
 ``posted[d]``; ``d`` empties them and counts them in its own ``taken[s]``. Each counter has one writer, so there is no
-lock that a killed process could hold. Whoever changes a counter posts the semaphore of the rank that reads it.
+lock that a killed process could hold. A rank that changes a counter posts the semaphore of the rank that reads it.
 """
 
 import threading

@@ -27,13 +27,13 @@ def compiled(op: "Op[Any, Any]", text: str, *names: str) -> Callable[..., Any]:
     """The function of these names that a caller's expression stands for.
 
     Raises:
-        LibraryError: It is no expression of Python's.
+        LibraryError: It is not an expression of Python's.
     """
     tag = type(op).__struct_config__.tag
     try:
         code = compile(f"lambda {', '.join(names)}: ({text}\n)", f"<python of {tag}>", "eval")
     except (SyntaxError, ValueError) as e:
-        raise LibraryError(f"{tag}: python is {text!r}, which is no expression: {e}", "python") from e
+        raise LibraryError(f"{tag}: python is {text!r}, which is not an expression: {e}", "python") from e
     # The text is the program's own, as its functions are; it is sent to its own host only.
     made: Callable[..., Any] = eval(code, {"np": np})
     return made

@@ -65,6 +65,8 @@ def _where(arguments: Sequence[DType], dtype: DType) -> Compute:
 
 
 def _power(arguments: Sequence[DType], dtype: DType) -> Compute:
+    if dtype.is_float:
+        return _float_power
     if not dtype.is_integer or dtype.kind == "uint":
         return np.power
 
@@ -79,6 +81,35 @@ def _power(arguments: Sequence[DType], dtype: DType) -> Compute:
         np.copyto(out, np.where(low, inverse, np.power(x, np.where(low, 0, n))), casting="unsafe")
 
     return power
+
+
+def _float_power(x: Any, n: Any, out: Array) -> None:
+    one = np.asarray(n)
+    if any(one.strides) or one.size == 0 or one.flat[0] != 0.5:
+        np.power(x, n, out=out)
+        return
+    # NumPy takes the square root for this one exponent, which has another sign of 0 and is NaN of -inf
+    low = np.isneginf(x)
+    np.power(x, n, out=out)
+    np.add(out, 0.0, out=out)
+    np.copyto(out, np.inf, where=low)
+
+
+def _floor_divide(arguments: Sequence[DType], dtype: DType) -> Compute:
+    if not dtype.is_float:
+        return np.floor_divide
+
+    def divide(x: Any, y: Any, out: Array) -> None:
+        # Where one is infinite the array API has the quotient rounded down; NumPy has NaN, or -1
+        odd = np.logical_or(np.isinf(x), np.isinf(y))
+        if not np.any(odd):
+            np.floor_divide(x, y, out=out)
+            return
+        quotient = np.floor(np.divide(x, y))
+        np.floor_divide(x, y, out=out)
+        np.copyto(out, quotient, where=odd)
+
+    return divide
 
 
 def _rsqrt(arguments: Sequence[DType], dtype: DType) -> Compute:
@@ -140,6 +171,7 @@ def _neighbour(arguments: Sequence[DType], dtype: DType) -> Compute:
 SPECIAL: Mapping[str, Callable[[Sequence[DType], DType], Compute]] = {
     "where": _where,
     "pow": _power,
+    "floor_divide": _floor_divide,
     "rsqrt": _rsqrt,
     "real": _real,
     "imag": _imag,

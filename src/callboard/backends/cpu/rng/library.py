@@ -192,7 +192,7 @@ def _sums(weights: Array) -> Array:
     """Running sums of the weights, in f64.
 
     Raises:
-        NumericalError: They are no weights.
+        NumericalError: They are not weights.
     """
     wrong = np.flatnonzero(~((weights >= 0) & np.isfinite(weights)))
     if wrong.size:

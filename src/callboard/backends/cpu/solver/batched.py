@@ -6,7 +6,7 @@ import numpy as np
 
 from callboard.backends.cpu.solver.cholesky import potrf, potrs
 from callboard.backends.cpu.solver.eigen import heevd
-from callboard.backends.cpu.solver.lapack import Array, check_finite, outputs, tag_of
+from callboard.backends.cpu.solver.lapack import Array, check_finite, checker, outputs, tag_of
 from callboard.backends.cpu.solver.lu import getrf, getrs, rows_of_pivots
 from callboard.backends.cpu.solver.qr import gels, householder
 from callboard.backends.cpu.solver.svd import gesdd
@@ -75,10 +75,11 @@ def getrf_batched(op: GetrfBatched) -> Plan:
     """Called with ``(a, lu, pivots)``."""
     dtype, tag, view_a = op.a.dtype, tag_of(op), viewer(op.a.layout)
     view_lu, view_pivots = outputs(op, "lu", "pivots")
+    check = checker(op)
 
     def work(a: int, lu: int, pivots: int) -> None:
         stack, out, out_pivots = view_a(a), view_lu(lu), view_pivots(pivots)
-        check_finite(tag, stack)
+        check(stack)
         infos = Infos(tag, len(stack), singular)
         for i, matrix in enumerate(stack):
             factors = _item(matrix)
@@ -96,10 +97,11 @@ def getrs_batched(op: GetrsBatched) -> Plan:
     view_lu, view_pivots, view_b = viewer(op.lu.layout), viewer(op.pivots.layout), viewer(op.b.layout)
     (view_x,) = outputs(op, "x")
     transpose = op.transpose
+    check = checker(op)
 
     def work(lu: int, pivots: int, b: int, x: int) -> None:
         stack, right, out = view_lu(lu), view_b(b), view_x(x)
-        check_finite(tag, stack, right)
+        check(stack, right)
         rows = rows_of_pivots(tag, view_pivots(pivots), n)
         for i, matrix in enumerate(stack):
             found = _item(right[i])
@@ -149,10 +151,11 @@ def geqrf_batched(op: GeqrfBatched) -> Plan:
     """Called with ``(a, h, tau)``."""
     dtype, tag, view_a = op.a.dtype, tag_of(op), viewer(op.a.layout)
     view_h, view_tau = outputs(op, "h", "tau")
+    check = checker(op)
 
     def work(a: int, h: int, tau: int) -> None:
         stack, out, out_tau = view_a(a), view_h(h), view_tau(tau)
-        check_finite(tag, stack)
+        check(stack)
         for i, matrix in enumerate(stack):
             factors = _item(matrix)
             out_tau[i] = householder(dtype, factors)

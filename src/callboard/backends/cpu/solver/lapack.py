@@ -19,7 +19,7 @@ from callboard.core.op import Op, info_of
 from callboard.core.operand import Operand
 from callboard.kernel.solver.failures import not_finite
 
-__all__ = ["Array", "Work", "check_finite", "lapack", "name_of", "outputs", "staged", "tag_of"]
+__all__ = ["Array", "Work", "check_finite", "checker", "lapack", "name_of", "outputs", "staged", "tag_of"]
 
 Array = np.ndarray[Any, Any]
 
@@ -120,3 +120,9 @@ def check_finite(tag: str, *arrays: Array) -> None:
     count = sum(array.size - int(np.count_nonzero(np.isfinite(array))) for array in arrays)
     if count:
         raise not_finite(tag, count)
+
+
+def checker(op: Any) -> Callable[..., None]:
+    """:func:`check_finite` of the arrays that it is called with, where the op wants that."""
+    tag = tag_of(op)
+    return (lambda *arrays: check_finite(tag, *arrays)) if op.check_finite else (lambda *arrays: None)

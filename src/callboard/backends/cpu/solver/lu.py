@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from callboard.backends.cpu.solver.lapack import Array, check_finite, lapack, name_of, outputs, staged, tag_of
+from callboard.backends.cpu.solver.lapack import Array, check_finite, checker, lapack, name_of, outputs, staged, tag_of
 from callboard.core.dtype import DType
 from callboard.kernel.solver import Determinant, Inverse, Lu, LuSolve, Solve
 from callboard.kernel.solver.failures import bad_indices, singular
@@ -80,10 +80,11 @@ def solve(op: Solve) -> Plan:
     """Called with ``(a, b, x)``."""
     dtype, tag, stage_a, stage_b = op.a.dtype, tag_of(op), staged(op.a), staged(op.b)
     (view_x,) = outputs(op, "x")
+    check = checker(op)
 
     def work(a: int, b: int, x: int) -> None:
         factors, right = stage_a(a), stage_b(b)
-        check_finite(tag, factors, right)
+        check(factors, right)
         rows, info = getrf(dtype, factors)
         if info:
             raise singular(tag, info)
@@ -98,10 +99,11 @@ def inverse(op: Inverse) -> Plan:
     """Called with ``(a, out)``."""
     dtype, tag, stage, n = op.a.dtype, tag_of(op), staged(op.a), op.a.shape[0]
     (view_out,) = outputs(op, "out")
+    check = checker(op)
 
     def work(a: int, out: int) -> None:
         factors = stage(a)
-        check_finite(tag, factors)
+        check(factors)
         rows, info = getrf(dtype, factors)
         if info:
             raise singular(tag, info)
@@ -114,12 +116,13 @@ def inverse(op: Inverse) -> Plan:
 
 def determinant(op: Determinant) -> Plan:
     """Called with ``(a, out)``."""
-    dtype, tag, stage = op.a.dtype, tag_of(op), staged(op.a)
+    dtype, stage = op.a.dtype, staged(op.a)
     (view_out,) = outputs(op, "out")
+    check = checker(op)
 
     def work(a: int, out: int) -> None:
         factors = stage(a)
-        check_finite(tag, factors)
+        check(factors)
         rows, _ = getrf(dtype, factors)
         exchanges = int(np.count_nonzero(rows != np.arange(1, len(rows) + 1)))
         product = np.prod(np.diagonal(factors), dtype=dtype.np)

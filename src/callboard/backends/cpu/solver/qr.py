@@ -4,7 +4,17 @@ from collections.abc import Callable
 
 import numpy as np
 
-from callboard.backends.cpu.solver.lapack import Array, Work, check_finite, lapack, name_of, outputs, staged, tag_of
+from callboard.backends.cpu.solver.lapack import (
+    Array,
+    Work,
+    check_finite,
+    checker,
+    lapack,
+    name_of,
+    outputs,
+    staged,
+    tag_of,
+)
 from callboard.core.dtype import DType
 from callboard.kernel.solver import Geqrf, LeastSquares, Orgqr, Ormqr, Qr
 from callboard.kernel.solver.failures import deficient
@@ -49,12 +59,13 @@ def gels(dtype: DType, a: Array, b: Array) -> tuple[Array, int]:
 
 def qr(op: Qr) -> Plan:
     """Called with ``(a, q, r)``."""
-    dtype, tag, stage = op.a.dtype, tag_of(op), staged(op.a)
+    dtype, stage = op.a.dtype, staged(op.a)
     view_q, view_r = outputs(op, "q", "r")
+    check = checker(op)
 
     def work(a: int, q: int, r: int) -> None:
         h = stage(a)
-        check_finite(tag, h)
+        check(h)
         tau = householder(dtype, h)
         out_q, out_r = view_q(q), view_r(r)
         out_r[...] = np.triu(h)[: out_r.shape[0]]

@@ -20,7 +20,14 @@ if TYPE_CHECKING:
 __all__ = ["CudnnGraphs", "GraphPlan"]
 
 INSTALL = "pip install --no-deps nvidia-cudnn-frontend==1.32.0 (and the wheel nvidia-cudnn-cu13)"
-NAMES = {"f16": "HALF", "bf16": "BFLOAT16", "f32": "FLOAT", "i32": "INT32"}
+NAMES = {
+    "f16": "HALF",
+    "bf16": "BFLOAT16",
+    "f32": "FLOAT",
+    "i32": "INT32",
+    "f8_e4m3": "FP8_E4M3",
+    "f8_e5m2": "FP8_E5M2",
+}
 KNOWN_WRONG = (91000, 91001, 91400)
 """Versions of cuDNN whose attention is wrong (the frontend refuses them, too, in part)."""
 

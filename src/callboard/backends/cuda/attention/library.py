@@ -8,8 +8,9 @@ from callboard.backends.cuda.attention.checking import checking
 from callboard.backends.cuda.attention.cudnn import CudnnGraphs
 from callboard.backends.cuda.attention.own import OwnBackward, OwnForward, OwnSink
 from callboard.backends.cuda.attention.pages import Merging, Paging
-from callboard.backends.cuda.attention.rules import AnyCall, refuses, wanted, why_own
+from callboard.backends.cuda.attention.rules import AnyCall, refuses, refuses_fp8, wanted, why_own
 from callboard.backends.cuda.attention.sdpa import CudnnAttention
+from callboard.backends.cuda.attention.sdpa_fp8 import CudnnFp8
 from callboard.backends.cuda.stream import CudaStream
 from callboard.backends.cuda.workspace import Workspace
 from callboard.core.errors import BackendUnavailable, LibraryError, UnsupportedOp
@@ -17,8 +18,10 @@ from callboard.core.library import Entry, Library
 from callboard.kernel.attention import (
     Backward,
     BackwardBias,
+    BackwardFp8,
     BackwardSink,
     Forward,
+    ForwardFp8,
     Merge,
     PageAppend,
     PageCopy,
@@ -36,7 +39,7 @@ _log = logging.getLogger("callboard.cuda")
 class CudaAttention(Library):
     """Serves :mod:`callboard.kernel.attention` with cuDNN, and where its table passes cuDNN over with our own kernels.
 
-    Without cuDNN's frontend our own kernels serve everything.
+    Without cuDNN's frontend our own kernels serve everything but fp8.
     """
 
     name = "attention"
@@ -46,6 +49,8 @@ class CudaAttention(Library):
         Backward: Entry(lambda library, op: library.planned(op), refuses=refuses),
         BackwardBias: Entry(lambda library, op: library.planned(op), refuses=refuses),
         BackwardSink: Entry(OwnSink),
+        ForwardFp8: Entry(lambda library, op: library.narrow(op), refuses=refuses_fp8),
+        BackwardFp8: Entry(lambda library, op: library.narrow(op), refuses=refuses_fp8),
         PagedForward: Entry(lambda library, op: library.planned(op), refuses=refuses),
         PageAppend: Entry(Paging),
         PageCopy: Entry(Paging),
@@ -89,6 +94,17 @@ class CudaAttention(Library):
         own = OwnBackward if isinstance(op, Backward | BackwardBias) else OwnForward
         made: Any = own
         return made(self, op, checking(self, op, problem, tables=False))
+
+    def narrow(self, op: ForwardFp8 | BackwardFp8) -> CudnnFp8:
+        """The plan of a call in fp8.
+
+        Raises:
+            UnsupportedOp: cuDNN is not there, or has no engine for it.
+        """
+        graphs = self.graphs()
+        if graphs is None:
+            raise UnsupportedOp(f"cuda, {type(op).__struct_config__.tag}: {self._missing}")
+        return CudnnFp8(self, graphs, wanted(op, op.problem()))
 
     def close(self) -> None:
         if self._graphs is not None:

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 from callboard.backends.cuda.attention.own import room_needed
 from callboard.core.layout import Layout
 from callboard.core.operand import Operand
-from callboard.kernel.attention import Backward, BackwardBias, Forward, PagedForward
+from callboard.kernel.attention import Backward, BackwardBias, BackwardFp8, Forward, ForwardFp8, PagedForward
 from callboard.kernel.attention.scores import Problem, Scores
 
-__all__ = ["FEATURES", "Feature", "Wanted", "refuses", "wanted", "why_own"]
+__all__ = ["FEATURES", "FP8", "Feature", "Missing", "Wanted", "refuses", "refuses_fp8", "wanted", "why_own"]
 
 AnyCall = Forward | Backward | BackwardBias | PagedForward
 MOST_SHARED = 227 << 10
@@ -65,6 +65,13 @@ def _odd(layout: Layout) -> bool:
     return any(n > 1 and s * layout.dtype.itemsize % ALIGNMENT for n, s in steps)
 
 
+def _far(w: Wanted) -> bool:  # it is told where packed sequences begin by integers of 32 bits
+    given = (getattr(w.op, n, None) for n in ("q", "k", "v", "dout"))
+    return w.problem.ragged and any(
+        x.shape[0] * x.layout.strides[0] >= 1 << 31 for x in given if isinstance(x, Operand)
+    )
+
+
 def _scattered(w: Wanted) -> bool:
     given = [x for n in ("lse", "bias", "out", "dq", "dk", "dv") if isinstance(x := getattr(w.op, n, None), Operand)]
     if not w.padded:  # else what is behind the lengths is filled first
@@ -75,7 +82,7 @@ def _scattered(w: Wanted) -> bool:
 FEATURES: tuple[Feature, ...] = (
     Feature("f32 and f64", lambda w: w.problem.dtype.name not in ("f16", "bf16")),
     Feature(
-        "head dims that are no multiples of 8, or beyond 256",
+        "head dims that are not multiples of 8, or beyond 256",
         lambda w: any(d % 8 or d > 256 for d in (w.problem.dim, w.problem.dim_v)),
     ),
     Feature("softcap", lambda w: w.problem.params.softcap != 0),
@@ -102,17 +109,75 @@ FEATURES: tuple[Feature, ...] = (
         lambda w: w.problem.seq_q > w.problem.seq_k and not w.padded and (w.bottom_right or w.left >= 0),
     ),
     Feature("no queries or no keys", lambda w: 0 in (w.problem.batch, w.problem.seq_q, w.problem.seq_k)),
-    Feature("steps that are no multiples of 16 bytes", _misaligned),
+    Feature("steps that are not multiples of 16 bytes", _misaligned),
+    Feature("packed operands of 2**31 numbers and more", _far),
     Feature("log-sum-exps, biases and padded outputs with gaps", _scattered),
 )
 """What our own kernels compute; all else is cuDNN's."""
+
+
+class Missing(NamedTuple):
+    """A row of the table of fp8, which no other engine computes.
+
+    Attributes:
+        what: That is not there, in words.
+        instead: What to do.
+        asked: Whether a call has it.
+    """
+
+    what: str
+    instead: str
+    asked: Callable[[Wanted], bool]
+
+
+HALVES = "take attention.forward with f16 or bf16"
+FP8: tuple[Missing, ...] = (
+    Missing(
+        "head dims that are no multiples of 16, or beyond 256",
+        f"pad them, or {HALVES}",
+        lambda w: any(d % 16 or d > 256 for d in (w.problem.dim, w.problem.dim_v)),
+    ),
+    Missing(
+        "gradients of head dims other than 128",
+        "take attention.backward with f16 or bf16",
+        lambda w: isinstance(w.op, BackwardFp8) and (w.problem.dim, w.problem.dim_v) != (128, 128),
+    ),
+    Missing(
+        "bias, sinks, ALiBi, softcap and dropout",
+        HALVES,
+        lambda w: (
+            any(getattr(w.op, n) is not None for n in ("bias", "sink", "alibi_slopes"))
+            or w.problem.params.softcap != 0
+            or w.problem.params.dropout != 0
+        ),
+    ),
+    Missing("packed sequences", "pad them (seqlens_q, seqlens_k)", lambda w: w.problem.ragged),
+    Missing(
+        "causal attention counted from the last key where lengths differ",
+        'pass alignment="top_left" where lengths are equal',
+        lambda w: w.bottom_right,
+    ),
+    Missing("windows", f"leave window_size out, or {HALVES}", lambda w: w.left >= 0 or w.right > 0),
+    Missing(
+        "no queries or no keys",
+        "leave the call out",
+        lambda w: 0 in (w.problem.batch, w.problem.seq_q, w.problem.seq_k),
+    ),
+    Missing("steps that are not multiples of 16 bytes", "copy the operand (dev.copy)", _misaligned),
+    Missing(
+        "log-sum-exps and padded outputs with gaps",
+        "leave out and lse to be made",
+        _scattered,
+    ),
+)
+"""What attention in fp8 has not, on compute capability 9.0."""
 
 
 def _bias(w: Wanted) -> Any:
     return w.op.bias if isinstance(w.op, Scores) else None
 
 
-def wanted(op: AnyCall, problem: Problem) -> Wanted:
+def wanted(op: AnyCall | ForwardFp8 | BackwardFp8, problem: Problem) -> Wanted:
     """A call, as the table asks about it."""
     params = problem.params
     padded = any(
@@ -133,6 +198,13 @@ def wanted(op: AnyCall, problem: Problem) -> Wanted:
 def why_own(w: Wanted) -> str | None:
     """The first feature of a call for which cuDNN is passed over; None where it is not."""
     return next((feature.what for feature in FEATURES if feature.asked(w)), None)
+
+
+def refuses_fp8(op: ForwardFp8 | BackwardFp8) -> str | None:
+    """Why cuDNN has no call in fp8, and what to do instead."""
+    w = wanted(op, op.problem())
+    found = next((row for row in FP8 if row.asked(w)), None)
+    return None if found is None else f"fp8 has no {found.what.removeprefix('no ')}: {found.instead}"
 
 
 def refuses(op: AnyCall) -> str | None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from callboard.backends.cuda.readback import CudaStatus
     from callboard.backends.cuda.stream import CudaStream
 
-__all__ = ["CudnnAttention"]
+__all__ = ["MINUS_INFINITY", "CudnnAttention", "stats_of", "strides_of"]
 
 MINUS_INFINITY = 0xFF800000
 """Of f32."""
@@ -82,18 +82,18 @@ class CudnnAttention:
                 settings |= {"max_total_seq_len_q": args.rows_q, "max_total_seq_len_kv": args.rows_k}
             o = self._input(g, "out_in", out_shape, args.out_at, starts.get("o"))
             do = self._input(g, "dout", out_shape, args.dout_at, starts.get("do", starts.get("o")))
-            stats = g.input(*self._stats(p, args), "f32", starts.get("lse"))
+            stats = g.input(*stats_of(p, args), "f32", starts.get("lse"))
             self._order.append("lse_in")
             found = g.raw.sdpa_backward(**inputs, o=o, dO=do, stats=stats, **settings)
             for name, tensor in zip("qkv", found, strict=False):
                 rows = p.seq_q if name == "q" else p.seq_k
                 shape, at = (p.batch, heads[name], rows, dims[name]), getattr(args, f"d{name}_at")
-                g.output(tensor, shape, self._strides(shape, at), p.dtype, starts.get(name))
+                g.output(tensor, shape, strides_of(shape, at), p.dtype, starts.get(name))
                 self._order.append(f"d{name}")
             return
         found = g.raw.sdpa(**inputs, generate_stats=True, **settings)
-        g.output(found[0], out_shape, self._strides(out_shape, args.out_at), p.dtype, starts.get("o"))
-        g.output(found[1], *self._stats(p, args), "f32", starts.get("lse"))
+        g.output(found[0], out_shape, strides_of(out_shape, args.out_at), p.dtype, starts.get("o"))
+        g.output(found[1], *stats_of(p, args), "f32", starts.get("lse"))
         self._order += ["out", "lse"]
 
     def _settings(self, g: "Graph") -> dict[str, Any]:
@@ -136,18 +136,7 @@ class CudnnAttention:
 
     def _input(self, g: "Graph", name: str, shape: tuple[int, ...], at: Steps, ragged: Any) -> Any:
         self._order.append(name)
-        return g.input(shape, self._strides(shape, at), self._wanted.problem.dtype, ragged)
-
-    @staticmethod
-    def _strides(shape: tuple[int, ...], at: Steps) -> tuple[int, ...]:
-        return (at.batch or shape[2] * at.row, at.head, at.row, 1)
-
-    @staticmethod
-    def _stats(p: Problem, args: AttentionArgs) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        shape = (p.batch, p.heads, p.seq_q, 1)
-        if p.ragged:
-            return shape, (p.seq_q * p.heads, 1, p.heads, 1)
-        return shape, (args.lse_at.batch or p.heads * p.seq_q, args.lse_at.head, args.lse_at.row, 1)
+        return g.input(shape, strides_of(shape, at), self._wanted.problem.dtype, ragged)
 
     # -- a call --------------------------------------------------------------------------------------------------------
 
@@ -177,3 +166,16 @@ class CudnnAttention:
         """Give memory back; no launch uses it any more."""
         self._plan.close()
         self._own.close()  # and what it checks with
+
+
+def strides_of(shape: tuple[int, ...], at: Steps) -> tuple[int, ...]:
+    """Steps of an operand ``[batch, heads, rows, dim]``; those of the batch where it is packed are never taken."""
+    return (at.batch or shape[2] * at.row, at.head, at.row, 1)
+
+
+def stats_of(p: Problem, args: AttentionArgs) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Shape and steps of the log-sum-exps."""
+    shape = (p.batch, p.heads, p.seq_q, 1)
+    if p.ragged:
+        return shape, (p.seq_q * p.heads, 1, p.heads, 1)
+    return shape, (args.lse_at.batch or p.heads * p.seq_q, args.lse_at.head, args.lse_at.row, 1)

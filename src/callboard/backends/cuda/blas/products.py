@@ -118,7 +118,7 @@ def types_of(dtype: DType, tf32: bool | None) -> Types:
 def operation(transposed: bool, conj: bool, dtype: DType) -> int:
     """``cublasOperation_t`` of an operand that is (not) transposed relative to its memory."""
     if not transposed:
-        return N  # a conjugate alone is no operation of cuBLAS; such ops have been refused or go another way
+        return N  # a conjugate alone is not an operation of cuBLAS; such ops have been refused or go another way
     return C if conj and dtype.is_complex else T
 
 

@@ -219,7 +219,7 @@ def _run(
                     plan.otherwise(stream, *dynamic)
                     return
                 raise UnsupportedOp(
-                    f"cuda, {tag}: an operand starts at an address that is no multiple of {WIDE} bytes (a bias: of "
+                    f"cuda, {tag}: an operand starts at an address that is not a multiple of {WIDE} bytes (a bias: of "
                     f"{WORD}), and cuBLASLt has no kernel for that; copy it first (dev.copy)"
                 )
             address, workspace = narrow.address, narrow.workspace

@@ -64,7 +64,7 @@ POINTERS = {
     "scale_out": "D_SCALE_POINTER",
     "amax": "AMAX_D_POINTER",
 }
-"""Where each operand goes that is no matrix of the product."""
+"""Where each operand goes that is not a matrix of the product."""
 
 
 class Mapping(NamedTuple):

@@ -115,7 +115,7 @@ class CudaMember(Member):
             self._connect_pairs()
             self._ready = True
             self._watch(timeout)
-        except Exception as e:  # of NCCL or the driver: the rank is lost, and the application is told when it looks
+        except Exception as e:  # from NCCL or the driver: the rank is lost, which the application learns when it polls
             self.end(WorldLost(f"rank {self.rank}: {type(e).__name__}: {e}", self.rank))
         finally:
             self._abort()

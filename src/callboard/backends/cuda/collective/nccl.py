@@ -55,7 +55,7 @@ Comm = Any
 
 
 class Elements(NamedTuple):
-    """What NCCL is told of some elements of an array.
+    """A range of elements of an array, as given to NCCL.
 
     Attributes:
         code: Their ``ncclDataType_t``; that of bytes for a dtype that NCCL does not know, which is only moved.

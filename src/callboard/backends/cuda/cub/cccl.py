@@ -100,7 +100,7 @@ class Cccl:
         self.device = device
         self.driver = device.driver
         self.compute = load_compute()
-        self._raw_op = self.compute.op.RawOp  # as the manual writes it; it is no name of the package itself
+        self._raw_op = self.compute.op.RawOp  # as the manual writes it; it is not a name of the package itself
         self.workspace = Workspace(device)
         self._built: dict[str, Built] = {}
         self._operators: dict[str, Any] = {}

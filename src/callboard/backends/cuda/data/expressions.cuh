@@ -53,7 +53,7 @@ __device__ __forceinline__ double remainder_of(double x, double y) { return fmod
 template <typename T>
 __device__ T f_floor_divide(T x, T y) {  // rounded down; integers by 0 give 0
     if constexpr (IsFloat<T>::value) {
-        if (y == T(0)) return x / y;
+        if (y == T(0) || isinf(x) || isinf(y)) return floor(x / y);
         T rest = remainder_of(x, y);
         T quotient = (x - rest) / y;
         if (rest != T(0) && (y < T(0)) != (rest < T(0))) quotient -= T(1);

@@ -49,7 +49,7 @@ def two_axes(array: Layout) -> Layout:
 
 
 def described(op: Any, array: Layout) -> Layout:
-    """An image or a filter as cuDNN is told of it."""
+    """The descriptor of an image or a filter, as given to cuDNN."""
     return two_axes(channels_first(array, op.layout))
 
 

@@ -42,7 +42,9 @@ __all__ = ["ALIGNMENT", "Frontend", "GraphBuilder", "Planned"]
 
 ALIGNMENT = 16
 """Bytes, of each operand: engines load so many at once, and would read beside what starts elsewhere."""
-DESCRIPTIONS = 2
+FIRST_SCALAR = 1 << 16
+"""Identifier of the first number of a graph; those of operands are smaller."""
+DESCRIPTIONS = 3
 """Counted up when a graph of the same key is described otherwise: plans that were kept are then made again."""
 MOST_WORKSPACE = 2 << 30
 """Bytes; engines that need more are passed over."""
@@ -76,12 +78,14 @@ class GraphBuilder:
     Attributes:
         module, raw: As given; nodes are methods of ``raw``.
         operands: Layouts of inputs and outputs so far.
+        scalars: Numbers so far, which the plan passes by their address.
     """
 
     def __init__(self, module: Any, raw: Any) -> None:
         self.module = module
         self.raw = raw
         self.operands: list[Layout] = []
+        self.scalars: list[float] = []
 
     def dtype(self, dtype: DType | str) -> Any:
         """The frontend's name of a dtype."""
@@ -107,10 +111,16 @@ class GraphBuilder:
         return tensor.set_data_type(self.dtype(dtype))
 
     def scalar(self, value: float, axes: int) -> Any:
-        """A number in f32, part of the plan, as an array of so many axes."""
-        kinds = self.module.scalar_type
-        made = self.raw.tensor_scalar(float(value), kinds.RUNTIME_PARAM)
-        return made.set_dim([1] * axes).set_stride([1] * axes).set_data_type(self.module.data_type.FLOAT)
+        """A number in f32, part of the plan, as an array of so many axes.
+
+        cuDNN reads it from host memory in each launch. ``tensor_scalar`` of the frontend would keep it as an f64, of
+        which cuDNN's reductions read the lower half as an f32.
+        """
+        self.scalars.append(float(value))
+        return self.raw._make_tensor(
+            dim=[1] * axes, stride=[1] * axes, data_type=self.module.data_type.FLOAT, is_pass_by_value=True,
+            uid=FIRST_SCALAR + len(self.scalars) - 1,
+        )  # fmt: skip
 
 
 class Planned:
@@ -120,15 +130,22 @@ class Planned:
         workspace: Bytes that it works in.
     """
 
-    def __init__(self, frontend: "Frontend", raw: Any, tag: str, operands: int, index: int = -1) -> None:
+    def __init__(
+        self, frontend: "Frontend", raw: Any, tag: str, operands: int, scalars: Sequence[float], index: int = -1
+    ) -> None:
         self._cudnn, self._workspaces, self._tag = frontend.cudnn, frontend.workspace, tag
         self._index = index
         raw._prepare_variant_pack_template()
         self._uids: list[int] = list(raw._get_variant_pack_uids_sorted())
-        if not set(self._uids) <= set(range(1, operands + 1)):
+        known = {*range(1, operands + 1), *range(FIRST_SCALAR, FIRST_SCALAR + len(scalars))}
+        if not set(self._uids) <= known:
             raise LibraryError(f"{tag}: cuDNN asks for operands {self._uids} of {operands}", "cudnn", 0)
-        self._places = [uid - 1 for uid in self._uids]
+        self._places = [(i, uid - 1) for i, uid in enumerate(self._uids) if uid < FIRST_SCALAR]
         self._pointers = (ctypes.c_void_p * max(1, len(self._uids)))()
+        self._scalars = (ctypes.c_float * max(1, len(scalars)))(*scalars)
+        for i, uid in enumerate(self._uids):
+            if uid >= FIRST_SCALAR:
+                self._pointers[i] = ctypes.addressof(self._scalars) + 4 * (uid - FIRST_SCALAR)
         self._at = ctypes.addressof(self._pointers)
         self.raw = raw
         self._run = raw._execute_with_raw_ptrs
@@ -141,7 +158,7 @@ class Planned:
     def enqueue(self, handle: int, addresses: Sequence[int], workspace: int) -> None:
         """Execute it by a handle, which has a stream."""
         union = 0
-        for i, place in enumerate(self._places):
+        for i, place in self._places:
             address = addresses[place]
             union |= address
             self._pointers[i] = address
@@ -151,7 +168,7 @@ class Planned:
                 f"of those that are views into other arrays"
             )
         try:
-            self._run(self._at, len(self._places), workspace, handle, self._index)
+            self._run(self._at, len(self._uids), workspace, handle, self._index)
         except Exception as e:  # RuntimeError and the frontend's own, from C++
             raise failure(e, self._tag) from None
 
@@ -231,7 +248,7 @@ class Frontend:
         name = self._name(key, f"{compute} {tensor_cores} {deterministic} {autotune}")
         try:
             g = self._described(describe, tag, compute)
-            kept = self._kept(name, tag, compute, len(g.operands))
+            kept = self._kept(name, tag, compute, g)
             if kept is not None:
                 return kept
             self._candidates(g, tensor_cores, deterministic)
@@ -245,7 +262,7 @@ class Frontend:
                 g.raw.build_operation_graph()
                 g.raw.create_execution_plan(*chosen)
                 g.raw.build_plan_at_index(0)
-            planned = Planned(self, g.raw, tag, len(g.operands))
+            planned = Planned(self, g.raw, tag, len(g.operands), g.scalars)
         except AccelError:
             raise
         except Exception as e:  # RuntimeError and the frontend's own, from C++
@@ -277,14 +294,14 @@ class Frontend:
             name=tag, intermediate_data_type=compute_type, compute_data_type=compute_type, handle=self.cudnn.preparing
         )
 
-    def _kept(self, name: str, tag: str, compute: DType | str, operands: int) -> Planned | None:
+    def _kept(self, name: str, tag: str, compute: DType | str, g: GraphBuilder) -> Planned | None:
         content = self._cache.get(name)
         if content is None:
             return None
         raw = self._raw(tag, compute)
         try:
             raw.deserialize(self.cudnn.preparing, content)
-            return Planned(self, raw, tag, operands)
+            return Planned(self, raw, tag, len(g.operands), g.scalars)
         except OutOfMemory:
             raise
         except Exception as e:  # of another driver, say

@@ -31,14 +31,14 @@ LEAST_AXES = 3
 
 
 class Placing:
-    """How the arrays of a graph are told to cuDNN.
+    """The arrays of a graph, as described to cuDNN.
 
     Args:
         op: The message.
         shapes: Of all values.
 
     Attributes:
-        axes: Of every array, as cuDNN is told.
+        axes: Number of axes of every array, as described to cuDNN.
     """
 
     def __init__(self, op: Fused, shapes: Sequence[Shape]) -> None:

@@ -77,7 +77,7 @@ def kernel(
 
     Args:
         device: Where.
-        source: Stem of the file.
+        source: Name of the file, without its suffix.
         defined: Before its text; equal ones are compiled once.
         name: Of the kernel.
         args: Its arguments; what they hold at a launch counts.

@@ -1,7 +1,7 @@
 """Images with more padding on one side than on the other.
 
 cuDNN 9.19 names engines for the gradients of such convolutions that pad both sides by the number of one of them, and
-give wrong numbers. So what exceeds the smaller side is stored: cuDNN is told of an image with those zeros, padded
+give wrong numbers. So what exceeds the smaller side is stored: cuDNN is given an image with those zeros, padded
 alike.
 """
 

@@ -80,7 +80,7 @@ def _made(frontend: "Frontend", g: "GraphBuilder", tag: str, most: int) -> "dict
             break
         try:
             g.raw.build_plan_at_index(index)
-            plans[index] = Planned(frontend, g.raw, tag, len(g.operands), index)
+            plans[index] = Planned(frontend, g.raw, tag, len(g.operands), g.scalars, index)
         except OutOfMemory:
             raise
         except Exception as e:  # an engine that heuristics name need not take the graph

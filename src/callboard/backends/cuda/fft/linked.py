@@ -1,6 +1,6 @@
 """Functions of the user's linked into cuFFT's own kernels: they cost no pass over memory, but the kernels cost more.
 
-cuFFT declares the function that it is told to call itself, in C++: what is linked must have C++'s linkage, not C's, and
+cuFFT declares the callback function itself, in C++: the linked function must have C++ linkage, not C linkage, and
 the parameters of ``cufftJITCallbackLoadC`` and its like, or ``CUFFT_INTERNAL_ERROR`` is all that planning says.
 """
 
@@ -75,7 +75,7 @@ def worth_linking(op: FftWithCallback) -> bool:
 class LinkedPlan:
     """A plan that calls the functions of a message; enqueues only.
 
-    cuFFT takes their data when the plan is made. So it is told of two cells on the device, in which each launch puts
+    cuFFT takes their data when the plan is made. So it gets two cells on the device, in which each launch puts
     the addresses that it was given.
 
     Args:

@@ -135,7 +135,7 @@ class FftPlan:
 
     def _unaligned(self, name: str, address: int) -> ShapeError:
         return ShapeError(
-            f"{name} begins at an address that is no multiple of {self._alignment} bytes, which cuFFT asks for; "
+            f"{name} begins at an address that is not a multiple of {self._alignment} bytes, which cuFFT asks for; "
             f"pass a copy (dev.copy)"
         )
 

@@ -46,7 +46,7 @@ def form_of(image: bytes) -> str:
         return "library"
     if b".version" in image[:4096]:
         return "ptx"
-    raise LibraryError(f"{image[:16]!r}… is no cubin, PTX, fatbin, LTO-IR or library", "nvjitlink")
+    raise LibraryError(f"{image[:16]!r}… is not a cubin, PTX, fatbin, LTO-IR or library", "nvjitlink")
 
 
 def link(inputs: Sequence[tuple[str, bytes]], target: str, options: Sequence[str] = ()) -> bytes:

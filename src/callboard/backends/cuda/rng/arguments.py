@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from callboard.backends.cuda.stream import CudaStream
     from callboard.core.backend import Memory
 
-__all__ = ["Fill", "FillArgs", "Plan", "Words", "launcher"]
+__all__ = ["Fill", "FillArgs", "FillPlan", "Words", "launcher"]
 
 Fill = Callable[..., Any]
 """``fill(stream, out, seed, position, *numbers)``: enqueue it; ``out`` has no gaps."""
@@ -55,7 +55,7 @@ def launcher(device: "CudaDevice", source: str, name: str, items: int, args: Fil
     )
 
 
-class Plan:
+class FillPlan:
     """How to fill one layout, and the memory that this takes beside it.
 
     Args:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from callboard.backends.cuda.launching import THREADS, linear_grid
 from callboard.backends.cuda.readback import CudaStatus
-from callboard.backends.cuda.rng.arguments import FillArgs, Plan, launcher
+from callboard.backends.cuda.rng.arguments import FillArgs, FillPlan, launcher
 from callboard.backends.cuda.rng.philox import philox
 from callboard.kernel.rng import RngFillBeta, RngFillDiscrete, RngFillGamma, RngFillIntegers, RngFillPoisson
 from callboard.kernel.rng.fill import Fill as FillOp
@@ -22,11 +22,11 @@ LOCAL = 2048
 """Items that one block sorts by itself."""
 SUMMING = 1024
 """Threads of the block that adds up weights."""
-VERDICT = struct.Struct("<Qdd")
+OUTCOME = struct.Struct("<Qdd")
 ALL_RIGHT = 2**64 - 1
 
 
-def integers(plan: Plan, op: RngFillIntegers) -> None:
+def integers(plan: FillPlan, op: RngFillIntegers) -> None:
     """Set ``plan.fill(stream, out, seed, position, low, high)``."""
     size, step = op.out.size, words_per_element(op.out.dtype)
     if not size:
@@ -44,7 +44,7 @@ def integers(plan: Plan, op: RngFillIntegers) -> None:
     plan.fill = fill
 
 
-def rejected(plan: Plan, op: RngFillPoisson | RngFillGamma | RngFillBeta) -> None:
+def rejected(plan: FillPlan, op: RngFillPoisson | RngFillGamma | RngFillBeta) -> None:
     """Set ``plan.fill(stream, out, seed, position, a, b)``; Poisson numbers have no ``b``."""
     if not op.out.size:
         return
@@ -59,13 +59,13 @@ def rejected(plan: Plan, op: RngFillPoisson | RngFillGamma | RngFillBeta) -> Non
     plan.fill = fill
 
 
-def discrete(plan: Plan, op: RngFillDiscrete) -> None:
-    """Set ``plan.fill(stream, out, seed, position, weights)``, which gives the status: whether the weights are any."""
+def discrete(plan: FillPlan, op: RngFillDiscrete) -> None:
+    """Set ``plan.fill(stream, out, seed, position, weights)``, which returns a status: whether the weights fit."""
     size, driver = op.weights.size, plan.device.driver
-    verdict = plan.allocate(VERDICT.size + 8 * size)
-    sums = verdict + VERDICT.size
+    status = plan.allocate(OUTCOME.size + 8 * size)
+    sums = status + OUTCOME.size
     add_up = plan.device.kernels.get("rng_elements", f"sums_{op.weights.dtype.name}")
-    values = (c_void_p(), c_void_p(sums), c_void_p(verdict), c_int64(size))
+    values = (c_void_p(), c_void_p(sums), c_void_p(status), c_int64(size))
     params = (c_void_p * 4)(*map(addressof, values))
     args = FillArgs(count=op.out.size, table=sums, size=size)
     itemsize = op.out.dtype.itemsize
@@ -77,20 +77,20 @@ def discrete(plan: Plan, op: RngFillDiscrete) -> None:
         driver.check(code, "cuLaunchKernel")
         if op.out.size:
             run(stream, out, seed, position)
-        return CudaStatus(verdict, VERDICT.size, _check_weights)
+        return CudaStatus(status, OUTCOME.size, _check_weights)
 
     plan.fill = fill
 
 
 def _check_weights(outcome: bytes) -> None:
-    wrong, value, total = VERDICT.unpack(outcome)
+    wrong, value, total = OUTCOME.unpack(outcome)
     if wrong != ALL_RIGHT:
         raise bad_weight(wrong, value)
     if error := bad_sum(total):
         raise error
 
 
-def permutation(plan: Plan, op: FillOp) -> None:
+def permutation(plan: FillPlan, op: FillOp) -> None:
     """Set ``plan.fill(stream, out, seed, position)``: random keys, sorted with their places."""
     count, driver, kernels = op.out.size, plan.device.driver, plan.device.kernels
     if not count:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from callboard.backends.cuda.rng.arguments import Fill, FillArgs, Plan, Words, launcher
+from callboard.backends.cuda.rng.arguments import Fill, FillArgs, FillPlan, Words, launcher
 from callboard.backends.cuda.rng.philox import philox
 from callboard.backends.cuda.rng.sobol import SobolTables
 from callboard.backends.cuda.rng.xorwow import Xorwow
@@ -39,7 +39,7 @@ SOURCES = {"f16": "rng_f16", "bf16": "rng_bf16", "f32": "rng_f32", "f64": "rng_f
 
 
 def transform(
-    plan: Plan, op: FillOp, curand: "Callable[[str, str], Curand]", sobol: SobolTables, xorwow: Xorwow
+    plan: FillPlan, op: FillOp, curand: "Callable[[str, str], Curand]", sobol: SobolTables, xorwow: Xorwow
 ) -> None:
     """Set ``plan.fill``, and ``plan.reach`` for a generator that cannot skip.
 
@@ -78,7 +78,7 @@ def transform(
     plan.fill = fill
 
 
-def _fused(plan: Plan, op: FillOp, args: FillArgs, set_numbers: Callable[..., None]) -> Fill:
+def _fused(plan: FillPlan, op: FillOp, args: FillArgs, set_numbers: Callable[..., None]) -> Fill:
     """Philox: words are never written to memory."""
     dtype, step = op.out.dtype, words_per_element(op.out.dtype)
     if isinstance(op, RngFillBits):
@@ -118,7 +118,7 @@ def _abreast(xorwow: Xorwow, op: FillOp, args: FillArgs, set_numbers: Callable[.
     return fill
 
 
-def _words(plan: Plan, op: FillOp, curand: "Callable[[str, str], Curand]", sobol: SobolTables) -> Words:
+def _words(plan: FillPlan, op: FillOp, curand: "Callable[[str, str], Curand]", sobol: SobolTables) -> Words:
     if KINDS[op.kind].quasi:
         return sobol.words(plan, op.kind, op.out.layout)
     generator = curand(op.kind, op.ordering)

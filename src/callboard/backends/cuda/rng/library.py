@@ -7,7 +7,7 @@ from callboard.backends.cuda.axes import joint_axes
 from callboard.backends.cuda.copies import too_many_axes
 from callboard.backends.cuda.readback import CudaStatus
 from callboard.backends.cuda.rng import elements
-from callboard.backends.cuda.rng.arguments import Plan
+from callboard.backends.cuda.rng.arguments import FillPlan
 from callboard.backends.cuda.rng.curand import Curand
 from callboard.backends.cuda.rng.fills import transform
 from callboard.backends.cuda.rng.sobol import SobolTables
@@ -86,8 +86,8 @@ class CudaRng(Library):
             found = self._generators[kind, ordering] = Curand(self.device, self._stream, kind, ordering)
         return found
 
-    def _plan(self, op: Fill, complete: Callable[[Plan, Any], None]) -> Plan:
-        plan = Plan(self.device, op.out.layout)
+    def _plan(self, op: Fill, complete: Callable[[FillPlan, Any], None]) -> FillPlan:
+        plan = FillPlan(self.device, op.out.layout)
         try:
             complete(plan, op)
         except BaseException:  # Ctrl-C, too: nothing else returns its memory
@@ -98,29 +98,29 @@ class CudaRng(Library):
     # -- plans ---------------------------------------------------------------------------------------------------------
 
     @prepares(*TRANSFORMS)
-    def plan_transform(self, op: Fill) -> Plan:
+    def plan_transform(self, op: Fill) -> FillPlan:
         return self._plan(op, lambda plan, op: transform(plan, op, self._generator, self._sobol, self._xorwow))
 
     @prepares(RngFillIntegers)
-    def plan_integers(self, op: RngFillIntegers) -> Plan:
+    def plan_integers(self, op: RngFillIntegers) -> FillPlan:
         return self._plan(op, elements.integers)
 
     @prepares(RngFillPoisson, RngFillGamma, RngFillBeta)
-    def plan_rejected(self, op: RngFillPoisson | RngFillGamma | RngFillBeta) -> Plan:
+    def plan_rejected(self, op: RngFillPoisson | RngFillGamma | RngFillBeta) -> FillPlan:
         return self._plan(op, elements.rejected)
 
     @prepares(RngFillDiscrete)
-    def plan_discrete(self, op: RngFillDiscrete) -> Plan:
+    def plan_discrete(self, op: RngFillDiscrete) -> FillPlan:
         return self._plan(op, elements.discrete)
 
     @prepares(RngFillPermutation)
-    def plan_permutation(self, op: Fill) -> Plan:
+    def plan_permutation(self, op: Fill) -> FillPlan:
         return self._plan(op, elements.permutation)
 
     # -- fills ---------------------------------------------------------------------------------------------------------
 
     @sizes(*TRANSFORMS, always=cannot_skip)
-    def reach(self, plan: Plan, *dynamic: Any) -> Extents:
+    def reach(self, plan: FillPlan, *dynamic: Any) -> Extents:
         _, seed, position, *_ = dynamic
         plan.reach(seed, position)
         return ()
@@ -135,6 +135,6 @@ class CudaRng(Library):
         RngFillPermutation,
         refuses=refuse,
     )
-    def fill(self, stream: CudaStream, plan: Plan, *dynamic: Any) -> CudaStatus | None:
+    def fill(self, stream: CudaStream, plan: FillPlan, *dynamic: Any) -> CudaStatus | None:
         status: CudaStatus | None = plan(stream, *dynamic)
         return status

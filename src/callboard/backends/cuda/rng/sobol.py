@@ -6,7 +6,7 @@ from ctypes import addressof, c_int, c_int64, c_uint64, c_void_p
 from typing import TYPE_CHECKING
 
 from callboard.backends.cuda.launching import THREADS, linear_grid
-from callboard.backends.cuda.rng.arguments import FillArgs, Plan, Words, launcher
+from callboard.backends.cuda.rng.arguments import FillArgs, FillPlan, Words, launcher
 from callboard.core.layout import Layout
 from callboard.kernel.rng.sobol import point_table
 from callboard.kernel.rng.streams import KINDS, points_of, words_per_element
@@ -32,10 +32,10 @@ class SobolTables:
         self._stream = stream
         self._tables: dict[tuple[int, int], Memory] = {}
 
-    def words(self, plan: Plan, kind: str, layout: Layout) -> Words:
+    def words(self, plan: FillPlan, kind: str, layout: Layout) -> Words:
         """``words(stream, out, seed, position)``: coordinates as integers, of 32 or 64 bits as the dtype takes.
 
-        A scrambled sequence has its table made anew in every fill, since the seed comes with it.
+        The table of a scrambled sequence is made again in every fill, since the seed is part of the fill.
         """
         bits, dimensions = KINDS[kind].bits, points_of(layout)[1]
         itemsize = 4 * words_per_element(layout.dtype)
@@ -53,7 +53,7 @@ class SobolTables:
         return words
 
     def _scrambler(
-        self, plan: Plan, table: int, dimensions: int, bits: int, args: FillArgs
+        self, plan: FillPlan, table: int, dimensions: int, bits: int, args: FillArgs
     ) -> Callable[["CudaStream", int], None]:
         driver = self._device.driver
         function = self._device.kernels.get("rng_elements", "sobol_scramble")

@@ -9,7 +9,7 @@ from callboard.backends.cuda.solver.cholesky import fill_mode, keep_triangle
 from callboard.backends.cuda.solver.cusolver import TYPES, name_of
 from callboard.backends.cuda.solver.jobs import Job, Part
 from callboard.backends.cuda.solver.lu import TRANSPOSES
-from callboard.backends.cuda.solver.plans import Plan, Step
+from callboard.backends.cuda.solver.plans import SolverPlan, Step
 from callboard.backends.cuda.solver.waiting import JACOBI_LIMIT
 from callboard.core.dtype import DTYPES
 from callboard.core.layout import layout_of
@@ -64,7 +64,7 @@ def _infos(job: Job, batch: int) -> tuple[Part, Callable[[int, int], None]]:
     return table, lambda native, base: sum_up(native, base, x=base + table.at)
 
 
-def getrf_batched(solver: "Cusolver", op: GetrfBatched) -> Plan:
+def getrf_batched(solver: "Cusolver", op: GetrfBatched) -> SolverPlan:
     """Called with ``(a, lu, pivots)``."""
     job = Job(solver, op)
     if not op.a.size:
@@ -91,7 +91,7 @@ def getrf_batched(solver: "Cusolver", op: GetrfBatched) -> Plan:
     return job.plan(run, singular, batch)
 
 
-def getrs_batched(solver: "Cusolver", op: GetrsBatched) -> Plan:
+def getrs_batched(solver: "Cusolver", op: GetrsBatched) -> SolverPlan:
     """Called with ``(lu, pivots, b, x)``."""
     job = Job(solver, op)
     if not op.b.size:
@@ -122,7 +122,7 @@ def getrs_batched(solver: "Cusolver", op: GetrsBatched) -> Plan:
     return job.plan(run)
 
 
-def potrf_batched(solver: "Cusolver", op: PotrfBatched) -> Plan:
+def potrf_batched(solver: "Cusolver", op: PotrfBatched) -> SolverPlan:
     """Called with ``(a, out)``."""
     job = Job(solver, op)
     if not op.a.size:
@@ -146,7 +146,7 @@ def potrf_batched(solver: "Cusolver", op: PotrfBatched) -> Plan:
     return job.plan(run, indefinite, batch)
 
 
-def potrs_batched(solver: "Cusolver", op: PotrsBatched) -> Plan:
+def potrs_batched(solver: "Cusolver", op: PotrsBatched) -> SolverPlan:
     """Called with ``(factor, b, x)``; by two triangular solves: ``potrsBatched`` takes one column only."""
     job = Job(solver, op)
     if not op.b.size:
@@ -172,7 +172,7 @@ def potrs_batched(solver: "Cusolver", op: PotrsBatched) -> Plan:
     return job.plan(run)
 
 
-def geqrf_batched(solver: "Cusolver", op: GeqrfBatched) -> Plan:
+def geqrf_batched(solver: "Cusolver", op: GeqrfBatched) -> SolverPlan:
     """Called with ``(a, h, tau)``."""
     job = Job(solver, op)
     if not op.a.size:
@@ -197,7 +197,7 @@ def geqrf_batched(solver: "Cusolver", op: GeqrfBatched) -> Plan:
     return job.plan(run)
 
 
-def gels_batched(solver: "Cusolver", op: GelsBatched) -> Plan:
+def gels_batched(solver: "Cusolver", op: GelsBatched) -> SolverPlan:
     """Called with ``(a, b, x)``."""
     job = Job(solver, op)
     if not op.a.size or not op.b.size:
@@ -227,7 +227,7 @@ def gels_batched(solver: "Cusolver", op: GelsBatched) -> Plan:
     return job.plan(run, deficient, batch)
 
 
-def gesvdj_batched(solver: "Cusolver", op: GesvdjBatched) -> Plan:
+def gesvdj_batched(solver: "Cusolver", op: GesvdjBatched) -> SolverPlan:
     """Called with ``(a, u, s, vt)``."""
     job = Job(solver, op)
     if not op.a.size:
@@ -254,7 +254,7 @@ def gesvdj_batched(solver: "Cusolver", op: GesvdjBatched) -> Plan:
     return job.plan(run, unconverged, batch, end=end)
 
 
-def gesvdj_values_batched(solver: "Cusolver", op: GesvdjValuesBatched) -> Plan:
+def gesvdj_values_batched(solver: "Cusolver", op: GesvdjValuesBatched) -> SolverPlan:
     """Called with ``(a, s)``."""
     job = Job(solver, op)
     if not op.a.size:
@@ -325,7 +325,7 @@ def _in_turn(job: Job, mode: int, a: Part, u: Part, s: Part, v: Part, infos: Par
     return run
 
 
-def syev_batched(solver: "Cusolver", op: SyevBatched) -> Plan:
+def syev_batched(solver: "Cusolver", op: SyevBatched) -> SolverPlan:
     """Called with ``(a, w, v)``."""
     job = Job(solver, op)
     if not op.a.size:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from callboard.backends.cuda.solver.cusolver import TYPES
 from callboard.backends.cuda.solver.jobs import Job, Part, rows
 from callboard.backends.cuda.solver.lu import as_output, right_hand_side
-from callboard.backends.cuda.solver.plans import SPARE, Plan
+from callboard.backends.cuda.solver.plans import SPARE, SolverPlan
 from callboard.kernel.solver import Cholesky, CholeskyInverse, CholeskySolve
 from callboard.kernel.solver.failures import indefinite
 
@@ -48,7 +48,7 @@ def _potrs(job: Job, lower: bool, factor: Part, b: Part) -> Callable[[int], None
     return run
 
 
-def cholesky(solver: "Cusolver", op: Cholesky) -> Plan:
+def cholesky(solver: "Cusolver", op: Cholesky) -> SolverPlan:
     """Called with ``(a, out)``."""
     job = Job(solver, op)
     if not op.a.size:
@@ -69,7 +69,7 @@ def cholesky(solver: "Cusolver", op: Cholesky) -> Plan:
     return job.plan(run, indefinite)
 
 
-def cholesky_solve(solver: "Cusolver", op: CholeskySolve) -> Plan:
+def cholesky_solve(solver: "Cusolver", op: CholeskySolve) -> SolverPlan:
     """Called with ``(factor, b, x)``."""
     job = Job(solver, op)
     if not op.b.size:
@@ -87,7 +87,7 @@ def cholesky_solve(solver: "Cusolver", op: CholeskySolve) -> Plan:
     return job.plan(run)
 
 
-def cholesky_inverse(solver: "Cusolver", op: CholeskyInverse) -> Plan:
+def cholesky_inverse(solver: "Cusolver", op: CholeskyInverse) -> SolverPlan:
     """Called with ``(factor, out)``."""
     job = Job(solver, op)
     if not op.factor.size:

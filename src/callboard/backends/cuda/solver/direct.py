@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 __all__ = ["by_cudss"]
 
 FACTOR = 16
-"""Times the unit roundoff and the root of the order: the largest backward error that is no failure."""
+"""Times the unit roundoff and the root of the order: the largest backward error that is not a failure."""
 
 
 def by_cudss(job: Job, system: "System", cudss: Cudss) -> Callable[[int, int], None]:

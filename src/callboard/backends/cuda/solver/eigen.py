@@ -8,7 +8,7 @@ import numpy as np
 from callboard.backends.cuda.solver.cholesky import fill_mode
 from callboard.backends.cuda.solver.cusolver import TYPES, name_of
 from callboard.backends.cuda.solver.jobs import Job, Part
-from callboard.backends.cuda.solver.plans import FOUND, Plan, Step
+from callboard.backends.cuda.solver.plans import FOUND, SolverPlan, Step
 from callboard.backends.cuda.solver.waiting import EIGEN_LIMIT, JACOBI_EIGEN_LIMIT
 from callboard.core.dtype import DTYPES, DType
 from callboard.core.errors import NumericalError
@@ -94,7 +94,7 @@ def _syevj(job: Job, lower: bool, a: Part) -> tuple[Part, Callable[[int], None]]
     return w, lambda base: call(base, VECTORS, fill, n, base + a.at, n, base + w.at)
 
 
-def syevd(solver: "Cusolver", op: Syevd) -> Plan:
+def syevd(solver: "Cusolver", op: Syevd) -> SolverPlan:
     """Called with ``(a, w, v)``."""
     job = Job(solver, op)
     if not op.a.size:
@@ -114,7 +114,7 @@ def syevd(solver: "Cusolver", op: Syevd) -> Plan:
     return job.plan(run, unconverged, end=end)
 
 
-def syevd_values(solver: "Cusolver", op: SyevdValues) -> Plan:
+def syevd_values(solver: "Cusolver", op: SyevdValues) -> SolverPlan:
     """Called with ``(a, w)``."""
     job = Job(solver, op)
     if not op.a.size:
@@ -133,7 +133,7 @@ def syevd_values(solver: "Cusolver", op: SyevdValues) -> Plan:
     return job.plan(run, unconverged_off_diagonals, end=end)
 
 
-def syevdx_index(solver: "Cusolver", op: SyevdxIndex) -> Plan:
+def syevdx_index(solver: "Cusolver", op: SyevdxIndex) -> SolverPlan:
     """Called with ``(a, w, v)``."""
     job = Job(solver, op)
     n, dtype, count = op.a.shape[0], op.a.dtype, job.outputs["w"].size
@@ -155,7 +155,7 @@ def syevdx_index(solver: "Cusolver", op: SyevdxIndex) -> Plan:
     return job.plan(run, unconverged, end=end)
 
 
-def syevdx_range(solver: "Cusolver", op: SyevdxRange) -> Plan:
+def syevdx_range(solver: "Cusolver", op: SyevdxRange) -> SolverPlan:
     """Called with ``(a, w, v, found)``."""
     job = Job(solver, op)
     n, dtype, is_open = op.a.shape[0], op.a.dtype, isinstance(job.outputs["w"], OpenLayout)
@@ -216,7 +216,7 @@ def _sygvd(job: Job, op: Sygvd | SygvdValues, mode: int) -> tuple[Part, Part, Ca
     return w, a, run
 
 
-def sygvd(solver: "Cusolver", op: Sygvd) -> Plan:
+def sygvd(solver: "Cusolver", op: Sygvd) -> SolverPlan:
     """Called with ``(a, b, w, v)``."""
     job = Job(solver, op)
     if not op.a.size:
@@ -234,7 +234,7 @@ def sygvd(solver: "Cusolver", op: Sygvd) -> Plan:
     return job.plan(run, generalised(op.a.shape[0], unconverged), end=end)
 
 
-def sygvd_values(solver: "Cusolver", op: SygvdValues) -> Plan:
+def sygvd_values(solver: "Cusolver", op: SygvdValues) -> SolverPlan:
     """Called with ``(a, b, w)``."""
     job = Job(solver, op)
     if not op.a.size:
@@ -269,7 +269,7 @@ def _geev(job: Job, mode: int, a: Part, wide: DType) -> tuple[Part, Part, Callab
     return w, v, run
 
 
-def geev(solver: "Cusolver", op: Geev) -> Plan:
+def geev(solver: "Cusolver", op: Geev) -> SolverPlan:
     """Called with ``(a, w, v)``."""
     job = Job(solver, op)
     if not op.a.size:
@@ -294,7 +294,7 @@ def geev(solver: "Cusolver", op: Geev) -> Plan:
     return job.plan(run, unconverged, end=end)
 
 
-def geev_values(solver: "Cusolver", op: GeevValues) -> Plan:
+def geev_values(solver: "Cusolver", op: GeevValues) -> SolverPlan:
     """Called with ``(a, w)``."""
     job = Job(solver, op)
     if not op.a.size:

@@ -13,7 +13,7 @@ import numpy as np
 
 from callboard.backends.cuda.copies import copier
 from callboard.backends.cuda.launching import THREADS, kernel_launcher, linear_grid
-from callboard.backends.cuda.solver.plans import INFO, Plan, Step, Verdict
+from callboard.backends.cuda.solver.plans import INFO, SolverPlan, StatusCheck, Step
 from callboard.backends.cuda.solver.waiting import waits
 from callboard.core.dtype import DType
 from callboard.core.layout import Layout, layout_of
@@ -92,6 +92,7 @@ class Job:
             name: inferred[name] if (given := getattr(op, name)) is None else given.layout for name in inferred
         }
         self._ahead = waits(op)
+        self._checks = getattr(op, "check_finite", True)
         self._nbytes = ALIGNMENT
         self._kept: list[Any] = []  # host memory of the launch that is going on
 
@@ -116,13 +117,14 @@ class Job:
     def load(self, operand: Operand, layout: Layout | None = None, into: Part | None = None) -> tuple[Part, Step]:
         """A copy of an operand in the workspace, column-major if not said otherwise, and how it gets there.
 
-        NaN and infinities are counted in the status and become 0, so that no routine meets them.
+        NaN and infinities are counted in the status and become 0, so that no routine meets them; unless the op has
+        ``check_finite=False``.
         """
         part = self.part(columns(operand.layout) if layout is None else layout) if into is None else into
         copy = copier(self.solver.driver, self.solver.device.kernels, operand.layout, part.layout)
         dtype = operand.dtype
         length = (part.layout.last + 1) * (2 if dtype.is_complex else 1)
-        if not (dtype.is_float or dtype.is_complex) or not length:
+        if not (dtype.is_float or dtype.is_complex) or not length or not self._checks:
             return part, lambda native, base, address: copy(native, address, base + part.at)
         finite = self.kernel(f"finite_{dtype.real}", length, rows=length, mode=int(dtype.is_complex))
 
@@ -266,12 +268,12 @@ class Job:
         limits: Mapping[int, tuple[int, Explain]] | None = None,
         end: Step | None = None,
         size: Callable[[int], Extents] | None = None,
-    ) -> Plan:
+    ) -> SolverPlan:
         """The plan of the op.
 
         Args:
             begin: Enqueues the work.
-            explain: What a positive ``info`` means; None: it is no failure here.
+            explain: What a positive ``info`` means; None: it is not a failure here.
             batch: Items, where it is a batch.
             limits: What other words of the status mean when they exceed a number.
             end: Enqueues the copies to the outputs, for ops that may be done before the launch.
@@ -279,10 +281,10 @@ class Job:
         """
         bounds = {**(limits or {}), **({INFO: (0, explain)} if explain is not None else {})}
         room = self.solver.workspace.lease(self._nbytes)
-        verdict = Verdict(self.tag, bounds, batch)
-        return Plan(self.solver, room, begin, end, self._ahead, size, verdict, self.kept)
+        status = StatusCheck(self.tag, bounds, batch)
+        return SolverPlan(self.solver, room, begin, end, self._ahead, size, status, self.kept)
 
-    def nothing(self) -> Plan:
+    def nothing(self) -> SolverPlan:
         """The plan of an op whose outputs are empty."""
         return self.plan(lambda native, base, *addresses: None)
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from callboard.backends.cuda.solver import batched, cholesky, eigen, lu, qr, sparse, svd
 from callboard.backends.cuda.solver.cusolver import Cusolver
-from callboard.backends.cuda.solver.plans import Plan
+from callboard.backends.cuda.solver.plans import SolverPlan
 from callboard.backends.cuda.solver.waiting import AHEAD, waits
 from callboard.backends.cuda.stream import CudaStream
 from callboard.core.dtype import DTYPES
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CudaSolver"]
 
-PLANS: dict[type[Op[Any, Any]], Callable[[Cusolver, Any], Plan]] = {
+PLANS: dict[type[Op[Any, Any]], Callable[[Cusolver, Any], SolverPlan]] = {
     messages.Cholesky: cholesky.cholesky,
     messages.CholeskyInverse: cholesky.cholesky_inverse,
     messages.CholeskySolve: cholesky.cholesky_solve,

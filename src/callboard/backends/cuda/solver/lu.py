@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from callboard.backends.cuda.solver.cusolver import TYPES
 from callboard.backends.cuda.solver.jobs import Job, Part
-from callboard.backends.cuda.solver.plans import SPARE, Plan
+from callboard.backends.cuda.solver.plans import SPARE, SolverPlan
 from callboard.core.dtype import DTYPES
 from callboard.core.operand import Operand
 from callboard.kernel.solver import Determinant, Inverse, Lu, LuSolve, Solve
@@ -61,7 +61,7 @@ def as_output(job: Job, name: str, part: Part) -> Callable[[int, int, int], None
     return job.store(name, part if layout.ndim == 2 else job.vector_of(part))
 
 
-def lu(solver: "Cusolver", op: Lu) -> Plan:
+def lu(solver: "Cusolver", op: Lu) -> SolverPlan:
     """Called with ``(a, lu, pivots)``."""
     job = Job(solver, op)
     if not op.a.size:
@@ -84,7 +84,7 @@ def lu(solver: "Cusolver", op: Lu) -> Plan:
     return job.plan(run, singular)
 
 
-def lu_solve(solver: "Cusolver", op: LuSolve) -> Plan:
+def lu_solve(solver: "Cusolver", op: LuSolve) -> SolverPlan:
     """Called with ``(lu, pivots, b, x)``."""
     job = Job(solver, op)
     if not op.b.size:
@@ -111,7 +111,7 @@ def lu_solve(solver: "Cusolver", op: LuSolve) -> Plan:
     return job.plan(run)
 
 
-def solve(solver: "Cusolver", op: Solve) -> Plan:
+def solve(solver: "Cusolver", op: Solve) -> SolverPlan:
     """Called with ``(a, b, x)``."""
     job = Job(solver, op)
     if not op.a.size:
@@ -132,7 +132,7 @@ def solve(solver: "Cusolver", op: Solve) -> Plan:
     return job.plan(run, singular)
 
 
-def inverse(solver: "Cusolver", op: Inverse) -> Plan:
+def inverse(solver: "Cusolver", op: Inverse) -> SolverPlan:
     """Called with ``(a, out)``."""
     job = Job(solver, op)
     if not op.a.size:
@@ -152,7 +152,7 @@ def inverse(solver: "Cusolver", op: Inverse) -> Plan:
     return job.plan(run, singular)
 
 
-def determinant(solver: "Cusolver", op: Determinant) -> Plan:
+def determinant(solver: "Cusolver", op: Determinant) -> SolverPlan:
     """Called with ``(a, out)``."""
     job = Job(solver, op)
     n, dtype = op.a.shape[0], op.a.dtype

@@ -29,9 +29,9 @@ __all__ = [
     "STRUCTURE",
     "VALUES",
     "ZEROS",
-    "Plan",
+    "SolverPlan",
+    "StatusCheck",
     "Step",
-    "Verdict",
 ]
 
 Step = Callable[..., None]
@@ -48,15 +48,15 @@ how many zeros are stored; in how many rows the element of the diagonal is 0."""
 STATUS = 16
 
 
-class Verdict(NamedTuple):
-    """What a status means."""
+class StatusCheck(NamedTuple):
+    """Interprets the status words of a call."""
 
     tag: str
     bounds: Mapping[int, tuple[int, Explain]]
     batch: int
 
     def check(self, raw: bytes) -> list[int]:
-        """The words of the status; raises what they say."""
+        """Return the words of the status; raises the failure that they say."""
         status: list[int] = np.frombuffer(raw, np.int32).tolist()
         if status[NOT_FINITE]:
             raise not_finite(self.tag, status[NOT_FINITE])
@@ -72,8 +72,8 @@ class Verdict(NamedTuple):
         return status
 
 
-class Plan:
-    """An op, ready to be launched. Called with the stream and the addresses, it enqueues all and gives the status.
+class SolverPlan:
+    """An op, ready to be launched. Called with the stream and the addresses, it enqueues all and returns the status.
 
     Args:
         solver: The handles.
@@ -82,14 +82,14 @@ class Plan:
         end: Enqueues the copies of the results, where ``begin`` does not; None: it does.
         ahead: ``begin`` is done before the launch.
         size: The extents of outputs by what is found; None where they are known.
-        verdict: What the status means.
+        status: Raises the failure that a status word says.
         kept: Gives the host memory that the calls up to now need until they are done.
 
     Attributes:
         captures: Whether launches can be recorded in a graph.
     """
 
-    __slots__ = ("_base", "_begin", "_end", "_kept", "_room", "_size", "_solver", "_verdict", "captures")
+    __slots__ = ("_base", "_begin", "_end", "_kept", "_room", "_size", "_solver", "_status", "captures")
 
     def __init__(
         self,
@@ -99,14 +99,14 @@ class Plan:
         end: Step | None,
         ahead: bool,
         size: Callable[[int], Extents] | None,
-        verdict: Verdict,
+        status: StatusCheck,
         kept: Callable[[], list[Any]],
     ) -> None:
         self._solver = solver
         self._kept = kept
         self._room = room
         self._base = room.memory.address
-        self._begin, self._end, self._size, self._verdict = begin, end, size, verdict
+        self._begin, self._end, self._size, self._status = begin, end, size, status
         self.captures = not ahead
 
     def __call__(self, stream: "CudaStream", *addresses: Any) -> CudaStatus:
@@ -124,7 +124,7 @@ class Plan:
     def _finish(self, stream: "CudaStream", *addresses: Any) -> CudaStatus:
         if self._end is not None:
             self._end(stream.native, self._base, *addresses)
-        return CudaStatus(self._base, 4 * STATUS, self._verdict.check, self._kept())
+        return CudaStatus(self._base, 4 * STATUS, self._status.check, self._kept())
 
     def query_size(self, stream: "CudaStream", *addresses: Any) -> Extents:
         """Do the work before the launch, and wait for it where the extents of outputs depend on it."""
@@ -133,7 +133,7 @@ class Plan:
             return ()
         readback = self._solver.device.read_back(stream, self._base, 4 * STATUS)
         stream.synchronize()
-        return self._size(self._verdict.check(readback.take())[FOUND])
+        return self._size(self._status.check(readback.take())[FOUND])
 
     def close(self) -> None:
         """Leave the workspace."""

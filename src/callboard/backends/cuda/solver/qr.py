@@ -9,7 +9,7 @@ from callboard.backends.cuda.solver.cholesky import keep_triangle
 from callboard.backends.cuda.solver.cusolver import TYPES, name_of
 from callboard.backends.cuda.solver.jobs import Job, Part, columns, rows
 from callboard.backends.cuda.solver.lu import as_output
-from callboard.backends.cuda.solver.plans import DIAGONAL, SPARE, Plan
+from callboard.backends.cuda.solver.plans import DIAGONAL, SPARE, SolverPlan
 from callboard.core.layout import layout_of
 from callboard.kernel.solver import Geqrf, LeastSquares, Orgqr, Ormqr, Qr
 from callboard.kernel.solver.failures import deficient
@@ -60,7 +60,7 @@ def _top(part: Part, count: int) -> Part:
     return Part(part.at, layout_of(layout.dtype, (layout.shape[0], count), layout.strides))
 
 
-def qr(solver: "Cusolver", op: Qr) -> Plan:
+def qr(solver: "Cusolver", op: Qr) -> SolverPlan:
     """Called with ``(a, q, r)``."""
     job = Job(solver, op)
     (m, n), dtype = op.a.shape, op.a.dtype
@@ -93,7 +93,7 @@ def qr(solver: "Cusolver", op: Qr) -> Plan:
     return job.plan(run)
 
 
-def geqrf(solver: "Cusolver", op: Geqrf) -> Plan:
+def geqrf(solver: "Cusolver", op: Geqrf) -> SolverPlan:
     """Called with ``(a, h, tau)``."""
     job = Job(solver, op)
     if not op.a.size:
@@ -111,7 +111,7 @@ def geqrf(solver: "Cusolver", op: Geqrf) -> Plan:
     return job.plan(run)
 
 
-def orgqr(solver: "Cusolver", op: Orgqr) -> Plan:
+def orgqr(solver: "Cusolver", op: Orgqr) -> SolverPlan:
     """Called with ``(h, tau, q)``."""
     job = Job(solver, op)
     q = job.array(op.h.dtype, *job.outputs["q"].shape)
@@ -140,7 +140,7 @@ def orgqr(solver: "Cusolver", op: Orgqr) -> Plan:
     return job.plan(run)
 
 
-def ormqr(solver: "Cusolver", op: Ormqr) -> Plan:
+def ormqr(solver: "Cusolver", op: Ormqr) -> SolverPlan:
     """Called with ``(h, tau, c, out)``."""
     job = Job(solver, op)
     if not op.c.size:
@@ -168,7 +168,7 @@ def ormqr(solver: "Cusolver", op: Ormqr) -> Plan:
     return job.plan(run)
 
 
-def least_squares(solver: "Cusolver", op: LeastSquares) -> Plan:
+def least_squares(solver: "Cusolver", op: LeastSquares) -> SolverPlan:
     """Called with ``(a, b, x)``."""
     job = Job(solver, op)
     (m, n), dtype = op.a.shape, op.a.dtype

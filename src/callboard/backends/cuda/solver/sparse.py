@@ -14,7 +14,7 @@ from callboard.backends.cuda.solver.cusolver import name_of
 from callboard.backends.cuda.solver.direct import by_cudss
 from callboard.backends.cuda.solver.jobs import Job
 from callboard.backends.cuda.solver.lu import as_output
-from callboard.backends.cuda.solver.plans import Plan
+from callboard.backends.cuda.solver.plans import SolverPlan
 from callboard.backends.cuda.solver.system import System
 from callboard.core.errors import BackendUnavailable
 from callboard.kernel.solver import SparseCholesky, SparseLu, SparseQr
@@ -31,7 +31,7 @@ Solve = Callable[[int, int], None]
 """``solve(native, base)``: from the system to its solution, in the workspace."""
 
 
-def sparse_lu(solver: "Cusolver", op: SparseLu) -> Plan:
+def sparse_lu(solver: "Cusolver", op: SparseLu) -> SolverPlan:
     """Called with ``(a, b, x)``."""
     try:
         cudss = solver.cudss()
@@ -40,7 +40,7 @@ def sparse_lu(solver: "Cusolver", op: SparseLu) -> Plan:
     return _plan(solver, op, False, lambda job, system: by_cudss(job, system, cudss))
 
 
-def sparse_cholesky(solver: "Cusolver", op: SparseCholesky) -> Plan:
+def sparse_cholesky(solver: "Cusolver", op: SparseCholesky) -> SolverPlan:
     """Called with ``(a, b, x)``."""
     try:
         cudss = solver.cudss()
@@ -49,7 +49,7 @@ def sparse_cholesky(solver: "Cusolver", op: SparseCholesky) -> Plan:
     return _plan(solver, op, True, lambda job, system: by_cudss(job, system, cudss))
 
 
-def sparse_qr(solver: "Cusolver", op: SparseQr) -> Plan:
+def sparse_qr(solver: "Cusolver", op: SparseQr) -> SolverPlan:
     """Called with ``(a, b, x)``."""
     return _plan(solver, op, False, _by_cusolver)
 
@@ -59,7 +59,7 @@ def _plan(
     op: SparseLu | SparseQr | SparseCholesky,
     hermitian: bool,
     method: Callable[[Job, System], Solve],
-) -> Plan:
+) -> SolverPlan:
     job = Job(solver, op)
     system = System(job, op.a, op.b, hermitian)
     solve, store = method(job, system), as_output(job, "x", system.x)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from callboard.backends.cuda.solver.cusolver import TYPES, name_of
 from callboard.backends.cuda.solver.jobs import Job, Part, rows
-from callboard.backends.cuda.solver.plans import Plan
+from callboard.backends.cuda.solver.plans import SolverPlan
 from callboard.core.layout import layout_of
 from callboard.kernel.solver import Svd, SvdValues
 from callboard.kernel.solver.failures import unconverged, unconverged_off_diagonals
@@ -19,7 +19,7 @@ VECTORS, NO_VECTORS = 1, 0
 """``cusolverEigMode_t``."""
 
 
-def svd(solver: "Cusolver", op: Svd) -> Plan:
+def svd(solver: "Cusolver", op: Svd) -> SolverPlan:
     """Called with ``(a, u, s, vt)``."""
     job = Job(solver, op)
     if not op.a.size:
@@ -27,7 +27,7 @@ def svd(solver: "Cusolver", op: Svd) -> Plan:
     return _by_rotations(job, op) if op.method == "gesvdj" else _by_qr(job, op)
 
 
-def _of_nothing(job: Job) -> Plan:
+def _of_nothing(job: Job) -> SolverPlan:
     """Of an empty matrix, any orthonormal columns will do."""
     u, vt = (job.array(layout.dtype, *layout.shape) for layout in (job.outputs["u"], job.outputs["vt"]))
     identity_u, identity_vt, store_u, store_vt = (
@@ -66,7 +66,7 @@ def _gesvd(job: Job, letter: str, a: Part, u: Part, s: Part, vt: Part, m: int, n
     return run
 
 
-def _by_qr(job: Job, op: Svd) -> Plan:
+def _by_qr(job: Job, op: Svd) -> SolverPlan:
     (m, n), dtype = op.a.shape, op.a.dtype
     tall, (low, high) = m >= n, sorted((m, n))
     # The routine takes tall matrices. A wide one, stored by rows, is to it its tall transpose, whose left vectors are
@@ -109,7 +109,7 @@ def _gesvdj(job: Job, mode: int, reduced: bool, a: Part, u: Part, s: Part, v: Pa
     )
 
 
-def _by_rotations(job: Job, op: Svd) -> Plan:
+def _by_rotations(job: Job, op: Svd) -> SolverPlan:
     (m, n), dtype = op.a.shape, op.a.dtype
     k = min(m, n)
     a, load = job.load(op.a)
@@ -133,7 +133,7 @@ def _by_rotations(job: Job, op: Svd) -> Plan:
     return job.plan(run, unconverged, end=end)
 
 
-def svd_values(solver: "Cusolver", op: SvdValues) -> Plan:
+def svd_values(solver: "Cusolver", op: SvdValues) -> SolverPlan:
     """Called with ``(a, s)``."""
     job = Job(solver, op)
     if not op.a.size:

@@ -53,7 +53,7 @@ class System:
         """Copy it into the workspace, and look at it; waits.
 
         Raises:
-            NumericalError: It is no such system.
+            NumericalError: The arrays are not such a system.
         """
         values, indices, offsets = at_a
         self._load_values(native, base, values)

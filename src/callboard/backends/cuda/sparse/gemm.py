@@ -40,7 +40,7 @@ class SparseProduct:
     known whether they have room (decision 0012).
 
     Args:
-        cusparse: A handle that this plan's measures and launches alone use: never at the same time, but not all on one
+        cusparse: A handle for this plan's size queries and launches only: never at the same time, but not all on one
             thread.
         op: The message.
     """

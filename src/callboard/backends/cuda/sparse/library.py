@@ -51,8 +51,9 @@ SOLVE = Entry(
 class CudaSparse(Library):
     """Serves :mod:`callboard.kernel.sparse` with cuSPARSE and custom kernels.
 
-    Three handles: one that executes, on the admitting thread; one that prepares ask, on the helper's; and one for
-    ops that measure with it on the helper's thread and launch on the admitting one: sparse products, sorting, blocks.
+    Three handles: one that executes, on the admitting thread; one for prepares, on the helper thread; and one
+    for ops that use it in size queries on the helper thread and in launches on the admitting one: sparse products,
+    sorting, blocks.
 
     Not recorded in graphs (tried with CUDA 13.0 on an H200): solves, whose analysis ends the process then (SIGFPE);
     exchanges of rows and columns by csr2csc, which meet an illegal address; sparse products and sorting, whose size

@@ -32,7 +32,7 @@ class Sorted:
     cuSPARSE's sort cannot be recorded in a graph and may wait for the device, so it is run before the launch.
 
     Args:
-        cusparse: A handle that measures and launches alone use.
+        cusparse: A handle that only size queries and launches use.
         maker: A handle for questions, on the thread of the prepare.
         op: The message.
     """

@@ -1,6 +1,6 @@
 """A cuSPARSELt handle: the one place that knows ``nvmath.bindings.cusparseLt``.
 
-Found by asking cuSPARSELt 0.8.0 on an H200, where its documentation is silent: an address that is no multiple of 16
+Found by asking cuSPARSELt 0.8.0 on an H200, where its documentation is silent: an address that is not a multiple of 16
 bytes may poison the context, and an extent of 0 is reported on stderr. Neither is ever passed on to it.
 """
 

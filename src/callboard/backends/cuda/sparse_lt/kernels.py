@@ -17,7 +17,7 @@ class StructuredArgs(ctypes.Structure):
     """``StructuredArgs`` of ``data/sparse_lt.cu``."""
 
     _fields_ = (
-        *((name, c_void_p) for name in ("x", "out", "verdict")),
+        *((name, c_void_p) for name in ("x", "out", "status")),
         *((name, c_int64) for name in ("matrices", "rows", "groups", "x_matrix", "x_row", "out_matrix", "out_row")),
         ("room", c_int64),
         ("choices", c_ushort * 90),

@@ -31,7 +31,7 @@ COMPUTE_32I, COMPUTE_32F = 0, 2
 class Multiplying:
     """A plan: ``plan(stream, structured, dense, out, c, bias, alpha, beta)`` enqueues one product, or a batch.
 
-    A bias is copied to memory of the plan, whose address cuSPARSELt was told when the plan was made.
+    A bias is copied to memory of the plan, whose address was given to cuSPARSELt when the plan was made.
 
     Args:
         lt: The handle.

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Checking", "Compressing", "Decompressing", "Pruning"]
 
-VERDICT = 4
+STATUS = 4
 """Bytes of it."""
 
 
@@ -55,7 +55,7 @@ class Checking:
 
     def __call__(self, stream: "CudaStream", x: int, out: int) -> None:
         self._driver.check(self._driver.memset_32(out, 0, 1, stream.native), "cuMemsetD32Async")
-        self._args.x, self._args.verdict = x, out
+        self._args.x, self._args.status = x, out
         self._run(stream.native)
 
 
@@ -77,7 +77,7 @@ class Compressing:
             return
         try:
             self._check = Checking(lt, op)
-            self._verdict = self._made.memory(VERDICT)
+            self._status = self._made.memory(STATUS)
             self._matrix = self._made.structured(dtype, found.form.rows, found.form.cols, found.form.ld)
             size, buffer = lt.call("sp_mma_compressed_size2", self._matrix)
             if size > self._room:
@@ -94,13 +94,13 @@ class Compressing:
         if not self._count:
             return None
         check_address("sparse_lt.compress", x=x, data=data)
-        self._check(stream, x, self._verdict)
+        self._check(stream, x, self._status)
         for at in range(self._count):
             source, target = x + at * self._apart, data + at * self._room
             self._lt.call("sp_mma_compress2", self._matrix, 1, 0, source, target, self._buffer, stream.native)
-        return CudaStatus(self._verdict, VERDICT, self._check_verdict)
+        return CudaStatus(self._status, STATUS, self._check_status)
 
-    def _check_verdict(self, outcome: bytes) -> None:
+    def _check_status(self, outcome: bytes) -> None:
         if struct.unpack("<i", outcome)[0]:
             raise not_structured("sparse_lt.compress", self._layout)
 

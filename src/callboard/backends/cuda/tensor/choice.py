@@ -101,7 +101,7 @@ class Choice:
 
 
 def lies_across(tensor: Tensor, result: Tensor) -> bool:
-    """Whether neighbours in the result are no neighbours in the tensor, which has others."""
+    """Whether neighbours in the result are not the neighbours in the tensor."""
     nearest = _nearest(result)
     if nearest is None:
         return False

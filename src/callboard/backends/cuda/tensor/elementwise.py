@@ -47,7 +47,7 @@ class Term(NamedTuple):
     """``factor * operator(tensor)``.
 
     Attributes:
-        tensor: The operand by its modes; repeated along those that it has not.
+        tensor: The operand by its modes; repeated along its missing ones.
         operator: Of :data:`callboard.kernel.tensor.operators.UNARY`.
         factor: The op's field: a number, or a 0-d operand.
     """

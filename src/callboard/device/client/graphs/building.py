@@ -7,7 +7,17 @@ from callboard.core.errors import ShapeError
 from callboard.core.layout import Layout
 from callboard.core.ref import Allocation, GpuRef
 from callboard.device.client.graphs.recorder import OpRecorder
-from callboard.device.client.graphs.script import Place, RecordedOp, packed, script_operands, steps_of
+from callboard.device.client.graphs.script import (
+    Chosen,
+    Place,
+    RecordedOp,
+    Use,
+    blocks_of,
+    packed,
+    script_operands,
+    steps_of,
+    written_by,
+)
 from callboard.device.protocol.recording import Script, ScriptOperand, write_script
 from callboard.kernel.recording import Stream
 
@@ -78,7 +88,7 @@ class Built(NamedTuple):
         owners: Those of them that refs name, by operand.
         outputs: What a replay gives.
         draws: Its random numbers.
-        ops, places: What it was made of, for a recording that includes this one.
+        ops, blocks, places: What it was made of, for a recording that includes this one.
     """
 
     handle: Allocation
@@ -90,7 +100,13 @@ class Built(NamedTuple):
     outputs: list[Output]
     draws: list[Draw]
     ops: list[RecordedOp]
+    blocks: list[Chosen]
     places: dict[int, Place]
+
+    @property
+    def written(self) -> set[int]:
+        """Arrays that a replay writes."""
+        return written_by(self.ops, self.blocks)
 
 
 def built(port: "OpPort", taken: OpRecorder, inputs: Sequence[Input], returns: Sequence[GpuRef[Any]]) -> Built:
@@ -100,7 +116,7 @@ def built(port: "OpPort", taken: OpRecorder, inputs: Sequence[Input], returns: S
         ShapeError: Two inputs share memory.
         ValueError: An input is used by no op.
     """
-    ops = taken.ops
+    ops, blocks, hidden = taken.ops, taken.blocks, taken.hidden
     given = _all_inputs(port, taken, inputs)
     places = {one.ref.allocation.id: Place(at, -one.ref.offset) for at, one in enumerate(given)}
     names = [f"{one.name} ({one.used})" for one in given]
@@ -109,7 +125,7 @@ def built(port: "OpPort", taken: OpRecorder, inputs: Sequence[Input], returns: S
     rest: dict[int, int] = {}
     for buffer, made in taken.own.items():
         owner = made.allocation()
-        if owner is None:  # no ref names it any more
+        if owner is None or buffer in hidden:  # no ref names it any more, or may be used
             rest[buffer] = made.nbytes
             continue
         places[buffer] = Place(len(names), 0)
@@ -117,15 +133,15 @@ def built(port: "OpPort", taken: OpRecorder, inputs: Sequence[Input], returns: S
         own.append(made.nbytes)
         names.append("a result of the recording")
     if rest:
-        offsets, nbytes = packed(ops, rest)
+        offsets, nbytes = packed(ops, rest, blocks)
         places |= {buffer: Place(len(names), offset) for buffer, offset in offsets.items()}
         own.append(nbytes)
         names.append("the intermediate results of the recording")
     handle = Allocation(port.mint(), port.outbox.released)
-    operands = script_operands(ops, places, names, own)
-    signature = write_script(Script(handle.id, operands, steps_of(ops, places)))
+    operands = script_operands(ops, places, names, own, blocks)
+    signature = write_script(Script(handle.id, operands, steps_of(ops, places), blocks_of(blocks, places), []))
     outputs = [Output((p := places[r.allocation.id]).operand, r.offset + p.shift, r.layout) for r in returns]
-    return Built(handle, signature, operands, given, own, owners, outputs, _draws(taken), ops, places)
+    return Built(handle, signature, operands, given, own, owners, outputs, _draws(taken), ops, blocks, places)
 
 
 def _all_inputs(port: "OpPort", taken: OpRecorder, inputs: Sequence[Input]) -> list[Input]:
@@ -135,10 +151,10 @@ def _all_inputs(port: "OpPort", taken: OpRecorder, inputs: Sequence[Input]) -> l
         raise ShapeError("record: two inputs share memory; name the array that both are part of")
     taken_names = {one.name for one in inputs}
     free = (name for i in range(len(taken.given) + len(inputs)) if (name := f"in{i}") not in taken_names)
-    for op in taken.ops:
-        for use in op.given:
-            if use.buffer in taken.own:
-                continue
+    uses: list[tuple[Use, RecordedOp | Chosen]] = [(use, op) for op in taken.ops for use in op.given]
+    uses += [(block.value, block) for block in taken.blocks]
+    for use, op in uses:
+        if use.buffer not in taken.own:
             one = by_buffer.get(use.buffer)
             if one is None:
                 owner = taken.given[use.buffer]

@@ -7,7 +7,7 @@ from callboard.core.errors import GpuRefStale, ShapeError
 from callboard.core.ref import Allocation, GpuRef
 from callboard.device.client.graphs.building import Built
 from callboard.device.client.graphs.recorder import OpRecorder
-from callboard.device.client.graphs.script import Use
+from callboard.device.client.graphs.script import Chosen, Use
 
 if TYPE_CHECKING:
     from callboard.device.client.line.port import OpPort
@@ -32,6 +32,8 @@ def include(port: "OpPort", outer: OpRecorder, inner: Built, n: int, given: Mapp
         owners.append(outer.make(nbytes))
         shifts.append(0)
     uses = {owner.id: owner for owner in owners}
+    if inner.draws:
+        outer.check_drawing("a recording with random numbers")
     fills = {at: (draw.stream, fill) for draw in inner.draws for at, fill in zip(draw.at, draw.fills, strict=True)}
 
     def moved(use: Use) -> Use:
@@ -39,7 +41,12 @@ def include(port: "OpPort", outer: OpRecorder, inner: Built, n: int, given: Mapp
         return use._replace(buffer=owners[operand].id, offset=use.offset + shift + shifts[operand])
 
     for _ in range(n):
-        drawn = 0
+        drawn, begin = 0, len(outer.ops)
+        for block in inner.blocks:
+            turns = None if block.turns is None else moved(block.turns)
+            bodies = [(first + begin, end + begin) for first, end in block.bodies]
+            value = moved(block.value)
+            outer.blocks.append(Chosen(block.kind, value, turns, block.most, bodies, set(), block.where))
         for op in inner.ops:
             again = op._replace(given=[moved(use) for use in op.given], made=[moved(use) for use in op.made])
             outer.append(again, uses, fills[drawn] if op.drawn else None)
@@ -67,6 +74,7 @@ def _inputs(outer: OpRecorder, inner: Built, given: Mapping[str, Any]) -> list[G
             )
         if not outer.usable(ref):
             raise GpuRefStale(f"replay: {one.name} {ref.layout!r} cannot be used here", "context rebuilt")
+        outer.check_block(ref, f"replay: {one.name}")
         if one.name in given and ref.layout != one.layout:
             raise ShapeError(f"replay: {one.name} is {ref.layout!r}, recorded was {one.layout!r}, strides included")
         refs.append(ref)

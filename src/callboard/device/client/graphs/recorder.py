@@ -10,7 +10,7 @@ from callboard.core.layout import Layout
 from callboard.core.op import Op, info_of
 from callboard.core.operand import Operand, Role
 from callboard.core.ref import Allocation, GpuRef
-from callboard.device.client.graphs.script import RecordedOp, Use
+from callboard.device.client.graphs.script import Chosen, RecordedOp, Use, written_by
 from callboard.device.client.line import refusals
 from callboard.device.client.line.entries import Origin
 from callboard.device.client.line.plans import ClientPlan, check_overlaps
@@ -21,10 +21,12 @@ from callboard.kernel.recording import Stream
 if TYPE_CHECKING:
     from callboard.device.client.line.port import OpPort
 
-__all__ = ["NOT_REPLAYED", "OpRecorder", "Own"]
+__all__ = ["NOT_REPLAYED", "OpRecorder", "Own", "where_called"]
 
 NOT_REPLAYED = "recorded, and not replayed yet"
 """Why an array that a recording makes cannot be used before the first replay."""
+IN_BLOCK = "made in a block of a recording, which may not run"
+"""Why an array that ops of a block make cannot be used behind it."""
 HOST = Role.HOST_IN, Role.HOST_OUT
 
 
@@ -53,6 +55,9 @@ class OpRecorder:
         ops: In order.
         own: Arrays that they make, by id of the allocation.
         given: Owners of the other arrays that they use, by id.
+        blocks: What values on the device decide on, in the order in which they begin.
+        open: Those that have not ended, the innermost last.
+        ended: The block that has ended last, with how many ops there were, and how many blocks around it.
         draws: The streams of random numbers, each with ``(step, alignment, taken)`` of its fills.
     """
 
@@ -62,6 +67,9 @@ class OpRecorder:
         self.ops: list[RecordedOp] = []
         self.own: dict[int, Own] = {}
         self.given: dict[int, Allocation] = {}
+        self.blocks: list[Chosen] = []
+        self.open: list[Chosen] = []
+        self.ended: tuple[Chosen, int, int] | None = None
         self.draws: dict[int, tuple[Stream, list[tuple[int, int, int]]]] = {}
 
     def owns(self, port: object) -> bool:
@@ -92,11 +100,13 @@ class OpRecorder:
             raise (not port.services.blocking and refusals.open_extents(op)) or e from None
         plan = port.plan(signature, op)
         self._check(op, plan)
+        if drawing is not None:
+            self.check_drawing(plan.tag)
         for ref in operands:
             allocation = ref.allocation
-            if ref._port is not port or (
-                allocation.id not in self.own and (ref.generation != port.generation or allocation.freed)
-            ):
+            if allocation.id in self.own:
+                self.check_block(ref, plan.tag)
+            elif ref._port is not port or ref.generation != port.generation or allocation.freed:
                 raise port.unusable(plan.tag, op, ref)
         if plan.written:
             check_overlaps(op)
@@ -106,7 +116,7 @@ class OpRecorder:
         refs = _refs_of(settled)
         if not refs:
             settled._resolve()
-        where = _where(plan.tag, depth + 1)
+        where = where_called(plan.tag, depth + 1)
         self._note_made(made, plan.outputs, refs)
         for ref in refs:
             ref._resolve()
@@ -131,9 +141,40 @@ class OpRecorder:
     def make(self, nbytes: int) -> Allocation:
         """An array of the recording's own."""
         allocation = Allocation(self._port.mint(), self._port.outbox.released)
+        self._note_own(allocation, nbytes)
+        return allocation
+
+    def _note_own(self, allocation: Allocation, nbytes: int) -> None:
         allocation.freed = NOT_REPLAYED
         self.own[allocation.id] = Own(nbytes, allocation)
-        return allocation
+        for block in self.open:
+            block.made.add(allocation.id)
+
+    def check_block(self, ref: GpuRef[Any], what: str) -> None:
+        """Refuse an array that was made in a block which has ended."""
+        if ref.allocation.freed == IN_BLOCK:
+            raise ShapeError(
+                f"{what}: {ref.layout!r} was {IN_BLOCK}; make the array before the block, and write to it there (out=)"
+            )
+
+    def close_block(self, block: Chosen) -> None:
+        """A body has ended: what its ops have made is not there any more."""
+        assert self.open.pop() is block
+        self.ended = block, len(self.ops), len(self.open)
+        for buffer in block.made:
+            allocation = self.own[buffer].allocation()
+            if allocation is not None:
+                allocation.freed = IN_BLOCK
+
+    @property
+    def hidden(self) -> set[int]:
+        """Arrays that only ops of a block use."""
+        return {buffer for block in self.blocks for buffer in block.made}
+
+    @property
+    def written(self) -> set[int]:
+        """Arrays that a replay writes."""
+        return written_by(self.ops, self.blocks)
 
     def append(self, op: RecordedOp, uses: dict[int, Allocation], draw: tuple[Stream, tuple[int, int]] | None) -> None:
         """Add an op.
@@ -152,9 +193,15 @@ class OpRecorder:
     def _note_made(self, made: Sequence[int], layouts: Sequence[Layout], refs: Sequence[GpuRef[Any]]) -> None:
         allocations = {ref.allocation.id: ref.allocation for ref in refs}
         for buffer, layout in zip(made, layouts, strict=True):
-            allocation = allocations.get(buffer) or Allocation(buffer, self._port.outbox.released)
-            allocation.freed = NOT_REPLAYED
-            self.own[buffer] = Own(layout.nbytes, allocation)
+            self._note_own(allocations.get(buffer) or Allocation(buffer, self._port.outbox.released), layout.nbytes)
+
+    def check_drawing(self, tag: str) -> None:
+        """Refuse an op whose random numbers go on with every replay, where it may not run or may run again."""
+        if self.open:
+            raise UnsupportedOp(
+                f"{tag} cannot be recorded in a block: its generator takes numbers for every replay, and cannot know "
+                "how often it runs; give the fill a position of its own"
+            )
 
     def _check(self, op: Op[Any, Any], plan: ClientPlan) -> None:
         cls, tag = type(op), plan.tag
@@ -199,7 +246,8 @@ def _position_of(op: Op[Any, Any]) -> int:
     raise TypeError(f"{info_of(type(op)).tag} has no position")
 
 
-def _where(tag: str, depth: int) -> str:
+def where_called(tag: str, depth: int) -> str:
+    """The line of the application that has called what is at a depth of the stack."""
     frame = sys._getframe(depth)
     while frame.f_globals.get("__name__", "").startswith("callboard.") and frame.f_back is not None:
         frame = frame.f_back

@@ -3,11 +3,10 @@
 import functools
 import weakref
 from collections.abc import Callable, Coroutine, Mapping
+from contextlib import AbstractContextManager
 from contextvars import Token
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar, overload
-
-import msgspec
+from typing import TYPE_CHECKING, Any, Generic, Self, overload
 
 from callboard.core.errors import DeviceMismatch, GpuRefStale, ShapeError
 from callboard.core.layout import Layout
@@ -15,10 +14,13 @@ from callboard.core.mode import Asynchronous, Blocking, Mode
 from callboard.core.op import info_of
 from callboard.core.ref import Allocation, GpuRef
 from callboard.core.reply import Reply
+from callboard.device.client.graphs.blocks import Cases, else_block, if_block, switch_block, while_block
 from callboard.device.client.graphs.building import Built, Input, built
+from callboard.device.client.graphs.drawing import dot, svg
 from callboard.device.client.graphs.including import include
 from callboard.device.client.graphs.recorder import OpRecorder
-from callboard.device.client.graphs.script import Node, dot, nodes_of
+from callboard.device.client.graphs.script import Node, nodes_of
+from callboard.device.client.graphs.services import RecordingServices, RecordingStats
 from callboard.device.client.line.entries import Several
 from callboard.device.client.line.hostarrays import host_array
 from callboard.device.client.line.transfers import Transfers
@@ -29,51 +31,11 @@ from callboard.kernel.recording import Recorder, recorder
 if TYPE_CHECKING:
     from callboard.device.client.line.port import OpPort
 
-__all__ = ["Recording", "RecordingServices", "RecordingStats"]
+__all__ = ["Recording"]
 
 MOST_REPLAYS = 10_000
 """Replays in one message, so that one message does not hold the host for long."""
 TAG = "graph.replay"
-
-T = TypeVar("T")
-
-
-class RecordingStats(msgspec.Struct, frozen=True, kw_only=True):
-    """What the context host has done with a recording; counted anew in each context.
-
-    Attributes:
-        steps: Ops of one replay.
-        buffers: Sets of buffers that it has graphs for.
-        replays: Replays so far.
-        recorded: Graphs made.
-        updated: Graphs that took other buffers instead of being made.
-        launches: Launches of graphs.
-        single: Ops launched one by one: fills with random numbers, and all ops when buffers come for the first time.
-        device_nodes: Nodes of the graphs as the device has them, where it tells them.
-    """
-
-    steps: int = 0
-    buffers: int = 0
-    replays: int = 0
-    recorded: int = 0
-    updated: int = 0
-    launches: int = 0
-    single: int = 0
-    device_nodes: list[str] = []
-
-
-class RecordingServices(Protocol):
-    """What a device does for its recordings."""
-
-    def _patiently(self, call: Callable[[], T]) -> T:
-        """Call it; a blocking device waits for room while there is none."""
-        ...
-
-    def _run(self, coroutine: Coroutine[Any, Any, T]) -> Any:
-        """The coroutine; a blocking device gives its result."""
-
-    def _recording_stats(self, recording: int) -> Any:
-        """A :class:`RecordingStats`, or a coroutine that gives it."""
 
 
 class Recording(Generic[Mode]):
@@ -155,7 +117,7 @@ class Recording(Generic[Mode]):
             raise ValueError("nothing was recorded: no op of this device was called in the block")
         self._built = built(self._port, taken, self._named, self._returned)
         self._returned = ()
-        self.nodes = nodes_of(taken.ops)
+        self.nodes = nodes_of(taken.ops, taken.blocks)
         self._state = ""
 
     def returns(self, *refs: GpuRef[Mode]) -> None:
@@ -165,15 +127,85 @@ class Recording(Generic[Mode]):
             TypeError: Not a ref.
             ShapeError: No op of the recording writes it.
         """
-        if self._recorder is None:
-            raise RuntimeError("returns() is called inside the block that records")
-        written = {use.buffer for op in self._recorder.ops for use in op.uses if use.writes}
+        taken = self._open("returns")
+        written = taken.written
         for ref in refs:
             if not isinstance(ref, GpuRef):
                 raise TypeError(f"returns: {type(ref).__name__} is not a GpuRef")
             if ref.allocation.id not in written:
                 raise ShapeError(f"returns: no op of the recording writes {ref.layout!r}")
+            taken.check_block(ref, "returns")
         self._returned = refs
+
+    def _open(self, what: str) -> OpRecorder:
+        if self._recorder is None:
+            raise RuntimeError(f"{what}() is called inside the block that records")
+        return self._recorder
+
+    # -- values that decide --------------------------------------------------------------------------------------------
+
+    def if_(self, value: GpuRef[Mode]) -> AbstractContextManager[None]:
+        """Ops that run where a value on the device is not 0. Called inside the block that records.
+
+        ::
+
+            with dev.record() as rec:
+                with rec.if_(too_large):  # a 0-d array, looked at when the replay comes here
+                    dev.blas.scal(x, alpha=0.5)
+                with rec.else_():
+                    dev.blas.scal(x, alpha=1.1)
+
+        Arrays that ops inside make are there inside only; write to arrays made before (``out=``).
+
+        Args:
+            value: 0-d array of real numbers or of bool.
+
+        Raises:
+            ShapeError, TypeError, GpuRefStale: It is no such array, or cannot be used.
+            ValueError: When the block ends, and no op was called in it.
+        """
+        return if_block(self._open("if_"), value)
+
+    def else_(self) -> AbstractContextManager[None]:
+        """Ops that run where the value of the :meth:`if_` directly before is 0."""
+        return else_block(self._open("else_"))
+
+    def while_(self, value: GpuRef[Mode], *, most: int | None = None) -> AbstractContextManager[GpuRef[Mode]]:
+        """Ops that run again and again until a value on the device is 0. As :meth:`if_` otherwise.
+
+        ::
+
+            with rec.while_(unsettled, most=10_000) as turns:
+                step(a, b), step(b, a), difference(a, b, out=unsettled)
+            rec.returns(a, turns)
+
+        The value is looked at before each turn. A loop whose value is never 0 does not end, and the device with it, so
+        say ``most`` where that is not certain.
+
+        Args:
+            value: As of :meth:`if_`; ops inside write it.
+            most: Turns at most.
+
+        Returns:
+            A context manager that gives a 0-d i64 array: how many turns have been done.
+        """
+        return while_block(self._open("while_"), self._port, value, most)
+
+    def switch(self, value: GpuRef[Mode]) -> AbstractContextManager[Cases]:
+        """Ops that run where a value on the device is their number, below 64. As :meth:`if_` otherwise.
+
+        ::
+
+            with rec.switch(mode) as case:
+                with case(0):
+                    dev.fill(x, 0)
+                with case(2):
+                    dev.copy(y, x)
+
+        Args:
+            value: 0-d array of integers. Where there is no case of its number, nothing runs.
+        """
+        return switch_block(self._open("switch"), value)
 
     # -- replaying -----------------------------------------------------------------------------------------------------
 
@@ -233,7 +265,7 @@ class Recording(Generic[Mode]):
             ShapeError: ``go`` is not 0-d, or no op of the recording writes it.
         """
         made = self._ready()
-        if go.shape != () or go.allocation.id not in {use.buffer for op in made.ops for use in op.uses if use.writes}:
+        if go.shape != () or go.allocation.id not in made.written:
             raise ShapeError(f"replay_while: go is {go.layout!r}; name a 0-d array that the recording writes")
         if not 1 <= every <= most:
             raise ValueError(f"replay_while: every is {every} and most is {most}; use 1 <= every <= most")
@@ -405,6 +437,12 @@ class Recording(Generic[Mode]):
     def dot(self, title: str = "recording") -> str:
         """Its nodes in the DOT language of Graphviz: ``dot -Tsvg``."""
         return dot(self.nodes, title)
+
+    def svg(self, title: str = "recording") -> str:
+        """Its nodes as a picture, an SVG document: a row for what can run at the same time. Notebooks show it."""
+        return svg(self.nodes, title)
+
+    _repr_svg_ = svg
 
     @overload
     def stats(self: "Recording[Asynchronous]") -> Coroutine[Any, Any, RecordingStats]: ...

@@ -1,13 +1,26 @@
 """From recorded ops to the script of a recording: its operands, where intermediate results lie, what waits for what."""
 
+import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from callboard.core.layout import Layout
 from callboard.core.operand import Role
-from callboard.device.protocol.recording import ScriptOperand, Step
+from callboard.device.protocol.recording import Block, ScriptOperand, Step
 
-__all__ = ["Node", "Place", "RecordedOp", "Use", "dot", "nodes_of", "packed", "script_operands", "steps_of"]
+__all__ = [
+    "Chosen",
+    "Node",
+    "Place",
+    "RecordedOp",
+    "Use",
+    "blocks_of",
+    "nodes_of",
+    "packed",
+    "script_operands",
+    "steps_of",
+    "written_by",
+]
 
 ALIGNMENT = 256
 READING = Role.IN, Role.INOUT, Role.SCALAR
@@ -59,6 +72,45 @@ class RecordedOp(NamedTuple):
         return [*self.given, *self.made]
 
 
+@dataclasses.dataclass(eq=False, slots=True)
+class Chosen:
+    """Ops that run as a value on the device says.
+
+    Attributes:
+        kind: ``"if"``, ``"while"``, ``"switch"``; as of :class:`Conditional <callboard.core.backend.Conditional>`.
+        value: The 0-d array that decides.
+        turns: Where the turns of a loop are counted.
+        most: Turns at most, 0 for any number.
+        bodies: ``(first, end)`` of each: positions of its ops.
+        made: Arrays that its ops make; only they use them.
+        where: The line that made it.
+    """
+
+    kind: str
+    value: Use
+    turns: Use | None
+    most: int
+    bodies: list[tuple[int, int]]
+    made: set[int]
+    where: str
+
+    @property
+    def tag(self) -> str:
+        return f"graph.{self.kind}"
+
+    @property
+    def first(self) -> int:
+        return self.bodies[0][0]
+
+    @property
+    def end(self) -> int:
+        return self.bodies[-1][1]
+
+    @property
+    def uses(self) -> list[Use]:
+        return [self.value] if self.turns is None else [self.value, self.turns]
+
+
 class Place(NamedTuple):
     """Where a buffer is in a replay: an operand of the script, and what its offsets are counted from."""
 
@@ -75,6 +127,7 @@ class Node(NamedTuple):
         reads, writes: Names of the fields and their layouts.
         after: Places of the ops that it has to come after, because of what it reads and writes.
         where: The line that made it.
+        within: The blocks that it is in, the innermost last: ``"while 0"``, ``"if 1, body 0"``, numbered in order.
     """
 
     at: int
@@ -83,9 +136,12 @@ class Node(NamedTuple):
     writes: tuple[str, ...]
     after: tuple[int, ...]
     where: str
+    within: tuple[str, ...] = ()
 
 
-def packed(ops: Sequence[RecordedOp], sizes: Mapping[int, int]) -> tuple[dict[int, int], int]:
+def packed(
+    ops: Sequence[RecordedOp], sizes: Mapping[int, int], blocks: Sequence[Chosen] = ()
+) -> tuple[dict[int, int], int]:
     """Lay buffers into one so that those in use at the same time do not overlap.
 
     First fit, the largest first; the most that this exceeds the least possible by is not known in general, and nothing
@@ -94,6 +150,7 @@ def packed(ops: Sequence[RecordedOp], sizes: Mapping[int, int]) -> tuple[dict[in
     Args:
         ops: In order.
         sizes: Bytes of each buffer, by id.
+        blocks: Which of them may run again or not at all.
 
     Returns:
         The offset of each buffer, and the size of all.
@@ -104,6 +161,15 @@ def packed(ops: Sequence[RecordedOp], sizes: Mapping[int, int]) -> tuple[dict[in
         for use in op.uses:
             first.setdefault(use.buffer, at)
             last[use.buffer] = at
+    for block in blocks:
+        for use in block.uses:
+            first[use.buffer] = min(first.get(use.buffer, block.first), block.first)
+            last[use.buffer] = max(last.get(use.buffer, block.end - 1), block.end - 1)
+    for block in reversed(blocks):  # a turn finds what the one before has left, so that lives as long as the block
+        for buffer in first.keys() - block.made:
+            if first[buffer] < block.end and last[buffer] >= block.first:
+                first[buffer] = min(first[buffer], block.first)
+                last[buffer] = max(last[buffer], block.end - 1)
     offsets: dict[int, int] = {}
     total = 0
     for buffer in sorted(sizes, key=lambda b: (-sizes[b], b)):
@@ -126,7 +192,11 @@ def packed(ops: Sequence[RecordedOp], sizes: Mapping[int, int]) -> tuple[dict[in
 
 
 def script_operands(
-    ops: Sequence[RecordedOp], places: Mapping[int, Place], names: Sequence[str], own: Sequence[int]
+    ops: Sequence[RecordedOp],
+    places: Mapping[int, Place],
+    names: Sequence[str],
+    own: Sequence[int],
+    blocks: Sequence[Chosen] = (),
 ) -> list[ScriptOperand]:
     """What a replay does with each operand.
 
@@ -136,24 +206,27 @@ def script_operands(
         names: Of the operands, for messages.
         own: Bytes of the last ones, which are the recording's own: what they have when a replay begins matters to no
             op, so a replay does not fail because an earlier one has.
+        blocks: What they write may not be written.
     """
     operands = [ScriptOperand(name, False, False, -1, 0, 0) for name in names]
     begun = [False] * len(operands)
     fresh = [(0, 0)] * len(operands)  # bytes that the first op overwrites
-    for op in ops:
-        for use in op.uses:
+    within = [[use for block in blocks if block.first == at for use in block.uses] for at in range(len(ops))]
+    for at_op, op in enumerate(ops):
+        always = not any(block.first <= at_op < block.end for block in blocks)
+        for use in (*within[at_op], *op.uses):
             place = places[use.buffer]
             operand = operands[place.operand]
             low, high = use.layout.span
             at = use.offset + place.shift
             if not begun[place.operand]:
                 operand.low, operand.high = at + low, at + high
-                if use.role is Role.OUT and use.layout.contiguous:
+                if use.role is Role.OUT and use.layout.contiguous and always:
                     operand.whole = use.layout.nbytes
                     fresh[place.operand] = at + low, at + high
             operand.low, operand.high = min(operand.low, at + low), max(operand.high, at + high)
             first, end = fresh[place.operand]
-            if use.role in READING and not first <= at + low <= at + high <= end:
+            if (use.role in READING or not always) and not first <= at + low <= at + high <= end:
                 operand.reads = True
             if use.role in WRITING:
                 operand.writes = True
@@ -181,25 +254,39 @@ def steps_of(ops: Sequence[RecordedOp], places: Mapping[int, Place]) -> list[Ste
     ]
 
 
-def nodes_of(ops: Sequence[RecordedOp]) -> list[Node]:
+def written_by(ops: Iterable[RecordedOp], blocks: Iterable[Chosen]) -> set[int]:
+    """The buffers that they write."""
+    uses = [*(use for op in ops for use in op.uses), *(use for block in blocks for use in block.uses)]
+    return {use.buffer for use in uses if use.writes}
+
+
+def blocks_of(blocks: Sequence[Chosen], places: Mapping[int, Place]) -> list[Block]:
+    """The blocks as they cross the wire."""
+    made = []
+    for block in blocks:
+        value, *turns = [_placed(use, places) for use in block.uses]
+        counted = [at for use in turns for at in (use.buffer, use.offset)]
+        bodies = [list(body) for body in block.bodies]
+        dtype = value.layout.dtype.name
+        made.append(Block(block.kind, value.buffer, value.offset, dtype, counted, block.most, bodies))
+    return made
+
+
+def nodes_of(ops: Sequence[RecordedOp], blocks: Sequence[Chosen] = ()) -> list[Node]:
     """The ops, each with those that it has to come after directly, by the bytes that they use."""
     nodes: list[Node] = []
     after = _after([op.uses for op in ops])
     for at, op in enumerate(ops):
         reads = tuple(f"{use.name} {use.layout!r}" for use in op.uses if use.role in READING)
         writes = tuple(f"{use.name} {use.layout!r}" for use in op.uses if use.role in WRITING)
-        nodes.append(Node(at, op.tag, reads, writes, tuple(sorted(after[at])), op.where))
+        within = [
+            f"{block.kind} {number}" + (f", body {body}" if len(block.bodies) > 1 else "")
+            for number, block in enumerate(blocks)
+            for body, (first, end) in enumerate(block.bodies)
+            if first <= at < end
+        ]
+        nodes.append(Node(at, op.tag, reads, writes, tuple(sorted(after[at])), op.where, tuple(within)))
     return nodes
-
-
-def dot(nodes: Sequence[Node], title: str) -> str:
-    """The nodes as a graph in the DOT language of Graphviz."""
-    lines = [f"digraph {_quoted(title)} {{", "  node [shape=box, fontname=monospace];"]
-    for node in nodes:
-        text = "\n".join([f"{node.at}: {node.op}", *(f"-> {written}" for written in node.writes)])
-        lines.append(f"  n{node.at} [label={_quoted(text)}, tooltip={_quoted(node.where)}];")
-    lines += [f"  n{earlier} -> n{node.at};" for node in nodes for earlier in node.after]
-    return "\n".join([*lines, "}", ""])
 
 
 def _placed(use: Use, places: Mapping[int, Place]) -> Use:
@@ -234,8 +321,3 @@ def _conflict(earlier: Sequence[Use], later: Sequence[Use]) -> bool:
 def _overlap(a: Use, b: Use) -> bool:
     (a_low, a_high), (b_low, b_high) = a.layout.span, b.layout.span
     return a.offset + a_low < b.offset + b_high and b.offset + b_low < a.offset + a_high
-
-
-def _quoted(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-    return f'"{escaped}"'

@@ -9,9 +9,9 @@ import msgspec
 
 from callboard.core.errors import AccelError, AskTimeout, ContextLost
 from callboard.device.client.line.entries import Gate
-from callboard.device.client.line.status import TraceRecord
+from callboard.device.client.line.status import MemoryFigures, TraceRecord
 from callboard.device.protocol.failures import as_error
-from callboard.device.protocol.messages import Answer, Ask, Flush, FromHost, Traces
+from callboard.device.protocol.messages import Answer, Ask, Flush, FromHost, Memory, Traces
 
 if TYPE_CHECKING:
     from callboard.device.supervision.actor import DeviceActor
@@ -26,6 +26,7 @@ class Answers:
         self._actor = actor
         self._ids = itertools.count(1)
         self.traces: list[Callable[[TraceRecord], None]] = []
+        self.memory: dict[Callable[[MemoryFigures], None], int] = {}
         self._waiting: dict[int, tuple[asyncio.Future[Any], Any]] = {}
         actor.on_answer = self.take
         actor.on_loss = self.lost
@@ -79,7 +80,11 @@ class Answers:
         elif isinstance(message, Traces):
             for record in message.records:
                 for hook in self.traces:
-                    self._trace(hook, TraceRecord(*record))
+                    self._call("a trace hook", hook, TraceRecord(*record))
+        elif isinstance(message, Memory):
+            figures = MemoryFigures(message.free, message.total, message.used, message.cached)
+            for take in list(self.memory):
+                self._call("a memory hook", take, figures)
         elif isinstance(message, Flush) and (host := self._actor.host) is not None:
             # Sent behind the queued frees, which may themselves wait for an array that is still being copied; after a
             # takeover, only when the lost host, which may hold most of the memory, is gone.
@@ -92,9 +97,13 @@ class Answers:
             actor.port.outbox.hold(Gate(passed=lambda: actor.fleet.when_reaped(lambda: free(self.ask, flushed))))
             actor.port.flush()
 
-    def _trace(self, hook: Callable[[TraceRecord], None], record: TraceRecord) -> None:
+    async def watch_memory(self, timeout: float) -> None:
+        """Tell the host which change of memory is to be told: the least that a hook asks for."""
+        await self.ask("memory", min(self.memory.values()) if self.memory else None, timeout=timeout)
+
+    def _call(self, what: str, hook: Callable[[Any], None], told: Any) -> None:
         try:
-            hook(record)
+            hook(told)
         except Exception as e:  # from a user's hook, not from the host or its message
-            context = {"message": "callboard: a trace hook has failed", "exception": e}
+            context = {"message": f"callboard: {what} has failed", "exception": e}
             self._actor.port.loop.call_exception_handler(context)

@@ -1,4 +1,4 @@
-"""``host_array``: what ``put`` is given, as a NumPy array, or an error that says what to do."""
+"""``host_array``: the argument of ``put`` as a NumPy array, or an error that says what to do."""
 
 import sys
 from typing import Any
@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from callboard.core.dtype import DTYPES, DType, as_dtype
+from callboard.core.errors import ShapeError
 from callboard.core.reply import Reply
 
 __all__ = ["host_array"]
@@ -15,16 +16,23 @@ _TORCH = {"bfloat16": "bf16", "float8_e4m3fn": "f8_e4m3", "float8_e5m2": "f8_e5m
 
 
 def host_array(value: Any, dtype: DType | None) -> "np.ndarray[Any, Any]":
-    """The array that a caller of ``put`` means; a copy only where the dtype or the kind of object needs one.
+    """Convert the argument of ``put`` to an array; a copy only where the dtype or the kind of object needs one.
 
     Raises:
-        TypeError: It is not an array, or of a dtype that no device holds; names the type and the way.
+        TypeError: It is not an array, or of a dtype that no device holds; names the type and what to do.
+        ShapeError: It is nested lists of different lengths, or has texts that are not numbers.
     """
     wanted = None if dtype is None else dtype.np
     if type(value) is np.ndarray:
         array = value if wanted is None else value.astype(wanted, copy=False)
     else:
-        array = np.asarray(_known(value), wanted)
+        known = _known(value)
+        try:
+            array = np.asarray(known, wanted)
+        except ValueError as e:
+            raise ShapeError(
+                f"put: the value ({type(value).__name__}) is not a regular array; pass lists of equal lengths: {e}"
+            ) from None
     if array.dtype.kind in "OUSMm" and not isinstance(value, np.ndarray):
         raise TypeError(f"put: the value is of type {type(value).__name__}; pass an array, or lists of numbers")
     as_dtype(array.dtype, "put: the array's dtype")
@@ -34,7 +42,7 @@ def host_array(value: Any, dtype: DType | None) -> "np.ndarray[Any, Any]":
 def _known(value: Any) -> Any:
     """Objects that NumPy would misread, in a form that it reads."""
     if isinstance(value, np.ma.MaskedArray) and value.mask.any():
-        raise TypeError("put: the array has masked elements; say what they are: put(array.filled(value))")
+        raise TypeError("put: the array has masked elements; fill them first: put(array.filled(value))")
     if isinstance(value, Reply):
         raise TypeError(f"put: the value is a {type(value).__name__}, which is pending; put the result: await it first")
     torch = sys.modules.get("torch")

@@ -79,7 +79,7 @@ class Interop:
 
         Raises:
             BufferError: Process isolation; another device or a copy is asked for; no such dtype in DLPack.
-            AccelError: What it is owed has failed: the root cause.
+            AccelError: The op that writes it has failed: the root cause.
         """
         if self._actor.isolated:
             refuse(ref, "DLPack", BufferError)
@@ -140,7 +140,7 @@ class Interop:
         if self._actor.isolated:
             refuse(ref, "__cuda_array_interface__", AttributeError)
         if self._on_host:
-            raise AttributeError(f"{ref.device} is no CUDA device; use np.from_dlpack(ref)")
+            raise AttributeError(f"{ref.device} is not a CUDA device; use np.from_dlpack(ref)")
         dtype = ref.dtype
         if dtype.np.kind == "V":
             raise AttributeError(f"__cuda_array_interface__ has no word for {dtype}; use DLPack")
@@ -199,7 +199,7 @@ class Interop:
         ref._resolve()
         return ref
 
-    # -- visits --------------------------------------------------------------------------------------------------------
+    # -- inline launches -----------------------------------------------------------------------------------------------
 
     def returned(self, lent: Lent, consumer: int) -> None:
         """A borrower is done. Any thread, also inside a garbage collection: so not in the middle of the host's work."""
@@ -220,7 +220,7 @@ class Interop:
             raise GpuRefStale(f"{ref.layout!r} on {ref.device}: {e}", e.reason) from None
 
     def _request(self, make: Callable[[Callable[[Lent | None, BaseException | None], None]], LendingRequest]) -> Lent:
-        """Send what is queued, then the visit; wait for its answer."""
+        """Send what is queued, then the inline launch, and wait for its answer."""
         answer: concurrent.futures.Future[Lent] = concurrent.futures.Future()
         hosts: list[Any] = []
 
@@ -294,7 +294,7 @@ class _Interface:
 def _host_array(array: Any) -> tuple[int, Layout]:
     if not isinstance(array, np.ndarray):
         if not hasattr(array, "__dlpack__"):
-            raise TypeError(f"adopt: {type(array).__qualname__} is no array; pass a NumPy array or a CPU tensor")
+            raise TypeError(f"adopt: {type(array).__qualname__} is not an array; pass a NumPy array or a CPU tensor")
         array = np.from_dlpack(array)
     dtype = as_dtype(array.dtype)
     if not array.flags.writeable or not array.dtype.isnative or any(s % dtype.itemsize for s in array.strides):
@@ -314,7 +314,7 @@ def _device_array(array: Any, ordinal: int, stream: AccelStream) -> tuple[int, L
         return said.address, layout_of(said.dtype, said.shape, said.strides if said.address else None)
     interface = getattr(array, "__cuda_array_interface__", None)
     if interface is None:
-        raise TypeError(f"adopt: {type(array).__qualname__} is no device array; pass one of torch, CuPy, Numba …")
+        raise TypeError(f"adopt: {type(array).__qualname__} is not a device array; pass one of torch, CuPy, Numba …")
     return _interface_array(interface, stream)
 
 

@@ -15,7 +15,7 @@ import msgspec
 from callboard.device import forkguard
 from callboard.device.client.line.entries import Gate, sendable
 from callboard.device.client.line.releases import Releases
-from callboard.device.protocol.messages import ActorCall, Call
+from callboard.device.protocol.messages import ActorCall, Call, Calls
 from callboard.device.supervision.hosts.base import Host
 
 __all__ = ["Outbox"]
@@ -23,6 +23,8 @@ __all__ = ["Outbox"]
 FIRST, BATCH = 8, 64
 """Queued calls at which a burst is sent before the loop's next iteration: few at first, so that the host begins early,
 then more."""
+TOGETHER = 512
+"""The same where what is sent together is looked through for what comes again."""
 LOOP_TURN = 1e-3
 """Seconds after which the loop gets an iteration, however short the ops that are awaited in a row."""
 
@@ -41,6 +43,7 @@ class Outbox:
         queue: Items that are not sent yet.
         released: Buffers whose last ref is gone.
         thread: Id of the loop's thread.
+        shorten: Gives what is sent in the place of calls that are sent together; None: they are sent as they are.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, name: str, linger: float) -> None:
@@ -49,6 +52,7 @@ class Outbox:
         self.queue: deque[Call | ActorCall | Gate] = deque()
         self.released = Releases()
         self.thread = get_ident()
+        self.shorten: Callable[[list[Call]], list[Call]] | None = None
         self._loop = loop
         self._name = name
         self._linger = linger
@@ -63,7 +67,7 @@ class Outbox:
 
     def send(self, call: Call) -> bool:
         """Send a call at once; False if it has to queue (:meth:`add`)."""
-        if get_ident() != self.thread:
+        if get_ident() != self.thread or (self.shorten is not None and not self.here):
             return False
         if self.queue or self.released.ids:
             self.flush()
@@ -71,6 +75,20 @@ class Outbox:
                 return False
         host = self.host
         return host is not None and host.admit(call)
+
+    def post_first(self, call: ActorCall) -> bool:
+        """Send the only resident actor's call in flight at once; False if it has to queue (:meth:`add`)."""
+        if self.here or get_ident() != self.thread:
+            return False
+        if self.queue or self.released.ids:
+            self.flush()
+            if self.queue:
+                return False
+        host = self.host
+        if host is None:
+            return False
+        host.post(call)
+        return True
 
     def add(self, item: Call | ActorCall) -> None:
         """Queue an item, behind the frees made before. Any thread."""
@@ -82,7 +100,11 @@ class Outbox:
         """Have the loop flush in its next iteration; send part of a long burst before that. Any thread."""
         if not self._scheduled:
             self._schedule()
-        elif len(self.queue) >= self._burst and self.host is not None and get_ident() == self.thread:
+        elif (
+            len(self.queue) >= (self._burst if self.shorten is None else TOGETHER)
+            and self.host is not None
+            and get_ident() == self.thread
+        ):
             self._burst = min(2 * self._burst, BATCH)
             self.flush()
 
@@ -119,6 +141,8 @@ class Outbox:
         if host is None or not self.queue:
             return
         for message in sendable(self.queue):
+            if self.shorten is not None and not self.here and isinstance(message, Calls):
+                message = Calls(self.shorten(message.calls))
             host.post(message)
 
     def linger(self, done: Callable[[], bool]) -> None:
@@ -148,7 +172,7 @@ class Outbox:
             self._loop.call_soon_threadsafe(self._turn)
 
     def _turn(self) -> None:
-        """Flush in an iteration of the loop: the burst is over."""
+        """Flush at the end of a burst, in an iteration of the loop."""
         # First: items that are queued, and buffers that are released from now on are not of this turn.
         self._scheduled = self.released.due = False
         self._burst = FIRST

@@ -50,6 +50,7 @@ class OpPort:
         outbox: Calls that have not been sent, and the host that they are sent to.
         peer: Copies to and from other devices; None where there are none.
         unanswered: Ops without a completion.
+        chains: Finds chains of calls that come again; None where that is off.
         deferrals: Refs whose ops are submitted later; None where that is off.
     """
 
@@ -81,6 +82,7 @@ class OpPort:
         self.services: RefServices  # the device sets it
         self.deferrals = Deferred(self) if config.fuse and "elementwise" in libraries else None
         self.peer: Any = None
+        self.chains: Any = None
         self._waiting = RoomQueue(lambda n: self.stopped is not None or len(self.unanswered.entries) + n <= self._room)
         forkguard.guard(self)
 
@@ -279,6 +281,8 @@ class OpPort:
 
     def completions(self, message: Completions) -> None:
         """Settle the replies."""
+        if self.chains is not None:
+            self.chains.spread(message)
         self.unanswered.settle(message, self.generation)
         if self._waiting.waiting:
             self._waiting.poll()
@@ -296,7 +300,7 @@ class OpPort:
     # -- generations ---------------------------------------------------------------------------------------------------
 
     def ready(self, host: Host) -> None:
-        """A context is there: send what was accepted meanwhile."""
+        """Send the ops that were accepted before a context was ready."""
         self._room = self._config.max_in_flight
         self.outbox.ready(host)
         self._waiting.poll()
@@ -313,6 +317,8 @@ class OpPort:
         # `submit` itself.
         old, self.generation = self.generation, generation
         self.outbox.lose()
+        if self.chains is not None:
+            self.chains.lose()
         failed = self.unanswered.lose(error, old, next(_ids))
         for entry in () if self.deferrals is None else self.deferrals.lose():
             failed += self.unanswered.fail_lost(0, {0: entry})
@@ -326,7 +332,7 @@ class OpPort:
         return failed
 
     def close(self) -> None:
-        """Let go of the loop."""
+        """Release the loop."""
         self.unanswered.forget()
         self.outbox.close()
 

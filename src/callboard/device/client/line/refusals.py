@@ -25,7 +25,7 @@ E = TypeVar("E", bound=BaseException)
 
 
 def marked(error: E, device: str, generation: int, tag: str | None = None) -> E:
-    """The error with ``device``, ``generation`` and ``op`` set (errors of user code that are no AccelError, too)."""
+    """The error with ``device``, ``generation`` and ``op`` set (also for an error of user code)."""
     if isinstance(error, AccelError):
         error.device = device
         error.op = tag or error.op
@@ -54,9 +54,9 @@ def unsupported(backend: str, tag: str, why: str) -> UnsupportedOp:
 
 
 def no_room(name: str, stopped: str | None, ready: bool, config: DeviceConfig) -> AccelError:
-    """The device has stopped, or as many ops wait as may."""
+    """The error of a call to a device that has stopped, or at which the most ops wait."""
     if stopped is not None:
-        return DeviceStopped(f"{name}: {stopped}")
+        return DeviceStopped(f"{name} has stopped: {stopped}; open the device again")
     if not ready:
         return MailboxFull(
             f"{name}: no context is ready and {config.pending_capacity} ops wait for it (pending_capacity); "

@@ -6,9 +6,11 @@ from typing import NamedTuple
 import msgspec
 
 __all__ = [
+    "MEMORY_STEP",
     "DeviceHealth",
     "DeviceStats",
     "HostStats",
+    "MemoryFigures",
     "MemoryPoolClass",
     "MemoryPoolStats",
     "PlanStats",
@@ -16,6 +18,10 @@ __all__ = [
     "ResidentStats",
     "TraceRecord",
 ]
+
+
+MEMORY_STEP = 256 << 20
+"""Bytes by which the use of memory must change to be told."""
 
 
 class ResidentState(enum.StrEnum):
@@ -67,7 +73,7 @@ class ResidentStats(msgspec.Struct, frozen=True, kw_only=True):
     """Figures of one resident actor, for :class:`DeviceStats`.
 
     Attributes:
-        state: What it is doing.
+        state: ``"starting"``, ``"ready"``, ``"restarting"`` or ``"stopped"``.
         error: Class and text of its :attr:`ResidentRef.cause <callboard.ResidentRef.cause>`; None where there is none.
         actor: Name of its class, or of the function that makes it.
         in_flight: Calls without an answer.
@@ -107,6 +113,7 @@ class DeviceStats(msgspec.Struct, frozen=True, kw_only=True):
         completed, failed: Ops, over all generations.
         fused: Kernels that were not launched: what was called was computed by another's kernel (``fuse``), or dropped
             before anything needed it.
+        recorded: Ops that were not sent one by one, as the replay of a chain stood for them (``auto_record``).
         plans: Of each library that the context has used, by its lib (``"blas"``, ``"memory"``).
         libraries: By what each of these works here, in words; empty where there is one way.
         residents: Resident actors, by name, also those that have given up (the last 64, until a name is used again).
@@ -133,9 +140,25 @@ class DeviceStats(msgspec.Struct, frozen=True, kw_only=True):
     completed: int
     failed: int
     fused: int
+    recorded: int
     plans: dict[str, PlanStats]
     libraries: dict[str, str]
     residents: dict[str, ResidentStats]
+
+
+class MemoryFigures(NamedTuple):
+    """The memory of a device at some moment.
+
+    Attributes:
+        free_bytes, total_bytes: Of the device, other processes' use included.
+        used_bytes: Held by our arrays.
+        cached_bytes: Kept by our pool for reuse.
+    """
+
+    free_bytes: int
+    total_bytes: int
+    used_bytes: int
+    cached_bytes: int
 
 
 class MemoryPoolClass(msgspec.Struct, frozen=True, kw_only=True):

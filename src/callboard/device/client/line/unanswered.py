@@ -229,7 +229,7 @@ def _failed(
     error = refusals.marked(as_error(failure), device, generation, op and op.tag)
     if op is not first:
         error.add_note(
-            f"the call read what op {failure.id} should have written: {first or 'an op of long ago'}; "
+            f"an operand depends on op {failure.id}, which failed: {first or 'no longer known'}; "
             f"{ops:,} ops failed from this cause"
         )
     elif ops > 1:

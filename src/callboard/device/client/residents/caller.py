@@ -6,12 +6,16 @@ import weakref
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from callboard.actors.errors import ActorStopped
-from callboard.core.errors import MailboxFull, Withdrawn
+from callboard.core.errors import AccelError, MailboxFull, Withdrawn
 from callboard.core.layout import layout_from_wire
 from callboard.core.ref import Allocation, GpuRef
 from callboard.core.reply import Reply
+from callboard.device.client.line import port as ops
 from callboard.device.client.line.copying import Copier
+from callboard.device.client.line.entries import Entry, origin_of
 from callboard.device.client.line.port import OpPort
 from callboard.device.client.line.refusals import marked
 from callboard.device.client.residents.calls import Arguments, CallEnd
@@ -37,6 +41,8 @@ if TYPE_CHECKING:
     from callboard.device.supervision.hosts.base import Host
 
 __all__ = ["Caller"]
+
+_entry = tuple.__new__  # a NamedTuple's own constructor costs twice as much
 
 INLINE = 1 << 20
 """Bytes of a result that are copied on the loop's thread (80 µs at 12 GB/s)."""
@@ -100,65 +106,132 @@ class Caller:
         if actor.stopped is not None:
             raise marked(_copy(actor.stopped), port.name, port.generation, arguments.tag)
         if len(actor.flying) >= actor.limit and not self._drop_oldest(actor):
-            raise marked(
-                MailboxFull(
-                    f"{arguments.tag}: {actor.limit} calls of {actor.name} are without an answer (max_in_flight); "
-                    "await some first"
-                ),
-                port.name,
-                port.generation,
-                arguments.tag,
-            )
-        arguments.check(port if self.lender is None else self.lender.port)
-        for ref, written in zip(arguments.refs, arguments.writes, strict=True):
-            if written and ref._port.deferrals is not None:
-                ref._port.deferrals.before_write(ref.allocation)
-        slot: Slot | None = None
-        lent: LentArguments | None = None
-        reply: CallReply[Any] = CallReply(self)
+            raise self._full(actor, arguments.tag)
+        if arguments.refs:
+            self._check_refs(arguments)
         deadline = 0.0 if timeout is None else time.monotonic() + timeout
-        end = CallEnd(self, actor, reply)
-
-        def message(id: int) -> ActorCall:
-            end.id = reply._op = id
-            actor.flying[id] = False
-            self._flying[id] = end
-            if slot is not None:
-                self._staged[id] = slot
-            if room is not None:
-                end.slot = room
-            refs = arguments.refs
-            places = [n for ref in refs for n in (ref.allocation.id, ref.offset)]
-            staged = [] if slot is None else [slot.arena_id, slot.offset, slot.nbytes]
-            granted = [] if room is None else [room.arena_id, room.offset, room.nbytes]
-            layouts = [r.layout.raw for r in refs]
-            call = ActorCall(
-                *(id, actor.id, arguments.body, places, layouts, arguments.writes, staged, False, granted, deadline)
-            )
-            return call if lent is None else lent.hold_back(call)
-
-        room = self._ahead(actor)
-        try:
-            if arguments.packer.nbytes:
-                slot = self._arenas.take(arguments.packer.nbytes)
-                arguments.packer.stage(_Slot(slot), self._copier.copy)
-            if self.lender is None or not arguments.refs:
-                accept(port, arguments.tag, end, message)
-            else:
-                lent = LentArguments(self.lender, port, arguments, end)
-                end.lent.append(lent)
-                with lent:
-                    accept(port, arguments.tag, end, message)
-        except BaseException:  # Ctrl-C, too
-            for unused in (slot, room):
-                if unused is not None and end.id == 0:
-                    self._arenas.give(unused)
-            raise
+        if arguments.refs and self.lender is not None:
+            end, reply = self._call_lent(actor, arguments, deadline, self.lender)
+        else:
+            end, reply = self._call(actor, arguments, deadline)
         if port.generation != generation:
             on_loop(port, lambda: self._orphan(end.id))
         if timeout is not None:
             on_loop(port, lambda: self._expire_after(end, timeout, arguments.tag))
         return reply
+
+    def _call(self, actor: "Resident", arguments: Arguments, deadline: float) -> tuple[CallEnd, CallReply[Any]]:
+        """Send a call, or queue it; what can be done later is done while the host is at work."""
+        port = self._port
+        slot: Slot | None = None
+        call = 0
+        room = self._ahead(actor) if actor.expected.nbytes else None
+        try:
+            if arguments.packer.nbytes:
+                slot = self._staged_in(arguments)
+            pending = port.unanswered.entries
+            if len(pending) >= port._room or port.stopped is not None:
+                raise port._no_room()
+            call = next(ops._ids)
+            message = self._message(call, actor, arguments, slot, room, deadline)
+            outbox = port.outbox
+            sent = not pending and outbox.post_first(message)
+            reply: CallReply[Any] = CallReply(self, call)
+            end = CallEnd(self, actor, reply, call)
+            self._note(end, slot, room)
+            pending[call] = _entry(Entry, (end, arguments.tag, *origin_of(3), None))
+            if not sent:
+                outbox.add(message)
+            if port.unanswered.entries is not pending:  # lost meanwhile: the loop fails the call, if it has not yet
+                port.loop.call_soon_threadsafe(port.unanswered.fail_late, call, pending)
+            outbox.remind()
+        except BaseException:  # Ctrl-C, too
+            if not call:
+                self._give_unused(slot, room)
+            raise
+        return end, reply
+
+    def _call_lent(
+        self, actor: "Resident", arguments: Arguments, deadline: float, lender: Lender
+    ) -> tuple[CallEnd, CallReply[Any]]:
+        """Queue a call with device arrays for an actor in a process of its own."""
+        slot: Slot | None = None
+        room = self._ahead(actor)
+        reply: CallReply[Any] = CallReply(self)
+        end = CallEnd(self, actor, reply)
+        lent = LentArguments(lender, self._port, arguments, end)
+
+        def message(id: int) -> ActorCall:
+            end.id = reply._op = id
+            self._note(end, slot, room)
+            return lent.hold_back(self._message(id, actor, arguments, slot, room, deadline))
+
+        try:
+            if arguments.packer.nbytes:
+                slot = self._staged_in(arguments)
+            end.lent.append(lent)
+            with lent:
+                accept(self._port, arguments.tag, end, message)
+        except BaseException:  # Ctrl-C, too
+            if end.id == 0:
+                self._give_unused(slot, room)
+            raise
+        return end, reply
+
+    def _message(
+        self, id: int, actor: "Resident", arguments: Arguments, slot: Slot | None, room: Slot | None, deadline: float
+    ) -> ActorCall:
+        refs = arguments.refs
+        return ActorCall(
+            id,
+            actor.id,
+            arguments.body,
+            [n for ref in refs for n in (ref.allocation.id, ref.offset)] if refs else [],
+            [ref.layout.raw for ref in refs] if refs else [],
+            arguments.writes,
+            [] if slot is None else [slot.arena_id, slot.offset, slot.nbytes],
+            False,
+            [] if room is None else [room.arena_id, room.offset, room.nbytes],
+            deadline,
+        )
+
+    def _note(self, end: CallEnd, slot: Slot | None, room: Slot | None) -> None:
+        """A call is in flight."""
+        end.actor.flying[end.id] = False
+        self._flying[end.id] = end
+        if slot is not None:
+            self._staged[end.id] = slot
+        end.slot = room
+
+    def _staged_in(self, arguments: Arguments) -> Slot:
+        """A slot with the arguments that travel beside the message."""
+        slot = self._arenas.take(arguments.packer.nbytes)
+        try:
+            arguments.packer.stage(_Slot(slot), self._copier.copy)
+        except BaseException:  # Ctrl-C, too
+            self._arenas.give(slot)
+            raise
+        return slot
+
+    def _give_unused(self, *slots: Slot | None) -> None:
+        for unused in slots:
+            if unused is not None:
+                self._arenas.give(unused)
+
+    def _full(self, actor: "Resident", tag: str) -> AccelError:
+        text = f"{tag}: {actor.limit} calls of {actor.name} are without an answer (max_in_flight); await some first"
+        return marked(MailboxFull(text), self._port.name, self._port.generation, tag)
+
+    def _check_refs(self, arguments: Arguments) -> None:
+        """See that the device arrays can be used, and submit what deferred ops have to read before they are written.
+
+        Raises:
+            GpuRefStale, DeviceMismatch
+        """
+        arguments.check(self._port if self.lender is None else self.lender.port)
+        for ref, written in zip(arguments.refs, arguments.writes, strict=True):
+            if written and ref._port.deferrals is not None:
+                ref._port.deferrals.before_write(ref.allocation)
 
     @property
     def port(self) -> OpPort:
@@ -182,7 +255,7 @@ class Caller:
             return None
         try:
             return self._arenas.take(nbytes)
-        except (MailboxFull, MemoryError, RuntimeError):  # the host asks when it knows the size, and is told why
+        except (MailboxFull, MemoryError, RuntimeError):  # the host asks again when it knows the size
             return None
 
     def _expire_after(self, end: CallEnd, timeout: float, tag: str) -> None:
@@ -325,10 +398,8 @@ class _Slot:
         self._slot = slot
 
     def array(self, dtype: Any, shape: tuple[int, ...], offset: int) -> Any:
-        size = dtype.itemsize
-        for n in shape:
-            size *= n
-        return self._slot.array[offset : offset + size].view(dtype).reshape(shape)
+        slot = self._slot
+        return np.ndarray(shape, dtype, slot.arena.memory, slot.offset + offset)
 
 
 def _copy(stopped: ActorStopped) -> ActorStopped:

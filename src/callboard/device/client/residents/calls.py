@@ -65,17 +65,16 @@ class Arguments:
         self.names: list[str] = []  # of the arguments that the refs came in
         try:
             packed = []
-            for at in range(len(args)):
-                name = (
-                    positional[min(at, len(positional) - 1)]
-                    if positional
-                    else ("message" if method is None else f"args[{at}]")
-                )
-                packed.append(self._pack(name, args[at]))
-            named = {name: self._pack(name, value) for name, value in kwargs.items()}
+            for at, value in enumerate(args):
+                if positional:
+                    name = positional[min(at, len(positional) - 1)]
+                else:
+                    name = "message" if method is None else f"args[{at}]"
+                packed.append(self._pack(name, value))
+            named = {name: self._pack(name, value) for name, value in kwargs.items()} if kwargs else {}
         except RecursionError:
             raise TypeError(f"{tag}: an argument contains itself, or is nested too deeply") from None
-        self.writes = [name not in frozen for name in self.names]
+        self.writes = [name not in frozen for name in self.names] if self.names else []
         self.body = encode([method, packed, named], f"{tag}: the arguments")
 
     def _pack(self, name: str, value: Any) -> Any:
@@ -83,7 +82,8 @@ class Arguments:
             packed = self.packer.pack(value)
         except Unsendable as e:
             raise TypeError(f"{self.tag}: {name}{e.path}: {e.why}") from None
-        self.names += [name] * (len(self.refs) - len(self.names))
+        if self.refs:
+            self.names += [name] * (len(self.refs) - len(self.names))
         return packed
 
     def check(self, port: Any) -> None:
@@ -137,10 +137,10 @@ class CallEnd(End):
 
     __slots__ = ("__weakref__", "_told", "actor", "asked", "caller", "id", "lent", "reply", "room", "slot", "timer")
 
-    def __init__(self, caller: "Caller", actor: "Resident", reply: Reply[Any]) -> None:
+    def __init__(self, caller: "Caller", actor: "Resident", reply: Reply[Any], id: int = 0) -> None:
         self.caller = caller
         self.actor = actor
-        self.id = 0
+        self.id = id
         self.reply: Callable[[], Any] = weakref.ref(reply)
         self.slot: Slot | None = None
         self.asked = False
@@ -162,7 +162,13 @@ class CallEnd(End):
             parts, staged = e, None
         slot = self.slot
         if type(staged) is int and staged >= 0:
-            self.actor.expected.saw(staged)
+            if staged or self.actor.expected.nbytes:
+                self.actor.expected.saw(staged)
+            if staged == 0 and slot is None and len(parts) == 3 and not parts[1] and type(parts[0]) is not list:
+                reply = self.reply()  # a number, a truth value, a short text, or None
+                if reply is not None and not reply.done():
+                    reply._resolve(parts[0])
+                return
         if slot is None or type(staged) is not int or not 0 < staged <= slot.nbytes:
             self._settle(parts, None)
             return

@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Self
 
 from callboard.core.reply import Failure
 from callboard.device.client.line import port as ops
@@ -14,9 +14,15 @@ __all__ = ["End", "accept", "on_loop"]
 
 
 class End:
-    """What becomes of a call, in the application: told of its completion once."""
+    """What becomes of a call, in the application: told of its completion once.
+
+    It is its own :attr:`Entry.reply <callboard.device.client.line.entries.Entry.reply>`.
+    """
 
     __slots__ = ()
+
+    def __call__(self) -> Self:
+        return self
 
     def _answer(self, value: Any) -> None:
         raise NotImplementedError
@@ -50,7 +56,7 @@ def accept(port: OpPort, tag: str, end: End, message: Callable[[int], ActorCall]
     if len(pending) >= port._room or port.stopped is not None:
         raise port._no_room()
     call = next(ops._ids)
-    pending[call] = Entry(lambda: end, tag, *origin_of(2), None)
+    pending[call] = Entry(end, tag, *origin_of(2), None)
     port.outbox.add(message(call))
     if port.unanswered.entries is not pending:  # lost meanwhile: the loop fails the call, if it has not yet
         port.loop.call_soon_threadsafe(port.unanswered.fail_late, call, pending)

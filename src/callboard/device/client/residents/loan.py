@@ -44,7 +44,7 @@ class Loan(End):
         refs: The arrays.
         writes: Which of them may be written.
         held: Called when they may be used, with ``[regions, arrays]`` as the other process gets them.
-        failed: Called instead, once: an op has failed that they are owed, or the context is lost.
+        failed: Called instead, once, when an op that writes them has failed or the context is lost.
         fresh: Their contents do not matter.
     """
 

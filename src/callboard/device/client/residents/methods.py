@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from callboard.device.client.residents.calls import read_only
+from callboard.device.client.residents.calls import Arguments, read_only
 from callboard.device.protocol.residents.actor import ResidentActor
 
 __all__ = ["Method", "Methods"]
@@ -49,6 +49,21 @@ class Method:
         self.positional = _positional(self.signature)
         self._counts = _counts(self.signature)
         self.frozen = read_only.__wrapped__(function)  # not its cache, for which some callables have no hash
+        self._none: Arguments | None = None
+
+    def arguments(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Arguments:
+        """The arguments of a call, checked.
+
+        Raises:
+            TypeError, ValueError: As :meth:`check` and :class:`Arguments`.
+        """
+        if args or kwargs:
+            self.check(args, kwargs)
+            return Arguments(self.tag, self.name, args, kwargs, self.positional, self.frozen)
+        if self._none is None:
+            self.check((), {})
+            self._none = Arguments(self.tag, self.name, (), {}, (), frozenset())
+        return self._none
 
     def check(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """Whether the arguments fit.
@@ -81,7 +96,7 @@ class Methods:
         """The method that a call means by ``method``: the one of that name in the actor's class.
 
         Raises:
-            TypeError: It is no method of the actor, or none that can be called: static, or of the class.
+            TypeError: It is not a method of the actor, or it is a static or class method.
         """
         found = self._known.get(id(method))
         if found is None:
@@ -95,7 +110,7 @@ class Methods:
 def _method_of(actor: str, owner: type[Any] | None, method: Any) -> Method:
     name = getattr(method, "__name__", None)
     if not callable(method) or isinstance(method, type) or not isinstance(name, str) or name == "<lambda>":
-        raise TypeError(f"{actor}: {method!r} is no method; {CURE}")
+        raise TypeError(f"{actor}: {method!r} is not a method; {CURE}")
     found = _defined(owner or _named_owner(method), name)
     for kind, what in WITHOUT_INSTANCE.items():
         if isinstance(found, kind):
@@ -107,7 +122,7 @@ def _method_of(actor: str, owner: type[Any] | None, method: Any) -> Method:
         raise TypeError(f"{actor}: {method!r} is bound to an object; {CURE}")
     if owner is None:
         if not inspect.isfunction(inspect.unwrap(method)):
-            raise TypeError(f"{actor}: {method!r} is no method; {CURE}")
+            raise TypeError(f"{actor}: {method!r} is not a method; {CURE}")
         found = method
     elif not callable(found) or isinstance(found, type):
         raise TypeError(f"{actor}: {owner.__qualname__} has no method {name}{_hint(method)}")

@@ -72,11 +72,9 @@ class ResidentRef(Generic[A_co]):
         """
         actor = self._actor
         found = actor.methods.find(method)
-        refuse_generator(found)
-        found.check(args, kwargs)
-        return self._residents.caller.call(
-            actor, Arguments(found.tag, found.name, args, kwargs, found.positional, found.frozen), self._timeout
-        )
+        if found.yields:
+            refuse_generator(found)
+        return self._residents.caller.call(actor, found.arguments(args, kwargs), self._timeout)
 
     def stream(
         self,
@@ -91,10 +89,11 @@ class ResidentRef(Generic[A_co]):
 
         Args:
             method: A generator, or a method that returns an iterator.
-            args, kwargs: As for :meth:`call`, but no ``GpuRef``: the generator would need it beyond the call.
+            args, kwargs: As for :meth:`call`. A ``GpuRef`` only for a parameter that is annotated ``cb.In``, and for
+                an actor in the device's host: the generator may read the array until the stream ends.
 
         Raises:
-            TypeError: As :meth:`call`; a ``GpuRef`` among the arguments; a method that yields nothing.
+            TypeError: As :meth:`call`; another ``GpuRef`` among the arguments; a method that yields nothing.
             ValueError, MailboxFull, ActorStopped, DeviceStopped: As :meth:`call`.
         """
         actor = self._actor
@@ -117,7 +116,7 @@ class ResidentRef(Generic[A_co]):
         self._send(message)
 
     def with_timeout(self, seconds: float | None) -> Self:
-        """The same actor, with a limit for each call: ``await emb.with_timeout(5.0).call(...)``; None is no limit.
+        """The same actor, with a limit for each call: ``await emb.with_timeout(5.0).call(...)``; None means no limit.
 
         A call without an answer after so many seconds fails with ``AskTimeout`` and is cancelled: it is not begun any
         more, or, if it runs, finds ``ctx.cancelled()`` true.
@@ -162,7 +161,7 @@ class ResidentRef(Generic[A_co]):
         """Why it has stopped, or is being restarted.
 
         The exception that it failed with, or a ``DeviceStopped``; None where there is none: it is starting or ready, it
-        was told to stop, or it is being restarted because the context was lost.
+        was asked to stop, or it is being restarted because the context was lost.
         """
         return self._actor.cause
 

@@ -134,7 +134,7 @@ class Residents:
         factory: Any = props._factory
         if isinstance(factory, type) and not issubclass(factory, ResidentActor):
             raise TypeError(
-                f"{factory.__qualname__} is no ResidentActor; derive from it, or make it with system.actor_of"
+                f"{factory.__qualname__} is not a ResidentActor; derive from it, or make it with system.actor_of"
             )
         if not (self._isolated or isolated):
             return props
@@ -176,7 +176,7 @@ class Residents:
             self._forget(actor)
 
     def starts(self) -> list[StartActor]:
-        """What a new host is told."""
+        """The messages that a new host gets first."""
         with self._lock:
             actors = [actor.message for actor in self._actors.values() if actor.stopped is None]
             return actors + list(self._held_for.values())
@@ -296,4 +296,4 @@ class Residents:
         elif message.event == "ready":
             actor.is_ready()
         else:
-            raise ProtocolError(f"{message.event!r:.80} is no event")
+            raise ProtocolError(f"{message.event!r:.80} is not an event")

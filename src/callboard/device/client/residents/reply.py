@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from callboard.core.reply import PENDING, Reply
+from callboard.core.reply import DONE, PENDING, Reply
 
 if TYPE_CHECKING:
     from callboard.device.client.residents.caller import Caller
@@ -17,24 +17,34 @@ T_co = TypeVar("T_co", covariant=True)
 class CallReply(Reply[T_co]):
     """What a resident actor will answer.
 
-    When the task that awaits it is cancelled (``asyncio.wait_for``, ``asyncio.timeout``, a task group) and nobody else
+    When the task that awaits it is cancelled (``asyncio.wait_for``, ``asyncio.timeout``, a task group) and nothing else
     awaits it, so is the call, as with any coroutine; :func:`asyncio.shield` prevents that.
     """
 
     __slots__ = ("_caller",)
 
-    def __init__(self, caller: "Caller") -> None:
-        super().__init__(caller.port)
+    def __init__(self, caller: "Caller", op: int = 0) -> None:
+        self._port = caller._port
+        self._op = op
+        self._state = PENDING
+        self._outcome = None
+        self._waiters = None
         self._caller = caller
 
     def __await__(self) -> Generator[Any, None, T_co]:
-        try:
-            return (yield from super().__await__())
-        except asyncio.CancelledError:
-            waiters = self._waiters or ()
-            if self._state == PENDING and all(waiter.done() for waiter in waiters):
-                self.cancel()
-            raise
+        if self._state == PENDING:
+            self._port.awaited(self)
+            if self._state == PENDING:
+                future = asyncio.get_running_loop().create_future()
+                self._attach(future)
+                try:
+                    yield from future.__await__()
+                except asyncio.CancelledError:
+                    waiters = self._waiters or ()
+                    if self._state == PENDING and all(waiter.done() for waiter in waiters):
+                        self.cancel()
+                    raise
+        return self._value() if self._state == DONE else self._take()
 
     def cancel(self) -> bool:
         """Cancel the call; says whether there is anything left to cancel.

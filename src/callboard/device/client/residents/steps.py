@@ -48,19 +48,14 @@ class Steps:
         over: No more items come.
 
     Raises:
-        TypeError: A device array among the arguments.
+        TypeError: A device array among the arguments that may be written, or one for an actor in a process of its own.
         Exception: As :meth:`Caller.call`.
     """
 
     def __init__(self, caller: "Caller", actor: "Resident", opening: Arguments) -> None:
         self.over = True  # nothing to close until it is open
         self.tag = opening.tag
-        if opening.refs:
-            raise TypeError(
-                f"{opening.tag}: {opening.names[0]} has a GpuRef, which a method can use until it returns, but a "
-                "generator goes on then; pass the array to an ordinary method first, which copies it, or pass a NumPy "
-                "array"
-            )
+        self._check_refs(caller, opening)
         self._caller = caller
         self._actor = actor
         self._generation = caller.port.generation
@@ -68,7 +63,22 @@ class Steps:
         self.opened: Reply[None] = caller.call(actor, opening, None)
         self._id = self.opened._op
         self._next = Arguments(opening.tag, [NEXT, self._id], (), {}, (), frozenset())
+        # Each step uses the arrays, so that it runs in order with what writes them.
+        self._next.refs, self._next.names, self._next.writes = opening.refs, opening.names, opening.writes
         self.over = False
+
+    def _check_refs(self, caller: "Caller", opening: Arguments) -> None:
+        if opening.refs and caller.lender is not None:
+            raise TypeError(
+                f"{opening.tag}: {opening.names[0]} has a GpuRef, which an actor in a process of its own has until the "
+                "call ends, but a generator goes on then; pass a NumPy array"
+            )
+        for name, written in zip(opening.names, opening.writes, strict=True):
+            if written:
+                raise TypeError(
+                    f"{opening.tag}: {name} has a GpuRef that the method may write, in steps of which some may not "
+                    "run; annotate the parameter cb.In if it is only read, or write the array in an ordinary method"
+                )
 
     def ask_first(self, ahead: int) -> None:
         """Ask for the item that is waited for next, if it has not been asked for, and for others ahead of it.
@@ -115,7 +125,12 @@ class Steps:
         if not value:
             self.over = True
             self._drop()
+            self._let_go()
         return value
+
+    def _let_go(self) -> None:
+        """The generator is over: it reads its arrays no more."""
+        self._next.refs, self._next.names, self._next.writes = [], [], []
 
     def _lost(self) -> ContextPoisoned:
         port = self._caller.port
@@ -138,7 +153,14 @@ class Steps:
             return None
         reply: Reply[None] = Reply(port)
         body = encode([[CLOSE, stream], [], {}], tag)
-        _post(port, tag, _Closing(reply), lambda call: ActorCall(call, actor.id, body, [], [], [], []))
+        refs = self._next.refs
+        if any(ref._why_stale() is not None for ref in refs):
+            refs = []  # the generator must not use them any more
+        places = [n for ref in refs for n in (ref.allocation.id, ref.offset)]
+        layouts = [ref.layout.raw for ref in refs]
+        writes = [False] * len(refs)
+        _post(port, tag, _Closing(reply), lambda call: ActorCall(call, actor.id, body, places, layouts, writes, []))
+        self._let_go()
         return reply
 
     def __del__(self) -> None:
@@ -146,7 +168,7 @@ class Steps:
             self.close()
 
     def _drop(self) -> None:
-        """Nobody waits for these items: do not make them, and report no failure."""
+        """These items are not wanted any more: do not make them, and report no failure."""
         asked, self.asked = self.asked, deque()
         flying = self._caller.flying
         unsent = []

@@ -17,7 +17,7 @@ from callboard.device.host.context.admission.arrivals import Arrivals
 from callboard.device.host.context.admission.attached import Attached
 from callboard.device.host.context.admission.elsewhere import Elsewhere
 from callboard.device.host.context.admission.shares import Shares
-from callboard.device.host.context.blocks import BlockPool
+from callboard.device.host.context.blocks import BlockPool, MemoryWatch
 from callboard.device.host.context.completion import completion_for
 from callboard.device.host.context.ledger import Ledger
 from callboard.device.host.context.lending import Lending
@@ -37,6 +37,7 @@ from callboard.device.protocol.messages import (
     Expect,
     Flush,
     MapArena,
+    Memory,
     Plain,
     Traces,
     UnmapArena,
@@ -106,6 +107,7 @@ class ContextActor:
         )
         if config.trace:
             self.ledger.trace = KernelTrace()
+        self.memory_watch: MemoryWatch | None = None
         self.lending = Lending(self)
         self.residents_busy: Callable[[], dict[int, float]] = dict
         self.attached = Attached(self.device, self.admission.arenas)
@@ -115,6 +117,7 @@ class ContextActor:
             "forget": self.shares.forget,
             "leaving": lambda _: self.shares.leaving(),
             "limit": self._limit,
+            "memory": self._watch_memory,
             "pool": lambda _: self._pool_stats(),
             "stats": self._stats,
             "flushed": self._flushed,
@@ -217,6 +220,18 @@ class ContextActor:
             trace = self.ledger.trace
             if trace is not None and (records := trace.take()):
                 self._channel.send(Traces(records))
+
+    def tell_memory(self) -> None:
+        """Tell how much memory there is, if that is watched and the use of it has changed.
+
+        Raises:
+            ContextPoisoned, Unrecoverable: The context is dead.
+        """
+        watch = self.memory_watch
+        if watch is not None and watch.changed(self.pool.used):
+            self.device.use()
+            free, total = self.device.memory_info()
+            self._channel.send(Memory(free, total, self.pool.used, self.pool.cached))
 
     def close(self) -> None:
         """Finish the work in flight and destroy the context."""
@@ -321,6 +336,9 @@ class ContextActor:
                 for size in sorted(held.keys() | kept.keys())
             ],
         }
+
+    def _watch_memory(self, step: int | None) -> None:
+        self.memory_watch = None if step is None else MemoryWatch(step)
 
     def _trace(self, install: Any) -> None:
         self.ledger.trace = KernelTrace() if install else None

@@ -17,7 +17,7 @@ from callboard.core.errors import OutOfMemory
 from callboard.device.host.context.pending import Pending
 from callboard.device.host.context.timelines import Timeline
 
-__all__ = ["BindingCache", "Block", "BlockPool", "Resolved", "Use", "size_class"]
+__all__ = ["BindingCache", "Block", "BlockPool", "MemoryWatch", "Resolved", "Use", "size_class"]
 
 SEEN = 256
 """Bindings of one plan that are kept; when there are more, the cache is cleared."""
@@ -265,3 +265,24 @@ def size_class(nbytes: int) -> int:
         return 512
     step = max(1 << (nbytes - 1).bit_length() - 4, 256)
     return -(-nbytes // step) * step
+
+
+class MemoryWatch:
+    """Decides whether the use of device memory has changed enough to be told.
+
+    Args:
+        step: Bytes; a smaller change is not told.
+    """
+
+    __slots__ = ("_told", "step")
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+        self._told: int | None = None
+
+    def changed(self, used: int) -> bool:
+        """Whether to tell that so many bytes are in use; the first time it is."""
+        if self._told is not None and abs(used - self._told) < self.step:
+            return False
+        self._told = used
+        return True

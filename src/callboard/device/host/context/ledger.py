@@ -35,6 +35,11 @@ class Ledger:
         self._values: list[tuple[int, Any]] = []
         self._failed: list[tuple[int, Failure]] = []
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether :meth:`take` would give nothing."""
+        return not (self._done or self._values or self._failed)
+
     def take(self) -> Sequence[Completions]:
         """Everything since the last call, in as few messages as the limits allow."""
         done, values, failed = self._done, self._values, self._failed

@@ -50,7 +50,7 @@ class Holds:
 
 
 NOTHING = Holds()
-"""Of a message that is no resident actor's call, or one of an actor that has ended."""
+"""Of a message that is not a resident actor's call, or one of an actor that has ended."""
 
 
 class Parked:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from callboard.core import plugins
 from callboard.core.backend import Status
+from callboard.core.dtype import as_dtype
 from callboard.core.errors import AccelError, ContextPoisoned, LibraryError, Unrecoverable, UnsupportedOp
-from callboard.core.layout import Layout, OpenLayout
+from callboard.core.layout import Layout, OpenLayout, layout_of
 from callboard.core.library import Extents
 from callboard.core.op import OPS, Fence, Op, info_of, outputs_of
 from callboard.core.operand import Operand, Role
@@ -187,17 +188,20 @@ class Plan:
         plan = cls.__new__(cls)
         plan._begin("graph.replay")
         plan.recording, plan.order = script.id, order
+        given = len(script.operands) - len(script.makes)
         plan.bindings = tuple(
             Binding(at, -1, False, o.reads, o.writes, o.whole, o.low, o.high, o.name)
-            for at, o in enumerate(script.operands)
+            for at, o in enumerate(script.operands[:given])
         )
+        u8 = as_dtype("u8")
+        plan.makes = tuple((given + at, -1, layout_of(u8, (n,))) for at, n in enumerate(script.makes))
         drawn = 1 + 2 * sum(len(step.drawn) for step in script.steps)
-        plan.numbers = tuple((len(plan.bindings) + i, -1, False) for i in range(drawn))
+        plan.numbers = tuple((len(script.operands) + i, -1, False) for i in range(drawn))
         plan.reals = _row(plan.numbers)
-        plan.blank = [None] * (len(plan.bindings) + drawn)
-        plan.arity = 2 * len(plan.bindings)
+        plan.blank = [None] * (len(script.operands) + drawn)
+        plan.arity = 2 * given
         plan.binding_cache = BindingCache()
-        plan.makes, plan.fresh, plan.open, plan.value = (), 0, False, None
+        plan.fresh, plan.open, plan.value = len(script.makes), False, None
         return plan
 
     def fill(self, values: list[Any], numbers: Sequence[int | float]) -> None:

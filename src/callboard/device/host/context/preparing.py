@@ -48,7 +48,7 @@ class Helper:
     def run(self, what: str, job: Callable[[], None], done: Done) -> None:
         """Run ``job`` on the helper's thread, then ``done(error or None)`` on the admitting thread.
 
-        After :meth:`close`, nothing: the context ends, and the application is told that with all that it still awaits.
+        After :meth:`close`, nothing: the context ends, and that fails all that the application still awaits.
         """
         if self._closed:
             return

@@ -2,6 +2,7 @@
 
 import os
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -22,8 +23,8 @@ from callboard.device.protocol.messages import (
     CancelCall,
     Close,
     Closed,
+    ContextDied,
     DeviceRoom,
-    Lost,
     MapArena,
     Open,
     Plain,
@@ -33,6 +34,7 @@ from callboard.device.protocol.messages import (
     Room,
     StartActor,
     StopActor,
+    ToHost,
     Unknown,
     UnmapArena,
 )
@@ -126,9 +128,16 @@ class ContextHost:
         Raises:
             ContextPoisoned, Unrecoverable, ChannelClosed, FrameError: The host ends.
         """
+        return self.act_on(self.receive(wait=wait))
+
+    def receive(self, *, wait: bool) -> Sequence[ToHost | UnknownKind]:
+        """Messages that have come; ``wait`` and errors as of :meth:`turn`."""
         channel = self._channel
         channel.beat()
-        messages = channel.receive(self._timeout if wait else 0)
+        return channel.receive(self._timeout if wait else 0)
+
+    def act_on(self, messages: Sequence[ToHost | UnknownKind]) -> bool:
+        """What :meth:`turn` does with messages, and what it returns and raises."""
         for message in messages:
             self.handle(message)
         if self._residents is None or self._flying or not self._residents.all_ready(messages):
@@ -155,6 +164,11 @@ class ContextHost:
         """Hand the calls that were admitted to their actors."""
         if self._residents is not None:
             self._residents.dispatch()
+
+    @property
+    def flying(self) -> bool:
+        """Whether ops were in flight, or something else was to be looked for, when last polled."""
+        return self._flying
 
     @property
     def spins(self) -> float:
@@ -202,6 +216,7 @@ class ContextHost:
         if residents is not None and residents.settle():
             flying = context.advance()
         context.report()
+        context.tell_memory()
         if residents is not None:
             residents.report()
             return flying or residents.waiting
@@ -248,7 +263,7 @@ class ContextHost:
             lost = ContextPoisoned(f"the context host failed: {type(error).__name__}: {error}")
             lost.__cause__ = error
             error = lost if self._context is not None or not isinstance(error, AccelError) else error
-        self._channel.send(Lost(self._generation, as_failure(0, error)))
+        self._channel.send(ContextDied(self._generation, as_failure(0, error)))
 
     def admit(self, call: Call) -> None:
         """Admit a call; the context must be open."""

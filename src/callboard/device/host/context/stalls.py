@@ -10,7 +10,7 @@ __all__ = ["Stalls"]
 class Stalls:
     """Judges the streams of one context.
 
-    A kernel that never ends is no silence: its host goes on making rounds. But its stream finishes nothing more. A
+    A kernel that never ends does not silence its host, which goes on working, but its stream finishes nothing. A
     stream whose oldest unfinished work waits for another stream is not judged before that one has done its part, so
     the stream found is the one that the others wait for.
 

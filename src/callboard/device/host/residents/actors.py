@@ -6,6 +6,7 @@ the admitting thread and wake it.
 """
 
 import contextlib
+import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -19,7 +20,8 @@ from callboard.device.host.context.timelines import Timeline
 from callboard.device.host.residents.admission import CallAdmission
 from callboard.device.host.residents.apart.holder import Holder
 from callboard.device.host.residents.endings import CallEndings
-from callboard.device.host.residents.item import Ended, Item, Site
+from callboard.device.host.residents.item import Ended, Item, Outcome, Site
+from callboard.device.host.residents.lending import Lendings
 from callboard.device.host.residents.operands import AdoptedBlock
 from callboard.device.host.residents.staging import HostMemory
 from callboard.device.host.residents.thread import ActorThread
@@ -27,6 +29,7 @@ from callboard.device.protocol.messages import (
     ActorCall,
     ActorEvent,
     CancelCall,
+    Completions,
     DeviceRoom,
     DeviceRoomWanted,
     Failure,
@@ -74,7 +77,9 @@ class HostActors:
         self._actors: dict[int, ActorThread | Holder] = {}
         self._holders: list[Holder] = []
         self._notes: deque[Callable[[], None]] = deque()
+        self.lendings = Lendings(self.post_dying)
         self._returned: deque[int] = deque()
+        self._reporting = 0  # the thread that reports what it gives back itself, as soon as the present call has ended
         self._leaving: list[Timeline] = []
         self._gone_because: dict[int, str] = {}
         self._without_stream: dict[int, Failure] = {}  # actors that stop because no stream could be made
@@ -213,7 +218,7 @@ class HostActors:
         self._post(lambda: self._on_stage.endings.end(ended))
 
     def post_gone(self, actor: ActorThread | Holder, cause: Failure | None) -> None:
-        """Note that the thread ends; ``cause`` is why the actor gave up, None if it was told to stop."""
+        """Note that the thread ends; ``cause`` is why the actor gave up, None if it was asked to stop."""
         self._post(lambda: self._gone(actor, cause))
 
     def post_event(self, actor: ActorThread, event: str, error: Failure | None = None) -> None:
@@ -243,8 +248,9 @@ class HostActors:
 
     def _give_back(self, call: int) -> None:
         self._returned.append(call)
-        with contextlib.suppress(RuntimeError):  # the loop is closed: the note is not needed any more
-            self.channel.wake()
+        if threading.get_ident() != self._reporting:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: the note is not needed any more
+                self.channel.wake()
 
     def _post(self, note: Callable[[], None]) -> None:
         self._notes.append(note)
@@ -331,6 +337,31 @@ class HostActors:
         """The handle by which another process opens this memory; raises as :meth:`Shares.handle`."""
         return self._on_stage.context.shares.handle(memory)
 
+    def run(self, actor: ActorThread, item: Item) -> Outcome:
+        """Run a call on the thread that serves."""
+        self._reporting = threading.get_ident()
+        try:
+            return actor.outcome(item)
+        finally:
+            self._reporting = 0
+
+    def admit_at_once(self, actor: ActorThread, message: object) -> Item | None:
+        """Admit a call for the actor that leads, which has no other, if nothing else is to be done."""
+        if type(message) is not ActorCall or self._notes or self.serving.flying:
+            return None
+        return self._on_stage.admission.at_once(message, actor)
+
+    def answer_at_once(self, ended: Ended) -> bool:
+        """Send the value of a call, if nothing is to be done before; False where it has to be settled in order.
+
+        Raises:
+            ContextPoisoned, Unrecoverable: The context is dead.
+        """
+        if self._notes or self.serving.flying or not self._on_stage.endings.at_once(ended):
+            return False
+        self.channel.send(Completions([], [(ended.item.message.id, ended.value)], returned=self._take_returned()))
+        return True
+
     def crowd(self) -> None:
         """Ops had to wait for a call on the thread that serves: calls go to other threads for a while."""
         self._crowded = PATIENCE
@@ -354,10 +385,12 @@ class HostActors:
             notes.popleft()()
 
     def report(self) -> None:
-        """Tell the application which memory it has back; behind the completions, which somebody waits for."""
+        """Tell the application which memory it has back, after the completions, which calls wait for."""
         if self._returned:
-            calls = [self._returned.popleft() for _ in range(len(self._returned))]
-            self.channel.send(Returned(calls))
+            self.channel.send(Returned(self._take_returned()))
+
+    def _take_returned(self) -> list[int]:
+        return [self._returned.popleft() for _ in range(len(self._returned))] if self._returned else []
 
     def settle(self) -> bool:
         """Decide what waited for completions, after the context has settled; True when ops may have been launched."""

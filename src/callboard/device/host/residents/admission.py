@@ -26,6 +26,7 @@ from callboard.device.host.residents.item import Item, used
 from callboard.device.host.residents.staging import HostMemory, StagedCall
 from callboard.device.protocol.messages import ActorCall, Plain
 from callboard.device.protocol.residents.exceptions import described
+from callboard.device.protocol.residents.steps import is_closing
 
 if TYPE_CHECKING:
     from callboard.device.host.context.actor import ContextActor
@@ -101,6 +102,8 @@ class CallAdmission:
             self._refuse(message, op, e)
             return
         failed = self._resolve(item)
+        if is_closing(message.body):  # a generator is closed whatever became of the arrays that it was given
+            failed, op.sources, item.behind = None, [], []
         if failed is not None:
             self._inherit(item, failed)
         elif op.failure is None:
@@ -108,6 +111,33 @@ class CallAdmission:
             if item.blocks:
                 self._begin(actor, item)
             self.ready.append((actor, item))
+
+    def at_once(self, message: ActorCall, actor: "ActorThread") -> Item | None:
+        """Admit the only call, which names no device array, for an actor that is to run it now.
+
+        Returns:
+            The call, claimed; None where :meth:`call` has to admit it, or refuse it.
+        """
+        if (
+            message.actor != actor.id
+            or message.writes
+            or message.shared
+            or message.withdrawn
+            or self.running
+            or self.ready
+            or actor.stopping
+            or self._context.parking.active
+            or is_closing(message.body)
+        ):
+            return None
+        try:
+            item = Item(message, Pending(message.id, 0, None, ()), self._staged(message))
+            item.room = self._room(message)
+        except (OutOfMemory, UnsupportedOp, DriverError):
+            return None
+        self.running[message.id] = (actor, item)
+        item.claim()
+        return item
 
     def withdraw(self, call: int) -> None:
         """Refuse a call when nothing blocks it any more, if it is parked."""

@@ -20,15 +20,22 @@ class Currents:
         self._stream = stream
         self._ordinal = ordinal
         self._kept: dict[str, Any] = {}  # the packages' stream objects, which must outlive their use
+        self._seen = 0  # modules when all packages among them were found current
 
     def make(self) -> None:
         """Make the stream current in packages loaded since the last call. Runs before user code, on its thread."""
-        if self._ordinal is None:
+        if self._ordinal is None or len(sys.modules) == self._seen:
             return
+        seen = len(sys.modules)
         for package, current in (("torch", _torch), ("cupy", _cupy), ("warp", _warp)):
             module = sys.modules.get(package)
-            if module is not None and package not in self._kept and _is_complete(module):
+            if module is None or package in self._kept:
+                continue
+            if _is_complete(module):
                 self._kept[package] = current(module, self._stream.native, self._ordinal)
+            else:
+                seen = 0
+        self._seen = seen
 
 
 class _Stream:

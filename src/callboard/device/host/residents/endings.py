@@ -42,7 +42,7 @@ class CallEndings:
             return
         op, actor = ended.item.op, ended.actor
         op.answer = ended.value
-        seq = self._next_seq(actor)
+        seq = self._next_seq(actor, follows=bool(ended.adopted) and self._follow(ended))
         op.seq = seq
         self._trace(ended)
         if ended.adopted:
@@ -50,6 +50,37 @@ class CallEndings:
             for adopted in ended.adopted:
                 self._issue(adopted, op, actor, seq)
         self._finish(ended.item, actor, seq)
+
+    def at_once(self, ended: Ended) -> bool:
+        """Settle a call that has used no device array, if all that its stream was given is done.
+
+        Nothing can wait for such a call but its caller, so it gets no sequence number, and no ledger entry.
+
+        Returns:
+            Whether it is settled: its value may be sent. False: :meth:`end` has to settle it.
+
+        Raises:
+            ContextPoisoned, Unrecoverable: The stream's work failed.
+        """
+        item, context, timeline = ended.item, self._context, ended.actor.timeline
+        assert timeline is not None
+        if (
+            ended.failure is not None
+            or ended.adopted
+            or item.blocks
+            or item.message.shared
+            or self._undecided
+            or self._issued
+            or self.dying
+            or context.helper.jobs
+            or context.ledger.trace is not None
+            or not context.ledger.is_empty
+            or timeline.completed < timeline.issued
+            or not (self._on_host or timeline.stream.query())
+        ):
+            return False
+        del self._running[item.message.id]
+        return True
 
     def fail(self, ended: Ended) -> None:
         """Settle a failed call: with its own failure, unless an op failed whose result it read."""
@@ -101,11 +132,25 @@ class CallEndings:
         self._context.pool.trim()
         self._context.device.trim()
 
-    def _next_seq(self, actor: "ActorThread | Holder") -> int:
-        """The call's sequence number. On a CPU its work is done when it ends; on a GPU the stream may still run it."""
+    def _follow(self, ended: Ended) -> bool:
+        """Make the call end after the users of what it lends, if that has been lent before; whether there are any."""
+        timeline, follows = ended.actor.timeline, False
+        assert timeline is not None
+        for adopted in ended.adopted:
+            if not adopted.block.idle():
+                adopted.block.before_write(timeline)
+                follows = True
+        return follows
+
+    def _next_seq(self, actor: "ActorThread | Holder", *, follows: bool = False) -> int:
+        """The call's sequence number.
+
+        On a CPU its work is done when it ends, unless its stream ``follows`` others; on a GPU the stream may still run
+        it.
+        """
         timeline = actor.timeline
         assert timeline is not None
-        done = self._on_host and timeline.completed == timeline.issued
+        done = self._on_host and not follows and timeline.completed == timeline.issued
         timeline.issued += 1
         if done:
             timeline.sealed = timeline.completed = timeline.issued
@@ -139,7 +184,9 @@ class CallEndings:
         if block in self.dying:
             self.dying.remove(block)
         self._context.admission.buffers[block.id] = block
-        block.writer, block.wrote, block.source = actor.timeline, seq, op
+        block.writer, block.wrote = actor.timeline, seq
+        if block.source is None or block.source.state != FLYING:  # else readers get its failure, if it fails
+            block.source = op
         block.only = None
 
     def _take_back(self, adopted: Adopted) -> None:

@@ -33,7 +33,7 @@ def lead(actor: "ActorThread", host: "HostActors", item: Item) -> Failure | None
     host.channel.serve_here()
     while actor.is_short:
         helm.begin()
-        outcome = actor.outcome(item)
+        outcome = host.run(actor, item)
         if not helm.end(actor):
             return actor.finish(outcome)
         if outcome.error is not None or outcome.ended is None:
@@ -55,18 +55,27 @@ def _serve(actor: "ActorThread", host: "HostActors", ended: Ended, terms: int) -
     """Settle a call and serve until the next one; None when another thread serves, or has served since ``terms``."""
     helm, serving = host.helm, host.serving
     assert helm is not None
-    serving.use()  # user code may have made another context current
-    host.end(ended)
-    serving.settle()
+    brief = host.answer_at_once(ended)
+    if not brief:
+        serving.use()  # user code may have made another context current
+        host.end(ended)
+        serving.settle()
     spin_until = time.monotonic() + serving.spins
     long = ended.item.seconds > NOTICED
     while helm.holder is actor and helm.terms == terms:
         if actor.stopping or serving.closing:
             helm.give_back()
             return None
-        if not actor.has_calls and (left := spin_until - time.monotonic()) > 0:
+        idle = not actor.has_calls
+        if idle and (left := spin_until - time.monotonic()) > 0:
             host.channel.spin(left)
-        ops = serving.turn(wait=not actor.has_calls)
+        messages = serving.receive(wait=idle)
+        if idle and len(messages) == 1 and (following := host.admit_at_once(actor, messages[0])) is not None:
+            return following
+        if brief:
+            brief = False
+            serving.use()
+        ops = serving.act_on(messages)
         if helm.holder is not actor or helm.terms != terms:
             return None
         if long and ops:

@@ -19,7 +19,7 @@ from callboard.device.protocol.residents import dlpack
 if TYPE_CHECKING:
     from callboard.core.backend import AccelStream
 
-__all__ = ["Adopted", "AdoptedBlock", "DeviceView", "Pin", "adopt", "device_memory", "host_memory"]
+__all__ = ["Adopted", "AdoptedBlock", "DeviceView", "Pin", "device_memory", "host_memory"]
 
 Array = np.ndarray[Any, Any]
 
@@ -96,7 +96,7 @@ class AdoptedBlock(Block):
         issued: How often it was given to the application and has not been freed.
     """
 
-    __slots__ = ("_on_free", "id", "issued")
+    __slots__ = ("__weakref__", "_on_free", "id", "issued")
 
     def __init__(self, memory: Memory, on_free: Callable[["AdoptedBlock"], None]) -> None:
         super().__init__(memory, memory.nbytes)
@@ -132,19 +132,6 @@ class Adopted:
         return f"<ctx.ref {self.layout!r}>"
 
 
-def adopt(array: Any, on_host: bool, on_free: Callable[[AdoptedBlock], None]) -> Adopted:
-    """Make an array of user code a buffer of the device; the buffer keeps the array alive.
-
-    Raises:
-        TypeError: Not an array on this device, or an unsupported dtype.
-    """
-    address, layout = host_memory(array, "ctx.ref") if on_host else device_memory(array, "ctx.ref")
-    low, high = layout.span
-    owner = Pin(array) if isinstance(array, GpuRef) else array
-    block = AdoptedBlock(Memory(address + low, high - low, owner), on_free)
-    return Adopted(block, layout, -low)
-
-
 class Pin:
     """Keeps the memory of a ref of ``ctx.device``, which may be freed meanwhile."""
 
@@ -166,7 +153,7 @@ def host_memory(array: Any, what: str) -> tuple[int, Layout]:
     """
     if not isinstance(array, np.ndarray):
         if not hasattr(array, "__dlpack__"):
-            raise TypeError(f"{what}: {type(array).__qualname__} is no array; pass a NumPy array or a CPU tensor")
+            raise TypeError(f"{what}: {type(array).__qualname__} is not an array; pass a NumPy array or a CPU tensor")
         array = np.from_dlpack(array)
     if not array.flags.writeable:
         raise TypeError(f"{what}: the array is read-only, and ops may write to a ref; pass a copy")
@@ -174,7 +161,7 @@ def host_memory(array: Any, what: str) -> tuple[int, Layout]:
         raise TypeError(f"{what}: the array is not in this machine's byte order; pass a copy that is")
     dtype = as_dtype(array.dtype)
     if any(s % dtype.itemsize for s in array.strides):
-        raise TypeError(f"{what}: strides are no multiples of the itemsize; pass a copy")
+        raise TypeError(f"{what}: strides are not multiples of the itemsize; pass a copy")
     strides = tuple(s // dtype.itemsize for s in array.strides)
     return array.ctypes.data, layout_of(dtype, array.shape, strides if array.size else None)
 
@@ -191,7 +178,7 @@ def device_memory(array: Any, what: str) -> tuple[int, Layout]:
     interface = getattr(array, "__cuda_array_interface__", None)
     if interface is None:
         raise TypeError(
-            f"{what}: {type(array).__qualname__} is no device array; pass one of torch, CuPy, Warp or Numba"
+            f"{what}: {type(array).__qualname__} is not a device array; pass one of torch, CuPy, Warp or Numba"
         )
     dtype = as_dtype(np.dtype(interface["typestr"]))
     strides = interface.get("strides")

@@ -8,15 +8,30 @@ from callboard.device.host.residents.staging import HostMemory
 from callboard.device.host.residents.streams import why_not
 from callboard.device.protocol.residents.values import Packer, Unsendable, encode
 
-__all__ = ["pack_result"]
+__all__ = ["pack_plain", "pack_result"]
 
 BESIDE = 256 << 10
 """Results larger than this many bytes travel in an arena, not in the completion."""
+
+SMALL = 1 << 63
+"""A larger integer may not travel."""
 
 CURE = (
     "return numbers, text, bytes, lists, tuples, dicts, Structs, dataclasses, NumPy arrays, or ctx.ref(array) for what "
     "is to stay on the device"
 )
+
+
+NOTHING = encode([None, [], 0], "the result")
+
+
+def pack_plain(result: Any) -> bytes | None:
+    """As :func:`pack_result`, of None, a number or a truth value; None for anything else."""
+    if result is None:
+        return NOTHING
+    if type(result) is bool or type(result) is float or (type(result) is int and -SMALL < result < SMALL):
+        return encode([result, [], 0], "the result")
+    return None
 
 
 def pack_result(

@@ -1,15 +1,12 @@
 """Host arrays that travel in an arena next to the message, as views in the context host."""
 
 import math
-import weakref
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from callboard.core.dtype import as_dtype
-from callboard.core.layout import layout_of
-from callboard.device.protocol.residents.hostview import host_view
+from callboard.device.protocol.residents.hostview import host_array
 
 __all__ = ["HostMemory", "StagedCall"]
 
@@ -32,13 +29,12 @@ class HostMemory:
         size = math.prod(shape) * dtype.itemsize
         if offset < 0 or offset + size > self.nbytes:
             raise ValueError(f"an array reaches bytes {offset}..{offset + size} of a slot of {self.nbytes}")
-        raw: Array
-        if self._owner is not None:
-            raw = np.asarray(self._owner)[offset : offset + size]
-        else:
-            raw = host_view(self._address + offset, layout_of(as_dtype("u8"), (size,)), writable=True)
-        array = raw.view(dtype).reshape(shape)
-        return array.copy() if self._copies else array
+        if self._owner is None:
+            return host_array(self._address + offset, dtype, shape)
+        if self._copies:
+            return host_array(self._address + offset, dtype, shape).copy()
+        array: Array = np.asarray(self._owner)[offset : offset + size].view(dtype).reshape(shape)
+        return array
 
 
 class _Lease:
@@ -47,10 +43,15 @@ class _Lease:
     NumPy collapses a chain of ``base`` arrays to the last array, but keeps an owner of another type.
     """
 
-    __slots__ = ("__array_interface__", "__weakref__")
+    __slots__ = ("__array_interface__", "_call", "_returned")
 
-    def __init__(self, address: int, nbytes: int) -> None:
+    def __init__(self, address: int, nbytes: int, call: int, returned: Callable[[int], None]) -> None:
         self.__array_interface__ = {"version": 3, "typestr": "|u1", "shape": (nbytes,), "data": (address, False)}
+        self._call = call
+        self._returned = returned
+
+    def __del__(self) -> None:
+        self._returned(self._call)
 
 
 class StagedCall:
@@ -77,8 +78,7 @@ class StagedCall:
     def open(self) -> HostMemory:
         """The memory of the arrays; called once, when the call runs."""
         self._opened = True
-        lease = _Lease(self._address, self._nbytes)
-        weakref.finalize(lease, self._returned, self._call).atexit = False
+        lease = _Lease(self._address, self._nbytes, self._call, self._returned)
         return HostMemory(self._address, self._nbytes, lease, copies=self._shared)
 
     def drop(self) -> None:

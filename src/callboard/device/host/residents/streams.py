@@ -95,7 +95,7 @@ class Streams:
                 return partial(self._step, stream)
             case ["close", int(stream)]:
                 return partial(self._close, stream)
-        raise TypeError(f"{step!r:.200} is no step of a stream; there are {OPEN}, {NEXT} and {CLOSE}")
+        raise TypeError(f"{step!r:.200} is not a step of a stream; there are {OPEN}, {NEXT} and {CLOSE}")
 
     def _begin(self, stream: int, name: str, method: Callable[..., Any], /, *args: Any, **kwargs: Any) -> None:
         made = method(*args, **kwargs)
@@ -108,8 +108,7 @@ class Streams:
                 "declare it `async def`, and yield the items"
             )
         raise TypeError(
-            f"{self._actor}.{name} returned {type(made).__qualname__}, which is no iterator; use `call`, or yield the "
-            "items"
+            f"{self._actor}.{name} returned {type(made).__qualname__}, not an iterator; use `call`, or yield the items"
         )
 
     def _step(self, stream: int) -> Any:

@@ -15,7 +15,7 @@ class Restarts:
     """The restarts of one actor, by the strategy of its class.
 
     There is no parent, so ESCALATE is a restart, and it counts towards the same budget. After a failed ``setup`` there
-    is no instance to resume, so RESUME is one as well.
+    is not an instance to resume, so RESUME is one as well.
     """
 
     def __init__(self) -> None:

@@ -8,6 +8,8 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from callboard.actors import Props
 from callboard.actors._runtime.table import bind, find
 from callboard.actors.errors import ActorStopped, AskTimeout, ReplyError, UnhandledMessage
@@ -23,8 +25,8 @@ from callboard.device.host.residents.coroutines import Awaits, Coroutines, has_c
 from callboard.device.host.residents.currents import Currents
 from callboard.device.host.residents.item import Ended, Item, Outcome, Site
 from callboard.device.host.residents.leading import lead
-from callboard.device.host.residents.operands import Adopted, DeviceView, adopt
-from callboard.device.host.residents.results import pack_result
+from callboard.device.host.residents.operands import Adopted, DeviceView
+from callboard.device.host.residents.results import pack_plain, pack_result
 from callboard.device.host.residents.staging import HostMemory
 from callboard.device.host.residents.streams import Broken, Streams
 from callboard.device.host.residents.supervising import Restarts, forget_frames
@@ -35,7 +37,7 @@ from callboard.device.protocol.residents.classes import class_named
 from callboard.device.protocol.residents.code import loads
 from callboard.device.protocol.residents.exceptions import described, is_answer, is_out_of_memory, trace_of
 from callboard.device.protocol.residents.hostview import host_view
-from callboard.device.protocol.residents.values import Unpacker, decode
+from callboard.device.protocol.residents.values import Elsewhere, Unpacker, decode
 
 if TYPE_CHECKING:
     from callboard.device.host.residents.actors import HostActors
@@ -55,6 +57,9 @@ class ActorThread:
     Args:
         start: The message that starts it.
         host: The actors of this host.
+
+    Attributes:
+        stopping: Whether it ends after the current call.
     """
 
     def __init__(self, start: StartActor, host: "HostActors") -> None:
@@ -64,6 +69,7 @@ class ActorThread:
         self.holds = Holds()  # of its admitted calls; used by the admitting thread
         self.busy = BusyTime()
         self._ending = threading.Event()
+        self.stopping = False
         self._recipe = start.recipe
         self._alone = start.alone
         self._host = host
@@ -95,11 +101,6 @@ class ActorThread:
         """The call that the present code belongs to."""
         return running.get()
 
-    @property
-    def stopping(self) -> bool:
-        """Whether it ends after the current call."""
-        return self._ending.is_set()
-
     # -- from the admitting thread -------------------------------------------------------------------------------------
 
     def enter(self, site: Site) -> None:
@@ -129,6 +130,7 @@ class ActorThread:
 
     def stop(self) -> None:
         """End after the current call."""
+        self.stopping = True
         self._ending.set()
         self._wake.set()
         self._items.put(None)
@@ -182,7 +184,7 @@ class ActorThread:
             self._host.post_gone(self, cause)
 
     def _live(self) -> Failure | None:
-        """Prepare, wait for a context, set up, serve; returns why it gave up, None when it was told to stop."""
+        """Prepare, wait for a context, set up, serve; returns why it gave up, None when it was asked to stop."""
         try:
             self._make()
         except BaseException as e:  # from a user's prepare, before the first call; sys.exit() as well
@@ -196,7 +198,8 @@ class ActorThread:
             return None
         site.device.use()
         self._currents = Currents(site.timeline.stream, None if site.on_host else site.ordinal)
-        self._context = HostContext(self, site.device.info, self.name, site.timeline.stream, site.ordinal)
+        device = site.device
+        self._context = HostContext(self, device.info, self.name, site.timeline.stream, site.ordinal, device.generation)
         cause = self._set_up("ready")
         while cause is None and not self.stopping:
             if self._coroutines is not None:
@@ -300,7 +303,8 @@ class ActorThread:
 
     def _why_not(self, item: Item, *, begun: bool) -> Failure | None:
         """Why a call is not begun, or its result does not count; None when it is, and does."""
-        if any(source.state == FAILED for source in item.op.sources) or any(call.refused for call in item.behind):
+        sources, behind = item.op.sources, item.behind
+        if (sources and any(op.state == FAILED for op in sources)) or (behind and any(call.refused for call in behind)):
             # Admitted while an earlier call of this actor ran or waited, which has failed: it fails from that cause.
             return Failure(item.message.id, "ContextLost", "", {})
         if not begun and item.cancelled is not None:
@@ -326,9 +330,9 @@ class ActorThread:
         site = self._site
         assert site is not None
         memory = None if item.staged is None else item.staged.open()
-        unpacker = Unpacker(memory, [self._view(site, *operand) for operand in item.operands], class_named)
-        args = [unpacker.unpack(a) for a in arguments]
-        given = {key: unpacker.unpack(a) for key, a in keywords.items()}
+        unpack = Unpacker(memory, [self._view(site, *operand) for operand in item.operands], class_named).unpack
+        args = [unpack(a) if type(a) is list else a for a in arguments]
+        given = {key: unpack(a) for key, a in keywords.items()} if keywords else {}
         if steps is not None:
             return self._streams.method(self._instance, steps, item), args, given
         if name is not None:
@@ -345,7 +349,9 @@ class ActorThread:
         return DeviceView(address, layout, writable, site.ordinal, site.timeline.stream)
 
     def _packed(self, item: Item, result: Any) -> tuple[bytes, list[Adopted]]:
-        if inspect.isawaitable(result) and not isinstance(result, StructOperand):
+        if (value := pack_plain(result)) is not None:
+            return value, []
+        if type(result) is not np.ndarray and inspect.isawaitable(result) and not isinstance(result, StructOperand):
             if self._coroutines is not None:
                 raise Awaits(result)
             getattr(result, "close", lambda: None)()
@@ -471,14 +477,18 @@ class ActorThread:
         item = self._current
         return item is not None and not item.is_wanted
 
+    def host(self, array: Any) -> Elsewhere | np.ndarray[Any, Any]:
+        """See :meth:`HostContext.host`."""
+        return array if type(array) is np.ndarray else self.device().elsewhere(array)
+
     def adopt(self, array: Any) -> Adopted:
         """See :meth:`HostContext.ref`."""
         site, item = self._site, self._current
         assert site is not None
-        adopted = adopt(array, site.on_host, self._host.post_dying)
-        low = adopted.block.address
+        adopted = self._host.lendings.adopt(array, on_host=site.on_host)
+        low, high = (adopted.block.address + adopted.offset + end for end in adopted.layout.span)
         for block, _ in item.blocks if item is not None else ():
-            if low < block.address + block.nbytes and block.address < low + adopted.block.nbytes:
+            if low < block.address + block.nbytes and block.address < high:
                 raise ValueError(
                     "ctx.ref: the array is (part of) an argument, whose memory is the caller's; return a copy, or "
                     "nothing: the caller has its ref"

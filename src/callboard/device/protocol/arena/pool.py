@@ -13,9 +13,9 @@ import numpy as np
 
 from callboard.core.errors import DeviceStopped, MailboxFull
 from callboard.device import forkguard
-from callboard.device.protocol.arena.extents import Extents
 from callboard.device.protocol.arena.highwater import HighWater
 from callboard.device.protocol.arena.memory import Arena, private_arena, shared_arena
+from callboard.device.protocol.arena.ranges import FreeRanges
 
 __all__ = ["ArenaPool", "ArenaStats", "Slot"]
 
@@ -33,7 +33,7 @@ FIRST = 16 << 20
 LARGEST = 256 << 20
 
 _REACH = 40
-"""Bits of an offset. Extents of all arenas lie on one line, arena ``i`` from ``i << _REACH``, and never touch."""
+"""Bits of an offset. Ranges of all arenas lie on one line, arena ``i`` from ``i << _REACH``, and never touch."""
 
 _ids = itertools.count(1)
 
@@ -117,7 +117,7 @@ class ArenaPool:
         self._retire = retire
         self._make = shared_arena if shared else private_arena
         self._lock = threading.Lock()
-        self._small = Extents()
+        self._small = FreeRanges()
         self._large: list[Arena] = []  # free ones, most recently used last
         self._small_bytes = 0  # of arenas for small slots
         self._arenas: dict[int, Arena] = {}
@@ -306,7 +306,7 @@ class ArenaPool:
         return sum(arena.nbytes for arena in gone)
 
     def settle(self) -> bool:
-        """A period is over: give up free arenas beyond what this one and the one before it needed.
+        """End a period: give up free arenas beyond the need of this period and the one before.
 
         Returns:
             Whether there are arenas left.
@@ -327,7 +327,7 @@ class ArenaPool:
             self._arenas.clear()
             self._addresses = []
             self._large.clear()
-            self._small = Extents()
+            self._small = FreeRanges()
             self._bytes = self._small_bytes = 0
         self._farewell(gone)
 

@@ -10,6 +10,8 @@ from callboard.core.errors import BackendUnavailable
 from callboard.core.ref import GpuRef
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from callboard.device.inside.device import LocalDevice
 
 __all__ = ["HostContext", "ResidentActor"]
@@ -20,6 +22,7 @@ class Thread(Protocol):
 
     def make_current(self) -> None: ...
     def adopt(self, array: Any) -> Any: ...
+    def host(self, array: Any) -> Any: ...
     def is_cancelled(self) -> bool: ...
     def device(self) -> "LocalDevice": ...
 
@@ -44,10 +47,10 @@ class ResidentActor:
 
     Methods are plain functions; each actor has a thread of its own and runs one at a time, in the order of the calls.
     Arguments and results are plain values (what msgspec knows), NumPy arrays, and device arrays: a ``GpuRef`` arrives
-    as a view that is valid until the method returns (a NumPy array on a CPU, a
-    ``DeviceView`` on CUDA), and ``ctx.ref(array)``, returned,
-    arrives as a ``GpuRef``. A parameter annotated ``cb.In`` is read only; every other device array may be written, and
-    counts as spoilt when the method fails.
+    as a view that is valid until the method returns (a NumPy array on a CPU, a ``DeviceView`` on CUDA), and
+    ``ctx.ref(array)``, returned, arrives as a ``GpuRef``; ``ctx.host(array)`` arrives as a NumPy array. A parameter
+    annotated ``cb.In`` is read only; every other device array may be written, and is invalid after a failure of the
+    method.
 
     Methods may be ``async def``. The actor then has an event loop on its thread, where up to ``max_concurrency``
     coroutines run at once; plain methods run there between their awaits. Calls begin in order. One that may write a
@@ -116,14 +119,18 @@ class HostContext:
         stream: The actor's stream; ``stream.native`` is the vendor's handle. What the actor enqueues there is in order
             with the ops of the device that share its arrays; work on other streams must be joined to it.
         ordinal: Number of the device among those that this process sees.
+        generation: Of the context: greater than that of any context that was opened before it.
     """
 
-    def __init__(self, thread: Thread, device: DeviceInfo, name: str, stream: AccelStream, ordinal: int) -> None:
+    def __init__(
+        self, thread: Thread, device: DeviceInfo, name: str, stream: AccelStream, ordinal: int, generation: int
+    ) -> None:
         self._thread = thread
         self._stream = stream
         self.info = device
         self.name = name
         self.ordinal = ordinal
+        self.generation = generation
 
     @property
     def stream(self) -> AccelStream:
@@ -156,12 +163,32 @@ class HostContext:
     def cancelled(self) -> bool:
         """Whether the call that runs is not wanted any more: it was cancelled, or its time limit has passed.
 
-        A long method looks now and then, and returns or raises what it likes. What it has done stays done.
+        A long method checks it from time to time, and may return or raise anything. Work that it has done stays.
         """
         return self._thread.is_cancelled()
 
+    def host(self, array: Any) -> "np.ndarray[Any, Any]":
+        """Have the caller get a NumPy array with the items of an array on the device.
+
+        They are copied when the method returns, straight into page-locked memory that the caller reads: ``return
+        ctx.host(model(x))`` takes less time than ``return model(x).cpu().numpy()``. What was enqueued on
+        :attr:`stream` before is waited for then.
+
+        Args:
+            array: As for :meth:`ref`; also a ref of :attr:`device`, or an array that the method was given. Do not
+                write it until the method has returned.
+
+        Returns:
+            An object to be returned, itself or inside lists, tuples, dicts … (it is not an array here).
+
+        Raises:
+            TypeError: No array of this device, or a dtype that no device holds.
+        """
+        sent: Any = self._thread.host(array)
+        return sent  # type: ignore[no-any-return]
+
     def ref(self, array: Any) -> GpuRef:
-        """Make an array of yours one of the device's: returned from a method, it arrives as a ``GpuRef``.
+        """Turn an array of the actor into one of the device: returned from a method, it arrives as a ``GpuRef``.
 
         The array is kept alive until all refs to it in the application have been freed. It is the same
         memory: what you write later, the caller reads. Giving the same object again is giving the same buffer again.

@@ -1,7 +1,7 @@
 """Classes by name: how the application and a context host say which class they mean.
 
-A class of an importable module goes by ``module:qualname``. One of ``__main__``, a notebook or a function body goes by
-an id, and its code travels with it (:mod:`.code`). The ids are cloudpickle's own, which keeps
+A class of an importable module is sent as ``module:qualname``. A class of ``__main__``, a notebook or a function body
+is sent by an id, with its code (:mod:`.code`). The ids are cloudpickle's own, which keeps
 one class per id however often its code arrives: so an argument of such a class is an instance of the very class that
 the actor's code names.
 
@@ -39,7 +39,7 @@ def by_reference(cls: type) -> bool:
 
 
 def identity(cls: type) -> str:
-    """The id of a class that goes by value."""
+    """The id of a class that is sent by value."""
     known: str = cloudpickle._get_or_create_tracker_id(cls)
     return known
 
@@ -51,7 +51,7 @@ def with_id(id: str) -> type | None:
 
 
 def name_of(cls: type, with_code: bool) -> str | list[Any]:
-    """What stands for the class in a message: ``"module:qualname"``, or ``[id, code]``.
+    """The representation of the class in a message: ``"module:qualname"``, or ``[id, code]``.
 
     Args:
         cls: The class.
@@ -70,7 +70,7 @@ def name_of(cls: type, with_code: bool) -> str | list[Any]:
 
 
 def class_named(name: str | list[Any]) -> type:
-    """The class that a name stands for. For a host: imports modules and loads code as the application says.
+    """The class that a name refers to. For a host: imports modules and loads code that the application names.
 
     Raises:
         ImportError: Its module cannot be imported here, or has no such class.

@@ -8,10 +8,15 @@ import numpy as np
 
 from callboard.core.layout import Layout
 
-__all__ = ["host_view"]
+__all__ = ["host_array", "host_view"]
 
 # One ctypes type as long as any address space: a type for each size would cost more than the view.
 _buffer_at: Callable[[int], Any] = (ctypes.c_char * (1 << 46)).from_address
+
+
+def host_array(address: int, dtype: "np.dtype[Any]", shape: tuple[int, ...]) -> "np.ndarray[Any, Any]":
+    """As :func:`host_view`, of a row-major array that may be written."""
+    return np.ndarray(shape, dtype, _buffer_at(address))
 
 
 def host_view(address: int, layout: Layout, writable: bool) -> "np.ndarray[Any, Any]":

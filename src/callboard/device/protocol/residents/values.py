@@ -5,7 +5,7 @@ enums, dates, UUIDs, decimals), NumPy arrays come anywhere in between, and refs 
 is refused by name, before anything is sent. Arrays, bytes and texts of more than :data:`INLINE` bytes travel in shared
 memory beside the message.
 
-A value that is no plain scalar becomes a list that begins with its kind, so that it can be told from any other.
+A value that is not a plain scalar becomes a list that begins with its kind, so that it can be told from any other.
 """
 
 import ast
@@ -13,6 +13,8 @@ import dataclasses
 import datetime as dt
 import decimal
 import enum
+import functools
+import math
 import uuid
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
@@ -23,7 +25,7 @@ import numpy as np
 
 from callboard.device.protocol.residents.classes import name_of
 
-__all__ = ["INLINE", "MAX_BODY", "Memory", "Packer", "Unpacker", "Unsendable", "decode", "encode"]
+__all__ = ["INLINE", "MAX_BODY", "Elsewhere", "Memory", "Packer", "Unpacker", "Unsendable", "decode", "encode"]
 
 Array = np.ndarray[Any, Any]
 
@@ -66,7 +68,7 @@ class Unsendable(TypeError):
 
     Attributes:
         path: Where it is, from the argument on: ``[2].name``.
-        why: What it is, and what to do.
+        why: The value's type, and what to do.
     """
 
     def __init__(self, why: str) -> None:
@@ -80,6 +82,26 @@ class Unsendable(TypeError):
         return self
 
 
+class Elsewhere:
+    """An array that is not in host memory and arrives as a NumPy array: its items are copied when they are sent.
+
+    Attributes:
+        dtype, shape, nbytes: Of the array.
+        read: Copies it to the row-major array that it is given, and returns when that is done.
+    """
+
+    __slots__ = ("dtype", "nbytes", "read", "shape")
+
+    def __init__(self, dtype: "np.dtype[Any]", shape: tuple[int, ...], read: Callable[[Array], object]) -> None:
+        self.dtype = dtype
+        self.shape = shape
+        self.nbytes = math.prod(shape) * dtype.itemsize
+        self.read = read
+
+    def __repr__(self) -> str:
+        return f"<ctx.host {self.dtype}{list(self.shape)}>"
+
+
 class Memory(Protocol):
     """Where staged bytes lie."""
 
@@ -90,7 +112,7 @@ class Packer:
     """Takes values apart.
 
     Args:
-        is_ref: Whether a value stands for a device array; it is kept in :attr:`refs`, and its position sent.
+        is_ref: Whether a value refers to a device array, which is kept in :attr:`refs`; its position is sent.
         with_code: Send the code of classes that the other end cannot import.
         cure: What to do with a value that cannot travel, for the error.
 
@@ -106,7 +128,7 @@ class Packer:
         self._with_code = with_code
         self._cure = cure
         self._inline = 0
-        self._staged: list[tuple[int, Array]] = []
+        self._staged: list[tuple[int, Array | Elsewhere]] = []
 
     def pack(self, value: Any) -> Any:
         """The value as plain data.
@@ -125,7 +147,11 @@ class Packer:
     def stage(self, memory: Memory, copy: Callable[[Array, Array], None] = np.copyto) -> None:
         """Copy what travels beside the message, each with ``copy(target, source)``."""
         for offset, array in self._staged:
-            copy(memory.array(array.dtype, array.shape, offset), array)
+            target = memory.array(array.dtype, array.shape, offset)
+            if type(array) is Elsewhere:
+                array.read(target)
+            else:
+                copy(target, array)
 
     def beside(self, data: bytes) -> list[int]:
         """Let bytes travel beside the message; gives ``[offset, length]``."""
@@ -191,7 +217,14 @@ class Packer:
             return [ARRAY, dtype, shape, value.tobytes()]
         return [STAGED, dtype, shape, self._beside(value)]
 
-    def _beside(self, array: Array) -> int:
+    def _elsewhere(self, value: Elsewhere) -> Any:
+        if value.nbytes > INLINE:
+            return [STAGED, _dtype_name(value.dtype), list(value.shape), self._beside(value)]
+        array = np.empty(value.shape, value.dtype)
+        value.read(array)
+        return self._array(array)
+
+    def _beside(self, array: Array | Elsewhere) -> int:
         offset = self.nbytes
         self._staged.append((offset, array))
         self.nbytes = -(-(offset + array.nbytes) // GRANULE) * GRANULE
@@ -246,6 +279,7 @@ _PACKED: dict[type, Callable[[Packer, Any], Any]] = {
     set: Packer._set,
     frozenset: Packer._set,
     np.ndarray: Packer._array,
+    Elsewhere: Packer._elsewhere,
     complex: lambda self, value: [COMPLEX, value.real, value.imag],
     type(msgspec.UNSET): lambda self, value: [UNSET],
     **dict.fromkeys(_ATOMS, Packer._atom),
@@ -258,7 +292,7 @@ class Unpacker:
     Args:
         memory: Where staged bytes lie; None when there are none.
         refs: What refs become, by position.
-        classes: Finds the class that a name stands for; the application's imports nothing and loads no code.
+        classes: Finds the class of a name; that of the application imports nothing and loads no code.
     """
 
     def __init__(self, memory: Memory | None, refs: "list[Any]", classes: Callable[[Any], type]) -> None:
@@ -375,6 +409,7 @@ def encode(packed: Any, what: str) -> bytes:
     return body
 
 
+@functools.lru_cache(maxsize=256)
 def _dtype_name(dtype: "np.dtype[Any]") -> str:
     if dtype.hasobject:
         raise Unsendable("a NumPy array of Python objects cannot travel; pass a list, or another dtype")
@@ -383,6 +418,7 @@ def _dtype_name(dtype: "np.dtype[Any]") -> str:
     return repr(np.lib.format.dtype_to_descr(dtype))
 
 
+@functools.lru_cache(maxsize=256)
 def _dtype(name: str) -> "np.dtype[Any]":
     low: np.dtype[Any] | None = _LOW_PRECISION.get(name)
     if low is not None:

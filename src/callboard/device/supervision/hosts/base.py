@@ -46,7 +46,7 @@ class Host(abc.ABC):
     """Where a context lives. Belongs to one loop; every method but :meth:`post` is called on its thread.
 
     A host is created started. It calls ``on_message(message)`` for each message in order and, once and last,
-    ``on_end(HostEnd)``; both on the loop's thread. ``Lost`` comes as a message,
+    ``on_end(HostEnd)``; both on the loop's thread. ``ContextDied`` comes as a message,
     before the end. A host whose message makes ``on_message`` raise is ended, as ``"broken"``.
 
     Attributes:
@@ -110,7 +110,7 @@ class Host(abc.ABC):
 
     @abc.abstractmethod
     def pause_watch(self, paused: bool) -> None:
-        """An announced long step begins or ends: do not take silence for a hang meanwhile."""
+        """Begin or end an announced long step, in which missing heartbeats are not a hang."""
 
     @abc.abstractmethod
     def kill(self, reason: str) -> None:

@@ -31,7 +31,7 @@ PER_TURN = 256
 """Control messages of one host that are read before another's turn."""
 
 LAST_READS = 64
-"""Reads of each descriptor of a dead host: more than a pipe holds; what comes after is of its forks."""
+"""Reads of each descriptor of a dead host: more than a pipe holds; later output is from its forks."""
 
 
 class WatchedHost:
@@ -112,7 +112,7 @@ class WatchedHost:
             self._on_hung(self._hung)
 
     def close(self) -> None:
-        """Pass on what is left and close everything."""
+        """Pass on the remaining output and close everything."""
         for read in (self.read_control, *(pipe.read for pipe in self.pipes)):
             with contextlib.suppress(EOFError):
                 for _ in range(LAST_READS):
@@ -157,7 +157,7 @@ class Monitor:
         self._command(lambda: self._add(host))
 
     def remove(self, host: WatchedHost, done: Callable[[], None]) -> None:
-        """Read what is left, close its descriptors, then call ``done`` on the monitor's thread. Any thread."""
+        """Read the remaining output, close its descriptors, then call ``done`` on the monitor's thread. Any thread."""
         self._command(lambda: self._remove(host, done))
 
     @property

@@ -140,10 +140,26 @@ class OpLine:
             self._writing = False
             self._loop.remove_writer(self._sock)
 
-    def poll(self) -> None:
-        """Read what has come, without waiting for the loop to say so."""
-        if self._open:
-            self._readable()
+    def linger(self, done: Callable[[], bool], seconds: float) -> bool:
+        """Read until ``done()``, for ``seconds`` at most; returns whether it is done."""
+        until = time.perf_counter() + seconds
+        receive, memory = self._sock.recv_into, self._memory
+        while not done():
+            while True:
+                if self._portion is not None or not self._open or self._on_end is None:
+                    return done()
+                try:
+                    count = receive(memory)
+                except BlockingIOError:
+                    if time.perf_counter() > until:
+                        return False
+                except OSError:
+                    count = 0
+                    break
+                else:
+                    break
+            self._came(count)
+        return True
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
@@ -156,6 +172,10 @@ class OpLine:
             return
         except OSError:
             count = 0
+        self._came(count)
+
+    def _came(self, count: int) -> None:
+        """So many bytes lie in the memory; none: the stream has ended."""
         if count:
             self._portion = self._reader.feed(self._memory[:count])
             self._deliver()
@@ -187,7 +207,7 @@ class OpLine:
         self._looking = self._loop.call_later(PAUSE, self._look_at_frame, frame, waited + PAUSE)
 
     def _look_at_frame(self, frame: int, waited: float) -> None:
-        """A frame was incomplete a while ago: with a false length it stays so and takes in what comes behind it."""
+        """Check a frame that is still incomplete: with a wrong length it would swallow the frames behind it."""
         self._looking = None
         reader = self._reader
         if not (self._open and reader.partial) or self._on_end is None:
@@ -226,7 +246,7 @@ class OpLine:
             on_end(error)
 
     def drain(self) -> None:
-        """The other end is dead: read what it has sent, then end; a process that it forked may hold its socket open."""
+        """Read what the dead host has sent, then end; a process that it forked may hold its socket open."""
         if self._on_end is None:
             return
         if self._portion is None:

@@ -5,7 +5,6 @@ import contextlib
 import os
 import signal
 import socket
-import time
 from collections.abc import Callable, Mapping
 
 from callboard.device import forkguard
@@ -14,6 +13,7 @@ from callboard.device.protocol.messages import (
     VERSION,
     Close,
     Closed,
+    Completions,
     FromHost,
     Hello,
     MapArena,
@@ -155,13 +155,7 @@ class ProcessHost(Host):
             self._loop.remove_writer(self._control)
 
     def linger(self, done: Callable[[], bool], seconds: float) -> bool:
-        until = time.perf_counter() + seconds
-        poll = self._line.poll
-        while not done():
-            if time.perf_counter() > until:
-                return False
-            poll()
-        return True
+        return self._line.linger(done, seconds)
 
     @property
     def unsent_bytes(self) -> int:
@@ -190,6 +184,9 @@ class ProcessHost(Host):
     # -- from the host -------------------------------------------------------------------------------------------------
 
     def _take(self, message: FromHost | UnknownKind) -> None:
+        if type(message) is Completions and self._greeted:  # nearly all messages
+            self._on_message(message)
+            return
         if not self._greeted:
             if self._stream_ended:
                 return  # what came together with a wrong beginning

@@ -1,6 +1,6 @@
 """``ThreadHost``: a context in a thread of this process. Messages are not encoded; the thread cannot be killed.
 
-To hand an op to another thread and its completion back costs more than a small op. So while the thread has nothing to
+Handing an op to another thread and its completion back costs more than a small op. So while the thread has nothing to
 do but wait, the loop's thread acts for it: it launches the call that it makes, and looks for the completion that it
 awaits. The two never run at the same time, and what has to be made or may take time is left to the thread.
 """
@@ -117,7 +117,7 @@ class ThreadHost(Host):
         host = channel.take_over() if self._alive else None
         if host is None:
             return None
-        notified, self._notified = self._notified, True  # what is sent meanwhile is looked at here
+        notified, self._notified = self._notified, True  # messages sent meanwhile are read here
         try:
             return step(host)
         except Exception as e:  # the thread says what it means, as of its own
@@ -238,7 +238,7 @@ class ThreadHost(Host):
                 self._loop.call_soon_threadsafe(self._deliver)
 
     def _deliver(self) -> None:
-        self._notified = False  # first: what comes from now on notifies again
+        self._notified = False  # first: later messages notify again
         if not self._deliver_some():
             self._notify()
 

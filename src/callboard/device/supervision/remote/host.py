@@ -53,7 +53,7 @@ MOST_SIGNATURES = 8192
 
 
 class Lease(Protocol):
-    """What is known of a node by another way than its connections.
+    """State of a node from another source than its connections.
 
     Attributes:
         gone: Resolves with the reason when the node is known to be lost.

@@ -236,7 +236,7 @@ class Session:
             host.post(message)
 
     def _cut(self, why: str) -> None:
-        """The application is gone, or cut off: the host has nobody to work for."""
+        """End the host, because the application is gone or cut off."""
         self._cut_because = f"the application is gone: {why}"
         if self._host is not None:
             self._host.kill(self._cut_because)

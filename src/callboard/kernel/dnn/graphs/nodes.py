@@ -66,7 +66,7 @@ class Function(NamedTuple):
 
 
 class Kind(NamedTuple):
-    """What is known of a kind of node.
+    """Properties of a kind of node.
 
     Attributes:
         family: ``"unary"``, ``"binary"``, ``"reduction"``, ``"norm"``, ``"constant"``, ``"matmul"`` or ``"conv"``.

@@ -9,7 +9,7 @@ from callboard.patterns.requests.entries import Entry, State
 from callboard.patterns.requests.errors import ItemTooLarge
 from callboard.patterns.requests.waiting import Limits, WaitingLine
 
-__all__ = ["Plan", "Preemption", "StepPolicy", "StepSettings"]
+__all__ = ["Preemption", "StepPlan", "StepPolicy", "StepSettings"]
 
 
 class Preemption(StrEnum):
@@ -29,7 +29,7 @@ class StepSettings:
 
     Attributes:
         max_batch: Sequences that run at once.
-        max_batch_cost: Their summed cost at most; None is no bound.
+        max_batch_cost: Their summed cost at most; None means no bound.
         part_cost: By how much each part makes a sequence more expensive, such as a token in a cache.
         max_admitted_cost: Summed cost of the sequences that join between two steps, if there is more than one; None is
             no bound. It keeps the first step of new sequences, which reads their prompts, short for the others.
@@ -63,7 +63,7 @@ class StepSettings:
 
 
 @dataclass
-class Plan:
+class StepPlan:
     """What changes between two steps.
 
     Attributes:
@@ -137,9 +137,9 @@ class StepPolicy:
         slot.parts.append(part)
         slot.cost += self.settings.part_cost
 
-    def plan(self, now: float) -> Plan:
+    def plan(self, now: float) -> StepPlan:
         """Decide about the next step; the entries of those that join are taken out of the queue."""
-        found = Plan()
+        found = StepPlan()
         self._make_way(found)
         self._admit(found, now)
         return found
@@ -149,7 +149,7 @@ class StepPolicy:
         """Of the sequences that run."""
         return sum(slot.cost for slot in self.running)
 
-    def _make_way(self, found: Plan) -> None:
+    def _make_way(self, found: StepPlan) -> None:
         most = self.settings.max_batch_cost
         if most is None:
             return
@@ -161,7 +161,7 @@ class StepPolicy:
             else:
                 self._preempt([slot], found)
 
-    def _preempt(self, slots: list[Slot[Any, Any]], found: Plan) -> None:
+    def _preempt(self, slots: list[Slot[Any, Any]], found: StepPlan) -> None:
         """They wait at once, so that none that is less urgent joins in their places."""
         self.interrupt(slots)
         found.preempted += slots
@@ -169,7 +169,7 @@ class StepPolicy:
     def _rank(self, slot: Slot[Any, Any]) -> tuple[float, float, int]:
         return -slot.entry.priority, *self.line.rank(slot.entry)
 
-    def _admit(self, found: Plan, now: float) -> None:
+    def _admit(self, found: StepPlan, now: float) -> None:
         line, admitted = self.line, 0.0
         while line.count:
             entry = line.peek(line.buckets()[0])
@@ -205,7 +205,7 @@ class StepPolicy:
         cost = sum(slot.cost for slot in running) + entry.cost + growth
         return settings.max_batch_cost is None or cost <= settings.max_batch_cost
 
-    def _victims(self, entry: Entry, found: Plan) -> list[Slot[Any, Any]]:
+    def _victims(self, entry: Entry, found: StepPlan) -> list[Slot[Any, Any]]:
         """Sequences of a lower priority that make room for this one; empty where that is not enough."""
         if self.settings.preemption is not Preemption.FOR_PRIORITY:
             return []

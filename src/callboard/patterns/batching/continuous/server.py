@@ -25,7 +25,7 @@ T = TypeVar("T")
 P = TypeVar("P")
 
 ENDS = (BaseException, Last, type(DONE))
-"""What is no part by itself."""
+"""What is not part by itself."""
 
 _log = logging.getLogger(__name__)
 

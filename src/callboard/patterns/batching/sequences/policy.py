@@ -12,7 +12,7 @@ from callboard.patterns.requests.errors import QueueFull
 __all__ = ["OpenSequence", "SequencePolicy", "SequenceSettings"]
 
 FORGOTTEN = 4096
-"""Sequences whose end is remembered, so that a late request is told why."""
+"""Sequences whose end is remembered, so that a late request fails with the reason."""
 
 TEXTS: dict[WhyLost, str] = {
     "unknown": "was not started, or is long gone",

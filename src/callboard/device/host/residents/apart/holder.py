@@ -1,8 +1,8 @@
 """``Holder``: holds the arrays of calls that an actor in another process runs.
 
 It takes the place of such an actor in the device's own host. Its calls are admitted like any other: they wait for what
-their arrays are owed, and park what would disturb them. When nothing on the device uses the arrays any more, the
-application is told where they are; when the other process has ended its call, they are released. A call that uses the
+their arrays are pending on, and park ops that would change the arrays. When no op on the device uses them any more, the
+application gets their locations; when the other process has ended its call, they are released. A call that uses the
 arrays of another one waits for its end: only the application knows which of them the other process has begun.
 """
 

@@ -9,7 +9,7 @@ import pytest
 import callboard as cb
 from callboard.core.reply import Reply
 from callboard.device.protocol.messages import Call, ProtocolError
-from callboard.device.protocol.recording import MARK, Script, read_script, write_script
+from callboard.device.protocol.recording import MARK, Block, Script, ScriptOperand, Step, read_script, write_script
 
 
 def offset(script: Script) -> None:
@@ -62,3 +62,52 @@ def test_a_script_that_cannot_be_read() -> None:
     for body in (b"", b"\xc1", msgspec.msgpack.encode([1, [], 5])):
         with pytest.raises(ProtocolError):
             read_script(MARK + body)
+
+
+GOOD = Block("while", 0, 8, "i64", [0, 0], 5, [[1, 4]])
+BLOCKS: dict[str, list[Block]] = {
+    "kind": [msgspec.structs.replace(GOOD, kind="goto")],
+    "no body": [msgspec.structs.replace(GOOD, bodies=[])],
+    "no steps": [msgspec.structs.replace(GOOD, bodies=[[2, 2]])],
+    "half a body": [msgspec.structs.replace(GOOD, bodies=[[2]])],
+    "backwards": [msgspec.structs.replace(GOOD, bodies=[[3, 1]])],
+    "two bodies": [msgspec.structs.replace(GOOD, bodies=[[1, 2], [2, 3]])],
+    "apart": [msgspec.structs.replace(GOOD, kind="if", bodies=[[1, 2], [3, 4]])],
+    "beyond": [msgspec.structs.replace(GOOD, bodies=[[1, 6]])],
+    "across": [GOOD, msgspec.structs.replace(GOOD, bodies=[[3, 5]])],
+    "before": [GOOD, msgspec.structs.replace(GOOD, bodies=[[0, 1]])],
+    "operand": [msgspec.structs.replace(GOOD, operand=1)],
+    "place": [msgspec.structs.replace(GOOD, offset=9)],
+    "turns": [msgspec.structs.replace(GOOD, turns=[0, -8])],
+    "turns, a number": [msgspec.structs.replace(GOOD, turns=[0])],
+    "dtype": [msgspec.structs.replace(GOOD, dtype="object")],
+    "most": [msgspec.structs.replace(GOOD, most=-1)],
+}
+
+
+def script_of(blocks: list[Block]) -> Script:
+    steps = [Step(b"", [0, 0], [], [], [], [], "here:1") for _ in range(5)]
+    return Script(7, [ScriptOperand("x", True, True, -1, 0, 16)], steps, blocks, [])
+
+
+@pytest.mark.parametrize("what", BLOCKS)
+def test_a_block_that_does_not_fit_is_refused(what: str) -> None:
+    with pytest.raises(ProtocolError, match="recording 7: a block"):
+        read_script(write_script(script_of(BLOCKS[what])))
+
+
+def test_what_a_replay_makes_is_large_enough() -> None:
+    for makes in ([8], [-1], [16, 16]):
+        script = script_of([])
+        script.makes = makes
+        with pytest.raises(ProtocolError, match="do not fit the buffers that it makes"):
+            read_script(write_script(script))
+    script.makes = [16]
+    assert read_script(write_script(script)) == script
+
+
+def test_blocks_lie_in_each_other_or_apart() -> None:
+    nested = [msgspec.structs.replace(GOOD, bodies=[[1, 4]]), msgspec.structs.replace(GOOD, bodies=[[2, 3]])]
+    both = msgspec.structs.replace(GOOD, kind="if", bodies=[[4, 4], [4, 5]])
+    script = script_of([GOOD, *nested, both])
+    assert read_script(write_script(script)) == script

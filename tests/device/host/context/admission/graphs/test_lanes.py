@@ -6,7 +6,10 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callboard.device.host.context.admission.graphs.lanes import Lanes, Task
+from callboard.core.backend import Conditional
+from callboard.device.host.context.admission.graphs.choices import arranged, inside, kinds
+from callboard.device.host.context.admission.graphs.lanes import Choice, Lanes, Task
+from callboard.device.protocol.recording import Block
 
 
 class Stream:
@@ -86,3 +89,71 @@ def test_independent_libraries_are_concurrent() -> None:
 
     Lanes(device, first).capture([task(0, "a"), task(1, "b"), task(2, "a")], None)
     assert seen == [frozenset(), frozenset(), frozenset({0})]
+
+
+class Choosing(Device):
+    """Runs every body once, as a capture does."""
+
+    def conditional(self, stream: Any, inner: Any, what: Any, bodies: Any) -> None:
+        assert stream.captured
+        assert not inner.captured, "one capture of a stream at a time"
+        for body in bodies:
+            inner.before = stream.before
+            inner.captured = True
+            body(inner)
+            inner.captured = False
+            stream.before |= inner.before
+
+
+def test_what_a_value_decides_on_comes_behind_all_before_and_before_all_behind() -> None:
+    device: Any = Choosing(branches=True)
+    seen: dict[int, frozenset[int]] = {}
+
+    def task(at: int, lib: str, *after: int) -> Task:
+        def enqueue(stream: Any) -> None:
+            assert stream.captured
+            seen[at] = stream.before
+            stream.before |= {at}
+
+        return Task(lib, after, enqueue)
+
+    what = Conditional("if", 64, "u8")
+    first: Any = Stream()
+    nested = Choice(what, [[task(3, "a")], [task(4, "b")]], 2)
+    items = [task(0, "a"), task(1, "b"), Choice(what, [[task(2, "a"), nested]], 3), task(5, "b", 1), task(6, "a", 2, 5)]
+    end: Any = Lanes(device, first).capture(items, None)
+    assert seen[1] == frozenset(), "beside each other before the choice"
+    assert seen[2] == {0, 1}
+    assert seen[3] >= {0, 1, 2}
+    assert seen[5] == {0, 1, 2, 3, 4}
+    assert seen[6] == {0, 1, 2, 3, 4, 5}
+    assert end == frozenset(range(7))
+    assert len(device.made) == 4, "the lanes beside the first, and a stream for each depth of bodies"
+
+
+def block(*bodies: tuple[int, int], kind: str = "switch") -> Block:
+    return Block(kind, 0, 8, "i64", [], 0, [list(body) for body in bodies])
+
+
+def test_steps_are_arranged_by_their_blocks() -> None:
+    blocks = [
+        block((1, 6), kind="while"),
+        block((1, 1), (1, 3), (3, 4)),
+        block((4, 5), kind="if"),
+        block((7, 8), kind="if"),
+    ]
+
+    def shown(items: Any) -> list[Any]:
+        return [
+            item.lib if isinstance(item, Task) else [item.what.kind, item.tasks, *map(shown, item.bodies)]
+            for item in items
+        ]
+
+    def arrange(steps: range) -> list[Any]:
+        return shown(arranged(steps, blocks, lambda at: Task(str(at), [], lambda _: None), lambda _, offset: offset))
+
+    switch = ["switch", 3, [], ["1", "2"], ["3"]]
+    assert arrange(range(9)) == ["0", ["while", 5, [switch, ["if", 1, ["4"]], "5"]], "6", ["if", 1, ["7"]], "8"]
+    assert arrange(range(6, 9)) == ["6", ["if", 1, ["7"]], "8"]
+    assert inside(blocks) == {1, 2, 3, 4, 5, 7}
+    assert kinds([*blocks, block((0, 1), (1, 2), kind="if")]) == {"while", "switch", "if", "else"}

@@ -93,7 +93,7 @@ class Graphs:
             if not step.plan.ready and step.plan.error is None:
                 return step.plan
         for at, step in enumerate(replay.steps):
-            error = step.plan.error or step.unfit(replay.operands)
+            error = step.plan.error or step.unfit(replay.operands) or replay.refused(at)
             if error is not None:
                 plan.refuse(noted(error, replay.named(at)))
                 self._plans.release_recording(plan.recording)

@@ -3,15 +3,19 @@
 Ops of one library follow each other, as they do when they are called: they share a workspace. Ops of different
 libraries wait for each other only where one needs what the other reads or writes, and are concurrent in the graph
 otherwise.
+
+What a value on the device decides on (a :class:`Choice`) comes behind all tasks before it and before all behind it. The
+tasks of its bodies follow each other: a stream that has been part of a capture cannot be part of another one before
+the first has ended.
 """
 
 import functools
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from callboard.core.backend import AccelDevice, AccelEvent, AccelGraph, AccelStream
+from callboard.core.backend import AccelDevice, AccelEvent, AccelGraph, AccelStream, Conditional
 
-__all__ = ["Lanes", "Task"]
+__all__ = ["Choice", "Lanes", "Task"]
 
 
 class Task(NamedTuple):
@@ -28,6 +32,20 @@ class Task(NamedTuple):
     enqueue: Callable[[AccelStream], None]
 
 
+class Choice(NamedTuple):
+    """Tasks that run as a value on the device says.
+
+    Attributes:
+        what: The condition.
+        bodies: The tasks of each body.
+        tasks: How many tasks there are in all of them.
+    """
+
+    what: Conditional
+    bodies: "Sequence[Sequence[Task | Choice]]"
+    tasks: int
+
+
 class Lanes:
     """Captures tasks.
 
@@ -40,15 +58,49 @@ class Lanes:
         self._device = device
         self._first = first
         self._lanes: dict[str, AccelStream] = {}
+        self._inner: list[AccelStream] = []  # of bodies, by how deep they are
 
-    def capture(self, tasks: Sequence[Task], into: AccelGraph | None) -> AccelGraph:
+    def capture(self, items: Sequence[Task | Choice], into: AccelGraph | None) -> AccelGraph:
         """Record the tasks, whose order is a right one. Arguments, result and errors as :meth:`AccelStream.capture`."""
-        single = not self._device.branches or len({task.lib for task in tasks}) == 1
-        return self._first.capture(functools.partial(self._in_a_row if single else self._branched, tasks), into)
+        return self._first.capture(functools.partial(self._all, items), into)
+
+    def _all(self, items: Sequence[Task | Choice]) -> None:
+        run: list[Task] = []
+        begun = at = 0  # of the tasks that come one after the other now: the first one's position, and the next one's
+        for item in items:
+            if isinstance(item, Task):
+                run.append(item)
+                at += 1
+                continue
+            self._adjacent(run, begun)
+            self._chosen(item, self._first, 0)
+            at += item.tasks
+            run, begun = [], at
+        self._adjacent(run, begun)
+
+    def _adjacent(self, run: Sequence[Task], begun: int) -> None:
+        tasks = [task._replace(after=[at - begun for at in task.after if at >= begun]) for task in run]
+        single = not self._device.branches or len({task.lib for task in tasks}) <= 1
+        (self._in_a_row if single else self._branched)(tasks)
 
     def _in_a_row(self, tasks: Sequence[Task]) -> None:
         for task in tasks:
             task.enqueue(self._first)
+
+    def _chosen(self, choice: Choice, stream: AccelStream, depth: int) -> None:
+        if depth == len(self._inner):
+            made = self._device.recording_stream()
+            assert made is not None
+            self._inner.append(made)
+        bodies = [functools.partial(self._body, items, depth) for items in choice.bodies]
+        self._device.conditional(stream, self._inner[depth], choice.what, bodies)
+
+    def _body(self, items: Sequence[Task | Choice], depth: int, stream: AccelStream) -> None:
+        for item in items:
+            if isinstance(item, Task):
+                item.enqueue(stream)
+            else:
+                self._chosen(item, stream, depth + 1)
 
     def _branched(self, tasks: Sequence[Task]) -> None:
         first = self._first

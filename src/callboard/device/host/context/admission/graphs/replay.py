@@ -8,6 +8,8 @@ Graphs hold addresses. Those for other buffers are kept beside each other, so th
 finds both. Buffers that come for the first time, but for the very first, are not worth a graph: their steps are
 launched one by one, and recorded when the same buffers come again. The graph that has not been used for longest then
 takes the new recording, which costs less than another one where the two are alike.
+
+Steps that a value on the device decides on are always in a graph, and with all others of their block in the same.
 """
 
 import functools
@@ -26,6 +28,7 @@ from callboard.core.errors import (
 )
 from callboard.core.layout import OpenLayout
 from callboard.core.opinfo import read_signature
+from callboard.device.host.context.admission.graphs.choices import arranged, inside, kinds
 from callboard.device.host.context.admission.graphs.lanes import Lanes, Task
 from callboard.device.host.context.plans import Plan
 from callboard.device.host.context.timelines import Timeline
@@ -112,7 +115,7 @@ class RecordedStep:
 
 
 class StepFailed(Exception):
-    """A step could not be launched or recorded; its cause is what the step's plan is told.
+    """A step could not be launched or recorded; its cause is passed to the step's plan.
 
     Attributes:
         plan: Of the step.
@@ -193,6 +196,8 @@ class Replay:
         self._timeline = timeline
         self._lanes = lanes
         self.operands = script.operands
+        self._blocks = script.blocks
+        self._inside = inside(script.blocks)
         self._cuts: set[int] = set()  # steps that begin a part, because of their outcomes
         self._graphs: OrderedDict[Addresses, list[Part]] = OrderedDict()
         self._seen: set[Addresses] = set()
@@ -265,6 +270,19 @@ class Replay:
                 copied = self._device.read_back(stream, launched.address, launched.nbytes) if launched.nbytes else None
                 status.outcomes.append((turn, at, launched, copied))
 
+    def refused(self, at: int) -> UnsupportedOp | None:
+        """Why a step cannot be where it is, None if it can."""
+        if at not in self._inside:
+            return None
+        tag = self.steps[at].plan.tag
+        if self.steps[at].drawn:
+            return UnsupportedOp(
+                f"{tag} cannot be recorded where a value decides whether it runs: it takes new numbers"
+            )
+        if self._lanes is None:
+            return UnsupportedOp(f"{tag} cannot be recorded where a value decides: this device records no graphs")
+        return None
+
     def _launched(self, at: int, stream: AccelStream, addresses: Addresses, numbers: Sequence[Number]) -> Status | None:
         try:
             return self.steps[at].launch(stream, addresses, numbers)
@@ -279,7 +297,7 @@ class Replay:
         singly = [Part(range(len(self.steps)), None, {})]
         if self._lanes is None:
             return singly
-        if self._graphs and addresses not in self._seen:
+        if self._graphs and addresses not in self._seen and not self._blocks:
             if len(self._seen) >= SEEN:
                 self._seen.clear()
             self._seen.add(addresses)
@@ -336,17 +354,24 @@ class Replay:
         def enqueue(at: int, lane: AccelStream) -> None:
             status = self._launched(at, lane, addresses, self.steps[at].numbers)
             if status is not None:
+                if status.nbytes and at in self._inside:
+                    why = "its outcome is looked at behind each replay"
+                    tag = self.steps[at].plan.tag
+                    refusal = UnsupportedOp(f"{tag} cannot be recorded where a value decides whether it runs: {why}")
+                    raise noted(refusal, self.named(at))
                 statuses[at] = status
 
         first = steps[0]
-        tasks = [
-            Task(
-                self.steps[at].plan.lib,
-                [earlier - first for earlier in self.steps[at].after if earlier >= first],
-                functools.partial(enqueue, at),
-            )
-            for at in steps
-        ]
+
+        def task(at: int) -> Task:
+            step = self.steps[at]
+            after = [earlier - first for earlier in step.after if earlier >= first]
+            return Task(step.plan.lib, after, functools.partial(enqueue, at))
+
+        tasks = arranged(steps, self._blocks, task, lambda operand, offset: addresses[operand] + offset)
+        if self._blocks:
+            self._device.open_conditionals(kinds(self._blocks))
+            into = None  # a graph with conditions takes no other
         for left in reversed(range(TRIES)):
             statuses.clear()
             try:

@@ -3,11 +3,11 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callboard.device.protocol.arena.extents import Extents
+from callboard.device.protocol.arena.ranges import FreeRanges
 
 
 def test_best_fit_from_the_low_end() -> None:
-    extents = Extents()
+    extents = FreeRanges()
     extents.give(0, 100)
     extents.give(200, 10)
     assert extents.take(10) == 200
@@ -18,14 +18,14 @@ def test_best_fit_from_the_low_end() -> None:
 
 
 def test_neighbours_merge() -> None:
-    extents = Extents()
+    extents = FreeRanges()
     for start in (0, 20, 10):
         extents.give(start, 10)
     assert extents.take(30) == 0
 
 
 def test_remove_takes_whole_stretches_only() -> None:
-    extents = Extents()
+    extents = FreeRanges()
     extents.give(0, 10)
     assert not extents.remove(0, 9)
     assert not extents.remove(1, 9)
@@ -36,7 +36,7 @@ def test_remove_takes_whole_stretches_only() -> None:
 
 @given(steps=st.lists(st.tuples(st.booleans(), st.integers(1, 40)), max_size=80))
 def test_model(steps: list[tuple[bool, int]]) -> None:
-    extents = Extents()
+    extents = FreeRanges()
     extents.give(0, 128)
     extents.give(1000, 64)
     free = {*range(128), *range(1000, 1064)}

@@ -1,14 +1,14 @@
-"""``Extents``: free stretches of a line of integers, taken by best fit, merged with neighbours when given back."""
+"""``FreeRanges``: free ranges of a line of integers, taken by best fit, merged with neighbours when released."""
 
 from bisect import bisect_left, insort
 
-__all__ = ["Extents"]
+__all__ = ["FreeRanges"]
 
 
-class Extents:
-    """A set of disjoint free stretches ``[start, start + length)``.
+class FreeRanges:
+    """A set of disjoint free ranges ``[start, start + length)``.
 
-    Best fit keeps long stretches long, and carving from the low end gives the most recently used memory first: its
+    Best fit keeps long ranges long, and carving from the low end gives the most recently used memory first: its
         pages are there and its lines are in a cache.
 
     Attributes:
@@ -24,7 +24,7 @@ class Extents:
         self.free = 0
 
     def take(self, length: int) -> int | None:
-        """The start of a stretch of this length, None if there is none."""
+        """The start of a range of this length, None if there is none."""
         by_length = self._by_length
         at = bisect_left(by_length, (length, -1))
         if at == len(by_length):
@@ -41,7 +41,7 @@ class Extents:
         return start
 
     def give(self, start: int, length: int) -> None:
-        """Add a stretch that overlaps none of those that are free."""
+        """Add a range that overlaps none of those that are free."""
         self.free += length
         end = start + length
         left = self._by_end.pop(start, None)
@@ -58,7 +58,7 @@ class Extents:
         insort(self._by_length, (end - start, start))
 
     def remove(self, start: int, length: int) -> bool:
-        """Take exactly this stretch away; False, and nothing happens, unless it is one whole free stretch."""
+        """Take exactly this range away; False, and nothing happens, unless it is one whole free range."""
         if self._by_start.get(start) != length:
             return False
         self._forget(start, length)

@@ -1,0 +1,48 @@
+"""What a recording tells, and what it needs of its device."""
+
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol, TypeVar
+
+import msgspec
+
+__all__ = ["RecordingServices", "RecordingStats"]
+
+T = TypeVar("T")
+
+
+class RecordingStats(msgspec.Struct, frozen=True, kw_only=True):
+    """What the context host has done with a recording; counted anew in each context.
+
+    Attributes:
+        steps: Ops of one replay.
+        buffers: Sets of buffers that it has graphs for.
+        replays: Replays so far.
+        recorded: Graphs made.
+        updated: Graphs that took other buffers instead of being made.
+        launches: Launches of graphs.
+        single: Ops launched one by one: fills with random numbers, and all ops when buffers come for the first time.
+        device_nodes: Nodes of the graphs as the device has them, where it tells them.
+    """
+
+    steps: int = 0
+    buffers: int = 0
+    replays: int = 0
+    recorded: int = 0
+    updated: int = 0
+    launches: int = 0
+    single: int = 0
+    device_nodes: list[str] = []
+
+
+class RecordingServices(Protocol):
+    """What a device does for its recordings."""
+
+    def _patiently(self, call: Callable[[], T]) -> T:
+        """Call it; a blocking device waits for room while there is none."""
+        ...
+
+    def _run(self, coroutine: Coroutine[Any, Any, T]) -> Any:
+        """The coroutine; a blocking device gives its result."""
+
+    def _recording_stats(self, recording: int) -> Any:
+        """A :class:`RecordingStats`, or a coroutine that gives it."""

@@ -1,0 +1,49 @@
+"""Where values on the device decide: the steps of a recording as tasks, and as choices between tasks."""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+
+from callboard.core.backend import Conditional
+from callboard.device.host.context.admission.graphs.lanes import Choice, Task
+from callboard.device.protocol.recording import Block
+
+__all__ = ["arranged", "inside", "kinds"]
+
+
+def arranged(
+    steps: Sequence[int], blocks: Iterable[Block], task: Callable[[int], Task], address: Callable[[int, int], int]
+) -> list[Task | Choice]:
+    """Adjacent steps in their order.
+
+    Args:
+        steps: Their positions.
+        blocks: Those of the recording; one is among these steps with all of its own, or with none.
+        task: The task of a step.
+        address: Of an operand, and bytes from its place.
+    """
+    first, end = steps[0], steps[-1] + 1
+    rest = deque(block for block in blocks if first <= block.bodies[0][0] < end)
+
+    def within(at: int, end: int) -> list[Task | Choice]:
+        items: list[Task | Choice] = []
+        while rest and rest[0].bodies[0][0] < end:
+            block = rest.popleft()
+            items += [task(step) for step in range(at, block.bodies[0][0])]
+            at = block.bodies[-1][1]
+            turns = address(*block.turns) if block.turns else 0
+            what = Conditional(block.kind, address(block.operand, block.offset), block.dtype, turns, block.most)
+            bodies = [within(*body) for body in block.bodies]
+            items.append(Choice(what, bodies, at - block.bodies[0][0]))
+        return [*items, *(task(step) for step in range(at, end))]
+
+    return within(first, end)
+
+
+def inside(blocks: Iterable[Block]) -> frozenset[int]:
+    """The steps that a value decides on."""
+    return frozenset(step for block in blocks for first, end in block.bodies for step in range(first, end))
+
+
+def kinds(blocks: Iterable[Block]) -> frozenset[str]:
+    """What the device has to be able to: their kinds, and ``"else"``."""
+    return frozenset("else" if block.kind == "if" and len(block.bodies) > 1 else block.kind for block in blocks)

@@ -1,0 +1,67 @@
+"""What comes back from a journal is what went in, for arrays of all kinds, one by one and in lists."""
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import callboard as cb
+from callboard.multi_device.replay.codec import ALIKE, SMALL, Codec
+
+LISTS: list[list[Any]] = [
+    [np.float32([1, 2]), np.float32([3, 4])],
+    [np.array(1.5), np.array(2.5)],
+    [np.zeros((0, 3)), np.zeros((0, 3))],
+    [np.arange(6).reshape(2, 3).T, np.arange(6).reshape(3, 2)],
+    [np.ones(3, ml_dtypes.bfloat16)] * 3,
+    [np.ones(2, np.complex128), np.ones(2, np.complex128) * 1j],
+    [np.ones(2), np.ones(3)],
+    [np.ones(2), np.ones(2, np.float32)],
+    [np.ones(2), 3, "text"],
+    [np.ones(SMALL, np.uint16), np.ones(SMALL, np.uint16)],
+    [np.float64(3.0), np.ones(2)],
+    [],
+    [[np.ones(2)], [np.ones(2)]],
+]
+
+
+def same(one: Any, other: Any) -> bool:
+    if isinstance(one, list):
+        return len(one) == len(other) and all(map(same, one, other))
+    if isinstance(one, np.ndarray):
+        return (
+            type(other) is np.ndarray
+            and (one.dtype, one.shape) == (other.dtype, other.shape)
+            and bool((one == other).all())
+        )
+    return bool(one == other)
+
+
+@pytest.mark.parametrize("number", range(len(LISTS)))
+def test_lists_come_back(number: int) -> None:
+    given, codec = LISTS[number], Codec()
+    data = codec.encode(given)
+    for found in (codec.decode("builtins:list", data), codec.decode_as(Any, data)):
+        assert same(given, found)
+        for array in found:
+            if isinstance(array, np.ndarray):
+                array[...] = 0  # its own, and to be written
+    assert codec.encode(given) == data
+    assert codec.output(given) == codec.output(given)
+
+
+def test_arrays_that_are_alike_are_one_piece() -> None:
+    codec = Codec()
+    alike = codec.encode([np.ones(100, np.float32)] * 32)
+    assert alike[0] in (0xC7, 0xC8, 0xC9)  # an extension
+    assert ALIKE in alike[:6]
+    assert len(alike) < 32 * 400 + 40
+    assert "array([1., 1.]" in codec.show("builtins:list", codec.encode([np.ones(2)] * 2))
+
+
+def test_what_is_too_large_is_told_by_its_digest() -> None:
+    codec = Codec(max_array_bytes=100)
+    with pytest.raises(cb.NotRecordable, match="above max_array_bytes"):
+        codec.decode("builtins:list", codec.encode([np.ones(20)] * 2))
+    assert same(codec.decode("builtins:list", codec.encode([np.ones(12)] * 2)), [np.ones(12)] * 2)
